@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass, field, replace
 from datetime import UTC, date, datetime
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from placement.fabric.tree import Fabric
 from placement.workload.request import SpareRule
@@ -22,22 +22,16 @@ from scheduler.files.errors import InputError, Problem
 from scheduler.files.tenants import TenantsFile
 from scheduler.files.windows import WindowsFile
 from simulator import failures, mapping
-from simulator.beside import Beside
 from simulator.folds import Folds
 from simulator.metrics import Metrics
 from simulator.placers import Placer, placing_by
 from simulator.report import Report
 from simulator.run import Refused, Replay, Setting, Tally
 from simulator.shapes import Attach, Rule
-from simulator.snapshot.streams import Stream, outages
 from simulator.telling import Telling
 from simulator.timing import Times
 from simulator.traces.load import Trace, find_format
 from simulator.traces.record import SECOND_NS, BadRecord, TraceJob
-
-if TYPE_CHECKING:
-    from simulator.snapshot.resume import Resumed
-    from simulator.snapshot.saver import Saver
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,24 +92,17 @@ def run_case(
     warn: Warn | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     has_story: bool = False,
-    saver: Saver | None = None,
-    resumed: Resumed | None = None,
-    is_beside: bool = False,
 ) -> dict[str, Any]:
     """Replay, and return the totals with everything that they depend on.
 
     `warn` gets a line for each record that is wrong and each job that is rejected.
-    `saver`: what writes the replay down meanwhile. `resumed`: where to go on, with `report`
-    begun as it was there; `case` is that of its record. `is_beside`: a second process writes
-    the report.
 
     Raises: InputError on a trace, a failure model or an option that cannot be used;
-    NotConserved when hosts, jobs or host time do not add up; Stopped by `saver`.
+    NotConserved when hosts, jobs or host time do not add up.
     """
-    place = report or (saver.place if saver else None)
-    telling = Beside if is_beside and place else Telling
-    with telling(case.fabric, place, has_story or place is not None) as told:
-        totals, story = _replayed(case, Folds(told), warn, on_progress, saver, resumed)
+    folder = report.folder if report else None
+    with Telling(case.fabric, folder, has_story or report is not None) as told:
+        totals, story = _replayed(case, Folds(told), warn, on_progress)
     if report:
         report.finish(totals, story)
     if has_story:
@@ -128,63 +115,32 @@ def _replayed(
     folds: Folds,
     warn: Warn | None,
     on_progress: Callable[[Progress], None] | None,
-    saver: Saver | None,
-    resumed: Resumed | None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The totals, and what pages show."""
-    begin = time.perf_counter() - (resumed.seconds if resumed else 0.0)
-    skipped = _Skipped(case.strict, None if resumed else warn)
+    begin = time.perf_counter()
+    skipped = _Skipped(case.strict, warn)
     trace = Trace(case.trace, find_format(case.trace_format), skipped)
 
     def refused(job: Refused) -> None:
         if warn:
             warn(str(Problem("job", job.message, str(case.trace), job.job.line)))
 
-    failing = _outages(case, resumed)
-    replay = Replay(_setting(case), _selected(case, trace), folds.feed, failing, refused)
+    replay = Replay(_setting(case), _selected(case, trace), folds.feed, _outages(case), refused)
     folds.metrics.told_by(replay.modelled)
-    if resumed:
-        _go_on(resumed, replay, folds)
-        skipped.warn = warn  # what was wrong before was told before
 
     def step() -> None:
         if on_progress:
             ended = folds.metrics.submitted - folds.metrics.unfinished
             on_progress(Progress(trace.records, ended, folds.metrics.events))
-        if saver:
-            saver.look(replay, folds, time.perf_counter() - begin)
 
-    tally = replay.run(step if on_progress or saver else None)
+    tally = replay.run(step if on_progress else None)
     if not tally.offered:
         raise InputError(Problem("", f"holds no job to replay{skipped.told()}", str(case.trace)))
     folds.conserved.check(tally, folds.metrics)
     seconds = time.perf_counter() - begin
     totals = _totals(case, folds.metrics, tally, skipped, seconds)
-    if resumed and resumed.record.changes:
-        totals["changes"] = resumed.record.changes
-        totals["assumptions"] += map(_change, resumed.record.changes)
     totals["log_sha256"] = folds.telling.digest()
     return totals, folds.story()
-
-
-def _go_on(resumed: Resumed, replay: Replay, folds: Folds) -> None:
-    """Raises: InputError on a snapshot whose parts do not fit together."""
-    try:
-        replay.go_on(resumed.kept, resumed.state, resumed.has_other_outages)
-        folds.go_on(resumed.kept, resumed.state, resumed.files["events.jsonl"])
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise resumed.damaged() from None
-
-
-def _change(change: Mapping[str, Any]) -> str:
-    """What was another until a snapshot, as a sentence."""
-    told = ", ".join(
-        f"{key} {'none' if before is None else before}"
-        for key, (before, _) in change["changed"].items()
-    )
-    return f"until {change['after_s']:g} s after the first submit: {told}"
 
 
 def _totals(
@@ -225,7 +181,7 @@ class _Skipped:
     def __init__(self, strict: bool, warn: Warn | None) -> None:
         self.kinds: Counter[str] = Counter()
         self._strict = strict
-        self.warn = warn
+        self._warn = warn
 
     def told(self) -> str:
         """What was left out, for a sentence; empty if nothing was."""
@@ -237,8 +193,8 @@ class _Skipped:
         if self._strict and bad.is_fault:
             raise InputError(problem)
         self.kinds[bad.kind] += 1
-        if self.warn and bad.is_fault:
-            self.warn(f"{problem}; skipped")
+        if self._warn and bad.is_fault:
+            self._warn(f"{problem}; skipped")
 
 
 def _setting(case: Case) -> Setting:
@@ -276,16 +232,10 @@ def _windows(case: Case) -> Callable[[int], Sequence[Window]] | None:
     return lambda zero_ns: file.booked(case.fabric, tenants, zero_ns)[1]
 
 
-def _outages(case: Case, resumed: Resumed | None) -> Iterable[failures.Outage]:
-    first = Stream(case.failures, case.failure_scale, case.seed)
-    streams = resumed.record.streams if resumed else [first]
-
-    def fresh(stream: Stream) -> Iterable[failures.Outage]:
-        if stream.failures is None:
-            return ()
-        return failures.parse(stream.failures, stream.scale)(case.fabric, stream.seed)
-
-    return outages(streams, fresh)
+def _outages(case: Case) -> Iterable[failures.Outage]:
+    if case.failures is None:
+        return ()
+    return failures.parse(case.failures, case.failure_scale)(case.fabric, case.seed)
 
 
 def _selected(case: Case, jobs: Iterable[TraceJob]) -> Iterator[TraceJob]:

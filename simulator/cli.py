@@ -5,16 +5,12 @@ from __future__ import annotations
 import json
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from scheduler.files.defaults import LEAST_GAIN_PERCENT, RESIZE_EVERY_S
 from scheduler.files.errors import InputError, Problem
-
-if TYPE_CHECKING:
-    from simulator.snapshot.resume import Record, Resumed
-    from simulator.snapshot.saver import When
 
 MOST_DECISION_S = 86_400
 # Spelt out, for the readers are imported only when a command runs; a test compares.
@@ -173,35 +169,6 @@ def replay_command(
     decision_s: Annotated[
         str, typer.Option(help="How long a decision is taken to last; measured: as it does.")
     ] = "0",
-    snapshot: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write the replay down to this file every five minutes, and on Ctrl-C, to go"
-            " on with it later.",
-            show_default=False,
-        ),
-    ] = None,
-    snapshot_every_s: Annotated[
-        float | None,
-        typer.Option(min=0, help="So often in real time instead.", show_default=False),
-    ] = None,
-    snapshot_at_h: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            max=876_000,
-            help="Stop so long after the first submit, with a snapshot of that moment.",
-            show_default=False,
-        ),
-    ] = None,
-    resume: Annotated[
-        Path | None,
-        typer.Option(
-            help="Go on from this snapshot. Its options hold; --policy, --placement,"
-            " --failures, --seed, --decision-s and --until-h may be others from here on.",
-            show_default=False,
-        ),
-    ] = None,
     output: Annotated[
         Format, typer.Option("--format", help="How the totals are written.")
     ] = Format.TABLE,
@@ -211,15 +178,12 @@ def replay_command(
     The same admission, decisions, backfill and placement, with the clock and the
     launcher replaced. The same trace, options and seed give the same log.
     """
-    given = _given(ctx)
-    record, resumed = _begun(given, resume)
-    when = _when(snapshot, snapshot_every_s, snapshot_at_h)
+    options = _options(ctx)
 
     from simulator.study.options import case_of
     from simulator.terminal import Order, run, table
 
-    order = Order(case_of(record.options), record, report, parquet, snapshot, when, resumed=resumed)
-    totals = run(order)
+    totals = run(Order(case_of(options), report, parquet))
     typer.echo(json.dumps(totals) if output is Format.JSON else table(totals))
 
 
@@ -243,33 +207,20 @@ def _given(ctx: typer.Context) -> dict[str, Any]:
     }
 
 
-def _begun(given: dict[str, Any], resume: Path | None) -> tuple[Record, Resumed | None]:
-    """What is replayed: a trace, or the rest of one."""
-    from simulator.snapshot.marks import fields
-    from simulator.snapshot.resume import Record, load
-    from simulator.study.options import DEFAULTS, NEEDED
+def _options(ctx: typer.Context) -> dict[str, Any]:
+    """All options of the replay. Raises: InputError."""
+    from simulator.study.options import COSTS, DEFAULTS, NEEDED
 
-    if resume is not None:
-        resumed = load(resume, given, fields())
-        return resumed.record, resumed
+    given = _given(ctx)
     for key in NEEDED:
         if key not in given:
             name = "TRACE" if key == "trace" else f"--{key.replace('_', '-')}"
-            raise InputError(Problem(name, "is required, unless --resume says where to go on"))
-    for key in ("checkpoint_s", "restart_s", "detect_s"):
+            raise InputError(Problem(name, "is required"))
+    for key in COSTS:
         if key in given and "times" in given:
             name = f"--{key.replace('_', '-')}"
             raise InputError(Problem(name, "stands beside --times, which says it: give one"))
-    return Record.of({**DEFAULTS, **given}), None
-
-
-def _when(snapshot: Path | None, every_s: float | None, at_h: float | None) -> When:
-    from simulator.snapshot.saver import USUAL_S, When
-
-    for name, value in (("--snapshot-every-s", every_s), ("--snapshot-at-h", at_h)):
-        if value is not None and snapshot is None:
-            raise InputError(Problem(name, "needs --snapshot, the file to write to"))
-    return When(USUAL_S if every_s is None else every_s, at_h)
+    return {**DEFAULTS, **given}
 
 
 def _decision_s(text: str) -> float | str:

@@ -28,7 +28,6 @@ from scheduler.core.model.lifecycle import HostMove
 from scheduler.core.model.state import State
 from simulator.metrics import Metrics
 from simulator.run import Tally
-from simulator.snapshot.plain import Kept
 
 
 class NotConserved(RuntimeError):
@@ -44,26 +43,20 @@ def named(run: str) -> Iterator[None]:
         raise NotConserved(f"{run}: {error}") from None
 
 
-class Conserved(Kept):
+class Conserved:
     """Feed it the log, each event with the state after it; `check` at the end.
 
     Cost: O(hosts of the gang) an event. Memory: O(hosts held).
     """
 
-    _holder: dict[str, str]
-    _hosts: dict[str, dict[str, None]]  # by job, in block order, then spares
-    _blocks: dict[str, list[str]]
-    _held_host_ns: int
-    _now_ns: int
-    _submitted: int
-    _ended: int
-
     def __init__(self) -> None:
-        self._holder = {}
-        self._hosts = {}
-        self._blocks = {}
-        self._held_host_ns = self._now_ns = 0
-        self._submitted = self._ended = 0
+        self._holder: dict[str, str] = {}
+        self._hosts: dict[str, dict[str, None]] = {}  # by job, in block order, then spares
+        self._blocks: dict[str, list[str]] = {}
+        self._held_host_ns = 0
+        self._now_ns = 0
+        self._submitted = 0
+        self._ended = 0
 
     def feed(self, event: Event, state: State) -> None:
         """Raises: NotConserved."""

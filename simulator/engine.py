@@ -36,8 +36,7 @@ class Engine:
     A decision is due when the log has grown since the last one, by more than what a last
     plan says, or when the last one asked for it, and takes `decision_ns`, or as long as it
     does take when that is None; commands that arrive meanwhile are admitted at once, and the
-    commit re-checks the plan against them, as in the live service. `state`: where a log goes
-    on that has begun.
+    commit re-checks the plan against them, as in the live service.
     """
 
     def __init__(
@@ -49,20 +48,18 @@ class Engine:
         decision_ns: int | None = 0,
         tenants: Tenants | None = None,
         make_placer: Placing = make_placer,
-        state: State | None = None,
     ) -> None:
         self.kernel = kernel
-        self.state = state or State.empty()
+        self.state = State.empty()
         self._limits = limits
         self._sink = sink
         self._decision_ns = decision_ns
         self._placing = make_placer
-        self.is_deciding = False
+        self._is_deciding = False
         kernel.on(DecisionIsDue, self._decide)
         kernel.on(PlanIsReady, lambda due: self._commit(due.plan))
         kernel.on(LookAgain, self._wake)
-        if state is None:
-            self._begin(fabric, tenants)
+        self._begin(fabric, tenants)
 
     def _begin(self, fabric: Fabric, tenants: Tenants | None) -> None:
         self._record([FabricLoaded(self.kernel.now_ns, fabric.spec)])
@@ -85,8 +82,8 @@ class Engine:
             self._sink(event, self.state)
 
     def _wake(self, _: LookAgain | None = None) -> None:
-        if not self.is_deciding:
-            self.is_deciding = True
+        if not self._is_deciding:
+            self._is_deciding = True
             self.kernel.at(self.kernel.now_ns, DecisionIsDue(), DECIDE)
 
     def _decide(self, _: DecisionIsDue) -> None:
@@ -102,7 +99,7 @@ class Engine:
 
     def _commit(self, plan: Plan) -> None:
         before = self.state.version
-        self.is_deciding = False
+        self._is_deciding = False
         answer = commit(self.state, plan, self.kernel.now_ns)
         if not isinstance(answer, Conflict):
             self._record(answer)

@@ -20,7 +20,6 @@ from scheduler.core.model.events import (
     SparesChanged,
 )
 from scheduler.core.model.lifecycle import HostMove, JobState
-from simulator.snapshot.plain import Kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,25 +58,19 @@ class Left:
 Change = Began | Stopped | Left
 
 
-class Gangs(Kept):
+class Gangs:
     """The attempts that hold hosts now.
 
     `running`: hosts whose ranks run. `held`: those, stopped gangs' hosts and `spares`.
     Who holds which host is written down from the first question on: without failures nobody asks.
     """
 
-    running: int
-    held: int
-    spares: int
-    _runs: dict[str, Run]
-    _known: dict[str, str] | None
-
     def __init__(self) -> None:
         self.running = 0
         self.held = 0
         self.spares = 0
-        self._runs = {}
-        self._known = None
+        self._runs: dict[str, Run] = {}
+        self._known: dict[str, str] | None = None
 
     @property
     def _holder(self) -> dict[str, str]:

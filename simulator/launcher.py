@@ -10,11 +10,10 @@ from scheduler.core.model.lifecycle import JobState
 from simulator.due import END, GangEnds
 from simulator.gangs import Began, Gangs, Left, Run, Stopped
 from simulator.kernel import Kernel
-from simulator.snapshot.plain import Kept
 from simulator.timing import Timing
 
 
-class Launcher(Kept):
+class Launcher:
     """Reads the log and reports ends through `end`.
 
     An attempt ends when its job's remaining work is done, as `timing` has it; one that is
@@ -23,19 +22,14 @@ class Launcher(Kept):
     through its share at the same rate whatever their number. Memory: O(live jobs).
     """
 
-    _gangs: Gangs
-    _attempt: dict[str, int]
-    _entry: dict[str, int]
-    _silent: set[str]
-
     def __init__(self, kernel: Kernel, end: Callable[[EndJob], None], timing: Timing) -> None:
         self._kernel = kernel
         self._end = end
         self._timing = timing
         self._gangs = Gangs()
-        self._attempt = {}
-        self._entry = {}
-        self._silent = set()
+        self._attempt: dict[str, int] = {}
+        self._entry: dict[str, int] = {}
+        self._silent: set[str] = set()
         kernel.on(GangEnds, self._ends)
 
     def feed(self, event: Event) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,12 +26,11 @@ from scheduler.core.model.events import (
     JobStarted,
     JobSubmitted,
 )
-from scheduler.core.model.goodput import NOTHING, Goodput, Parts, shown
+from scheduler.core.model.goodput import NOTHING, Goodput, shown
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import HostMove, JobState
 from scheduler.core.model.restart_option import AT_HOME, RestartOption, taken
 from simulator.accounts import EMPTY, PARTS, Account, Known, settled
-from simulator.snapshot.plain import Floats, Kept
 from simulator.timing import Spent
 
 FLOOR_NS = 10 * SECOND_NS
@@ -82,30 +81,12 @@ class _Open:
     began: Account = EMPTY
 
 
-class Metrics(Kept):
+class Metrics:
     """Feed it a log, in order, each event with the state that it leaves; read it at any time.
 
     `on_row` is called with each job as it ends. Memory: two numbers per ended job, for
     the percentiles, and an entry per live one.
     """
-
-    events: int
-    submitted: int
-    completed: int
-    restarts: int
-    resizes: int
-    ways: Counter[RestartOption]  # restarts after failures, by the rung taken
-    host_failures: int
-    preemptions: int
-    preempted_host_ns: int  # work that preempted gangs have to repeat
-    first_submit_ns: int | None
-    last_end_ns: int | None
-    largest: JobRow | None  # of the jobs that ran, the first to end
-    _open: dict[str, _Open]
-    _time: Parts  # of ended jobs
-    _waits_s: Floats
-    _slowdowns: Floats
-    _now_ns: int
 
     def __init__(self, on_row: Callable[[JobRow], None] | None = None) -> None:
         self.events = 0
@@ -113,17 +94,17 @@ class Metrics(Kept):
         self.completed = 0
         self.restarts = 0
         self.resizes = 0
-        self.ways = Counter()
+        self.ways: Counter[RestartOption] = Counter()  # restarts after failures, by the rung taken
         self.host_failures = 0
         self.preemptions = 0
-        self.preempted_host_ns = 0
-        self.first_submit_ns = None
-        self.last_end_ns = None
-        self.largest = None
+        self.preempted_host_ns = 0  # work that preempted gangs have to repeat
+        self.first_submit_ns: int | None = None
+        self.last_end_ns: int | None = None
+        self.largest: JobRow | None = None  # of the jobs that ran, the first to end
         self._known: Known | None = None
         self._on_row = on_row
-        self._open = {}
-        self._time = NOTHING
+        self._open: dict[str, _Open] = {}
+        self._time = NOTHING  # of ended jobs
         self._waits_s = array("d")
         self._slowdowns = array("d")
         self._now_ns = 0
@@ -158,11 +139,6 @@ class Metrics(Kept):
                 self.host_failures += 1
             case _:
                 pass
-
-    def go_on(self, kept: Mapping[str, Any], state: State) -> None:
-        """From where `kept` was taken, at `state`."""
-        self.restore(kept)
-        self._state = state
 
     def _submitted(self, event: JobSubmitted) -> None:
         self.submitted += 1

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
-from typing import Any
 
 from placement import BadInput
 from placement.fabric.tree import Fabric
@@ -36,12 +34,8 @@ from simulator.launcher import Launcher
 from simulator.mapping import AS_RING, job_spec, with_tenant
 from simulator.placers import Placing
 from simulator.shapes import Attach
-from simulator.snapshot.plain import form
-from simulator.snapshot.standing import Standing
 from simulator.timing import Flat, Modelled, Times
 from simulator.traces.record import SECOND_NS, TraceJob
-
-STANDING = form(Standing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +111,6 @@ class Replay:
         self.modelled = Modelled(setting.fabric, setting.times) if setting.times else None
         self._timing: Flat | Modelled = self.modelled or Flat(lambda: self._engine.state)
         self._down_ns: dict[str, int] = {}
-        self._outages_past = 0
-        self._is_begun = False
         self._setting = setting
         self._jobs = iter(jobs)
         self._outages = iter(outages)
@@ -127,10 +119,10 @@ class Replay:
 
     def run(self, on_step: Callable[[], None] | None = None) -> Tally:
         """Step until every job has ended, or nothing more can happen."""
-        if not self._is_begun and (first := next(self._jobs, None)) is not None:
-            self._start(first)
-        if not self._is_begun:
+        first = next(self._jobs, None)
+        if first is None:
             return self.tally
+        self._start(first)
         while not self.is_over and self._kernel.step():
             if on_step:
                 on_step()
@@ -147,9 +139,8 @@ class Replay:
         self._await_outage()
         self._await_end()
 
-    def _wire(self, zero_ns: int, state: State | None = None) -> None:
-        """Make the parts that know of each other. `state`: of a log that has begun."""
-        self._is_begun = True
+    def _wire(self, zero_ns: int) -> None:
+        """Make the parts that know of each other."""
         self._zero_ns = zero_ns
         self._kernel = kernel = Kernel(zero_ns)
         kernel.on(JobArrives, self._arrive)
@@ -165,73 +156,12 @@ class Replay:
             self._setting.decision_ns,
             self._setting.charged,
             self._setting.placing,
-            state,
         )
 
     @property
     def is_over(self) -> bool:
         """Whether every job has come and ended."""
         return self._next is None and not self._engine.state.jobs
-
-    @property
-    def now_ns(self) -> int:
-        return self._kernel.now_ns
-
-    @property
-    def next_ns(self) -> int | None:
-        """When something is due next."""
-        return self._kernel.next_ns
-
-    @property
-    def zero_ns(self) -> int:
-        """The first submit."""
-        return self._zero_ns
-
-    @property
-    def state(self) -> State:
-        return self._engine.state
-
-    def kept(self) -> dict[str, Any]:
-        """All but the scheduler's state, between two steps."""
-        standing = Standing(
-            self._zero_ns,
-            self._kernel.now_ns,
-            self._kernel.seq,
-            self._kernel.entries(),
-            self._engine.is_deciding,
-            self.tally.offered,
-            self.tally.refused,
-            self._outages_past,
-            self._down_ns,
-            self._setting.until_ns,
-        )
-        launcher, timing = self._launcher.kept(), self._timing.kept()
-        return {"standing": STANDING.dump(standing), "launcher": launcher, "timing": timing}
-
-    def go_on(self, kept: Mapping[str, Any], state: State, has_other_outages: bool = False) -> None:
-        """From where `kept` was taken, at `state`; before `run`.
-
-        `has_other_outages`: the stream is another than the one until then, and begins there.
-        Raises: KeyError, TypeError, ValueError on what `kept` did not make.
-        """
-        at: Standing = STANDING.load(kept["standing"])
-        self._wire(at.zero_ns, state)
-        self.tally = Tally(at.offered, at.refused)
-        self._down_ns, self._outages_past = at.down_ns, at.outages
-        self._kernel.go_on(at.now_ns, at.seq, at.entries)
-        self._engine.is_deciding = at.is_deciding
-        self._launcher.restore(kept["launcher"])
-        self._timing.restore(kept["timing"])
-        self._next = next(islice(self._jobs, at.offered, None), None)
-        if has_other_outages:
-            self._outages_past = 0
-            self._kernel.drop(HostChanges)
-            self._await_outage()
-        else:
-            self._outage = next(islice(self._outages, at.outages, None), None)
-        if self._setting.until_ns != at.until_ns:
-            self._kernel.drop(TimeIsOver)
-            self._await_end()
 
     def _await_end(self) -> None:
         if self._setting.until_ns is not None:
@@ -295,7 +225,6 @@ class Replay:
             self._kernel.at(at_ns, ChangeIsHeard(outage), HEALTH)
         else:
             self._tell(outage)
-        self._outages_past += 1
         self._await_outage()
 
     def _detection_ns(self, outage: Outage) -> int:

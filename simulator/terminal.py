@@ -1,12 +1,11 @@
-"""A replay as people start it: warnings, a progress bar, snapshots, a table at the end."""
+"""A replay as people start it: warnings, a progress bar, a table at the end."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -17,12 +16,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from simulator.case import Case, Progress
-    from simulator.report import Place
-    from simulator.snapshot.resume import Record, Resumed
-    from simulator.snapshot.saver import Saver, When
 
 MOST_WARNINGS = 20
-LONG_BYTES = 100_000  # of a trace: some thousand jobs, for which a second process pays
+LONG_BYTES = 100_000  # of a trace: some thousand jobs
 STEPS = 2_000  # kernel steps between two looks at the progress bar
 
 
@@ -44,16 +40,11 @@ class Warnings:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A replay, and what becomes of it. `folder`: of the report. `snapshot`: where it is
-    written down meanwhile, `when`: how often. `resumed`: where it goes on."""
+    """A replay, and what becomes of it. `folder`: of the report."""
 
     case: Case
-    record: Record
     folder: Path | None = None
     has_parquet: bool = False
-    snapshot: Path | None = None
-    when: When | None = None
-    resumed: Resumed | None = None
     warnings: Warnings = field(default_factory=Warnings)
 
 
@@ -65,43 +56,18 @@ def run(order: Order) -> dict[str, Any]:
     from simulator.case import run_case
     from simulator.report import Report
     from simulator.report.tables import need_parquet
-    from simulator.snapshot.saver import Stopped
-    from simulator.study.pool import cores
 
     if order.has_parquet:
         if order.folder is None:
             raise InputError(Problem("--parquet", "needs --report, the folder to write to"))
         need_parquet()
-    is_long = _is_long(order.case)
-    if is_long:
+    if _is_long(order.case):
         expect_no_cycles()
     console = Console(stderr=True)
-    earlier = order.resumed.files if order.resumed else None
-    _warn_of_code(order)
-    with ExitStack() as stack:
-        report = None
-        if order.folder:
-            report = Report(order.folder, earlier, has_parquet=order.has_parquet)
-        saver = _saver(order, report, stack) if order.snapshot else None
-        bar = stack.enter_context(_progress(console, order.case)) if console.is_terminal else None
-        try:
-            with void_told(), _full_disk_named(order):
-                totals = run_case(
-                    order.case,
-                    report,
-                    order.warnings.add,
-                    bar,
-                    saver=saver,
-                    resumed=order.resumed,
-                    is_beside=is_long and cores() > 1,
-                )
-        except Stopped as stopped:
-            typer.echo(_how_to_go_on(order, stopped.after_s), err=True)
-            raise typer.Exit(128 + stopped.signum if stopped.signum else 0) from None
-    if order.when and order.when.at_h is not None:
-        order.warnings.add(
-            f"note: the replay ended before {order.when.at_h:g} h, so it was not stopped"
-        )
+    report = Report(order.folder, has_parquet=order.has_parquet) if order.folder else None
+    bar = _progress(console, order.case) if console.is_terminal else nullcontext()
+    with void_told(), _full_disk_named(order), bar as on_progress:
+        totals = run_case(order.case, report, order.warnings.add, on_progress)
     order.warnings.close()
     return totals
 
@@ -131,41 +97,6 @@ def _full_disk_named(order: Order) -> Iterator[None]:
         if error.filename or not order.folder:
             raise
         raise unwritable(order.folder, "--report", error) from None
-
-
-def _warn_of_code(order: Order) -> None:
-    from simulator.snapshot.marks import marks
-
-    if order.resumed and order.resumed.code != marks()["code"]:
-        told = "is of another version of muster, which may have decided otherwise from here on"
-        order.warnings.add(f"{order.resumed.path}: {told}")
-
-
-def _saver(order: Order, report: Place | None, stack: ExitStack) -> Saver:
-    """Without a report its tables are written all the same, for the snapshot alone."""
-    from simulator.report import Place
-    from simulator.snapshot.file import check_target
-    from simulator.snapshot.marks import marks
-    from simulator.snapshot.saver import Saver
-
-    assert order.snapshot
-    check_target(order.snapshot)
-    if report is None:
-        folder = Path(stack.enter_context(TemporaryDirectory(prefix="muster-")))
-        report = Place(folder, order.resumed.files if order.resumed else None)
-    saver = Saver(order.snapshot, order.record, report, marks(), order.when)
-    stack.enter_context(saver.heeding())
-    return saver
-
-
-def _how_to_go_on(order: Order, after_s: float) -> str:
-    from simulator.report import duration
-
-    report = f" --report {order.folder}" if order.folder else ""
-    return (
-        f"stopped {duration(after_s)} after the first submit; go on with\n"
-        f"  muster replay --resume {order.snapshot}{report} --snapshot {order.snapshot}"
-    )
 
 
 @contextmanager

@@ -1,12 +1,11 @@
 """What a replay leaves for people and notebooks."""
 
-from simulator.report.files import JOB_COLUMNS, Growing, Place, Report
+from simulator.report.files import JOB_COLUMNS, Growing, Report
 from simulator.report.text import duration, figures, headline, markdown
 
 __all__ = [
     "JOB_COLUMNS",
     "Growing",
-    "Place",
     "Report",
     "duration",
     "figures",

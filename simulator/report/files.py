@@ -26,27 +26,16 @@ from simulator.report.text import markdown
 JOB_COLUMNS = tuple(name for name, _ in JOBS)
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A folder in which files grow while a replay runs. `earlier`: with what they begin, by
-    name, in one that goes on."""
-
-    folder: Path
-    earlier: Mapping[str, bytes] | None = None
-
-
 class Growing:
-    """Those files, until they are closed.
+    """Files of a report that grow while a replay runs, until they are closed.
 
     events.jsonl, the log itself; events.csv, jobs.csv.
     """
 
-    def __init__(self, place: Place) -> None:
-        self._folder = folder = place.folder
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._stack = ExitStack()
-        self._files: dict[str, TextIO] = {}
-        self._earlier = dict(place.earlier or {})
-        self._version = self._earlier.get("events.jsonl", b"").count(b"\n")
+        self._version = 0
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self.events = self._open("events.jsonl")
@@ -58,14 +47,10 @@ class Growing:
 
     def _open(self, name: str) -> TextIO:
         path = self._folder / name
-        path.write_bytes(self._earlier.get(name, b""))
-        file = self._stack.enter_context(path.open("a", encoding="utf-8", newline=""))
-        self._files[name] = file
-        return file
+        return self._stack.enter_context(path.open("w", encoding="utf-8", newline=""))
 
     def _table(self, name: str, columns: Columns) -> CsvTable:
-        file = f"{name}.csv"
-        return CsvTable(self._open(file), columns, has_head=file in self._earlier)
+        return CsvTable(self._open(f"{name}.csv"), columns)
 
     def close(self) -> None:
         """Nothing more is written."""
@@ -80,21 +65,16 @@ class Growing:
         self._version += 1
         self._event_table.add(event_row(self._version, event))
 
-    def grown(self) -> dict[str, bytes]:
-        """What the files hold now, by name."""
-        for file in self._files.values():
-            file.flush()
-        return {name: (self._folder / name).read_bytes() for name in self._files}
-
 
 @dataclass(frozen=True, slots=True)
-class Report(Place):
+class Report:
     """A folder for people and notebooks: also totals.json, story.json and summary.md.
 
     `has_pages`: index.html and its figures as PNG and SVG as well. `has_parquet`: the two
     tables as Parquet too.
     """
 
+    folder: Path
     has_pages: bool = True
     has_parquet: bool = False
 

@@ -60,12 +60,11 @@ BATCH = 20_000  # rows of a row group
 
 
 class CsvTable:
-    """Empty cells stand for what is not known. `has_head`: the file begins with one."""
+    """Empty cells stand for what is not known."""
 
-    def __init__(self, file: TextIO, columns: Columns, has_head: bool = False) -> None:
+    def __init__(self, file: TextIO, columns: Columns) -> None:
         self._writer = csv.writer(file, lineterminator="\n")
-        if not has_head:
-            self._writer.writerow([name for name, _ in columns])
+        self._writer.writerow([name for name, _ in columns])
 
     def add(self, row: Sequence[Cell]) -> None:
         self._writer.writerow(row)

@@ -11,26 +11,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scheduler.core.model.job import SECOND_NS
-from simulator.snapshot.plain import Kept
 
 MOST = 512  # bins; at least half of them are filled once time has outgrown them
 
 
-class Bins(Kept):
+class Bins:
     """Some step functions, by index, all 0 at `zero_ns`. Cost: O(1) a change."""
-
-    width_ns: int
-    _zero_ns: int
-    _level: list[int]
-    _area: list[list[int]]
-    _step: list[list[int]]
 
     def __init__(self, channels: int, zero_ns: int, width_ns: int = SECOND_NS) -> None:
         self.width_ns = width_ns
         self._zero_ns = zero_ns
-        self._level = [0] * channels
-        self._area = [[0] * MOST for _ in range(channels)]
-        self._step = [[0] * MOST for _ in range(channels)]
+        self._level: list[int] = [0] * channels
+        self._area: list[list[int]] = [[0] * MOST for _ in range(channels)]
+        self._step: list[list[int]] = [[0] * MOST for _ in range(channels)]
 
     def add(self, channel: int, change: int, now_ns: int) -> None:
         """From `now_ns` on the value is higher by `change`."""

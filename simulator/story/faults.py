@@ -19,7 +19,6 @@ from scheduler.core.model.events import (
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import HostMove
 from simulator.gangs import Change, Left, Stopped
-from simulator.snapshot.plain import Kept
 
 MOST_CAUSES = 30  # the rest are counted together
 OTHER = "other causes"
@@ -32,24 +31,18 @@ class _Cause:
     down_ns: int = 0
 
 
-class Faults(Kept):
+class Faults:
     """Failures of hosts by cause: how many, how many stopped a gang, time until repair.
 
     `answers`: what became of stopped gangs, with the time that they stood still.
     """
 
-    spares_used: int
-    _causes: dict[str, _Cause]
-    _down: dict[str, tuple[str, int]]  # host: cause, since
-    _answers: Counter[str]
-    _stood_ns: Counter[str]
-
     def __init__(self) -> None:
         self.spares_used = 0
-        self._causes = {}
-        self._down = {}
-        self._answers = Counter()
-        self._stood_ns = Counter()
+        self._causes: dict[str, _Cause] = {}
+        self._down: dict[str, tuple[str, int]] = {}  # host: cause, since
+        self._answers: Counter[str] = Counter()
+        self._stood_ns: Counter[str] = Counter()
 
     def feed(self, event: Event, changes: Sequence[Change]) -> None:
         """Count one event, after the gangs made these changes of it."""

@@ -12,7 +12,6 @@ from scheduler.core.model.events import JobStarted
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import JobState
 from simulator.metrics import JobRow
-from simulator.snapshot.plain import Kept
 from simulator.story.spread import Spread
 
 # Largest size of each class in GPUs. Powers of eight: a device, a host, a rack or two,
@@ -37,19 +36,17 @@ class _Class:
     most_domains: int = 0
 
 
-class Sizes(Kept):
+class Sizes:
     """Classes by GPUs that a job ran on, or asked for when it never ran.
 
     The cut is that of the outermost tier, bytes per step as each gang was placed.
     """
 
-    _classes: dict[int, _Class]
-
     def __init__(self, fabric: Fabric) -> None:
         self._gpus = fabric.gpus_per_host
         self._index = fabric.index_by_name
         self._domain = fabric.tiers[0].domain_by_host if fabric.tiers else None
-        self._classes = {}
+        self._classes: dict[int, _Class] = {}
 
     def ended(self, row: JobRow) -> None:
         """Count a job that is over."""

@@ -5,24 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from math import exp, floor, log
 
-from simulator.snapshot.plain import Kept
-
 RATIO = 1.02  # between the edges of a bucket: quantiles are right to one percent
 _LOG = log(RATIO)
 _ZERO = -(10**9)  # sorts before every bucket
 
 
-class Spread(Kept):
+class Spread:
     """Counts of values of 0 or more, in buckets of equal ratio. `total` is exact."""
-
-    count: int
-    total: float
-    _buckets: Counter[int]
 
     def __init__(self) -> None:
         self.count = 0
         self.total = 0.0
-        self._buckets = Counter()
+        self._buckets: Counter[int] = Counter()
 
     def add(self, value: float) -> None:
         self.count += 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from heapq import heappush, heappushpop
 from typing import Any
 
@@ -13,7 +12,6 @@ from simulator.accounts import Account
 from simulator.conserved import NotConserved
 from simulator.gangs import Gangs
 from simulator.metrics import JobRow
-from simulator.snapshot.plain import Kept
 from simulator.story.faults import Faults
 from simulator.story.sizes import Sizes
 from simulator.story.timeline import Timeline
@@ -22,31 +20,19 @@ FORMAT = 2  # of what `told` returns; pages read no other
 MOST_LONGEST = 10
 
 
-class Story(Kept):
+class Story:
     """Feed it a log in order, and the rows of ended jobs. Memory: O(hosts + live jobs)."""
-
-    _gangs: Gangs
-    _sizes: Sizes
-    _faults: Faults
-    _timeline: Timeline | None
-    _zero_ns: int
-    _now_ns: int
-    _longest: list[tuple[int, int, JobRow]]
-    _rows: int
 
     def __init__(self, fabric: Fabric) -> None:
         self._fabric = fabric
         self._gangs = Gangs()
         self._sizes = Sizes(fabric)
         self._faults = Faults()
-        self._timeline = None
-        self._zero_ns = self._now_ns = 0
-        self._longest = []
+        self._timeline: Timeline | None = None
+        self._zero_ns = 0
+        self._now_ns = 0
+        self._longest: list[tuple[int, int, JobRow]] = []
         self._rows = 0
-
-    def restore(self, kept: Mapping[str, Any]) -> None:
-        self._timeline = Timeline(self._fabric, 0)
-        super().restore(kept)
 
     def feed(self, event: Event) -> None:
         """Count one event. Cost: O(hosts of its gang)."""

@@ -19,7 +19,6 @@ from scheduler.core.model.events import (
 )
 from scheduler.core.model.lifecycle import HostMove
 from simulator.gangs import Began, Change, Gangs, Left, Stopped
-from simulator.snapshot.plain import Kept
 from simulator.story.bins import Bins
 
 MOST_ROWS = 48  # of the map; more domains than that are joined with their neighbours
@@ -27,7 +26,7 @@ STATES = ("running", "stopped", "spare", "down", "idle_wanted", "idle_unwanted")
 QUEUE = ("queued_jobs", "queued_hosts")
 
 
-class Timeline(Kept):
+class Timeline:
     """The state of hosts, the queue, and each domain of the fabric.
 
     States part the hosts: `running` ranks; `stopped`, held by a gang that stands still;
@@ -35,22 +34,16 @@ class Timeline(Kept):
     while jobs wait; `idle_unwanted`, free with an empty queue. Memory: O(hosts + queue).
     """
 
-    _bins: Bins
-    _map: Bins  # busy of each row, then out of service
-    _queued: dict[str, int]
-    _queued_hosts: int
-    _down: set[str]
-
     def __init__(self, fabric: Fabric, zero_ns: int) -> None:
         self._hosts = fabric.host_count
         self._gpus = fabric.gpus_per_host
         self._index = fabric.index_by_name
         self.tier, self._rows, self._row = rows(fabric)
         self._bins = Bins(len(STATES) + len(QUEUE), zero_ns)
-        self._map = Bins(2 * len(self._rows), zero_ns)
-        self._queued = {}
+        self._map = Bins(2 * len(self._rows), zero_ns)  # busy of each row, then out of service
+        self._queued: dict[str, int] = {}
         self._queued_hosts = 0
-        self._down = set()
+        self._down: set[str] = set()
 
     def feed(self, event: Event, changes: Sequence[Change], gangs: Gangs) -> None:
         """Count one event, after `gangs` made these changes of it."""

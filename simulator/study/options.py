@@ -218,12 +218,6 @@ def _unpathed(value: Value) -> Value:
     return text
 
 
-def content_digest(value: Value) -> str:
-    """Of a file, or of a text and the files that it names among other things."""
-    pieces = [_file_digest(Path(piece)) for piece in _pieces(value) if Path(piece).is_file()]
-    return hashlib.sha256(json.dumps([_unpathed(value), pieces]).encode()).hexdigest()
-
-
 def _file_digest(path: Path) -> str:
     try:
         stat = path.stat()

@@ -7,20 +7,16 @@ from collections.abc import Callable, Sequence
 from placement.workload.request import Request
 from scheduler.core import State
 from simulator.gangs import Left, Run
-from simulator.snapshot.plain import Kept
 
 
-class Flat(Kept):
+class Flat:
     """The costs that the scheduler counts with, wherever a gang lies and however large: what
     is left to do is what its account says has not been done."""
 
-    _work_host_ns: dict[str, int]
-    _end_ns: dict[str, int]
-
     def __init__(self, state: Callable[[], State]) -> None:
         self._state = state
-        self._work_host_ns = {}
-        self._end_ns = {}
+        self._work_host_ns: dict[str, int] = {}
+        self._end_ns: dict[str, int] = {}
 
     def expect(self, name: str, run_ns: int, request: Request, hosts: int) -> None:
         self._work_host_ns[name] = run_ns * hosts

@@ -15,7 +15,6 @@ from placement.workload.flops import parameter_count
 from placement.workload.replicas import sized
 from placement.workload.request import Request
 from simulator.gangs import Left, Run
-from simulator.snapshot.plain import Kept
 from simulator.timing.knobs import Times
 from simulator.timing.network import ALONE, GangLoad, Link, Network
 from simulator.timing.spent import Spent
@@ -80,32 +79,22 @@ class _Clock:
         )
 
 
-class Modelled(Kept):
+class Modelled:
     """Timing of the gangs of one replay. Memory: O(live jobs)."""
-
-    time: Spent  # of attempts that are over
-    host_time: Spent
-    _spent: dict[str, tuple[Spent, Spent]]  # of live jobs
-    _requests: dict[str, Request]
-    _remaining_host_ns: dict[str, int]
-    _clocks: dict[str, _Clock]
-    _on: dict[Link, dict[str, float]]
-    _last_hosts: dict[str, tuple[str, ...]]
-    _changed: dict[str, None]
 
     def __init__(self, fabric: Fabric, times: Times) -> None:
         self._fabric = fabric
         self._times = times
         self._network = Network(fabric, times.network.comm_share)
-        self.time = Spent()
+        self.time = Spent()  # of attempts that are over
         self.host_time = Spent()
-        self._spent = {}
-        self._requests = {}
-        self._remaining_host_ns = {}
-        self._clocks = {}
-        self._on = {}
-        self._last_hosts = {}
-        self._changed = {}
+        self._spent: dict[str, tuple[Spent, Spent]] = {}  # of live jobs
+        self._requests: dict[str, Request] = {}
+        self._remaining_host_ns: dict[str, int] = {}
+        self._clocks: dict[str, _Clock] = {}
+        self._on: dict[Link, dict[str, float]] = {}
+        self._last_hosts: dict[str, tuple[str, ...]] = {}
+        self._changed: dict[str, None] = {}
 
     def expect(self, name: str, run_ns: int, request: Request, hosts: int) -> None:
         self._requests[name] = request
