@@ -19,11 +19,11 @@ from statistics import fmean, stdev
 from placement.fabric.tree import Fabric, from_spec, preset
 from scheduler.core import State
 from scheduler.core.model.events import Event, HostMoved
+from simulator.collectors.metrics import Metrics
 from simulator.failures import parse
 from simulator.failures.presets import LLAMA3
 from simulator.gangs import Gangs, Stopped
-from simulator.metrics import Metrics
-from simulator.run import Replay, Setting
+from simulator.replay import Replay, Setting
 from simulator.timing import load_times
 from simulator.traces.load import Trace, find_format
 from simulator.traces.record import SECOND_NS, BadRecord

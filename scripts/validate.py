@@ -25,9 +25,9 @@ from scheduler.core import Policy
 from scheduler.files.errors import InputError
 from scripts import published, readings
 from scripts.starts import differences
-from simulator.case import Case, run_case
-from simulator.conserved import NotConserved
-from simulator.report import Report
+from simulator.collectors.invariants import NotConserved
+from simulator.experiment import Case, run_case
+from simulator.report.folder import Report
 
 
 def machine(name: str, hosts: int, gpus_per_host: int) -> Fabric:

@@ -38,10 +38,10 @@ from scheduler.core.model.lifecycle import HostMove
 from scheduler.core.model.restart_option import AT_HOME, RestartOption, taken
 from scheduler.core.policies.spares import DAY_S, SparePolicy
 from scheduler.core.policies.tenants import OPEN
-from simulator.due import HEALTH, ChangeIsHeard
 from simulator.engine import Engine
 from simulator.failures import Outage, merged, parse
 from simulator.kernel import Kernel
+from simulator.sim_events import HEALTH, ChangeIsHeard
 
 DAY_NS = DAY_S * 10**9
 YEAR_NS = 365 * DAY_NS

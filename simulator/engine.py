@@ -22,9 +22,15 @@ from scheduler.core import (
 from scheduler.core.capacity.placer import make_placer
 from scheduler.core.model.commands import Command, LoadTenants
 from scheduler.core.model.events import Event, FabricLoaded
-from simulator.due import COMMIT, DECIDE, DecisionIsDue, LookAgain, PlanIsReady
 from simulator.kernel import Kernel
 from simulator.placers import Placing
+from simulator.sim_events import (
+    COMMIT,
+    DECIDE,
+    DecisionIsDue,
+    LookAgain,
+    PlanIsReady,
+)
 
 Sink = Callable[[Event, State], None]  # the state is the one after the event
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from scheduler.core.model.commands import EndJob
 from scheduler.core.model.events import Event, JobEnded
 from scheduler.core.model.lifecycle import JobState
-from simulator.due import END, GangEnds
 from simulator.gangs import Began, Gangs, Left, Run, Stopped
 from simulator.kernel import Kernel
+from simulator.sim_events import END, GangEnds
 from simulator.timing import Timing
 
 

@@ -10,9 +10,9 @@ from placement.workload.request import SpareRule
 from scheduler.core import Policy, SchedulingOptions, State, Tenants, apply
 from scheduler.core.model.events import Event, JobStarted
 from scheduler.core.policies.costs import Costs
+from simulator.collectors.metrics import JobRow, Metrics
 from simulator.failures import Outage
-from simulator.metrics import JobRow, Metrics
-from simulator.run import Replay, Setting, Tally
+from simulator.replay import Replay, Setting, Tally
 from simulator.timing import Modelled, Times
 from simulator.traces.record import SECOND_NS, TraceJob
 

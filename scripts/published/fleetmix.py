@@ -22,7 +22,7 @@ from simulator.gangs import Gangs, Left
 from simulator.mixes.fit import fit
 from simulator.mixes.generate import Wanted, generate
 from simulator.mixes.published import MIXES
-from simulator.run import Replay, Setting
+from simulator.replay import Replay, Setting
 from simulator.traces.record import SECOND_NS, TraceJob
 
 DAYS, JOBS_A_DAY, GPUS, DAY_S = 28, 7_200, 8, 86_400

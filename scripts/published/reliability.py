@@ -24,10 +24,10 @@ from scheduler.core import Tenants
 from scheduler.core.model.job import SECOND_NS, JobSpec
 from scheduler.core.policies.tenants import Restarts
 from scripts.published import Row, Value, at_most, between, near, within
+from simulator.collectors.metrics import Metrics
 from simulator.failures import parse
 from simulator.failures.presets import LLAMA3, RSC1_RATE, RSC2_RATE
-from simulator.metrics import Metrics
-from simulator.run import Replay, Setting
+from simulator.replay import Replay, Setting
 from simulator.timing import Times, load_times
 from simulator.traces.record import TraceJob
 

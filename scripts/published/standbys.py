@@ -16,10 +16,10 @@ from scheduler.core import Tenants
 from scheduler.core.model.job import SECOND_NS, JobSpec
 from scripts.published import Row, at_least, at_most
 from scripts.published.reliability import AT_ONCE
-from simulator.accounts import Account
+from simulator.collectors.metrics import Metrics
+from simulator.collectors.time_account import Account
 from simulator.failures import parse
-from simulator.metrics import Metrics
-from simulator.run import Replay, Setting
+from simulator.replay import Replay, Setting
 from simulator.timing import Times, load_times
 from simulator.traces.record import TraceJob
 

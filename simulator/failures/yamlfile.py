@@ -36,7 +36,7 @@ from scheduler.files.job_keys import Count, Keys, Text, message_of, path_of
 from scheduler.files.yaml12 import Document, load
 from simulator.failures.cause import HOST, REPAIRS, Cause, Lemons, Repair
 from simulator.failures.presets import PRESETS, preset
-from simulator.knobs import Amount, Positive, one_of
+from simulator.field_types import Amount, Positive, one_of
 
 
 class _RepairKeys(Keys):

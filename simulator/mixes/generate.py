@@ -4,7 +4,7 @@ cluster. Synthetic: they are no log, and their names say so."""
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from math import exp, log
@@ -17,6 +17,7 @@ from simulator.traces.record import SECOND_NS, Outcome, TraceJob
 HOUR_S = 3600
 WEEK_S = 168 * HOUR_S
 WEIGHTS = [day * hour for day in BY_DAY for hour in BY_HOUR]
+ENOUGH = 5  # runs, by GPU time, for which submits go on
 SO_FAR = [0, *accumulate(WEIGHTS)]  # up to the end of each hour of the week
 
 
@@ -109,3 +110,36 @@ def time_of(weight: float) -> float:
     weeks, rest = divmod(weight, SO_FAR[-1])
     hour = min(bisect_right(SO_FAR, rest), len(WEIGHTS)) - 1
     return weeks * WEEK_S + (hour + (rest - SO_FAR[hour]) / WEIGHTS[hour]) * HOUR_S
+
+
+class Extent:
+    """How long submits go on beside how long jobs run, counted as jobs pass by.
+
+    A cluster that begins empty fills over about one run; runs count by their GPU time,
+    for it is the long and large ones that fill it.
+    """
+
+    def __init__(self) -> None:
+        self.jobs = 0
+        self.span_s = 0.0
+        self._gpu_s = 0.0
+        self._gpu_s2 = 0.0
+
+    def watch(self, jobs: Iterable[TraceJob]) -> Iterator[TraceJob]:
+        for job in jobs:
+            run_s = job.run_ns / SECOND_NS
+            self.jobs += 1
+            self.span_s = job.submit_ns / SECOND_NS
+            self._gpu_s += job.gpus * run_s
+            self._gpu_s2 += job.gpus * run_s * run_s
+            yield job
+
+    @property
+    def run_s(self) -> float:
+        """Mean run time, by GPU time."""
+        return self._gpu_s2 / self._gpu_s if self._gpu_s else 0.0
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether the cluster reaches its load while jobs still arrive."""
+        return self.span_s >= ENOUGH * self.run_s

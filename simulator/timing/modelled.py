@@ -15,9 +15,9 @@ from placement.workload.flops import parameter_count
 from placement.workload.replicas import sized
 from placement.workload.request import Request
 from simulator.gangs import Left, Run
-from simulator.timing.knobs import Times
 from simulator.timing.network import ALONE, GangLoad, Link, Network
 from simulator.timing.spent import Spent
+from simulator.timing.times_file import Times
 from simulator.traces.record import SECOND_NS
 
 NOTHING = Spent(), Spent()

@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import IO, cast
 
 from scheduler.files.errors import InputError, Problem
-from simulator.traces import gavel, helios, muster, pai, philly_csv, philly_json, sacct, swf
+from simulator.traces.formats import (
+    gavel,
+    helios,
+    muster,
+    pai,
+    philly,
+    sacct,
+    swf,
+)
 from simulator.traces.record import BadRecord, FieldError, Read, TraceJob
 from simulator.traces.sorting import by_submit, order
 
@@ -35,8 +43,8 @@ class Format:
 
 FORMATS: dict[str, Format] = {
     "swf": Format(swf.read, is_sorted=True),
-    "philly-csv": Format(philly_csv.read),
-    "philly-json": Format(philly_json.read, is_lines=False),
+    "philly-csv": Format(philly.read_csv),
+    "philly-json": Format(philly.read_json, is_lines=False),
     "helios": Format(helios.read),
     "acme": Format(helios.read_acme),
     "pai": Format(pai.read, note=pai.NOTE),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.story.bins import MOST, Bins
+from simulator.collectors.bins import MOST, Bins
 
 Changes = list[tuple[int, int]]
 changes = st.lists(st.tuples(st.integers(0, 10**13), st.integers(-50, 50)), max_size=40)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from scripts import questions
-from simulator.study.casefile import load_case
-from simulator.study.options import case_of
+from simulator.experiment import case_of
+from simulator.experiment_file import load_case
 from simulator.traces.load import Trace, find_format
 
 TOP = Path(__file__).parents[2]

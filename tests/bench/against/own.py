@@ -15,9 +15,9 @@ from placement.fabric.tree import Fabric, from_spec
 from scheduler.core import Policy, SchedulingOptions, State
 from scheduler.core.model.events import Event, JobStarted
 from scheduler.core.model.job import SECOND_NS
-from simulator.log import Log
-from simulator.metrics import Metrics
-from simulator.run import Replay, Setting
+from simulator.collectors.metrics import Metrics
+from simulator.collectors.recorder import Log
+from simulator.replay import Replay, Setting
 from simulator.traces.load import Trace, find_format
 
 

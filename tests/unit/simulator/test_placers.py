@@ -6,7 +6,7 @@ import pytest
 
 from scheduler.core.model.events import Event, JobStarted
 from simulator.placers import Placer, placing_by
-from simulator.run import Replay, Setting
+from simulator.replay import Replay, Setting
 from tests.build import fabric
 from tests.replays import trace_job
 

@@ -14,9 +14,9 @@ import pytest
 
 from scheduler.core import Policy
 from scripts.published import Row, exactly
-from simulator.case import Case, run_case
-from simulator.conserved import Conserved, NotConserved
-from simulator.report import Report
+from simulator.collectors.invariants import Conserved, NotConserved
+from simulator.experiment import Case, run_case
+from simulator.report.folder import Report
 from tests.replays import machine
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "validate.py"
