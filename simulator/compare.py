@@ -14,8 +14,8 @@ from simulator.collectors.invariants import named
 from simulator.experiment import case_of, run_case
 from simulator.options import Options, Value, conflicts
 from simulator.pool import run_all
-from simulator.report.figures import FIGURES, Range
-from simulator.report.folder import Report
+from simulator.report.figures import FIGURES, SeedRange
+from simulator.report.folder import ReportFolder
 
 MOST = 48  # variants; beyond, a sweep is the better tool
 
@@ -103,7 +103,7 @@ def compare(
         "trace": runs[0]["trace"],
         "seeds": list(seeds),
         "baseline": found[0].name,
-        "variants": [_told(variant, of) for variant, of in zip(found, each, strict=True)],
+        "variants": [_variant_row(variant, of) for variant, of in zip(found, each, strict=True)],
         "notes": [*_alike(logs)],
     }
 
@@ -128,14 +128,14 @@ def _run(piece: _Piece) -> dict[str, Any]:
     with named(piece.name):
         if piece.folder is None:
             return run_case(case)
-        totals = run_case(case, Report(piece.folder, has_parquet=piece.has_parquet))
+        totals = run_case(case, ReportFolder(piece.folder, has_parquet=piece.has_parquet))
     return {**totals, "report": os.fspath(piece.folder)}
 
 
-def _told(variant: Variant, runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _variant_row(variant: Variant, runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     figures = {}
     for figure in FIGURES:
-        found = Range.of([figure.of(run) for run in runs])
+        found = SeedRange.of([figure.of(run) for run in runs])
         figures[figure.key] = {"mean": found.mean, "min": found.least, "max": found.most}
     return {
         "name": variant.name,

@@ -25,21 +25,21 @@ from scheduler.files.tenants import TenantsFile, load_tenants
 from scheduler.files.windows import WindowsFile, load_windows
 from simulator import failures
 from simulator.collectors.metrics import Metrics
-from simulator.collectors.recorder import Folds, Telling
+from simulator.collectors.recorder import Collectors, Recorder
 from simulator.options import COSTS, MEASURED, Options, Value, fabric_of
-from simulator.placers import Placer, placing_by
+from simulator.placers import PlacementStrategy, placer_factory
 from simulator.replay import (
-    Refused,
+    ArrivalCounts,
+    RefusedJob,
     Replay,
     Setting,
-    Tally,
 )
-from simulator.report.folder import Report
-from simulator.timing import Times, load_times
+from simulator.report.folder import ReportFolder
+from simulator.timing import TimeModel, load_time_model
 from simulator.traces import mapping
-from simulator.traces.load import Trace, find_format
+from simulator.traces.load import TraceFile, find_format
 from simulator.traces.record import SECOND_NS, BadRecord, TraceJob
-from simulator.traces.shapes import Attach, Rule
+from simulator.traces.shapes import ShapeAssignment, ShapeRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +73,10 @@ class Case:
     health: HealthPolicy | None = None
     windows: WindowsFile | None = None
     assumed_limit_s: int | None = None
-    attach: Rule = Rule.RING
+    attach: ShapeRule = ShapeRule.RING
     failure_scale: float = 1.0
-    placement: Placer = Placer.MINIMUM_CUT
-    times: Times | None = None
+    placement: PlacementStrategy = PlacementStrategy.MINIMUM_CUT
+    times: TimeModel | None = None
     until_s: float | None = None
     resize_every_s: int = RESIZE_EVERY_S
     least_gain_percent: int = LEAST_GAIN_PERCENT
@@ -105,9 +105,9 @@ def case_of(options: Options) -> Case:
         health=None if options["health"] is None else load_health(str(options["health"])),
         windows=None if windows is None else load_windows(str(windows)),
         assumed_limit_s=None if limit_h is None else max(1, round(float(limit_h) * 3600)),
-        attach=Rule(str(options["attach"])),
-        placement=Placer(str(options["placement"])),
-        times=None if options["times"] is None else load_times(str(options["times"])),
+        attach=ShapeRule(str(options["attach"])),
+        placement=PlacementStrategy(str(options["placement"])),
+        times=None if options["times"] is None else load_time_model(str(options["times"])),
         until_s=None if options["until_h"] is None else 3600 * float(options["until_h"]),
         resize_every_s=int(options["resize_every_s"] or 0),
         least_gain_percent=int(options["least_gain_percent"] or 0),
@@ -137,10 +137,10 @@ Warn = Callable[[str], None]
 
 def run_case(
     case: Case,
-    report: Report | None = None,
+    report: ReportFolder | None = None,
     warn: Warn | None = None,
     on_progress: Callable[[Progress], None] | None = None,
-    has_story: bool = False,
+    has_report_data: bool = False,
 ) -> dict[str, Any]:
     """Replay, and return the totals with everything that they depend on.
 
@@ -150,50 +150,52 @@ def run_case(
     NotConserved when hosts, jobs or host time do not add up.
     """
     folder = report.folder if report else None
-    with Telling(case.fabric, folder, has_story or report is not None) as told:
-        totals, story = _replayed(case, Folds(told), warn, on_progress)
+    with Recorder(case.fabric, folder, has_report_data or report is not None) as recorder:
+        totals, report_data = _replayed(case, Collectors(recorder), warn, on_progress)
     if report:
-        report.finish(totals, story)
-    if has_story:
-        totals["story"] = story
+        report.finish(totals, report_data)
+    if has_report_data:
+        totals["report_data"] = report_data
     return totals
 
 
 def _replayed(
     case: Case,
-    folds: Folds,
+    collectors: Collectors,
     warn: Warn | None,
     on_progress: Callable[[Progress], None] | None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The totals, and what pages show."""
     begin = time.perf_counter()
     skipped = _Skipped(case.strict, warn)
-    trace = Trace(case.trace, find_format(case.trace_format), skipped)
+    trace = TraceFile(case.trace, find_format(case.trace_format), skipped)
 
-    def refused(job: Refused) -> None:
+    def refused(job: RefusedJob) -> None:
         if warn:
             warn(str(Problem("job", job.message, str(case.trace), job.job.line)))
 
-    replay = Replay(_setting(case), _selected(case, trace), folds.feed, _outages(case), refused)
-    folds.metrics.told_by(replay.modelled)
+    replay = Replay(
+        _setting(case), _selected(case, trace), collectors.feed, _outages(case), refused
+    )
+    collectors.metrics.use_times(replay.modelled)
 
     def step() -> None:
         if on_progress:
-            ended = folds.metrics.submitted - folds.metrics.unfinished
-            on_progress(Progress(trace.records, ended, folds.metrics.events))
+            ended = collectors.metrics.submitted - collectors.metrics.unfinished
+            on_progress(Progress(trace.records, ended, collectors.metrics.events))
 
     tally = replay.run(step if on_progress else None)
     if not tally.offered:
-        raise InputError(Problem("", f"holds no job to replay{skipped.told()}", str(case.trace)))
-    folds.conserved.check(tally, folds.metrics)
+        raise InputError(Problem("", f"holds no job to replay{skipped.text()}", str(case.trace)))
+    collectors.invariants.check(tally, collectors.metrics)
     seconds = time.perf_counter() - begin
-    totals = _totals(case, folds.metrics, tally, skipped, seconds)
-    totals["log_sha256"] = folds.telling.digest()
-    return totals, folds.story()
+    totals = _totals(case, collectors.metrics, tally, skipped, seconds)
+    totals["log_sha256"] = collectors.recorder.digest()
+    return totals, collectors.report_data()
 
 
 def _totals(
-    case: Case, metrics: Metrics, tally: Tally, skipped: _Skipped, seconds: float
+    case: Case, metrics: Metrics, tally: ArrivalCounts, skipped: _Skipped, seconds: float
 ) -> dict[str, Any]:
     """What came of it, and what it depends on."""
     totals = metrics.totals(case.fabric.host_count)
@@ -232,13 +234,13 @@ class _Skipped:
         self._strict = strict
         self._warn = warn
 
-    def told(self) -> str:
+    def text(self) -> str:
         """What was left out, for a sentence; empty if nothing was."""
         parts = [f"{count:,} left out: {kind}" for kind, count in sorted(self.kinds.items())]
         return f" ({'; '.join(parts)})" if parts else ""
 
     def __call__(self, path: Path, bad: BadRecord) -> None:
-        problem = Problem(bad.field, bad.told, str(path), bad.line)
+        problem = Problem(bad.field, bad.detail, str(path), bad.line)
         if self._strict and bad.is_fault:
             raise InputError(problem)
         self.kinds[bad.kind] += 1
@@ -265,8 +267,8 @@ def _setting(case: Case) -> Setting:
         case.tenants.tenants if case.tenants else None,
         _windows(case),
         case.assumed_limit_s is not None,
-        Attach(case.attach, case.seed),
-        placing_by(case.placement, case.seed),
+        ShapeAssignment(case.attach, case.seed),
+        placer_factory(case.placement, case.seed),
         case.times,
         None if case.until_s is None else round(case.until_s * SECOND_NS),
         case.health,
@@ -369,8 +371,8 @@ def _assumptions(case: Case) -> Iterator[str]:
         yield f"{case.until_s / 3600:g} h after the first submit live jobs are cut off"
     if case.failures:
         scale = "" if case.failure_scale == 1 else f", rates x {case.failure_scale:g}"
-        told = f"injected failures: {case.failures}{scale}"
-        yield f"{told}; those in the recorded run times count as well"
+        text = f"injected failures: {case.failures}{scale}"
+        yield f"{text}; those in the recorded run times count as well"
     else:
         yield "no failures are injected; recorded run times contain those of their time"
 

@@ -83,8 +83,8 @@ def _values(body: Mapping[str, Any], folder: Path, wrong: list[tuple[str, str]])
 
 def _axes(grid: Any, folder: Path, wrong: list[tuple[str, str]]) -> dict[str, list[Value]]:
     if not isinstance(grid, dict) or not grid:
-        told = "is missing" if grid is None else "must be a mapping of keys to lists of values"
-        wrong.append(("grid", f"{told}; for a single run use muster replay"))
+        text = "is missing" if grid is None else "must be a mapping of keys to lists of values"
+        wrong.append(("grid", f"{text}; for a single run use muster replay"))
         return {}
     found: dict[str, list[Value]] = {}
     for key, values in grid.items():
@@ -171,12 +171,12 @@ def _check_conflicts(document: Document, points: Sequence[Mapping[str, Value]]) 
     if wrong:
         body = document.mapping()
         raise document.error(
-            *((key if key in body else f"grid.{key}", told) for key, told in wrong.items())
+            *((key if key in body else f"grid.{key}", text) for key, text in wrong.items())
         )
 
 
 def _check_fabrics(document: Document, points: Sequence[Mapping[str, Value]]) -> None:
-    """An oversubscription that a fabric cannot have is told before anything runs."""
+    """An oversubscription that a fabric cannot have is text before anything runs."""
     pairs = {(point["fabric"], point["oversubscription"]): point for point in points}
     for point in pairs.values():
         try:

@@ -16,7 +16,7 @@ _D = TypeVar("_D")
 Entry = tuple[int, int, int, Any]  # time_ns, priority, seq, what is due
 
 
-class Kernel:
+class SimulationKernel:
     """One virtual clock and what is scheduled on it.
 
     `now_ns` only grows. Cost: O(log entries) a step.

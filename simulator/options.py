@@ -26,10 +26,10 @@ from scheduler.files.job_keys import parse_spares
 from scheduler.files.tenants import load_tenants
 from scheduler.files.windows import load_windows
 from simulator import failures
-from simulator.placers import Placer
-from simulator.timing import load_times
+from simulator.placers import PlacementStrategy
+from simulator.timing import load_time_model
 from simulator.traces.load import find_format
-from simulator.traces.shapes import Rule
+from simulator.traces.shapes import ShapeRule
 
 Value = str | int | float | bool | None
 Options = Mapping[str, Value]
@@ -40,7 +40,7 @@ DEFAULTS: dict[str, Value] = {
     "fabric": None,
     "oversubscription": None,
     "policy": Policy.PRODUCTION.value,
-    "placement": Placer.MINIMUM_CUT.value,
+    "placement": PlacementStrategy.MINIMUM_CUT.value,
     "spares": None,  # what jobs state
     "failures": None,
     "failure_scale": 1.0,
@@ -51,7 +51,7 @@ DEFAULTS: dict[str, Value] = {
     "times": None,
     "until_h": None,
     "decision_s": 0.0,
-    "attach": Rule.RING.value,
+    "attach": ShapeRule.RING.value,
     "tenants": None,
     "health": None,
     "windows": None,
@@ -274,10 +274,10 @@ _CHECKS: dict[str, Callable[[Value], Value]] = {
     "fabric": _good(load_fabric),
     "oversubscription": _number(0.01, 1000),
     "policy": _choice(Policy),
-    "placement": _choice(Placer),
-    "times": _good(load_times),
+    "placement": _choice(PlacementStrategy),
+    "times": _good(load_time_model),
     "until_h": _number(0, 876_000, is_above=True),
-    "attach": _choice(Rule),
+    "attach": _choice(ShapeRule),
     "spares": lambda value: str(value) if parse_spares(value) else None,
     "failures": _good(failures.parse),
     "failure_scale": _number(1e-6, 1e6),

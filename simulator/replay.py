@@ -28,22 +28,22 @@ from scheduler.core.policies.health import HealthPolicy
 from scheduler.core.policies.tenants import OPEN
 from simulator.engine import Engine, Sink
 from simulator.failures import Outage
-from simulator.kernel import Kernel
+from simulator.kernel import SimulationKernel
 from simulator.launcher import Launcher
-from simulator.placers import Placing
+from simulator.placers import PlacerFactory
 from simulator.sim_events import (
     ARRIVAL,
     HEALTH,
-    ChangeIsHeard,
-    HostChanges,
-    JobArrives,
-    Send,
-    TimeIsOver,
+    CommandDue,
+    FailureDetected,
+    HostChanged,
+    JobArrived,
+    TimeLimitReached,
 )
-from simulator.timing import Flat, Modelled, Times
+from simulator.timing import FlatTiming, ModelledTiming, TimeModel
 from simulator.traces.mapping import AS_RING, job_spec, with_tenant
 from simulator.traces.record import SECOND_NS, TraceJob
-from simulator.traces.shapes import Attach
+from simulator.traces.shapes import ShapeAssignment
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,9 @@ class Setting:
     tenants: Tenants | None = None
     windows: Callable[[int], Sequence[Window]] | None = None
     assume_limits: bool = False
-    attach: Attach = AS_RING
-    placing: Placing = make_placer
-    times: Times | None = None
+    attach: ShapeAssignment = AS_RING
+    placing: PlacerFactory = make_placer
+    times: TimeModel | None = None
     until_ns: int | None = None
     health: HealthPolicy | None = None
 
@@ -85,7 +85,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedJob:
     """A job that the scheduler did not admit."""
 
     job: TraceJob
@@ -93,7 +93,7 @@ class Refused:
 
 
 @dataclass(slots=True)
-class Tally:
+class ArrivalCounts:
     """What came of the arrivals: `offered` jobs of which some were `refused`, by reason."""
 
     offered: int = 0
@@ -113,11 +113,13 @@ class Replay:
         jobs: Iterable[TraceJob],
         sink: Sink,
         outages: Iterable[Outage] = (),
-        on_refused: Callable[[Refused], None] | None = None,
+        on_refused: Callable[[RefusedJob], None] | None = None,
     ) -> None:
-        self.tally = Tally()
-        self.modelled = Modelled(setting.fabric, setting.times) if setting.times else None
-        self._timing: Flat | Modelled = self.modelled or Flat(lambda: self._engine.state)
+        self.tally = ArrivalCounts()
+        self.modelled = ModelledTiming(setting.fabric, setting.times) if setting.times else None
+        self._timing: FlatTiming | ModelledTiming = self.modelled or FlatTiming(
+            lambda: self._engine.state
+        )
         self._down_ns: dict[str, int] = {}
         self._setting = setting
         self._jobs = iter(jobs)
@@ -125,7 +127,7 @@ class Replay:
         self._sink = sink
         self._on_refused = on_refused
 
-    def run(self, on_step: Callable[[], None] | None = None) -> Tally:
+    def run(self, on_step: Callable[[], None] | None = None) -> ArrivalCounts:
         """Step until every job has ended, or nothing more can happen."""
         first = next(self._jobs, None)
         if first is None:
@@ -150,11 +152,11 @@ class Replay:
     def _wire(self, zero_ns: int) -> None:
         """Make the parts that know of each other."""
         self._zero_ns = zero_ns
-        self._kernel = kernel = Kernel(zero_ns)
-        kernel.on(JobArrives, self._arrive)
-        kernel.on(HostChanges, self._report)
-        kernel.on(ChangeIsHeard, self._hear)
-        kernel.on(TimeIsOver, self._stop)
+        self._kernel = kernel = SimulationKernel(zero_ns)
+        kernel.on(JobArrived, self._arrive)
+        kernel.on(HostChanged, self._report)
+        kernel.on(FailureDetected, self._hear)
+        kernel.on(TimeLimitReached, self._stop)
         self._launcher = Launcher(self._kernel, self._end, self._timing)
         self._engine = Engine(
             self._kernel,
@@ -173,9 +175,9 @@ class Replay:
 
     def _await_end(self) -> None:
         if self._setting.until_ns is not None:
-            self._kernel.at(self._zero_ns + self._setting.until_ns, TimeIsOver(), ARRIVAL)
+            self._kernel.at(self._zero_ns + self._setting.until_ns, TimeLimitReached(), ARRIVAL)
 
-    def _stop(self, _: TimeIsOver) -> None:
+    def _stop(self, _: TimeLimitReached) -> None:
         """The time is over: nothing more arrives, and what is live is cut off."""
         self._jobs = iter(())
         self._await_job(None)
@@ -195,9 +197,9 @@ class Replay:
     def _await_job(self, job: TraceJob | None) -> None:
         self._next = job
         if job is not None:
-            self._kernel.at(job.submit_ns, JobArrives(), ARRIVAL)
+            self._kernel.at(job.submit_ns, JobArrived(), ARRIVAL)
 
-    def _arrive(self, _: JobArrives) -> None:
+    def _arrive(self, _: JobArrived) -> None:
         job, setting = self._next, self._setting
         if job is None:  # cut off meanwhile
             return
@@ -212,15 +214,15 @@ class Replay:
         else:
             self.tally.refused[refusal.code.value] += 1
             if self._on_refused:
-                self._on_refused(Refused(job, refusal.message))
+                self._on_refused(RefusedJob(job, refusal.message))
         self._await_job(next(self._jobs, None))
 
     def _await_outage(self) -> None:
         self._outage = outage = next(self._outages, None)
         if outage is not None:
-            self._kernel.at(self._zero_ns + outage.time_ns, HostChanges(), HEALTH)
+            self._kernel.at(self._zero_ns + outage.time_ns, HostChanged(), HEALTH)
 
-    def _report(self, _: HostChanges) -> None:
+    def _report(self, _: HostChanged) -> None:
         """The scheduler hears of it at once, or when the failure is detected."""
         outage = self._outage
         if outage is None:
@@ -230,13 +232,13 @@ class Replay:
             if outage.is_down:
                 self._launcher.silence(outage.host)
             at_ns = self._kernel.now_ns + after_ns
-            self._kernel.at(at_ns, ChangeIsHeard(outage), HEALTH)
+            self._kernel.at(at_ns, FailureDetected(outage), HEALTH)
         else:
             self._tell(outage)
         self._await_outage()
 
     def _detection_ns(self, outage: Outage) -> int:
-        """A repair that comes before the failure was heard of is told right after it."""
+        """A repair that comes before its failure was detected is reported right after it."""
         times, now_ns = self._setting.times, self._kernel.now_ns
         if times is None:
             return 0
@@ -246,7 +248,7 @@ class Replay:
         self._down_ns[outage.host] = now_ns + after_ns
         return after_ns
 
-    def _hear(self, due: ChangeIsHeard) -> None:
+    def _hear(self, due: FailureDetected) -> None:
         self._tell(due.outage)
 
     def _tell(self, outage: Outage) -> None:
@@ -278,7 +280,7 @@ def run_script(
     trace, as in the live log.
     """
     log: list[Event] = []
-    kernel = Kernel(min((time_ns for time_ns, _ in script), default=0))
+    kernel = SimulationKernel(min((time_ns for time_ns, _ in script), default=0))
     engine = Engine(
         kernel,
         fabric,
@@ -287,9 +289,9 @@ def run_script(
         decision_ns,
         tenants,
     )
-    kernel.on(Send, lambda due: _send(engine, due.command))
+    kernel.on(CommandDue, lambda due: _send(engine, due.command))
     for time_ns, command in script:
-        kernel.at(time_ns, Send(command))
+        kernel.at(time_ns, CommandDue(command))
     while kernel.step():
         pass
     return log

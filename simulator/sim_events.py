@@ -17,7 +17,7 @@ END, HEALTH, ARRIVAL, COMMIT, DECIDE = range(5)
 
 
 @dataclass(frozen=True, slots=True)
-class GangEnds:
+class GangFinished:
     """This attempt of a job has done its work."""
 
     name: str
@@ -25,59 +25,59 @@ class GangEnds:
 
 
 @dataclass(frozen=True, slots=True)
-class LookAgain:
+class DecideAgain:
     """The last decision asked for another one now."""
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
+class CommandDue:
     """A script has this command for the scheduler."""
 
     command: Command
 
 
 @dataclass(frozen=True, slots=True)
-class HostChanges:
+class HostChanged:
     """The next outage of the stream, down or up."""
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeIsHeard:
+class FailureDetected:
     """The scheduler hears of an outage that happened before."""
 
     outage: Outage
 
 
 @dataclass(frozen=True, slots=True)
-class JobArrives:
+class JobArrived:
     """The next job of the trace."""
 
 
 @dataclass(frozen=True, slots=True)
-class TimeIsOver:
+class TimeLimitReached:
     """The end that was set to the replay."""
 
 
 @dataclass(frozen=True, slots=True)
-class PlanIsReady:
+class PlanReady:
     """A decision has taken its time."""
 
     plan: Plan
 
 
 @dataclass(frozen=True, slots=True)
-class DecisionIsDue:
+class DecisionDue:
     """The log has grown since the last one."""
 
 
-Due = (
-    GangEnds
-    | LookAgain
-    | Send
-    | HostChanges
-    | ChangeIsHeard
-    | JobArrives
-    | TimeIsOver
-    | PlanIsReady
-    | DecisionIsDue
+SimEvent = (
+    GangFinished
+    | DecideAgain
+    | CommandDue
+    | HostChanged
+    | FailureDetected
+    | JobArrived
+    | TimeLimitReached
+    | PlanReady
+    | DecisionDue
 )

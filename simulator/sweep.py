@@ -21,7 +21,7 @@ from simulator.report.points import plain
 Table = Mapping[str, Any]
 
 
-class Store:
+class PointStore:
     """Finished points below a folder, each a JSON file named by its digest."""
 
     def __init__(self, folder: Path) -> None:
@@ -46,7 +46,7 @@ class Store:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class PendingPoint:
     """A point that has to be run. `where`: its values on the axes of the grid."""
 
     name: str
@@ -54,16 +54,16 @@ class Waiting:
     where: str
 
 
-def split(grid: Grid, store: Store) -> tuple[list[Waiting], list[str]]:
+def split(grid: Grid, store: PointStore) -> tuple[list[PendingPoint], list[str]]:
     """The points to run, and the digests of those that are there. Raises: InputError."""
-    waiting: dict[str, Waiting] = {}
+    waiting: dict[str, PendingPoint] = {}
     ready: list[str] = []
     for point in grid.points:
         name = digest(point)
         if store.get(name) is not None:
             ready.append(name)
         else:
-            waiting.setdefault(name, Waiting(name, point, _where(grid, point)))
+            waiting.setdefault(name, PendingPoint(name, point, _where(grid, point)))
     return list(waiting.values()), ready
 
 
@@ -72,8 +72,8 @@ def _where(grid: Grid, options: Options) -> str:
 
 
 def run(
-    waiting: Sequence[Waiting],
-    store: Store,
+    waiting: Sequence[PendingPoint],
+    store: PointStore,
     processes: int,
     dask: str | None = None,
     on_done: Callable[[], None] | None = None,
@@ -86,7 +86,7 @@ def run(
             on_done()
 
 
-def run_point(point: Waiting) -> dict[str, Any]:
+def run_point(point: PendingPoint) -> dict[str, Any]:
     """One replay, in a process of its own, perhaps on another machine.
 
     Raises: InputError when the files there are not those that the point was made from.
@@ -95,12 +95,12 @@ def run_point(point: Waiting) -> dict[str, Any]:
         message = "differs from the one that the sweep was started with (or muster itself does)"
         raise InputError(Problem("", message, str(point.options["trace"])))
     with named(point.where):
-        totals = run_case(case_of(point.options), has_story=True)
-    host_s = totals.pop("story")["host_s"]
+        totals = run_case(case_of(point.options), has_report_data=True)
+    host_s = totals.pop("report_data")["host_s"]
     return {"options": dict(point.options), "totals": totals, "host_s": host_s}
 
 
-def collect(grid: Grid, store: Store) -> dict[str, Any]:
+def collect(grid: Grid, store: PointStore) -> dict[str, Any]:
     """All points of the grid in its order, with the figures of each."""
     table = {
         "axes": {key: list(values) for key, values in grid.axes.items()},
@@ -109,7 +109,7 @@ def collect(grid: Grid, store: Store) -> dict[str, Any]:
     return {**table, "notes": [*notes(table)]}
 
 
-def _point(grid: Grid, store: Store, options: Options) -> dict[str, Any]:
+def _point(grid: Grid, store: PointStore, options: Options) -> dict[str, Any]:
     found = store.get(digest(options))
     if found is None:
         raise InputError(Problem("--report", "a finished point has gone; run again"))

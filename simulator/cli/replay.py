@@ -17,7 +17,7 @@ MOST_DECISION_S = 86_400
 TRACE_FORMATS = "swf, philly-csv, philly-json, helios, acme, pai, gavel, slurm-sacct or muster."
 
 
-class Format(StrEnum):
+class OutputFormat(StrEnum):
     """What the totals are written as."""
 
     TABLE = "table"
@@ -165,8 +165,8 @@ def replay_command(
         str, typer.Option(help="How long a decision is taken to last; measured: as it does.")
     ] = "0",
     output: Annotated[
-        Format, typer.Option("--format", help="How the totals are written.")
-    ] = Format.TABLE,
+        OutputFormat, typer.Option("--format", help="How the totals are written.")
+    ] = OutputFormat.TABLE,
 ) -> None:
     """Replay a trace through the scheduler that the service runs.
 
@@ -179,7 +179,7 @@ def replay_command(
     from simulator.experiment import case_of
 
     totals = run(Order(case_of(options), report, parquet))
-    typer.echo(json.dumps(totals) if output is Format.JSON else table(totals))
+    typer.echo(json.dumps(totals) if output is OutputFormat.JSON else table(totals))
 
 
 def _given(ctx: typer.Context) -> dict[str, Any]:

@@ -114,7 +114,7 @@ def compare_command(
     and the first is what the others are compared with.
     """
     from simulator import compare as study
-    from simulator.cli.terminal import void_told
+    from simulator.cli.terminal import violations_reported
     from simulator.options import DEFAULTS, option
     from simulator.pool import cores
 
@@ -154,9 +154,9 @@ def compare_command(
     if len(variants) > study.MOST:
         message = f"makes {len(variants)} variants, more than {study.MOST}; use muster sweep"
         raise InputError(Problem("", message))
-    for key, told in study.faults(variants):
-        raise InputError(Problem(f"--{key.replace('_', '-')}", told))
-    with void_told(), _counted(len(variants) * len(seeds), "replays") as on_done:
+    for key, text in study.faults(variants):
+        raise InputError(Problem(f"--{key.replace('_', '-')}", text))
+    with violations_reported(), _counted(len(variants) * len(seeds), "replays") as on_done:
         found = study.compare(variants, seeds, processes or cores(), report, parquet, on_done)
     if report:
         from simulator.report.comparison_page import write_comparison
@@ -206,15 +206,15 @@ def _counted(total: int, of: str, done: int = 0) -> Iterator[Callable[[], None] 
 
 def _side_by_side(found: dict[str, Any]) -> str:
     """Figures by row, variants by column."""
-    from simulator.report.figures import Range, shown
+    from simulator.report.figures import SeedRange, shown
 
     variants = found["variants"]
     runs = [run for variant in variants for run in variant["runs"]]
     rows = [["", *(variant["name"] for variant in variants)]]
     for figure in shown(runs):
         ranges = [variant["figures"][figure.key] for variant in variants]
-        told = [Range(r["mean"], r["min"], r["max"]).told(figure) for r in ranges]
-        rows.append([figure.words, *told])
+        text = [SeedRange(r["mean"], r["min"], r["max"]).text(figure) for r in ranges]
+        rows.append([figure.words, *text])
     seeds = ", ".join(map(str, found["seeds"]))
     several = "; mean (least to most) over them" if len(found["seeds"]) > 1 else ""
     head = f"{found['trace']['file']}, seed{'s' if several else ''} {seeds}{several}"
@@ -259,17 +259,17 @@ def sweep_command(
     missing is run.
     """
     from simulator import sweep as study
-    from simulator.cli.terminal import void_told
+    from simulator.cli.terminal import violations_reported
     from simulator.experiment_file import load_case
     from simulator.pool import cores
     from simulator.report import points
 
     grid = load_case(str(case))
-    store = study.Store(report)
+    store = study.PointStore(report)
     waiting, ready = study.split(grid, store)
     if ready:
         typer.echo(f"{len(ready):,} of {len(grid.points):,} points are there already", err=True)
-    with void_told(), _counted(len(grid.points), "points", len(ready)) as on_done:
+    with violations_reported(), _counted(len(grid.points), "points", len(ready)) as on_done:
         study.run(waiting, store, processes or cores(), dask, on_done)
     table = study.collect(grid, store)
     points.write(table, report)

@@ -55,7 +55,7 @@ def run(order: Order) -> dict[str, Any]:
     from scheduler.interpreter import expect_no_cycles
     from simulator.collectors.tables import need_parquet
     from simulator.experiment import run_case
-    from simulator.report.folder import Report
+    from simulator.report.folder import ReportFolder
 
     if order.has_parquet:
         if order.folder is None:
@@ -64,9 +64,9 @@ def run(order: Order) -> dict[str, Any]:
     if _is_long(order.case):
         expect_no_cycles()
     console = Console(stderr=True)
-    report = Report(order.folder, has_parquet=order.has_parquet) if order.folder else None
+    report = ReportFolder(order.folder, has_parquet=order.has_parquet) if order.folder else None
     bar = _progress(console, order.case) if console.is_terminal else nullcontext()
-    with void_told(), _full_disk_named(order), bar as on_progress:
+    with violations_reported(), _full_disk_named(order), bar as on_progress:
         totals = run_case(order.case, report, order.warnings.add, on_progress)
     order.warnings.close()
     return totals
@@ -77,13 +77,13 @@ def _is_long(case: Case) -> bool:
 
 
 @contextmanager
-def void_told() -> Iterator[None]:
+def violations_reported() -> Iterator[None]:
     """A replay that does not add up ends its command: exit code 1, and a line that says why."""
-    from simulator.collectors.invariants import NotConserved
+    from simulator.collectors.invariants import InvariantViolated
 
     try:
         yield
-    except NotConserved as error:
+    except InvariantViolated as error:
         typer.echo(f"error: the replay is void, {error}; please report this", err=True)
         raise typer.Exit(1) from None
 

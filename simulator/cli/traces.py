@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from simulator.cli.replay import TRACE_FORMATS, Format
+from simulator.cli.replay import TRACE_FORMATS, OutputFormat
 
 if TYPE_CHECKING:
     from placement.fabric.tree import Fabric
@@ -48,19 +48,21 @@ def show_command(
     trace: File,
     trace_format: FormatName,
     strict: Strict = False,
-    output: Annotated[Format, typer.Option("--format", help="How it is written.")] = Format.TABLE,
+    output: Annotated[
+        OutputFormat, typer.Option("--format", help="How it is written.")
+    ] = OutputFormat.TABLE,
 ) -> None:
     """Say what a trace holds: sizes, run times, GPU-hours, arrivals, ends, bad records."""
     from simulator.report.trace_table import table
-    from simulator.traces.summary import Summary
+    from simulator.traces.summary import TraceSummary
 
     skipped: Counter[str] = Counter()
-    summary = Summary()
+    summary = TraceSummary()
     for job in _jobs(trace, trace_format, strict, skipped):
         summary.add(job)
     figures = summary.figures()
     figures |= {"skipped": skipped.total(), "skipped_by_reason": dict(sorted(skipped.items()))}
-    typer.echo(json.dumps(figures) if output is Format.JSON else table(trace.name, figures))
+    typer.echo(json.dumps(figures) if output is OutputFormat.JSON else table(trace.name, figures))
 
 
 def convert_command(
@@ -114,14 +116,14 @@ def generate_command(
     """
     from scheduler.files.inputs import load_fabric
     from simulator.mixes.fit import fit
-    from simulator.mixes.generate import Extent, Wanted, generate
+    from simulator.mixes.generate import MixRequest, TraceExtent, generate
     from simulator.mixes.published import MIXES
     from simulator.report.trace_table import extent_text
 
     cluster = load_fabric(fabric)
     hosts, gpus_per_host = cluster.host_count, cluster.gpus_per_host
-    wanted = Wanted(fit(MIXES[mix]), jobs, hosts, gpus_per_host, load, seed)
-    extent = Extent()
+    wanted = MixRequest(fit(MIXES[mix]), jobs, hosts, gpus_per_host, load, seed)
+    extent = TraceExtent()
     head = f"# synthetic: mix {mix}, {jobs} jobs, load {load:g}, {cluster.name}, seed {seed}\n"
 
     def text() -> Iterator[str]:
@@ -136,12 +138,12 @@ def _jobs(path: Path, trace_format: str, strict: bool, skipped: Counter[str]) ->
     """The jobs of a file; wrong records go to stderr, all others than jobs are counted."""
     from scheduler.files.errors import InputError, Problem
     from simulator.cli.terminal import Warnings
-    from simulator.traces.load import Trace, find_format
+    from simulator.traces.load import TraceFile, find_format
 
     warnings, faults = Warnings(), 0
 
     def on_bad(file: Path, bad: BadRecord) -> None:
-        problem = Problem(bad.field, bad.told, str(file), bad.line)
+        problem = Problem(bad.field, bad.detail, str(file), bad.line)
         if strict and bad.is_fault:
             raise InputError(problem)
         skipped[bad.kind] += 1
@@ -151,12 +153,12 @@ def _jobs(path: Path, trace_format: str, strict: bool, skipped: Counter[str]) ->
             warnings.add(f"{problem}; skipped")
 
     is_empty = True
-    for job in Trace(path, find_format(trace_format), on_bad):
+    for job in TraceFile(path, find_format(trace_format), on_bad):
         is_empty = False
         yield job
     if is_empty and faults:
-        told = f"holds no job in the format {trace_format}: {faults:,} records are wrong"
-        raise InputError(Problem("", f"{told}, the first as said above", str(path)))
+        text = f"holds no job in the format {trace_format}: {faults:,} records are wrong"
+        raise InputError(Problem("", f"{text}, the first as said above", str(path)))
     warnings.close()
 
 
@@ -166,15 +168,15 @@ def _lines(
     """Records that count from midnight before the first submit, so that the hours stay.
     Jobs of less than a host stay a size."""
     from simulator.traces.mapping import job_spec
-    from simulator.traces.shapes import Attach, Rule
+    from simulator.traces.shapes import ShapeAssignment, ShapeRule
     from simulator.traces.write import line
 
-    rule = Attach(Rule(attach), seed)
+    rule = ShapeAssignment(ShapeRule(attach), seed)
     zero_ns = None
     for job in jobs:
         zero_ns = job.submit_ns // DAY_NS * DAY_NS if zero_ns is None else zero_ns
         spec = job.spec
-        if fabric and rule.rule is not Rule.RING and job.gpus >= fabric.gpus_per_host:
+        if fabric and rule.rule is not ShapeRule.RING and job.gpus >= fabric.gpus_per_host:
             spec = job_spec(job, fabric.gpus_per_host, None, True, rule)
         yield line(job, zero_ns, spec)
 

@@ -15,7 +15,7 @@ from scheduler.core.model.job import SECOND_NS
 MOST = 512  # bins; at least half of them are filled once time has outgrown them
 
 
-class Bins:
+class TimeBins:
     """Some step functions, by index, all 0 at `zero_ns`. Cost: O(1) a change."""
 
     def __init__(self, channels: int, zero_ns: int, width_ns: int = SECOND_NS) -> None:

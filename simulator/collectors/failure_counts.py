@@ -18,7 +18,7 @@ from scheduler.core.model.events import (
 )
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import HostMove
-from simulator.gangs import Change, Left, Stopped
+from simulator.gangs import AttemptLeft, AttemptStopped, Change
 
 MOST_CAUSES = 30  # the rest are counted together
 OTHER = "other causes"
@@ -31,7 +31,7 @@ class _Cause:
     down_ns: int = 0
 
 
-class Faults:
+class FailureCounts:
     """Failures of hosts by cause: how many, how many stopped a gang, time until repair.
 
     `answers`: what became of stopped gangs, with the time that they stood still.
@@ -59,7 +59,9 @@ class Faults:
     def _failed(self, event: HostMoved, changes: Sequence[Change]) -> None:
         cause = self._cause(event.reason)
         self._causes[cause].failures += 1
-        self._causes[cause].stopped_gangs += any(isinstance(each, Stopped) for each in changes)
+        self._causes[cause].stopped_gangs += any(
+            isinstance(each, AttemptStopped) for each in changes
+        )
         self._down.setdefault(event.host, (cause, event.time_ns))
 
     def _repaired(self, host: str, now_ns: int) -> None:
@@ -68,7 +70,7 @@ class Faults:
             self._causes[cause].down_ns += now_ns - since_ns
 
     def _answered(self, event: Event, changes: Sequence[Change]) -> None:
-        left = next((each for each in changes if isinstance(each, Left)), None)
+        left = next((each for each in changes if isinstance(each, AttemptLeft)), None)
         if left is None:
             return
         if isinstance(event, GangSwapped):
@@ -90,7 +92,7 @@ class Faults:
         self._causes.setdefault(cause, _Cause())
         return cause
 
-    def told(self, end_ns: int) -> dict[str, Any]:
+    def data(self, end_ns: int) -> dict[str, Any]:
         """Causes by count, then by name. Hosts still down count until `end_ns`."""
         still_ns: Counter[str] = Counter()
         for cause, since_ns in self._down.values():

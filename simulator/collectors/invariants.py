@@ -27,10 +27,10 @@ from scheduler.core.model.events import (
 from scheduler.core.model.lifecycle import HostMove
 from scheduler.core.model.state import State
 from simulator.collectors.metrics import Metrics
-from simulator.replay import Tally
+from simulator.replay import ArrivalCounts
 
 
-class NotConserved(RuntimeError):
+class InvariantViolated(RuntimeError):
     """A replay gave what it did not have, or lost what it had: its results are void."""
 
 
@@ -39,11 +39,11 @@ def named(run: str) -> Iterator[None]:
     """Says which of several replays was void."""
     try:
         yield
-    except NotConserved as error:
-        raise NotConserved(f"{run}: {error}") from None
+    except InvariantViolated as error:
+        raise InvariantViolated(f"{run}: {error}") from None
 
 
-class Conserved:
+class InvariantChecker:
     """Feed it the log, each event with the state after it; `check` at the end.
 
     Cost: O(hosts of the gang) an event. Memory: O(hosts held).
@@ -81,15 +81,15 @@ class Conserved:
             case _:
                 return
         if len(self._holder) != state.held.bit_count():
-            told = f"{len(self._holder)} hosts are held, the state has {state.held.bit_count()}"
-            raise NotConserved(f"event {state.version}: {told}")
+            text = f"{len(self._holder)} hosts are held, the state has {state.held.bit_count()}"
+            raise InvariantViolated(f"event {state.version}: {text}")
 
     def _holds(self, name: str, blocks: list[str], spares: tuple[str, ...]) -> None:
         self._left(name)
         for host in (*blocks, *spares):
             holder = self._holder.setdefault(host, name)
             if holder != name or host in self._hosts.get(name, {}):
-                raise NotConserved(f"host {host} is given to {name}, and {holder} has it")
+                raise InvariantViolated(f"host {host} is given to {name}, and {holder} has it")
             self._hosts.setdefault(name, {})[host] = None
         self._blocks[name] = blocks
 
@@ -113,7 +113,7 @@ class Conserved:
         if name is not None and host not in self._blocks[name]:
             del self._holder[host], self._hosts[name][host]
 
-    def check(self, tally: Tally, metrics: Metrics) -> None:
+    def check(self, tally: ArrivalCounts, metrics: Metrics) -> None:
         """Raises: NotConserved."""
         refused, live = sum(tally.refused.values()), metrics.unfinished
         held_host_ns, (_, hosts) = metrics.spent().hosts.held, metrics.accounts()
@@ -126,4 +126,4 @@ class Conserved:
             ("host-ns by what they went to", hosts.held, held_host_ns),
         ):
             if one != other:
-                raise NotConserved(f"{what}: {one:,} on one side, {other:,} on the other")
+                raise InvariantViolated(f"{what}: {one:,} on one side, {other:,} on the other")

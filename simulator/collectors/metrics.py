@@ -33,11 +33,11 @@ from scheduler.core.model.restart_option import AT_HOME, RestartOption, taken
 from simulator.collectors.time_account import (
     EMPTY,
     PARTS,
-    Account,
-    Known,
+    AttemptTimes,
+    TimeAccount,
     settled,
 )
-from simulator.timing import Spent
+from simulator.timing import AttemptTime
 
 FLOOR_NS = 10 * SECOND_NS
 PERCENTILES = (50, 95, 99)
@@ -54,8 +54,8 @@ class JobRow:
     end_ns: int
     hosts: int
     attempts: int
-    time: Account
-    host_time: Account
+    time: TimeAccount
+    host_time: TimeAccount
     outcome: JobState
 
     @property
@@ -84,7 +84,7 @@ class _Open:
     start_ns: int | None = None
     hosts: int = 0
     attempts: int = 0
-    began: Account = EMPTY
+    began: TimeAccount = EMPTY
 
 
 class Metrics:
@@ -107,7 +107,7 @@ class Metrics:
         self.first_submit_ns: int | None = None
         self.last_end_ns: int | None = None
         self.largest: JobRow | None = None  # of the jobs that ran, the first to end
-        self._known: Known | None = None
+        self._known: AttemptTimes | None = None
         self._on_row = on_row
         self._open: dict[str, _Open] = {}
         self._time = NOTHING  # of ended jobs
@@ -116,7 +116,7 @@ class Metrics:
         self._now_ns = 0
         self._state = State.empty()
 
-    def told_by(self, known: Known | None) -> None:
+    def use_times(self, known: AttemptTimes | None) -> None:
         """What is known better than the scheduler knows, from now on; None: nothing is."""
         self._known = known
 
@@ -198,12 +198,12 @@ class Metrics:
         if self._on_row:
             self._on_row(row)
 
-    def _host_time(self, name: str) -> Account:
+    def _host_time(self, name: str) -> TimeAccount:
         """Of the attempts of a live job that are over."""
         known = self._known.spent(name)[1] if self._known else None
         return settled(self._state.jobs[name].goodput.hosts, known)
 
-    def settled(self) -> Account:
+    def settled(self) -> TimeAccount:
         """Host time of all jobs, without what attempts that still run have run."""
         live = (job.goodput.hosts for job in self._state.jobs.values())
         return settled(sum(live, self._state.spent), self._in_all()[1])
@@ -215,10 +215,10 @@ class Metrics:
         account, known = sum(live, self._state.spent), self._in_all()[1]
         return account.running, account.running if known is None else known.ran
 
-    def _in_all(self) -> tuple[Spent, Spent] | tuple[None, None]:
+    def _in_all(self) -> tuple[AttemptTime, AttemptTime] | tuple[None, None]:
         return self._known.spent_in_all() if self._known else (None, None)
 
-    def accounts(self) -> tuple[Account, Account]:
+    def accounts(self) -> tuple[TimeAccount, TimeAccount]:
         """What the time of all jobs went to until the last event, and that of their hosts."""
         spent = self.spent()
         time, hosts = self._in_all()

@@ -14,14 +14,14 @@ from scheduler.core import State
 from scheduler.core.model.events import Event
 from scheduler.eventlog.codec import encode
 from scheduler.files.errors import unwritable
-from simulator.collectors.invariants import Conserved
+from simulator.collectors.invariants import InvariantChecker
 from simulator.collectors.metrics import JobRow, Metrics
-from simulator.collectors.report_data import Story
+from simulator.collectors.report_data import ReportData
 from simulator.collectors.tables import EVENTS, JOBS, Columns, CsvTable, event_row, job_row
-from simulator.collectors.time_account import Account
+from simulator.collectors.time_account import TimeAccount
 
 
-class Log:
+class LogDigest:
     """Feed it events; it keeps their digest, and writes them when it has a `file`.
 
     Two runs with the same digest took the same decisions, to the byte: the digest is
@@ -46,7 +46,7 @@ class Log:
         return self._sha256.hexdigest()
 
 
-class Growing:
+class ReportFiles:
     """Files of a report that grow while a replay runs, until they are closed.
 
     events.jsonl, the log itself; events.csv, jobs.csv.
@@ -86,61 +86,63 @@ class Growing:
         self._event_table.add(event_row(self._version, event))
 
 
-class Telling(AbstractContextManager["Telling"]):
+class Recorder(AbstractContextManager["Recorder"]):
     """Tell it of events and rows in order. `folder`: where files grow, None for none;
-    `has_story`: what pages show. A context manager that closes the files. Raises: InputError
+    `has_report_data`: what pages show. A context manager that closes the files. Raises: InputError
     on a folder in which no file can be made."""
 
-    def __init__(self, fabric: Fabric, folder: Path | None = None, has_story: bool = False) -> None:
-        self._growing = Growing(folder) if folder else None
-        self.log = Log(self._growing.events if self._growing else None)
-        self._story = Story(fabric) if has_story else None
+    def __init__(
+        self, fabric: Fabric, folder: Path | None = None, has_report_data: bool = False
+    ) -> None:
+        self._files = ReportFiles(folder) if folder else None
+        self.log = LogDigest(self._files.events if self._files else None)
+        self._report_data = ReportData(fabric) if has_report_data else None
 
     def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """Nothing more is told."""
-        if self._growing:
-            self._growing.close()
+        """Nothing more is written."""
+        if self._files:
+            self._files.close()
 
     def feed(self, event: Event) -> None:
         self.log.feed(event)
-        if self._growing:
-            self._growing.event(event)
-        if self._story:
-            self._story.feed(event)
+        if self._files:
+            self._files.event(event)
+        if self._report_data:
+            self._report_data.feed(event)
 
     def ended(self, row: JobRow) -> None:
         """One job that is over; the event that ended it comes next."""
-        if self._growing:
-            self._growing.job(row)
-        if self._story:
-            self._story.ended(row)
+        if self._files:
+            self._files.job(row)
+        if self._report_data:
+            self._report_data.ended(row)
 
     def digest(self) -> str:
         """Of the log so far."""
         return self.log.digest
 
-    def story(self, settled: Account) -> dict[str, Any]:
-        """What pages show, see `Story.told`; empty without a story."""
-        return self._story.told(settled) if self._story else {}
+    def report_data(self, settled: TimeAccount) -> dict[str, Any]:
+        """What pages show, see `ReportData.data`; empty without report data."""
+        return self._report_data.data(settled) if self._report_data else {}
 
 
-class Folds:
-    """Feed it the log. `telling`: what is not counted but told."""
+class Collectors:
+    """Feed it the log. `recorder`: writes the log and collects the report data."""
 
-    def __init__(self, telling: Telling) -> None:
-        self.metrics = Metrics(telling.ended)
-        self.conserved = Conserved()
-        self.telling = telling
+    def __init__(self, recorder: Recorder) -> None:
+        self.metrics = Metrics(recorder.ended)
+        self.invariants = InvariantChecker()
+        self.recorder = recorder
 
     def feed(self, event: Event, state: State) -> None:
         """`state`: right after the event. Raises: NotConserved."""
         self.metrics.feed(event, state)
-        self.conserved.feed(event, state)
-        self.telling.feed(event)
+        self.invariants.feed(event, state)
+        self.recorder.feed(event)
 
-    def story(self) -> dict[str, Any]:
-        """What pages show; empty without a story."""
-        return self.telling.story(self.metrics.settled())
+    def report_data(self) -> dict[str, Any]:
+        """What pages show; empty without report data."""
+        return self.recorder.report_data(self.metrics.settled())

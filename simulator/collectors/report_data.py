@@ -8,26 +8,26 @@ from typing import Any
 from placement.fabric.tree import Fabric
 from scheduler.core.model.events import Event, JobStarted
 from scheduler.core.model.job import SECOND_NS
-from simulator.collectors.failure_counts import Faults
-from simulator.collectors.invariants import NotConserved
+from simulator.collectors.failure_counts import FailureCounts
+from simulator.collectors.invariants import InvariantViolated
 from simulator.collectors.metrics import JobRow
-from simulator.collectors.size_classes import Sizes
-from simulator.collectors.time_account import Account
+from simulator.collectors.size_classes import SizeClasses
+from simulator.collectors.time_account import TimeAccount
 from simulator.collectors.timeline import Timeline
-from simulator.gangs import Gangs
+from simulator.gangs import GangTracker
 
-FORMAT = 2  # of what `told` returns; pages read no other
+FORMAT = 2  # of what `data` returns; pages read no other
 MOST_LONGEST = 10
 
 
-class Story:
+class ReportData:
     """Feed it a log in order, and the rows of ended jobs. Memory: O(hosts + live jobs)."""
 
     def __init__(self, fabric: Fabric) -> None:
         self._fabric = fabric
-        self._gangs = Gangs()
-        self._sizes = Sizes(fabric)
-        self._faults = Faults()
+        self._gangs = GangTracker()
+        self._sizes = SizeClasses(fabric)
+        self._faults = FailureCounts()
         self._timeline: Timeline | None = None
         self._zero_ns = 0
         self._now_ns = 0
@@ -56,7 +56,7 @@ class Story:
         else:
             heappushpop(self._longest, entry)
 
-    def told(self, settled: Account) -> dict[str, Any]:
+    def data(self, settled: TimeAccount) -> dict[str, Any]:
         """The run from its first event to its last, as plain values. `settled`: host time of
         attempts that are over, by the accounts of jobs. Raises: NotConserved when the parts do
         not add up to all hosts all the time."""
@@ -70,14 +70,14 @@ class Story:
             "hosts": self._fabric.host_count,
             "gpus_per_host": self._fabric.gpus_per_host,
             "outer_tier": self._fabric.tiers[0].name if self._fabric.tiers else "",
-            "timeline": self._timeline.told(end_ns),
+            "timeline": self._timeline.data(end_ns),
             "host_s": self._host_s(end_ns, settled),
-            "sizes": self._sizes.told(),
-            "faults": self._faults.told(end_ns),
-            "longest_waits": [_told(row) for _, _, row in sorted(self._longest, reverse=True)],
+            "sizes": self._sizes.data(),
+            "faults": self._faults.data(end_ns),
+            "longest_waits": [_row(row) for _, _, row in sorted(self._longest, reverse=True)],
         }
 
-    def _host_s(self, end_ns: int, settled: Account) -> dict[str, float]:
+    def _host_s(self, end_ns: int, settled: TimeAccount) -> dict[str, float]:
         """Where the host-time of the run went. The parts add up to hosts x span."""
         states = self._timeline.host_ns(end_ns) if self._timeline else {}
         running_ns = states.pop("running")
@@ -93,11 +93,11 @@ class Story:
         }
         all_ns = self._fabric.host_count * (end_ns - self._zero_ns)
         if sum(parts.values()) != all_ns or min(parts.values()) < 0:
-            raise NotConserved(f"host-ns of the fabric: {all_ns:,}, and the parts are {parts}")
+            raise InvariantViolated(f"host-ns of the fabric: {all_ns:,}, and the parts are {parts}")
         return {name: part / SECOND_NS for name, part in parts.items()}
 
 
-def _told(row: JobRow) -> dict[str, Any]:
+def _row(row: JobRow) -> dict[str, Any]:
     return {
         "job": row.name,
         "hosts": row.hosts,

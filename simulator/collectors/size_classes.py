@@ -12,7 +12,7 @@ from scheduler.core.model.events import JobStarted
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import JobState
 from simulator.collectors.metrics import JobRow
-from simulator.collectors.spread import Spread
+from simulator.collectors.spread import Distribution
 
 # Largest size of each class in GPUs. Powers of eight: a device, a host, a rack or two,
 # a zone, and what is larger.
@@ -26,8 +26,8 @@ class _Class:
     jobs: int = 0
     completed: int = 0
     host_ns: int = 0
-    waits_s: Spread = field(default_factory=Spread)
-    slowdowns: Spread = field(default_factory=Spread)
+    waits_s: Distribution = field(default_factory=Distribution)
+    slowdowns: Distribution = field(default_factory=Distribution)
     starts: int = 0
     cut_bytes: int = 0
     bound_bytes: int = 0
@@ -36,7 +36,7 @@ class _Class:
     most_domains: int = 0
 
 
-class Sizes:
+class SizeClasses:
     """Classes by GPUs that a job ran on, or asked for when it never ran.
 
     The cut is that of the outermost tier, bytes per step as each gang was placed.
@@ -81,9 +81,9 @@ class Sizes:
         at = sum(gpus > largest for largest in LARGEST)
         return self._classes.setdefault(at, _Class())
 
-    def told(self) -> list[dict[str, Any]]:
+    def data(self) -> list[dict[str, Any]]:
         """One entry for each class that has a job, smallest first."""
-        return [_told(at, found) for at, found in sorted(self._classes.items())]
+        return [_row(at, found) for at, found in sorted(self._classes.items())]
 
 
 def label(at: int) -> str:
@@ -95,7 +95,7 @@ def label(at: int) -> str:
     return f"{LARGEST[at - 1] + 1:,}-{LARGEST[at]:,} GPUs"
 
 
-def _told(at: int, found: _Class) -> dict[str, Any]:
+def _row(at: int, found: _Class) -> dict[str, Any]:
     return {
         "class": label(at),
         "jobs": found.jobs,
@@ -115,6 +115,6 @@ def _told(at: int, found: _Class) -> dict[str, Any]:
     }
 
 
-def _quantiles(spread: Spread) -> dict[str, float]:
+def _quantiles(spread: Distribution) -> dict[str, float]:
     shares = {f"p{percent}": spread.quantile(percent / 100) for percent in (50, 95, 99)}
     return {name: round(value, 4) for name, value in {"mean": spread.mean, **shares}.items()}

@@ -10,7 +10,7 @@ _LOG = log(RATIO)
 _ZERO = -(10**9)  # sorts before every bucket
 
 
-class Spread:
+class Distribution:
     """Counts of values of 0 or more, in buckets of equal ratio. `total` is exact."""
 
     def __init__(self) -> None:

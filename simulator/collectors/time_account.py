@@ -14,11 +14,11 @@ from operator import attrgetter
 from typing import Protocol
 
 from scheduler.core.model.goodput import Parts
-from simulator.timing import Spent
+from simulator.timing import AttemptTime
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class TimeAccount:
     """Time of a job (ns) or of its hosts (host-ns), by what it went to. All of it is in one
     part; `checkpoint` and `network` are nothing where there is no time model."""
 
@@ -32,11 +32,11 @@ class Account:
     network: int = 0
     spare: int = 0
 
-    def __add__(self, other: Account) -> Account:
-        return Account(*(a + b for a, b in zip(_values(self), _values(other), strict=True)))
+    def __add__(self, other: TimeAccount) -> TimeAccount:
+        return TimeAccount(*(a + b for a, b in zip(_values(self), _values(other), strict=True)))
 
-    def __sub__(self, other: Account) -> Account:
-        return Account(*(a - b for a, b in zip(_values(self), _values(other), strict=True)))
+    def __sub__(self, other: TimeAccount) -> TimeAccount:
+        return TimeAccount(*(a - b for a, b in zip(_values(self), _values(other), strict=True)))
 
     @property
     def running(self) -> int:
@@ -58,25 +58,25 @@ class Account:
         return self.productive / self.held if self.held else 0.0
 
 
-PARTS = tuple(field.name for field in fields(Account))
+PARTS = tuple(field.name for field in fields(TimeAccount))
 _values = attrgetter(*PARTS)
-EMPTY = Account()
+EMPTY = TimeAccount()
 
 
-class Known(Protocol):
+class AttemptTimes(Protocol):
     """Who knows what attempts that are over spent their time on: of one job that is live or
     ended right now, and of all; (per host, of all hosts)."""
 
-    def spent(self, name: str) -> tuple[Spent, Spent]: ...
+    def spent(self, name: str) -> tuple[AttemptTime, AttemptTime]: ...
 
-    def spent_in_all(self) -> tuple[Spent, Spent]: ...
+    def spent_in_all(self) -> tuple[AttemptTime, AttemptTime]: ...
 
 
-def settled(account: Parts, spent: Spent | None) -> Account:
+def settled(account: Parts, spent: AttemptTime | None) -> TimeAccount:
     """The scheduler's `account` with what is known better. What attempts that still run have
     run counts as productive, as it does there."""
     if spent is None:
-        return Account(
+        return TimeAccount(
             account.productive,
             account.rework,
             account.detection,
@@ -85,7 +85,7 @@ def settled(account: Parts, spent: Spent | None) -> Account:
             account.queueing,
             spare=account.spare,
         )
-    return Account(
+    return TimeAccount(
         spent.productive + account.running - spent.ran,
         spent.rework,
         spent.detection,

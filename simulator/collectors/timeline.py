@@ -18,8 +18,8 @@ from scheduler.core.model.events import (
     JobSubmitted,
 )
 from scheduler.core.model.lifecycle import HostMove
-from simulator.collectors.bins import Bins
-from simulator.gangs import Began, Change, Gangs, Left, Stopped
+from simulator.collectors.bins import TimeBins
+from simulator.gangs import AttemptBegan, AttemptLeft, AttemptStopped, Change, GangTracker
 
 MOST_ROWS = 48  # of the map; more domains than that are joined with their neighbours
 STATES = ("running", "stopped", "spare", "down", "idle_wanted", "idle_unwanted")
@@ -39,13 +39,13 @@ class Timeline:
         self._gpus = fabric.gpus_per_host
         self._index = fabric.index_by_name
         self.tier, self._rows, self._row = rows(fabric)
-        self._bins = Bins(len(STATES) + len(QUEUE), zero_ns)
-        self._map = Bins(2 * len(self._rows), zero_ns)  # busy of each row, then out of service
+        self._bins = TimeBins(len(STATES) + len(QUEUE), zero_ns)
+        self._map = TimeBins(2 * len(self._rows), zero_ns)  # busy of each row, then out of service
         self._queued: dict[str, int] = {}
         self._queued_hosts = 0
         self._down: set[str] = set()
 
-    def feed(self, event: Event, changes: Sequence[Change], gangs: Gangs) -> None:
+    def feed(self, event: Event, changes: Sequence[Change], gangs: GangTracker) -> None:
         """Count one event, after `gangs` made these changes of it."""
         match event:
             case JobSubmitted():
@@ -66,11 +66,11 @@ class Timeline:
 
     def _gang(self, change: Change, event: Event) -> None:
         match change:
-            case Began(run):
+            case AttemptBegan(run):
                 self._fill(run.hosts, 1, event.time_ns)
-            case Stopped(run):
+            case AttemptStopped(run):
                 self._fill(run.hosts, -1, event.time_ns)
-            case Left(run):
+            case AttemptLeft(run):
                 if run.stop_ns is None:
                     self._fill(run.hosts, -1, event.time_ns)
                 if isinstance(event, JobRequeued | JobPreempted):
@@ -93,7 +93,7 @@ class Timeline:
         row = int(self._row[self._index[event.host]])
         self._map.add(len(self._rows) + row, -1 if is_down else 1, event.time_ns)
 
-    def _levels(self, now_ns: int, gangs: Gangs) -> None:
+    def _levels(self, now_ns: int, gangs: GangTracker) -> None:
         down = sum(not gangs.holds(host) for host in self._down)
         idle = self._hosts - gangs.held - down
         is_wanted = bool(self._queued)
@@ -114,7 +114,7 @@ class Timeline:
         """Host-time in each state until `end_ns`; they add up to all hosts all the time."""
         return {name: self._bins.integral(i, end_ns) for i, name in enumerate(STATES)}
 
-    def told(self, end_ns: int) -> dict[str, Any]:
+    def data(self, end_ns: int) -> dict[str, Any]:
         """Means by bin of time, and the map: a share of its hosts for each row and bin."""
         at_s = self._bins.starts_s(end_ns)
         series = {

@@ -10,9 +10,9 @@ from itertools import accumulate
 from math import exp, log
 from random import Random
 
-from simulator.mixes.fit import NORMAL, Mix, SizeClass
+from simulator.mixes.fit import NORMAL, JobMix, SizeClass
 from simulator.mixes.published import BY_DAY, BY_HOUR
-from simulator.traces.record import SECOND_NS, Outcome, TraceJob
+from simulator.traces.record import SECOND_NS, TraceJob, TraceOutcome
 
 HOUR_S = 3600
 WEEK_S = 168 * HOUR_S
@@ -22,11 +22,11 @@ SO_FAR = [0, *accumulate(WEIGHTS)]  # up to the end of each hour of the week
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class MixRequest:
     """`load`: host time of all jobs over that of the cluster until the last submit. A job
     larger than the cluster is cut to it."""
 
-    mix: Mix
+    mix: JobMix
     jobs: int
     hosts: int
     gpus_per_host: int
@@ -38,7 +38,7 @@ class Wanted:
         return min(self.hosts, -(-gpus // self.gpus_per_host))
 
 
-def generate(wanted: Wanted) -> Iterator[TraceJob]:
+def generate(wanted: MixRequest) -> Iterator[TraceJob]:
     """Jobs in submit order. Memory: one job, for all is drawn twice: once for the work in
     it, from which the time follows that it is spread over, and once to be given out."""
     work_s = sum(wanted.held(job.gpus) * run_s for job, run_s, _ in _draws(wanted))
@@ -55,7 +55,7 @@ def generate(wanted: Wanted) -> Iterator[TraceJob]:
         )
 
 
-def _draws(wanted: Wanted) -> Iterator[tuple[SizeClass, int, Outcome]]:
+def _draws(wanted: MixRequest) -> Iterator[tuple[SizeClass, int, TraceOutcome]]:
     """(class, run time in whole seconds, end) of each job."""
     mix = wanted.mix
     random = Random(f"{wanted.seed}/jobs/{mix.name}")
@@ -69,14 +69,14 @@ def _draws(wanted: Wanted) -> Iterator[tuple[SizeClass, int, Outcome]]:
         yield job, run_s, _end(job, random.random())
 
 
-def _end(job: SizeClass, chance: float) -> Outcome:
+def _end(job: SizeClass, chance: float) -> TraceOutcome:
     if chance < job.ends.completed:
-        return Outcome.COMPLETED
+        return TraceOutcome.COMPLETED
     is_cancelled = chance < job.ends.completed + job.ends.cancelled
-    return Outcome.CANCELLED if is_cancelled else Outcome.FAILED
+    return TraceOutcome.CANCELLED if is_cancelled else TraceOutcome.FAILED
 
 
-def _arrivals(wanted: Wanted, span_s: float) -> Iterator[float]:
+def _arrivals(wanted: MixRequest, span_s: float) -> Iterator[float]:
     """Submit times in order: a Poisson process that follows the hours of the week, given
     how many there are in all."""
     gaps = _gaps(wanted)
@@ -88,7 +88,7 @@ def _arrivals(wanted: Wanted, span_s: float) -> Iterator[float]:
         yield time_of(so_far / total * last)
 
 
-def _gaps(wanted: Wanted) -> Callable[[], Iterator[float]]:
+def _gaps(wanted: MixRequest) -> Callable[[], Iterator[float]]:
     """Gaps of a plain Poisson process, one more than there are jobs; the same each time."""
 
     def draw() -> Iterator[float]:
@@ -112,7 +112,7 @@ def time_of(weight: float) -> float:
     return weeks * WEEK_S + (hour + (rest - SO_FAR[hour]) / WEIGHTS[hour]) * HOUR_S
 
 
-class Extent:
+class TraceExtent:
     """How long submits go on beside how long jobs run, counted as jobs pass by.
 
     A cluster that begins empty fills over about one run; runs count by their GPU time,

@@ -13,8 +13,8 @@ from matplotlib.ticker import EngFormatter
 from simulator.report import html, theme
 from simulator.report.figures import (
     BY_KEY,
-    Figure,
-    Range,
+    Measure,
+    SeedRange,
     shown,
 )
 from simulator.report.run_charts import (
@@ -23,7 +23,7 @@ from simulator.report.run_charts import (
     beside,
     has_waits,
     jobs_text,
-    none_told,
+    note_if_empty,
     percent,
     wait_axis,
     wait_curve,
@@ -31,7 +31,7 @@ from simulator.report.run_charts import (
 from simulator.report.theme import light
 
 Values = Mapping[str, Any]
-Stories = Sequence[tuple[str, Values]]
+NamedReports = Sequence[tuple[str, Values]]
 
 BARS = ("wait_mean_s", "wait_p95_s", "slowdown", "utilization", "goodput", "makespan_s")
 
@@ -41,14 +41,14 @@ def write_comparison(folder: Path, found: Values) -> None:
 
     Runs under the first seed are drawn; tables and bars have the range over all.
     """
-    stories = [
+    reports = [
         (
             variant["name"],
-            json.loads((Path(variant["runs"][0]["report"]) / "story.json").read_text()),
+            json.loads((Path(variant["runs"][0]["report"]) / "report_data.json").read_text()),
         )
         for variant in found["variants"]
     ]
-    drawn = [bars(found), timeline(stories), waits(stories), parts(stories), cuts(stories)]
+    drawn = [bars(found), timeline(reports), waits(reports), parts(reports), cuts(reports)]
     (folder / "figures").mkdir(exist_ok=True)
     for chart in drawn:
         theme.save(chart.figure, folder / "figures", chart.name)
@@ -88,19 +88,19 @@ def _table(folder: Path, found: Values) -> str:
     return html.rich_table(["", *(variant["name"] for variant in variants)], rows)
 
 
-def _range(variant: Values, figure: Figure) -> Range:
+def _range(variant: Values, figure: Measure) -> SeedRange:
     found = variant["figures"][figure.key]
-    return Range(found["mean"], found["min"], found["max"])
+    return SeedRange(found["mean"], found["min"], found["max"])
 
 
-def _cell(found: Range, first: Range, figure: Figure) -> html.Cell:
+def _cell(found: SeedRange, first: SeedRange, figure: Measure) -> html.Cell:
     change = found.mean - first.mean
     notes = [f"{100 * change / abs(first.mean):+.1f} %"] if change and first.mean else []
     if spread := found.spread(figure):
         notes.append(spread)
     is_better = change * figure.better > 0
     kind = "" if not change * figure.better else "better" if is_better else "worse"
-    return html.Cell(figure.told(found.mean), kind, note=", ".join(notes))
+    return html.Cell(figure.text(found.mean), kind, note=", ".join(notes))
 
 
 def _links(folder: Path, variant: Values) -> tuple[tuple[str, str], ...]:
@@ -124,7 +124,7 @@ def bars(found: Values) -> Chart:
             each.barh(at, value.mean, color=colour, height=0.66)
             if value.most > value.least:
                 each.plot([value.least, value.most], [at, at], color=light("ink"), linewidth=1.4)
-            beside(each, value.most, at, figure.told(value.mean))
+            beside(each, value.most, at, figure.text(value.mean))
         each.set_yticks(range(len(names)), names)
         each.set_xticks([])
         each.margins(x=0.35)
@@ -135,14 +135,14 @@ def bars(found: Values) -> Chart:
     return Chart("figures", "The main figures", words, made)
 
 
-def timeline(stories: Stories) -> Chart:
+def timeline(reports: NamedReports) -> Chart:
     made, (busy, queue) = theme.new(4.2, 2, sharex=True, height_ratios=(3, 2))
-    last = max(story["timeline"]["at_s"][-1] for _, story in stories)
+    last = max(data["timeline"]["at_s"][-1] for _, data in reports)
     scale, unit = theme.time_scale(last)
-    for i, (name, story) in enumerate(stories):
-        line, style = story["timeline"], theme.line_style(i)
+    for i, (name, data) in enumerate(reports):
+        line, style = data["timeline"], theme.line_style(i)
         at = [at_s / scale for at_s in line["at_s"]]
-        share = [hosts / story["hosts"] for hosts in line["series"]["running"]]
+        share = [hosts / data["hosts"] for hosts in line["series"]["running"]]
         busy.step(at, share, where="post", label=name, linewidth=1.1, **style)
         queue.step(at, line["series"]["queued_jobs"], where="post", linewidth=1.1, **style)
     busy.set_ylim(0, 1)
@@ -156,23 +156,23 @@ def timeline(stories: Stories) -> Chart:
     return Chart("timeline", "Utilisation and queue", "Under the first seed.", made)
 
 
-def waits(stories: Stories) -> Chart:
+def waits(reports: NamedReports) -> Chart:
     """A panel for each size class."""
     classes: dict[str, int] = {}
-    for _, story in stories:
-        for found in story["sizes"]:
+    for _, data in reports:
+        for found in data["sizes"]:
             classes[found["class"]] = max(found["jobs"], classes.get(found["class"], 0))
     across = min(3, len(classes))
     down = -(-len(classes) // across)
     made, axes = theme.new(0.6 + 2.1 * down, down, across, sharey=True)
     for each, (name, jobs) in zip(axes, classes.items(), strict=False):
-        for i, (variant, story) in enumerate(stories):
-            for found in story["sizes"]:
+        for i, (variant, data) in enumerate(reports):
+            for found in data["sizes"]:
                 if found["class"] == name:
                     wait_curve(each, found, variant, theme.line_style(i))
         wait_axis(each)
-        alike = (f for _, story in stories for f in story["sizes"] if f["class"] == name)
-        none_told(each, has_waits(alike), "every job started within a second")
+        alike = (f for _, data in reports for f in data["sizes"] if f["class"] == name)
+        note_if_empty(each, has_waits(alike), "every job started within a second")
         theme.titled(each, f"{name} ({jobs_text(jobs)})")
     for each in axes[len(classes) :]:
         each.set_visible(False)
@@ -181,24 +181,22 @@ def waits(stories: Stories) -> Chart:
     return Chart("waits", "Waits by size", words, made)
 
 
-def parts(stories: Stories) -> Chart:
+def parts(reports: NamedReports) -> Chart:
     """One bar for each variant, all of its host-time."""
-    made, (axes,) = theme.new(1.3 + 0.34 * len(stories))
+    made, (axes,) = theme.new(1.3 + 0.34 * len(reports))
     theme.styled(axes, grid="")
     axes.grid(visible=False)
     for key, words, colour in PARTS:
-        shares = [
-            story["host_s"][key] / (sum(story["host_s"].values()) or 1) for _, story in stories
-        ]
+        shares = [data["host_s"][key] / (sum(data["host_s"].values()) or 1) for _, data in reports]
         if any(shares):
             before = [
-                sum(story["host_s"][each] for each, *_ in PARTS[: _at(key)])
-                / (sum(story["host_s"].values()) or 1)
-                for _, story in stories
+                sum(data["host_s"][each] for each, *_ in PARTS[: _at(key)])
+                / (sum(data["host_s"].values()) or 1)
+                for _, data in reports
             ]
-            axes.barh(range(len(stories)), shares, left=before, label=words, color=light(colour),
+            axes.barh(range(len(reports)), shares, left=before, label=words, color=light(colour),
                       height=0.66)  # fmt: skip
-    axes.set_yticks(range(len(stories)), [name for name, _ in stories])
+    axes.set_yticks(range(len(reports)), [name for name, _ in reports])
     axes.invert_yaxis()
     axes.set_xlim(0, 1)
     axes.xaxis.set_major_formatter(percent())
@@ -211,19 +209,19 @@ def _at(key: str) -> int:
     return next(i for i, (name, *_) in enumerate(PARTS) if name == key)
 
 
-def cuts(stories: Stories) -> Chart:
-    classes = list(dict.fromkeys(f["class"] for _, s in stories for f in s["sizes"] if f["starts"]))
+def cuts(reports: NamedReports) -> Chart:
+    classes = list(dict.fromkeys(f["class"] for _, s in reports for f in s["sizes"] if f["starts"]))
     made, panels = theme.new(3.0, 1, 3)
-    tier = stories[0][1]["outer_tier"] or "domain"
-    told: tuple[tuple[str, Callable[[Values], float]], ...] = (
+    tier = reports[0][1]["outer_tier"] or "domain"
+    text: tuple[tuple[str, Callable[[Values], float]], ...] = (
         (f"{tier}s of a gang, mean", lambda f: f["domains"]["mean"]),
         ("bytes a step cut by a gang, mean", lambda f: f["cut_bytes"] / max(f["starts"], 1)),
         ("bounded slowdown, p95", lambda f: f["slowdown"]["p95"]),
     )
-    width = 0.8 / len(stories)
-    for axes, (title, of) in zip(panels, told, strict=True):
-        for i, (name, story) in enumerate(stories):
-            by_class = {found["class"]: of(found) for found in story["sizes"]}
+    width = 0.8 / len(reports)
+    for axes, (title, of) in zip(panels, text, strict=True):
+        for i, (name, data) in enumerate(reports):
+            by_class = {found["class"]: of(found) for found in data["sizes"]}
             at = [place + (i + 0.5) * width - 0.4 for place in range(len(classes))]
             values = [by_class.get(each, 0) for each in classes]
             colour = light(theme.LINES[i % len(theme.LINES)])
@@ -234,8 +232,8 @@ def cuts(stories: Stories) -> Chart:
         axes.set_xlabel("GPUs")
         theme.titled(axes, title)
     panels[1].yaxis.set_major_formatter(EngFormatter("B"))
-    is_any = any(found["cut_bytes"] for _, story in stories for found in story["sizes"])
-    none_told(panels[1], is_any, f"nothing crosses a {tier}")
+    is_any = any(found["cut_bytes"] for _, data in reports for found in data["sizes"])
+    note_if_empty(panels[1], is_any, f"nothing crosses a {tier}")
     theme.above(made, panels[0])
     words = f"Per size of gang, as placed: {tier}s it lies over, and what it cuts there."
     return Chart("cuts", "Cut and slowdown", words, made)

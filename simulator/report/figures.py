@@ -10,14 +10,14 @@ from simulator.report.text import duration
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class Measure:
     """`path` leads to it in the totals. `better`: 1 more, -1 less, 0 neither."""
 
     key: str
     words: str
     path: tuple[str, ...]
     better: int
-    told: Callable[[float], str]
+    text: Callable[[float], str]
 
     def of(self, totals: Mapping[str, Any]) -> float:
         found: Any = totals
@@ -36,29 +36,29 @@ def _share(value: float) -> str:
 
 
 FIGURES = (
-    Figure("completed", "completed", ("completed",), 1, _count),
-    Figure("rejected", "rejected", ("rejected",), -1, _count),
-    Figure("unfinished", "unfinished", ("unfinished",), -1, _count),
-    Figure("makespan_s", "makespan", ("makespan_s",), -1, duration),
-    Figure("wait_mean_s", "wait, mean", ("wait_s", "mean"), -1, duration),
-    Figure("wait_p50_s", "wait, p50", ("wait_s", "p50"), -1, duration),
-    Figure("wait_p95_s", "wait, p95", ("wait_s", "p95"), -1, duration),
-    Figure("wait_p99_s", "wait, p99", ("wait_s", "p99"), -1, duration),
-    Figure("slowdown", "bounded slowdown", ("bounded_slowdown", "mean"), -1, "{:,.2f}".format),
-    Figure("utilization", "utilization", ("utilization",), 1, _share),
-    Figure("goodput", "goodput", ("goodput",), 1, _share),
-    Figure("ettr", "ettr", ("ettr",), 1, _share),
-    Figure("largest_took_s", "largest job took", ("largest_job", "took_s"), -1, duration),
-    Figure("largest_wait_s", "largest job waited", ("largest_job", "wait_s"), -1, duration),
-    Figure("host_failures", "host failures", ("host_failures",), 0, _count),
-    Figure("restarts", "restarts", ("restarts",), -1, _count),
-    Figure("preemptions", "preemptions", ("preemptions",), 0, _count),
+    Measure("completed", "completed", ("completed",), 1, _count),
+    Measure("rejected", "rejected", ("rejected",), -1, _count),
+    Measure("unfinished", "unfinished", ("unfinished",), -1, _count),
+    Measure("makespan_s", "makespan", ("makespan_s",), -1, duration),
+    Measure("wait_mean_s", "wait, mean", ("wait_s", "mean"), -1, duration),
+    Measure("wait_p50_s", "wait, p50", ("wait_s", "p50"), -1, duration),
+    Measure("wait_p95_s", "wait, p95", ("wait_s", "p95"), -1, duration),
+    Measure("wait_p99_s", "wait, p99", ("wait_s", "p99"), -1, duration),
+    Measure("slowdown", "bounded slowdown", ("bounded_slowdown", "mean"), -1, "{:,.2f}".format),
+    Measure("utilization", "utilization", ("utilization",), 1, _share),
+    Measure("goodput", "goodput", ("goodput",), 1, _share),
+    Measure("ettr", "ettr", ("ettr",), 1, _share),
+    Measure("largest_took_s", "largest job took", ("largest_job", "took_s"), -1, duration),
+    Measure("largest_wait_s", "largest job waited", ("largest_job", "wait_s"), -1, duration),
+    Measure("host_failures", "host failures", ("host_failures",), 0, _count),
+    Measure("restarts", "restarts", ("restarts",), -1, _count),
+    Measure("preemptions", "preemptions", ("preemptions",), 0, _count),
 )
 BY_KEY = {figure.key: figure for figure in FIGURES}
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class SeedRange:
     """One figure over several seeds."""
 
     mean: float
@@ -66,22 +66,22 @@ class Range:
     most: float
 
     @staticmethod
-    def of(values: Sequence[float]) -> Range:
-        return Range(sum(values) / len(values), min(values), max(values))
+    def of(values: Sequence[float]) -> SeedRange:
+        return SeedRange(sum(values) / len(values), min(values), max(values))
 
-    def told(self, figure: Figure) -> str:
+    def text(self, measure: Measure) -> str:
         """The mean, with the range where seeds differ."""
-        spread = self.spread(figure)
-        return figure.told(self.mean) + (f" ({spread})" if spread else "")
+        spread = self.spread(measure)
+        return measure.text(self.mean) + (f" ({spread})" if spread else "")
 
-    def spread(self, figure: Figure) -> str:
+    def spread(self, measure: Measure) -> str:
         """The least and the most, or nothing where they are one."""
         if self.least == self.most:
             return ""
-        return f"{figure.told(self.least)} to {figure.told(self.most)}"
+        return f"{measure.text(self.least)} to {measure.text(self.most)}"
 
 
-def shown(runs: Sequence[Mapping[str, Any]]) -> list[Figure]:
+def shown(runs: Sequence[Mapping[str, Any]]) -> list[Measure]:
     """The figures worth a row: those that are not nothing everywhere."""
     always = ("completed", "makespan_s", "wait_mean_s", "utilization", "goodput")
     return [f for f in FIGURES if f.key in always or any(f.of(run) for run in runs)]

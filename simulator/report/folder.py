@@ -13,8 +13,8 @@ from simulator.report.text import markdown
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """A folder for people and notebooks: also totals.json, story.json and summary.md.
+class ReportFolder:
+    """A folder for people and notebooks: also totals.json, report_data.json and summary.md.
 
     `has_pages`: index.html and its figures as PNG and SVG as well. `has_parquet`: the two
     tables as Parquet too.
@@ -24,10 +24,10 @@ class Report:
     has_pages: bool = True
     has_parquet: bool = False
 
-    def finish(self, totals: Mapping[str, Any], story: Mapping[str, Any]) -> None:
+    def finish(self, totals: Mapping[str, Any], data: Mapping[str, Any]) -> None:
         """Write what is known at the end only, once nothing grows any more."""
         self._write("totals.json", json.dumps(totals, indent=2) + "\n")
-        self._write("story.json", json.dumps(story) + "\n")
+        self._write("report_data.json", json.dumps(data) + "\n")
         self._write("summary.md", markdown(dict(totals)))
         if self.has_parquet:
             for name, columns in (("jobs", JOBS), ("events", EVENTS)):
@@ -35,7 +35,7 @@ class Report:
         if self.has_pages:
             from simulator.report.run_page import write_run
 
-            write_run(self.folder, totals, story)
+            write_run(self.folder, totals, data)
 
     def _write(self, name: str, text: str) -> None:
         (self.folder / name).write_text(text, encoding="utf-8", newline="")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.options import Value
-from simulator.report.figures import BY_KEY, Range
+from simulator.report.figures import BY_KEY, SeedRange
 
 Table = Mapping[str, Any]
 
@@ -27,14 +27,14 @@ def write(table: Table, folder: Path) -> None:
             writer.writerow([*cells, point["seconds"], point["log_sha256"], point["digest"]])
 
 
-def repeated(table: Table) -> Iterator[tuple[dict[str, Value], dict[str, Range]]]:
+def repeated(table: Table) -> Iterator[tuple[dict[str, Value], dict[str, SeedRange]]]:
     """Points that differ in their seeds alone, as one: where, and each figure's range."""
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for point in table["points"]:
         where = {key: value for key, value in point["at"].items() if key != "seed"}
         groups.setdefault(json.dumps(where), []).append(point)
     for where_text, points in groups.items():
-        ranges = {key: Range.of([point["figures"][key] for point in points]) for key in BY_KEY}
+        ranges = {key: SeedRange.of([point["figures"][key] for point in points]) for key in BY_KEY}
         yield json.loads(where_text), ranges
 
 
@@ -47,7 +47,7 @@ def rows(table: Table) -> list[list[str]]:
     found = [[*(axes or ["point"]), *(BY_KEY[key].words for key in SHOWN)]]
     for where, ranges in repeated(table):
         at = [plain(where[key]) for key in axes] or ["all"]
-        found.append([*at, *(ranges[key].told(BY_KEY[key]) for key in SHOWN)])
+        found.append([*at, *(ranges[key].text(BY_KEY[key]) for key in SHOWN)])
     return found
 
 

@@ -1,4 +1,4 @@
-"""The figures of one run, each drawn from its story."""
+"""The figures of one run, each drawn from its data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simulator.report import theme
 from simulator.report.text import duration
 from simulator.report.theme import light
 
-Story = Mapping[str, Any]
+ReportValues = Mapping[str, Any]
 
 # Where host-time goes: key, words, colour. From what was wanted to what was lost.
 PARTS = (
@@ -51,21 +51,21 @@ class Chart:
     figure: Figure
 
 
-def charts(story: Story) -> list[Chart]:
+def charts(data: ReportValues) -> list[Chart]:
     """All figures that this run has something to show for."""
-    found = [utilisation(story), waits(story), waterfall(story), cuts(story), fabric_map(story)]
-    if story["host_s"]["spare"] or story["faults"]["causes"]:
-        found.append(spares(story))
-    if story["faults"]["causes"]:
-        found.append(failures(story))
+    found = [utilisation(data), waits(data), waterfall(data), cuts(data), fabric_map(data)]
+    if data["host_s"]["spare"] or data["faults"]["causes"]:
+        found.append(spares(data))
+    if data["faults"]["causes"]:
+        found.append(failures(data))
     return found
 
 
-def utilisation(story: Story) -> Chart:
-    line = story["timeline"]
+def utilisation(data: ReportValues) -> Chart:
+    line = data["timeline"]
     at, unit = theme.time_axis(line["at_s"])
     made, (hosts, jobs, wanted) = theme.new(5.2, 3, sharex=True, height_ratios=(3, 1.4, 1.4))
-    stack = [[n / story["hosts"] for n in line["series"][key]] for key, _, _ in STATES]
+    stack = [[n / data["hosts"] for n in line["series"][key]] for key, _, _ in STATES]
     names, colours = [words for _, words, _ in STATES], [light(name) for _, _, name in STATES]
     hosts.stackplot(at, stack, labels=names, colors=colours, step="post", linewidth=0)
     hosts.set_ylim(0, 1)
@@ -94,15 +94,15 @@ def _area(axes: Axes, at: Sequence[float], values: Sequence[float], name: str) -
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
 
 
-def waits(story: Story) -> Chart:
+def waits(data: ReportValues) -> Chart:
     made, (axes,) = theme.new(3.2)
-    for i, found in enumerate(story["sizes"]):
+    for i, found in enumerate(data["sizes"]):
         wait_curve(
             axes, found, f"{found['class']} ({jobs_text(found['jobs'])})", theme.line_style(i)
         )
     wait_axis(axes)
     theme.legend(axes, ncols=3)
-    none_told(axes, has_waits(story["sizes"]), "every job started within a second")
+    note_if_empty(axes, has_waits(data["sizes"]), "every job started within a second")
     words = "The share of jobs of each size that has started after so long."
     return Chart("waits", "Waits by size", words, made)
 
@@ -119,7 +119,7 @@ def has_waits(sizes: Iterable[Mapping[str, Any]]) -> bool:
     return any(wait_s > 1 for found in sizes for wait_s, _ in found["wait_curve"])
 
 
-def none_told(axes: Axes, is_any: bool, sentence: str) -> None:
+def note_if_empty(axes: Axes, is_any: bool, sentence: str) -> None:
     """A panel with nothing in it says why."""
     if not is_any:
         place: Any = {"transform": axes.transAxes, "ha": "center", "va": "center"}
@@ -144,20 +144,20 @@ def wait_axis(axes: Axes) -> None:
     axes.set_xlabel("wait")
 
 
-def waterfall(story: Story) -> Chart:
+def waterfall(data: ReportValues) -> Chart:
     """From all host-time down to what was kept; parts that are nothing are left out."""
-    total = sum(story["host_s"].values()) or 1.0
-    lost = [part for part in reversed(PARTS[1:]) if story["host_s"][part[0]] > 0]
+    total = sum(data["host_s"].values()) or 1.0
+    lost = [part for part in reversed(PARTS[1:]) if data["host_s"][part[0]] > 0]
     made, (axes,) = theme.new(0.75 + 0.3 * (len(lost) + 2))
     theme.styled(axes, grid="x")
     axes.grid(visible=False, axis="y")
     rows = [("all hosts, all the time", 0.0, 1.0, "rule")]
     left = 1.0
     for key, words, colour in lost:
-        share = story["host_s"][key] / total
+        share = data["host_s"][key] / total
         left -= share
         rows.append((words, left, share, colour))
-    rows.append((PARTS[0][1], 0.0, story["host_s"]["kept"] / total, PARTS[0][2]))
+    rows.append((PARTS[0][1], 0.0, data["host_s"]["kept"] / total, PARTS[0][2]))
     for at, (_, start, share, colour) in enumerate(rows):
         axes.barh(at, share, left=start, color=light(colour), height=0.72)
         text = f"{100 * share:.2f} %" if share < 0.1 else f"{100 * share:.1f} %"
@@ -175,10 +175,10 @@ def waterfall(story: Story) -> Chart:
     return Chart("waterfall", "Goodput waterfall", words, made)
 
 
-def cuts(story: Story) -> Chart:
-    sizes = [found for found in story["sizes"] if found["starts"]]
+def cuts(data: ReportValues) -> Chart:
+    sizes = [found for found in data["sizes"] if found["starts"]]
     names = [found["class"] for found in sizes]
-    tier = story["outer_tier"] or "domain"
+    tier = data["outer_tier"] or "domain"
     made, (spanned, cut, slow) = theme.new(2.9, 1, 3)
     places = range(len(sizes))
     spanned.bar(places, [found["domains"]["mean"] for found in sizes], color=light("blue"))
@@ -192,7 +192,7 @@ def cuts(story: Story) -> Chart:
     )
     cut.axhline(1, color=light("red"), linewidth=1)
     theme.titled(cut, "bytes cut over their lower bound")
-    none_told(cut, any(found["cut_bytes"] for found in sizes), f"nothing crosses a {tier}")
+    note_if_empty(cut, any(found["cut_bytes"] for found in sizes), f"nothing crosses a {tier}")
     for key, style in (("p50", "blue"), ("p95", "red")):
         values = [found["slowdown"][key] for found in sizes]
         slow.plot(places, values, "o-", color=light(style), label=key, markersize=4)
@@ -210,8 +210,8 @@ def cuts(story: Story) -> Chart:
     return Chart("cuts", "Cut and slowdown", words, made)
 
 
-def fabric_map(story: Story) -> Chart:
-    found = story["timeline"]["map"]
+def fabric_map(data: ReportValues) -> Chart:
+    found = data["timeline"]["map"]
     at, unit = theme.time_axis(found["at_s"])
     made, (busy, down) = theme.new(0.9 + min(0.24 * len(found["rows"]) + 1.2, 6.4), 2, sharex=True)
     pairs = ((busy, "busy", "blue", "ranks run"), (down, "down", "red", "out of service"))
@@ -255,8 +255,8 @@ def _rgb(name: str) -> tuple[float, float, float]:
     return red, green, blue
 
 
-def spares(story: Story) -> Chart:
-    line = story["timeline"]
+def spares(data: ReportValues) -> Chart:
+    line = data["timeline"]
     at, unit = theme.time_axis(line["at_s"])
     made, (held, used) = theme.new(2.7, 1, 2, width_ratios=(3, 2))
     for key, words, colour in (("spare", "spares held", "green"), ("down", "failed", "red")):
@@ -266,24 +266,24 @@ def spares(story: Story) -> Chart:
     _time(held, at, unit)
     held.set_ylabel("hosts")
     theme.legend(held)
-    answers = story["faults"]["answers"]
+    answers = data["faults"]["answers"]
     _bars(used, [(found["answer"], found["gangs"]) for found in answers])
     theme.titled(used, "gangs that lost a host")
     words = (
         "Spares held and hosts out of service, and what became of gangs that lost a host."
-        f" {story['faults']['spares_used']:,} spares were swapped in."
+        f" {data['faults']['spares_used']:,} spares were swapped in."
     )
     return Chart("spares", "Spares", words, made)
 
 
-def failures(story: Story) -> Chart:
-    causes = story["faults"]["causes"][:14]
+def failures(data: ReportValues) -> Chart:
+    causes = data["faults"]["causes"][:14]
     made, (count, down) = theme.new(0.9 + 0.27 * max(len(causes), 3), 1, 2, sharey=True)
     _bars(count, [(found["cause"], found["failures"]) for found in causes])
     theme.titled(count, "failures of hosts")
     _bars(down, [(found["cause"], found["down_host_s"] / 3600) for found in causes])
     theme.titled(down, "host-hours out of service")
-    stopped = sum(found["stopped_gangs"] for found in story["faults"]["causes"])
+    stopped = sum(found["stopped_gangs"] for found in data["faults"]["causes"])
     words = f"{stopped:,} of them stopped a gang."
     return Chart("failures", "Failures by cause", words, made)
 

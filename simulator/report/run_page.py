@@ -13,17 +13,17 @@ from simulator.report.text import duration, figures, headline
 Values = Mapping[str, Any]
 
 
-def write_run(folder: Path, totals: Values, story: Values) -> None:
+def write_run(folder: Path, totals: Values, data: Values) -> None:
     """index.html, and each of its figures as PNG and SVG under figures/."""
-    drawn = charts(story)
+    drawn = charts(data)
     (folder / "figures").mkdir(exist_ok=True)
     for chart in drawn:
         theme.save(chart.figure, folder / "figures", chart.name)
-    (folder / "index.html").write_text(run_page(totals, story, drawn), encoding="utf-8")
+    (folder / "index.html").write_text(run_page(totals, data, drawn), encoding="utf-8")
 
 
-def run_page(totals: Values, story: Values, drawn: list[Chart]) -> str:
-    numbers = _numbers(story)
+def run_page(totals: Values, data: Values, drawn: list[Chart]) -> str:
+    numbers = _numbers(data)
     sections = [html.figure(chart, numbers.get(chart.name, "")) for chart in drawn]
     return html.page(
         f"Replay of {totals['trace']['file']}",
@@ -32,7 +32,7 @@ def run_page(totals: Values, story: Values, drawn: list[Chart]) -> str:
             html.cards(figures(dict(totals))),
             *sections,
             "<h2>Jobs that waited longest</h2>",
-            _longest(story),
+            _longest(data),
             "<h2>What this rests on</h2>",
             html.listed(totals["assumptions"]),
             _files(totals),
@@ -40,17 +40,17 @@ def run_page(totals: Values, story: Values, drawn: list[Chart]) -> str:
     )
 
 
-def _numbers(story: Values) -> dict[str, str]:
+def _numbers(data: Values) -> dict[str, str]:
     """The numbers behind some figures, by chart."""
     return {
-        "waits": html.details("numbers", _sizes(story)),
-        "waterfall": html.details("numbers", _parts(story)),
-        "cuts": html.details("numbers", _cuts(story)),
-        "failures": html.details("numbers", _causes(story)),
+        "waits": html.details("numbers", _sizes(data)),
+        "waterfall": html.details("numbers", _parts(data)),
+        "cuts": html.details("numbers", _cuts(data)),
+        "failures": html.details("numbers", _causes(data)),
     }
 
 
-def _sizes(story: Values) -> str:
+def _sizes(data: Values) -> str:
     head = ["size", "jobs", "host-hours", "wait p50", "wait p95", "wait p99", "slowdown p50", "p95"]
     rows = [
         [
@@ -60,25 +60,25 @@ def _sizes(story: Values) -> str:
             *(duration(found["wait_s"][p]) for p in ("p50", "p95", "p99")),
             *(f"{found['slowdown'][p]:,.2f}" for p in ("p50", "p95")),
         ]
-        for found in story["sizes"]
+        for found in data["sizes"]
     ]
     return html.table(head, rows)
 
 
-def _parts(story: Values) -> str:
-    total = sum(story["host_s"].values()) or 1.0
+def _parts(data: Values) -> str:
+    total = sum(data["host_s"].values()) or 1.0
     rows = [
         [
             words,
-            f"{story['host_s'][key] / 3600:,.1f}",
-            f"{100 * story['host_s'][key] / total:.3f} %",
+            f"{data['host_s'][key] / 3600:,.1f}",
+            f"{100 * data['host_s'][key] / total:.3f} %",
         ]
         for key, words, _ in PARTS
     ]
     return html.table(["host-time", "host-hours", "share"], rows)
 
 
-def _cuts(story: Values) -> str:
+def _cuts(data: Values) -> str:
     head = ["size", "starts", "cut, bytes a step", "lower bound", "at the bound", "domains", "most"]
     rows = [
         [
@@ -90,12 +90,12 @@ def _cuts(story: Values) -> str:
             f"{found['domains']['mean']:.2f}",
             f"{found['domains']['most']:,}",
         ]
-        for found in story["sizes"]
+        for found in data["sizes"]
     ]
     return html.table(head, rows)
 
 
-def _causes(story: Values) -> str:
+def _causes(data: Values) -> str:
     head = ["cause", "failures", "stopped a gang", "host-hours out of service"]
     rows = [
         [
@@ -104,12 +104,12 @@ def _causes(story: Values) -> str:
             f"{found['stopped_gangs']:,}",
             f"{found['down_host_s'] / 3600:,.1f}",
         ]
-        for found in story["faults"]["causes"]
+        for found in data["faults"]["causes"]
     ]
     return html.table(head, rows)
 
 
-def _longest(story: Values) -> str:
+def _longest(data: Values) -> str:
     head = ["job", "hosts", "wait", "ran", "attempts", "outcome"]
     rows = [
         [
@@ -120,13 +120,20 @@ def _longest(story: Values) -> str:
             f"{found['attempts']:,}",
             found["outcome"],
         ]
-        for found in story["longest_waits"]
+        for found in data["longest_waits"]
     ]
     return html.table(head, rows)
 
 
 def _files(totals: Values) -> str:
-    names = ("totals.json", "story.json", "jobs.csv", "events.csv", "events.jsonl", "summary.md")
+    names = (
+        "totals.json",
+        "report_data.json",
+        "jobs.csv",
+        "events.csv",
+        "events.jsonl",
+        "summary.md",
+    )
     links = ", ".join(f'<a href="{name}">{name}</a>' for name in names)
     return (
         f'<p class="pale">Beside this page: {links}, figures/. SHA-256 of events.jsonl:'

@@ -12,13 +12,13 @@ from matplotlib.ticker import MaxNLocator
 
 from simulator.options import FILES
 from simulator.report import html, theme
-from simulator.report.figures import BY_KEY, Figure, Range
+from simulator.report.figures import BY_KEY, Measure, SeedRange
 from simulator.report.points import SHOWN, plain, repeated
 from simulator.report.run_charts import Chart, percent
 
 Table = Mapping[str, Any]
-Group = tuple[dict[str, Any], dict[str, Range]]
-MOST_LINES = 12  # more are not told apart; then lines are means over the other axes
+Group = tuple[dict[str, Any], dict[str, SeedRange]]
+MOST_LINES = 12  # more cannot be told apart; then lines are means over the other axes
 
 
 def write_sweep(folder: Path, table: Table) -> None:
@@ -56,9 +56,9 @@ def _points(table: Table) -> str:
     return html.rich_table([*axes, *(BY_KEY[key].words for key in SHOWN)], rows)
 
 
-def _cell(ranges: Mapping[str, Range], key: str) -> html.Cell:
+def _cell(ranges: Mapping[str, SeedRange], key: str) -> html.Cell:
     found, figure = ranges[key], BY_KEY[key]
-    return html.Cell(figure.told(found.mean), note=found.spread(figure))
+    return html.Cell(figure.text(found.mean), note=found.spread(figure))
 
 
 def charts(table: Table) -> list[Chart]:
@@ -95,7 +95,7 @@ def _lines(key: str, others: Sequence[str], groups: Sequence[Group]) -> dict[str
 
 
 def _panel(
-    axes: Axes, figure: Figure, key: str, values: Sequence[Any], lines: Mapping[str, list[Group]]
+    axes: Axes, figure: Measure, key: str, values: Sequence[Any], lines: Mapping[str, list[Group]]
 ) -> None:
     is_number = all(isinstance(value, int | float) or _is_whole(value) for value in values)
     places = [float(value) if is_number else float(i) for i, value in enumerate(values)]
@@ -118,7 +118,7 @@ def _panel(
     _value_axis(axes, figure)
 
 
-def _value_axis(axes: Axes, figure: Figure) -> None:
+def _value_axis(axes: Axes, figure: Measure) -> None:
     low, high = axes.get_ylim()
     if low < 0:  # a margin: none of these figures is less than nothing
         low, high = axes.set_ylim(0, max(high, 1))
@@ -141,11 +141,11 @@ def _is_whole(value: Any) -> bool:
     return isinstance(value, str) and value.isdecimal()
 
 
-def _joined(groups: Sequence[Group], key: str, value: Any, figure: str) -> Range:
+def _joined(groups: Sequence[Group], key: str, value: Any, figure: str) -> SeedRange:
     found = [
         ranges[figure] for where, ranges in groups if json.dumps(where[key]) == json.dumps(value)
     ]
-    return Range(
+    return SeedRange(
         sum(each.mean for each in found) / len(found),
         min(each.least for each in found),
         max(each.most for each in found),

@@ -112,15 +112,15 @@ def save(made: Figure, folder: Path, name: str) -> None:
         made.savefig(folder / f"{name}.svg", facecolor=ground, metadata={"Date": None})
 
 
-def inline(made: Figure, name: str, told: str) -> str:
-    """An <svg> element for a page: themed, scalable, its ids its own. `told` is what
+def inline(made: Figure, name: str, label: str) -> str:
+    """An <svg> element for a page: themed, scalable, its ids its own. `label` is what
     a screen reader says."""
     text = StringIO()
     with matplotlib.rc_context(_RC):
         made.savefig(text, format="svg", transparent=True, metadata={"Date": None})
     body = _METADATA.sub("", text.getvalue())
     body = body[body.index("<svg") :].rstrip()
-    body = _SIZE.sub(f' role="img" aria-label="{told}"', body, count=1)
+    body = _SIZE.sub(f' role="img" aria-label="{label}"', body, count=1)
     body = _LINK.sub(rf"\g<1>{name}-", _ID.sub(rf'id="{name}-\1"', body))
     for colour, (shade, _) in COLOURS.items():
         body = body.replace(shade, f"var(--{colour})")

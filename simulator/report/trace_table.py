@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from simulator.mixes.generate import Extent
+from simulator.mixes.generate import TraceExtent
 from simulator.report.text import duration
 
 BARS = " ▁▂▃▄▅▆▇█"
@@ -17,7 +17,7 @@ def table(name: str, figures: Mapping[str, Any]) -> str:
     return "\n".join(_lines(name, figures))
 
 
-def extent_text(extent: Extent) -> str:
+def extent_text(extent: TraceExtent) -> str:
     """How long a generated trace is, and whether that is long enough to reach its load."""
     text = (
         f"{extent.jobs:,} jobs over {duration(extent.span_s)};"

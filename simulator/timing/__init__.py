@@ -10,9 +10,17 @@ what its time went to.
     spent       the parts of an attempt's time
 """
 
-from simulator.timing.flat import Flat
-from simulator.timing.modelled import Modelled
-from simulator.timing.spent import PARTS, Spent, Timing
-from simulator.timing.times_file import Times, load_times
+from simulator.timing.flat import FlatTiming
+from simulator.timing.modelled import ModelledTiming
+from simulator.timing.spent import PARTS, AttemptTime, Timing
+from simulator.timing.times_file import TimeModel, load_time_model
 
-__all__ = ["PARTS", "Flat", "Modelled", "Spent", "Times", "Timing", "load_times"]
+__all__ = [
+    "PARTS",
+    "AttemptTime",
+    "FlatTiming",
+    "ModelledTiming",
+    "TimeModel",
+    "Timing",
+    "load_time_model",
+]

@@ -50,17 +50,17 @@ from simulator.timing.presets import DEFAULT, PRESETS
 KINDS = ("remote", "local", "peer")
 
 
-class Detection(Keys):
+class DetectionParameters(Keys):
     default_s: Amount
     by_cause: dict[str, Amount] = Field(default_factory=dict)
 
 
-class Point(Keys):
+class CommunicatorPoint(Keys):
     gpus: Count
     seconds: Amount
 
 
-class Checkpoint(Keys):
+class CheckpointParameters(Keys):
     interval_s: Positive
     kind: Annotated[str, one_of(*KINDS)]
     bytes_per_parameter: Positive
@@ -78,25 +78,25 @@ def _share(value: Any) -> Any:
     return value
 
 
-class Network(Keys):
+class NetworkParameters(Keys):
     is_modelled: Flag
     comm_share: Annotated[float, BeforeValidator(_share)]
 
 
-class Times(Keys):
+class TimeModel(Keys):
     """All knobs. `source`: what they were read from, for the record."""
 
-    detection: Detection
+    detection: DetectionParameters
     process_start_s: Amount
-    communicators: list[Point]
-    checkpoint: Checkpoint
+    communicators: list[CommunicatorPoint]
+    checkpoint: CheckpointParameters
     warmup_s: Amount
-    network: Network
+    network: NetworkParameters
     source: str = ""
 
     @property
     def costs(self) -> Costs:
-        """What the scheduler is told: whole seconds, of a gang of any size."""
+        """The costs that the scheduler counts with: whole seconds, of a gang of any size."""
         start_s = round(self.process_start_s + self.warmup_s)
         interval_s = max(1, round(self.checkpoint.interval_s))
         return Costs(interval_s, start_s, round(self.detection.default_s))
@@ -118,15 +118,15 @@ class Times(Keys):
 
 
 _SECTIONS: dict[str, type[Keys]] = {
-    "": Times,
-    "detection": Detection,
-    "communicators": Point,
-    "checkpoint": Checkpoint,
-    "network": Network,
+    "": TimeModel,
+    "detection": DetectionParameters,
+    "communicators": CommunicatorPoint,
+    "checkpoint": CheckpointParameters,
+    "network": NetworkParameters,
 }
 
 
-def load_times(text: str) -> Times:
+def load_time_model(text: str) -> TimeModel:
     """Raises: InputError naming file, line and field."""
     base, *changes = text.split(",")
     document = _base(base)
@@ -134,7 +134,7 @@ def load_times(text: str) -> Times:
     for change in changes:
         values = _changed(values, change)
     try:
-        times = Times.model_validate(values | {"source": text})
+        times = TimeModel.model_validate(values | {"source": text})
     except ValidationError as error:
         problems = error.errors(include_url=False)
         raise document.error(*((path_of(e), message_of(e, _SECTIONS)) for e in problems)) from None

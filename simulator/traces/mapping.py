@@ -12,12 +12,12 @@ from scheduler.core.model.job import JobSpec
 from simulator.traces.record import SECOND_NS, TraceJob
 from simulator.traces.shapes import (
     RULES,
-    Attach,
-    Rule,
+    ShapeAssignment,
+    ShapeRule,
     shaped,
 )
 
-AS_RING = Attach()
+AS_RING = ShapeAssignment()
 ODD = re.compile(r"[^A-Za-z0-9._-]")
 MAPPING = (
     "a job of g GPUs (SWF: processors) is a gang of ceil(g / GPUs per host) whole hosts, {};"
@@ -39,7 +39,7 @@ TENANTS = (
 )
 
 
-def mapping(rule: Rule) -> str:
+def mapping(rule: ShapeRule) -> str:
     """The sentence that goes with a run."""
     return MAPPING.format(RULES[rule])
 
@@ -49,7 +49,7 @@ def job_spec(
     gpus_per_host: int,
     spares: SpareRule | None,
     assume_limits: bool = False,
-    attach: Attach = AS_RING,
+    attach: ShapeAssignment = AS_RING,
 ) -> JobSpec:
     """What the trace's job asks of the scheduler. `spares`: in place of what it
     states; None leaves that, and none for a job that is but a size. `assume_limits`: leave

@@ -49,7 +49,7 @@ from placement.workload.training import (
 )
 
 
-class Rule(StrEnum):
+class ShapeRule(StrEnum):
     """How jobs that are no more than a size get a shape."""
 
     RING = "ring"
@@ -58,17 +58,19 @@ class Rule(StrEnum):
 
 
 RULES = {
-    Rule.RING: "pure data parallel, 1 byte per ring edge and step",
-    Rule.LLM: "with a model, parallelism and traffic by size (docs/traces.md), drawn by the seed",
-    Rule.ELASTIC: "with a model by size as under llm; data-parallel gangs may shrink to half",
+    ShapeRule.RING: "pure data parallel, 1 byte per ring edge and step",
+    ShapeRule.LLM: (
+        "with a model, parallelism and traffic by size (docs/traces.md), drawn by the seed"
+    ),
+    ShapeRule.ELASTIC: "with a model by size as under llm; data-parallel gangs may shrink to half",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Attach:
+class ShapeAssignment:
     """A rule with the seed of its draws."""
 
-    rule: Rule = Rule.RING
+    rule: ShapeRule = ShapeRule.RING
     seed: int = 0
 
 
@@ -98,7 +100,7 @@ DEEPSEEK_V3 = ModelShape(
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ModelLayout:
     """A model and how it is cut. `is_wide`: tp over a whole host."""
 
     model: ModelShape
@@ -110,44 +112,44 @@ class Shape:
 
 
 FULL = Training(recompute=Recompute.FULL)
-DATA_PARALLEL = Shape(LLAMA_8B, training=Training(data_parallel=DataParallel.ZERO3))
-TABLE: tuple[tuple[int, tuple[Shape, ...]], ...] = (
-    (1, (Shape(LLAMA_1B),)),
+DATA_PARALLEL = ModelLayout(LLAMA_8B, training=Training(data_parallel=DataParallel.ZERO3))
+TABLE: tuple[tuple[int, tuple[ModelLayout, ...]], ...] = (
+    (1, (ModelLayout(LLAMA_1B),)),
     (16, (DATA_PARALLEL,)),
     (
         64,
         (
             DATA_PARALLEL,
-            Shape(LLAMA_70B, 2, is_wide=True, stages=4),
-            Shape(MIXTRAL, ep=8, stages=2, training=FULL),
+            ModelLayout(LLAMA_70B, 2, is_wide=True, stages=4),
+            ModelLayout(MIXTRAL, ep=8, stages=2, training=FULL),
         ),
     ),
     (
         512,
         (
-            Shape(LLAMA_70B, 3, is_wide=True, stages=8),
-            Shape(MIXTRAL, ep=8, stages=4, training=FULL),
+            ModelLayout(LLAMA_70B, 3, is_wide=True, stages=8),
+            ModelLayout(MIXTRAL, ep=8, stages=4, training=FULL),
         ),
     ),
     (
         2048,
         (
-            Shape(LLAMA_405B, 3, is_wide=True, stages=16, training=FULL),
-            Shape(DEEPSEEK_V3, ep=64, stages=16, training=FULL),
+            ModelLayout(LLAMA_405B, 3, is_wide=True, stages=16, training=FULL),
+            ModelLayout(DEEPSEEK_V3, ep=64, stages=16, training=FULL),
         ),
     ),
 )
 
 
 def shaped(
-    gpus: int, gpus_per_host: int, spares: SpareRule, attach: Attach, line: int
+    gpus: int, gpus_per_host: int, spares: SpareRule, attach: ShapeAssignment, line: int
 ) -> tuple[Request, int]:
     """A gang of `gpus`, which fill whole hosts, and with how many replicas it can run at
     least (0 = all of them)."""
-    if attach.rule is Rule.RING:
+    if attach.rule is ShapeRule.RING:
         return _ring(gpus, spares), 0
     shape = _drawn(_row(gpus), attach.seed, line)
-    return _request(shape, gpus, gpus_per_host, spares, attach.rule is Rule.ELASTIC)
+    return _request(shape, gpus, gpus_per_host, spares, attach.rule is ShapeRule.ELASTIC)
 
 
 @lru_cache(maxsize=4096)
@@ -155,11 +157,11 @@ def _ring(gpus: int, spares: SpareRule) -> Request:
     return Request(Parallelism(dp=gpus), traffic=(("dp", 1),), spares=spares)
 
 
-def _row(gpus: int) -> Sequence[Shape]:
+def _row(gpus: int) -> Sequence[ModelLayout]:
     return next(shapes for least, shapes in reversed(TABLE) if least <= gpus)
 
 
-def _drawn(shapes: Sequence[Shape], seed: int, line: int) -> Shape:
+def _drawn(shapes: Sequence[ModelLayout], seed: int, line: int) -> ModelLayout:
     if len(shapes) == 1:
         return shapes[0]
     weights = [shape.weight for shape in shapes]
@@ -168,7 +170,7 @@ def _drawn(shapes: Sequence[Shape], seed: int, line: int) -> Shape:
 
 @lru_cache(maxsize=4096)
 def _request(
-    shape: Shape, gpus: int, gpus_per_host: int, spares: SpareRule, elastic: bool
+    shape: ModelLayout, gpus: int, gpus_per_host: int, spares: SpareRule, elastic: bool
 ) -> tuple[Request, int]:
     p = _cut(shape, gpus, gpus_per_host)
     if p is None:
@@ -180,7 +182,7 @@ def _request(
     return request, p.dp // 2 if is_elastic else 0
 
 
-def _cut(shape: Shape, gpus: int, gpus_per_host: int) -> Parallelism | None:
+def _cut(shape: ModelLayout, gpus: int, gpus_per_host: int) -> Parallelism | None:
     """The axes of a gang, None when too few stages divide it."""
     tp = gcd(gpus_per_host, 8) if shape.is_wide else 1
     rest, odd = divmod(gpus, tp * shape.ep)

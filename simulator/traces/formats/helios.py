@@ -20,16 +20,24 @@ from collections.abc import Iterator
 
 from simulator.traces.formats.columns import Row, read_table
 from simulator.traces.formats.times import instant_ns, is_unknown
-from simulator.traces.record import BadRecord, FieldError, LeftOut, Lines, Outcome, TraceJob, count
+from simulator.traces.record import (
+    BadRecord,
+    FieldError,
+    Lines,
+    NothingToReplay,
+    TraceJob,
+    TraceOutcome,
+    count,
+)
 
 NEEDED = ("job_id", "user", "gpu_num", "state", "submit_time", "start_time", "end_time")
 OUTCOMES = {
-    "COMPLETED": Outcome.COMPLETED,
-    "CANCELLED": Outcome.CANCELLED,
-    "FAILED": Outcome.FAILED,
-    "TIMEOUT": Outcome.FAILED,
-    "NODE_FAIL": Outcome.FAILED,
-    "OUT_OF_MEMORY": Outcome.FAILED,
+    "COMPLETED": TraceOutcome.COMPLETED,
+    "CANCELLED": TraceOutcome.CANCELLED,
+    "FAILED": TraceOutcome.FAILED,
+    "TIMEOUT": TraceOutcome.FAILED,
+    "NODE_FAIL": TraceOutcome.FAILED,
+    "OUT_OF_MEMORY": TraceOutcome.FAILED,
 }
 
 
@@ -62,14 +70,14 @@ def _job(line: int, row: Row, queue: str) -> TraceJob:
         gpus=_gpus(row["gpu_num"]),
         user=row["user"],
         queue=queue,
-        outcome=OUTCOMES.get(row["state"], Outcome.UNKNOWN),
+        outcome=OUTCOMES.get(row["state"], TraceOutcome.UNKNOWN),
     )
 
 
 def _gpus(text: str) -> int:
     gpus = count(text, "gpu_num")
     if gpus == 0:
-        raise LeftOut("gpu_num", "is 0: a job of CPUs")
+        raise NothingToReplay("gpu_num", "is 0: a job of CPUs")
     if gpus < 0:
         raise FieldError("gpu_num", "must not be negative", text)
     return gpus
@@ -77,9 +85,9 @@ def _gpus(text: str) -> int:
 
 def _run_ns(row: Row) -> int:
     if is_unknown(row["start_time"]):
-        raise LeftOut("start_time", "is empty: it never ran")
+        raise NothingToReplay("start_time", "is empty: it never ran")
     if is_unknown(row["end_time"]):
-        raise LeftOut("end_time", "is empty: it had not ended")
+        raise NothingToReplay("end_time", "is empty: it had not ended")
     start_ns = instant_ns(row["start_time"], "start_time")
     end_ns = instant_ns(row["end_time"], "end_time")
     if end_ns < start_ns:

@@ -1,7 +1,7 @@
 """The elements of a JSON array, one after the other, of a text of any length.
 
 The text is cut where an element ends, by brackets and quotes alone; what is between two
-cuts is then parsed by itself. So one bad element is told with its line and the next are
+cuts is then parsed by itself. So one bad element is reported with its line and the next are
 read all the same, and no more than one element is held at a time.
 """
 

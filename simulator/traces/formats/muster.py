@@ -29,8 +29,8 @@ from simulator.traces.record import (
     BadRecord,
     FieldError,
     Lines,
-    Outcome,
     TraceJob,
+    TraceOutcome,
     number,
     usable,
 )
@@ -120,11 +120,11 @@ def _text(mapping: dict[str, Any], key: str) -> str:
     return value
 
 
-def _outcome(mapping: dict[str, Any]) -> Outcome:
+def _outcome(mapping: dict[str, Any]) -> TraceOutcome:
     value = mapping.pop("outcome", "")
-    if value not in list(Outcome):
+    if value not in list(TraceOutcome):
         raise FieldError("outcome", "must be completed, cancelled or failed", str(value)[:40])
-    return Outcome(value)
+    return TraceOutcome(value)
 
 
 def _seconds_ns(mapping: dict[str, Any], key: str) -> int:

@@ -19,10 +19,10 @@ from simulator.traces.formats.columns import Row, read_table
 from simulator.traces.record import (
     BadRecord,
     FieldError,
-    LeftOut,
     Lines,
-    Outcome,
+    NothingToReplay,
     TraceJob,
+    TraceOutcome,
     count,
     number,
     seconds_ns,
@@ -41,7 +41,7 @@ COLUMNS = (
     "gpu_type",
 )
 NOTE = "a share of a GPU is rounded up to a whole one for each instance; a task comes as it starts"
-OUTCOMES = {"Terminated": Outcome.COMPLETED, "Failed": Outcome.FAILED}
+OUTCOMES = {"Terminated": TraceOutcome.COMPLETED, "Failed": TraceOutcome.FAILED}
 
 
 def read(lines: Lines) -> Iterator[TraceJob | BadRecord]:
@@ -69,7 +69,7 @@ def _job(line: int, row: Row) -> TraceJob:
         line=line,
         gpus=gpus,
         queue=row["gpu_type"],
-        outcome=OUTCOMES.get(row["status"], Outcome.UNKNOWN),
+        outcome=OUTCOMES.get(row["status"], TraceOutcome.UNKNOWN),
     )
 
 
@@ -78,7 +78,7 @@ def _gpus(row: Row) -> int:
     if percent < 0:
         raise FieldError("plan_gpu", "must not be negative", row["plan_gpu"])
     if percent == 0:
-        raise LeftOut("plan_gpu", "is 0: a task of CPUs")
+        raise NothingToReplay("plan_gpu", "is 0: a task of CPUs")
     instances = count(row["inst_num"], "inst_num")
     if instances <= 0:
         raise FieldError("inst_num", "must be more than 0", row["inst_num"])
@@ -87,7 +87,7 @@ def _gpus(row: Row) -> int:
 
 def _time_ns(row: Row, name: str) -> int:
     if not row[name]:
-        raise LeftOut(name, "is empty: it had not started or not ended")
+        raise NothingToReplay(name, "is empty: it had not started or not ended")
     time_ns = seconds_ns(row[name], name)
     if time_ns < 0:
         raise FieldError(name, "must not be negative", row[name])

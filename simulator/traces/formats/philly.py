@@ -34,10 +34,10 @@ from simulator.traces.record import (
     SECOND_NS,
     BadRecord,
     FieldError,
-    LeftOut,
     Lines,
-    Outcome,
+    NothingToReplay,
     TraceJob,
+    TraceOutcome,
     count,
     seconds_ns,
     usable,
@@ -46,9 +46,9 @@ from simulator.traces.record import (
 CSV_COLUMNS = ("timestamp", "duration", "num_gpus", "cluster")
 HOUR_NS = 3600 * SECOND_NS
 OUTCOMES = {
-    "Pass": Outcome.COMPLETED,
-    "Killed": Outcome.CANCELLED,
-    "Failed": Outcome.FAILED,
+    "Pass": TraceOutcome.COMPLETED,
+    "Killed": TraceOutcome.CANCELLED,
+    "Failed": TraceOutcome.FAILED,
 }
 
 
@@ -77,7 +77,7 @@ def _job(line: int, job: Mapping[str, Any]) -> TraceJob:
         gpus=gpus,
         user=_text(job, "user", must=False),
         queue=_text(job, "vc", must=False),
-        outcome=OUTCOMES.get(_text(job, "status", must=False), Outcome.UNKNOWN),
+        outcome=OUTCOMES.get(_text(job, "status", must=False), TraceOutcome.UNKNOWN),
     )
 
 
@@ -89,12 +89,12 @@ def _service(job: Mapping[str, Any]) -> tuple[int, int]:
     ]
     ran = [attempt for attempt in attempts if attempt is not None]
     if not ran:
-        raise LeftOut("attempts", "none started")
+        raise NothingToReplay("attempts", "none started")
     if ran[-1][1] is None:
-        raise LeftOut("attempts", "the last had not ended")
+        raise NothingToReplay("attempts", "the last had not ended")
     gpus = max(size for size, _ in ran)
     if not gpus:
-        raise LeftOut("attempts", "none held a GPU")
+        raise NothingToReplay("attempts", "none held a GPU")
     return gpus, sum(size * (run_ns or 0) for size, run_ns in ran) // gpus
 
 

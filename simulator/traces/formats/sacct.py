@@ -28,10 +28,10 @@ from simulator.traces.record import (
     SECOND_NS,
     BadRecord,
     FieldError,
-    LeftOut,
     Lines,
-    Outcome,
+    NothingToReplay,
     TraceJob,
+    TraceOutcome,
     count,
 )
 
@@ -42,13 +42,13 @@ TRES = re.compile(r"gres/gpu(?::([^=,]+))?=(\d{1,9})(?=,|$)")
 GRES = re.compile(r"(?:^|,)(?:gres[:/])?gpu(?::[^:,()]+)*?(?::(\d{1,9}))?(?:\([^)]*\))?(?=,|$)")
 NO_LIMIT = ("UNLIMITED", "Partition_Limit", "INVALID")
 OUTCOMES = {
-    "COMPLETED": Outcome.COMPLETED,
-    "CANCELLED": Outcome.CANCELLED,
-    "PREEMPTED": Outcome.CANCELLED,
-    "REVOKED": Outcome.CANCELLED,
+    "COMPLETED": TraceOutcome.COMPLETED,
+    "CANCELLED": TraceOutcome.CANCELLED,
+    "PREEMPTED": TraceOutcome.CANCELLED,
+    "REVOKED": TraceOutcome.CANCELLED,
     **dict.fromkeys(
         ("FAILED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL", "OUT_OF_MEMORY", "DEADLINE"),
-        Outcome.FAILED,
+        TraceOutcome.FAILED,
     ),
 }
 UNFINISHED = ("PENDING", "RUNNING", "SUSPENDED", "REQUEUED", "RESIZING", "COMPLETING")
@@ -77,12 +77,12 @@ def _checked(lines: Lines) -> Iterator[tuple[int, str]]:
 
 def _job(line: int, row: Row) -> TraceJob:
     if "." in row["JobID"]:
-        raise LeftOut("JobID", "is a step of a job")
+        raise NothingToReplay("JobID", "is a step of a job")
     if not row["JobID"]:
         raise FieldError("JobID", "is empty")
     state = row["State"].partition(" ")[0].rstrip("+")
     if state in UNFINISHED or is_unknown(row.get("Start", "?")):
-        raise LeftOut("State", "says that it never ran or still runs")
+        raise NothingToReplay("State", "says that it never ran or still runs")
     return TraceJob(
         id=row["JobID"],
         submit_ns=_instant_ns(row, "Submit"),
@@ -93,7 +93,7 @@ def _job(line: int, row: Row) -> TraceJob:
         user=row.get("User", ""),
         queue=row.get("Partition", ""),
         account=row.get("Account", ""),
-        outcome=OUTCOMES.get(state, Outcome.UNKNOWN),
+        outcome=OUTCOMES.get(state, TraceOutcome.UNKNOWN),
     )
 
 
@@ -108,7 +108,7 @@ def _run_ns(row: Row) -> int:
     elif row.get("Elapsed"):
         run_ns = span_ns(row["Elapsed"], "Elapsed")
     elif is_unknown(row.get("End", "")) or "Start" not in row:
-        raise LeftOut("End", "is unknown: it had not ended")
+        raise NothingToReplay("End", "is unknown: it had not ended")
     else:
         run_ns = _instant_ns(row, "End") - _instant_ns(row, "Start")
     if run_ns < 0:
@@ -121,7 +121,7 @@ def _gpus(row: Row) -> int:
         gpus = _of_tres(row.get(name, "")) if "TRES" in name else _of_gres(row.get(name, ""))
         if gpus:
             return gpus * (_nodes(row) if name == "ReqGRES" else 1)
-    raise LeftOut("AllocTRES", "names no GPU")
+    raise NothingToReplay("AllocTRES", "names no GPU")
 
 
 def _of_tres(text: str) -> int:

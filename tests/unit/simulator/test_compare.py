@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.simulator.cli.test_replay import app
 from typer.testing import CliRunner, Result
 
 from scheduler.files.errors import InputError
-from simulator.collectors.invariants import Conserved, NotConserved
+from simulator.collectors.invariants import InvariantChecker, InvariantViolated
 from simulator.compare import variants
 from simulator.options import DEFAULTS
-from simulator.report.figures import BY_KEY, Range
+from simulator.report.figures import BY_KEY, SeedRange
 from tests.browser import HAS_BROWSER, MISSING, opened
 from tests.studies import FABRIC, write
+from tests.unit.simulator.cli.test_replay import app
 
 
 @pytest.fixture
@@ -79,9 +79,9 @@ class TestCompare:
 
     def test_a_replay_that_is_void_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def void(*_: object) -> None:
-            raise NotConserved("jobs offered: 3 on one side, 2 on the other")
+            raise InvariantViolated("jobs offered: 3 on one side, 2 on the other")
 
-        monkeypatch.setattr(Conserved, "check", void)
+        monkeypatch.setattr(InvariantChecker, "check", void)
         result = muster("--policy", "fifo", "--policy", "easy", "--seed", "4")
 
         assert result.exit_code == 1
@@ -188,5 +188,5 @@ def test_variants_are_named_by_what_varies() -> None:
 
 def test_a_range_of_one_value_is_that_value() -> None:
     figure = BY_KEY["utilization"]
-    assert Range.of([0.5, 0.5]).told(figure) == "50.00 %"
-    assert Range.of([0.4, 0.6]).told(figure) == "50.00 % (40.00 % to 60.00 %)"
+    assert SeedRange.of([0.5, 0.5]).told(figure) == "50.00 %"
+    assert SeedRange.of([0.4, 0.6]).told(figure) == "50.00 % (40.00 % to 60.00 %)"

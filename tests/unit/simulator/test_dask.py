@@ -29,7 +29,7 @@ if __name__ == "__main__":
 
 def test_points_are_those_of_one_process(tmp_path: Path) -> None:
     grid = load_case(str(write(tmp_path)))
-    here, there = sweep.Store(tmp_path / "here"), sweep.Store(tmp_path / "there")
+    here, there = sweep.PointStore(tmp_path / "here"), sweep.PointStore(tmp_path / "there")
     waiting, _ = sweep.split(grid, here)
     sweep.run(waiting[:3], here, 1)
     script = tmp_path / "cluster.py"

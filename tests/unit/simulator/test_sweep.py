@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.simulator.cli.test_replay import app
 from typer.testing import CliRunner, Result
 
 from scheduler.files.errors import InputError
 from simulator import pool, sweep
-from simulator.collectors.invariants import Conserved, NotConserved
+from simulator.collectors.invariants import InvariantChecker, InvariantViolated
 from simulator.experiment import case_of, run_case
 from simulator.experiment_file import load_case
 from simulator.report.sweep_page import charts
 from tests.studies import CASE, write
+from tests.unit.simulator.cli.test_replay import app
 
 
 def muster(*arguments: str) -> Result:
@@ -83,7 +83,7 @@ class TestSweep:
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         table()
-        ran: list[sweep.Waiting] = []
+        ran: list[sweep.PendingPoint] = []
         run_point = sweep.run_point
         monkeypatch.setattr(sweep, "run_point", lambda point: ran.append(point) or run_point(point))
         (folder / "case.yaml").write_text(CASE.replace("[0, 1]", "[0, 1, 2]"))
@@ -105,13 +105,13 @@ class TestSweep:
     ) -> None:
         run_point, ran = sweep.run_point, []
 
-        def interrupted(point: sweep.Waiting) -> dict[str, Any]:
+        def interrupted(point: sweep.PendingPoint) -> dict[str, Any]:
             if len(ran) == 3:
                 raise KeyboardInterrupt
             ran.append(point)
             return run_point(point)
 
-        store = sweep.Store(folder / "out")
+        store = sweep.PointStore(folder / "out")
         waiting, _ = sweep.split(load_case("case.yaml"), store)
         with monkeypatch.context() as patched:
             patched.setattr(sweep, "run_point", interrupted)
@@ -170,7 +170,7 @@ class TestSweep:
 
     def test_a_trace_that_changed_meanwhile_is_told(self, folder: Path) -> None:
         grid = load_case("case.yaml")
-        waiting, _ = sweep.split(grid, sweep.Store(folder / "out"))
+        waiting, _ = sweep.split(grid, sweep.PointStore(folder / "out"))
         with (folder / "t.swf").open("a") as file:
             file.write("; more\n")
 
@@ -192,7 +192,7 @@ class TestSweep:
 
 def test_processes_give_what_one_gives(folder: Path) -> None:
     grid = load_case("case.yaml")
-    alone, together = sweep.Store(folder / "alone"), sweep.Store(folder / "together")
+    alone, together = sweep.PointStore(folder / "alone"), sweep.PointStore(folder / "together")
     waiting, _ = sweep.split(grid, alone)
     sweep.run(waiting[:2], alone, 1)
     sweep.run(waiting[:2], together, 2)
@@ -207,7 +207,7 @@ def test_processes_give_what_one_gives(folder: Path) -> None:
 def test_what_a_point_complains_of_is_heard(folder: Path) -> None:
     (folder / "t.swf").write_text("; nothing\n")
     grid = load_case("case.yaml")
-    store = sweep.Store(folder / "out")
+    store = sweep.PointStore(folder / "out")
     waiting, _ = sweep.split(grid, store)
 
     with pytest.raises(InputError, match=r"t\.swf: holds no job to replay"):
@@ -216,9 +216,9 @@ def test_what_a_point_complains_of_is_heard(folder: Path) -> None:
 
 def test_a_point_that_is_void_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def void(*_: object) -> None:
-        raise NotConserved("host-ns held: 3 on one side, 2 on the other")
+        raise InvariantViolated("host-ns held: 3 on one side, 2 on the other")
 
-    monkeypatch.setattr(Conserved, "check", void)
+    monkeypatch.setattr(InvariantChecker, "check", void)
     result = muster("case.yaml", "--report", "out", "--processes", "1")
 
     assert result.exit_code == 1

@@ -6,14 +6,14 @@ from random import Random
 
 import pytest
 
-from simulator.collectors.spread import Spread
+from simulator.collectors.spread import Distribution
 
 
 @pytest.mark.parametrize("share", [0.01, 0.5, 0.95, 0.99, 1.0])
 def test_quantiles_are_right_to_one_percent(share: float) -> None:
     random = Random(4)
     values = sorted(random.lognormvariate(3, 2) for _ in range(5_000))
-    spread = Spread()
+    spread = Distribution()
     for value in values:
         spread.add(value)
 
@@ -23,7 +23,7 @@ def test_quantiles_are_right_to_one_percent(share: float) -> None:
 
 
 def test_zeros_stay_zero_and_come_first() -> None:
-    spread = Spread()
+    spread = Distribution()
     for value in (5.0, 0.0, 0.0, 0.0):
         spread.add(value)
 
@@ -33,11 +33,15 @@ def test_zeros_stay_zero_and_come_first() -> None:
 
 
 def test_nothing_has_quantiles_and_a_curve_of_nothing() -> None:
-    assert (Spread().quantile(0.5), Spread().mean, Spread().curve()) == (0.0, 0.0, [])
+    assert (Distribution().quantile(0.5), Distribution().mean, Distribution().curve()) == (
+        0.0,
+        0.0,
+        [],
+    )
 
 
 def test_memory_grows_with_the_range_not_the_number() -> None:
-    spread = Spread()
+    spread = Distribution()
     for i in range(100_000):
         spread.add(1 + i % 1000)
 

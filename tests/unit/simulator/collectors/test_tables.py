@@ -15,7 +15,7 @@ from scheduler.files.errors import InputError
 from simulator.collectors import tables
 from simulator.collectors.tables import EVENTS, JOBS, need_parquet
 from simulator.experiment import Case, run_case
-from simulator.report.folder import Report
+from simulator.report.folder import ReportFolder
 
 ROW = "{} {} -1 {} {} -1 -1 -1 -1 -1 -1 1 1 -1 -1 -1 -1 -1\n"
 SPEC = {"name": "m", "gpus_per_host": 2, "tiers": [{"name": "host", "count": 4}]}
@@ -34,7 +34,7 @@ def report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         failures=str(tmp_path / "f.csv"),
         spares=SpareRule(hosts=1),
     )
-    run_case(case, Report(tmp_path / "r", has_pages=False, has_parquet=True))
+    run_case(case, ReportFolder(tmp_path / "r", has_pages=False, has_parquet=True))
     return tmp_path / "r"
 
 

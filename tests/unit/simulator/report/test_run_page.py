@@ -13,7 +13,7 @@ from placement.fabric.tree import from_spec
 from placement.workload.request import SpareRule
 from scheduler.core.policies.costs import Costs
 from simulator.experiment import Case, run_case
-from simulator.report.folder import Report
+from simulator.report.folder import ReportFolder
 from simulator.report.html import LONG, cards
 from simulator.report.theme import COLOURS
 from tests.browser import HAS_BROWSER, MISSING, opened
@@ -42,7 +42,7 @@ def write_report(folder: Path, failures: str | None = "poisson:rate=900,repair_h
         spares=SpareRule(hosts=1),
         costs=Costs(600, 60),
     )
-    run_case(case, Report(folder / "report"))
+    run_case(case, ReportFolder(folder / "report"))
     return folder / "report"
 
 
@@ -110,7 +110,7 @@ def test_figures_are_files_as_well(report: Path) -> None:
 
 def test_the_same_run_gives_the_same_bytes(report: Path, tmp_path: Path) -> None:
     again = write_report(tmp_path)
-    for path in [report / "story.json", *sorted((report / "figures").iterdir())]:
+    for path in [report / "report_data.json", *sorted((report / "figures").iterdir())]:
         assert path.read_bytes() == (again / path.relative_to(report)).read_bytes(), path.name
 
 
@@ -124,7 +124,7 @@ def test_a_run_without_failures_has_no_empty_figures(tmp_path: Path) -> None:
 def test_a_panel_with_nothing_in_it_says_why(tmp_path: Path) -> None:
     trace = tmp_path / "one.swf"
     trace.write_text(ROW.format(1, 0, 600, 8))
-    run_case(Case(trace, "swf", from_spec(SPEC)), Report(tmp_path / "report"))
+    run_case(Case(trace, "swf", from_spec(SPEC)), ReportFolder(tmp_path / "report"))
     page = (tmp_path / "report" / "index.html").read_text()
 
     assert "every job started within a second" in page

@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 
 from scheduler.files.errors import InputError
-from simulator.timing import load_times
+from simulator.timing import load_time_model
 from simulator.timing.presets import PRESETS
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_is_sound(name: str) -> None:
-    assert load_times(name).source == name
+    assert load_time_model(name).source == name
 
 
 def test_a_file_changes_what_it_names(tmp_path: Path) -> None:
     path = tmp_path / "times.yaml"
     path.write_text("detection: {by_cause: {gpu: 5}}\nwarmup_s: 1\n")
-    times, default = load_times(str(path)), load_times("default")
+    times, default = load_time_model(str(path)), load_time_model("default")
 
     assert times.detection_s("gpu") == 5
     assert times.detection_s("else") == default.detection_s("else")
@@ -28,16 +28,16 @@ def test_a_file_changes_what_it_names(tmp_path: Path) -> None:
 
 
 def test_changes_come_after_the_file() -> None:
-    times = load_times("llama3,checkpoint.interval_s=600, detection.by_cause.nic=7")
+    times = load_time_model("llama3,checkpoint.interval_s=600, detection.by_cause.nic=7")
 
     assert times.checkpoint.interval_s == 600
-    assert times.checkpoint.stall_s == load_times("llama3").checkpoint.stall_s
+    assert times.checkpoint.stall_s == load_time_model("llama3").checkpoint.stall_s
     assert times.detection_s("nic") == 7
     assert times.detection_s("nccl-watchdog") == 600
 
 
 def test_communicators_take_straight_lines_between_points() -> None:
-    times = load_times("default")
+    times = load_time_model("default")
 
     assert times.init_s(8_192) == pytest.approx(8.5)  # in proportion below the first
     assert times.init_s(16_384) == 17
@@ -63,7 +63,7 @@ def test_a_bad_file_is_named(tmp_path: Path, text: str, told: str) -> None:
     path = tmp_path / "times.yaml"
     path.write_text(text)
     with pytest.raises(InputError) as raised:
-        load_times(str(path))
+        load_time_model(str(path))
 
     assert str(raised.value).startswith(str(path))
     assert told in str(raised.value)
@@ -80,6 +80,6 @@ def test_a_bad_file_is_named(tmp_path: Path, text: str, told: str) -> None:
 )
 def test_a_bad_text_is_named(text: str, told: str) -> None:
     with pytest.raises(InputError) as raised:
-        load_times(text)
+        load_time_model(text)
 
     assert told in str(raised.value)

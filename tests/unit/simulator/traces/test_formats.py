@@ -9,8 +9,8 @@ import pytest
 
 from scheduler.files.errors import InputError
 from simulator.traces import load
-from simulator.traces.load import Trace, find_format
-from simulator.traces.record import SECOND_NS, BadRecord, Outcome, TraceJob
+from simulator.traces.load import TraceFile, find_format
+from simulator.traces.record import SECOND_NS, BadRecord, TraceJob, TraceOutcome
 
 SWF_HEADER = "; Version: 2.2\n; UnixStartTime: 1000\n; MaxProcs: 128\n;\n"
 PHILLY_HEADER = "timestamp,duration,num_gpus,gpu_time,cluster\n"
@@ -21,9 +21,9 @@ def read(path: Path, trace_format: str) -> tuple[list[TraceJob], list[str]]:
     told: list[str] = []
 
     def on_bad(_: Path, bad: BadRecord) -> None:
-        told.append(f"{bad.line}: {bad.field}: {bad.told}")
+        told.append(f"{bad.line}: {bad.field}: {bad.detail}")
 
-    return list(Trace(path, find_format(trace_format), on_bad)), told
+    return list(TraceFile(path, find_format(trace_format), on_bad)), told
 
 
 def swf(tmp_path: Path, *rows: str, header: str = SWF_HEADER) -> tuple[list[TraceJob], list[str]]:
@@ -308,7 +308,7 @@ def test_a_muster_job_may_be_a_size(tmp_path: Path) -> None:
         queue="q",
         priority=3,
         account="nlp",
-        outcome=Outcome.FAILED,
+        outcome=TraceOutcome.FAILED,
     )
 
 

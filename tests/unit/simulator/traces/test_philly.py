@@ -12,7 +12,7 @@ import pytest
 from scheduler.files.errors import InputError
 from simulator.traces import load
 from simulator.traces.formats import jsonarray
-from simulator.traces.record import SECOND_NS, Outcome, TraceJob
+from simulator.traces.record import SECOND_NS, TraceJob, TraceOutcome
 from tests.tracefiles import read_text
 
 HOUR_NS = 3600 * SECOND_NS
@@ -55,7 +55,7 @@ def test_fields(tmp_path: Path) -> None:
         gpus=8,
         user="ab",
         queue="11cb48",
-        outcome=Outcome.COMPLETED,
+        outcome=TraceOutcome.COMPLETED,
     )
 
 
@@ -65,7 +65,7 @@ def test_gpu_seconds_of_all_attempts_are_kept(tmp_path: Path) -> None:
 
     assert found.gpus == 8
     assert found.gpus * found.run_ns == 8 * HOUR_NS + 2 * HOUR_NS // 2
-    assert found.outcome is Outcome.FAILED
+    assert found.outcome is TraceOutcome.FAILED
 
 
 def test_the_clock_goes_back_during_a_job(tmp_path: Path) -> None:

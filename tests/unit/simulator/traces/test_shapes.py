@@ -15,17 +15,19 @@ from simulator.traces.shapes import (
     LLAMA_8B,
     LLAMA_405B,
     TABLE,
-    Attach,
-    Rule,
+    ShapeAssignment,
+    ShapeRule,
     shaped,
 )
 from tests.replays import trace_job
 
-LLM = Attach(Rule.LLM, seed=1)
+LLM = ShapeAssignment(ShapeRule.LLM, seed=1)
 HOSTS = (*range(1, 140), 256, 300, 512, 1000, 2048, 3072)
 
 
-def request(gpus: int, gpus_per_host: int = 8, attach: Attach = LLM, line: int = 1) -> Request:
+def request(
+    gpus: int, gpus_per_host: int = 8, attach: ShapeAssignment = LLM, line: int = 1
+) -> Request:
     return shaped(gpus, gpus_per_host, NO_SPARES, attach, line)[0]
 
 
@@ -46,13 +48,13 @@ def test_every_gang_fits_in_memory() -> None:
             assert use.total <= USUAL_GPU_GB * GIB, (hosts, use)
 
 
-@pytest.mark.parametrize("rule", Rule)
-def test_the_same_seed_and_line_give_the_same_gang(rule: Rule) -> None:
+@pytest.mark.parametrize("rule", ShapeRule)
+def test_the_same_seed_and_line_give_the_same_gang(rule: ShapeRule) -> None:
     def drawn(seed: int) -> list[object]:
-        return [shaped(1024, 8, NO_SPARES, Attach(rule, seed), line) for line in range(40)]
+        return [shaped(1024, 8, NO_SPARES, ShapeAssignment(rule, seed), line) for line in range(40)]
 
     assert drawn(1) == drawn(1)
-    assert (drawn(1) == drawn(2)) is (rule is Rule.RING)
+    assert (drawn(1) == drawn(2)) is (rule is ShapeRule.RING)
 
 
 def test_draws_follow_the_weights() -> None:
@@ -81,7 +83,7 @@ def test_a_gang_that_stages_do_not_divide_is_data_parallel() -> None:
 
 
 def test_data_parallel_gangs_may_shrink_to_half() -> None:
-    elastic = Attach(Rule.ELASTIC)
+    elastic = ShapeAssignment(ShapeRule.ELASTIC)
     spec = job_spec(trace_job("a", 0, 5, 30), 8, NO_SPARES, attach=elastic)
 
     assert (spec.min_dp, spec.request.parallelism.dp) == (16, 32)
@@ -92,7 +94,7 @@ def test_data_parallel_gangs_may_shrink_to_half() -> None:
 
 
 def test_ring_is_one_byte_on_one_ring() -> None:
-    found = request(24, attach=Attach())
+    found = request(24, attach=ShapeAssignment())
 
     (axis,) = axis_traffic(found)
     assert (axis.axis, axis.size, axis.edge_bytes) == ("dp", 24, 1)
