@@ -19,13 +19,13 @@ from statistics import fmean, stdev
 from placement.fabric.tree import Fabric, from_spec, preset
 from scheduler.core import State
 from scheduler.core.model.events import Event, HostMoved
+from simulator.collectors.metrics import Metrics
 from simulator.failures import parse
 from simulator.failures.presets import LLAMA3
-from simulator.gangs import Gangs, Stopped
-from simulator.metrics import Metrics
-from simulator.run import Replay, Setting
-from simulator.timing import load_times
-from simulator.traces.load import Trace, find_format
+from simulator.gangs import AttemptStopped, GangTracker
+from simulator.replay import Replay, Setting
+from simulator.timing import load_time_model
+from simulator.traces.load import TraceFile, find_format
 from simulator.traces.record import SECOND_NS, BadRecord
 
 TRACE = Path(__file__).parents[1] / "examples" / "llama3-54-days.jsonl"
@@ -79,29 +79,29 @@ class Result:
 
 
 def refused(path: Path, bad: BadRecord) -> None:
-    raise ValueError(f"{path}:{bad.line}: {bad.told}")
+    raise ValueError(f"{path}:{bad.line}: {bad.detail}")
 
 
 def run(variant: Variant, seed: int) -> Result:
     fabric = variant.fabric
     setting = Setting(
         fabric,
-        costs=load_times(variant.times).costs,
+        costs=load_time_model(variant.times).costs,
         decision_ns=SECOND_NS,
-        times=load_times(variant.times),
+        times=load_time_model(variant.times),
         until_ns=DAYS * 86_400 * SECOND_NS,
     )
-    metrics, gangs, causes = Metrics(), Gangs(), Counter[str]()
+    metrics, gangs, causes = Metrics(), GangTracker(), Counter[str]()
 
     def sink(event: Event, state: State) -> None:
         metrics.feed(event, state)
-        stops = [c for c in gangs.feed(event) if isinstance(c, Stopped)]
+        stops = [c for c in gangs.feed(event) if isinstance(c, AttemptStopped)]
         if stops and isinstance(event, HostMoved):
             causes[event.reason.partition(": ")[2]] += len(stops)
 
-    jobs = Trace(TRACE, find_format("muster"), refused)
+    jobs = TraceFile(TRACE, find_format("muster"), refused)
     replay = Replay(setting, jobs, sink, parse("llama3")(fabric, seed))
-    metrics.told_by(replay.modelled)
+    metrics.use_times(replay.modelled)
     replay.run()
     told = metrics.parts()
     return Result(told["ettr"], causes, told["job_s"])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from scheduler.files.errors import InputError
-from simulator.traces.load import Trace, find_format
+from simulator.traces.load import TraceFile, find_format
 from simulator.traces.record import BadRecord
 
 
@@ -67,7 +67,7 @@ def check(reading: Reading, folder: Path) -> Iterator[str]:
     def on_bad(_: Path, bad: BadRecord) -> None:
         left_out[bad.kind] += 1
 
-    trace = Trace(folder / reading.file, find_format(reading.trace_format), on_bad)
+    trace = TraceFile(folder / reading.file, find_format(reading.trace_format), on_bad)
     jobs = largest = 0
     try:
         for job in trace:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from scheduler.core import Policy
-from simulator.traces.load import Trace, find_format
+from simulator.traces.load import TraceFile, find_format
 from simulator.traces.record import SECOND_NS, BadRecord, TraceJob
 from tests import backfill_reference as reference
 
@@ -24,7 +24,7 @@ def differences(
     """One sentence when any job of jobs.csv starts at another time than published."""
     if policy not in PUBLISHED:
         return
-    jobs = [_job(job) for job in Trace(trace, find_format("swf"), _skip)][:limit]
+    jobs = [_job(job) for job in TraceFile(trace, find_format("swf"), _skip)][:limit]
     jobs = [job for job in jobs if job.size <= processors]
     expected = reference.schedule(jobs, processors, PUBLISHED[policy])
     found = _starts(report / "jobs.csv")

@@ -25,9 +25,9 @@ from scheduler.core import Policy
 from scheduler.files.errors import InputError
 from scripts import published, readings
 from scripts.starts import differences
-from simulator.case import Case, run_case
-from simulator.conserved import NotConserved
-from simulator.report import Report
+from simulator.collectors.invariants import InvariantViolated
+from simulator.experiment import Case, run_case
+from simulator.report.folder import ReportFolder
 
 
 def machine(name: str, hosts: int, gpus_per_host: int) -> Fabric:
@@ -123,12 +123,12 @@ def _passes(trial: Trial, folder: Path, policy: Policy) -> bool:
     )
     try:
         with tempfile.TemporaryDirectory() as place:
-            totals = run_case(case, Report(Path(place), has_pages=False))
+            totals = run_case(case, ReportFolder(Path(place), has_pages=False))
             wrong = list(_violations(trial, totals, Path(place)))
             if trial.trace_format == "swf" and not trial.failures:
                 hosts = trial.fabric.host_count
                 wrong += differences(path, policy, hosts, trial.limit, Path(place))
-    except (InputError, NotConserved) as error:
+    except (InputError, InvariantViolated) as error:
         print(f"FAILED {path.name}, {policy.value}: {error}")
         return False
     _print(trial, totals)

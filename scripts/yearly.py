@@ -38,10 +38,10 @@ from scheduler.core.model.lifecycle import HostMove
 from scheduler.core.model.restart_option import AT_HOME, RestartOption, taken
 from scheduler.core.policies.spares import DAY_S, SparePolicy
 from scheduler.core.policies.tenants import OPEN
-from simulator.due import HEALTH, ChangeIsHeard
 from simulator.engine import Engine
 from simulator.failures import Outage, merged, parse
-from simulator.kernel import Kernel
+from simulator.kernel import SimulationKernel
+from simulator.sim_events import HEALTH, FailureDetected
 
 DAY_NS = DAY_S * 10**9
 YEAR_NS = 365 * DAY_NS
@@ -134,8 +134,8 @@ class Replay:
         self, name: str, fabric: Fabric, outages: Iterable[Outage], rate: float, repair_h: int
     ) -> None:
         self.year = Year(name)
-        self._kernel = Kernel(0)
-        self._kernel.on(ChangeIsHeard, self._report)
+        self._kernel = SimulationKernel(0)
+        self._kernel.on(FailureDetected, self._report)
         self._engine = Engine(self._kernel, fabric, SchedulingOptions(), self.year.feed)
         policy = SparePolicy(rate, repair_h * 3600, EPSILON, in_zone=True)
         self._engine.send(LoadTenants(replace(OPEN, spares=policy)))
@@ -165,9 +165,9 @@ class Replay:
     def _next(self) -> None:
         outage = next(self._outages, None)
         if outage is not None:
-            self._kernel.at(outage.time_ns, ChangeIsHeard(outage), HEALTH)
+            self._kernel.at(outage.time_ns, FailureDetected(outage), HEALTH)
 
-    def _report(self, due: ChangeIsHeard) -> None:
+    def _report(self, due: FailureDetected) -> None:
         outage = due.outage
         signal = "host-down" if outage.is_down else "repaired"
         self.year.failures += outage.is_down

@@ -1,5 +1,15 @@
-"""The scheduler on a virtual clock: traces and failures in, an event log out.
+"""The scheduler on a virtual clock: traces and failures in, an event log and a report out.
 
-The simulator swaps the clock and the launcher, never the policy: every decision
-comes from the four functions of `scheduler.core` that the live service calls.
+The simulator swaps the clock and the launcher, never the policy: every decision comes
+from the four functions of `scheduler.core` that the live service calls. Rooms stand on
+each other, lower ones first (`make check` says so):
+
+    kernel, sim_events, gangs        the virtual clock, what is due on it, which gang holds what
+    traces, failures, mixes          what goes in: jobs, outages of hosts, drawn job mixes
+    timing                           how long attempts take and what interruptions cost
+    engine, launcher, replay         the scheduler on the clock, the stand-in for real gangs
+    options, experiment              what a user may ask for, and one replay from end to end
+    collectors, report               what comes out: totals, checks, tables; pages and texts
+    compare, sweep, experiment_file  many replays, on the cores of a machine or on Dask (pool)
+    cli                              muster replay, compare, sweep and trace
 """

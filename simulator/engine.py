@@ -22,9 +22,15 @@ from scheduler.core import (
 from scheduler.core.capacity.placer import make_placer
 from scheduler.core.model.commands import Command, LoadTenants
 from scheduler.core.model.events import Event, FabricLoaded
-from simulator.due import COMMIT, DECIDE, DecisionIsDue, LookAgain, PlanIsReady
-from simulator.kernel import Kernel
-from simulator.placers import Placing
+from simulator.kernel import SimulationKernel
+from simulator.placers import PlacerFactory
+from simulator.sim_events import (
+    COMMIT,
+    DECIDE,
+    DecideAgain,
+    DecisionDue,
+    PlanReady,
+)
 
 Sink = Callable[[Event, State], None]  # the state is the one after the event
 
@@ -36,33 +42,30 @@ class Engine:
     A decision is due when the log has grown since the last one, by more than what a last
     plan says, or when the last one asked for it, and takes `decision_ns`, or as long as it
     does take when that is None; commands that arrive meanwhile are admitted at once, and the
-    commit re-checks the plan against them, as in the live service. `state`: where a log goes
-    on that has begun.
+    commit re-checks the plan against them, as in the live service.
     """
 
     def __init__(
         self,
-        kernel: Kernel,
+        kernel: SimulationKernel,
         fabric: Fabric,
         limits: SchedulingOptions,
         sink: Sink,
         decision_ns: int | None = 0,
         tenants: Tenants | None = None,
-        make_placer: Placing = make_placer,
-        state: State | None = None,
+        make_placer: PlacerFactory = make_placer,
     ) -> None:
         self.kernel = kernel
-        self.state = state or State.empty()
+        self.state = State.empty()
         self._limits = limits
         self._sink = sink
         self._decision_ns = decision_ns
         self._placing = make_placer
-        self.is_deciding = False
-        kernel.on(DecisionIsDue, self._decide)
-        kernel.on(PlanIsReady, lambda due: self._commit(due.plan))
-        kernel.on(LookAgain, self._wake)
-        if state is None:
-            self._begin(fabric, tenants)
+        self._is_deciding = False
+        kernel.on(DecisionDue, self._decide)
+        kernel.on(PlanReady, lambda due: self._commit(due.plan))
+        kernel.on(DecideAgain, self._wake)
+        self._begin(fabric, tenants)
 
     def _begin(self, fabric: Fabric, tenants: Tenants | None) -> None:
         self._record([FabricLoaded(self.kernel.now_ns, fabric.spec)])
@@ -84,29 +87,29 @@ class Engine:
             self.state = apply(self.state, event)
             self._sink(event, self.state)
 
-    def _wake(self, _: LookAgain | None = None) -> None:
-        if not self.is_deciding:
-            self.is_deciding = True
-            self.kernel.at(self.kernel.now_ns, DecisionIsDue(), DECIDE)
+    def _wake(self, _: DecideAgain | None = None) -> None:
+        if not self._is_deciding:
+            self._is_deciding = True
+            self.kernel.at(self.kernel.now_ns, DecisionDue(), DECIDE)
 
-    def _decide(self, _: DecisionIsDue) -> None:
+    def _decide(self, _: DecisionDue) -> None:
         begin_ns = time.perf_counter_ns()
         find = self._placing(self.state, self._limits)
         plan = decide(self.state, self.kernel.now_ns, self._limits, find)
         took_ns = time.perf_counter_ns() - begin_ns
         wait_ns = took_ns if self._decision_ns is None else self._decision_ns
         if wait_ns:
-            self.kernel.at(self.kernel.now_ns + wait_ns, PlanIsReady(plan), COMMIT)
+            self.kernel.at(self.kernel.now_ns + wait_ns, PlanReady(plan), COMMIT)
         else:  # whatever else is due now comes before decisions
             self._commit(plan)
 
     def _commit(self, plan: Plan) -> None:
         before = self.state.version
-        self.is_deciding = False
+        self._is_deciding = False
         answer = commit(self.state, plan, self.kernel.now_ns)
         if not isinstance(answer, Conflict):
             self._record(answer)
         if not plan.settles(before, self.state.version):
             self._wake()
         elif plan.look_again_ns is not None:
-            self.kernel.at(max(plan.look_again_ns, self.kernel.now_ns), LookAgain())
+            self.kernel.at(max(plan.look_again_ns, self.kernel.now_ns), DecideAgain())

@@ -20,11 +20,10 @@ from scheduler.core.model.events import (
     SparesChanged,
 )
 from scheduler.core.model.lifecycle import HostMove, JobState
-from simulator.snapshot.plain import Kept
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class Attempt:
     """One attempt of a job. `stop_ns`: when a failed host stopped it, if one has."""
 
     name: str
@@ -36,48 +35,42 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Began:
-    run: Run
+class AttemptBegan:
+    run: Attempt
 
 
 @dataclass(frozen=True, slots=True)
-class Stopped:
+class AttemptStopped:
     """A host failed: the gang stands still and holds its hosts."""
 
-    run: Run
+    run: Attempt
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class AttemptLeft:
     """The attempt is over. `ran_ns`: how long its ranks ran."""
 
-    run: Run
+    run: Attempt
     ran_ns: int
     is_complete: bool
 
 
-Change = Began | Stopped | Left
+Change = AttemptBegan | AttemptStopped | AttemptLeft
 
 
-class Gangs(Kept):
+class GangTracker:
     """The attempts that hold hosts now.
 
     `running`: hosts whose ranks run. `held`: those, stopped gangs' hosts and `spares`.
     Who holds which host is written down from the first question on: without failures nobody asks.
     """
 
-    running: int
-    held: int
-    spares: int
-    _runs: dict[str, Run]
-    _known: dict[str, str] | None
-
     def __init__(self) -> None:
         self.running = 0
         self.held = 0
         self.spares = 0
-        self._runs = {}
-        self._known = None
+        self._runs: dict[str, Attempt] = {}
+        self._known: dict[str, str] | None = None
 
     @property
     def _holder(self) -> dict[str, str]:
@@ -90,7 +83,7 @@ class Gangs(Kept):
         """Whether a gang holds this host, as one of its own or as a spare."""
         return host in self._holder
 
-    def run_on(self, host: str) -> Run | None:
+    def run_on(self, host: str) -> Attempt | None:
         """The attempt with ranks on this host; none for a spare of one."""
         run = self._runs.get(self._holder.get(host, ""))
         return None if run is None or host in run.spares else run
@@ -117,16 +110,18 @@ class Gangs(Kept):
                 return ()
 
     def _begin(self, event: JobStarted | GangResized) -> tuple[Change, ...]:
-        return self._enter(Run(event.name, event.attempt, event.hosts, event.spares, event.time_ns))
+        return self._enter(
+            Attempt(event.name, event.attempt, event.hosts, event.spares, event.time_ns)
+        )
 
-    def _enter(self, run: Run) -> tuple[Change, ...]:
+    def _enter(self, run: Attempt) -> tuple[Change, ...]:
         if self._known is not None:
             self._known |= dict.fromkeys(run.hosts + run.spares, run.name)
         self._runs[run.name] = run
         self.running += len(run.hosts)
         self.held += len(run.hosts) + len(run.spares)
         self.spares += len(run.spares)
-        return (Began(run),)
+        return (AttemptBegan(run),)
 
     def _leave(self, name: str, now_ns: int, complete: bool = False) -> tuple[Change, ...]:
         run = self._runs.pop(name, None)
@@ -141,7 +136,7 @@ class Gangs(Kept):
         if stop_ns is None:
             stop_ns = now_ns
             self.running -= len(run.hosts)
-        return (Left(run, stop_ns - run.start_ns, complete),)
+        return (AttemptLeft(run, stop_ns - run.start_ns, complete),)
 
     def _swap(self, event: GangSwapped) -> tuple[Change, ...]:
         run = self._runs[event.name]
@@ -151,7 +146,7 @@ class Gangs(Kept):
         spares = tuple(s for s in run.spares if s not in hosts)
         left = self._leave(event.name, event.time_ns)
         return left + self._enter(
-            Run(event.name, event.attempt, tuple(hosts), spares, event.time_ns)
+            Attempt(event.name, event.attempt, tuple(hosts), spares, event.time_ns)
         )
 
     def _hold(self, event: SparesChanged) -> tuple[Change, ...]:
@@ -182,4 +177,4 @@ class Gangs(Kept):
             return ()
         self.running -= len(run.hosts)
         self._runs[name] = stopped = replace(run, stop_ns=event.time_ns)
-        return (Stopped(stopped),)
+        return (AttemptStopped(stopped),)

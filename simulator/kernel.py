@@ -8,7 +8,7 @@ priority goes first, then whatever was scheduled first, so a run repeats exactly
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any, TypeVar
 
@@ -16,10 +16,10 @@ _D = TypeVar("_D")
 Entry = tuple[int, int, int, Any]  # time_ns, priority, seq, what is due
 
 
-class Kernel:
+class SimulationKernel:
     """One virtual clock and what is scheduled on it.
 
-    `now_ns` only grows, as `seq` does, the number of the newest entry. Cost: O(log entries) a step.
+    `now_ns` only grows. Cost: O(log entries) a step.
     """
 
     def __init__(self, start_ns: int = 0) -> None:
@@ -27,7 +27,7 @@ class Kernel:
         self._act: dict[type, Callable[[Any], None]] = {}
         self._heap: list[Entry] = []
         self._waiting: set[int] = set()
-        self.seq = 0
+        self._seq = 0
 
     def on(self, kind: type[_D], act: Callable[[_D], None]) -> None:
         """`act` is called with every value of this kind when it is due."""
@@ -42,31 +42,10 @@ class Kernel:
             raise ValueError(f"{time_ns} ns is {self.now_ns - time_ns} ns in the past")
         if type(due) not in self._act:
             raise KeyError(f"nobody acts on {due!r}")
-        self.seq += 1
-        heappush(self._heap, (time_ns, priority, self.seq, due))
-        self._waiting.add(self.seq)
-        return self.seq
-
-    @property
-    def next_ns(self) -> int | None:
-        """When something is due next, None when nothing is."""
-        while self._heap and self._heap[0][2] not in self._waiting:
-            heappop(self._heap)
-        return self._heap[0][0] if self._heap else None
-
-    def entries(self) -> tuple[Entry, ...]:
-        """What is due, in order."""
-        return tuple(sorted(entry for entry in self._heap if entry[2] in self._waiting))
-
-    def go_on(self, now_ns: int, seq: int, entries: Iterable[Entry]) -> None:
-        """With these entries, as if `seq` had been scheduled so far."""
-        self.now_ns, self.seq = now_ns, seq
-        self._heap = sorted(entries)
-        self._waiting = {entry[2] for entry in self._heap}
-
-    def drop(self, kind: type) -> None:
-        """Forget all entries of this kind. Cost: O(entries)."""
-        self._waiting -= {seq for _, _, seq, due in self._heap if isinstance(due, kind)}
+        self._seq += 1
+        heappush(self._heap, (time_ns, priority, self._seq, due))
+        self._waiting.add(self._seq)
+        return self._seq
 
     def cancel(self, seq: int) -> None:
         """Forget an entry. One that is over or was cancelled already is no error."""

@@ -7,14 +7,13 @@ from collections.abc import Callable
 from scheduler.core.model.commands import EndJob
 from scheduler.core.model.events import Event, JobEnded
 from scheduler.core.model.lifecycle import JobState
-from simulator.due import END, GangEnds
-from simulator.gangs import Began, Gangs, Left, Run, Stopped
-from simulator.kernel import Kernel
-from simulator.snapshot.plain import Kept
+from simulator.gangs import Attempt, AttemptBegan, AttemptLeft, AttemptStopped, GangTracker
+from simulator.kernel import SimulationKernel
+from simulator.sim_events import END, GangFinished
 from simulator.timing import Timing
 
 
-class Launcher(Kept):
+class Launcher:
     """Reads the log and reports ends through `end`.
 
     An attempt ends when its job's remaining work is done, as `timing` has it; one that is
@@ -23,30 +22,27 @@ class Launcher(Kept):
     through its share at the same rate whatever their number. Memory: O(live jobs).
     """
 
-    _gangs: Gangs
-    _attempt: dict[str, int]
-    _entry: dict[str, int]
-    _silent: set[str]
-
-    def __init__(self, kernel: Kernel, end: Callable[[EndJob], None], timing: Timing) -> None:
+    def __init__(
+        self, kernel: SimulationKernel, end: Callable[[EndJob], None], timing: Timing
+    ) -> None:
         self._kernel = kernel
         self._end = end
         self._timing = timing
-        self._gangs = Gangs()
-        self._attempt = {}
-        self._entry = {}
-        self._silent = set()
-        kernel.on(GangEnds, self._ends)
+        self._gangs = GangTracker()
+        self._attempt: dict[str, int] = {}
+        self._entry: dict[str, int] = {}
+        self._silent: set[str] = set()
+        kernel.on(GangFinished, self._ends)
 
     def feed(self, event: Event) -> None:
         """Start, stop and end gangs as the log says; `event` is the state's newest."""
         for change in self._gangs.feed(event):
             match change:
-                case Began(run):
+                case AttemptBegan(run):
                     self._start(run)
-                case Stopped(run):
+                case AttemptStopped(run):
                     self._halt(run.name)
-                case Left(run):
+                case AttemptLeft(run):
                     self._cancel(run.name)
                     self._timing.leave(change)
             self._hurry()
@@ -69,7 +65,7 @@ class Launcher(Kept):
         """It is known to have failed, or works again."""
         self._silent.discard(host)
 
-    def _start(self, run: Run) -> None:
+    def _start(self, run: Attempt) -> None:
         self._timing.begin(run)
         self._attempt[run.name] = run.attempt
         self._await_end(run.name)
@@ -78,9 +74,9 @@ class Launcher(Kept):
 
     def _await_end(self, name: str) -> None:
         end_ns = self._timing.end_ns(name, self._kernel.now_ns)
-        self._entry[name] = self._kernel.at(end_ns, GangEnds(name, self._attempt[name]), END)
+        self._entry[name] = self._kernel.at(end_ns, GangFinished(name, self._attempt[name]), END)
 
-    def _ends(self, due: GangEnds) -> None:
+    def _ends(self, due: GangFinished) -> None:
         self._end(EndJob(due.name, JobState.COMPLETED, due.attempt))
 
     def _halt(self, name: str) -> None:

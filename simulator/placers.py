@@ -20,10 +20,10 @@ from scheduler.core.model.job import Job
 from scheduler.core.model.policy import SchedulingOptions
 from scheduler.core.model.state import State
 
-Placing = Callable[[State, SchedulingOptions], Find]
+PlacerFactory = Callable[[State, SchedulingOptions], Find]
 
 
-class Placer(StrEnum):
+class PlacementStrategy(StrEnum):
     """MINIMUM_CUT: the scheduler's own. CONSECUTIVE: fewest domains by a count of free
     hosts, ranks one after the other. RANDOM: anywhere. SPREAD: Arnold's measure."""
 
@@ -33,17 +33,17 @@ class Placer(StrEnum):
     SPREAD = "spread"
 
 
-def placing_by(placer: Placer, seed: int) -> Placing:
+def placer_factory(placer: PlacementStrategy, seed: int) -> PlacerFactory:
     """How `placer` finds hosts. `seed`: of the random one; the same state, job and seed give
     the same hosts."""
     match placer:
-        case Placer.MINIMUM_CUT:
+        case PlacementStrategy.MINIMUM_CUT:
             return make_placer
-        case Placer.CONSECUTIVE:
+        case PlacementStrategy.CONSECUTIVE:
             return lambda state, _: _choosing(state, lambda _: consecutive(state.loaded_fabric))
-        case Placer.RANDOM:
+        case PlacementStrategy.RANDOM:
             return lambda state, _: _choosing(state, partial(_drawn, state, seed))
-        case Placer.SPREAD:
+        case PlacementStrategy.SPREAD:
             return _spread
 
 

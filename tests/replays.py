@@ -10,10 +10,10 @@ from placement.workload.request import SpareRule
 from scheduler.core import Policy, SchedulingOptions, State, Tenants, apply
 from scheduler.core.model.events import Event, JobStarted
 from scheduler.core.policies.costs import Costs
+from simulator.collectors.metrics import JobRow, Metrics
 from simulator.failures import Outage
-from simulator.metrics import JobRow, Metrics
-from simulator.run import Replay, Setting, Tally
-from simulator.timing import Modelled, Times
+from simulator.replay import ArrivalCounts, Replay, Setting
+from simulator.timing import ModelledTiming, TimeModel
 from simulator.traces.record import SECOND_NS, TraceJob
 
 
@@ -64,8 +64,8 @@ class World:
     log: list[Event]
     rows: dict[str, JobRow]
     metrics: Metrics
-    tally: Tally
-    modelled: Modelled | None = None
+    tally: ArrivalCounts
+    modelled: ModelledTiming | None = None
 
     def starts_s(self) -> dict[str, float]:
         """First start of each job."""
@@ -87,7 +87,7 @@ def replayed(
     spares: SpareRule | None = None,
     costs: Costs | None = None,
     decision_ns: int = 0,
-    times: Times | None = None,
+    times: TimeModel | None = None,
     until_s: float | None = None,
     tenants: Tenants | None = None,
 ) -> World:
@@ -116,7 +116,7 @@ def replayed(
         until_ns=None if until_s is None else round(until_s * SECOND_NS),
     )
     replay = Replay(setting, jobs, sink, outages)
-    metrics.told_by(replay.modelled)
+    metrics.use_times(replay.modelled)
     tally = replay.run()
     return World(fabric, log, rows, metrics, tally, replay.modelled)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from simulator.traces.load import Trace, find_format
+from simulator.traces.load import TraceFile, find_format
 from simulator.traces.record import BadRecord, TraceJob
 
 
@@ -16,6 +16,6 @@ def read_text(tmp_path: Path, trace_format: str, text: str) -> tuple[list[TraceJ
     told: list[str] = []
 
     def on_bad(_: Path, bad: BadRecord) -> None:
-        told.append(f"{'' if bad.is_fault else 'left out '}{bad.line}: {bad.field}: {bad.told}")
+        told.append(f"{'' if bad.is_fault else 'left out '}{bad.line}: {bad.field}: {bad.detail}")
 
-    return list(Trace(path, find_format(trace_format), on_bad)), told
+    return list(TraceFile(path, find_format(trace_format), on_bad)), told

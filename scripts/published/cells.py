@@ -19,8 +19,8 @@ from scheduler.core import Tenants
 from scheduler.core.model.job import SECOND_NS, JobSpec
 from scheduler.core.policies.tenants import GuaranteedCell, Tenant
 from scripts.published import Evidence, Row, between, exactly
-from simulator.metrics import JobRow, Metrics
-from simulator.run import Replay, Setting
+from simulator.collectors.metrics import JobRow, Metrics
+from simulator.replay import Replay, Setting
 from simulator.traces.record import TraceJob
 
 ZONES, HOSTS, GPUS = 4, 8, 8

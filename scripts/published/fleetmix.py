@@ -18,11 +18,11 @@ from scheduler.core.model.events import Event
 from scripts.published import Evidence, Row, Value, differs, within
 from simulator.failures import parse
 from simulator.failures.presets import RSC1_RATE
-from simulator.gangs import Gangs, Left
+from simulator.gangs import AttemptLeft, GangTracker
 from simulator.mixes.fit import fit
-from simulator.mixes.generate import Wanted, generate
+from simulator.mixes.generate import MixRequest, generate
 from simulator.mixes.published import MIXES
-from simulator.run import Replay, Setting
+from simulator.replay import Replay, Setting
 from simulator.traces.record import SECOND_NS, TraceJob
 
 DAYS, JOBS_A_DAY, GPUS, DAY_S = 28, 7_200, 8, 86_400
@@ -51,11 +51,11 @@ def weeks(seed: int = 0) -> Hits:
     """Every job that arrives in 28 days, to its end."""
     tiers = [{"name": "pod", "count": PODS}, {"name": "host", "count": POD}]
     fabric = from_spec({"name": "rsc-1", "gpus_per_host": GPUS, "tiers": tiers})
-    hits, gangs = Hits(), Gangs()
+    hits, gangs = Hits(), GangTracker()
 
     def sink(event: Event, state: State) -> None:
         for change in gangs.feed(event):
-            if isinstance(change, Left):
+            if isinstance(change, AttemptLeft):
                 run, ran_s = change.run, change.ran_ns / SECOND_NS
                 hits.count(GPUS * len(run.hosts), ran_s, float(run.stop_ns is not None))
 
@@ -71,7 +71,7 @@ def weeks(seed: int = 0) -> Hits:
 
 def in_four_weeks(seed: int) -> list[TraceJob]:
     """The mix, its arrivals drawn together so that they fill 28 days."""
-    wanted = Wanted(fit(MIXES["rsc-1"]), DAYS * JOBS_A_DAY, PODS * POD, GPUS, 1.0, seed)
+    wanted = MixRequest(fit(MIXES["rsc-1"]), DAYS * JOBS_A_DAY, PODS * POD, GPUS, 1.0, seed)
     jobs = list(generate(wanted))
     scale = DAYS * DAY_S * SECOND_NS / max(job.submit_ns for job in jobs)
     return [replace(job, submit_ns=round(job.submit_ns * scale)) for job in jobs]

@@ -24,11 +24,11 @@ from scheduler.core import Tenants
 from scheduler.core.model.job import SECOND_NS, JobSpec
 from scheduler.core.policies.tenants import Restarts
 from scripts.published import Evidence, Row, Value, between, near, within
+from simulator.collectors.metrics import Metrics
 from simulator.failures import parse
 from simulator.failures.presets import LLAMA3, RSC1_RATE, RSC2_RATE
-from simulator.metrics import Metrics
-from simulator.run import Replay, Setting
-from simulator.timing import Times, load_times
+from simulator.replay import Replay, Setting
+from simulator.timing import TimeModel, load_time_model
 from simulator.traces.record import TraceJob
 
 DAY_S, SEEDS, FAILURES = 86_400, 3, 1_000
@@ -75,8 +75,8 @@ class Gang:
         return period_s / passing_s / (1 + a * self.queue_s)
 
     @property
-    def model(self) -> Times:
-        return load_times(
+    def model(self) -> TimeModel:
+        return load_time_model(
             f"default,detection.default_s=0,process_start_s={self.restart_s},warmup_s=0,"
             f"communicators=[],checkpoint.gb_per_gpu=0,checkpoint.stall_s={self.write_s},"
             f"checkpoint.interval_s={self.checkpoint_s}"
@@ -109,7 +109,7 @@ def _ettr(gang: Gang, seed: int) -> float:
     metrics = Metrics()
     outages = parse(f"poisson:rate={gang.rate},repair_h=0")(fabric, seed)
     replay = Replay(setting, [job], metrics.feed, outages)
-    metrics.told_by(replay.modelled)
+    metrics.use_times(replay.modelled)
     replay.run()
     return float(metrics.parts()["ettr"])
 

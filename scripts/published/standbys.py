@@ -16,11 +16,11 @@ from scheduler.core import Tenants
 from scheduler.core.model.job import SECOND_NS, JobSpec
 from scripts.published import Evidence, Row, between, near, within
 from scripts.published.reliability import AT_ONCE
-from simulator.accounts import Account
+from simulator.collectors.metrics import Metrics
+from simulator.collectors.time_account import TimeAccount
 from simulator.failures import parse
-from simulator.metrics import Metrics
-from simulator.run import Replay, Setting
-from simulator.timing import Times, load_times
+from simulator.replay import Replay, Setting
+from simulator.timing import TimeModel, load_time_model
 from simulator.traces.record import TraceJob
 
 DAY_S, SEEDS = 86_400, 3
@@ -32,7 +32,7 @@ def replayed(
     failures: str,
     days: int,
     seed: int,
-    times: Times,
+    times: TimeModel,
     tenants: Tenants | None = None,
 ) -> Metrics:
     """One job, cut off after so many days."""
@@ -42,7 +42,7 @@ def replayed(
     setting = Setting(fabric, costs=times.costs, tenants=tenants, times=times, until_ns=until_ns)
     metrics = Metrics()
     replay = Replay(setting, [job], metrics.feed, parse(failures)(fabric, seed))
-    metrics.told_by(replay.modelled)
+    metrics.use_times(replay.modelled)
     replay.run()
     return metrics
 
@@ -77,7 +77,9 @@ def months() -> tuple[float, float]:
     shares, minutes = [], []
     for seed in range(SEEDS):
         failures = "poisson:rate=3.79,repair_h=24"
-        metrics = replayed(four_zones(), request, failures, MONTHS_DAYS, seed, load_times(ROBUST))
+        metrics = replayed(
+            four_zones(), request, failures, MONTHS_DAYS, seed, load_time_model(ROBUST)
+        )
         told = metrics.parts()
         lost_s = sum(told["job_s"].values()) - told["job_s"]["productive"]
         shares.append(told["ettr"])
@@ -91,14 +93,14 @@ GPUS, PER_HOST, MONTH_DAYS, WANTED = 608, 4, 30, 0.999
 HOST_MTBF_H = 145  # fitted: with it 8 hosts are needed when a host is away for 2.2 h
 
 
-def away(spares: int, recovery_h: float, seed: int) -> Account:
+def away(spares: int, recovery_h: float, seed: int) -> TimeAccount:
     """What became of the time of a job on 152 hosts of 152 + spares, over a month."""
     hosts = GPUS // PER_HOST
     tiers = [{"name": "zone", "count": 1}, {"name": "host", "count": hosts + spares}]
     fabric = from_spec({"name": "delta", "gpus_per_host": PER_HOST, "tiers": tiers})
     request = Request(Parallelism(dp=GPUS), traffic=(("dp", 1),), spares=NO_SPARES)
     failures = f"poisson:rate={24_000 / HOST_MTBF_H},repair_h={recovery_h}"
-    times = load_times("default,detection.default_s=0,network.is_modelled=false")
+    times = load_time_model("default,detection.default_s=0,network.is_modelled=false")
     metrics = replayed(fabric, request, failures, MONTH_DAYS, seed, times, AT_ONCE)
     return metrics.accounts()[0]
 

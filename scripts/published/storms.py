@@ -22,7 +22,7 @@ from scheduler.core.policies.health import HealthPolicy, LemonAction, LemonPolic
 from scheduler.core.policies.tenants import Preemption, PriorityClass
 from scripts.published import Evidence, Row, Tolerance, Value, exactly, near, within
 from simulator.engine import Engine
-from simulator.kernel import Kernel
+from simulator.kernel import SimulationKernel
 
 S = 10**9
 MINUTE_NS, DAY_NS = 60 * S, 86_400 * S
@@ -47,9 +47,9 @@ REQUEUES, LARGE, SMALL, BESIDE, WAITING = 35, 128, 2, 16, 16
 CLASSES = (PriorityClass("high", 10), PriorityClass("low", -10, is_preemptible=True))
 
 
-def _clock() -> Kernel:
+def _clock() -> SimulationKernel:
     """A clock for calls: nobody writes these runs down."""
-    kernel = Kernel(0)
+    kernel = SimulationKernel(0)
     kernel.on(partial, partial.__call__)
     return kernel
 

@@ -24,7 +24,7 @@ REPAIRS = ("exponential", "fixed", "lognormal")
 
 
 @dataclass(frozen=True, slots=True)
-class Repair:
+class RepairTime:
     """Time out of service. `mean_h` of 0: the host is back at once (a crashed process).
 
     `kind`: exponential, fixed or lognormal; `sigma`: of the logarithm, for lognormal.
@@ -44,7 +44,7 @@ class Repair:
 
 
 @dataclass(frozen=True, slots=True)
-class Lemons:
+class LemonHosts:
     """A share of the hosts that fails `factor` times as often as the others."""
 
     share: float
@@ -57,7 +57,7 @@ class Lemons:
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class FailureCause:
     """`rate`: per 1,000 unit-days, in the long run. `shape`: of the Weibull time between
     two failures of a unit; 1 is exponential, less than 1 fails most when new (early life),
     more than 1 wears out. `age_days`: how long units have run when the replay begins.
@@ -65,31 +65,31 @@ class Cause:
 
     name: str
     rate: float
-    repair: Repair
+    repair: RepairTime
     shape: float = 1.0
     age_days: float = 0.0
     scope: str = HOST
     group: int = 1
-    lemons: Lemons | None = None
+    lemons: LemonHosts | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Units:
+class FailureUnits:
     """The hosts of each unit of a scope."""
 
     hosts: tuple[tuple[str, ...], ...]
 
     @staticmethod
-    def of(fabric: Fabric, scope: str, group: int = 1) -> Units:
+    def of(fabric: Fabric, scope: str, group: int = 1) -> FailureUnits:
         """Raises: BadInput on a scope that this fabric does not have."""
         if scope == HOST:
             singles = tuple((host,) for host in fabric.hosts)
-            return Units(singles if group == 1 else tuple(_grouped(fabric, singles, group)))
+            return FailureUnits(singles if group == 1 else tuple(_grouped(fabric, singles, group)))
         names = [tier.name for tier in fabric.tiers]
         if scope not in names:
             known = ", ".join([*names, HOST])
             raise BadInput("scope", f"{scope!r} is no tier of {fabric.name}; there are {known}")
-        return Units(tuple(_grouped(fabric, _domains(fabric, scope), group)))
+        return FailureUnits(tuple(_grouped(fabric, _domains(fabric, scope), group)))
 
 
 def _domains(fabric: Fabric, scope: str) -> tuple[tuple[str, ...], ...]:

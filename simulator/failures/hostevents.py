@@ -90,7 +90,7 @@ def _outages(
         try:
             outages.append(_outage(read(row), hosts))
         except FieldError as error:
-            wrong.append(Problem(error.field, error.told, str(path), line))
+            wrong.append(Problem(error.field, error.detail, str(path), line))
     if wrong:
         raise InputError(*wrong)
     return sorted(outages, key=lambda outage: outage.time_ns)

@@ -39,7 +39,7 @@ def read(path: Path, options: Mapping[str, str]) -> FleetLog:
                 began_s = starts[node, cause].popleft()
                 intervals.append(Interval(server, began_s, max(0.0, time_s - began_s), cause))
         except FieldError as error:
-            raise InputError(Problem(error.field, error.told, str(path), line)) from None
+            raise InputError(Problem(error.field, error.detail, str(path), line)) from None
     for (node, cause), open_s in starts.items():  # down when the log ended, and stays so
         intervals += [Interval(number_by_id[node], s, SPAN_S, cause) for s in open_s]
     span_s = max([SPAN_S, *(interval.start_s + 1 for interval in intervals)])

@@ -37,7 +37,7 @@ def read(path: Path, options: Mapping[str, str]) -> FleetLog:
             found.append(_interval(row))
             servers = max(servers, _servers(row), found[-1].server + 1)
         except FieldError as error:
-            wrong.append(Problem(error.field, error.told, str(path), line))
+            wrong.append(Problem(error.field, error.detail, str(path), line))
     if wrong:
         raise InputError(*wrong)
     first_s = min(interval.start_s for interval in found)

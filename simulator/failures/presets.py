@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from simulator.failures.cause import Cause, Repair
+from simulator.failures.cause import FailureCause, RepairTime
 
-GPU = Repair(191.2, "lognormal", 1.84)  # 59 intervals, median 35 h
-CABLE = Repair(113.3, "lognormal", 1.41)  # 32, median 42 h
-NIC = Repair(464.2, "lognormal", 1.93)  # 16, median 72 h
-HARDWARE = Repair(256.9, "lognormal", 1.65)  # 138, median 66 h
-OTHER = Repair(79.4, "lognormal", 1.92)  # 169, median 13 h: unknown, failed stress tests
-ANY = Repair(157.9, "lognormal", 1.78)  # all 312, median 33 h
-RESTART = Repair(0, "fixed")  # nothing is broken but the process
+GPU = RepairTime(191.2, "lognormal", 1.84)  # 59 intervals, median 35 h
+CABLE = RepairTime(113.3, "lognormal", 1.41)  # 32, median 42 h
+NIC = RepairTime(464.2, "lognormal", 1.93)  # 16, median 72 h
+HARDWARE = RepairTime(256.9, "lognormal", 1.65)  # 138, median 66 h
+OTHER = RepairTime(79.4, "lognormal", 1.92)  # 169, median 13 h: unknown, failed stress tests
+ANY = RepairTime(157.9, "lognormal", 1.78)  # all 312, median 33 h
+RESTART = RepairTime(0, "fixed")  # nothing is broken but the process
 
 # Llama 3 (2024), table 5: unexpected interruptions of 2,048 hosts in 54 days. The printed
 # percentages contradict the counts; the counts add up to 419.
@@ -64,18 +64,19 @@ FT_HSDP = (
 # Kokolis et al. (HPCA 2025): node failures of jobs of more than 128 GPUs, all causes.
 RSC1_RATE, RSC2_RATE = 6.50, 2.34
 
-PRESETS: dict[str, tuple[Cause, ...]] = {
+PRESETS: dict[str, tuple[FailureCause, ...]] = {
     "llama3": tuple(
-        Cause(name, 1000 * count / LLAMA3_HOST_DAYS, repair) for name, count, repair in LLAMA3
+        FailureCause(name, 1000 * count / LLAMA3_HOST_DAYS, repair)
+        for name, count, repair in LLAMA3
     ),
     "ft-hsdp": tuple(
-        Cause(name, FT_HSDP_RATE * share / 100, repair) for name, share, repair in FT_HSDP
+        FailureCause(name, FT_HSDP_RATE * share / 100, repair) for name, share, repair in FT_HSDP
     ),
-    "rsc1": (Cause("rsc1-host", RSC1_RATE, ANY),),
-    "rsc2": (Cause("rsc2-host", RSC2_RATE, ANY),),
+    "rsc1": (FailureCause("rsc1-host", RSC1_RATE, ANY),),
+    "rsc2": (FailureCause("rsc2-host", RSC2_RATE, ANY),),
 }
 
 
-def preset(name: str, scale: float = 1.0) -> tuple[Cause, ...]:
+def preset(name: str, scale: float = 1.0) -> tuple[FailureCause, ...]:
     """Its causes, each `scale` times as often."""
     return tuple(replace(cause, rate=cause.rate * scale) for cause in PRESETS[name])

@@ -14,7 +14,7 @@ from heapq import heapify, heappop, heappush, heapreplace, merge
 from random import Random
 
 from placement.fabric.tree import Fabric
-from simulator.failures.cause import DAY_S, HOST, Cause, Units
+from simulator.failures.cause import DAY_S, HOST, FailureCause, FailureUnits
 from simulator.failures.outage import Outage
 from simulator.traces.record import SECOND_NS
 
@@ -22,9 +22,9 @@ Hosts = tuple[str, ...]
 Failure = tuple[int, Hosts]
 
 
-def outages(cause: Cause, fabric: Fabric, seed: int) -> Iterator[Outage]:
+def outages(cause: FailureCause, fabric: Fabric, seed: int) -> Iterator[Outage]:
     """Endless: what ends first is the trace. Raises: BadInput on an unknown scope."""
-    units = Units.of(fabric, cause.scope, cause.group).hosts
+    units = FailureUnits.of(fabric, cause.scope, cause.group).hosts
     name = f"{seed}/failures/{cause.name}"
     lemons = cause.lemons if cause.scope == HOST else None
     bad = lemons.choose(fabric.hosts, seed) if lemons else ()
@@ -48,7 +48,7 @@ def _poisson(units: Sequence[Hosts], rate: float, name: str) -> Iterator[Failure
 
 
 def _renewals(
-    cause: Cause, units: Sequence[Hosts], bad: frozenset[str], name: str
+    cause: FailureCause, units: Sequence[Hosts], bad: frozenset[str], name: str
 ) -> Iterator[Failure]:
     """Each unit with a stream of its own, begun `age_days` before the replay.
 
@@ -70,7 +70,7 @@ def _renewals(
         yield round(time_s * SECOND_NS), units[at]
 
 
-def _first_s(random: Random, scale_s: float, cause: Cause) -> float:
+def _first_s(random: Random, scale_s: float, cause: FailureCause) -> float:
     time_s = -cause.age_days * DAY_S
     while True:
         time_s += random.weibullvariate(scale_s, cause.shape)
@@ -78,7 +78,7 @@ def _first_s(random: Random, scale_s: float, cause: Cause) -> float:
             return time_s
 
 
-def _with_repairs(cause: Cause, failures: Iterator[Failure], seed: int) -> Iterator[Outage]:
+def _with_repairs(cause: FailureCause, failures: Iterator[Failure], seed: int) -> Iterator[Outage]:
     """Each failure's hosts go down together and come back together."""
     repairs = Random(f"{seed}/repairs/{cause.name}")
     ups: list[Outage] = []

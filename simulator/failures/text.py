@@ -12,7 +12,7 @@ from placement import BadInput
 from placement.fabric.tree import Fabric
 from scheduler.files.errors import InputError, Problem
 from simulator.failures import infinitehbd, lanl
-from simulator.failures.cause import HOST, REPAIRS, Cause, Lemons, Repair
+from simulator.failures.cause import HOST, REPAIRS, FailureCause, LemonHosts, RepairTime
 from simulator.failures.fleetlog import FleetLog, laid_out
 from simulator.failures.hostevents import read_csv, read_json
 from simulator.failures.outage import Outage, Source, merged
@@ -34,7 +34,7 @@ LOGS: dict[str, Callable[[Path, Mapping[str, str]], FleetLog]] = {
 class _Part:
     """What one part of the text stands for: causes, or a stream of its own."""
 
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[FailureCause, ...] = ()
     stream: Source | None = None
 
 
@@ -99,21 +99,21 @@ def _file(path: Path) -> _Part:
     return _Part(stream=lambda fabric, seed: read(path, set(fabric.hosts)))
 
 
-def _preset(name: str, body: str) -> tuple[Cause, ...]:
+def _preset(name: str, body: str) -> tuple[FailureCause, ...]:
     values = _values(body, ("scale", "lemons"))
     found = preset(name, _positive(values, "scale") if "scale" in values else 1.0)
     bad = _lemons(values["lemons"]) if "lemons" in values else None
     return tuple(replace(cause, lemons=bad) for cause in found)
 
 
-def _model(kind: str, body: str) -> Cause:
+def _model(kind: str, body: str) -> FailureCause:
     values = _values(body, _KEYS[kind])
     rate = _positive(values, "rate")
     shape = _positive(values, "shape") if kind == "weibull" else 1.0
     scope = values.get("scope", HOST)
     if "lemons" in values and scope != HOST:
         raise _bad("lemons are hosts; leave scope out")
-    return Cause(
+    return FailureCause(
         values.get("cause", "host-down"),
         rate,
         _repair(values),
@@ -125,7 +125,7 @@ def _model(kind: str, body: str) -> Cause:
     )
 
 
-def _repair(values: Mapping[str, str]) -> Repair:
+def _repair(values: Mapping[str, str]) -> RepairTime:
     kind = values.get("repair", "exponential")
     if kind not in REPAIRS:
         raise _bad(f"repair must be {', '.join(REPAIRS[:-1])} or {REPAIRS[-1]}, not {kind!r}")
@@ -133,17 +133,17 @@ def _repair(values: Mapping[str, str]) -> Repair:
         raise _bad("sigma= is of repair=lognormal")
     sigma = _positive(values, "sigma") if "sigma" in values else 1.0
     if values.get("repair_h") == "0":
-        return Repair(0, "fixed")
-    return Repair(_positive(values, "repair_h"), kind, sigma)
+        return RepairTime(0, "fixed")
+    return RepairTime(_positive(values, "repair_h"), kind, sigma)
 
 
-def _lemons(text: str) -> Lemons:
+def _lemons(text: str) -> LemonHosts:
     """`1.2%x20`: a share of the hosts, and how many times as often they fail."""
     share, sign, factor = text.partition("x")
     if not sign or not share.endswith("%"):
         raise _bad(f"lemons must be like 1.2%x20, not {text!r}")
     values = {"lemons": share.removesuffix("%"), "factor": factor}
-    lemons = Lemons(_positive(values, "lemons") / 100, _positive(values, "factor"))
+    lemons = LemonHosts(_positive(values, "lemons") / 100, _positive(values, "factor"))
     if lemons.share > 1 or lemons.factor <= 1:
         raise _bad(f"lemons are at most 100 % and fail more than 1 x as often, not {text!r}")
     return lemons
@@ -168,7 +168,7 @@ def _positive(values: Mapping[str, str], key: str) -> float:
     try:
         value = number(values[key], key)
     except FieldError as error:
-        raise _bad(f"{key} {error.told}") from None
+        raise _bad(f"{key} {error.detail}") from None
     if value <= 0:
         raise _bad(f"{key} must be more than 0, not {values[key]}")
     return value

@@ -34,9 +34,9 @@ from pydantic import Field, ValidationError
 
 from scheduler.files.job_keys import Count, Keys, Text, message_of, path_of
 from scheduler.files.yaml12 import Document, load
-from simulator.failures.cause import HOST, REPAIRS, Cause, Lemons, Repair
+from simulator.failures.cause import HOST, REPAIRS, FailureCause, LemonHosts, RepairTime
 from simulator.failures.presets import PRESETS, preset
-from simulator.knobs import Amount, Positive, one_of
+from simulator.field_types import Amount, Positive, one_of
 
 
 class _RepairKeys(Keys):
@@ -80,7 +80,7 @@ _SECTIONS: dict[str, type[Keys]] = {
 }
 
 
-def load_causes(path: Path) -> tuple[Cause, ...]:
+def load_causes(path: Path) -> tuple[FailureCause, ...]:
     """Raises: InputError with every fault found, each with its line."""
     document = load(path)
     try:
@@ -89,7 +89,7 @@ def load_causes(path: Path) -> tuple[Cause, ...]:
         problems = error.errors(include_url=False)
         raise document.error(*((path_of(e), message_of(e, _SECTIONS)) for e in problems)) from None
     _check(document, keys)
-    lemons = Lemons(keys.lemons.share, keys.lemons.factor) if keys.lemons else None
+    lemons = LemonHosts(keys.lemons.share, keys.lemons.factor) if keys.lemons else None
     causes = {c.name: c for c in preset(keys.preset, keys.scale)} if keys.preset else {}
     causes |= {entry.name: _cause(entry) for entry in keys.causes}
     hit = [c for c in causes.values() if c.scope == HOST] if lemons else []
@@ -116,7 +116,9 @@ def _check(document: Document, keys: _FileKeys) -> None:
         raise document.error(*wrong)
 
 
-def _cause(keys: _CauseKeys) -> Cause:
-    repair = Repair(keys.repair.mean_h, keys.repair.kind, keys.repair.sigma)
+def _cause(keys: _CauseKeys) -> FailureCause:
+    repair = RepairTime(keys.repair.mean_h, keys.repair.kind, keys.repair.sigma)
     life = keys.life
-    return Cause(keys.name, keys.rate, repair, life.shape, life.age_days, keys.scope, keys.group)
+    return FailureCause(
+        keys.name, keys.rate, repair, life.shape, life.age_days, keys.scope, keys.group
+    )

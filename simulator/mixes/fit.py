@@ -19,7 +19,7 @@ from functools import lru_cache
 from math import exp, log
 from statistics import NormalDist
 
-from simulator.mixes.published import Ends, Group, Summary
+from simulator.mixes.published import ClusterSummary, OutcomeShares, SizeGroup
 
 NORMAL = NormalDist()
 
@@ -35,11 +35,11 @@ class SizeClass:
     share: float
     mean_run_s: float
     mu: float
-    ends: Ends
+    ends: OutcomeShares
 
 
 @dataclass(frozen=True, slots=True)
-class Mix:
+class JobMix:
     """What jobs are drawn from. `sigma`: spread of the logarithm of run times."""
 
     name: str
@@ -65,12 +65,12 @@ class _Part:
 
     gpus: int
     share: float
-    group: Group
+    group: SizeGroup
     mean_run_s: float = 0.0
 
 
 @lru_cache(maxsize=16)
-def fit(summary: Summary) -> Mix:
+def fit(summary: ClusterSummary) -> JobMix:
     """A mix with the published figures of `summary`. Cost: some milliseconds."""
     parts = _timed(_sized(summary), summary)
     sigma = summary.spread
@@ -89,7 +89,7 @@ def bisect(rising: Callable[[float], float], low: float, high: float) -> float:
     return (low + high) / 2
 
 
-def _sized(summary: Summary) -> list[_Part]:
+def _sized(summary: ClusterSummary) -> list[_Part]:
     """Shares of the sizes, with the mean that is published."""
 
     def parts(free_fall: float) -> list[_Part]:
@@ -105,7 +105,7 @@ def _sized(summary: Summary) -> list[_Part]:
     return parts(bisect(lambda a: mean_gpus - _mean_gpus(parts(a)), -4.0, 8.0))
 
 
-def _weights(group: Group, free_fall: float) -> list[tuple[int, float]]:
+def _weights(group: SizeGroup, free_fall: float) -> list[tuple[int, float]]:
     fall = free_fall if group.fall is None else group.fall
     weights = [gpus**-fall for gpus in group.sizes]
     return [(g, w / sum(weights)) for g, w in zip(group.sizes, weights, strict=True)]
@@ -115,7 +115,7 @@ def _mean_gpus(parts: Sequence[_Part]) -> float:
     return sum(part.share * part.gpus for part in parts)
 
 
-def _timed(parts: list[_Part], summary: Summary) -> list[_Part]:
+def _timed(parts: list[_Part], summary: ClusterSummary) -> list[_Part]:
     """The mean run time of each size."""
     known = [_of_group(part, parts, summary) for part in parts if part.group.gpu_time is not None]
     rest = [part for part in parts if part.group.gpu_time is None]
@@ -132,7 +132,7 @@ def _timed(parts: list[_Part], summary: Summary) -> list[_Part]:
     return sorted([*known, *at(rise)], key=lambda part: part.gpus)
 
 
-def _of_group(part: _Part, parts: Sequence[_Part], summary: Summary) -> _Part:
+def _of_group(part: _Part, parts: Sequence[_Part], summary: ClusterSummary) -> _Part:
     """With the run time that gives its group the GPU time that it is known to take."""
     held = _mean_gpus([other for other in parts if other.group is part.group])
     return replace(part, mean_run_s=(part.group.gpu_time or 0.0) * summary.gpu_s / held)
@@ -142,9 +142,9 @@ def _gpu_s(parts: Sequence[_Part]) -> float:
     return sum(part.share * part.gpus * part.mean_run_s for part in parts)
 
 
-def _mix(summary: Summary, parts: Sequence[_Part], sigma: float) -> Mix:
+def _mix(summary: ClusterSummary, parts: Sequence[_Part], sigma: float) -> JobMix:
     ends = _ends(summary, parts)
-    return Mix(
+    return JobMix(
         summary.name,
         tuple(
             SizeClass(
@@ -177,7 +177,7 @@ def _below(value: float, mu: float, sigma: float, most: float) -> float:
     return min(1.0, NORMAL.cdf((value - mu) / sigma) / NORMAL.cdf((most - mu) / sigma))
 
 
-def _is_large(part: _Part, summary: Summary) -> bool:
+def _is_large(part: _Part, summary: ClusterSummary) -> bool:
     """Whether its group is known to take more of the GPU time than of the jobs; where
     nothing is known of groups, whether it has more than one GPU."""
     if all(group.gpu_time is None for group in summary.groups):
@@ -185,7 +185,7 @@ def _is_large(part: _Part, summary: Summary) -> bool:
     return (part.group.gpu_time or 0.0) > part.group.jobs
 
 
-def _ends(summary: Summary, parts: Sequence[_Part]) -> dict[bool, Ends]:
+def _ends(summary: ClusterSummary, parts: Sequence[_Part]) -> dict[bool, OutcomeShares]:
     """How jobs end, for the small and the large ones."""
     by_time = summary.ends_by_gpu_time
     if by_time is None:
@@ -195,7 +195,7 @@ def _ends(summary: Summary, parts: Sequence[_Part]) -> dict[bool, Ends]:
     time = _gpu_s(large) / _gpu_s(parts)
     pairs = [
         _split(getattr(summary.ends, name), getattr(by_time, name), jobs, time)
-        for name in Ends.__slots__
+        for name in OutcomeShares.__slots__
     ]
     return {is_large: _whole([pair[is_large] for pair in pairs]) for is_large in (False, True)}
 
@@ -207,6 +207,6 @@ def _split(by_jobs: float, by_time: float, jobs: float, time: float) -> tuple[fl
     return (by_jobs - jobs * y) / (1 - jobs), y
 
 
-def _whole(shares: Sequence[float]) -> Ends:
+def _whole(shares: Sequence[float]) -> OutcomeShares:
     kept = [max(0.0, share) for share in shares]
-    return Ends(*(share / sum(kept) for share in kept))
+    return OutcomeShares(*(share / sum(kept) for share in kept))

@@ -4,28 +4,29 @@ cluster. Synthetic: they are no log, and their names say so."""
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from math import exp, log
 from random import Random
 
-from simulator.mixes.fit import NORMAL, Mix, SizeClass
+from simulator.mixes.fit import NORMAL, JobMix, SizeClass
 from simulator.mixes.published import BY_DAY, BY_HOUR
-from simulator.traces.record import SECOND_NS, Outcome, TraceJob
+from simulator.traces.record import SECOND_NS, TraceJob, TraceOutcome
 
 HOUR_S = 3600
 WEEK_S = 168 * HOUR_S
 WEIGHTS = [day * hour for day in BY_DAY for hour in BY_HOUR]
+ENOUGH = 5  # runs, by GPU time, for which submits go on
 SO_FAR = [0, *accumulate(WEIGHTS)]  # up to the end of each hour of the week
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class MixRequest:
     """`load`: host time of all jobs over that of the cluster until the last submit. A job
     larger than the cluster is cut to it."""
 
-    mix: Mix
+    mix: JobMix
     jobs: int
     hosts: int
     gpus_per_host: int
@@ -37,7 +38,7 @@ class Wanted:
         return min(self.hosts, -(-gpus // self.gpus_per_host))
 
 
-def generate(wanted: Wanted) -> Iterator[TraceJob]:
+def generate(wanted: MixRequest) -> Iterator[TraceJob]:
     """Jobs in submit order. Memory: one job, for all is drawn twice: once for the work in
     it, from which the time follows that it is spread over, and once to be given out."""
     work_s = sum(wanted.held(job.gpus) * run_s for job, run_s, _ in _draws(wanted))
@@ -54,7 +55,7 @@ def generate(wanted: Wanted) -> Iterator[TraceJob]:
         )
 
 
-def _draws(wanted: Wanted) -> Iterator[tuple[SizeClass, int, Outcome]]:
+def _draws(wanted: MixRequest) -> Iterator[tuple[SizeClass, int, TraceOutcome]]:
     """(class, run time in whole seconds, end) of each job."""
     mix = wanted.mix
     random = Random(f"{wanted.seed}/jobs/{mix.name}")
@@ -68,14 +69,14 @@ def _draws(wanted: Wanted) -> Iterator[tuple[SizeClass, int, Outcome]]:
         yield job, run_s, _end(job, random.random())
 
 
-def _end(job: SizeClass, chance: float) -> Outcome:
+def _end(job: SizeClass, chance: float) -> TraceOutcome:
     if chance < job.ends.completed:
-        return Outcome.COMPLETED
+        return TraceOutcome.COMPLETED
     is_cancelled = chance < job.ends.completed + job.ends.cancelled
-    return Outcome.CANCELLED if is_cancelled else Outcome.FAILED
+    return TraceOutcome.CANCELLED if is_cancelled else TraceOutcome.FAILED
 
 
-def _arrivals(wanted: Wanted, span_s: float) -> Iterator[float]:
+def _arrivals(wanted: MixRequest, span_s: float) -> Iterator[float]:
     """Submit times in order: a Poisson process that follows the hours of the week, given
     how many there are in all."""
     gaps = _gaps(wanted)
@@ -87,7 +88,7 @@ def _arrivals(wanted: Wanted, span_s: float) -> Iterator[float]:
         yield time_of(so_far / total * last)
 
 
-def _gaps(wanted: Wanted) -> Callable[[], Iterator[float]]:
+def _gaps(wanted: MixRequest) -> Callable[[], Iterator[float]]:
     """Gaps of a plain Poisson process, one more than there are jobs; the same each time."""
 
     def draw() -> Iterator[float]:
@@ -109,3 +110,36 @@ def time_of(weight: float) -> float:
     weeks, rest = divmod(weight, SO_FAR[-1])
     hour = min(bisect_right(SO_FAR, rest), len(WEIGHTS)) - 1
     return weeks * WEEK_S + (hour + (rest - SO_FAR[hour]) / WEIGHTS[hour]) * HOUR_S
+
+
+class TraceExtent:
+    """How long submits go on beside how long jobs run, counted as jobs pass by.
+
+    A cluster that begins empty fills over about one run; runs count by their GPU time,
+    for it is the long and large ones that fill it.
+    """
+
+    def __init__(self) -> None:
+        self.jobs = 0
+        self.span_s = 0.0
+        self._gpu_s = 0.0
+        self._gpu_s2 = 0.0
+
+    def watch(self, jobs: Iterable[TraceJob]) -> Iterator[TraceJob]:
+        for job in jobs:
+            run_s = job.run_ns / SECOND_NS
+            self.jobs += 1
+            self.span_s = job.submit_ns / SECOND_NS
+            self._gpu_s += job.gpus * run_s
+            self._gpu_s2 += job.gpus * run_s * run_s
+            yield job
+
+    @property
+    def run_s(self) -> float:
+        """Mean run time, by GPU time."""
+        return self._gpu_s2 / self._gpu_s if self._gpu_s else 0.0
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether the cluster reaches its load while jobs still arrive."""
+        return self.span_s >= ENOUGH * self.run_s

@@ -22,7 +22,7 @@ DAY_S = 86_400
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class SizeGroup:
     """Jobs of some sizes. `jobs`: their share; sizes fall off as gpus ** -`fall`, None to
     be fitted. `gpu_time`: their share, None for what the groups that have one leave."""
 
@@ -33,7 +33,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class OutcomeShares:
     """Shares of jobs that complete, are cancelled, fail."""
 
     completed: float
@@ -42,7 +42,7 @@ class Ends:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class ClusterSummary:
     """One cluster. `gpu_s`: GPU seconds of a job, mean. None: not published.
 
     `spread`: of run times of jobs of one size, the sigma of their logarithm, where no
@@ -50,11 +50,11 @@ class Summary:
     """
 
     name: str
-    groups: tuple[Group, ...]
+    groups: tuple[SizeGroup, ...]
     gpu_s: float
     max_run_s: float
-    ends: Ends
-    ends_by_gpu_time: Ends | None = None
+    ends: OutcomeShares
+    ends_by_gpu_time: OutcomeShares | None = None
     mean_gpus: float | None = None
     mean_run_s: float | None = None
     median_run_s: float | None = None
@@ -62,65 +62,65 @@ class Summary:
     choice: str = field(default="")
 
 
-def _rsc(name: str, jobs_a_day: int, gpus: int, busy: float, large: float) -> Summary:
-    return Summary(
+def _rsc(name: str, jobs_a_day: int, gpus: int, busy: float, large: float) -> ClusterSummary:
+    return ClusterSummary(
         name,
         (
-            Group((1,), 0.42, gpu_time=0.02),
-            Group((2, 4, 8), 0.49, gpu_time=0.07),
-            Group((16, 32, 64, 128), 0.075, gpu_time=0.91 - large),
-            Group((256, 512, 1024, 2048, 4096), 0.015, gpu_time=large),
+            SizeGroup((1,), 0.42, gpu_time=0.02),
+            SizeGroup((2, 4, 8), 0.49, gpu_time=0.07),
+            SizeGroup((16, 32, 64, 128), 0.075, gpu_time=0.91 - large),
+            SizeGroup((256, 512, 1024, 2048, 4096), 0.015, gpu_time=large),
         ),
         gpu_s=busy * gpus * DAY_S / jobs_a_day,
         max_run_s=7 * DAY_S,
-        ends=Ends(0.600, 0.152, 0.248),
+        ends=OutcomeShares(0.600, 0.152, 0.248),
         choice="jobs from 16 to 128 GPUs 7.5 %, larger ones 1.5 %; spread of run times",
     )
 
 
 SUMMARIES = (
-    Summary(
+    ClusterSummary(
         "acme-kalos",
         (
-            Group((1,), 0.52),
-            Group((2, 4, 8, 16, 32, 64), 0.448, fall=None),
-            Group((128, 256, 512, 1024), 0.032, fall=0.0, gpu_time=0.940),
+            SizeGroup((1,), 0.52),
+            SizeGroup((2, 4, 8, 16, 32, 64), 0.448, fall=None),
+            SizeGroup((128, 256, 512, 1024), 0.032, fall=0.0, gpu_time=0.940),
         ),
         gpu_s=(1_667_685_146 + 3_239_202_064 + 426_292_851) / 19_907,
         max_run_s=625_740,
-        ends=Ends(0.541, 0.062, 0.397),
-        ends_by_gpu_time=Ends(0.313, 0.607, 0.080),
+        ends=OutcomeShares(0.541, 0.062, 0.397),
+        ends_by_gpu_time=OutcomeShares(0.313, 0.607, 0.080),
         mean_gpus=26.77,
         mean_run_s=1259.689,
         median_run_s=124,
         choice="52 % of jobs have one GPU (the median says half); pretraining has 128 to 1,024",
     ),
-    Summary(
+    ClusterSummary(
         "acme-seren",
         (
-            Group((1,), 0.60),
-            Group((2, 4, 8, 16, 32, 64), 0.391, fall=None),
-            Group((128, 256, 512, 1024), 0.009, gpu_time=0.695),
+            SizeGroup((1,), 0.60),
+            SizeGroup((2, 4, 8, 16, 32, 64), 0.391, fall=None),
+            SizeGroup((128, 256, 512, 1024), 0.009, gpu_time=0.695),
         ),
         gpu_s=(4_560_592_618 + 14_274_584_510 + 2_675_447_459) / 663_813,
         max_run_s=1_209_604,
-        ends=Ends(0.497, 0.075, 0.429),
-        ends_by_gpu_time=Ends(0.212, 0.664, 0.124),
+        ends=OutcomeShares(0.497, 0.075, 0.429),
+        ends_by_gpu_time=OutcomeShares(0.212, 0.664, 0.124),
         mean_gpus=5.68,
         mean_run_s=1414.335,
         median_run_s=122,
         choice="60 % of jobs have one GPU (the median says half); pretraining has 128 to 1,024",
     ),
-    Summary(
+    ClusterSummary(
         "philly",
         (
-            Group((1,), 0.82),
-            Group((2, 4, 8, 16, 32, 64, 128), 0.18, fall=None),
+            SizeGroup((1,), 0.82),
+            SizeGroup((2, 4, 8, 16, 32, 64, 128), 0.18, fall=None),
         ),
         gpu_s=(2_210_176_414 + 2_025_326_056 + 2_659_215_061) / 112_956,
         max_run_s=4_240_676,
-        ends=Ends(0.604, 0.090, 0.305),
-        ends_by_gpu_time=Ends(0.321, 0.294, 0.386),
+        ends=OutcomeShares(0.604, 0.090, 0.305),
+        ends_by_gpu_time=OutcomeShares(0.321, 0.294, 0.386),
         mean_gpus=1.928,
         mean_run_s=18_006.055,
         median_run_s=874,

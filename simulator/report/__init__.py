@@ -1,15 +1,12 @@
-"""What a replay leaves for people and notebooks."""
+"""What a replay, a comparison or a sweep leaves for people and notebooks.
 
-from simulator.report.files import JOB_COLUMNS, Growing, Place, Report
-from simulator.report.text import duration, figures, headline, markdown
+In: totals and report data, as plain values. Out: text, Markdown, HTML pages that load
+nothing from anywhere, and their figures as PNG and SVG. matplotlib is imported when a
+page is made, never before.
 
-__all__ = [
-    "JOB_COLUMNS",
-    "Growing",
-    "Place",
-    "Report",
-    "duration",
-    "figures",
-    "headline",
-    "markdown",
-]
+    folder       the report of one run: totals.json, report_data.json, summary.md, index.html
+    text         totals in words and units;  trace_table: the summary of a trace
+    figures      the numbers by which runs are compared
+    run_page, comparison_page, sweep_page    one page each;  run_charts: figures of a run
+    html, theme  the look of pages and figures
+"""

@@ -1,10 +1,26 @@
-"""How long things take: from the start of an attempt to its end, and what an
-interruption costs. `Flat` is the scheduler's own rule; `Modelled` follows a file of knobs,
-the placement of each gang and what the gangs beside it send."""
+"""How long things take: from the start of an attempt to its end, and what an interruption costs.
 
-from simulator.timing.flat import Flat
-from simulator.timing.knobs import Times, load_times
-from simulator.timing.modelled import Modelled
-from simulator.timing.spent import PARTS, Spent, Timing
+In: attempts that begin, stop and are left (simulator/gangs.py). Out: when each ends, and
+what its time went to.
 
-__all__ = ["PARTS", "Flat", "Modelled", "Spent", "Times", "Timing", "load_times"]
+    flat        the scheduler's own rule: two numbers for every gang
+    modelled    a time model: checkpoints, restarts, steps by placement and neighbours
+    network     what a gang sends over shared uplinks, and how that slows it down
+    times_file  the parameters of a model, as --times gives them;  presets: known ones
+    spent       the parts of an attempt's time
+"""
+
+from simulator.timing.flat import FlatTiming
+from simulator.timing.modelled import ModelledTiming
+from simulator.timing.spent import PARTS, AttemptTime, Timing
+from simulator.timing.times_file import TimeModel, load_time_model
+
+__all__ = [
+    "PARTS",
+    "AttemptTime",
+    "FlatTiming",
+    "ModelledTiming",
+    "TimeModel",
+    "Timing",
+    "load_time_model",
+]

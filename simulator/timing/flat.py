@@ -6,26 +6,22 @@ from collections.abc import Callable, Sequence
 
 from placement.workload.request import Request
 from scheduler.core import State
-from simulator.gangs import Left, Run
-from simulator.snapshot.plain import Kept
+from simulator.gangs import Attempt, AttemptLeft
 
 
-class Flat(Kept):
+class FlatTiming:
     """The costs that the scheduler counts with, wherever a gang lies and however large: what
     is left to do is what its account says has not been done."""
 
-    _work_host_ns: dict[str, int]
-    _end_ns: dict[str, int]
-
     def __init__(self, state: Callable[[], State]) -> None:
         self._state = state
-        self._work_host_ns = {}
-        self._end_ns = {}
+        self._work_host_ns: dict[str, int] = {}
+        self._end_ns: dict[str, int] = {}
 
     def expect(self, name: str, run_ns: int, request: Request, hosts: int) -> None:
         self._work_host_ns[name] = run_ns * hosts
 
-    def begin(self, run: Run) -> None:
+    def begin(self, run: Attempt) -> None:
         state = self._state()
         done_host_ns = state.jobs[run.name].goodput.hosts.productive
         work_ns = -(-(self._work_host_ns[run.name] - done_host_ns) // len(run.hosts))
@@ -35,7 +31,7 @@ class Flat(Kept):
     def halt(self, name: str, now_ns: int) -> None:
         """The account knows when a gang stood still."""
 
-    def leave(self, left: Left) -> None:
+    def leave(self, left: AttemptLeft) -> None:
         self._end_ns.pop(left.run.name, None)
 
     def end_ns(self, name: str, now_ns: int) -> int:

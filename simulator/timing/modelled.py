@@ -14,14 +14,13 @@ from placement.fabric.tree import Fabric
 from placement.workload.flops import parameter_count
 from placement.workload.replicas import sized
 from placement.workload.request import Request
-from simulator.gangs import Left, Run
-from simulator.snapshot.plain import Kept
-from simulator.timing.knobs import Times
-from simulator.timing.network import ALONE, GangLoad, Link, Network
-from simulator.timing.spent import Spent
+from simulator.gangs import Attempt, AttemptLeft
+from simulator.timing.network import ALONE, GangLoad, Link, NetworkModel
+from simulator.timing.spent import AttemptTime
+from simulator.timing.times_file import TimeModel
 from simulator.traces.record import SECOND_NS
 
-NOTHING = Spent(), Spent()
+NOTHING = AttemptTime(), AttemptTime()
 MILLION = 1_000_000  # clocks run at whole parts per million
 
 
@@ -32,7 +31,7 @@ class _Clock:
     One period of the clock is `interval_ns` of work and `write_ns` of writing.
     """
 
-    run: Run
+    run: Attempt
     load: GangLoad
     work_ns: int
     ready_ns: int
@@ -58,7 +57,7 @@ class _Clock:
         ahead_ns = self.work_ns + writes * self.write_ns - self.clock_ns
         return max(self.at_ns, self.ready_ns) - (-max(0, ahead_ns) * MILLION // self.rate)
 
-    def spent(self, left: Left) -> Spent:
+    def spent(self, left: AttemptLeft) -> AttemptTime:
         """What became of the attempt's time. Its clock is settled."""
         ran_ns = left.ran_ns
         halt_ns = self.run.start_ns + ran_ns if self.halt_ns is None else self.halt_ns
@@ -70,7 +69,7 @@ class _Clock:
         if left.is_complete:
             work_ns = kept_ns = min(self.work_ns, alive_ns - restart_ns)
         writing_ns = max(0, self.clock_ns - work_ns)
-        return Spent(
+        return AttemptTime(
             kept_ns,
             work_ns - kept_ns,
             ran_ns - alive_ns,
@@ -80,38 +79,28 @@ class _Clock:
         )
 
 
-class Modelled(Kept):
+class ModelledTiming:
     """Timing of the gangs of one replay. Memory: O(live jobs)."""
 
-    time: Spent  # of attempts that are over
-    host_time: Spent
-    _spent: dict[str, tuple[Spent, Spent]]  # of live jobs
-    _requests: dict[str, Request]
-    _remaining_host_ns: dict[str, int]
-    _clocks: dict[str, _Clock]
-    _on: dict[Link, dict[str, float]]
-    _last_hosts: dict[str, tuple[str, ...]]
-    _changed: dict[str, None]
-
-    def __init__(self, fabric: Fabric, times: Times) -> None:
+    def __init__(self, fabric: Fabric, times: TimeModel) -> None:
         self._fabric = fabric
         self._times = times
-        self._network = Network(fabric, times.network.comm_share)
-        self.time = Spent()
-        self.host_time = Spent()
-        self._spent = {}
-        self._requests = {}
-        self._remaining_host_ns = {}
-        self._clocks = {}
-        self._on = {}
-        self._last_hosts = {}
-        self._changed = {}
+        self._network = NetworkModel(fabric, times.network.comm_share)
+        self.time = AttemptTime()  # of attempts that are over
+        self.host_time = AttemptTime()
+        self._spent: dict[str, tuple[AttemptTime, AttemptTime]] = {}  # of live jobs
+        self._requests: dict[str, Request] = {}
+        self._remaining_host_ns: dict[str, int] = {}
+        self._clocks: dict[str, _Clock] = {}
+        self._on: dict[Link, dict[str, float]] = {}
+        self._last_hosts: dict[str, tuple[str, ...]] = {}
+        self._changed: dict[str, None] = {}
 
     def expect(self, name: str, run_ns: int, request: Request, hosts: int) -> None:
         self._requests[name] = request
         self._remaining_host_ns[name] = run_ns * hosts
 
-    def begin(self, run: Run) -> None:
+    def begin(self, run: Attempt) -> None:
         request = self._request(run)
         work_ns = -(-self._remaining_host_ns[run.name] // len(run.hosts))
         is_known = self._times.network.is_modelled
@@ -144,7 +133,7 @@ class Modelled(Kept):
         self._changed.pop(name, None)
         self._pace(clock.load, now_ns)
 
-    def leave(self, left: Left) -> None:
+    def leave(self, left: AttemptLeft) -> None:
         name, hosts = left.run.name, len(left.run.hosts)
         self.halt(name, left.run.start_ns + left.ran_ns)
         spent = self._clocks.pop(name).spent(left)
@@ -168,21 +157,21 @@ class Modelled(Kept):
         for kept in (self._requests, self._remaining_host_ns, self._last_hosts, self._spent):
             kept.pop(name, None)
 
-    def spent(self, name: str) -> tuple[Spent, Spent]:
+    def spent(self, name: str) -> tuple[AttemptTime, AttemptTime]:
         """What the job's attempts that are over spent their time on, per host and of all hosts;
         known until it is forgotten."""
         return self._spent.get(name, NOTHING)
 
-    def spent_in_all(self) -> tuple[Spent, Spent]:
+    def spent_in_all(self) -> tuple[AttemptTime, AttemptTime]:
         return self.time, self.host_time
 
-    def _request(self, run: Run) -> Request:
+    def _request(self, run: Attempt) -> Request:
         """At the size that the gang has now."""
         request = self._requests[run.name]
         needed = request.hosts_needed(self._fabric.gpus_per_host)
         return sized(request, request.parallelism.dp * len(run.hosts) // needed)
 
-    def _start_ns(self, run: Run, request: Request) -> int:
+    def _start_ns(self, run: Attempt, request: Request) -> int:
         if run.attempt == 1:
             return 0
         times, point = self._times, self._times.checkpoint

@@ -33,7 +33,7 @@ MOST_KNOWN = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class UplinkLoad:
     """What a gang sends over one uplink, over its bandwidth: while it talks (`peak`) and
     on average over a step (`mean`)."""
 
@@ -49,7 +49,7 @@ class GangLoad:
 
     stretch: float = 1.0
     exposed: float = 0.0
-    sent: tuple[Sent, ...] = ()
+    sent: tuple[UplinkLoad, ...] = ()
 
     def beside(self, others: dict[Link, float]) -> float:
         """The stretch when others load these uplinks by so much on average."""
@@ -62,7 +62,7 @@ class GangLoad:
 ALONE = GangLoad()
 
 
-class Network:
+class NetworkModel:
     """Loads of gangs on a fabric. Cost: 30 ms for 2,048 hosts, nothing when a gang of the
     same shape lay in the same domains before."""
 
@@ -96,7 +96,7 @@ class Network:
         if step_s <= 0 or talking_s <= 0:
             return GangLoad(step)
         sent = tuple(
-            Sent(link, min(1.0, busy_s / talking_s), busy_s / step_s)
+            UplinkLoad(link, min(1.0, busy_s / talking_s), busy_s / step_s)
             for link, busy_s in self._busy_s(request, chosen)
         )
         return GangLoad(step, exposed_s * step / step_s, sent)

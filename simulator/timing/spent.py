@@ -7,11 +7,11 @@ from dataclasses import dataclass, fields
 from typing import Protocol
 
 from placement.workload.request import Request
-from simulator.gangs import Left, Run
+from simulator.gangs import Attempt, AttemptLeft
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class AttemptTime:
     """The time of one attempt, per host; the parts add up to how long it ran. Units: ns.
 
     As in scheduler.core.model.goodput, with two parts that the scheduler cannot know, and counts
@@ -30,12 +30,12 @@ class Spent:
     def ran(self) -> int:
         return sum(getattr(self, name) for name in PARTS)
 
-    def plus(self, other: Spent, hosts: int = 1) -> Spent:
+    def plus(self, other: AttemptTime, hosts: int = 1) -> AttemptTime:
         """This and another's time on so many hosts."""
-        return Spent(*(getattr(self, name) + getattr(other, name) * hosts for name in PARTS))
+        return AttemptTime(*(getattr(self, name) + getattr(other, name) * hosts for name in PARTS))
 
 
-PARTS = tuple(part.name for part in fields(Spent))
+PARTS = tuple(part.name for part in fields(AttemptTime))
 
 
 class Timing(Protocol):
@@ -44,13 +44,13 @@ class Timing(Protocol):
     def expect(self, name: str, run_ns: int, request: Request, hosts: int) -> None:
         """A job of this shape was admitted: so long on so many hosts, undisturbed."""
 
-    def begin(self, run: Run) -> None:
+    def begin(self, run: Attempt) -> None:
         """An attempt starts now."""
 
     def halt(self, name: str, now_ns: int) -> None:
         """Its ranks stand still from now on, whether anybody knows or not."""
 
-    def leave(self, left: Left) -> None:
+    def leave(self, left: AttemptLeft) -> None:
         """An attempt is over."""
 
     def end_ns(self, name: str, now_ns: int) -> int:

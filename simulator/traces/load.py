@@ -1,4 +1,4 @@
-"""Open a trace by format name: jobs in submit order, bad records told one by one."""
+"""Open a trace by format name: jobs in submit order, bad records reported one by one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import IO, cast
 
 from scheduler.files.errors import InputError, Problem
-from simulator.traces import gavel, helios, muster, pai, philly_csv, philly_json, sacct, swf
+from simulator.traces.formats import (
+    gavel,
+    helios,
+    muster,
+    pai,
+    philly,
+    sacct,
+    swf,
+)
 from simulator.traces.record import BadRecord, FieldError, Read, TraceJob
 from simulator.traces.sorting import by_submit, order
 
@@ -22,7 +30,7 @@ PIECE_BYTES = 2**16  # of a file without lines
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class TraceFormat:
     """A reader. `is_sorted`: files are in submit order, give or take WINDOW records;
     the others are sorted on disk before the first job leaves. `is_lines`: a record is a
     line, which has an end. `note`: what is assumed beyond what the file says."""
@@ -33,20 +41,20 @@ class Format:
     note: str = ""
 
 
-FORMATS: dict[str, Format] = {
-    "swf": Format(swf.read, is_sorted=True),
-    "philly-csv": Format(philly_csv.read),
-    "philly-json": Format(philly_json.read, is_lines=False),
-    "helios": Format(helios.read),
-    "acme": Format(helios.read_acme),
-    "pai": Format(pai.read, note=pai.NOTE),
-    "gavel": Format(gavel.read, note=gavel.NOTE),
-    "slurm-sacct": Format(sacct.read),
-    "muster": Format(muster.read, is_sorted=True),
+FORMATS: dict[str, TraceFormat] = {
+    "swf": TraceFormat(swf.read, is_sorted=True),
+    "philly-csv": TraceFormat(philly.read_csv),
+    "philly-json": TraceFormat(philly.read_json, is_lines=False),
+    "helios": TraceFormat(helios.read),
+    "acme": TraceFormat(helios.read_acme),
+    "pai": TraceFormat(pai.read, note=pai.NOTE),
+    "gavel": TraceFormat(gavel.read, note=gavel.NOTE),
+    "slurm-sacct": TraceFormat(sacct.read),
+    "muster": TraceFormat(muster.read, is_sorted=True),
 }
 
 
-def find_format(name: str) -> Format:
+def find_format(name: str) -> TraceFormat:
     """Raises: InputError with the formats there are."""
     if name not in FORMATS:
         known = ", ".join(FORMATS)
@@ -55,7 +63,7 @@ def find_format(name: str) -> Format:
 
 
 @dataclass(slots=True)
-class Trace:
+class TraceFile:
     """A trace file to iterate over once.
 
     `on_bad` is called with (path, record) for each record left out; raise there to
@@ -63,7 +71,7 @@ class Trace:
     """
 
     path: Path
-    format: Format
+    format: TraceFormat
     on_bad: Callable[[Path, BadRecord], None]
     records: int = 0
     _line: int = field(default=0, init=False)
@@ -76,7 +84,7 @@ class Trace:
         try:
             yield from self._in_window() if self.format.is_sorted else by_submit(self._good())
         except FieldError as error:
-            raise self._error(self._line, error.field, error.told) from None
+            raise self._error(self._line, error.field, error.detail) from None
         except OSError as error:
             raise self._error(0, "", f"cannot be read: {error.strerror or error}") from None
         except (UnicodeDecodeError, EOFError, zlib.error) as error:

@@ -11,7 +11,7 @@ from scheduler.core.model.job import JobSpec
 SECOND_NS = 1_000_000_000
 
 
-class Outcome(StrEnum):
+class TraceOutcome(StrEnum):
     """How a job of a trace ended, as far as the trace knows."""
 
     UNKNOWN = ""
@@ -26,7 +26,7 @@ class TraceJob:
 
     Its size is `gpus`, unless `spec` says more than a number can. `time_limit_ns`:
     what its owner asked for, None where the trace does not know. `line`: where it
-    stands in the file. `outcome`: how it ended; told in summaries, of no effect on a
+    stands in the file. `outcome`: how it ended; shown in summaries, of no effect on a
     replay.
     """
 
@@ -41,7 +41,7 @@ class TraceJob:
     priority: int = 0
     spec: JobSpec | None = None
     account: str = ""
-    outcome: Outcome = Outcome.UNKNOWN
+    outcome: TraceOutcome = TraceOutcome.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class BadRecord:
     """A record that cannot be replayed, and why.
 
     `message` is the same for every record with this fault, so that it can be counted;
-    `told` adds what stood there. `is_fault`: the file is wrong here; else the record is
+    `detail` adds what stood there. `is_fault`: the file is wrong here; else the record is
     as it should be and only holds nothing to replay (a job without GPUs, one that never
     ran): counted, and no reason to refuse the file.
     """
@@ -57,7 +57,7 @@ class BadRecord:
     line: int
     field: str
     message: str
-    told: str
+    detail: str
     is_fault: bool = True
 
     @property
@@ -81,7 +81,7 @@ class FieldError(ValueError):
         self.value = value
 
     @property
-    def told(self) -> str:
+    def detail(self) -> str:
         """The message with what stood there."""
         if not self.value:
             return self.message
@@ -89,10 +89,10 @@ class FieldError(ValueError):
         return f"{self.message}{joint} {self.value!r}"
 
     def at(self, line: int) -> BadRecord:
-        return BadRecord(line, self.field, self.message, self.told, self.is_fault)
+        return BadRecord(line, self.field, self.message, self.detail, self.is_fault)
 
 
-class LeftOut(FieldError):
+class NothingToReplay(FieldError):
     """The record is right and holds nothing to replay."""
 
     is_fault = False

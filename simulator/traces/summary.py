@@ -16,7 +16,7 @@ HOUR_NS = 3600 * SECOND_NS
 
 
 @dataclass(slots=True)
-class Runs:
+class RunTimes:
     """Run times in bins of 1 %: quantiles are right to that."""
 
     count: int = 0
@@ -46,12 +46,12 @@ class Runs:
 
 
 @dataclass(slots=True)
-class Bundle:
+class JobGroup:
     """Jobs of one kind. Times of GPUs in seconds."""
 
     jobs: int = 0
     gpu_s: float = 0.0
-    runs: Runs = field(default_factory=Runs)
+    runs: RunTimes = field(default_factory=RunTimes)
 
     def add(self, gpus: int, run_s: float) -> None:
         self.jobs += 1
@@ -59,13 +59,13 @@ class Bundle:
         self.runs.add(run_s)
 
 
-class Summary:
+class TraceSummary:
     """Jobs so far, by size, end and hour of the day."""
 
     def __init__(self) -> None:
-        self.all = Bundle()
-        self.by_class = {name: Bundle() for name in CLASSES}
-        self.by_outcome: dict[str, Bundle] = {}
+        self.all = JobGroup()
+        self.by_class = {name: JobGroup() for name in CLASSES}
+        self.by_outcome: dict[str, JobGroup] = {}
         self.by_hour = [0] * 24
         self.sizes: Counter[int] = Counter()
         self.limited = 0
@@ -77,7 +77,7 @@ class Summary:
         if self.first_ns < 0:
             self.first_ns = job.submit_ns
         self.last_ns = job.submit_ns
-        outcome = self.by_outcome.setdefault(job.outcome.value or "unknown", Bundle())
+        outcome = self.by_outcome.setdefault(job.outcome.value or "unknown", JobGroup())
         for bundle in (self.all, self.by_class[_class(job.gpus)], outcome):
             bundle.add(job.gpus, run_s)
         self.by_hour[job.submit_ns // HOUR_NS % 24] += 1
@@ -112,7 +112,7 @@ class Summary:
         mean = sum(gpus * n for gpus, n in self.sizes.items()) / jobs if jobs else 0.0
         return {"mean": mean, "p50": median, "max": max(self.sizes, default=0)}
 
-    def _part(self, part: Bundle) -> dict[str, Any]:
+    def _part(self, part: JobGroup) -> dict[str, Any]:
         return {
             "jobs": part.jobs,
             "share": part.jobs / self.all.jobs if self.all.jobs else 0.0,

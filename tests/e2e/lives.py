@@ -40,7 +40,7 @@ from scheduler.core.policies.tenants import (
 from scheduler.engine import writer
 from scheduler.v1 import job_pb2, service_pb2
 from scheduler.wire.specs import spec_from_proto, spec_to_proto
-from simulator.run import run_script
+from simulator.replay import run_script
 from tests.build import (
     HOUR_NS,
     cancel,

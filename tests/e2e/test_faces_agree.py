@@ -32,7 +32,7 @@ from scheduler.core.policies.costs import Costs
 from scheduler.core.policies.tenants import Preemption, Tenant, Tenants
 from scheduler.core.rules.affinity_index import AffinityIndex
 from scheduler.files.job import job_to_mapping
-from simulator.run import run_script
+from simulator.replay import run_script
 from tests.build import end, fail, submit
 from tests.e2e.lives import (
     FABRIC,

@@ -31,7 +31,7 @@ from scheduler.files.windows import load_windows
 from scheduler.server.config import ServerKeys, load_server_file
 from scheduler.wire import filters, listing
 from simulator import failures
-from simulator.traces.load import FORMATS, Trace
+from simulator.traces.load import FORMATS, TraceFile
 from tests.build import cordon, fabric, loaded, started, submit
 from tests.fuzz import mutate, samples
 
@@ -196,7 +196,7 @@ def _failures(path: Path) -> object:
 
 def _trace_reader(name: str) -> Callable[[Path], object]:
     def read(path: Path) -> object:
-        return list(Trace(path, FORMATS[name], lambda _path, bad: str(bad)))
+        return list(TraceFile(path, FORMATS[name], lambda _path, bad: str(bad)))
 
     return read
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.story.bins import MOST, Bins
+from simulator.collectors.bins import MOST, TimeBins
 
 Changes = list[tuple[int, int]]
 changes = st.lists(st.tuples(st.integers(0, 10**13), st.integers(-50, 50)), max_size=40)
@@ -19,7 +19,7 @@ def area(found: Changes, since: int, until: int) -> int:
 @given(changes, st.integers(1, 10**13))
 def test_every_bin_has_its_share(found: Changes, beyond: int) -> None:
     zero_ns = 77
-    bins = Bins(1, zero_ns)
+    bins = TimeBins(1, zero_ns)
     ordered = sorted(found)
     for at, change in ordered:
         bins.add(0, change, zero_ns + at)
@@ -35,7 +35,7 @@ def test_every_bin_has_its_share(found: Changes, beyond: int) -> None:
 
 @given(changes)
 def test_setting_is_adding_the_difference(found: Changes) -> None:
-    added, fixed = Bins(1, 0), Bins(1, 0)
+    added, fixed = TimeBins(1, 0), TimeBins(1, 0)
     value = 0
     for at, change in sorted(found):
         value += change

@@ -13,7 +13,7 @@ from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.policies.costs import Costs
 from scheduler.core.policies.tenants import Preemption, PriorityClass
-from simulator.run import run_script
+from simulator.replay import run_script
 from tests.build import cancel, drain, end, exactly, fail, repair, submit
 from tests.replays import machine
 

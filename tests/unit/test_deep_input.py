@@ -16,7 +16,7 @@ from scheduler.files.importers.load import Given, import_job
 from scheduler.files.importers.tools import Tool
 from scheduler.files.old_placement import load_placement
 from scheduler.server.config import load_server_file
-from simulator.traces.load import FORMATS, Trace
+from simulator.traces.load import FORMATS, TraceFile
 from simulator.traces.record import BadRecord
 from tests.build import fabric, loaded, started, submit
 
@@ -34,7 +34,7 @@ def test_a_record_of_a_trace_nested_too_deep_is_a_bad_record(tmp_path: Path) -> 
     file = tmp_path / "trace.jsonl"
     file.write_text(DEEP + "\n")
     told: list[BadRecord] = []
-    assert list(Trace(file, FORMATS["muster"], lambda _, bad: told.append(bad))) == []
+    assert list(TraceFile(file, FORMATS["muster"], lambda _, bad: told.append(bad))) == []
     assert [bad.line for bad in told] == [1]
 
 

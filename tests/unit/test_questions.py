@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from scripts import questions
-from simulator.study.casefile import load_case
-from simulator.study.options import case_of
-from simulator.traces.load import Trace, find_format
+from simulator.experiment import case_of
+from simulator.experiment_file import load_case
+from simulator.traces.load import TraceFile, find_format
 
 TOP = Path(__file__).parents[2]
 
@@ -39,7 +39,7 @@ def test_every_job_of_a_trace_is_good(folder: Path, name: str, jobs: int) -> Non
     def refuse(path: Path, bad: object) -> None:
         raise AssertionError(bad)
 
-    trace = Trace(folder / f"{name}.jsonl", find_format("muster"), refuse)
+    trace = TraceFile(folder / f"{name}.jsonl", find_format("muster"), refuse)
     assert len(list(trace)) == jobs
 
 

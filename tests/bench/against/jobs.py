@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from simulator.traces.load import Trace, find_format
+from simulator.traces.load import TraceFile, find_format
 from simulator.traces.record import SECOND_NS, BadRecord, TraceJob
 
 SIZES = tuple(1 << n for n in range(12))  # 1 .. 2,048 hosts
@@ -40,7 +40,7 @@ def of_log(path: Path, hosts: int, limit: int | None) -> tuple[list[Plain], Coun
     """The jobs of an SWF log in order of submission, and how many had to be changed."""
     jobs: list[Plain] = []
     changed: Counter[str] = Counter()
-    for job in Trace(path, find_format("swf"), _left_out(changed)):
+    for job in TraceFile(path, find_format("swf"), _left_out(changed)):
         if job.gpus > hosts:
             changed["larger than the machine"] += 1
             continue

@@ -15,10 +15,10 @@ from placement.fabric.tree import Fabric, from_spec
 from scheduler.core import Policy, SchedulingOptions, State
 from scheduler.core.model.events import Event, JobStarted
 from scheduler.core.model.job import SECOND_NS
-from simulator.log import Log
-from simulator.metrics import Metrics
-from simulator.run import Replay, Setting
-from simulator.traces.load import Trace, find_format
+from simulator.collectors.metrics import Metrics
+from simulator.collectors.recorder import LogDigest
+from simulator.replay import Replay, Setting
+from simulator.traces.load import TraceFile, find_format
 
 
 def machine(hosts: int) -> Fabric:
@@ -31,7 +31,7 @@ def simulate(jobs: Path, hosts: int, policy: str) -> dict[str, Any]:
     """As `muster replay` does it, log and totals included."""
     starts: dict[str, int] = {}
     begin = time.process_time()
-    metrics, log = Metrics(), Log()
+    metrics, log = Metrics(), LogDigest()
 
     def sink(event: Event, state: State) -> None:
         metrics.feed(event, state)
@@ -40,7 +40,7 @@ def simulate(jobs: Path, hosts: int, policy: str) -> dict[str, Any]:
             starts[event.name] = event.time_ns // SECOND_NS
 
     setting = Setting(machine(hosts), SchedulingOptions(policy=Policy(policy)))
-    trace = Trace(jobs, find_format("swf"), lambda path, bad: None)
+    trace = TraceFile(jobs, find_format("swf"), lambda path, bad: None)
     Replay(setting, trace, sink).run()
     totals = metrics.totals(hosts)
     return {"seconds": time.process_time() - begin, "starts": starts, "totals": totals}

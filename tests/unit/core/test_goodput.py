@@ -7,7 +7,7 @@ from scheduler.core.fold.goodput import spent
 from scheduler.core.model.goodput import Goodput, Parts, shown
 from scheduler.core.policies.costs import Costs
 from scheduler.core.policies.tenants import Preemption
-from simulator.run import run_script
+from simulator.replay import run_script
 from tests.build import cancel, end, exactly, fail, repair, submit
 from tests.replays import machine
 

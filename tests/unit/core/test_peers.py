@@ -12,7 +12,7 @@ from scheduler.core.model.rejected import Rejected
 from scheduler.core.policies.checkpoint import CheckpointTerms
 from scheduler.core.policies.costs import Costs
 from scheduler.core.policies.tenants import Preemption
-from simulator.run import run_script
+from simulator.replay import run_script
 from tests.build import drain, exactly, fabric, fail, loaded, submit
 
 S = 10**9

@@ -21,7 +21,7 @@ from scheduler.observe.counters import Histogram
 from scheduler.observe.instruments import Instruments
 from scheduler.observe.proof import CutProof, gap, proof
 from scheduler.observe.tally import EventTally, size_class, tally
-from simulator.run import run_script
+from simulator.replay import run_script
 from tests.build import (
     HOUR_NS,
     admitted,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from scheduler.core import Policy
-from simulator.traces.load import Trace, find_format
+from simulator.traces.load import TraceFile, find_format
 from tests import backfill_reference as reference
 from tests.backfill_reference import Job
 from tests.replays import machine, replayed
@@ -51,7 +51,7 @@ def swf(jobs: list[Job]) -> str:
 def muster_starts(jobs: list[Job], policy: Policy, folder: Path) -> dict[str, int]:
     path = folder / "trace.swf"
     path.write_text(swf(jobs))
-    trace = list(Trace(path, find_format("swf"), lambda *_: pytest.fail("a bad record")))
+    trace = list(TraceFile(path, find_format("swf"), lambda *_: pytest.fail("a bad record")))
     world = replayed(machine(PROCESSORS), trace, policy)
     assert all(s == int(s) for s in world.starts_s().values())
     return {name: int(start_s) for name, start_s in world.starts_s().items()}

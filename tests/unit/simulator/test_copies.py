@@ -10,8 +10,8 @@ from scheduler.core import SchedulingOptions, State
 from scheduler.core.model.events import Event, JobEnded
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.policies.costs import Costs
-from simulator.run import Replay, Setting
-from simulator.traces import muster
+from simulator.replay import Replay, Setting
+from simulator.traces.formats import muster
 from simulator.traces.record import TraceJob
 from tests.replays import down, machine
 

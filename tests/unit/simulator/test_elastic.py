@@ -7,9 +7,9 @@ import json
 from scheduler.core import SchedulingOptions, State
 from scheduler.core.model.events import Event, GangResized, JobEnded
 from scheduler.core.policies.costs import Costs
-from simulator.metrics import Metrics
-from simulator.run import Replay, Setting
-from simulator.traces import muster
+from simulator.collectors.metrics import Metrics
+from simulator.replay import Replay, Setting
+from simulator.traces.formats import muster
 from simulator.traces.record import SECOND_NS, TraceJob
 from tests.replays import down, machine, trace_job
 

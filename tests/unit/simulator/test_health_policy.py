@@ -8,7 +8,7 @@ from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import HostMove
 from scheduler.core.policies.health import HealthPolicy, LemonAction, LemonPolicy
 from simulator.failures import Outage
-from simulator.run import Replay, Setting
+from simulator.replay import Replay, Setting
 from tests.replays import machine, trace_job
 
 HOST = "z0-h0"

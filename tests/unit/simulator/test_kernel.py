@@ -6,17 +6,17 @@ from collections.abc import Callable
 
 import pytest
 
-from simulator.kernel import Kernel
+from simulator.kernel import SimulationKernel
 
 
-def clock(act: Callable[[str], object], start_ns: int = 0) -> Kernel:
+def clock(act: Callable[[str], object], start_ns: int = 0) -> SimulationKernel:
     """One on which words are due."""
-    kernel = Kernel(start_ns)
+    kernel = SimulationKernel(start_ns)
     kernel.on(str, act)
     return kernel
 
 
-def drain(kernel: Kernel) -> None:
+def drain(kernel: SimulationKernel) -> None:
     while kernel.step():
         pass
 
@@ -75,7 +75,7 @@ def test_each_kind_goes_to_who_acts_on_it() -> None:
 
 def test_a_kind_on_which_nobody_acts_is_not_scheduled() -> None:
     with pytest.raises(KeyError, match="nobody acts on 1"):
-        Kernel().at(10, 1)
+        SimulationKernel().at(10, 1)
 
 
 def test_a_cancelled_entry_is_not_done_and_does_not_move_the_clock() -> None:
@@ -112,4 +112,4 @@ def test_nothing_is_scheduled_in_the_past() -> None:
 
 
 def test_an_empty_clock_says_so() -> None:
-    assert Kernel().step() is False
+    assert SimulationKernel().step() is False

@@ -14,41 +14,41 @@ from typing import Any
 
 import pytest
 
-from simulator.mixes.fit import Mix, fit
+from simulator.mixes.fit import JobMix, fit
 from simulator.mixes.generate import (
     HOUR_S,
     WEEK_S,
     WEIGHTS,
-    Wanted,
+    MixRequest,
     generate,
     time_of,
     weight_until,
 )
 from simulator.mixes.published import MIXES, SUMMARIES
-from simulator.mixes.published import Summary as Published
+from simulator.mixes.published import TraceSummary as Published
 from simulator.traces.record import SECOND_NS
-from simulator.traces.summary import Summary
+from simulator.traces.summary import TraceSummary
 
 JOBS = 100_000
 EVERY = pytest.mark.parametrize("published", SUMMARIES, ids=lambda found: found.name)
 OUTCOMES = ("completed", "cancelled", "failed")
 
 
-def wanted(published: Published, jobs: int = 2_000, **changed: Any) -> Wanted:
+def wanted(published: Published, jobs: int = 2_000, **changed: Any) -> MixRequest:
     given: dict[str, Any] = {"hosts": 3072, "gpus_per_host": 8, "load": 0.8, "seed": 1}
-    return Wanted(fit(published), jobs, **(given | changed))
+    return MixRequest(fit(published), jobs, **(given | changed))
 
 
 @cache
 def drawn(published: Published) -> dict[str, Any]:
     """The summary of a large trace."""
-    summary = Summary()
+    summary = TraceSummary()
     for job in generate(wanted(published, JOBS)):
         summary.add(job)
     return summary.figures()
 
 
-def mean(mix: Mix, field: str) -> float:
+def mean(mix: JobMix, field: str) -> float:
     return sum(c.share * float(getattr(c, field)) for c in mix.classes)
 
 

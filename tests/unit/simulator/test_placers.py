@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from scheduler.core.model.events import Event, JobStarted
-from simulator.placers import Placer, placing_by
-from simulator.run import Replay, Setting
+from simulator.placers import PlacementStrategy, placer_factory
+from simulator.replay import Replay, Setting
 from tests.build import fabric
 from tests.replays import trace_job
 
@@ -14,9 +14,9 @@ FABRIC = fabric(zones=4, racks=2, hosts=2, gpus=1)
 JOBS = [trace_job(f"j{i}", 10 * i, 200, 1 + i * 5 % 7, line=i) for i in range(40)]
 
 
-def log_of(placer: Placer, seed: int = 0) -> list[Event]:
+def log_of(placer: PlacementStrategy, seed: int = 0) -> list[Event]:
     log: list[Event] = []
-    setting = Setting(FABRIC, placing=placing_by(placer, seed))
+    setting = Setting(FABRIC, placing=placer_factory(placer, seed))
     Replay(setting, JOBS, lambda event, _: log.append(event)).run()
     return log
 
@@ -29,25 +29,32 @@ def cut_of(log: list[Event]) -> int:
     return sum(event.cuts[0].bytes_per_step for event in starts(log).values())
 
 
-@pytest.mark.parametrize("placer", list(Placer))
-def test_who_places_does_not_change_who_starts_when(placer: Placer) -> None:
-    own, other = starts(log_of(Placer.MINIMUM_CUT)), starts(log_of(placer))
+@pytest.mark.parametrize("placer", list(PlacementStrategy))
+def test_who_places_does_not_change_who_starts_when(placer: PlacementStrategy) -> None:
+    own, other = starts(log_of(PlacementStrategy.MINIMUM_CUT)), starts(log_of(placer))
     assert {n: e.time_ns for n, e in own.items()} == {n: e.time_ns for n, e in other.items()}
 
 
 def test_chance_cuts_more_than_counting_and_counting_no_less_than_the_minimum_cut() -> None:
-    by = {placer: cut_of(log_of(placer)) for placer in Placer}
-    assert by[Placer.RANDOM] > by[Placer.CONSECUTIVE] >= by[Placer.MINIMUM_CUT]
+    by = {placer: cut_of(log_of(placer)) for placer in PlacementStrategy}
+    assert (
+        by[PlacementStrategy.RANDOM]
+        > by[PlacementStrategy.CONSECUTIVE]
+        >= by[PlacementStrategy.MINIMUM_CUT]
+    )
 
 
 def test_the_same_seed_gives_the_same_log() -> None:
-    assert log_of(Placer.RANDOM, 3) == log_of(Placer.RANDOM, 3)
-    assert log_of(Placer.RANDOM, 3) != log_of(Placer.RANDOM, 4)
+    assert log_of(PlacementStrategy.RANDOM, 3) == log_of(PlacementStrategy.RANDOM, 3)
+    assert log_of(PlacementStrategy.RANDOM, 3) != log_of(PlacementStrategy.RANDOM, 4)
 
 
 def test_arnolds_spread_keeps_groups_in_fewer_zones_or_as_few_as_chance() -> None:
     def zones(event: JobStarted) -> int:
         return len({host.split("-")[0] for host in event.hosts})
 
-    spread, chance = starts(log_of(Placer.SPREAD)), starts(log_of(Placer.RANDOM))
+    spread, chance = (
+        starts(log_of(PlacementStrategy.SPREAD)),
+        starts(log_of(PlacementStrategy.RANDOM)),
+    )
     assert sum(map(zones, spread.values())) < sum(map(zones, chance.values()))

@@ -14,9 +14,9 @@ import pytest
 
 from scheduler.core import Policy
 from scripts.published import Row, exactly
-from simulator.case import Case, run_case
-from simulator.conserved import Conserved, NotConserved
-from simulator.report import Report
+from simulator.collectors.invariants import InvariantChecker, InvariantViolated
+from simulator.experiment import Case, run_case
+from simulator.report.folder import ReportFolder
 from tests.replays import machine
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "validate.py"
@@ -53,7 +53,7 @@ def trial(script: ModuleType, tmp_path: Path) -> Any:
 def found(script: ModuleType, trial: Any, tmp_path: Path) -> list[str]:
     """What is wrong with a replay of `trial` whose log and jobs are in tmp_path/report."""
     case = Case(tmp_path / trial.trace, "swf", trial.fabric, failures=trial.failures)
-    totals = run_case(case, Report(tmp_path / "report"))
+    totals = run_case(case, ReportFolder(tmp_path / "report"))
     return list(script._violations(trial, totals, tmp_path / "report"))
 
 
@@ -91,9 +91,9 @@ def test_a_replay_that_is_void_fails_and_is_named(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def void(*_: object) -> None:
-        raise NotConserved("jobs offered: 3 on one side, 2 on the other")
+        raise InvariantViolated("jobs offered: 3 on one side, 2 on the other")
 
-    monkeypatch.setattr(Conserved, "check", void)
+    monkeypatch.setattr(InvariantChecker, "check", void)
     monkeypatch.setattr(script, "TRIALS", (trial,))
 
     assert script.main([str(tmp_path)]) == 1

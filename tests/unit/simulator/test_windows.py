@@ -8,7 +8,7 @@ from scheduler.core import SchedulingOptions
 from scheduler.core.model.events import Event, JobRequeued, JobStarted, WindowClosed, WindowOpened
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.window import Window
-from simulator.run import Replay, Setting
+from simulator.replay import Replay, Setting
 from tests.replays import machine, trace_job
 from tests.windows import window
 

@@ -16,7 +16,7 @@ import pytest
 from placement.fabric.tree import Fabric, from_spec
 from scheduler.files.errors import InputError
 from simulator.failures import Outage, parse
-from simulator.failures.cause import Lemons, Repair, Units
+from simulator.failures.cause import FailureUnits, LemonHosts, RepairTime
 from simulator.failures.presets import LLAMA3, PRESETS
 from simulator.traces.record import SECOND_NS
 
@@ -79,7 +79,7 @@ def test_a_rack_takes_all_its_hosts_at_once_and_brings_them_back_at_once() -> No
     for outage in stream:
         by_time.setdefault((outage.time_ns, outage.is_down), set()).add(outage.host)
 
-    racks = {frozenset(hosts) for hosts in Units.of(FABRIC, "rack").hosts}
+    racks = {frozenset(hosts) for hosts in FailureUnits.of(FABRIC, "rack").hosts}
     assert {frozenset(hosts) for hosts in by_time.values()} <= racks
     assert len(by_time) > 150
 
@@ -91,7 +91,7 @@ def test_rates_of_a_scope_are_per_domain() -> None:
 
 
 def test_a_power_feed_is_a_group_of_racks_of_one_zone() -> None:
-    units = Units.of(FABRIC, "rack", 4).hosts
+    units = FailureUnits.of(FABRIC, "rack", 4).hosts
 
     assert [len(hosts) for hosts in units] == [8, 8, 4, 8, 8, 4]
     assert all(len({host[:2] for host in hosts}) == 1 for hosts in units)
@@ -99,7 +99,7 @@ def test_a_power_feed_is_a_group_of_racks_of_one_zone() -> None:
 
 def test_lemons_fail_so_many_times_as_often() -> None:
     text = "poisson:rate=20,repair_h=0,lemons=5%x30"
-    lemons = set(Lemons(0.05, 30).choose(FABRIC.hosts, 3))
+    lemons = set(LemonHosts(0.05, 30).choose(FABRIC.hosts, 3))
     hit = Counter(o.host in lemons for o in downs(text, 2_000))
 
     assert len(lemons) == 2
@@ -115,7 +115,7 @@ def test_lemons_leave_the_failures_of_others_where_they_were() -> None:
 
 
 def test_lemons_of_weibull_live_shorter() -> None:
-    lemons = set(Lemons(0.05, 30).choose(FABRIC.hosts, 3))
+    lemons = set(LemonHosts(0.05, 30).choose(FABRIC.hosts, 3))
     text = "weibull:rate=20,shape=0.8,age_days=500,repair_h=0,lemons=5%x30"
     hit = Counter(o.host in lemons for o in downs(text, 1_000))
 
@@ -125,13 +125,15 @@ def test_lemons_of_weibull_live_shorter() -> None:
 @pytest.mark.parametrize(
     ("repair", "mean_h", "median_h"),
     [
-        (Repair(5, "exponential"), 5, 5 * math.log(2)),
-        (Repair(5, "fixed"), 5, 5),
-        (Repair(5, "lognormal", 1.2), 5, 5 * math.exp(-(1.2**2) / 2)),
-        (Repair(0, "exponential"), 0, 0),
+        (RepairTime(5, "exponential"), 5, 5 * math.log(2)),
+        (RepairTime(5, "fixed"), 5, 5),
+        (RepairTime(5, "lognormal", 1.2), 5, 5 * math.exp(-(1.2**2) / 2)),
+        (RepairTime(0, "exponential"), 0, 0),
     ],
 )
-def test_repairs_have_their_mean_and_median(repair: Repair, mean_h: float, median_h: float) -> None:
+def test_repairs_have_their_mean_and_median(
+    repair: RepairTime, mean_h: float, median_h: float
+) -> None:
     random = Random(5)
     drawn = [repair.draw_s(random) / 3600 for _ in range(20_000)]
 

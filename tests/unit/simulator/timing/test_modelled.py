@@ -14,9 +14,9 @@ from scheduler.core.model.job import JobSpec
 from scheduler.core.model.lifecycle import HostMove, JobState
 from scheduler.core.policies.tenants import Restarts
 from simulator.failures import parse
-from simulator.gangs import Left, Run
-from simulator.timing import PARTS, Modelled, Spent, Times, load_times
-from simulator.timing.network import Network
+from simulator.gangs import Attempt, AttemptLeft
+from simulator.timing import PARTS, AttemptTime, ModelledTiming, TimeModel, load_time_model
+from simulator.timing.network import NetworkModel
 from simulator.traces.record import SECOND_NS, TraceJob
 from tests.replays import World, down, machine, replayed, trace_job, up
 from tests.unit.simulator.timing.test_network import fabric
@@ -31,14 +31,14 @@ PLAIN = (
 )
 
 
-def times(more: str = "") -> Times:
-    found = load_times(PLAIN + more)
+def times(more: str = "") -> TimeModel:
+    found = load_time_model(PLAIN + more)
     # 3 s at 2 GPUs
     return found.model_copy(update={"communicators": [point(2, 3)]})
 
 
 def point(gpus: int, seconds: float) -> Any:
-    example = load_times("default").communicators[0]
+    example = load_time_model("default").communicators[0]
     return example.model_copy(update={"gpus": gpus, "seconds": seconds})
 
 
@@ -140,9 +140,9 @@ def test_the_state_of_a_model_is_counted_by_its_parameters() -> None:
     from scripts.published.traffic import LLAMA3_RUNS
 
     request, roce = LLAMA3_RUNS[1], machine(2_048, 8)
-    timing = Modelled(roce, load_times("llama3"))
+    timing = ModelledTiming(roce, load_time_model("llama3"))
     timing.expect("a", 1_000 * SECOND_NS, request, 2_048)
-    timing.begin(Run("a", 1, roce.hosts, (), 0))
+    timing.begin(Attempt("a", 1, roce.hosts, (), 0))
 
     assert request.model is not None
     write_s = 12 * parameter_count(request.model) / 2e12 + 7.6
@@ -161,9 +161,9 @@ def spread(name: str, run_s: float, hosts: int, submit_s: float = 0, nbytes: int
 
 def test_a_gang_over_a_narrow_uplink_takes_as_much_longer() -> None:
     narrow = fabric(oversubscription=64)
-    world = replayed(narrow, [spread("a", 1_000, 16)], times=load_times("default"))
+    world = replayed(narrow, [spread("a", 1_000, 16)], times=load_time_model("default"))
     hosts = next(e.hosts for e in world.log if isinstance(e, JobStarted))
-    stretch = Network(narrow, 0.3).load(spread("a", 1, 16).spec.request, hosts).stretch  # type: ignore[union-attr]
+    stretch = NetworkModel(narrow, 0.3).load(spread("a", 1, 16).spec.request, hosts).stretch  # type: ignore[union-attr]
 
     assert stretch > 1.05
     assert world.ends_s()["a"] == pytest.approx(1_000 * stretch, rel=1e-5)
@@ -171,7 +171,7 @@ def test_a_gang_over_a_narrow_uplink_takes_as_much_longer() -> None:
 
 
 def test_the_network_can_be_left_out() -> None:
-    flat = load_times("default,network.is_modelled=false")
+    flat = load_time_model("default,network.is_modelled=false")
     world = replayed(fabric(64), [spread("a", 1_000, 16)], times=flat)
 
     assert world.ends_s()["a"] == 1_000
@@ -180,8 +180,8 @@ def test_the_network_can_be_left_out() -> None:
 def test_gangs_that_share_an_uplink_slow_each_other_until_one_ends() -> None:
     """Two gangs of 8 hosts on the free halves of two zones, one of them half as long."""
     narrow = fabric(oversubscription=64)
-    network = Network(narrow, 0.3)
-    timing = Modelled(narrow, load_times("default"))
+    network = NetworkModel(narrow, 0.3)
+    timing = ModelledTiming(narrow, load_time_model("default"))
     hosts = {
         "a": tuple(f"z{i // 4}-h{i % 4}" for i in range(8)),
         "b": tuple(f"z{i // 4}-h{4 + i % 4}" for i in range(8)),
@@ -191,14 +191,14 @@ def test_gangs_that_share_an_uplink_slow_each_other_until_one_ends() -> None:
     shared = load.beside({sent.link: sent.mean for sent in load.sent})
     for name, placed in hosts.items():
         timing.expect(name, 100 * SECOND_NS, request, 8)
-        timing.begin(Run(name, 1, placed, (), 0))
+        timing.begin(Attempt(name, 1, placed, (), 0))
 
     assert shared > load.stretch > 1
     assert set(timing.changed()) == {"a", "b"}
     assert timing.end_ns("a", 0) == pytest.approx(100 * shared * SECOND_NS, rel=1e-5)
 
     half_ns = round(50 * shared * SECOND_NS)
-    timing.leave(Left(Run("b", 1, hosts["b"], (), 0), half_ns, False))
+    timing.leave(AttemptLeft(Attempt("b", 1, hosts["b"], (), 0), half_ns, False))
 
     assert timing.changed() == ("a",)
     expected_s = 50 * shared + 50 * load.stretch
@@ -210,8 +210,8 @@ def test_a_replay_moves_the_ends_of_gangs_whose_neighbours_come_and_go() -> None
     fill = [spread(f"fill{i}", 9_000, 5) for i in range(3)]
     a, b = spread("a", 1_000, 4, submit_s=10), spread("b", 100, 4, submit_s=300)
     three = fabric(oversubscription=64, zones=3)
-    alone = replayed(three, [*fill, a], times=load_times("default"))
-    both = replayed(three, [*fill, a, b], times=load_times("default"))
+    alone = replayed(three, [*fill, a], times=load_time_model("default"))
+    both = replayed(three, [*fill, a, b], times=load_time_model("default"))
     zones = {
         e.name: {h[:2] for h in e.hosts}
         for e in both.log
@@ -227,7 +227,7 @@ def test_a_replay_moves_the_ends_of_gangs_whose_neighbours_come_and_go() -> None
 
 def test_one_tier_machines_do_not_know_the_network() -> None:
     jobs = [trace_job(f"j{i}", i, 100 + i, 1 + i % 3) for i in range(20)]
-    calm = load_times("default,checkpoint.interval_s=1000000")
+    calm = load_time_model("default,checkpoint.interval_s=1000000")
 
     flat, modelled = replayed(machine(4), jobs), replayed(machine(4), jobs, times=calm)
 
@@ -264,7 +264,7 @@ def test_whatever_is_live_is_cut_off_when_the_time_is_over() -> None:
 
 
 def test_sums_of_parts_count_hosts() -> None:
-    total = Spent(1, 2, 3, 4, 5, 6).plus(Spent(10, 10, 10, 10, 10, 10), 2)
+    total = AttemptTime(1, 2, 3, 4, 5, 6).plus(AttemptTime(10, 10, 10, 10, 10, 10), 2)
 
-    assert total == Spent(21, 22, 23, 24, 25, 26)
+    assert total == AttemptTime(21, 22, 23, 24, 25, 26)
     assert total.ran == 141

@@ -11,7 +11,7 @@ from placement.objective.step_time import step_time
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import Request
 from placement.workload.training import Batch, ModelShape
-from simulator.timing.network import ALONE, GangLoad, Network, Sent
+from simulator.timing.network import ALONE, GangLoad, NetworkModel, UplinkLoad
 
 MODEL = ModelShape(
     layers=16, hidden=2048, ffn=8192, heads=16, kv_heads=16, vocab=32_000, sequence=2048
@@ -48,14 +48,14 @@ def in_order(hosts: int) -> list[str]:
 
 
 def test_a_gang_inside_a_domain_is_as_fast_as_can_be() -> None:
-    network = Network(fabric(), 0.3)
+    network = NetworkModel(fabric(), 0.3)
 
     assert network.load(gang(8), [f"z0-h{i}" for i in range(8)]) is ALONE
     assert network.load(gang(1), ["z1-h3"]) is ALONE
 
 
 def test_without_narrow_uplinks_every_placement_is_equally_fast() -> None:
-    assert Network(fabric(oversubscription=1), 0.3).load(gang(8), alternating(8)) is ALONE
+    assert NetworkModel(fabric(oversubscription=1), 0.3).load(gang(8), alternating(8)) is ALONE
 
 
 def test_a_worse_placement_takes_as_much_longer_as_its_step_does() -> None:
@@ -71,27 +71,29 @@ def test_a_worse_placement_takes_as_much_longer_as_its_step_does() -> None:
     best_s = step_time(one_switch, gang(8), range(8)).seconds
     hosts = alternating(8)
     expected = step_time(narrow, gang(8), narrow.indices(hosts)).seconds / best_s
-    load = Network(narrow, 0.3).load(gang(8), hosts)
+    load = NetworkModel(narrow, 0.3).load(gang(8), hosts)
 
     assert load.stretch == pytest.approx(expected)
-    assert load.stretch > Network(narrow, 0.3).load(gang(8), in_order(8)).stretch >= 1
+    assert load.stretch > NetworkModel(narrow, 0.3).load(gang(8), in_order(8)).stretch >= 1
 
 
 def test_without_a_model_the_share_of_communication_grows_with_the_slowest_uplink() -> None:
     """A ring of one rank a host and rail: every edge of the alternating order crosses, so
     a zone sends as much as its four used hosts do; 8 hosts share an eighth of their rate."""
     request = gang(8, model=None)
-    load = Network(fabric(), 0.25).load(request, alternating(8))
+    load = NetworkModel(fabric(), 0.25).load(request, alternating(8))
 
     # 4 of 8 hosts send; the uplink has the rate of one host
     busy = load.sent[0].mean * load.stretch
     assert load.stretch == pytest.approx(0.75 + busy)
     assert load.stretch > 1
-    assert Network(fabric(), 0.0).load(request, alternating(8)).stretch == 1
+    assert NetworkModel(fabric(), 0.0).load(request, alternating(8)).stretch == 1
 
 
 def test_neighbours_stretch_what_waits_once_the_uplink_is_full() -> None:
-    load = GangLoad(1.0, 0.2, (Sent(("zone", 0), 0.6, 0.3), Sent(("zone", 1), 0.5, 0.3)))
+    load = GangLoad(
+        1.0, 0.2, (UplinkLoad(("zone", 0), 0.6, 0.3), UplinkLoad(("zone", 1), 0.5, 0.3))
+    )
 
     assert load.beside({}) == 1
     assert load.beside({("zone", 0): 0.4}) == 1  # 0.6 while talking + 0.4: just fits
@@ -100,14 +102,14 @@ def test_neighbours_stretch_what_waits_once_the_uplink_is_full() -> None:
 
 
 def test_a_gang_that_is_alone_on_its_uplinks_is_not_stretched_twice() -> None:
-    load = Network(fabric(), 0.3).load(gang(8), alternating(8))
+    load = NetworkModel(fabric(), 0.3).load(gang(8), alternating(8))
 
     assert load.beside({}) == pytest.approx(load.stretch)
     assert all(s.mean <= s.peak <= 1 for s in load.sent)
 
 
 def test_the_same_shape_in_the_same_domains_is_computed_once() -> None:
-    network = Network(fabric(), 0.3)
+    network = NetworkModel(fabric(), 0.3)
     first = network.load(gang(8), in_order(8))
     swapped = ["z0-h7", *in_order(8)[1:]]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.traces.gavel import RATE
+from simulator.traces.formats.gavel import RATE
 from simulator.traces.record import SECOND_NS
 from tests.tracefiles import read_text
 

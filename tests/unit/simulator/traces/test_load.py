@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scheduler.files.errors import InputError
-from simulator.case import Case, run_case
+from simulator.experiment import Case, run_case
 from simulator.traces import load
 from simulator.traces.load import FORMATS
 from tests.replays import machine

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scheduler.files.errors import InputError
-from simulator.traces.record import SECOND_NS, Outcome, TraceJob
+from simulator.traces.record import SECOND_NS, TraceJob, TraceOutcome
 from tests.tracefiles import read_text
 
 ROW = {
@@ -48,7 +48,7 @@ def test_fields(tmp_path: Path) -> None:
         user="ann",
         queue="gpu",
         account="nlp",
-        outcome=Outcome.COMPLETED,
+        outcome=TraceOutcome.COMPLETED,
     )
 
 
@@ -92,13 +92,13 @@ def test_seconds_since_1970_are_a_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("state", "outcome"),
     [
-        ("CANCELLED by 1001", Outcome.CANCELLED),
-        ("CANCELLED+", Outcome.CANCELLED),
-        ("TIMEOUT", Outcome.FAILED),
-        ("NODE_FAIL", Outcome.FAILED),
+        ("CANCELLED by 1001", TraceOutcome.CANCELLED),
+        ("CANCELLED+", TraceOutcome.CANCELLED),
+        ("TIMEOUT", TraceOutcome.FAILED),
+        ("NODE_FAIL", TraceOutcome.FAILED),
     ],
 )
-def test_states_may_carry_a_suffix(tmp_path: Path, state: str, outcome: Outcome) -> None:
+def test_states_may_carry_a_suffix(tmp_path: Path, state: str, outcome: TraceOutcome) -> None:
     assert only(tmp_path, State=state).outcome is outcome
 
 

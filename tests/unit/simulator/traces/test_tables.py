@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scheduler.files.errors import InputError
-from simulator.traces.record import SECOND_NS, Outcome, TraceJob
+from simulator.traces.record import SECOND_NS, TraceJob, TraceOutcome
 from tests.tracefiles import read_text
 
 HELIOS = (
@@ -45,21 +45,21 @@ def test_helios_fields(tmp_path: Path) -> None:
         gpus=16,
         user="uab",
         queue="vcx",
-        outcome=Outcome.COMPLETED,
+        outcome=TraceOutcome.COMPLETED,
     )
 
 
 @pytest.mark.parametrize(
     ("state", "outcome"),
     [
-        ("CANCELLED", Outcome.CANCELLED),
-        ("FAILED", Outcome.FAILED),
-        ("TIMEOUT", Outcome.FAILED),
-        ("NODE_FAIL", Outcome.FAILED),
-        ("SUSPENDED", Outcome.UNKNOWN),
+        ("CANCELLED", TraceOutcome.CANCELLED),
+        ("FAILED", TraceOutcome.FAILED),
+        ("TIMEOUT", TraceOutcome.FAILED),
+        ("NODE_FAIL", TraceOutcome.FAILED),
+        ("SUSPENDED", TraceOutcome.UNKNOWN),
     ],
 )
-def test_helios_states(tmp_path: Path, state: str, outcome: Outcome) -> None:
+def test_helios_states(tmp_path: Path, state: str, outcome: TraceOutcome) -> None:
     (job,), _ = helios(tmp_path, helios_row(state=state))
 
     assert job.outcome is outcome
@@ -133,7 +133,7 @@ def test_seren_and_kalos_differ_in_columns_and_zones(tmp_path: Path) -> None:
 
     assert first.submit_ns == second.submit_ns == 1_677_628_800 * SECOND_NS
     assert first.run_ns == second.run_ns == 8 * SECOND_NS  # Kalos' column says 18
-    assert (first.queue, second.id, second.outcome) == ("Pretrain", "ab", Outcome.FAILED)
+    assert (first.queue, second.id, second.outcome) == ("Pretrain", "ab", TraceOutcome.FAILED)
 
 
 # --- PAI -----------------------------------------------------------------------
@@ -148,7 +148,7 @@ def test_pai_rounds_a_share_of_a_gpu_up_for_each_instance(tmp_path: Path) -> Non
     assert jobs[0].submit_ns == 100 * SECOND_NS
     assert jobs[0].run_ns == 60_500_000_000
     assert (jobs[0].id, jobs[0].queue) == ("j1/worker", "V100")
-    assert jobs[0].outcome is Outcome.COMPLETED
+    assert jobs[0].outcome is TraceOutcome.COMPLETED
 
 
 @pytest.mark.parametrize(

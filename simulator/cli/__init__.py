@@ -1,0 +1,24 @@
+"""The commands of the simulator: replay, compare, sweep, trace.
+
+In: a command line. Out: totals, tables and report folders; wrong input leaves as an
+`InputError` that names file, line and field. `register` is the plug-in that `muster`
+loads, see [project.entry-points."muster.commands"].
+
+    replay    muster replay: one trace through the scheduler
+    studies   muster compare and muster sweep: many of them
+    traces    muster trace: show, convert, generate
+    terminal  warnings, progress bars, the table at the end
+"""
+
+from __future__ import annotations
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands: one plug-in for all."""
+    from simulator.cli import replay, studies, traces
+
+    replay.register(app)
+    traces.register(app)
+    studies.register(app)

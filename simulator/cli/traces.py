@@ -1,0 +1,189 @@
+"""`muster trace`: look at a trace, make muster's format of it, generate one."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from simulator.cli.replay import TRACE_FORMATS, OutputFormat
+
+if TYPE_CHECKING:
+    from placement.fabric.tree import Fabric
+    from simulator.traces.record import BadRecord, TraceJob
+
+MOST_SEED = 2**31 - 1  # as for a replay
+DAY_NS = 86_400 * 1_000_000_000
+File = Annotated[Path, typer.Argument(help="The trace, plain or gzip.", show_default=False)]
+FormatName = Annotated[str, typer.Option("--trace-format", help=TRACE_FORMATS, show_default=False)]
+Strict = Annotated[bool, typer.Option("--strict", help="Refuse a trace with a wrong record.")]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        "--output", "-o", help="Where to, gzip if it ends in .gz; standard output by default."
+    ),
+]
+Seed = Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Of everything random.")]
+Rules = Annotated[
+    Literal["ring", "llm", "llm-elastic"],
+    typer.Option(help="llm: jobs of a host and more get a model and a shape; ring: sizes alone."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    trace = typer.Typer(help="Look at, convert and generate job traces.", no_args_is_help=True)
+    trace.command("show")(show_command)
+    trace.command("convert")(convert_command)
+    trace.command("generate")(generate_command)
+    app.add_typer(trace, name="trace")
+
+
+def show_command(
+    trace: File,
+    trace_format: FormatName,
+    strict: Strict = False,
+    output: Annotated[
+        OutputFormat, typer.Option("--format", help="How it is written.")
+    ] = OutputFormat.TABLE,
+) -> None:
+    """Say what a trace holds: sizes, run times, GPU-hours, arrivals, ends, bad records."""
+    from simulator.report.trace_table import table
+    from simulator.traces.summary import TraceSummary
+
+    skipped: Counter[str] = Counter()
+    summary = TraceSummary()
+    for job in _jobs(trace, trace_format, strict, skipped):
+        summary.add(job)
+    figures = summary.figures()
+    figures |= {"skipped": skipped.total(), "skipped_by_reason": dict(sorted(skipped.items()))}
+    typer.echo(json.dumps(figures) if output is OutputFormat.JSON else table(trace.name, figures))
+
+
+def convert_command(
+    trace: File,
+    trace_format: FormatName,
+    out: Out = None,
+    strict: Strict = False,
+    attach: Rules = "ring",
+    fabric: Annotated[
+        str | None, typer.Option(help="With --attach: whose hosts the gangs fill.")
+    ] = None,
+    seed: Seed = 0,
+) -> None:
+    """Write a trace of any format as muster's, a JSON record a line."""
+    from scheduler.files.errors import InputError, Problem
+    from scheduler.files.inputs import load_fabric
+
+    if attach != "ring" and fabric is None:
+        raise InputError(Problem("--fabric", "is needed to give jobs a shape"))
+    if attach == "ring" and fabric is not None:
+        raise InputError(Problem("--fabric", "goes with --attach, which gives jobs a shape"))
+    skipped: Counter[str] = Counter()
+    jobs = _jobs(trace, trace_format, strict, skipped)
+    lines = _lines(jobs, attach, load_fabric(fabric) if fabric else None, seed)
+    count = _write(lines, out)
+    reasons = "".join(f"; {n:,} left out: {reason}" for reason, n in sorted(skipped.items()))
+    typer.echo(f"{count:,} jobs{reasons}", err=True)
+
+
+def generate_command(
+    mix: Annotated[
+        Literal["acme-kalos", "acme-seren", "philly", "rsc-1", "rsc-2"],
+        typer.Option(help="Whose published sizes, run times and ends.", show_default=False),
+    ],
+    fabric: Annotated[
+        str, typer.Option(help="The cluster to fill: a preset or a file.", show_default=False)
+    ],
+    jobs: Annotated[int, typer.Option(min=1, max=100_000_000, help="How many.")] = 10_000,
+    load: Annotated[
+        float,
+        typer.Option(min=0.001, max=1000, help="Host time of all jobs over that of the cluster."),
+    ] = 0.8,
+    seed: Seed = 0,
+    attach: Rules = "ring",
+    out: Out = None,
+) -> None:
+    """Generate a synthetic trace after the published job mix of a cluster.
+
+    What is published and what is chosen is in docs/traces.md. The same options give the
+    same bytes.
+    """
+    from scheduler.files.inputs import load_fabric
+    from simulator.mixes.fit import fit
+    from simulator.mixes.generate import MixRequest, TraceExtent, generate
+    from simulator.mixes.published import MIXES
+    from simulator.report.trace_table import extent_text
+
+    cluster = load_fabric(fabric)
+    hosts, gpus_per_host = cluster.host_count, cluster.gpus_per_host
+    wanted = MixRequest(fit(MIXES[mix]), jobs, hosts, gpus_per_host, load, seed)
+    extent = TraceExtent()
+    head = f"# synthetic: mix {mix}, {jobs} jobs, load {load:g}, {cluster.name}, seed {seed}\n"
+
+    def text() -> Iterator[str]:
+        yield head
+        yield from _lines(extent.watch(generate(wanted)), attach, cluster, seed)
+
+    _write(text(), out)
+    typer.echo(extent_text(extent), err=True)
+
+
+def _jobs(path: Path, trace_format: str, strict: bool, skipped: Counter[str]) -> Iterator[TraceJob]:
+    """The jobs of a file; wrong records go to stderr, all others than jobs are counted."""
+    from scheduler.files.errors import InputError, Problem
+    from simulator.cli.terminal import Warnings
+    from simulator.traces.load import TraceFile, find_format
+
+    warnings, faults = Warnings(), 0
+
+    def on_bad(file: Path, bad: BadRecord) -> None:
+        problem = Problem(bad.field, bad.detail, str(file), bad.line)
+        if strict and bad.is_fault:
+            raise InputError(problem)
+        skipped[bad.kind] += 1
+        if bad.is_fault:
+            nonlocal faults
+            faults += 1
+            warnings.add(f"{problem}; skipped")
+
+    is_empty = True
+    for job in TraceFile(path, find_format(trace_format), on_bad):
+        is_empty = False
+        yield job
+    if is_empty and faults:
+        text = f"holds no job in the format {trace_format}: {faults:,} records are wrong"
+        raise InputError(Problem("", f"{text}, the first as said above", str(path)))
+    warnings.close()
+
+
+def _lines(
+    jobs: Iterable[TraceJob], attach: str, fabric: Fabric | None, seed: int
+) -> Iterator[str]:
+    """Records that count from midnight before the first submit, so that the hours stay.
+    Jobs of less than a host stay a size."""
+    from simulator.traces.mapping import job_spec
+    from simulator.traces.shapes import ShapeAssignment, ShapeRule
+    from simulator.traces.write import line
+
+    rule = ShapeAssignment(ShapeRule(attach), seed)
+    zero_ns = None
+    for job in jobs:
+        zero_ns = job.submit_ns // DAY_NS * DAY_NS if zero_ns is None else zero_ns
+        spec = job.spec
+        if fabric and rule.rule is not ShapeRule.RING and job.gpus >= fabric.gpus_per_host:
+            spec = job_spec(job, fabric.gpus_per_host, None, True, rule)
+        yield line(job, zero_ns, spec)
+
+
+def _write(lines: Iterable[str], out: Path | None) -> int:
+    from simulator.traces.write import write
+
+    if out is not None:
+        return write(lines, out)
+    return sum(sys.stdout.write(text) > 0 for text in lines)

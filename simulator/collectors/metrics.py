@@ -1,0 +1,309 @@
+"""What a replay amounts to: folds over the event log, nothing else.
+
+Wait: submit to first start. Bounded slowdown: (end - submit) / run, at least 1, with a
+run below 10 s counted as 10 s (Feitelson 2001). Utilization: host-seconds in which
+ranks ran, over hosts x makespan. What time went to, goodput and ETTR are the accounts of
+jobs (accounts.py), summed up.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from scheduler.core import State
+from scheduler.core.model.events import (
+    Event,
+    GangResized,
+    GangSwapped,
+    HostMoved,
+    JobEnded,
+    JobPreempted,
+    JobRequeued,
+    JobStarted,
+    JobSubmitted,
+)
+from scheduler.core.model.goodput import NOTHING, Goodput, shown
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.lifecycle import HostMove, JobState
+from scheduler.core.model.restart_option import AT_HOME, RestartOption, taken
+from simulator.collectors.time_account import (
+    EMPTY,
+    PARTS,
+    AttemptTimes,
+    TimeAccount,
+    settled,
+)
+from simulator.timing import AttemptTime
+
+FLOOR_NS = 10 * SECOND_NS
+PERCENTILES = (50, 95, 99)
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """One ended job. `run_ns`: its productive time; `host_ns`: hosts x time they ran;
+    `time`, `host_time`: what its time went to, and that of its hosts."""
+
+    name: str
+    submit_ns: int
+    start_ns: int | None
+    end_ns: int
+    hosts: int
+    attempts: int
+    time: TimeAccount
+    host_time: TimeAccount
+    outcome: JobState
+
+    @property
+    def run_ns(self) -> int:
+        return self.time.productive
+
+    @property
+    def host_ns(self) -> int:
+        return self.host_time.running
+
+    @property
+    def wait_ns(self) -> int | None:
+        return None if self.start_ns is None else self.start_ns - self.submit_ns
+
+    @property
+    def slowdown(self) -> float:
+        return max(1.0, (self.end_ns - self.submit_ns) / max(self.run_ns, FLOOR_NS))
+
+
+@dataclass(slots=True)
+class _Open:
+    """What is known of a live job. `began`: that of its hosts when the present attempt began."""
+
+    uid: str
+    submit_ns: int
+    start_ns: int | None = None
+    hosts: int = 0
+    attempts: int = 0
+    began: TimeAccount = EMPTY
+
+
+class Metrics:
+    """Feed it a log, in order, each event with the state that it leaves; read it at any time.
+
+    `on_row` is called with each job as it ends. Memory: two numbers per ended job, for
+    the percentiles, and an entry per live one.
+    """
+
+    def __init__(self, on_row: Callable[[JobRow], None] | None = None) -> None:
+        self.events = 0
+        self.submitted = 0
+        self.completed = 0
+        self.restarts = 0
+        self.resizes = 0
+        self.ways: Counter[RestartOption] = Counter()  # restarts after failures, by the rung taken
+        self.host_failures = 0
+        self.preemptions = 0
+        self.preempted_host_ns = 0  # work that preempted gangs have to repeat
+        self.first_submit_ns: int | None = None
+        self.last_end_ns: int | None = None
+        self.largest: JobRow | None = None  # of the jobs that ran, the first to end
+        self._known: AttemptTimes | None = None
+        self._on_row = on_row
+        self._open: dict[str, _Open] = {}
+        self._time = NOTHING  # of ended jobs
+        self._waits_s = array("d")
+        self._slowdowns = array("d")
+        self._now_ns = 0
+        self._state = State.empty()
+
+    def use_times(self, known: AttemptTimes | None) -> None:
+        """What is known better than the scheduler knows, from now on; None: nothing is."""
+        self._known = known
+
+    def feed(self, event: Event, state: State) -> None:
+        """Count one event. `state`: right after it."""
+        self.events += 1
+        self._now_ns, self._state = event.time_ns, state
+        match event:
+            case JobSubmitted():
+                self._submitted(event)
+            case JobStarted():
+                self._started(event)
+            case GangSwapped() | GangResized():
+                self.restarts += 1
+                self.resizes += isinstance(event, GangResized)
+                if (step := taken(event.ladder)) is not None:
+                    self.ways[step.rung] += 1
+                self._began(event)
+            case JobRequeued() if event.ladder:
+                self.ways[RestartOption.WAIT] += 1
+            case JobPreempted():
+                self._preempted(event)
+            case JobEnded():
+                self._ended(event)
+            case HostMoved(move=HostMove.FAIL):
+                self.host_failures += 1
+            case _:
+                pass
+
+    def _submitted(self, event: JobSubmitted) -> None:
+        self.submitted += 1
+        if self.first_submit_ns is None:
+            self.first_submit_ns = event.time_ns
+        self._open[event.spec.name] = _Open(event.uid, event.time_ns)
+
+    def _started(self, event: JobStarted) -> None:
+        job = self._open[event.name]
+        job.hosts = len(event.hosts)
+        if job.start_ns is None:
+            job.start_ns = event.time_ns
+            self._waits_s.append((event.time_ns - job.submit_ns) / SECOND_NS)
+        else:
+            self.restarts += 1
+        self._began(event)
+
+    def _began(self, event: JobStarted | GangSwapped | GangResized) -> None:
+        job = self._open[event.name]
+        job.attempts = event.attempt
+        if event.attempt > 1:  # before the first, no host of it ran
+            job.began = self._host_time(event.name)
+
+    def _preempted(self, event: JobPreempted) -> None:
+        spent = self._host_time(event.name) - self._open[event.name].began
+        self.preemptions += 1
+        self.preempted_host_ns += spent.running - spent.productive
+
+    def _ended(self, event: JobEnded) -> None:
+        job = self._open.pop(event.name)
+        account = self._state.ended[job.uid].goodput
+        time, hosts = self._known.spent(event.name) if self._known else (None, None)
+        row = JobRow(
+            event.name,
+            job.submit_ns,
+            job.start_ns,
+            event.time_ns,
+            job.hosts,
+            job.attempts,
+            settled(account.time, time),
+            settled(account.hosts, hosts),
+            event.outcome,
+        )
+        self._time += account.time
+        self.last_end_ns = event.time_ns
+        if row.start_ns is not None and (not self.largest or row.hosts > self.largest.hosts):
+            self.largest = row
+        if event.outcome is JobState.COMPLETED:
+            self.completed += 1
+            self._slowdowns.append(row.slowdown)
+        if self._on_row:
+            self._on_row(row)
+
+    def _host_time(self, name: str) -> TimeAccount:
+        """Of the attempts of a live job that are over."""
+        known = self._known.spent(name)[1] if self._known else None
+        return settled(self._state.jobs[name].goodput.hosts, known)
+
+    def settled(self) -> TimeAccount:
+        """Host time of all jobs, without what attempts that still run have run."""
+        live = (job.goodput.hosts for job in self._state.jobs.values())
+        return settled(sum(live, self._state.spent), self._in_all()[1])
+
+    def ran(self) -> tuple[int, int]:
+        """Host time in which ranks of attempts that are over ran: by the scheduler, and by who
+        knows better. They must agree."""
+        live = (job.goodput.hosts for job in self._state.jobs.values())
+        account, known = sum(live, self._state.spent), self._in_all()[1]
+        return account.running, account.running if known is None else known.ran
+
+    def _in_all(self) -> tuple[AttemptTime, AttemptTime] | tuple[None, None]:
+        return self._known.spent_in_all() if self._known else (None, None)
+
+    def accounts(self) -> tuple[TimeAccount, TimeAccount]:
+        """What the time of all jobs went to until the last event, and that of their hosts."""
+        spent = self.spent()
+        time, hosts = self._in_all()
+        return settled(spent.time, time), settled(spent.hosts, hosts)
+
+    def spent(self) -> Goodput:
+        """The scheduler's accounts of all jobs, until the last event."""
+        costs = self._state.tenants.preemption.costs
+        live = [shown(job, self._now_ns, costs) for job in self._state.jobs.values()]
+        return Goodput(
+            self._now_ns,
+            time=sum((job.time for job in live), self._time),
+            hosts=sum((job.hosts for job in live), self._state.spent),
+        )
+
+    @property
+    def makespan_ns(self) -> int:
+        """First submit to last end; 0 when nothing ended."""
+        if self.first_submit_ns is None or self.last_end_ns is None:
+            return 0
+        return self.last_end_ns - self.first_submit_ns
+
+    @property
+    def unfinished(self) -> int:
+        """Jobs that are still live."""
+        return len(self._open)
+
+    def totals(self, hosts: int) -> dict[str, Any]:
+        """The totals of a replay on a fabric of that many hosts."""
+        waits, (_, spent) = sorted(self._waits_s), self.accounts()
+        capacity_ns = hosts * self.makespan_ns
+        return {
+            "jobs": self.submitted,
+            "completed": self.completed,
+            "makespan_s": self.makespan_ns / SECOND_NS,
+            "wait_s": {
+                "mean": _mean(waits),
+                **{f"p{p}": percentile(waits, p) for p in PERCENTILES},
+            },
+            "bounded_slowdown": {"mean": _mean(self._slowdowns)},
+            "utilization": _ratio(spent.running, capacity_ns),
+            "goodput": spent.share,
+            "restarts": self.restarts,
+            "restart_ways": {rung.value: count for rung, count in sorted(self.ways.items())},
+            "same_zone_share": _ratio(sum(self.ways[rung] for rung in AT_HOME), self.ways.total()),
+            "events": self.events,
+        }
+
+    def largest_job(self) -> dict[str, Any] | None:
+        """The job on most hosts: how long it waited, and took from its first start to its
+        end; None when none has run."""
+        row = self.largest
+        if row is None or row.start_ns is None:
+            return None
+        return {
+            "job": row.name,
+            "hosts": row.hosts,
+            "wait_s": (row.wait_ns or 0) / SECOND_NS,
+            "took_s": (row.end_ns - row.start_ns) / SECOND_NS,
+            "attempts": row.attempts,
+        }
+
+    def parts(self) -> dict[str, Any]:
+        """What the time of jobs went to, and that of their hosts. Units: seconds."""
+        time, hosts = self.accounts()
+        return {
+            "ettr": _ratio(time.productive, time.total),
+            "job_s": {part: getattr(time, part) / SECOND_NS for part in PARTS[:-1]},
+            "host_s": {part: getattr(hosts, part) / SECOND_NS for part in PARTS},
+        }
+
+
+def percentile(ordered: Sequence[float], percent: float) -> float:
+    """Between the two nearest ranks, in proportion (numpy's default); 0 of nothing."""
+    if not ordered:
+        return 0.0
+    place = (len(ordered) - 1) * percent / 100
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
+
+
+def _ratio(part: int, whole: int) -> float:
+    return part / whole if whole else 0.0

@@ -1,0 +1,108 @@
+"""Everything that a page shows of a run, from one pass over its log."""
+
+from __future__ import annotations
+
+from heapq import heappush, heappushpop
+from typing import Any
+
+from placement.fabric.tree import Fabric
+from scheduler.core.model.events import Event, JobStarted
+from scheduler.core.model.job import SECOND_NS
+from simulator.collectors.failure_counts import FailureCounts
+from simulator.collectors.invariants import InvariantViolated
+from simulator.collectors.metrics import JobRow
+from simulator.collectors.size_classes import SizeClasses
+from simulator.collectors.time_account import TimeAccount
+from simulator.collectors.timeline import Timeline
+from simulator.gangs import GangTracker
+
+FORMAT = 2  # of what `data` returns; pages read no other
+MOST_LONGEST = 10
+
+
+class ReportData:
+    """Feed it a log in order, and the rows of ended jobs. Memory: O(hosts + live jobs)."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self._fabric = fabric
+        self._gangs = GangTracker()
+        self._sizes = SizeClasses(fabric)
+        self._faults = FailureCounts()
+        self._timeline: Timeline | None = None
+        self._zero_ns = 0
+        self._now_ns = 0
+        self._longest: list[tuple[int, int, JobRow]] = []
+        self._rows = 0
+
+    def feed(self, event: Event) -> None:
+        """Count one event. Cost: O(hosts of its gang)."""
+        if self._timeline is None:
+            self._zero_ns = event.time_ns
+            self._timeline = Timeline(self._fabric, event.time_ns)
+        self._now_ns = event.time_ns
+        changes = self._gangs.feed(event)
+        self._timeline.feed(event, changes, self._gangs)
+        self._faults.feed(event, changes)
+        if isinstance(event, JobStarted):
+            self._sizes.started(event)
+
+    def ended(self, row: JobRow) -> None:
+        """One job that is over."""
+        self._sizes.ended(row)
+        self._rows += 1
+        entry = (row.wait_ns or 0, -self._rows, row)  # equal waits: the earlier one stays
+        if len(self._longest) < MOST_LONGEST:
+            heappush(self._longest, entry)
+        else:
+            heappushpop(self._longest, entry)
+
+    def data(self, settled: TimeAccount) -> dict[str, Any]:
+        """The run from its first event to its last, as plain values. `settled`: host time of
+        attempts that are over, by the accounts of jobs. Raises: NotConserved when the parts do
+        not add up to all hosts all the time."""
+        if self._timeline is None:
+            raise ValueError("a log begins with its fabric; this one is empty")
+        end_ns = max(self._now_ns, self._zero_ns + 1)
+        span_ns = end_ns - self._zero_ns
+        return {
+            "format": FORMAT,
+            "span_s": span_ns / SECOND_NS,
+            "hosts": self._fabric.host_count,
+            "gpus_per_host": self._fabric.gpus_per_host,
+            "outer_tier": self._fabric.tiers[0].name if self._fabric.tiers else "",
+            "timeline": self._timeline.data(end_ns),
+            "host_s": self._host_s(end_ns, settled),
+            "sizes": self._sizes.data(),
+            "faults": self._faults.data(end_ns),
+            "longest_waits": [_row(row) for _, _, row in sorted(self._longest, reverse=True)],
+        }
+
+    def _host_s(self, end_ns: int, settled: TimeAccount) -> dict[str, float]:
+        """Where the host-time of the run went. The parts add up to hosts x span."""
+        states = self._timeline.host_ns(end_ns) if self._timeline else {}
+        running_ns = states.pop("running")
+        parts = {
+            "kept": settled.productive,
+            "repeated": settled.rework,
+            "unnoticed": settled.detection,
+            "restarting": settled.restart,
+            "saving": settled.checkpoint,
+            "slowed": settled.network,
+            "not_over": running_ns - settled.running,
+            **states,
+        }
+        all_ns = self._fabric.host_count * (end_ns - self._zero_ns)
+        if sum(parts.values()) != all_ns or min(parts.values()) < 0:
+            raise InvariantViolated(f"host-ns of the fabric: {all_ns:,}, and the parts are {parts}")
+        return {name: part / SECOND_NS for name, part in parts.items()}
+
+
+def _row(row: JobRow) -> dict[str, Any]:
+    return {
+        "job": row.name,
+        "hosts": row.hosts,
+        "wait_s": (row.wait_ns or 0) / SECOND_NS,
+        "run_s": row.run_ns / SECOND_NS,
+        "attempts": row.attempts,
+        "outcome": row.outcome.value,
+    }

@@ -1,0 +1,120 @@
+"""Waits, slowdowns and cuts by size of job: a fold over ended jobs and started gangs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from placement.fabric.tree import Fabric
+from scheduler.core.model.events import JobStarted
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.lifecycle import JobState
+from simulator.collectors.metrics import JobRow
+from simulator.collectors.spread import Distribution
+
+# Largest size of each class in GPUs. Powers of eight: a device, a host, a rack or two,
+# a zone, and what is larger.
+LARGEST = (1, 8, 64, 512, 4096)
+
+
+@dataclass(slots=True)
+class _Class:
+    """What is counted of one size class."""
+
+    jobs: int = 0
+    completed: int = 0
+    host_ns: int = 0
+    waits_s: Distribution = field(default_factory=Distribution)
+    slowdowns: Distribution = field(default_factory=Distribution)
+    starts: int = 0
+    cut_bytes: int = 0
+    bound_bytes: int = 0
+    at_bound: int = 0
+    domains: int = 0
+    most_domains: int = 0
+
+
+class SizeClasses:
+    """Classes by GPUs that a job ran on, or asked for when it never ran.
+
+    The cut is that of the outermost tier, bytes per step as each gang was placed.
+    """
+
+    def __init__(self, fabric: Fabric) -> None:
+        self._gpus = fabric.gpus_per_host
+        self._index = fabric.index_by_name
+        self._domain = fabric.tiers[0].domain_by_host if fabric.tiers else None
+        self._classes: dict[int, _Class] = {}
+
+    def ended(self, row: JobRow) -> None:
+        """Count a job that is over."""
+        found = self._class(row.hosts)
+        found.jobs += 1
+        found.host_ns += row.host_ns
+        if row.wait_ns is not None:
+            found.waits_s.add(row.wait_ns / SECOND_NS)
+        if row.outcome is JobState.COMPLETED:
+            found.completed += 1
+            found.slowdowns.add(row.slowdown)
+
+    def started(self, event: JobStarted) -> None:
+        """Count a gang as it was placed. Cost: O(its hosts)."""
+        found = self._class(len(event.hosts))
+        cut = event.cuts[0].bytes_per_step if event.cuts else 0
+        found.starts += 1
+        found.cut_bytes += cut
+        found.bound_bytes += min(event.lower_bound, cut)
+        found.at_bound += cut <= event.lower_bound
+        domains = self._spanned(event.hosts)
+        found.domains += domains
+        found.most_domains = max(found.most_domains, domains)
+
+    def _spanned(self, hosts: tuple[str, ...]) -> int:
+        if self._domain is None:
+            return 1
+        return len(np.unique(self._domain[[self._index[host] for host in hosts]]))
+
+    def _class(self, hosts: int) -> _Class:
+        gpus = hosts * self._gpus
+        at = sum(gpus > largest for largest in LARGEST)
+        return self._classes.setdefault(at, _Class())
+
+    def data(self) -> list[dict[str, Any]]:
+        """One entry for each class that has a job, smallest first."""
+        return [_row(at, found) for at, found in sorted(self._classes.items())]
+
+
+def label(at: int) -> str:
+    """The sizes of a class in words."""
+    if at == 0:
+        return "1 GPU"
+    if at == len(LARGEST):
+        return f"over {LARGEST[-1]:,} GPUs"
+    return f"{LARGEST[at - 1] + 1:,}-{LARGEST[at]:,} GPUs"
+
+
+def _row(at: int, found: _Class) -> dict[str, Any]:
+    return {
+        "class": label(at),
+        "jobs": found.jobs,
+        "completed": found.completed,
+        "host_s": found.host_ns / SECOND_NS,
+        "wait_s": _quantiles(found.waits_s),
+        "wait_curve": [[round(wait_s, 3), round(by, 4)] for wait_s, by in found.waits_s.curve()],
+        "slowdown": _quantiles(found.slowdowns),
+        "starts": found.starts,
+        "cut_bytes": found.cut_bytes,
+        "bound_bytes": found.bound_bytes,
+        "starts_at_bound": found.at_bound,
+        "domains": {
+            "mean": found.domains / found.starts if found.starts else 0.0,
+            "most": found.most_domains,
+        },
+    }
+
+
+def _quantiles(spread: Distribution) -> dict[str, float]:
+    shares = {f"p{percent}": spread.quantile(percent / 100) for percent in (50, 95, 99)}
+    return {name: round(value, 4) for name, value in {"mean": spread.mean, **shares}.items()}

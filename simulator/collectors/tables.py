@@ -1,0 +1,149 @@
+"""Jobs and events as tables for notebooks: CSV always, Parquet where pyarrow is there.
+
+Both have the same columns. Times are seconds on the clock of the trace.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TextIO
+
+from scheduler.core.model.events import (
+    Event,
+    GangResized,
+    GangSwapped,
+    HostMoved,
+    JobEnded,
+    JobStarted,
+    JobSubmitted,
+)
+from scheduler.core.model.job import SECOND_NS
+from scheduler.files.errors import InputError, Problem
+from simulator.collectors.metrics import JobRow
+
+Cell = str | int | float | None
+Columns = tuple[tuple[str, type], ...]
+
+JOBS: Columns = (
+    ("job", str),
+    ("submit_s", float),
+    ("start_s", float),
+    ("end_s", float),
+    ("wait_s", float),
+    ("run_s", float),
+    ("hosts", int),
+    ("host_s", float),
+    ("productive_host_s", float),
+    ("attempts", int),
+    ("bounded_slowdown", float),
+    ("outcome", str),
+)
+EVENTS: Columns = (
+    ("version", int),
+    ("time_s", float),
+    ("type", str),
+    ("job", str),
+    ("attempt", int),
+    ("hosts", int),
+    ("spares", int),
+    ("cut_bytes", int),
+    ("bound_bytes", int),
+    ("host", str),
+    ("move", str),
+    ("reason", str),
+)
+BATCH = 20_000  # rows of a row group
+
+
+class CsvTable:
+    """Empty cells stand for what is not known."""
+
+    def __init__(self, file: TextIO, columns: Columns) -> None:
+        self._writer = csv.writer(file, lineterminator="\n")
+        self._writer.writerow([name for name, _ in columns])
+
+    def add(self, row: Sequence[Cell]) -> None:
+        self._writer.writerow(row)
+
+
+def write_parquet(path: Path, columns: Columns) -> None:
+    """The CSV table at `path` as Parquet beside it, in row groups of BATCH rows, so that
+    memory does not grow with the file."""
+    import pyarrow
+    from pyarrow import parquet
+
+    types = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64()}
+    schema = pyarrow.schema([(name, types[kind]) for name, kind in columns])
+    with (
+        path.open(encoding="utf-8", newline="") as file,
+        parquet.ParquetWriter(path.with_suffix(".parquet"), schema) as writer,
+    ):
+        rows = islice(csv.reader(file), 1, None)
+        while batch := list(islice(rows, BATCH)):
+            cells = [
+                [kind(cell) if cell else None for cell in column]
+                for (_, kind), column in zip(columns, zip(*batch, strict=True), strict=True)
+            ]
+            writer.write_table(pyarrow.table(cells, schema=schema))
+
+
+def need_parquet() -> None:
+    """Raises: InputError where nothing can write Parquet."""
+    if importlib.util.find_spec("pyarrow") is None:
+        message = "needs pyarrow, which is not installed: pip install 'muster[notebooks]'"
+        raise InputError(Problem("--parquet", message))
+
+
+def job_row(row: JobRow) -> list[Cell]:
+    """An ended job in the columns of JOBS."""
+    start_ns, wait_ns = row.start_ns, row.wait_ns
+    return [
+        row.name,
+        row.submit_ns / SECOND_NS,
+        None if start_ns is None else start_ns / SECOND_NS,
+        row.end_ns / SECOND_NS,
+        None if wait_ns is None else wait_ns / SECOND_NS,
+        row.run_ns / SECOND_NS,
+        row.hosts,
+        row.host_ns / SECOND_NS,
+        row.host_time.productive / SECOND_NS,
+        row.attempts,
+        float(f"{row.slowdown:.6g}"),
+        row.outcome.value,
+    ]
+
+
+def event_row(version: int, event: Event) -> list[Cell]:
+    """An event in the columns of EVENTS; what its kind does not have is left empty."""
+    row: dict[str, Cell] = {"version": version, "time_s": event.time_ns / SECOND_NS}
+    row |= {"type": type(event).__name__, "reason": getattr(event, "reason", "") or None}
+    match event:
+        case JobSubmitted():
+            row["job"] = event.spec.name
+        case JobStarted() | GangResized():
+            row |= {"job": event.name, "attempt": event.attempt, "bound_bytes": event.lower_bound}
+            row |= {
+                "hosts": len(event.hosts),
+                "spares": len(event.spares),
+                "cut_bytes": _cut(event),
+            }
+        case GangSwapped():
+            row |= {"job": event.name, "attempt": event.attempt, "cut_bytes": _cut(event)}
+            row["reason"] = ", ".join(f"{swap.left} > {swap.joined}" for swap in event.swaps)
+        case JobEnded():
+            row |= {"job": event.name, "move": event.outcome.value}
+        case HostMoved():
+            row |= {"host": event.host, "move": event.move.value}
+        case _:
+            row["job"] = getattr(event, "name", None)
+            row["host"] = getattr(event, "host", None)
+    return [row.get(name) for name, _ in EVENTS]
+
+
+def _cut(event: JobStarted | GangResized | GangSwapped) -> int:
+    """Bytes per step over the outermost tier."""
+    return event.cuts[0].bytes_per_step if event.cuts else 0

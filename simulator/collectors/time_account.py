@@ -1,0 +1,98 @@
+"""What the time of jobs went to in the simulated world.
+
+The scheduler keeps an account of each job (scheduler/core/model/goodput.py), by a rule, for no gang
+reports when it saves or how long it starts. With a time model there is somebody who knows:
+what an attempt spent its time on is then the model's word, and who waited, stood still or
+stood by is the scheduler's, for that is what it decided. Without one gangs
+behave by the rule, and its account is the truth. Pages, tables and totals have this one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from operator import attrgetter
+from typing import Protocol
+
+from scheduler.core.model.goodput import Parts
+from simulator.timing import AttemptTime
+
+
+@dataclass(frozen=True, slots=True)
+class TimeAccount:
+    """Time of a job (ns) or of its hosts (host-ns), by what it went to. All of it is in one
+    part; `checkpoint` and `network` are nothing where there is no time model."""
+
+    productive: int = 0
+    rework: int = 0
+    detection: int = 0
+    rescheduling: int = 0
+    restart: int = 0
+    queueing: int = 0
+    checkpoint: int = 0
+    network: int = 0
+    spare: int = 0
+
+    def __add__(self, other: TimeAccount) -> TimeAccount:
+        return TimeAccount(*(a + b for a, b in zip(_values(self), _values(other), strict=True)))
+
+    def __sub__(self, other: TimeAccount) -> TimeAccount:
+        return TimeAccount(*(a - b for a, b in zip(_values(self), _values(other), strict=True)))
+
+    @property
+    def running(self) -> int:
+        """While ranks ran."""
+        ran = self.productive + self.rework + self.detection + self.restart
+        return ran + self.checkpoint + self.network
+
+    @property
+    def held(self) -> int:
+        return self.running + self.rescheduling + self.spare
+
+    @property
+    def total(self) -> int:
+        return self.held + self.queueing
+
+    @property
+    def share(self) -> float:
+        """Of the time held, what was productive; 0 before anything was."""
+        return self.productive / self.held if self.held else 0.0
+
+
+PARTS = tuple(field.name for field in fields(TimeAccount))
+_values = attrgetter(*PARTS)
+EMPTY = TimeAccount()
+
+
+class AttemptTimes(Protocol):
+    """Who knows what attempts that are over spent their time on: of one job that is live or
+    ended right now, and of all; (per host, of all hosts)."""
+
+    def spent(self, name: str) -> tuple[AttemptTime, AttemptTime]: ...
+
+    def spent_in_all(self) -> tuple[AttemptTime, AttemptTime]: ...
+
+
+def settled(account: Parts, spent: AttemptTime | None) -> TimeAccount:
+    """The scheduler's `account` with what is known better. What attempts that still run have
+    run counts as productive, as it does there."""
+    if spent is None:
+        return TimeAccount(
+            account.productive,
+            account.rework,
+            account.detection,
+            account.rescheduling,
+            account.restart,
+            account.queueing,
+            spare=account.spare,
+        )
+    return TimeAccount(
+        spent.productive + account.running - spent.ran,
+        spent.rework,
+        spent.detection,
+        account.rescheduling,
+        spent.restart,
+        account.queueing,
+        spent.checkpoint,
+        spent.network,
+        account.spare,
+    )

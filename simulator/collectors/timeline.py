@@ -1,0 +1,161 @@
+"""What hosts did and what waited, over time: a fold over the event log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from placement.fabric.tree import Fabric
+from scheduler.core.model.events import (
+    Event,
+    HostMoved,
+    JobEnded,
+    JobPreempted,
+    JobRequeued,
+    JobStarted,
+    JobSubmitted,
+)
+from scheduler.core.model.lifecycle import HostMove
+from simulator.collectors.bins import TimeBins
+from simulator.gangs import AttemptBegan, AttemptLeft, AttemptStopped, Change, GangTracker
+
+MOST_ROWS = 48  # of the map; more domains than that are joined with their neighbours
+STATES = ("running", "stopped", "spare", "down", "idle_wanted", "idle_unwanted")
+QUEUE = ("queued_jobs", "queued_hosts")
+
+
+class Timeline:
+    """The state of hosts, the queue, and each domain of the fabric.
+
+    States part the hosts: `running` ranks; `stopped`, held by a gang that stands still;
+    `spare`, held beside a gang; `down`, failed and held by nobody; `idle_wanted`, free
+    while jobs wait; `idle_unwanted`, free with an empty queue. Memory: O(hosts + queue).
+    """
+
+    def __init__(self, fabric: Fabric, zero_ns: int) -> None:
+        self._hosts = fabric.host_count
+        self._gpus = fabric.gpus_per_host
+        self._index = fabric.index_by_name
+        self.tier, self._rows, self._row = rows(fabric)
+        self._bins = TimeBins(len(STATES) + len(QUEUE), zero_ns)
+        self._map = TimeBins(2 * len(self._rows), zero_ns)  # busy of each row, then out of service
+        self._queued: dict[str, int] = {}
+        self._queued_hosts = 0
+        self._down: set[str] = set()
+
+    def feed(self, event: Event, changes: Sequence[Change], gangs: GangTracker) -> None:
+        """Count one event, after `gangs` made these changes of it."""
+        match event:
+            case JobSubmitted():
+                self._enqueue(event.spec.name, event.spec.request.hosts_needed(self._gpus))
+            case JobStarted() | JobEnded():
+                self._queued_hosts -= self._queued.pop(event.name, 0)
+            case HostMoved():
+                self._moved(event)
+            case _:
+                pass
+        for change in changes:
+            self._gang(change, event)
+        self._levels(event.time_ns, gangs)
+
+    def _enqueue(self, name: str, hosts: int) -> None:
+        self._queued[name] = hosts
+        self._queued_hosts += hosts
+
+    def _gang(self, change: Change, event: Event) -> None:
+        match change:
+            case AttemptBegan(run):
+                self._fill(run.hosts, 1, event.time_ns)
+            case AttemptStopped(run):
+                self._fill(run.hosts, -1, event.time_ns)
+            case AttemptLeft(run):
+                if run.stop_ns is None:
+                    self._fill(run.hosts, -1, event.time_ns)
+                if isinstance(event, JobRequeued | JobPreempted):
+                    self._enqueue(run.name, len(run.hosts))
+
+    def _fill(self, hosts: Iterable[str], sign: int, now_ns: int) -> None:
+        found = self._row[[self._index[host] for host in hosts]]
+        for row, count in enumerate(np.bincount(found).tolist()):
+            if count:
+                self._map.add(row, sign * count, now_ns)
+
+    def _moved(self, event: HostMoved) -> None:
+        is_down = event.host in self._down
+        if event.move is HostMove.FAIL and not is_down:
+            self._down.add(event.host)
+        elif event.move is HostMove.REPAIR and is_down:
+            self._down.discard(event.host)
+        else:
+            return
+        row = int(self._row[self._index[event.host]])
+        self._map.add(len(self._rows) + row, -1 if is_down else 1, event.time_ns)
+
+    def _levels(self, now_ns: int, gangs: GangTracker) -> None:
+        down = sum(not gangs.holds(host) for host in self._down)
+        idle = self._hosts - gangs.held - down
+        is_wanted = bool(self._queued)
+        levels = (
+            gangs.running,
+            gangs.held - gangs.running - gangs.spares,
+            gangs.spares,
+            down,
+            idle if is_wanted else 0,
+            0 if is_wanted else idle,
+            len(self._queued),
+            self._queued_hosts,
+        )
+        for channel, level in enumerate(levels):
+            self._bins.set(channel, level, now_ns)
+
+    def host_ns(self, end_ns: int) -> dict[str, int]:
+        """Host-time in each state until `end_ns`; they add up to all hosts all the time."""
+        return {name: self._bins.integral(i, end_ns) for i, name in enumerate(STATES)}
+
+    def data(self, end_ns: int) -> dict[str, Any]:
+        """Means by bin of time, and the map: a share of its hosts for each row and bin."""
+        at_s = self._bins.starts_s(end_ns)
+        series = {
+            name: _rounded(self._bins.means(i, end_ns)) for i, name in enumerate(STATES + QUEUE)
+        }
+        sizes = np.bincount(self._row, minlength=len(self._rows)).tolist()
+        return {
+            "bin_s": self._bins.width_ns / 1e9,
+            "at_s": at_s,
+            "series": series,
+            "map": {
+                "tier": self.tier,
+                "rows": list(self._rows),
+                "at_s": self._map.starts_s(end_ns),
+                "busy": self._shares(0, sizes, end_ns),
+                "down": self._shares(len(self._rows), sizes, end_ns),
+            },
+        }
+
+    def _shares(self, first: int, sizes: Sequence[int], end_ns: int) -> list[list[float]]:
+        return [
+            [round(value / size, 4) for value in self._map.means(first + row, end_ns)]
+            for row, size in enumerate(sizes)
+        ]
+
+
+def rows(fabric: Fabric) -> tuple[str, tuple[str, ...], np.ndarray[Any, np.dtype[np.int64]]]:
+    """What the map has rows of: a tier's name, the rows' names, and each host's row.
+
+    The outermost tier with more than one domain, or hosts below a single one.
+    """
+    tier = next((tier for tier in fabric.tiers if len(tier.domains) > 1), None)
+    name, names = ("host", fabric.hosts) if tier is None else (tier.name, tier.domains)
+    row = np.arange(fabric.host_count) if tier is None else tier.domain_by_host
+    each = -(-len(names) // MOST_ROWS)
+    if each == 1:
+        return name, tuple(names), row
+    joined = [names[i : i + each] for i in range(0, len(names), each)]
+    labels = tuple(f"{part[0]}..{part[-1]}" if len(part) > 1 else part[0] for part in joined)
+    return f"{each} {name}s", labels, row // each
+
+
+def _rounded(values: Sequence[float]) -> list[float]:
+    return [round(value, 3) for value in values]

@@ -1,0 +1,145 @@
+"""Several ways to run one trace, side by side, under the same seeds."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from simulator.collectors.invariants import named
+from simulator.experiment import case_of, run_case
+from simulator.options import Options, Value, conflicts
+from simulator.pool import run_all
+from simulator.report.figures import FIGURES, SeedRange
+from simulator.report.folder import ReportFolder
+
+MOST = 48  # variants; beyond, a sweep is the better tool
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One column of the comparison. `name`: the values in which it differs."""
+
+    name: str
+    options: Options
+
+    @property
+    def folder(self) -> str:
+        return re.sub(r"[^A-Za-z0-9.=_-]+", "-", self.name).strip("-.")[:80] or "run"
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """One replay: a variant under a seed."""
+
+    name: str
+    options: Options
+    folder: Path | None
+    has_parquet: bool
+
+
+def variants(base: Options, axes: Mapping[str, Sequence[Value]]) -> list[Variant]:
+    """Every combination of the axes, the last one fastest."""
+    varied = [key for key, values in axes.items() if len(values) > 1]
+    found = []
+    for combination in product(*axes.values()):
+        chosen = dict(zip(axes, combination, strict=True))
+        name = ", ".join(_named(key, chosen[key]) for key in varied) or "run"
+        found.append(Variant(name, {**base, **chosen}))
+    return found
+
+
+def faults(found: Sequence[Variant]) -> list[tuple[str, str]]:
+    """(key, message) of options that would be without effect."""
+    return [fault for variant in found for fault in conflicts(variant.options)]
+
+
+def _named(key: str, value: Value) -> str:
+    if key in ("policy", "placement", "fabric"):
+        return Path(str(value)).stem if key == "fabric" else str(value)
+    if key == "failures":
+        return str(value) if value is not None else "no failures"
+    return f"{key.replace('_', ' ')} {value}"
+
+
+def compare(
+    found: Sequence[Variant],
+    seeds: Sequence[int],
+    processes: int,
+    folder: Path | None = None,
+    has_parquet: bool = False,
+    on_done: Callable[[], None] | None = None,
+) -> dict[str, Any]:
+    """Replay each variant under each seed, and put the figures together.
+
+    `folder`: gets the report of every run below runs/. Raises: InputError;
+    NotConserved naming the run.
+    """
+    pieces = [
+        _Piece(
+            f"{variant.name}, seed {seed}",
+            {**variant.options, "seed": seed},
+            _place(folder, i, variant, seed),
+            has_parquet,
+        )
+        for i, variant in enumerate(found)
+        for seed in seeds
+    ]
+    runs: list[dict[str, Any]] = [{} for _ in pieces]
+    for number, totals in run_all(_run, pieces, processes):
+        runs[number] = totals
+        if on_done:
+            on_done()
+    each = [runs[i : i + len(seeds)] for i in range(0, len(runs), len(seeds))]
+    logs = {
+        variant.name: [run["log_sha256"] for run in of]
+        for variant, of in zip(found, each, strict=True)
+    }
+    return {
+        "trace": runs[0]["trace"],
+        "seeds": list(seeds),
+        "baseline": found[0].name,
+        "variants": [_variant_row(variant, of) for variant, of in zip(found, each, strict=True)],
+        "notes": [*_alike(logs)],
+    }
+
+
+def _alike(logs: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """A sentence for each variant in which nothing happens otherwise than in an earlier one."""
+    names = list(logs)
+    for i, name in enumerate(names):
+        if same := next((other for other in names[:i] if logs[other] == logs[name]), None):
+            yield f"{name} differs in nothing from {same}: the logs are the same"
+
+
+def _place(folder: Path | None, at: int, variant: Variant, seed: int) -> Path | None:
+    if folder is None:
+        return None
+    return folder / "runs" / f"{at + 1:02d}-{variant.folder}" / f"seed-{seed}"
+
+
+def _run(piece: _Piece) -> dict[str, Any]:
+    """In a process of its own."""
+    case = case_of(piece.options)
+    with named(piece.name):
+        if piece.folder is None:
+            return run_case(case)
+        totals = run_case(case, ReportFolder(piece.folder, has_parquet=piece.has_parquet))
+    return {**totals, "report": os.fspath(piece.folder)}
+
+
+def _variant_row(variant: Variant, runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    figures = {}
+    for figure in FIGURES:
+        found = SeedRange.of([figure.of(run) for run in runs])
+        figures[figure.key] = {"mean": found.mean, "min": found.least, "max": found.most}
+    return {
+        "name": variant.name,
+        "options": dict(variant.options),
+        "figures": figures,
+        "runs": list(runs),
+    }

@@ -1,0 +1,189 @@
+"""The case file of `muster sweep`.
+
+    trace: jobs.jsonl              # files are sought beside this one
+    trace_format: muster
+    fabric: roce-24k               # a preset or a file
+    failures: llama3
+    checkpoint_s: 1800             # any option of muster replay, with _ for -
+    grid:
+      spares: [0, 8, 16, "2%"]     # any of the keys above ...
+      oversubscription: [1, 2.8, 7]      # ... of the fabric's outermost tier
+      failure_scale: [1, 2]        # ... by which all rates of failure are multiplied
+      seed: {from: 0, count: 5}    # whole numbers may be a range, with step:
+
+Every combination of the grid is a point. Seeds are repetitions: pages and tables show
+their mean and range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import product
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from placement import BadInput
+from scheduler.files.errors import InputError
+from scheduler.files.yaml12 import Document, load
+from simulator.options import (
+    DEFAULTS,
+    NEEDED,
+    Value,
+    checked,
+    conflicts,
+    fabric_of,
+    moved_to,
+)
+
+MOST_POINTS = 100_000
+RANGES = ("from", "count", "step")
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """`axes`: values by key, in the order of the file. `points`: every combination, the
+    last axis fastest."""
+
+    axes: dict[str, list[Value]]
+    points: tuple[dict[str, Value], ...]
+
+
+def load_case(path: str) -> Grid:
+    """Raises: InputError with every fault found, each with its line."""
+    document = load(path)
+    body = dict(document.mapping())
+    grid = body.pop("grid", None)
+    folder = Path(path).parent
+    wrong: list[tuple[str, str]] = []
+    base = _values(body, folder, wrong)
+    axes = _axes(grid, folder, wrong)
+    wrong += _missing(base, axes)
+    if wrong:
+        raise document.error(*wrong)
+    if (count := prod(map(len, axes.values()))) > MOST_POINTS:
+        raise document.error(("grid", f"makes {count:,} points, more than {MOST_POINTS:,}"))
+    points = tuple(_points({**DEFAULTS, **base}, axes))
+    _check_conflicts(document, points)
+    _check_fabrics(document, points)
+    return Grid(axes, points)
+
+
+def _values(body: Mapping[str, Any], folder: Path, wrong: list[tuple[str, str]]) -> dict[str, Any]:
+    found: dict[str, Value] = {}
+    for key, value in body.items():
+        if key not in DEFAULTS:
+            wrong.append((key, _unknown(key, [*DEFAULTS, "grid"])))
+        else:
+            found[key] = next(_one(key, key, value, folder, wrong), None)
+    return found
+
+
+def _axes(grid: Any, folder: Path, wrong: list[tuple[str, str]]) -> dict[str, list[Value]]:
+    if not isinstance(grid, dict) or not grid:
+        text = "is missing" if grid is None else "must be a mapping of keys to lists of values"
+        wrong.append(("grid", f"{text}; for a single run use muster replay"))
+        return {}
+    found: dict[str, list[Value]] = {}
+    for key, values in grid.items():
+        if key not in DEFAULTS:
+            wrong.append((f"grid.{key}", _unknown(key, DEFAULTS)))
+        else:
+            found[key] = _axis(key, values, folder, wrong)
+    return found
+
+
+def _axis(key: str, values: Any, folder: Path, wrong: list[tuple[str, str]]) -> list[Value]:
+    path = f"grid.{key}"
+    if isinstance(values, dict):
+        return _range(key, values, wrong)
+    if not isinstance(values, list) or not values:
+        wrong.append((path, "must be a list with a value at least"))
+        return [None]
+    found: list[Value] = []
+    for at, value in enumerate(values):
+        for one in _one(key, f"{path}.{at}", value, folder, wrong):
+            if one in found:
+                wrong.append((f"{path}.{at}", f"{one} is given twice"))
+            found.append(one)
+    return found
+
+
+def _range(key: str, values: Mapping[str, Any], wrong: list[tuple[str, str]]) -> list[Value]:
+    path = f"grid.{key}"
+    numbers = {"from": 0, "step": 1, **values}
+    if bad := [name for name in values if name not in RANGES]:
+        wrong.append((f"{path}.{bad[0]}", f"unknown key; a range has {', '.join(RANGES)}"))
+    elif not all(type(number) is int for number in numbers.values()) or "count" not in values:
+        wrong.append((path, "a range has whole numbers: from, count and step"))
+    elif not 1 <= numbers["count"] <= MOST_POINTS or not numbers["step"]:
+        wrong.append((path, f"count must be from 1 to {MOST_POINTS:,}, and step not 0"))
+    else:
+        each = [numbers["from"] + i * numbers["step"] for i in range(numbers["count"])]
+        return [one for value in each for one in _one(key, path, value, Path(), wrong)]
+    return [None]
+
+
+def _one(
+    key: str, path: str, value: Any, folder: Path, wrong: list[tuple[str, str]]
+) -> Iterator[Value]:
+    """The value, if it is a good one."""
+    if isinstance(value, list | dict):
+        wrong.append((path, "must be one value; lists of values stand under grid"))
+        return
+    if value is None and key in NEEDED:
+        wrong.append((path, "must not be empty"))
+        return
+    try:
+        yield checked(key, moved_to(folder, key, value))
+    except BadInput as error:
+        wrong.append((path, error.message))
+
+
+def _missing(
+    base: Mapping[str, Value], axes: Mapping[str, Sequence[Value]]
+) -> Iterator[tuple[str, str]]:
+    for key in NEEDED:
+        if key not in base and key not in axes:
+            yield key, "is missing"
+    for key in axes:
+        if key in base:
+            yield key, "is given twice, here and in grid"
+
+
+def _unknown(key: str, known: Sequence[str] | Mapping[str, Value]) -> str:
+    near = get_close_matches(key, list(known), 1)
+    hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
+    return f"unknown key{hint}"
+
+
+def _points(
+    base: Mapping[str, Value], axes: Mapping[str, Sequence[Value]]
+) -> Iterator[dict[str, Value]]:
+    for combination in product(*axes.values()):
+        yield {**base, **dict(zip(axes, combination, strict=True))}
+
+
+def _check_conflicts(document: Document, points: Sequence[Mapping[str, Value]]) -> None:
+    wrong = dict(found for point in points for found in conflicts(point))
+    if wrong:
+        body = document.mapping()
+        raise document.error(
+            *((key if key in body else f"grid.{key}", text) for key, text in wrong.items())
+        )
+
+
+def _check_fabrics(document: Document, points: Sequence[Mapping[str, Value]]) -> None:
+    """An oversubscription that a fabric cannot have is text before anything runs."""
+    pairs = {(point["fabric"], point["oversubscription"]): point for point in points}
+    for point in pairs.values():
+        try:
+            fabric_of(point)
+        except InputError as error:
+            if any(problem.source for problem in error.found):
+                raise
+            key = "oversubscription"
+            path = key if key in document.mapping() else f"grid.{key}"
+            raise document.error((path, error.found[0].message)) from None

@@ -1,0 +1,301 @@
+"""Replay a trace, or a script of commands, through the scheduler's own four functions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from placement import BadInput
+from placement.fabric.tree import Fabric
+from placement.workload.request import SpareRule
+from scheduler.core import SchedulingOptions, State, Tenants
+from scheduler.core.capacity.placer import make_placer
+from scheduler.core.model.commands import (
+    CancelJob,
+    Command,
+    EndJob,
+    LoadHealth,
+    ReportHost,
+    SetWindow,
+    SubmitJob,
+)
+from scheduler.core.model.events import Event
+from scheduler.core.model.lifecycle import HostState
+from scheduler.core.model.window import Window
+from scheduler.core.policies.costs import Costs
+from scheduler.core.policies.health import HealthPolicy
+from scheduler.core.policies.tenants import OPEN
+from simulator.engine import Engine, Sink
+from simulator.failures import Outage
+from simulator.kernel import SimulationKernel
+from simulator.launcher import Launcher
+from simulator.placers import PlacerFactory
+from simulator.sim_events import (
+    ARRIVAL,
+    HEALTH,
+    CommandDue,
+    FailureDetected,
+    HostChanged,
+    JobArrived,
+    TimeLimitReached,
+)
+from simulator.timing import FlatTiming, ModelledTiming, TimeModel
+from simulator.traces.mapping import AS_RING, job_spec, with_tenant
+from simulator.traces.record import SECOND_NS, TraceJob
+from simulator.traces.shapes import ShapeAssignment
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is replayed on what. `decision_ns`: how long a decision is taken to last, None
+    for as long as it does last.
+
+    `windows`: those of a replay whose first submit is at that time.
+    `costs`: what interruptions cost, whatever the tenants file says; with `times`, the time
+    model, what the scheduler believes. `until_ns`: after the first submit; jobs that are
+    live then are cancelled.
+    `assume_limits`: a job without a time limit gets the assumed one, not its run time.
+    `spares`: in place of what jobs state, see `job_spec`.
+    `attach`: the shape of jobs of which the trace knows only the size.
+    `placing`: who chooses the hosts. `health`: what the scheduler makes of reports.
+    """
+
+    fabric: Fabric
+    limits: SchedulingOptions = field(default_factory=SchedulingOptions)
+    costs: Costs = field(default_factory=Costs)
+    spares: SpareRule | None = None
+    decision_ns: int | None = 0
+    tenants: Tenants | None = None
+    windows: Callable[[int], Sequence[Window]] | None = None
+    assume_limits: bool = False
+    attach: ShapeAssignment = AS_RING
+    placing: PlacerFactory = make_placer
+    times: TimeModel | None = None
+    until_ns: int | None = None
+    health: HealthPolicy | None = None
+
+    @property
+    def charged(self) -> Tenants | None:
+        """The tenants with the costs that hold; None: both are as without a tenants file."""
+        tenants = self.tenants or OPEN
+        if self.costs == tenants.preemption.costs:
+            return self.tenants
+        return replace(tenants, preemption=replace(tenants.preemption, costs=self.costs))
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedJob:
+    """A job that the scheduler did not admit."""
+
+    job: TraceJob
+    message: str
+
+
+@dataclass(slots=True)
+class ArrivalCounts:
+    """What came of the arrivals: `offered` jobs of which some were `refused`, by reason."""
+
+    offered: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+
+
+class Replay:
+    """One trace on one cluster.
+
+    `jobs` come in submit order and are read as the clock reaches them; `outages`
+    count from the first submit and may go on for ever. Memory: O(live jobs).
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        jobs: Iterable[TraceJob],
+        sink: Sink,
+        outages: Iterable[Outage] = (),
+        on_refused: Callable[[RefusedJob], None] | None = None,
+    ) -> None:
+        self.tally = ArrivalCounts()
+        self.modelled = ModelledTiming(setting.fabric, setting.times) if setting.times else None
+        self._timing: FlatTiming | ModelledTiming = self.modelled or FlatTiming(
+            lambda: self._engine.state
+        )
+        self._down_ns: dict[str, int] = {}
+        self._setting = setting
+        self._jobs = iter(jobs)
+        self._outages = iter(outages)
+        self._sink = sink
+        self._on_refused = on_refused
+
+    def run(self, on_step: Callable[[], None] | None = None) -> ArrivalCounts:
+        """Step until every job has ended, or nothing more can happen."""
+        first = next(self._jobs, None)
+        if first is None:
+            return self.tally
+        self._start(first)
+        while not self.is_over and self._kernel.step():
+            if on_step:
+                on_step()
+        return self.tally
+
+    def _start(self, first: TraceJob) -> None:
+        self._wire(first.submit_ns)
+        if self._setting.health is not None:
+            self._engine.send(LoadHealth(self._setting.health))
+        for window in self._setting.windows(first.submit_ns) if self._setting.windows else ():
+            if refusal := self._engine.send(SetWindow(window)):
+                raise BadInput("windows", refusal.message)
+        self._await_job(first)
+        self._await_outage()
+        self._await_end()
+
+    def _wire(self, zero_ns: int) -> None:
+        """Make the parts that know of each other."""
+        self._zero_ns = zero_ns
+        self._kernel = kernel = SimulationKernel(zero_ns)
+        kernel.on(JobArrived, self._arrive)
+        kernel.on(HostChanged, self._report)
+        kernel.on(FailureDetected, self._hear)
+        kernel.on(TimeLimitReached, self._stop)
+        self._launcher = Launcher(self._kernel, self._end, self._timing)
+        self._engine = Engine(
+            self._kernel,
+            self._setting.fabric,
+            self._setting.limits,
+            self._record,
+            self._setting.decision_ns,
+            self._setting.charged,
+            self._setting.placing,
+        )
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every job has come and ended."""
+        return self._next is None and not self._engine.state.jobs
+
+    def _await_end(self) -> None:
+        if self._setting.until_ns is not None:
+            self._kernel.at(self._zero_ns + self._setting.until_ns, TimeLimitReached(), ARRIVAL)
+
+    def _stop(self, _: TimeLimitReached) -> None:
+        """The time is over: nothing more arrives, and what is live is cut off."""
+        self._jobs = iter(())
+        self._await_job(None)
+        for name in tuple(self._engine.state.jobs):
+            if refusal := self._engine.send(CancelJob(name)):
+                raise RuntimeError(f"{name} could not be cut off: {refusal.message}")
+
+    def _record(self, event: Event, state: State) -> None:
+        self._launcher.feed(event)
+        self._sink(event, state)
+        self._launcher.forget(event)
+
+    def _end(self, report: EndJob) -> None:
+        if refusal := self._engine.send(report):
+            raise RuntimeError(f"the end of a running gang was refused: {refusal.message}")
+
+    def _await_job(self, job: TraceJob | None) -> None:
+        self._next = job
+        if job is not None:
+            self._kernel.at(job.submit_ns, JobArrived(), ARRIVAL)
+
+    def _arrive(self, _: JobArrived) -> None:
+        job, setting = self._next, self._setting
+        if job is None:  # cut off meanwhile
+            return
+        gpus_per_host = setting.fabric.gpus_per_host
+        spec = job_spec(job, gpus_per_host, setting.spares, setting.assume_limits, setting.attach)
+        spec = with_tenant(spec, job, setting.tenants)
+        self.tally.offered += 1
+        refusal = self._engine.send(SubmitJob(spec, uid=f"trace-{job.line}"))
+        if refusal is None:
+            hosts = spec.request.hosts_needed(setting.fabric.gpus_per_host)
+            self._timing.expect(spec.name, job.run_ns, spec.request, hosts)
+        else:
+            self.tally.refused[refusal.code.value] += 1
+            if self._on_refused:
+                self._on_refused(RefusedJob(job, refusal.message))
+        self._await_job(next(self._jobs, None))
+
+    def _await_outage(self) -> None:
+        self._outage = outage = next(self._outages, None)
+        if outage is not None:
+            self._kernel.at(self._zero_ns + outage.time_ns, HostChanged(), HEALTH)
+
+    def _report(self, _: HostChanged) -> None:
+        """The scheduler hears of it at once, or when the failure is detected."""
+        outage = self._outage
+        if outage is None:
+            raise RuntimeError("an outage is due, and there is none")
+        after_ns = self._detection_ns(outage)
+        if after_ns:
+            if outage.is_down:
+                self._launcher.silence(outage.host)
+            at_ns = self._kernel.now_ns + after_ns
+            self._kernel.at(at_ns, FailureDetected(outage), HEALTH)
+        else:
+            self._tell(outage)
+        self._await_outage()
+
+    def _detection_ns(self, outage: Outage) -> int:
+        """A repair that comes before its failure was detected is reported right after it."""
+        times, now_ns = self._setting.times, self._kernel.now_ns
+        if times is None:
+            return 0
+        if not outage.is_down:
+            return max(0, self._down_ns.pop(outage.host, now_ns) - now_ns)
+        after_ns = round(times.detection_s(outage.cause) * SECOND_NS)
+        self._down_ns[outage.host] = now_ns + after_ns
+        return after_ns
+
+    def _hear(self, due: FailureDetected) -> None:
+        self._tell(due.outage)
+
+    def _tell(self, outage: Outage) -> None:
+        self._launcher.revive(outage.host)
+        for signal in ("host-down",) if outage.is_down else self._repaired(outage.host):
+            if refusal := self._engine.send(ReportHost(outage.host, signal, outage.cause)):
+                raise RuntimeError(f"an outage was refused: {refusal.message}")
+
+    def _repaired(self, host: str) -> Iterator[str]:
+        """What is reported, one after the other, of a host that comes back: one that went back
+        to its maker is another machine, and its stress test was part of the time out."""
+        index = self._setting.fabric.index_by_name[host]
+        is_away = self._engine.state.host(index).state is HostState.RMA
+        yield "installed" if is_away else "repaired"
+        if self._engine.state.host(index).state in (HostState.NEW, HostState.BURN_IN):
+            yield "stress-test-passed"
+
+
+def run_script(
+    fabric: Fabric,
+    script: Sequence[tuple[int, Command]],
+    limits: SchedulingOptions | None = None,
+    decision_ns: int = 0,
+    tenants: Tenants | None = None,
+) -> list[Event]:
+    """The log of a cluster that is sent these commands at these times.
+
+    Nothing else happens: gangs end when the script says so. Refused commands leave no
+    trace, as in the live log.
+    """
+    log: list[Event] = []
+    kernel = SimulationKernel(min((time_ns for time_ns, _ in script), default=0))
+    engine = Engine(
+        kernel,
+        fabric,
+        limits or SchedulingOptions(),
+        lambda event, _: log.append(event),
+        decision_ns,
+        tenants,
+    )
+    kernel.on(CommandDue, lambda due: _send(engine, due.command))
+    for time_ns, command in script:
+        kernel.at(time_ns, CommandDue(command))
+    while kernel.step():
+        pass
+    return log
+
+
+def _send(engine: Engine, command: Command) -> None:
+    engine.send(command)

@@ -1,0 +1,239 @@
+"""The page that puts several ways to run a trace side by side."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from os.path import relpath
+from pathlib import Path
+from typing import Any
+
+from matplotlib.ticker import EngFormatter
+
+from simulator.report import html, theme
+from simulator.report.figures import (
+    BY_KEY,
+    Measure,
+    SeedRange,
+    shown,
+)
+from simulator.report.run_charts import (
+    PARTS,
+    Chart,
+    beside,
+    has_waits,
+    jobs_text,
+    note_if_empty,
+    percent,
+    wait_axis,
+    wait_curve,
+)
+from simulator.report.theme import light
+
+Values = Mapping[str, Any]
+NamedReports = Sequence[tuple[str, Values]]
+
+BARS = ("wait_mean_s", "wait_p95_s", "slowdown", "utilization", "goodput", "makespan_s")
+
+
+def write_comparison(folder: Path, found: Values) -> None:
+    """index.html, compare.json, and the figures as PNG and SVG.
+
+    Runs under the first seed are drawn; tables and bars have the range over all.
+    """
+    reports = [
+        (
+            variant["name"],
+            json.loads((Path(variant["runs"][0]["report"]) / "report_data.json").read_text()),
+        )
+        for variant in found["variants"]
+    ]
+    drawn = [bars(found), timeline(reports), waits(reports), parts(reports), cuts(reports)]
+    (folder / "figures").mkdir(exist_ok=True)
+    for chart in drawn:
+        theme.save(chart.figure, folder / "figures", chart.name)
+    (folder / "compare.json").write_text(json.dumps(found, indent=1) + "\n")
+    (folder / "index.html").write_text(comparison_page(folder, found, drawn), encoding="utf-8")
+
+
+def comparison_page(folder: Path, found: Values, drawn: Sequence[Chart]) -> str:
+    seeds = found["seeds"]
+    several = f"{len(seeds)} seeds: {', '.join(map(str, seeds))}" if len(seeds) > 1 else "one seed"
+    runs = [run for variant in found["variants"] for run in variant["runs"]]
+    shared = [s for s in runs[0]["assumptions"] if all(s in run["assumptions"] for run in runs)]
+    return html.page(
+        f"{found['trace']['file']}: {len(found['variants'])} ways side by side",
+        f"Compared with the first, {found['baseline']}; {several}.",
+        [
+            _table(folder, found),
+            *map(html.note, found["notes"]),
+            *map(html.figure, drawn),
+            "<h2>What all of this rests on</h2>",
+            html.listed(shared),
+            '<p class="pale">Beside this page: <a href="compare.json">compare.json</a>, figures/,'
+            " runs/ with the report of every run.</p>",
+        ],
+    )
+
+
+def _table(folder: Path, found: Values) -> str:
+    """Figures by row, variants by column, better and worse than the first in colour."""
+    variants = found["variants"]
+    rows = []
+    for figure in shown([run for variant in variants for run in variant["runs"]]):
+        ranges = [_range(variant, figure) for variant in variants]
+        rows.append([html.Cell(figure.words), *(_cell(r, ranges[0], figure) for r in ranges)])
+    links = [html.Cell("", "", _links(folder, variant)) for variant in variants]
+    rows.append([html.Cell("reports"), *links])
+    return html.rich_table(["", *(variant["name"] for variant in variants)], rows)
+
+
+def _range(variant: Values, figure: Measure) -> SeedRange:
+    found = variant["figures"][figure.key]
+    return SeedRange(found["mean"], found["min"], found["max"])
+
+
+def _cell(found: SeedRange, first: SeedRange, figure: Measure) -> html.Cell:
+    change = found.mean - first.mean
+    notes = [f"{100 * change / abs(first.mean):+.1f} %"] if change and first.mean else []
+    if spread := found.spread(figure):
+        notes.append(spread)
+    is_better = change * figure.better > 0
+    kind = "" if not change * figure.better else "better" if is_better else "worse"
+    return html.Cell(figure.text(found.mean), kind, note=", ".join(notes))
+
+
+def _links(folder: Path, variant: Values) -> tuple[tuple[str, str], ...]:
+    return tuple(
+        (f"seed {run['seed']}", f"{relpath(run['report'], folder)}/index.html")
+        for run in variant["runs"]
+    )
+
+
+def bars(found: Values) -> Chart:
+    """The main figures, with the range over seeds."""
+    made, axes = theme.new(1.4 + 0.36 * len(found["variants"]), 2, 3, sharey=True)
+    names = [variant["name"] for variant in found["variants"]]
+    for each, key in zip(axes, BARS, strict=True):
+        figure = BY_KEY[key]
+        theme.styled(each, grid="")
+        each.grid(visible=False)
+        for at, variant in enumerate(found["variants"]):
+            value = _range(variant, figure)
+            colour = light(theme.LINES[at % len(theme.LINES)])
+            each.barh(at, value.mean, color=colour, height=0.66)
+            if value.most > value.least:
+                each.plot([value.least, value.most], [at, at], color=light("ink"), linewidth=1.4)
+            beside(each, value.most, at, figure.text(value.mean))
+        each.set_yticks(range(len(names)), names)
+        each.set_xticks([])
+        each.margins(x=0.35)
+        each.set_xlim(left=0)
+        theme.titled(each, figure.words)
+    axes[0].invert_yaxis()
+    words = "Means over the seeds; a black line is their range."
+    return Chart("figures", "The main figures", words, made)
+
+
+def timeline(reports: NamedReports) -> Chart:
+    made, (busy, queue) = theme.new(4.2, 2, sharex=True, height_ratios=(3, 2))
+    last = max(data["timeline"]["at_s"][-1] for _, data in reports)
+    scale, unit = theme.time_scale(last)
+    for i, (name, data) in enumerate(reports):
+        line, style = data["timeline"], theme.line_style(i)
+        at = [at_s / scale for at_s in line["at_s"]]
+        share = [hosts / data["hosts"] for hosts in line["series"]["running"]]
+        busy.step(at, share, where="post", label=name, linewidth=1.1, **style)
+        queue.step(at, line["series"]["queued_jobs"], where="post", linewidth=1.1, **style)
+    busy.set_ylim(0, 1)
+    busy.yaxis.set_major_formatter(percent())
+    busy.set_ylabel("hosts whose ranks run")
+    queue.set_ylim(0, max(1, queue.get_ylim()[1]))
+    queue.set_ylabel("jobs waiting")
+    queue.set_xlabel(f"{unit} since the first submit")
+    queue.set_xlim(0, last / scale)
+    theme.legend(busy, ncols=4)
+    return Chart("timeline", "Utilisation and queue", "Under the first seed.", made)
+
+
+def waits(reports: NamedReports) -> Chart:
+    """A panel for each size class."""
+    classes: dict[str, int] = {}
+    for _, data in reports:
+        for found in data["sizes"]:
+            classes[found["class"]] = max(found["jobs"], classes.get(found["class"], 0))
+    across = min(3, len(classes))
+    down = -(-len(classes) // across)
+    made, axes = theme.new(0.6 + 2.1 * down, down, across, sharey=True)
+    for each, (name, jobs) in zip(axes, classes.items(), strict=False):
+        for i, (variant, data) in enumerate(reports):
+            for found in data["sizes"]:
+                if found["class"] == name:
+                    wait_curve(each, found, variant, theme.line_style(i))
+        wait_axis(each)
+        alike = (f for _, data in reports for f in data["sizes"] if f["class"] == name)
+        note_if_empty(each, has_waits(alike), "every job started within a second")
+        theme.titled(each, f"{name} ({jobs_text(jobs)})")
+    for each in axes[len(classes) :]:
+        each.set_visible(False)
+    theme.above(made, axes[0])
+    words = "The share of jobs of each size that has started after so long."
+    return Chart("waits", "Waits by size", words, made)
+
+
+def parts(reports: NamedReports) -> Chart:
+    """One bar for each variant, all of its host-time."""
+    made, (axes,) = theme.new(1.3 + 0.34 * len(reports))
+    theme.styled(axes, grid="")
+    axes.grid(visible=False)
+    for key, words, colour in PARTS:
+        shares = [data["host_s"][key] / (sum(data["host_s"].values()) or 1) for _, data in reports]
+        if any(shares):
+            before = [
+                sum(data["host_s"][each] for each, *_ in PARTS[: _at(key)])
+                / (sum(data["host_s"].values()) or 1)
+                for _, data in reports
+            ]
+            axes.barh(range(len(reports)), shares, left=before, label=words, color=light(colour),
+                      height=0.66)  # fmt: skip
+    axes.set_yticks(range(len(reports)), [name for name, _ in reports])
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1)
+    axes.xaxis.set_major_formatter(percent())
+    theme.legend(axes, ncols=4)
+    words = "Where the host-time of the whole fabric went, until each run's own end."
+    return Chart("waterfall", "Where host-time went", words, made)
+
+
+def _at(key: str) -> int:
+    return next(i for i, (name, *_) in enumerate(PARTS) if name == key)
+
+
+def cuts(reports: NamedReports) -> Chart:
+    classes = list(dict.fromkeys(f["class"] for _, s in reports for f in s["sizes"] if f["starts"]))
+    made, panels = theme.new(3.0, 1, 3)
+    tier = reports[0][1]["outer_tier"] or "domain"
+    text: tuple[tuple[str, Callable[[Values], float]], ...] = (
+        (f"{tier}s of a gang, mean", lambda f: f["domains"]["mean"]),
+        ("bytes a step cut by a gang, mean", lambda f: f["cut_bytes"] / max(f["starts"], 1)),
+        ("bounded slowdown, p95", lambda f: f["slowdown"]["p95"]),
+    )
+    width = 0.8 / len(reports)
+    for axes, (title, of) in zip(panels, text, strict=True):
+        for i, (name, data) in enumerate(reports):
+            by_class = {found["class"]: of(found) for found in data["sizes"]}
+            at = [place + (i + 0.5) * width - 0.4 for place in range(len(classes))]
+            values = [by_class.get(each, 0) for each in classes]
+            colour = light(theme.LINES[i % len(theme.LINES)])
+            axes.bar(at, values, width=width, label=name, color=colour)
+        axes.set_xticks(
+            range(len(classes)), [c.removesuffix(" GPUs") for c in classes], rotation=30
+        )
+        axes.set_xlabel("GPUs")
+        theme.titled(axes, title)
+    panels[1].yaxis.set_major_formatter(EngFormatter("B"))
+    is_any = any(found["cut_bytes"] for _, data in reports for found in data["sizes"])
+    note_if_empty(panels[1], is_any, f"nothing crosses a {tier}")
+    theme.above(made, panels[0])
+    words = f"Per size of gang, as placed: {tier}s it lies over, and what it cuts there."
+    return Chart("cuts", "Cut and slowdown", words, made)

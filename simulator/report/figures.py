@@ -1,0 +1,87 @@
+"""What runs are compared by: a figure from the totals, its words, which way is better."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from simulator.report.text import duration
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """`path` leads to it in the totals. `better`: 1 more, -1 less, 0 neither."""
+
+    key: str
+    words: str
+    path: tuple[str, ...]
+    better: int
+    text: Callable[[float], str]
+
+    def of(self, totals: Mapping[str, Any]) -> float:
+        found: Any = totals
+        for step in self.path:
+            found = found[step] if found else 0
+        number: float = found
+        return number
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}" if value == round(value) else f"{value:,.1f}"
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.2f} %"
+
+
+FIGURES = (
+    Measure("completed", "completed", ("completed",), 1, _count),
+    Measure("rejected", "rejected", ("rejected",), -1, _count),
+    Measure("unfinished", "unfinished", ("unfinished",), -1, _count),
+    Measure("makespan_s", "makespan", ("makespan_s",), -1, duration),
+    Measure("wait_mean_s", "wait, mean", ("wait_s", "mean"), -1, duration),
+    Measure("wait_p50_s", "wait, p50", ("wait_s", "p50"), -1, duration),
+    Measure("wait_p95_s", "wait, p95", ("wait_s", "p95"), -1, duration),
+    Measure("wait_p99_s", "wait, p99", ("wait_s", "p99"), -1, duration),
+    Measure("slowdown", "bounded slowdown", ("bounded_slowdown", "mean"), -1, "{:,.2f}".format),
+    Measure("utilization", "utilization", ("utilization",), 1, _share),
+    Measure("goodput", "goodput", ("goodput",), 1, _share),
+    Measure("ettr", "ettr", ("ettr",), 1, _share),
+    Measure("largest_took_s", "largest job took", ("largest_job", "took_s"), -1, duration),
+    Measure("largest_wait_s", "largest job waited", ("largest_job", "wait_s"), -1, duration),
+    Measure("host_failures", "host failures", ("host_failures",), 0, _count),
+    Measure("restarts", "restarts", ("restarts",), -1, _count),
+    Measure("preemptions", "preemptions", ("preemptions",), 0, _count),
+)
+BY_KEY = {figure.key: figure for figure in FIGURES}
+
+
+@dataclass(frozen=True, slots=True)
+class SeedRange:
+    """One figure over several seeds."""
+
+    mean: float
+    least: float
+    most: float
+
+    @staticmethod
+    def of(values: Sequence[float]) -> SeedRange:
+        return SeedRange(sum(values) / len(values), min(values), max(values))
+
+    def text(self, measure: Measure) -> str:
+        """The mean, with the range where seeds differ."""
+        spread = self.spread(measure)
+        return measure.text(self.mean) + (f" ({spread})" if spread else "")
+
+    def spread(self, measure: Measure) -> str:
+        """The least and the most, or nothing where they are one."""
+        if self.least == self.most:
+            return ""
+        return f"{measure.text(self.least)} to {measure.text(self.most)}"
+
+
+def shown(runs: Sequence[Mapping[str, Any]]) -> list[Measure]:
+    """The figures worth a row: those that are not nothing everywhere."""
+    always = ("completed", "makespan_s", "wait_mean_s", "utilization", "goodput")
+    return [f for f in FIGURES if f.key in always or any(f.of(run) for run in runs)]

@@ -1,0 +1,312 @@
+"""The figures of one run, each drawn from its data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from simulator.report import theme
+from simulator.report.text import duration
+from simulator.report.theme import light
+
+ReportValues = Mapping[str, Any]
+
+# Where host-time goes: key, words, colour. From what was wanted to what was lost.
+PARTS = (
+    ("kept", "progress that was kept", "blue"),
+    ("not_over", "running at the end", "sky"),
+    ("repeated", "work done again", "red"),
+    ("unnoticed", "failed, not yet noticed", "wine"),
+    ("restarting", "restarting", "orange"),
+    ("saving", "waiting for checkpoints", "yellow"),
+    ("slowed", "waiting for the network", "teal"),
+    ("stopped", "gang stands still", "pink"),
+    ("spare", "spares held", "green"),
+    ("down", "out of service", "ink"),
+    ("idle_wanted", "idle while jobs wait", "purple"),
+    ("idle_unwanted", "idle, queue empty", "grey"),
+)
+PALE = ("rule", "grey", "yellow")  # bars on which dark letters are read better
+STATES = (
+    ("running", "running", "blue"),
+    ("stopped", "gang stands still", "pink"),
+    ("spare", "spares held", "green"),
+    ("down", "out of service", "ink"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A figure, its name in files and on the page, and a sentence on how to read it."""
+
+    name: str
+    title: str
+    words: str
+    figure: Figure
+
+
+def charts(data: ReportValues) -> list[Chart]:
+    """All figures that this run has something to show for."""
+    found = [utilisation(data), waits(data), waterfall(data), cuts(data), fabric_map(data)]
+    if data["host_s"]["spare"] or data["faults"]["causes"]:
+        found.append(spares(data))
+    if data["faults"]["causes"]:
+        found.append(failures(data))
+    return found
+
+
+def utilisation(data: ReportValues) -> Chart:
+    line = data["timeline"]
+    at, unit = theme.time_axis(line["at_s"])
+    made, (hosts, jobs, wanted) = theme.new(5.2, 3, sharex=True, height_ratios=(3, 1.4, 1.4))
+    stack = [[n / data["hosts"] for n in line["series"][key]] for key, _, _ in STATES]
+    names, colours = [words for _, words, _ in STATES], [light(name) for _, _, name in STATES]
+    hosts.stackplot(at, stack, labels=names, colors=colours, step="post", linewidth=0)
+    hosts.set_ylim(0, 1)
+    hosts.yaxis.set_major_formatter(percent())
+    hosts.set_ylabel("share of hosts")
+    theme.legend(hosts)
+    _area(jobs, at, line["series"]["queued_jobs"], "jobs waiting")
+    _area(wanted, at, line["series"]["queued_hosts"], "hosts wanted")
+    _time(wanted, at, unit)
+    words = (
+        "What hosts do, and what waits: means over"
+        f" {duration(line['bin_s'])} each. White above the colours is idle."
+    )
+    return Chart("utilisation", "Utilisation and queue", words, made)
+
+
+def _time(axes: Axes, at: Sequence[float], unit: str) -> None:
+    axes.set_xlim(0, at[-1] + (at[1] if len(at) > 1 else 1))
+    axes.set_xlabel(f"{unit} since the first submit")
+
+
+def _area(axes: Axes, at: Sequence[float], values: Sequence[float], name: str) -> None:
+    axes.fill_between(at, values, step="post", color=light("orange"), linewidth=0)
+    axes.set_ylim(0, max([*values, 1]) * 1.08)
+    axes.set_ylabel(name)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+
+
+def waits(data: ReportValues) -> Chart:
+    made, (axes,) = theme.new(3.2)
+    for i, found in enumerate(data["sizes"]):
+        wait_curve(
+            axes, found, f"{found['class']} ({jobs_text(found['jobs'])})", theme.line_style(i)
+        )
+    wait_axis(axes)
+    theme.legend(axes, ncols=3)
+    note_if_empty(axes, has_waits(data["sizes"]), "every job started within a second")
+    words = "The share of jobs of each size that has started after so long."
+    return Chart("waits", "Waits by size", words, made)
+
+
+def wait_curve(axes: Axes, found: Mapping[str, Any], name: str, style: dict[str, Any]) -> None:
+    """One class's curve; waits below a second are drawn at one second."""
+    curve = found["wait_curve"]
+    at = [1.0, *(max(wait_s, 1.0) for wait_s, _ in curve)]
+    axes.step(at, [0.0, *(by for _, by in curve)], where="post", label=name, **style)
+
+
+def has_waits(sizes: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether there is a curve to see."""
+    return any(wait_s > 1 for found in sizes for wait_s, _ in found["wait_curve"])
+
+
+def note_if_empty(axes: Axes, is_any: bool, sentence: str) -> None:
+    """A panel with nothing in it says why."""
+    if not is_any:
+        place: Any = {"transform": axes.transAxes, "ha": "center", "va": "center"}
+        axes.text(0.5, 0.5, sentence, fontsize=8, color=light("pale"), **place)
+
+
+def jobs_text(count: int) -> str:
+    return "1 job" if count == 1 else f"{count:,} jobs"
+
+
+def wait_axis(axes: Axes) -> None:
+    axes.set_xscale("log")
+    longest = axes.get_xlim()[1]
+    ticks = [(1, "1 s"), (10, "10 s"), (60, "1 min"), (600, "10 min"), (3600, "1 h")]
+    ticks += [(36_000, "10 h"), (172_800, "2 d"), (864_000, "10 d"), (5_184_000, "60 d")]
+    shown = [tick for tick in ticks if tick[0] <= max(longest, 10)]
+    axes.set_xticks([at for at, _ in shown], [text for _, text in shown])
+    axes.minorticks_off()
+    axes.set_xlim(1, max(longest, 10))
+    axes.set_ylim(0, 1.02)
+    axes.yaxis.set_major_formatter(percent())
+    axes.set_xlabel("wait")
+
+
+def waterfall(data: ReportValues) -> Chart:
+    """From all host-time down to what was kept; parts that are nothing are left out."""
+    total = sum(data["host_s"].values()) or 1.0
+    lost = [part for part in reversed(PARTS[1:]) if data["host_s"][part[0]] > 0]
+    made, (axes,) = theme.new(0.75 + 0.3 * (len(lost) + 2))
+    theme.styled(axes, grid="x")
+    axes.grid(visible=False, axis="y")
+    rows = [("all hosts, all the time", 0.0, 1.0, "rule")]
+    left = 1.0
+    for key, words, colour in lost:
+        share = data["host_s"][key] / total
+        left -= share
+        rows.append((words, left, share, colour))
+    rows.append((PARTS[0][1], 0.0, data["host_s"]["kept"] / total, PARTS[0][2]))
+    for at, (_, start, share, colour) in enumerate(rows):
+        axes.barh(at, share, left=start, color=light(colour), height=0.72)
+        text = f"{100 * share:.2f} %" if share < 0.1 else f"{100 * share:.1f} %"
+        after = start + share + 0.01
+        side = ("left", after) if after < 0.9 else ("right", start - 0.01)
+        is_inside = start + share > 0.9 and start < 0.1
+        side = ("right", 0.985) if is_inside else side
+        ink = light("ground" if is_inside and colour not in PALE else "ink")
+        axes.text(side[1], at, text, ha=side[0], va="center", fontsize=8, color=ink)
+    axes.set_yticks(range(len(rows)), [words for words, *_ in rows])
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1)
+    axes.xaxis.set_major_formatter(percent())
+    words = "Where the host-time of the whole fabric went. The bars add up exactly."
+    return Chart("waterfall", "Goodput waterfall", words, made)
+
+
+def cuts(data: ReportValues) -> Chart:
+    sizes = [found for found in data["sizes"] if found["starts"]]
+    names = [found["class"] for found in sizes]
+    tier = data["outer_tier"] or "domain"
+    made, (spanned, cut, slow) = theme.new(2.9, 1, 3)
+    places = range(len(sizes))
+    spanned.bar(places, [found["domains"]["mean"] for found in sizes], color=light("blue"))
+    spanned.plot(places, [found["domains"]["most"] for found in sizes], "_", color=light("red"))
+    theme.titled(spanned, f"{tier}s of a gang: mean, and most")
+    ratios = [found["cut_bytes"] / max(found["bound_bytes"], 1) for found in sizes]
+    cut.bar(
+        places,
+        [r if f["cut_bytes"] else 0 for r, f in zip(ratios, sizes, strict=True)],
+        color=light("blue"),
+    )
+    cut.axhline(1, color=light("red"), linewidth=1)
+    theme.titled(cut, "bytes cut over their lower bound")
+    note_if_empty(cut, any(found["cut_bytes"] for found in sizes), f"nothing crosses a {tier}")
+    for key, style in (("p50", "blue"), ("p95", "red")):
+        values = [found["slowdown"][key] for found in sizes]
+        slow.plot(places, values, "o-", color=light(style), label=key, markersize=4)
+    slow.set_yscale("log")
+    theme.titled(slow, "bounded slowdown")
+    theme.legend(slow, loc="upper left", bbox_to_anchor=(0, 1), ncols=2)
+    for axes in (spanned, cut, slow):
+        axes.set_xticks(places, [name.removesuffix(" GPUs") for name in names], rotation=30)
+    for axes in (spanned, cut):
+        axes.set_xlabel("GPUs")
+    words = (
+        f"Per size of gang: over how many {tier}s it lies, what it cuts there against what no"
+        " placement could undercut (1 is optimal), and how much longer jobs took than they ran."
+    )
+    return Chart("cuts", "Cut and slowdown", words, made)
+
+
+def fabric_map(data: ReportValues) -> Chart:
+    found = data["timeline"]["map"]
+    at, unit = theme.time_axis(found["at_s"])
+    made, (busy, down) = theme.new(0.9 + min(0.24 * len(found["rows"]) + 1.2, 6.4), 2, sharex=True)
+    pairs = ((busy, "busy", "blue", "ranks run"), (down, "down", "red", "out of service"))
+    for axes, key, colour, title in pairs:
+        axes.grid(visible=False)
+        _heat(axes, found[key], at, colour, f"share of hosts: {title}", found["rows"])
+    down.set_xlabel(f"{unit} since the first submit")
+    words = f"Each row is one of the fabric's {found['tier']}s, or several side by side."
+    return Chart("map", "The fabric over time", words, made)
+
+
+def _heat(
+    axes: Axes,
+    shares: Sequence[Sequence[float]],
+    at: Sequence[float],
+    colour: str,
+    title: str,
+    rows: Sequence[str],
+) -> None:
+    """From see-through to the full colour, so that it suits any ground."""
+    scale = LinearSegmentedColormap.from_list(colour, [(*_rgb(colour), 0), (*_rgb(colour), 1)])
+    most = max((max(row, default=0.0) for row in shares), default=0.0) or 1.0
+    step = at[1] - at[0] if len(at) > 1 else 1.0
+    extent = (0.0, (at[-1] if at else 0.0) + step, len(rows) - 0.5, -0.5)
+    image = axes.imshow(
+        shares, cmap=scale, vmin=0, vmax=most, aspect="auto", interpolation="nearest", extent=extent
+    )
+    every = -(-len(rows) // 16)
+    axes.set_yticks(range(0, len(rows), every), list(rows)[::every])
+    theme.titled(axes, title)
+    figure = axes.get_figure()
+    assert isinstance(figure, Figure)
+    bar = figure.colorbar(image, ax=axes, pad=0.01, format=percent())
+    bar.ax.tick_params(colors=light("pale"), labelsize=8, length=2)
+    bar.outline.set_visible(False)
+
+
+def _rgb(name: str) -> tuple[float, float, float]:
+    shade = light(name)
+    red, green, blue = (int(shade[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    return red, green, blue
+
+
+def spares(data: ReportValues) -> Chart:
+    line = data["timeline"]
+    at, unit = theme.time_axis(line["at_s"])
+    made, (held, used) = theme.new(2.7, 1, 2, width_ratios=(3, 2))
+    for key, words, colour in (("spare", "spares held", "green"), ("down", "failed", "red")):
+        axes_values = line["series"][key]
+        held.step(at, axes_values, where="post", color=light(colour), label=words, linewidth=1.2)
+    held.set_ylim(0)
+    _time(held, at, unit)
+    held.set_ylabel("hosts")
+    theme.legend(held)
+    answers = data["faults"]["answers"]
+    _bars(used, [(found["answer"], found["gangs"]) for found in answers])
+    theme.titled(used, "gangs that lost a host")
+    words = (
+        "Spares held and hosts out of service, and what became of gangs that lost a host."
+        f" {data['faults']['spares_used']:,} spares were swapped in."
+    )
+    return Chart("spares", "Spares", words, made)
+
+
+def failures(data: ReportValues) -> Chart:
+    causes = data["faults"]["causes"][:14]
+    made, (count, down) = theme.new(0.9 + 0.27 * max(len(causes), 3), 1, 2, sharey=True)
+    _bars(count, [(found["cause"], found["failures"]) for found in causes])
+    theme.titled(count, "failures of hosts")
+    _bars(down, [(found["cause"], found["down_host_s"] / 3600) for found in causes])
+    theme.titled(down, "host-hours out of service")
+    stopped = sum(found["stopped_gangs"] for found in data["faults"]["causes"])
+    words = f"{stopped:,} of them stopped a gang."
+    return Chart("failures", "Failures by cause", words, made)
+
+
+def _bars(axes: Axes, rows: Sequence[tuple[str, float]]) -> None:
+    theme.styled(axes, grid="")
+    axes.grid(visible=False)
+    axes.barh(range(len(rows)), [value for _, value in rows], color=light("blue"), height=0.7)
+    for at, (_, value) in enumerate(rows):
+        beside(axes, value, at, f"{value:,.0f}")
+    axes.set_yticks(range(len(rows)), [name for name, _ in rows])
+    if not axes.yaxis_inverted():
+        axes.invert_yaxis()
+    axes.margins(x=0.14)
+    axes.set_xticks([])
+
+
+def beside(axes: Axes, value: float, at: float, text: str) -> None:
+    """A number right of its bar, clear of it."""
+    place: Any = {"xytext": (5, 0), "textcoords": "offset points", "va": "center"}
+    axes.annotate(text, (value, at), fontsize=8, color=light("ink"), **place)
+
+
+def percent() -> FuncFormatter:
+    """Shares as percentages of three digits at most."""
+    return FuncFormatter(lambda share, _: f"{100 * share:.3g} %")

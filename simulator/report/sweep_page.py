@@ -1,0 +1,152 @@
+"""The page of a sweep: how the main figures follow each axis of the grid."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from simulator.options import FILES
+from simulator.report import html, theme
+from simulator.report.figures import BY_KEY, Measure, SeedRange
+from simulator.report.points import SHOWN, plain, repeated
+from simulator.report.run_charts import Chart, percent
+
+Table = Mapping[str, Any]
+Group = tuple[dict[str, Any], dict[str, SeedRange]]
+MOST_LINES = 12  # more cannot be told apart; then lines are means over the other axes
+
+
+def write_sweep(folder: Path, table: Table) -> None:
+    """index.html and its figures as PNG and SVG."""
+    drawn = charts(table)
+    (folder / "figures").mkdir(exist_ok=True)
+    for chart in drawn:
+        theme.save(chart.figure, folder / "figures", chart.name)
+    (folder / "index.html").write_text(sweep_page(table, drawn), encoding="utf-8")
+
+
+def sweep_page(table: Table, drawn: Sequence[Chart]) -> str:
+    axes = "; ".join(f"{key}: {', '.join(map(plain, each))}" for key, each in table["axes"].items())
+    return html.page(
+        f"Sweep of {len(table['points']):,} points",
+        axes,
+        [
+            *map(html.figure, drawn),
+            "<h2>All points</h2>",
+            '<p class="pale">Means over the seeds, and their range.</p>',
+            _points(table),
+            *map(html.note, table["notes"]),
+            '<p class="pale">Beside this page: <a href="points.csv">points.csv</a>,'
+            ' <a href="points.json">points.json</a>, figures/, points/.</p>',
+        ],
+    )
+
+
+def _points(table: Table) -> str:
+    axes = [key for key in table["axes"] if key != "seed"]
+    rows = [
+        [*(html.Cell(plain(where[key])) for key in axes), *(_cell(ranges, key) for key in SHOWN)]
+        for where, ranges in repeated(table)
+    ]
+    return html.rich_table([*axes, *(BY_KEY[key].words for key in SHOWN)], rows)
+
+
+def _cell(ranges: Mapping[str, SeedRange], key: str) -> html.Cell:
+    found, figure = ranges[key], BY_KEY[key]
+    return html.Cell(figure.text(found.mean), note=found.spread(figure))
+
+
+def charts(table: Table) -> list[Chart]:
+    """One for each axis that has several values, seeds aside."""
+    groups = list(repeated(table))
+    axes = [key for key, values in table["axes"].items() if key != "seed" and len(values) > 1]
+    return [_along(key, axes, groups, table) for key in axes]
+
+
+def _along(key: str, axes: Sequence[str], groups: Sequence[Group], table: Table) -> Chart:
+    others = [axis for axis in axes if axis != key]
+    lines = _lines(key, others, groups)
+    is_mean = len(lines) > MOST_LINES
+    if is_mean:
+        lines = {"mean of all others": list(groups)}
+    made, panels = theme.new(5.0, 2, 3)
+    for axes_of, name in zip(panels, SHOWN, strict=True):
+        _panel(axes_of, BY_KEY[name], key, table["axes"][key], lines)
+    if len(lines) > 1:
+        theme.above(made, panels[0])
+    words = "Lines are means over the seeds, shades their range."
+    if is_mean:
+        words = "The mean over all other axes; shades are the range of seeds."
+    return Chart(f"along-{key.replace('_', '-')}", f"By {key.replace('_', ' ')}", words, made)
+
+
+def _lines(key: str, others: Sequence[str], groups: Sequence[Group]) -> dict[str, list[Group]]:
+    """Groups that differ in `key` alone, by the values of the other axes."""
+    found: dict[str, list[Group]] = {}
+    for where, ranges in groups:
+        name = ", ".join(f"{other.replace('_', ' ')} {plain(where[other])}" for other in others)
+        found.setdefault(name, []).append((where, ranges))
+    return found
+
+
+def _panel(
+    axes: Axes, figure: Measure, key: str, values: Sequence[Any], lines: Mapping[str, list[Group]]
+) -> None:
+    is_number = all(isinstance(value, int | float) or _is_whole(value) for value in values)
+    places = [float(value) if is_number else float(i) for i, value in enumerate(values)]
+    order = sorted(range(len(values)), key=lambda i: places[i])
+    for i, (name, groups) in enumerate(lines.items()):
+        ranges = [_joined(groups, key, value, figure.key) for value in values]
+        style = theme.line_style(i)
+        at = [places[j] for j in order]
+        axes.plot(at, [ranges[j].mean for j in order], "o", markersize=3.5, label=name, **style)
+        least, most = [ranges[j].least for j in order], [ranges[j].most for j in order]
+        axes.fill_between(at, least, most, color=style["color"], alpha=0.15, linewidth=0)
+    if not is_number:
+        names = [_short(key, value) for value in values]
+        is_long = sum(map(len, names)) > 30
+        axes.set_xticks(places, names, rotation=25 if is_long else 0)
+    elif len(places) <= 8:
+        axes.set_xticks(places, [f"{place:g}" for place in places])
+    axes.set_xlabel(key.replace("_", " "))
+    theme.titled(axes, figure.words)
+    _value_axis(axes, figure)
+
+
+def _value_axis(axes: Axes, figure: Measure) -> None:
+    low, high = axes.get_ylim()
+    if low < 0:  # a margin: none of these figures is less than nothing
+        low, high = axes.set_ylim(0, max(high, 1))
+    if figure.key.endswith("_s"):
+        scale, unit = theme.time_scale(high)
+        ticks = MaxNLocator(5).tick_values(max(low, 0) / scale, high / scale)
+        shown = [tick for tick in ticks if low <= tick * scale <= high]
+        axes.set_yticks([tick * scale for tick in shown], [f"{tick:g}" for tick in shown])
+        theme.titled(axes, f"{figure.words}, {unit}")
+    elif figure.key in ("utilization", "goodput"):
+        axes.yaxis.set_major_formatter(percent())
+
+
+def _short(key: str, value: Any) -> str:
+    """A file by its stem."""
+    return Path(str(value)).stem if key in FILES else plain(value)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, str) and value.isdecimal()
+
+
+def _joined(groups: Sequence[Group], key: str, value: Any, figure: str) -> SeedRange:
+    found = [
+        ranges[figure] for where, ranges in groups if json.dumps(where[key]) == json.dumps(value)
+    ]
+    return SeedRange(
+        sum(each.mean for each in found) / len(found),
+        min(each.least for each in found),
+        max(each.most for each in found),
+    )

@@ -1,0 +1,83 @@
+"""What stands on the clock: plain values, so that a replay can be written down.
+
+Each says what is due; who acts on it registers with the kernel. Numbers are priorities:
+what happens first when several things happen at one instant. Whatever frees hosts or takes
+them away, then what asks for them, then one decision for all of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scheduler.core import Plan
+from scheduler.core.model.commands import Command
+from simulator.failures import Outage
+
+END, HEALTH, ARRIVAL, COMMIT, DECIDE = range(5)
+
+
+@dataclass(frozen=True, slots=True)
+class GangFinished:
+    """This attempt of a job has done its work."""
+
+    name: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class DecideAgain:
+    """The last decision asked for another one now."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandDue:
+    """A script has this command for the scheduler."""
+
+    command: Command
+
+
+@dataclass(frozen=True, slots=True)
+class HostChanged:
+    """The next outage of the stream, down or up."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailureDetected:
+    """The scheduler hears of an outage that happened before."""
+
+    outage: Outage
+
+
+@dataclass(frozen=True, slots=True)
+class JobArrived:
+    """The next job of the trace."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLimitReached:
+    """The end that was set to the replay."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReady:
+    """A decision has taken its time."""
+
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionDue:
+    """The log has grown since the last one."""
+
+
+SimEvent = (
+    GangFinished
+    | DecideAgain
+    | CommandDue
+    | HostChanged
+    | FailureDetected
+    | JobArrived
+    | TimeLimitReached
+    | PlanReady
+    | DecisionDue
+)

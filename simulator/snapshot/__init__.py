@@ -1,1 +1,0 @@
-"""A replay written down while it runs, and gone on with."""

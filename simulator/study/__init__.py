@@ -1,1 +1,0 @@
-"""Many replays: side by side (compare), or over a grid (sweep)."""

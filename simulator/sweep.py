@@ -1,0 +1,135 @@
+"""Every point of a grid, each kept as a file as soon as it is finished."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scheduler.files.atomic_file import write as write_whole
+from scheduler.files.errors import InputError, Problem, unwritable
+from simulator.collectors.invariants import named
+from simulator.experiment import case_of, run_case
+from simulator.experiment_file import Grid
+from simulator.options import Options, digest
+from simulator.pool import run_all
+from simulator.report.figures import FIGURES
+from simulator.report.points import plain
+
+Table = Mapping[str, Any]
+
+
+class PointStore:
+    """Finished points below a folder, each a JSON file named by its digest."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "points"
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise unwritable(folder, "--report", error) from None
+
+    def get(self, name: str) -> dict[str, Any] | None:
+        """The point, or None when it is not there or is not whole."""
+        try:
+            found: dict[str, Any] = json.loads((self._folder / f"{name}.json").read_text())
+        except (OSError, ValueError):
+            return None
+        return found if found.get("digest") == name else None
+
+    def put(self, name: str, point: Mapping[str, Any]) -> None:
+        """A point appears whole or not at all, whenever the machine stops."""
+        text = json.dumps({"digest": name, **point})
+        write_whole(self._folder / f"{name}.json", text, "--report")
+
+
+@dataclass(frozen=True, slots=True)
+class PendingPoint:
+    """A point that has to be run. `where`: its values on the axes of the grid."""
+
+    name: str
+    options: Options
+    where: str
+
+
+def split(grid: Grid, store: PointStore) -> tuple[list[PendingPoint], list[str]]:
+    """The points to run, and the digests of those that are there. Raises: InputError."""
+    waiting: dict[str, PendingPoint] = {}
+    ready: list[str] = []
+    for point in grid.points:
+        name = digest(point)
+        if store.get(name) is not None:
+            ready.append(name)
+        else:
+            waiting.setdefault(name, PendingPoint(name, point, _where(grid, point)))
+    return list(waiting.values()), ready
+
+
+def _where(grid: Grid, options: Options) -> str:
+    return ", ".join(f"{key} {plain(options[key])}" for key in grid.axes) or "the only point"
+
+
+def run(
+    waiting: Sequence[PendingPoint],
+    store: PointStore,
+    processes: int,
+    dask: str | None = None,
+    on_done: Callable[[], None] | None = None,
+) -> None:
+    """Run these points, keeping each as it ends. Raises: InputError; NotConserved
+    naming the point: those that ended before it are kept."""
+    for number, result in run_all(run_point, waiting, processes, dask):
+        store.put(waiting[number].name, result)
+        if on_done:
+            on_done()
+
+
+def run_point(point: PendingPoint) -> dict[str, Any]:
+    """One replay, in a process of its own, perhaps on another machine.
+
+    Raises: InputError when the files there are not those that the point was made from.
+    """
+    if digest(point.options) != point.name:
+        message = "differs from the one that the sweep was started with (or muster itself does)"
+        raise InputError(Problem("", message, str(point.options["trace"])))
+    with named(point.where):
+        totals = run_case(case_of(point.options), has_report_data=True)
+    host_s = totals.pop("report_data")["host_s"]
+    return {"options": dict(point.options), "totals": totals, "host_s": host_s}
+
+
+def collect(grid: Grid, store: PointStore) -> dict[str, Any]:
+    """All points of the grid in its order, with the figures of each."""
+    table = {
+        "axes": {key: list(values) for key, values in grid.axes.items()},
+        "points": [_point(grid, store, point) for point in grid.points],
+    }
+    return {**table, "notes": [*notes(table)]}
+
+
+def _point(grid: Grid, store: PointStore, options: Options) -> dict[str, Any]:
+    found = store.get(digest(options))
+    if found is None:
+        raise InputError(Problem("--report", "a finished point has gone; run again"))
+    totals = found["totals"]
+    return {
+        "digest": found["digest"],
+        "at": {key: options[key] for key in grid.axes},
+        "figures": {figure.key: figure.of(totals) for figure in FIGURES},
+        "host_s": found["host_s"],
+        "seconds": totals["seconds"],
+        "log_sha256": totals["log_sha256"],
+    }
+
+
+def notes(table: Table) -> Iterator[str]:
+    """A sentence for each axis along which nothing happens otherwise."""
+    for key, values in table["axes"].items():
+        logs: dict[str, set[str]] = {}
+        for point in table["points"]:
+            others = json.dumps([value for axis, value in point["at"].items() if axis != key])
+            logs.setdefault(others, set()).add(point["log_sha256"])
+        if len(values) > 1 and all(len(found) == 1 for found in logs.values()):
+            yield f"{key} changes nothing here: all its values give the same log"

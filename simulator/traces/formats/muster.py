@@ -1,0 +1,143 @@
+"""muster's own trace format: one job file a line, as JSON, with a few more keys.
+
+    {"submit_s": 0, "run_s": 86400, "name": "pretrain", "parallelism": {"tp": 8, "dp": 16},
+     "traffic": {"dp": 1000000}, "priority": 10, "time_limit_s": 90000}
+
+(here on two lines, in the file on one). `submit_s` counts from any zero; `run_s` is
+the time that the gang needs undisturbed. `user`, `queue`, `account` and `outcome`
+(completed, cancelled or failed) are what other traces say of a job. Everything else is as
+in a job file, so that gangs with pipelines and tensor parallelism can be replayed. A job
+of which only the size is known has `gpus` instead of `parallelism`, and besides no more
+than `name`, `priority` and `time_limit_s`:
+
+    {"submit_s": 0, "run_s": 86400, "name": "a", "gpus": 24, "user": "ann"}
+
+A job without a name is named by its line. Empty lines and lines that start with `#` are
+left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from scheduler.core.model.job import JobSpec
+from scheduler.files.inputs import InputError, job_from_mapping
+from simulator.traces.record import (
+    SECOND_NS,
+    BadRecord,
+    FieldError,
+    Lines,
+    TraceJob,
+    TraceOutcome,
+    number,
+    usable,
+)
+
+SIZE_KEYS = {"name", "priority", "time_limit_s"}
+
+
+def read(lines: Lines) -> Iterator[TraceJob | BadRecord]:
+    """Jobs in the order of the file."""
+    for line, text in lines:
+        text = text.strip()
+        if not text or text.startswith("#"):
+            continue
+        try:
+            yield usable(_job(line, _mapping(text)), "run_s", "parallelism")
+        except FieldError as error:
+            yield error.at(line)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """As in a job file, where the last of two equal keys does not win either."""
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise FieldError(twice, "is given twice")
+    return mapping
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_once)
+
+
+def _mapping(text: str) -> dict[str, Any]:
+    try:
+        mapping = _DECODER.decode(text)
+    except FieldError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise FieldError("line", f"must be JSON: {error}") from None
+    if not isinstance(mapping, dict):
+        raise FieldError("line", "must be a JSON object", text[:40])
+    return mapping
+
+
+def _job(line: int, mapping: dict[str, Any]) -> TraceJob:
+    submit_ns = _seconds_ns(mapping, "submit_s")
+    run_ns = _seconds_ns(mapping, "run_s")
+    if submit_ns < 0:
+        raise FieldError("submit_s", "must not be negative", str(submit_ns // SECOND_NS))
+    known = {key: _text(mapping, key) for key in ("user", "queue", "account")}
+    outcome = _outcome(mapping)
+    mapping = {"name": f"line-{line}", **mapping}
+    gpus = _gpus(mapping)
+    # What a job file says of name, priority and limit is checked by its own reader.
+    spec = _spec(mapping if gpus is None else {**mapping, "parallelism": {"dp": 1}})
+    limit_s = spec.time_limit_s
+    return TraceJob(
+        id=spec.name,
+        submit_ns=submit_ns,
+        run_ns=run_ns,
+        line=line,
+        gpus=spec.request.parallelism.world_size if gpus is None else gpus,
+        time_limit_ns=None if limit_s is None else limit_s * SECOND_NS,
+        priority=spec.priority,
+        spec=spec if gpus is None else None,
+        outcome=outcome,
+        **known,
+    )
+
+
+def _gpus(mapping: dict[str, Any]) -> int | None:
+    """The size of a job of which nothing more is known."""
+    if "gpus" not in mapping:
+        return None
+    gpus = mapping.pop("gpus")
+    if isinstance(gpus, bool) or not isinstance(gpus, int) or not 0 < gpus < 10**9:
+        raise FieldError("gpus", "must be a whole number from 1", str(gpus)[:40])
+    if odd := sorted(mapping.keys() - SIZE_KEYS):
+        raise FieldError(odd[0], "does not go with gpus: a job with a shape has parallelism")
+    return gpus
+
+
+def _text(mapping: dict[str, Any], key: str) -> str:
+    value = mapping.pop(key, "")
+    if not isinstance(value, str):
+        raise FieldError(key, "must be a text", str(value)[:40])
+    return value
+
+
+def _outcome(mapping: dict[str, Any]) -> TraceOutcome:
+    value = mapping.pop("outcome", "")
+    if value not in list(TraceOutcome):
+        raise FieldError("outcome", "must be completed, cancelled or failed", str(value)[:40])
+    return TraceOutcome(value)
+
+
+def _seconds_ns(mapping: dict[str, Any], key: str) -> int:
+    """Take a time out of the mapping; what is left is a job file."""
+    value = mapping.pop(key, None)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise FieldError(key, "must be a number of seconds", str(value)[:40])
+    return round(number(str(value), key) * SECOND_NS)
+
+
+def _spec(mapping: dict[str, Any]) -> JobSpec:
+    try:
+        return job_from_mapping(mapping)
+    except InputError as error:
+        field, message = error.problems[0]
+        raise FieldError(field or "job", message) from None

@@ -1,0 +1,94 @@
+"""Alibaba PAI 2020: `pai_task_table.csv`, which has no header.
+
+    job_name,task_name,inst_num,status,start_time,end_time,plan_cpu,plan_mem,plan_gpu,gpu_type
+
+- A line is a task, such as the workers of a job; parameter servers and evaluators are
+  tasks of their own. Each task with GPUs is a gang, named `job_name/task_name`.
+- `plan_gpu` is in percent of a GPU, for each instance. A share of a GPU is rounded up to
+  a whole one: muster gives no GPU to two jobs.
+- There is no submit time: a task is submitted when it starts. Times are seconds.
+- Cells may be empty. Without GPUs, a start or an end a task is left out.
+- The model of the GPU is the queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from simulator.traces.formats.columns import Row, read_table
+from simulator.traces.record import (
+    BadRecord,
+    FieldError,
+    Lines,
+    NothingToReplay,
+    TraceJob,
+    TraceOutcome,
+    count,
+    number,
+    seconds_ns,
+)
+
+COLUMNS = (
+    "job_name",
+    "task_name",
+    "inst_num",
+    "status",
+    "start_time",
+    "end_time",
+    "plan_cpu",
+    "plan_mem",
+    "plan_gpu",
+    "gpu_type",
+)
+NOTE = "a share of a GPU is rounded up to a whole one for each instance; a task comes as it starts"
+OUTCOMES = {"Terminated": TraceOutcome.COMPLETED, "Failed": TraceOutcome.FAILED}
+
+
+def read(lines: Lines) -> Iterator[TraceJob | BadRecord]:
+    """Tasks in the order of the file. A header, which some copies have, is passed over."""
+    return read_table(_with_header(lines), _job, COLUMNS)
+
+
+def _with_header(lines: Lines) -> Iterator[tuple[int, str]]:
+    header = ",".join(COLUMNS)
+    yield 0, header
+    for line, text in lines:
+        if line > 1 or text.strip() != header:
+            yield line, text
+
+
+def _job(line: int, row: Row) -> TraceJob:
+    gpus = _gpus(row)
+    start_ns, end_ns = (_time_ns(row, name) for name in ("start_time", "end_time"))
+    if end_ns < start_ns:
+        raise FieldError("end_time", "is before start_time", row["end_time"])
+    return TraceJob(
+        id=f"{row['job_name']}/{row['task_name']}",
+        submit_ns=start_ns,
+        run_ns=end_ns - start_ns,
+        line=line,
+        gpus=gpus,
+        queue=row["gpu_type"],
+        outcome=OUTCOMES.get(row["status"], TraceOutcome.UNKNOWN),
+    )
+
+
+def _gpus(row: Row) -> int:
+    percent = number(row["plan_gpu"] or "0", "plan_gpu")
+    if percent < 0:
+        raise FieldError("plan_gpu", "must not be negative", row["plan_gpu"])
+    if percent == 0:
+        raise NothingToReplay("plan_gpu", "is 0: a task of CPUs")
+    instances = count(row["inst_num"], "inst_num")
+    if instances <= 0:
+        raise FieldError("inst_num", "must be more than 0", row["inst_num"])
+    return instances * -int(-percent // 100)
+
+
+def _time_ns(row: Row, name: str) -> int:
+    if not row[name]:
+        raise NothingToReplay(name, "is empty: it had not started or not ended")
+    time_ns = seconds_ns(row[name], name)
+    if time_ns < 0:
+        raise FieldError(name, "must not be negative", row[name])
+    return time_ns

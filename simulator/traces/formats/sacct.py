@@ -1,0 +1,143 @@
+"""Slurm's accounting: `sacct -P`, cells between bars under a header.
+
+    sacct -a -X -P -S 2026-01-01 -E 2026-07-01 \\
+      -o JobID,User,Account,Partition,State,Submit,Start,End,ElapsedRaw,Timelimit,NNodes,AllocTRES
+
+- Columns are found by their names, so any `-o` or `--format=ALL` goes that has JobID,
+  Submit, State, a run time (ElapsedRaw, Elapsed, or Start and End) and GPUs (AllocTRES,
+  ReqTRES, AllocGRES or ReqGRES).
+- Rows of steps (`123.batch`, `123.0`) are parts of a job, and left out.
+- GPUs are `gres/gpu=8` of what was allocated, else of what was asked for; of
+  `gres/gpu:a100=8` alone the models are added up. GRES of old versions: `gpu:a100:8` is
+  for the job in AllocGRES, for each of NNodes in ReqGRES.
+- Run times are ElapsedRaw or Elapsed, which leave out what a job was suspended for and do
+  not change with the clocks; End - Start else. Times carry no zone and are read as UTC;
+  seconds since 1970 (SLURM_TIME_FORMAT=%s) go as well.
+- Jobs without GPUs, jobs that never started and jobs that still run are left out.
+- Parts of a heterogeneous job (`123+1`) and tasks of an array (`123_4`) are jobs each.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from simulator.traces.formats.columns import Row, read_table
+from simulator.traces.formats.times import instant_ns, is_unknown, span_ns
+from simulator.traces.record import (
+    SECOND_NS,
+    BadRecord,
+    FieldError,
+    Lines,
+    NothingToReplay,
+    TraceJob,
+    TraceOutcome,
+    count,
+)
+
+NEEDED = ("JobID", "Submit", "State")
+GPU_COLUMNS = ("AllocTRES", "ReqTRES", "AllocGRES", "ReqGRES")
+TIME_COLUMNS = ("ElapsedRaw", "Elapsed", "End")
+TRES = re.compile(r"gres/gpu(?::([^=,]+))?=(\d{1,9})(?=,|$)")
+GRES = re.compile(r"(?:^|,)(?:gres[:/])?gpu(?::[^:,()]+)*?(?::(\d{1,9}))?(?:\([^)]*\))?(?=,|$)")
+NO_LIMIT = ("UNLIMITED", "Partition_Limit", "INVALID")
+OUTCOMES = {
+    "COMPLETED": TraceOutcome.COMPLETED,
+    "CANCELLED": TraceOutcome.CANCELLED,
+    "PREEMPTED": TraceOutcome.CANCELLED,
+    "REVOKED": TraceOutcome.CANCELLED,
+    **dict.fromkeys(
+        ("FAILED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL", "OUT_OF_MEMORY", "DEADLINE"),
+        TraceOutcome.FAILED,
+    ),
+}
+UNFINISHED = ("PENDING", "RUNNING", "SUSPENDED", "REQUEUED", "RESIZING", "COMPLETING")
+
+
+def read(lines: Lines) -> Iterator[TraceJob | BadRecord]:
+    """Jobs in the order of the file.
+
+    Raises: FieldError when the header lacks what a job needs.
+    """
+    return read_table(_checked(lines), _job, NEEDED, "|")
+
+
+def _checked(lines: Lines) -> Iterator[tuple[int, str]]:
+    """The lines, when their header has GPUs and run times in one form or another."""
+    is_header = True
+    for line, text in lines:
+        if is_header and text.strip():
+            names = text.strip().split("|")
+            for group in (GPU_COLUMNS, TIME_COLUMNS):
+                if not set(group) & set(names):
+                    raise FieldError("header", f"must name {' or '.join(group)}", text[:200])
+            is_header = False
+        yield line, text
+
+
+def _job(line: int, row: Row) -> TraceJob:
+    if "." in row["JobID"]:
+        raise NothingToReplay("JobID", "is a step of a job")
+    if not row["JobID"]:
+        raise FieldError("JobID", "is empty")
+    state = row["State"].partition(" ")[0].rstrip("+")
+    if state in UNFINISHED or is_unknown(row.get("Start", "?")):
+        raise NothingToReplay("State", "says that it never ran or still runs")
+    return TraceJob(
+        id=row["JobID"],
+        submit_ns=_instant_ns(row, "Submit"),
+        run_ns=_run_ns(row),
+        line=line,
+        gpus=_gpus(row),
+        time_limit_ns=_limit_ns(row.get("Timelimit", "")),
+        user=row.get("User", ""),
+        queue=row.get("Partition", ""),
+        account=row.get("Account", ""),
+        outcome=OUTCOMES.get(state, TraceOutcome.UNKNOWN),
+    )
+
+
+def _instant_ns(row: Row, name: str) -> int:
+    text = row[name]
+    return count(text, name) * SECOND_NS if text.isdigit() else instant_ns(text, name)
+
+
+def _run_ns(row: Row) -> int:
+    if row.get("ElapsedRaw"):
+        run_ns = count(row["ElapsedRaw"], "ElapsedRaw") * SECOND_NS
+    elif row.get("Elapsed"):
+        run_ns = span_ns(row["Elapsed"], "Elapsed")
+    elif is_unknown(row.get("End", "")) or "Start" not in row:
+        raise NothingToReplay("End", "is unknown: it had not ended")
+    else:
+        run_ns = _instant_ns(row, "End") - _instant_ns(row, "Start")
+    if run_ns < 0:
+        raise FieldError("Elapsed", "must not be negative", f"{run_ns / SECOND_NS:g}")
+    return run_ns
+
+
+def _gpus(row: Row) -> int:
+    for name in GPU_COLUMNS:
+        gpus = _of_tres(row.get(name, "")) if "TRES" in name else _of_gres(row.get(name, ""))
+        if gpus:
+            return gpus * (_nodes(row) if name == "ReqGRES" else 1)
+    raise NothingToReplay("AllocTRES", "names no GPU")
+
+
+def _of_tres(text: str) -> int:
+    by_model = dict(TRES.findall(text))
+    return int(by_model[""]) if "" in by_model else sum(map(int, by_model.values()))
+
+
+def _of_gres(text: str) -> int:
+    return sum(int(found or 1) for found in GRES.findall(text))
+
+
+def _nodes(row: Row) -> int:
+    return max(1, count(row.get("NNodes") or "1", "NNodes"))
+
+
+def _limit_ns(text: str) -> int | None:
+    if is_unknown(text) or text in NO_LIMIT:
+        return None
+    return span_ns(text, "Timelimit") or None

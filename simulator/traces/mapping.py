@@ -1,0 +1,84 @@
+"""Trace jobs as gangs of whole hosts."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from placement.workload.request import NO_SPARES, SpareRule
+from scheduler.core import Tenants
+from scheduler.core.admission.admit import is_name
+from scheduler.core.model.job import JobSpec
+from simulator.traces.record import SECOND_NS, TraceJob
+from simulator.traces.shapes import (
+    RULES,
+    ShapeAssignment,
+    ShapeRule,
+    shaped,
+)
+
+AS_RING = ShapeAssignment()
+ODD = re.compile(r"[^A-Za-z0-9._-]")
+MAPPING = (
+    "a job of g GPUs (SWF: processors) is a gang of ceil(g / GPUs per host) whole hosts, {};"
+    " jobs of a muster trace keep the shape that they state"
+)
+TIME_LIMITS = (
+    "a job without a time limit has its run time as limit; one that outruns its limit runs on"
+)
+ASSUMED_LIMITS = (
+    "a job without a time limit is taken to run {:g} h; one that outruns its limit runs on"
+)
+HEALTH = (
+    "health: times out of service include the stress test that the policy asks for; a host that it"
+    " retires stays out until its next repair, and one sent back is another machine then"
+)
+TENANTS = (
+    "a job belongs to the tenant named like its account, queue or user, else to the default"
+    " one; jobs of a muster trace say it themselves"
+)
+
+
+def mapping(rule: ShapeRule) -> str:
+    """The sentence that goes with a run."""
+    return MAPPING.format(RULES[rule])
+
+
+def job_spec(
+    job: TraceJob,
+    gpus_per_host: int,
+    spares: SpareRule | None,
+    assume_limits: bool = False,
+    attach: ShapeAssignment = AS_RING,
+) -> JobSpec:
+    """What the trace's job asks of the scheduler. `spares`: in place of what it
+    states; None leaves that, and none for a job that is but a size. `assume_limits`: leave
+    a time limit that it does not state unstated, where else its run time stands in.
+    `attach`: the shape of a job that states none."""
+    limit_ns = job.time_limit_ns
+    if limit_ns is None and not assume_limits:
+        limit_ns = job.run_ns
+    limit_s = None if limit_ns is None else max(1, -(-limit_ns // SECOND_NS))
+    if job.spec is not None:
+        spec = replace(job.spec, time_limit_s=limit_s)
+        if spares is None:
+            return spec
+        return replace(spec, request=replace(spec.request, spares=spares))
+    gpus = -(-job.gpus // gpus_per_host) * gpus_per_host
+    request, min_dp = shaped(gpus, gpus_per_host, spares or NO_SPARES, attach, job.line)
+    return JobSpec(_name(job), request, job.priority, limit_s, min_dp=min_dp)
+
+
+def _name(job: TraceJob) -> str:
+    """The trace's own id, as far as it can name a job; else its line."""
+    name = ODD.sub("-", job.id).strip("._-")
+    return name if is_name(name) else f"line-{job.line}"
+
+
+def with_tenant(spec: JobSpec, job: TraceJob, tenants: Tenants | None) -> JobSpec:
+    """The tenant that the trace's names stand for, where the job does not say it."""
+    if tenants is None or spec.tenant:
+        return spec
+    leaves = tenants.by_name.keys() - tenants.inner
+    tenant = next((name for name in (job.account, job.queue, job.user) if name in leaves), "")
+    return replace(spec, tenant=tenant)

@@ -1,0 +1,312 @@
+"""`muster replay` as its users meet it: totals, messages, exit codes, report files."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from scheduler.files.errors import InputError
+from simulator.cli import register
+from simulator.cli.replay import TRACE_FORMATS
+
+ROW = "{} {} -1 {} {} -1 -1 -1 -1 -1 -1 1 1 -1 -1 -1 -1 -1\n"
+FABRIC = """\
+name: machine
+gpus_per_host: 2
+tiers:
+  - {name: zone, count: 1}
+  - {name: host, count: 4}
+"""
+
+
+def app() -> typer.Typer:
+    """muster with this one command; a callback keeps its name on the command line."""
+    command = typer.Typer(pretty_exceptions_enable=False)
+    command.callback()(lambda: None)
+    register(command)
+    return command
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Holds m.yaml and t.swf: five jobs, one of which ran for an unknown time and one too large."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m.yaml").write_text(FABRIC)
+    sizes = [(1, 0, 100, 8), (2, 5, 60, 3), (3, 6, -1, 1), (4, 7, 30, 99), (5, 8, 20, 1)]
+    (tmp_path / "t.swf").write_text("; Version: 2.2\n" + "".join(ROW.format(*s) for s in sizes))
+    return tmp_path
+
+
+def muster(*arguments: str) -> Result:
+    return CliRunner().invoke(app(), ["replay", *arguments])
+
+
+def replay(*options: str) -> Result:
+    return muster("t.swf", "--trace-format", "swf", "--fabric", "m.yaml", *options)
+
+
+def totals(*options: str) -> dict[str, Any]:
+    result = replay("--format", "json", *options)
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def refusal(result: Result) -> str:
+    """The message that `muster` prints before it exits with 2."""
+    assert isinstance(result.exception, InputError)
+    return str(result.exception)
+
+
+@pytest.mark.usefixtures("folder")
+class TestTotals:
+    def test_json_has_what_is_promised(self) -> None:
+        found = totals()
+
+        promised = [
+            *("jobs", "completed", "makespan_s", "wait_s", "bounded_slowdown", "utilization"),
+            *("goodput", "restarts", "events", "seconds"),
+        ]
+        assert [key for key in found if key in promised] == promised
+        assert (found["jobs"], found["completed"]) == (3, 3)
+        assert found["makespan_s"] == 160
+        assert found["events_per_second"] > 0
+
+    def test_every_record_is_accounted_for(self) -> None:
+        found = totals()
+
+        assert found["rejected_by_reason"] == {"infeasible": 1}
+        assert found["skipped_by_reason"] == {"run must not be negative": 1}
+        assert found["completed"] + found["rejected"] + found["skipped"] == 5
+
+    def test_what_they_depend_on_is_on_record(self) -> None:
+        found = totals("--seed", "9", "--policy", "easy", "--checkpoint-s", "77")
+
+        assert (found["seed"], found["policy"]) == (9, "easy")
+        assert found["fabric"]["name"] == "machine"
+        assert found["trace"]["file"] == "t.swf"
+        assert any("77 s apart" in sentence for sentence in found["assumptions"])
+
+    def test_the_same_seed_gives_the_same_log(self) -> None:
+        often = ["--failures", "poisson:rate=5e5,repair_h=0.001"]
+        often += ["--checkpoint-s", "0", "--restart-s", "0"]  # else no job would ever end
+        one = totals(*often, "--seed", "1")
+        two = totals(*often, "--seed", "1")
+        other = totals(*often, "--seed", "2")
+
+        assert one["host_failures"] > 0
+        assert one["log_sha256"] == two["log_sha256"] != other["log_sha256"]
+
+    def test_since_leaves_out_what_came_before(self) -> None:
+        assert totals("--since", "5")["jobs"] == 2
+        assert totals("--since", "1970-01-01")["jobs"] == 3
+
+    def test_limit_stops_after_so_many_jobs(self) -> None:
+        found = totals("--limit", "1")
+
+        assert (found["jobs"], found["skipped"], found["rejected"]) == (1, 1, 0)
+
+    def test_people_get_a_table(self) -> None:
+        result = replay()
+
+        assert result.exit_code == 0
+        assert "t.swf on machine (4 hosts x 2 GPUs), policy production, seed 0" in result.stdout
+        assert "rejected                1 (infeasible: 1)" in result.stdout
+        assert "note: spares: 0" in result.stdout
+
+
+@pytest.mark.usefixtures("folder")
+class TestMessages:
+    def test_bad_records_are_told_by_line_and_field(self) -> None:
+        errors = replay().stderr.splitlines()
+
+        assert "t.swf:4: run: must not be negative: '-1'; skipped" in errors
+        assert any(line.startswith("t.swf:5: job: needs 50 hosts") for line in errors)
+
+    def test_only_the_first_are_told(self, folder: Path) -> None:
+        (folder / "t.swf").write_text(ROW.format(1, 0, 5, 1) + "x\n" * 25)
+        errors = replay().stderr.splitlines()
+
+        assert len(errors) == 21
+        assert errors[-1] == "... and 5 more"
+
+    @pytest.mark.parametrize("option", ["--checkpoint-s", "--restart-s", "--detect-s"])
+    def test_times_say_what_single_options_would(self, option: str) -> None:
+        told = refusal(replay("--times", "llama3", option, "5"))
+        assert told == f"{option}: stands beside --times, which says it: give one"
+
+    def test_strict_refuses_the_first_bad_record(self) -> None:
+        assert refusal(replay("--strict")) == "t.swf:4: run: must not be negative: '-1'"
+
+    def test_an_unknown_format_names_those_there_are(self) -> None:
+        told = refusal(muster("t.swf", "--trace-format", "pbs", "--fabric", "m.yaml"))
+
+        known = TRACE_FORMATS.replace(" or", ",").rstrip(".")
+        assert told == f"--trace-format: no reader for 'pbs'; there are {known}"
+
+    def test_a_trace_without_jobs_is_refused(self, folder: Path) -> None:
+        (folder / "t.swf").write_text("; nothing\n\n")
+
+        assert refusal(replay()) == "t.swf: holds no job to replay"
+
+    def test_a_missing_trace_is_named(self) -> None:
+        told = refusal(muster("gone.swf", "--trace-format", "swf", "--fabric", "m.yaml"))
+
+        assert told == "gone.swf: cannot be read: No such file or directory"
+
+    @pytest.mark.parametrize(
+        ("name", "value"), [("--seed", "-1"), ("--checkpoint-s", "9" * 20), ("--spares", "9" * 20)]
+    )
+    def test_a_number_that_nobody_means_is_refused(self, name: str, value: str) -> None:
+        assert refusal(replay(name, value)).startswith(f"{name}: must be ")
+
+    @pytest.mark.parametrize("since", ["yesterday", "inf", "nan", "2024-13-01"])
+    def test_a_bad_since_is_named(self, since: str) -> None:
+        assert refusal(replay("--since", since)).startswith("--since: must be YYYY-MM-DD or")
+
+    def test_a_bad_failure_model_is_named(self) -> None:
+        assert refusal(replay("--failures", "poisson:rate=1")) == "--failures: repair_h= is missing"
+
+    def test_an_unknown_policy_is_a_usage_error(self) -> None:
+        assert replay("--policy", "random").exit_code == 2
+
+    def test_a_report_that_cannot_be_written_is_named(self, folder: Path) -> None:
+        (folder / "taken").write_text("a file")
+
+        assert refusal(replay("--report", "taken")).startswith(
+            "taken: --report: cannot be written: "
+        )
+
+
+class TestReport:
+    @pytest.fixture
+    def report(self, folder: Path) -> Path:
+        assert replay("--report", "out/r1").exit_code == 0
+        return folder / "out" / "r1"
+
+    def test_the_log_has_the_digest_of_the_totals(self, report: Path) -> None:
+        found = json.loads((report / "totals.json").read_text())
+        log = (report / "events.jsonl").read_bytes()
+
+        assert hashlib.sha256(log).hexdigest() == found["log_sha256"]
+        lines = [json.loads(line) for line in log.splitlines()]
+        assert [line["version"] for line in lines] == list(range(1, found["events"] + 1))
+        assert lines[0]["type"] == "FabricLoaded"
+
+    def test_jobs_are_one_a_line(self, report: Path) -> None:
+        with (report / "jobs.csv").open() as file:
+            rows = {row["job"]: row for row in csv.DictReader(file)}
+
+        assert set(rows) == {"1", "2", "5"}
+        assert rows["2"] == {
+            "job": "2",
+            "submit_s": "5.0",
+            "start_s": "100.0",
+            "end_s": "160.0",
+            "wait_s": "95.0",
+            "run_s": "60.0",
+            "hosts": "2",
+            "productive_host_s": "120.0",
+            "host_s": "120.0",
+            "attempts": "1",
+            "bounded_slowdown": "2.58333",
+            "outcome": "completed",
+        }
+
+    def test_the_summary_says_what_was_assumed(self, report: Path) -> None:
+        summary = (report / "summary.md").read_text()
+
+        assert "| completed | 3 |" in summary
+        assert "## Assumptions" in summary
+
+
+TENANTS = """\
+tenants:
+  - {name: "1", limit_gpus: 4}
+  - {name: other, guaranteed_gpus: 2}
+"""
+
+
+def test_tenants_bound_what_their_jobs_hold(folder: Path) -> None:
+    """User 1 submitted everything: job 1 asks for eight GPUs, its limit is four."""
+    (folder / "tenants.yaml").write_text(TENANTS)
+    found = totals("--tenants", "tenants.yaml")
+    assert found["rejected_by_reason"] == {"infeasible": 2}
+    assert any(
+        "tenant named like its account, queue" in sentence for sentence in found["assumptions"]
+    )
+    assert found["tenants"] != totals()["tenants"]
+
+
+def test_tenants_that_the_fabric_cannot_have(folder: Path) -> None:
+    (folder / "tenants.yaml").write_text("tenants: [{name: a, guaranteed_gpus: 10}]\n")
+    result = replay("--tenants", "tenants.yaml")
+    assert isinstance(result.exception, InputError)
+    assert str(result.exception) == ("tenants.yaml:1: tenants: guarantee 10 GPUs; machine has 8")
+
+
+def test_an_assumed_limit_stands_in_for_run_times(folder: Path) -> None:
+    """Job 2 (all hosts) waits for job 1; job 3 (one host, 20 s) would fit beside that."""
+    sizes = [(1, 0, 100, 6), (2, 5, 60, 8), (3, 8, 20, 2)]
+    (folder / "t.swf").write_text("".join(ROW.format(*s) for s in sizes))
+    assert totals()["wait_s"]["mean"] == pytest.approx((0 + 95 + 0) / 3)
+    # job 3 is taken to run for an hour, and job 1 to end eight seconds before that
+    assumed = totals("--assumed-limit-h", "1")
+    assert assumed["wait_s"]["mean"] == pytest.approx((0 + 95 + 152) / 3)
+    assert any("taken to run 1 h" in sentence for sentence in assumed["assumptions"])
+
+
+ELASTIC = """\
+{"submit_s": 0, "run_s": 600, "name": "x", "parallelism": {"tp": 2, "dp": 2}, "spares": 0}
+{"submit_s": 0, "run_s": 9000, "name": "e", "parallelism": {"tp": 2, "dp": {"min": 1, "max": 4}},
+ "traffic": {"dp": 1}, "spares": 0}
+""".replace(",\n", ",")
+
+
+def test_how_often_gangs_grow_and_by_how_much_are_options(folder: Path) -> None:
+    """e has two hosts of four until x ends, and could have four then."""
+    (folder / "t.jsonl").write_text(ELASTIC)
+
+    def resizes(*options: str) -> tuple[int, float]:
+        arguments = ("t.jsonl", "--trace-format", "muster", "--fabric", "m.yaml")
+        found = json.loads(muster(*arguments, "--format", "json", *options).stdout)
+        return found["resizes"], found["makespan_s"]
+
+    usual, makespan_s = resizes()
+    assert usual == 1
+    assert resizes("--resize-every-s", "100000")[0] == 0
+    assert resizes("--least-gain-percent", "101") == (1, makespan_s)  # all that it asks for
+
+
+def test_conservative_is_a_policy(folder: Path) -> None:
+    assert totals("--policy", "conservative")["completed"] == totals()["completed"]
+
+
+def test_what_jobs_train_is_an_option_and_recorded(folder: Path) -> None:
+    (folder / "t.jsonl").write_text('{"submit_s": 0, "run_s": 5, "gpus": 7, "name": "a"}\n')
+    arguments = ("t.jsonl", "--trace-format", "muster", "--fabric", "m.yaml", "--format", "json")
+    found = json.loads(muster(*arguments, "--attach", "llm").stdout)
+
+    assert (found["completed"], found["trace"]["attach"]) == (1, "llm")
+    assert any("with a model" in sentence for sentence in found["assumptions"])
+
+
+def test_the_health_file_is_on_record(folder: Path) -> None:
+    (folder / "health.yaml").write_text("burn_in: {after_repair: true}\n")
+    found = totals("--health", "health.yaml")
+    assert found["health"]["has_burn_in"] is True
+    assert totals()["health"] is None
+
+
+def test_a_wrong_health_file_is_named_with_its_line(folder: Path) -> None:
+    (folder / "health.yaml").write_text("burn_in: {after_repair: 3}\n")
+    result = replay("--health", "health.yaml")
+    assert isinstance(result.exception, InputError)
+    assert str(result.exception).startswith("health.yaml:1: burn_in.after_repair")

@@ -1,0 +1,112 @@
+"""What is given, lost or counted twice in a replay is told at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+
+from placement.workload.request import SpareRule
+from scheduler.core import State
+from scheduler.core.model.events import Event, JobStarted
+from simulator.collectors.invariants import InvariantChecker, InvariantViolated
+from simulator.collectors.metrics import Metrics
+from simulator.replay import ArrivalCounts, Replay, Setting
+from simulator.timing import AttemptTime
+from tests.replays import down, machine, trace_job, up
+
+
+class NothingIsKnown:
+    """A time model that lost every attempt."""
+
+    def spent(self, name: str) -> tuple[AttemptTime, AttemptTime]:
+        return AttemptTime(), AttemptTime()
+
+    def spent_in_all(self) -> tuple[AttemptTime, AttemptTime]:
+        return AttemptTime(), AttemptTime()
+
+
+def log_of_two_gangs() -> list[tuple[Event, State]]:
+    """Events that start `a` on four hosts and `b` on two, each with the state after it."""
+    log: list[tuple[Event, State]] = []
+    hosts = machine(8)
+    jobs = [trace_job("a", 0, 50, 4), trace_job("b", 1, 90, 2)]
+    Replay(Setting(hosts), jobs, lambda event, state: log.append((event, state))).run()
+    return log
+
+
+@pytest.mark.parametrize("spares", [SpareRule(hosts=0), SpareRule(hosts=1), SpareRule()])
+def test_a_replay_with_failures_conserves(spares: SpareRule) -> None:
+    conserved, metrics = InvariantChecker(), Metrics()
+
+    def sink(event: Event, state: State) -> None:
+        metrics.feed(event, state)
+        conserved.feed(event, state)
+
+    jobs = [trace_job(f"j{i}", 100 * i, 5_000, 1 + i % 4, line=i) for i in range(30)]
+    outages = [
+        outage
+        for i in range(40)
+        for outage in (down(400 * i, f"z0-h{i % 8}"), up(400 * i + 300, f"z0-h{i % 8}"))
+    ]
+    tally = Replay(Setting(machine(8), spares=spares), jobs, sink, outages).run()
+    conserved.check(tally, metrics)
+    assert metrics.restarts > 0
+
+
+def feed(conserved: InvariantChecker, log: Iterable[tuple[Event, State]]) -> None:
+    for event, state in log:
+        conserved.feed(event, state)
+
+
+def test_a_time_model_that_accounts_for_less_is_told() -> None:
+    conserved, metrics = InvariantChecker(), Metrics()
+
+    def sink(event: Event, state: State) -> None:
+        metrics.feed(event, state)
+        conserved.feed(event, state)
+
+    replay = Replay(Setting(machine(8)), [trace_job("a", 0, 50, 4)], sink)
+    metrics.use_times(NothingIsKnown())
+    tally = replay.run()
+    with pytest.raises(InvariantViolated, match="attempts that are over: 200,000,000,000 on one"):
+        conserved.check(tally, metrics)
+
+
+def test_a_host_with_two_holders_is_told() -> None:
+    log = log_of_two_gangs()
+    taken = next(e.hosts[:2] for e, _ in log if isinstance(e, JobStarted))
+    forged = [
+        (replace(e, hosts=taken) if isinstance(e, JobStarted) and e.name == "b" else e, state)
+        for e, state in log
+    ]
+    with pytest.raises(InvariantViolated, match=r"host z0-h\d is given to b, and a has it"):
+        feed(InvariantChecker(), forged)
+
+
+def test_hosts_that_the_state_does_not_know_of_are_told() -> None:
+    forgetful = [(event, State.empty()) for event, _ in log_of_two_gangs()]
+    with pytest.raises(InvariantViolated, match="4 hosts are held, the state has 0"):
+        feed(InvariantChecker(), forgetful)
+
+
+def test_a_lost_job_is_told() -> None:
+    conserved, metrics = InvariantChecker(), Metrics()
+    for event, state in log_of_two_gangs():
+        metrics.feed(event, state)
+        conserved.feed(event, state)
+    conserved.check(ArrivalCounts(offered=2), metrics)
+    with pytest.raises(InvariantViolated, match="jobs offered: 3 on one side, 2 on the other"):
+        conserved.check(ArrivalCounts(offered=3), metrics)
+
+
+def test_host_time_that_nobody_is_charged_for_is_told() -> None:
+    conserved, metrics = InvariantChecker(), Metrics()
+    *log, last = log_of_two_gangs()
+    for event, state in log:
+        metrics.feed(event, state)
+        conserved.feed(event, state)
+    conserved.feed(*last)  # 40 s more on two hosts, which the totals have not heard of
+    with pytest.raises(InvariantViolated, match=r"jobs admitted|host-ns held"):
+        conserved.check(ArrivalCounts(offered=2), metrics)

@@ -1,0 +1,128 @@
+"""The totals, each worked out by hand from a log."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler.core import Policy, Tenants
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.policies.costs import Costs
+from scheduler.core.policies.tenants import Preemption, PriorityClass
+from simulator.collectors.metrics import Metrics, percentile
+from simulator.replay import run_script
+from simulator.report.text import duration
+from tests.build import submit
+from tests.replays import machine, measured, replayed, trace_job
+
+COSTS = Costs(checkpoint_s=30, restart_s=5)
+SHAPE = {
+    "jobs": int,
+    "completed": int,
+    "makespan_s": float,
+    "wait_s": dict,
+    "bounded_slowdown": dict,
+    "utilization": float,
+    "goodput": float,
+    "restarts": int,
+    "restart_ways": dict,
+    "same_zone_share": float,
+    "events": int,
+}
+
+
+def test_the_totals_of_three_jobs() -> None:
+    """One host: a runs 10..110, b waits 90 s for 5 s of work, c waits 95 s for 50 s."""
+    jobs = [trace_job("a", 10, 100), trace_job("b", 20, 5), trace_job("c", 20, 50)]
+    alone = replayed(machine(1), jobs, Policy.FIFO).metrics.totals(1)
+
+    assert alone["jobs"] == alone["completed"] == 3
+    assert alone["makespan_s"] == 155
+    assert alone["wait_s"] == {
+        "mean": pytest.approx((0 + 90 + 95) / 3),
+        "p50": 90,
+        "p95": pytest.approx(94.5),
+        "p99": pytest.approx(94.9),
+    }
+    # b: (90 + 5) / 10, its run counted as 10 s; c: (95 + 50) / 50
+    assert alone["bounded_slowdown"]["mean"] == pytest.approx((1 + 9.5 + 2.9) / 3)
+    assert alone["utilization"] == 1.0
+    assert alone["goodput"] == 1.0
+    assert alone["events"] == 1 + 3 * 3
+
+
+def test_a_short_job_that_does_not_wait_has_slowdown_one() -> None:
+    totals = replayed(machine(1), [trace_job("a", 0, 2)]).metrics.totals(1)
+
+    assert totals["bounded_slowdown"]["mean"] == 1.0
+
+
+def test_utilization_counts_idle_hosts() -> None:
+    totals = replayed(machine(4), [trace_job("a", 0, 30), trace_job("b", 0, 60)]).metrics.totals(4)
+
+    assert totals["utilization"] == pytest.approx((30 + 60) / (4 * 60))
+
+
+def test_the_shape_of_the_totals() -> None:
+    totals = replayed(machine(1), [trace_job("a", 0, 2)]).metrics.totals(1)
+
+    assert {key: type(value) for key, value in totals.items()} == SHAPE
+    assert list(totals["wait_s"]) == ["mean", "p50", "p95", "p99"]
+
+
+def test_an_empty_log_has_totals() -> None:
+    totals = Metrics().totals(4)
+
+    assert totals["utilization"] == totals["goodput"] == totals["makespan_s"] == 0
+
+
+@pytest.mark.parametrize(
+    ("percent", "value"), [(0, 1.0), (50, 2.5), (95, 3.85), (99, 3.97), (100, 4.0)]
+)
+def test_percentiles_lie_between_the_nearest_ranks(percent: float, value: float) -> None:
+    assert percentile([1.0, 2.0, 3.0, 4.0], percent) == pytest.approx(value)
+
+
+def test_percentiles_of_nothing_are_zero() -> None:
+    assert percentile([], 99) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (4.1, "4.1 s"),
+        (60, "1 min"),
+        (3599, "1 h 00 min"),
+        (11_100, "3 h 05 min"),
+        (86_400, "1 d 00 h"),
+        (92 * 86_400 + 4 * 3600, "92 d 04 h"),
+    ],
+)
+def test_durations_have_two_units(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_what_a_preempted_gang_repeats() -> None:
+    """Two hosts are sent away after 100 s, 10 of them since the last checkpoint."""
+    classes = (PriorityClass("spot", -1, is_preemptible=True),)
+    tenants = Tenants(classes=classes, preemption=Preemption(min_run_s=0, costs=COSTS))
+    low, high = submit("low", 2, gpus=1, priority_class="spot"), submit("high", 1, gpus=1)
+    log = run_script(machine(2), [(0, low), (100 * SECOND_NS, high)], tenants=tenants)
+    metrics = measured(log)
+
+    assert metrics.preemptions == 1
+    assert metrics.preempted_host_ns == 2 * 10 * SECOND_NS
+
+
+def test_the_largest_job_is_told_by_what_it_took() -> None:
+    jobs = [trace_job("a", 0, 100), trace_job("b", 0, 50, gpus=2), trace_job("c", 1, 20, gpus=2)]
+    metrics = replayed(machine(2), jobs, Policy.FIFO).metrics
+
+    assert metrics.largest_job() == {
+        "job": "b",
+        "hosts": 2,
+        "wait_s": 100.0,
+        "took_s": 50.0,
+        "attempts": 1,
+    }
+    assert Metrics().largest_job() is None

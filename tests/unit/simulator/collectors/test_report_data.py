@@ -1,0 +1,207 @@
+"""The data of a run, against what the run itself says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+
+from placement.fabric.tree import Fabric, from_spec
+from placement.workload.request import SpareRule
+from scheduler.core import SchedulingOptions, State
+from scheduler.core.model.events import Event
+from scheduler.core.policies.costs import Costs
+from simulator import failures
+from simulator.collectors.invariants import InvariantViolated
+from simulator.collectors.metrics import JobRow, Metrics
+from simulator.collectors.report_data import ReportData
+from simulator.collectors.size_classes import LARGEST, label
+from simulator.collectors.time_account import EMPTY, TimeAccount
+from simulator.collectors.timeline import MOST_ROWS, rows
+from simulator.failures import Outage
+from simulator.replay import Replay, Setting
+from simulator.timing import TimeModel, load_time_model
+from simulator.traces.record import TraceJob
+from tests.replays import down, machine, trace_job, up
+
+COSTS = Costs(checkpoint_s=600, restart_s=60)
+SPEC = {
+    "name": "small",
+    "gpus_per_host": 8,
+    "tiers": [{"name": "zone", "count": 4}, {"name": "host", "count": 4}],
+}
+
+
+def collected(
+    fabric: Fabric,
+    jobs: Sequence[TraceJob],
+    outages: Iterable[Outage] = (),
+    spares: SpareRule | None = None,
+    times: TimeModel | None = None,
+) -> tuple[dict[str, Any], Metrics]:
+    data = ReportData(fabric)
+    metrics = Metrics(data.ended)
+
+    def sink(event: Event, state: State) -> None:
+        metrics.feed(event, state)
+        data.feed(event)
+
+    costs = COSTS if times is None else times.costs
+    setting = Setting(fabric, SchedulingOptions(), costs, spares, times=times)
+    replay = Replay(setting, jobs, sink, outages)
+    metrics.use_times(replay.modelled)
+    replay.run()
+    return data.data(metrics.settled()), metrics
+
+
+@pytest.fixture(scope="module")
+def run() -> tuple[dict[str, Any], Metrics]:
+    fabric = from_spec(SPEC)
+    jobs = [trace_job(f"j{i}", i * 700, 500 + 97 * i % 9000, 8 * (1 + i % 7)) for i in range(90)]
+    model = "poisson:rate=900,repair_h=2,cause=gpu;poisson:rate=400,repair_h=1,cause=switch"
+    outages = failures.parse(model)(fabric, 5)
+    return collected(fabric, jobs, outages, SpareRule(hosts=1))
+
+
+class TestManyFailures:
+    def test_parts_of_host_time_add_up_to_all_of_it(
+        self, run: tuple[dict[str, Any], Metrics]
+    ) -> None:
+        data, _ = run
+        assert sum(data["host_s"].values()) == pytest.approx(16 * data["span_s"], rel=1e-12)
+        assert all(part >= 0 for part in data["host_s"].values())
+        assert data["host_s"]["repeated"] > 0
+        assert data["host_s"]["spare"] > 0
+
+    def test_it_agrees_with_the_totals(self, run: tuple[dict[str, Any], Metrics]) -> None:
+        data, metrics = run
+        parts, spent = data["host_s"], metrics.spent().hosts
+        assert parts["kept"] * 1e9 == pytest.approx(spent.productive)
+        ran = sum(parts[each] for each in ("kept", "repeated", "unnoticed", "restarting"))
+        assert ran * 1e9 == pytest.approx(spent.running)
+        held = ran + parts["stopped"] + parts["spare"]
+        assert held * 1e9 == pytest.approx(spent.held)
+        assert sum(c["failures"] for c in data["faults"]["causes"]) == metrics.host_failures
+        assert sum(found["jobs"] for found in data["sizes"]) == 90
+
+    def test_causes_are_apart(self, run: tuple[dict[str, Any], Metrics]) -> None:
+        data, _ = run
+        assert {found["cause"] for found in data["faults"]["causes"]} == {"gpu", "switch"}
+
+    def test_the_map_has_what_the_timeline_has(self, run: tuple[dict[str, Any], Metrics]) -> None:
+        data, _ = run
+        line = data["timeline"]
+        assert line["map"]["rows"] == ["z0", "z1", "z2", "z3"]
+        for i, running in enumerate(line["series"]["running"]):
+            assert sum(4 * row[i] for row in line["map"]["busy"]) == pytest.approx(
+                running, abs=0.01
+            )
+
+    def test_it_is_plain_values(self, run: tuple[dict[str, Any], Metrics]) -> None:
+        data, _ = run
+        assert json.loads(json.dumps(data)) == data
+
+
+def test_with_a_time_model_the_waterfall_has_what_it_knows() -> None:
+    """Writes and slow starts, which the scheduler takes for work, have bars of their own."""
+    fabric = from_spec(SPEC)
+    jobs = [trace_job(f"j{i}", i * 700, 9_000, 8 * (1 + i % 7)) for i in range(20)]
+    outages = failures.parse("poisson:rate=900,repair_h=2")(fabric, 5)
+    times = load_time_model("default,checkpoint.interval_s=600,checkpoint.stall_s=20")
+    data, metrics = collected(fabric, jobs, outages, times=times)
+    parts, known = data["host_s"], metrics.parts()["host_s"]
+
+    pairs = (("kept", "productive"), ("repeated", "rework"), ("unnoticed", "detection"))
+    pairs += (("restarting", "restart"), ("saving", "checkpoint"), ("slowed", "network"))
+    assert {bar: parts[bar] for bar, _ in pairs} == {bar: known[name] for bar, name in pairs}
+    assert known["checkpoint"] > 0 < known["rework"]
+    assert metrics.spent().hosts.productive / 1e9 > known["productive"]
+    assert sum(parts.values()) == pytest.approx(16 * data["span_s"], rel=1e-12)
+
+
+def test_rows_of_jobs_add_up_to_the_totals() -> None:
+    rows: list[JobRow] = []
+    fabric = from_spec(SPEC)
+    jobs = [trace_job(f"j{i}", i * 700, 9_000, 8 * (1 + i % 7)) for i in range(20)]
+    times = load_time_model("default,checkpoint.interval_s=600,checkpoint.stall_s=20")
+    metrics = Metrics(rows.append)
+    outages = failures.parse("poisson:rate=900,repair_h=2")(fabric, 5)
+    replay = Replay(Setting(fabric, costs=times.costs, times=times), jobs, metrics.feed, outages)
+    metrics.use_times(replay.modelled)
+    replay.run()
+
+    assert sum((row.host_time for row in rows), EMPTY) == metrics.accounts()[1]
+    assert sum((row.time for row in rows), EMPTY) == metrics.accounts()[0]
+
+
+def test_parts_that_do_not_add_up_are_no_story() -> None:
+    data = ReportData(machine(2))
+    Replay(Setting(machine(2)), [trace_job("a", 0, 100)], lambda event, _: data.feed(event)).run()
+    with pytest.raises(InvariantViolated, match="the parts are"):
+        data.data(TimeAccount(productive=10**15))
+
+
+def test_what_waits_and_what_idles() -> None:
+    """One host of two: b wants both and waits 100 s while one idles; none idles after."""
+    data, _ = collected(machine(2), [trace_job("a", 0, 100), trace_job("b", 0, 50, gpus=2)])
+
+    assert data["host_s"]["idle_wanted"] == 100
+    assert data["host_s"]["idle_unwanted"] == 0
+    assert data["timeline"]["series"]["queued_jobs"][:101] == [1.0] * 100 + [0.0]
+    assert data["timeline"]["series"]["queued_hosts"][0] == 2
+    assert [found["job"] for found in data["longest_waits"]] == ["b", "a"]
+
+
+def test_a_host_that_fails_is_out_of_service_until_repaired() -> None:
+    jobs = [trace_job("a", 0, 1000)]
+    data, _ = collected(machine(3), jobs, [down(100, "z0-h2"), up(300, "z0-h2")])
+
+    assert data["host_s"]["down"] == 200
+    (cause,) = data["faults"]["causes"]
+    assert cause == {"cause": "test", "failures": 1, "stopped_gangs": 0, "down_host_s": 200.0}
+
+
+def test_a_failure_that_is_never_repaired_counts_to_the_end() -> None:
+    data, _ = collected(machine(3), [trace_job("a", 0, 1000)], [down(100, "z0-h2")])
+
+    assert data["faults"]["causes"][0]["down_host_s"] == 900
+
+
+def test_a_spare_that_steps_in_is_counted() -> None:
+    fabric = machine(3)
+    data, _ = collected(
+        fabric, [trace_job("a", 0, 1000, gpus=2)], [down(700, "z0-h0")], SpareRule(hosts=1)
+    )
+
+    assert data["faults"]["spares_used"] == 1
+    assert data["faults"]["answers"] == [
+        {"answer": "swapped to a spare", "gangs": 1, "stood_s": 0.0}
+    ]
+    # 700 s run, 600 of them saved; 60 s to restart, then 400 s
+    assert data["host_s"]["repeated"] == 2 * 100
+    assert data["host_s"]["restarting"] == 2 * 60
+    assert data["span_s"] == 700 + 60 + 400
+
+
+@pytest.mark.parametrize(("hosts", "most"), [(40, 40), (1000, MOST_ROWS)])
+def test_one_domain_is_shown_host_by_host(hosts: int, most: int) -> None:
+    tier, names, row = rows(machine(hosts))
+
+    assert len(names) <= most
+    assert tier.endswith("host") or tier.endswith("hosts")
+    assert row.tolist() == sorted(row.tolist())
+    assert set(row.tolist()) == set(range(len(names)))
+
+
+def test_size_classes_have_names() -> None:
+    names = [label(at) for at in range(len(LARGEST) + 1)]
+    assert names[0] == "1 GPU"
+    assert names[1:3] == ["2-8 GPUs", "9-64 GPUs"]
+    assert names[-1] == "over 4,096 GPUs"
+
+
+def test_an_empty_log_has_no_story() -> None:
+    with pytest.raises(ValueError, match="begins with its fabric"):
+        ReportData(machine(1)).collected(EMPTY)

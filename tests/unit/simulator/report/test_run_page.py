@@ -1,0 +1,163 @@
+"""The page of a run: whole in itself, the same every time, and shown by a browser."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from placement.fabric.tree import from_spec
+from placement.workload.request import SpareRule
+from scheduler.core.policies.costs import Costs
+from simulator.experiment import Case, run_case
+from simulator.report.folder import ReportFolder
+from simulator.report.html import LONG, cards
+from simulator.report.theme import COLOURS
+from tests.browser import HAS_BROWSER, MISSING, opened
+
+SPEC = {
+    "name": "small",
+    "gpus_per_host": 8,
+    "tiers": [{"name": "zone", "count": 4}, {"name": "host", "count": 4}],
+}
+ROW = "{} {} -1 {} {} -1 -1 -1 -1 -1 -1 1 1 -1 -1 -1 -1 -1\n"
+FIGURES = ["utilisation", "waits", "waterfall", "cuts", "map", "spares", "failures"]
+
+
+def write_report(folder: Path, failures: str | None = "poisson:rate=900,repair_h=2") -> Path:
+    random = Random(2)
+    sizes = [1, 8, 16, 40, 100]
+    trace = folder / "jobs <b>.swf"
+    trace.write_text(
+        "".join(ROW.format(i, i * 300, random.randrange(9000), sizes[i % 5]) for i in range(1, 60))
+    )
+    case = Case(
+        trace,
+        "swf",
+        from_spec(SPEC),
+        failures=failures,
+        spares=SpareRule(hosts=1),
+        costs=Costs(600, 60),
+    )
+    run_case(case, ReportFolder(folder / "report"))
+    return folder / "report"
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_report(tmp_path_factory.mktemp("run"))
+
+
+class _Addresses(HTMLParser):
+    """What a page would fetch or lead to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fetched: list[str] = []
+        self.linked: list[str] = []
+        self.tags: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        for name, value in attrs:
+            if name in ("src", "href", "xlink:href"):
+                (self.linked if tag == "a" else self.fetched).append(value or "")
+
+
+def test_nothing_is_fetched_and_nothing_runs(report: Path) -> None:
+    found = _Addresses()
+    found.feed((report / "index.html").read_text())
+
+    assert "script" not in found.tags
+    assert found.fetched
+    assert all(address.startswith(("data:", "#")) for address in found.fetched)
+    assert all((report / address).exists() for address in found.linked)
+
+
+def test_ids_are_there_once_and_all_that_are_used_are_there(report: Path) -> None:
+    text = (report / "index.html").read_text()
+    ids = re.findall(r'\bid="([^"]+)"', text)
+    used = re.findall(r'url\(#([^)]+)\)|xlink:href="#([^"]+)"', text)
+
+    assert len(ids) == len(set(ids))
+    assert {one or other for one, other in used} <= set(ids)
+    assert set(FIGURES) <= set(ids)
+
+
+def test_figures_carry_no_colour_of_one_theme(report: Path) -> None:
+    text = (report / "index.html").read_text()
+    drawn = "".join(re.findall(r"<svg.*?</svg>", text, re.DOTALL))
+
+    assert "var(--blue)" in drawn
+    assert not [name for name, (shade, _) in COLOURS.items() if shade in drawn]
+
+
+def test_names_from_the_trace_are_text(report: Path) -> None:
+    text = (report / "index.html").read_text()
+
+    assert "<b>" not in text
+    assert "jobs &lt;b&gt;.swf" in text
+
+
+def test_figures_are_files_as_well(report: Path) -> None:
+    names = {path.name for path in (report / "figures").iterdir()}
+
+    assert names == {f"{name}.{form}" for name in FIGURES for form in ("png", "svg")}
+
+
+def test_the_same_run_gives_the_same_bytes(report: Path, tmp_path: Path) -> None:
+    again = write_report(tmp_path)
+    for path in [report / "report_data.json", *sorted((report / "figures").iterdir())]:
+        assert path.read_bytes() == (again / path.relative_to(report)).read_bytes(), path.name
+
+
+def test_a_run_without_failures_has_no_empty_figures(tmp_path: Path) -> None:
+    text = (write_report(tmp_path, None) / "index.html").read_text()
+
+    assert 'id="failures"' not in text
+    assert 'id="waits"' in text
+
+
+def test_a_panel_with_nothing_in_it_says_why(tmp_path: Path) -> None:
+    trace = tmp_path / "one.swf"
+    trace.write_text(ROW.format(1, 0, 600, 8))
+    run_case(Case(trace, "swf", from_spec(SPEC)), ReportFolder(tmp_path / "report"))
+    page = (tmp_path / "report" / "index.html").read_text()
+
+    assert "every job started within a second" in page
+    assert "nothing crosses a zone" in page
+    assert "2-8 GPUs (1 job)" in page
+
+
+def test_panels_with_something_in_them_do_not(report: Path) -> None:
+    page = (report / "index.html").read_text()
+
+    assert "every job started within a second" not in page
+    assert "nothing crosses a zone" not in page
+
+
+def test_a_long_list_has_a_row_of_its_own() -> None:
+    assert cards([("a", "x" * LONG), ("b", "x" * (LONG + 1))]).count('class="long"') == 1
+
+
+@pytest.mark.skipif(not HAS_BROWSER, reason=MISSING)
+@pytest.mark.parametrize("is_dark", [False, True])
+def test_a_browser_shows_it(report: Path, is_dark: bool) -> None:
+    page = report / "index.html"
+    with opened(page, is_dark=is_dark) as shown:
+        sizes = shown.run(
+            "return [...document.querySelectorAll('section')].map(s => { const b ="
+            " s.querySelector('svg').getBoundingClientRect(); return [s.id, b.width, b.height] })"
+        )
+        ground = shown.run("return getComputedStyle(document.body).backgroundColor")
+        overflow = shown.run("return document.documentElement.scrollWidth > innerWidth")
+
+    assert shown.errors == []
+    assert [url for url in shown.requests if not url.startswith("data:")] == [page.as_uri()]
+    assert [name for name, *_ in sizes] == FIGURES
+    assert all(width > 600 and height > 100 for _, width, height in sizes)
+    assert ground == ("rgb(13, 17, 23)" if is_dark else "rgb(255, 255, 255)")
+    assert not overflow

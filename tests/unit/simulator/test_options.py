@@ -1,0 +1,75 @@
+"""Runs as plain values: what they mean, and when two are the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scheduler.core import Policy
+from simulator import options as module
+from simulator.experiment import case_of
+from simulator.experiment_file import load_case
+from simulator.options import digest, fabric_of
+from tests.studies import CASE, write
+
+
+@pytest.fixture
+def point(tmp_path: Path) -> dict[str, module.Value]:
+    return load_case(str(write(tmp_path))).points[0]
+
+
+def test_a_case_has_what_the_options_say(point: dict[str, module.Value]) -> None:
+    case = case_of({**point, "checkpoint_s": 77, "limit": 5, "assumed_limit_h": 2.0})
+
+    assert (case.policy, case.seed, case.limit) == (Policy.EASY, 3, 5)
+    assert (case.costs.checkpoint_s, case.assumed_limit_s) == (77, 7200)
+    assert case.fabric.name == "small"
+
+
+def test_oversubscription_narrows_the_outermost_uplinks(point: dict[str, module.Value]) -> None:
+    four, eight = fabric_of(point), fabric_of({**point, "oversubscription": 8.0})
+
+    assert eight.tiers[0].uplink_bytes_per_s[0] * 2 == four.tiers[0].uplink_bytes_per_s[0]
+    assert eight.hosts == four.hosts
+    assert eight.name == "small-8to1"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("seed", 4), ("spares", "1"), ("policy", "fifo"), ("oversubscription", 2.0), ("limit", 9),
+     ("failure_scale", 2.0), ("failures", "poisson:rate=3000,repair_h=2")],
+)  # fmt: skip
+def test_every_input_is_in_the_digest(
+    point: dict[str, module.Value], key: str, value: module.Value
+) -> None:
+    assert digest({**point, key: value}) != digest(point)
+
+
+def test_the_content_of_files_is_in_the_digest_their_names_are_not(tmp_path: Path) -> None:
+    digests = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        case = CASE.replace("poisson:rate=3000,repair_h=1", "out.csv")
+        (tmp_path / name / "out.csv").write_text("time_s,host,state,cause\n")
+        digests.append(digest(load_case(str(write(tmp_path / name, case))).points[0]))
+    path = tmp_path / "b" / "case.yaml"
+    changed = []
+    for name in ("t.swf", "out.csv", "m.yaml"):
+        file = tmp_path / "b" / name
+        text = file.read_text()
+        file.write_text(text.replace("cluster", "") + ("labels: {}\n" if "m." in name else "\n"))
+        changed.append(digest(load_case(str(path)).points[0]))
+        file.write_text(text)
+
+    assert digests[0] == digests[1]
+    assert len({digests[0], *changed}) == 4
+
+
+def test_other_code_is_another_input(
+    point: dict[str, module.Value], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = digest(point)
+    monkeypatch.setattr(module, "code_digest", lambda: "other")
+
+    assert digest(point) != before

@@ -1,0 +1,296 @@
+"""Replays small enough to follow by hand: ends, interruptions, repeatability."""
+
+from __future__ import annotations
+
+import pytest
+
+from placement.workload.request import SpareRule
+from scheduler.core import HostState, JobSpec, JobState, Policy, SchedulingOptions, replay
+from scheduler.core.model.commands import CancelJob, Command, EndJob, MoveHost, SubmitJob
+from scheduler.core.model.events import (
+    Event,
+    FabricLoaded,
+    GangSwapped,
+    HostMoved,
+    JobEnded,
+    JobRequeued,
+    JobStarted,
+    JobSubmitted,
+    TenantsLoaded,
+)
+from scheduler.core.model.lifecycle import HostMove
+from scheduler.core.policies.costs import Costs
+from simulator.collectors.recorder import LogDigest
+from simulator.replay import run_script
+from simulator.traces.mapping import job_spec
+from simulator.traces.record import SECOND_NS
+from tests.replays import World, down, machine, replayed, trace_job, up
+
+HOUR = 3600
+
+
+def kinds(log: list[Event]) -> list[str]:
+    """What happened; costs other than the usual ones come as tenants."""
+    return [type(event).__name__ for event in log if not isinstance(event, TenantsLoaded)]
+
+
+def digest(world: World) -> str:
+    log = LogDigest()
+    for event in world.log:
+        log.feed(event)
+    return log.digest
+
+
+def test_a_job_runs_for_its_time() -> None:
+    world = replayed(machine(2), [trace_job("a", 10, 30)])
+
+    assert kinds(world.log) == ["FabricLoaded", "JobSubmitted", "JobStarted", "JobEnded"]
+    assert world.starts_s() == {"a": 10}
+    assert world.ends_s() == {"a": 40}
+
+
+def test_hosts_freed_at_an_instant_serve_who_arrives_at_it() -> None:
+    jobs = [trace_job("a", 0, 30, gpus=2), trace_job("b", 30, 5, gpus=2)]
+
+    assert replayed(machine(2), jobs).starts_s() == {"a": 0, "b": 30}
+
+
+def test_all_arrivals_of_an_instant_are_there_before_the_decision() -> None:
+    jobs = [trace_job("low", 0, 5), trace_job("high", 0, 5, priority=9)]
+
+    assert replayed(machine(1), jobs).starts_s() == {"high": 0, "low": 5}
+
+
+def test_easy_backfills_only_what_does_not_delay_the_first() -> None:
+    jobs = [
+        trace_job("runs", 0, 100, gpus=3),
+        trace_job("first", 1, 10, gpus=4),  # promised 100
+        trace_job("long", 2, 99, gpus=1),  # would end at 101
+        trace_job("fits", 3, 97, gpus=1),
+    ]
+
+    assert replayed(machine(4), jobs, Policy.EASY).starts_s() == {
+        "runs": 0,
+        "fits": 3,
+        "first": 100,
+        "long": 110,
+    }
+    assert replayed(machine(4), jobs, Policy.FIFO).starts_s() == {
+        "runs": 0,
+        "first": 100,
+        "long": 110,
+        "fits": 110,
+    }
+
+
+def test_gangs_fill_whole_hosts() -> None:
+    jobs = [trace_job("a", 0, 10, gpus=9), trace_job("b", 0, 10, gpus=1)]
+    world = replayed(machine(3, gpus=8), jobs)
+    started = {e.name: len(e.hosts) for e in world.log if isinstance(e, JobStarted)}
+
+    assert started == {"a": 2, "b": 1}
+
+
+def test_a_time_limit_is_the_run_time_where_the_trace_has_none() -> None:
+    fabric = machine(1)
+
+    def limit(**given: float) -> int | None:
+        return job_spec(trace_job("a", 0, 10.2, **given), 1, SpareRule(hosts=0)).time_limit_s
+
+    assert fabric.gpus_per_host == 1
+    assert limit() == 11
+    assert limit(limit_s=60) == 60
+
+
+def test_a_job_larger_than_the_fabric_is_rejected_and_counted() -> None:
+    jobs = [trace_job("huge", 0, 10, gpus=3), trace_job("a", 1, 10)]
+    world = replayed(machine(2), jobs)
+
+    assert world.tally.offered == 2
+    assert dict(world.tally.refused) == {"infeasible": 1}
+    assert set(world.rows) == {"a"}
+
+
+def test_a_swap_costs_the_work_since_the_checkpoint_and_a_restart() -> None:
+    """1 h of work, checkpoints every 1,000 s, failure at 2,500 s: 500 s are lost."""
+    world = replayed(
+        machine(3),
+        [trace_job("a", 0, HOUR, gpus=2)],
+        outages=[down(2_500, "z0-h0")],
+        costs=Costs(checkpoint_s=1000, restart_s=300),
+    )
+
+    assert kinds(world.log)[3:] == ["HostMoved", "GangSwapped", "JobEnded"]
+    assert world.ends_s() == {"a": 2_500 + 300 + (HOUR - 2_000)}
+    totals = world.metrics.totals(3)
+    assert totals["restarts"] == 1
+    assert totals["goodput"] == pytest.approx(HOUR / 4_400)
+    assert totals["utilization"] == pytest.approx(2 / 3)
+
+
+def test_a_gang_without_a_host_to_swap_in_waits_for_the_repair() -> None:
+    world = replayed(
+        machine(2),
+        [trace_job("a", 0, HOUR, gpus=2)],
+        outages=[down(2_500, "z0-h0"), up(10_000, "z0-h0")],
+        costs=Costs(checkpoint_s=1000, restart_s=300),
+    )
+
+    assert kinds(world.log)[3:] == [
+        "HostMoved",
+        "JobRequeued",
+        "HostMoved",
+        "JobStarted",
+        "JobEnded",
+    ]
+    assert world.ends_s() == {"a": 10_000 + 300 + (HOUR - 2_000)}
+    totals = world.metrics.totals(2)
+    assert totals["wait_s"]["mean"] == 0  # to the first start
+    assert totals["utilization"] == pytest.approx((2_500 + 1_900) / 11_900)
+
+
+def test_the_end_of_an_interrupted_attempt_does_not_come() -> None:
+    """The failure comes one second before the end; the old end must not complete it."""
+    world = replayed(
+        machine(2),
+        [trace_job("a", 0, HOUR)],
+        outages=[down(HOUR - 1, "z0-h0")],
+        costs=Costs(checkpoint_s=1800, restart_s=60),
+    )
+
+    assert world.ends_s() == {"a": HOUR - 1 + 60 + 1800}
+    assert world.rows["a"].attempts == 2
+
+
+def test_a_failure_in_the_restart_loses_the_restart_alone() -> None:
+    world = replayed(
+        machine(3),
+        [trace_job("a", 0, HOUR)],
+        outages=[down(2_000, "z0-h0"), down(2_100, "z0-h1")],
+        costs=Costs(checkpoint_s=1800, restart_s=300),
+    )
+
+    assert world.ends_s() == {"a": 2_100 + 300 + 1_800}
+    assert world.rows["a"].run_ns == HOUR * SECOND_NS
+
+
+def test_a_spare_that_fails_is_not_held_any_more() -> None:
+    world = replayed(
+        machine(2),
+        [trace_job("a", 0, 100)],
+        outages=[down(40, "z0-h1")],
+        spares=SpareRule(hosts=1),
+    )
+
+    assert world.ends_s() == {"a": 100}
+    assert world.metrics.spent().hosts.held == (100 + 40) * SECOND_NS
+    assert world.metrics.spent().hosts.running == 100 * SECOND_NS
+
+
+def test_a_gang_stands_still_while_the_decision_lasts() -> None:
+    world = replayed(
+        machine(2),
+        [trace_job("a", 0, 100)],
+        outages=[down(50, "z0-h0")],
+        costs=Costs(checkpoint_s=0, restart_s=0),
+        decision_ns=10 * SECOND_NS,
+    )
+
+    assert world.starts_s() == {"a": 10}
+    assert world.ends_s() == {"a": 60 + 60}  # 40 s done, stopped from 50 to 60
+    spent = world.metrics.spent().hosts
+    assert spent.running == 100 * SECOND_NS
+    assert spent.held == 110 * SECOND_NS
+
+
+def test_who_arrives_during_a_decision_is_in_the_next() -> None:
+    jobs = [trace_job("a", 0, 50), trace_job("b", 5, 50, priority=9)]
+    world = replayed(machine(1), jobs, decision_ns=10 * SECOND_NS)
+
+    assert world.starts_s() == {"a": 10, "b": 70}
+
+
+def test_a_fabric_that_stays_down_ends_the_replay_with_jobs_left() -> None:
+    world = replayed(machine(1), [trace_job("a", 0, 50)], outages=[down(10, "z0-h0")])
+
+    assert world.rows == {}
+    assert world.metrics.unfinished == 1
+
+
+def test_the_same_replay_gives_the_same_bytes() -> None:
+    def once(run_s: float = 50) -> World:
+        jobs = [trace_job(f"j{i}", i * 7, run_s + i, gpus=1 + i % 3) for i in range(20)]
+        return replayed(machine(4), jobs, outages=[down(60, "z0-h1"), up(90, "z0-h1")])
+
+    assert digest(once()) == digest(once())
+    assert digest(once()) != digest(once(run_s=51))
+
+
+# --- scripts -------------------------------------------------------------------
+
+
+def submit(name: str, hosts: int) -> SubmitJob:
+    return SubmitJob(job_spec(trace_job(name, 0, 60, hosts), 1, SpareRule(hosts=0)), f"uid-{name}")
+
+
+def test_a_script_sends_each_command_at_its_time() -> None:
+    script: list[tuple[int, Command]] = [
+        (10, submit("a", 2)),
+        (10, submit("b", 1)),
+        (40, EndJob("a", JobState.COMPLETED)),
+        (50, CancelJob("b")),
+    ]
+    log = run_script(machine(2), script)
+
+    assert [(e.time_ns, type(e)) for e in log] == [
+        (10, FabricLoaded),
+        (10, JobSubmitted),
+        (10, JobSubmitted),
+        (10, JobStarted),
+        (40, JobEnded),
+        (40, JobStarted),
+        (50, JobEnded),
+    ]
+
+
+def test_a_refused_command_leaves_no_trace() -> None:
+    log = run_script(
+        machine(2), [(5, CancelJob("nobody")), (6, submit("huge", 9))], SchedulingOptions()
+    )
+
+    assert kinds(log) == ["FabricLoaded"]
+
+
+def test_a_scripted_drain_moves_the_gang_and_empties_the_host() -> None:
+    script: list[tuple[int, Command]] = [
+        (10, submit("a", 1)),
+        (20, MoveHost("z0-h0", HostMove.DRAIN)),
+    ]
+    log = run_script(machine(2), script)
+
+    assert kinds(log)[-2:] == ["HostMoved", "GangSwapped"]
+    assert replay(log).host(0).state is HostState.CORDONED
+
+
+def test_names_in_a_trace_may_come_back() -> None:
+    world = replayed(machine(1), [trace_job("a", 0, 5, line=1), trace_job("a", 9, 5, line=2)])
+
+    assert [e.uid for e in world.log if isinstance(e, JobSubmitted)] == ["trace-1", "trace-2"]
+    assert world.metrics.completed == 2
+
+
+def test_events_that_no_gang_is_in_change_nothing() -> None:
+    world = replayed(machine(2), [trace_job("a", 0, 50)], outages=[down(5, "z0-h1")])
+
+    assert [type(e) for e in world.log if isinstance(e, (HostMoved, GangSwapped, JobRequeued))] == [
+        HostMoved
+    ]
+    assert world.ends_s() == {"a": 50}
+
+
+def test_a_spec_without_a_limit_gets_one() -> None:
+    fabric = machine(1)
+    spec = job_spec(trace_job("a", 0, 5), fabric.gpus_per_host, SpareRule(hosts=0))
+
+    assert isinstance(spec, JobSpec)
+    assert spec.time_limit_s == 5
