@@ -28,7 +28,7 @@ from placement.grid.isoperimetry import MUCH
 from placement.proof.branch_and_price import ROUNDS_EACH
 from placement.proof.cell_proofs import Views
 from placement.search.graph_portfolio import Blocks
-from placement.search.grid_slicing import SMALL
+from placement.search.graph_slicing import SMALL
 from placement.search.multilevel import WIDE
 from placement.tiers.grid_zones import ZoneStep
 from placement.workload.request import Limits, Request
