@@ -35,7 +35,7 @@ from math import ceil, gcd
 
 import numpy as np
 
-from placement.bound.stage_ends import Ends, floors, least_by_cells, odd, shared_ends
+from placement.bound.stage_ends import floors, least_by_cells
 from placement.grid.block_grid import BlockGrid, Slopes, block_axes, block_grid, finer, shared
 from placement.grid.isoperimetry import BlockAxis
 from placement.workload.request import Request
@@ -48,17 +48,14 @@ FREE = 2  # slots by which runs may differ at no cost to the ring of replicas
 class Cells:
     """A view: a grid of cells, how many of its slots a host holds, and how many cells.
 
-    `odd`: how many zones at most hold slots of each row that are not whole lots. `closing`:
-    what a zone pays between the last row and the first; empty where they are not neighbours.
-    `ends`: what zones of one row pay together.
+    `closing`: what a zone pays between the last row and the first; empty where they are not
+    neighbours.
     """
 
     grid: BlockGrid
     lot: int
     cells_of_host: int
-    odd: tuple[int, ...] = ()
     closing: Slopes = ()
-    ends: tuple[Ends, ...] = ()
 
     def states(self, room: Sequence[int]) -> int:
         """Of the pricing table, for zones with room for so many slots."""
@@ -97,7 +94,7 @@ def cell_views(request: Request, gpus: int) -> list[Cells]:
     chain = next((a for a in block_axes(request, cell) or () if a.pattern is Pattern.CHAIN), None)
     stage = chain.stride if chain else grid.size
     if stage * grid.rows == grid.size and stage % lot == 0:
-        return [_in_whole(grid, lot)]
+        return [Cells(_whole(grid, lot), 1, lot)]
     if stage * grid.rows == grid.size and stage > 2 * lot:
         fine = replace(grid, step=least_by_cells(grid, lot), floors=floors(grid, lot))
         floored = _floored(fine)
@@ -106,7 +103,7 @@ def cell_views(request: Request, gpus: int) -> list[Cells]:
         higher = floors(grid, lot, is_inner=True)
         if fine.floors != higher:
             grids.append(_floored(_but_two(fine, higher)))
-        return [Cells(each, lot, lot, odd(grid, lot)) for each in grids]
+        return [Cells(each, lot, lot) for each in grids]
     staggered = _staggered(request, cell, lot, grid)
     if staggered is None:
         return [Cells(grid, lot, lot)]
@@ -127,15 +124,6 @@ def _cells(request: Request, gpus: int) -> tuple[int, BlockGrid]:
         if grid is not None:
             return cell, grid
     raise AssertionError("single ranks always form a grid")
-
-
-def _in_whole(grid: BlockGrid, lot: int) -> Cells:
-    """Whole blocks; in units fine enough for what is paid at the ends of groups."""
-    inner = min((a for a in grid.slice_axes), key=lambda a: a.stride, default=None)
-    fine = finer(grid, inner.size) if inner else grid
-    ends = shared_ends(fine, lot)
-    chosen = fine if ends else grid
-    return Cells(_whole(chosen, lot), 1, lot, ends=ends)
 
 
 def _whole(grid: BlockGrid, lot: int) -> BlockGrid:

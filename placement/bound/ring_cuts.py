@@ -22,14 +22,10 @@ MOST_STEPS = 300_000_000  # entries of the table, times blocks: a second or two
 Edges = Mapping[tuple[int, int], int]
 
 
-def least_cuts(
-    edges: Edges, cells: Sequence[int], most: int, begun: Sequence[int] = ()
-) -> Ints | None:
+def least_cuts(edges: Edges, cells: Sequence[int], most: int) -> Ints | None:
     """The least weight of edges that a set of n cells in whole blocks cuts.
 
-    `edges`: (block, later block) -> weight. `cells`: of each block. `begun`: what a set pays on
-    top for each of its blocks behind one that is not its own, and gets for each block behind
-    its own; nothing for the first. Shape: (most + 1,), MUCH
+    `edges`: (block, later block) -> weight. `cells`: of each block. Shape: (most + 1,), MUCH
     where no blocks hold just n; None when edges reach too far or the table is too large.
     Cost: O(4^reach x blocks x most).
     """
@@ -37,12 +33,11 @@ def least_cuts(
     reach = max((min(b - a, blocks - b + a) for a, b in edges), default=1)
     if reach > MOST_REACH or blocks <= 2 * reach or 4**reach * blocks * most > MOST_STEPS:
         return None
-    begun = begun or [0] * blocks
-    cost = _started(edges, cells[:reach], most, begun)
+    cost = _started(edges, cells[:reach], most)
     other, paid = np.empty_like(cost), np.empty(1 << reach, dtype=np.int64)
     back = [edges.get((b - d, b), 0) for b in range(reach, blocks) for d in range(reach, 0, -1)]
-    more, links, behind = (np.array(each) for each in (cells[reach:], back, begun[reach:]))
-    extended.run(blocks * cost.size, cost.ravel(), other.ravel(), links, more, behind, paid)
+    more, links = np.array(cells[reach:]), np.array(back)
+    extended.run(blocks * cost.size, cost.ravel(), other.ravel(), links, more, paid)
     cost = other if (blocks - reach) % 2 else cost
     ends = _closed(edges, blocks, reach)
     least = (cost + ends[:, :, None]).min(axis=(0, 1))
@@ -54,7 +49,7 @@ def _bits(reach: int) -> Ints:
     return np.asarray(np.arange(1 << reach)[:, None] >> np.arange(reach) & 1)
 
 
-def _started(edges: Edges, cells: Sequence[int], most: int, begun: Sequence[int]) -> Ints:
+def _started(edges: Edges, cells: Sequence[int], most: int) -> Ints:
     """Sets among the first blocks. Shape: (masks of the first blocks, of the last ones, cells)."""
     reach = len(cells)
     masks = 1 << reach
@@ -64,20 +59,19 @@ def _started(edges: Edges, cells: Sequence[int], most: int, begun: Sequence[int]
         if held <= most:
             cost[mask, mask, held] = sum(
                 weight for (a, b), weight in edges.items() if b < reach and chosen[a] != chosen[b]
-            ) + int(np.diff(chosen) @ begun[1:reach])
+            )
     return cost
 
 
-def _extended(cost: Ints, other: Ints, back: Ints, cells: Ints, begun: Ints, paid: Ints) -> None:
+def _extended(cost: Ints, other: Ints, back: Ints, cells: Ints, paid: Ints) -> None:
     """With more blocks, by turns in either array. `back`: weights to the last blocks before each,
-    the furthest first; `begun`: where the block before is out and this one is in. `paid`: room,
-    for each mask."""
+    the furthest first. `paid`: room, for each mask."""
     reach = len(back) // len(cells)
     for block in range(len(cells)):
         near = back[block * reach : (block + 1) * reach]
         for is_in in range(2):
             for mask in range(len(paid)):
-                paid[mask] = begun[block] * (is_in - (mask >> reach - 1))
+                paid[mask] = 0
                 for k in range(reach):
                     paid[mask] += near[k] * ((mask >> k & 1) != is_in)
             if block % 2:

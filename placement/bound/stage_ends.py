@@ -12,18 +12,6 @@ of the other stage. The overlaps make a path, or a circle where one host holds t
 of one stage and the first of the next. A zone that holds neither nothing nor everything cuts
 a path at its smallest overlap at least, a circle at its two smallest (`floors`). Who cuts a path
 once holds one of its ends, so all zones but two cut a path at its two smallest overlaps too.
-
-*Ends of groups*, where stages are whole hosts and hosts end inside groups of an inner ring,
-say of five hosts: a zone whose blocks are no multiple of five parts a group at one end at
-least. But where a zone begins another one ends, so what zones of one stage hold adds up to
-whole turns: three zones of 1, 1 and 3 part groups at two places, not at one and a half. With a
-potential on each of the five places, paid where a zone begins and given back where it ends, the
-sum over the zones is the same and the least cost of n blocks is another one, which `ring_cuts`
-finds. Potentials that rise evenly round the five are those of Gomory's cut of "the zones add up
-to whole groups"; k of them, as steps of one or two places around are cuts as well (`Ends`).
-
-*Odd cells*, a number that is no multiple of `lot`, are held by the zones of the hosts at the
-ends of a stage alone: two zones at most (`odd`).
 See docs/engine.md, "Gangs that are no grid".
 """
 
@@ -31,8 +19,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from math import gcd
 
 import numpy as np
 
@@ -43,26 +29,11 @@ from placement.grid.isoperimetry import MUCH, BlockAxis
 from placement.workload.traffic import Pattern
 
 
-@dataclass(frozen=True, slots=True)
-class Ends:
-    """Zones of one row pay `price` times what they add up to, of whichever sign, beyond what
-    each of them costs: `paid[n % len(paid)]` for a zone of n blocks."""
-
-    paid: tuple[int, ...]
-    price: int
-
-
 def floors(grid: BlockGrid, lot: int, *, is_inner: bool = False) -> tuple[int, ...]:
     """Of each pair of neighbouring stages, as of a BlockGrid; rows are stages of cells.
     `is_inner`: for zones that hold no end of a path."""
     pairs = range(grid.rows - 1)
     return tuple(grid.row_weight * _least_parted(grid.width, lot, s, is_inner) for s in pairs)
-
-
-def odd(grid: BlockGrid, lot: int) -> tuple[int, ...]:
-    """How many zones at most hold cells of each stage that are not whole runs."""
-    is_split = [s * grid.width % lot != 0 for s in range(grid.rows + 1)]
-    return tuple(is_split[s] + is_split[s + 1] for s in range(grid.rows))
 
 
 def _least_parted(width: int, lot: int, stage: int, is_inner: bool) -> int:
@@ -84,38 +55,13 @@ def least_by_cells(grid: BlockGrid, lot: int) -> Ints:
     return np.where(least < MUCH, np.maximum(least, grid.step), grid.step)
 
 
-def _least_from(grid: BlockGrid, lot: int, start: int, begun: Sequence[int] = ()) -> Ints | None:
+def _least_from(grid: BlockGrid, lot: int, start: int) -> Ints | None:
     """For a stage whose first cell is cell `start` of its host; None if that is not known."""
     if any(axis.pattern is not Pattern.RING for axis in grid.slice_axes):
         return None
     run = (np.arange(grid.width) + start) // lot
     edges, cells = joined(grid.slice_axes, run), np.bincount(run).tolist()
-    return least_cuts(edges, cells, grid.width, begun)
-
-
-def shared_ends(grid: BlockGrid, lot: int) -> tuple[Ends, ...]:
-    """What zones of one stage pay for the ends of groups that they share; for stages of whole
-    hosts, whose first cell begins a group."""
-    inner = next((a for a in grid.slice_axes if a.stride == 1), None)
-    if inner is None or inner.pattern is not Pattern.RING or inner.size < 3:
-        return ()
-    period = inner.size // gcd(inner.size, lot)
-    price = 2 * inner.weight // period
-    tried = (_ends(grid, lot, period, k, price) for k in range(1, (period + 1) // 2))
-    return tuple(ends for ends in tried if ends is not None)
-
-
-def _ends(grid: BlockGrid, lot: int, period: int, k: int, price: int) -> Ends | None:
-    """None where some part would pay more than it does, by the exact cost of every size."""
-    host = np.arange(grid.width // lot + 1)
-    turn = k * host % period
-    paid = np.where(turn > 0, period - 2 * turn, 0)
-    least = least_by_cells(grid, lot)[::lot]
-    for sign in (price, -price):
-        found = _least_from(grid, lot, 0, (-sign * paid[:-1]).tolist())
-        if found is None or np.any(least + sign * paid > found[::lot]):
-            return None
-    return Ends(tuple(paid[:period].tolist()), price)
+    return least_cuts(edges, cells, grid.width)
 
 
 def joined(axes: Sequence[BlockAxis], run: Ints) -> Edges:
