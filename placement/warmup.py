@@ -10,7 +10,6 @@ import numpy as np
 from placement.bound.part_master import least_by_held
 from placement.bound.pathwidth import least_parts
 from placement.bound.pricing import Pricer
-from placement.bound.ring_cuts import least_cuts
 from placement.bound.ring_width import least_around
 from placement.bound.size_relaxation import least_sizes, least_sum
 from placement.graph.hypergraph import block_graph
@@ -54,7 +53,6 @@ def warm_up() -> None:
     least_by_held(graph, [order], room, np.repeat([0, 1], 3)[: graph.blocks], 0, 1_000_000)
     axis = BlockAxis("dp", 2, 1, Pattern.RING, 1)
     _plane(axis, axis)
-    least_cuts({(0, 1): 1}, [1, 1, 1], 2)
     program = IntegerProgram()
     program.row(2, 4, [(program.variable(2, 1), 1), (program.variable(2, 1), 1)])
     program.solve(1)

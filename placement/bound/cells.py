@@ -3,7 +3,12 @@
 What no layout of cells beats, no layout of blocks does, for a host's cells may part here.
 Views of the cells bound a job from below.
 
-*Stages*: rows are pipeline stages, as ever, and the bound of the grid holds.
+*Stages*: rows are pipeline stages, as ever, and the bound of the grid holds. Where stages do not
+end where hosts do, each host overlaps two of the other stage. The overlaps make a path, or a circle
+where one host holds the last cells of one stage and the first of the next. A zone that holds
+neither nothing nor everything cuts a path at its smallest overlap at least, a circle at its two
+smallest (`floors`). Who cuts a path once holds one of its ends, so all zones but two cut a path at
+its two smallest overlaps too.
 
 *Whole blocks*: where the pipeline is the outermost axis and stages are whole blocks, a slot
 is a block, and only the axes inside a stage are bounded cell by cell.
@@ -29,13 +34,13 @@ See docs/engine.md, "Gangs that are no grid".
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil, gcd
 
 import numpy as np
 
-from placement.bound.stage_ends import floors, least_by_cells
 from placement.grid.block_grid import BlockGrid, Slopes, block_axes, block_grid, finer, shared
 from placement.grid.isoperimetry import BlockAxis
 from placement.workload.request import Request
@@ -96,7 +101,7 @@ def cell_views(request: Request, gpus: int) -> list[Cells]:
     if stage * grid.rows == grid.size and stage % lot == 0:
         return [Cells(_whole(grid, lot), 1, lot)]
     if stage * grid.rows == grid.size and stage > 2 * lot:
-        fine = replace(grid, step=least_by_cells(grid, lot), floors=floors(grid, lot))
+        fine = replace(grid, floors=floors(grid, lot))
         floored = _floored(fine)
         other = shared(floored)
         grids = [floored] if other is None else [floored, other]
@@ -115,6 +120,24 @@ def cell_views(request: Request, gpus: int) -> list[Cells]:
     around = _slopes(0, staggered.dear, FREE, staggered.reach)
     runs = Cells(_runs(grid, staggered), lot // staggered.run, lot, closing=around)
     return [stages, runs]
+
+
+def floors(grid: BlockGrid, lot: int, *, is_inner: bool = False) -> tuple[int, ...]:
+    """Of each pair of neighbouring stages, as of a BlockGrid; rows are stages of cells.
+    `is_inner`: for zones that hold no end of a path."""
+    pairs = range(grid.rows - 1)
+    return tuple(grid.row_weight * _least_parted(grid.width, lot, s, is_inner) for s in pairs)
+
+
+def _least_parted(width: int, lot: int, stage: int, is_inner: bool) -> int:
+    """Pipeline edges between a stage and the next that any zone cuts which holds a part, or any
+    that holds no end as well."""
+    cell = np.arange(width) + stage * width
+    overlaps = Counter(zip((cell // lot).tolist(), ((cell + width) // lot).tolist(), strict=True))
+    hosts = {host for pair in overlaps for host in pair}
+    smallest = sorted(overlaps.values())
+    is_circle = len(overlaps) == len(hosts)
+    return sum(smallest[:2]) if is_circle or is_inner else smallest[0]
 
 
 def _cells(request: Request, gpus: int) -> tuple[int, BlockGrid]:
@@ -136,7 +159,7 @@ def _whole(grid: BlockGrid, lot: int) -> BlockGrid:
         width=width,
         row_weight=grid.row_weight * lot,
         row_wrap=grid.row_wrap * lot,
-        step=least_by_cells(grid, lot)[::lot],
+        step=grid.step[::lot],
         block=in_ranks[:, ::lot],
         slopes=(((grid.row_weight * lot, width),),) * (grid.rows - 1),
     )

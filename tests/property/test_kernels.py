@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from placement import kernels as compiled
 from placement.bound.pricing import Pricer
-from placement.bound.ring_cuts import least_cuts
 from placement.graph.hypergraph import Hypergraph, block_graph, grid_graph
 from placement.grid.block_grid import block_grid
 from placement.grid.isoperimetry import BlockAxis, _plane
@@ -136,18 +135,6 @@ def test_planes_are_the_same_bytes(
 ) -> None:
     a, b = (BlockAxis("dp", n, 1, kind, 3) for n, kind in zip(sizes, patterns, strict=True))
     both(lambda: _plane.__wrapped__(a, b).tolist())
-
-
-@settings(max_examples=20, deadline=None)
-@given(weights=st.lists(st.integers(0, 9), min_size=7, max_size=7), cells=st.integers(1, 3))
-def test_cuts_of_circles_are_the_same_bytes(weights: list[int], cells: int) -> None:
-    edges = {(k, k + d): weight for k, weight in enumerate(weights) for d in (1, 2)}
-
-    def work() -> object:
-        found = [least_cuts(edges, [1, cells, 2] * 3, most) for most in (1, 9)]
-        return [None if each is None else each.tolist() for each in found]
-
-    both(work)
 
 
 def test_a_small_gang_is_placed_without_numba() -> None:

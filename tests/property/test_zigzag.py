@@ -10,9 +10,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placement.bound.ring_cuts import MOST_REACH
-from placement.bound.stage_ends import floors, least_by_cells
-from placement.graph.hypergraph import block_graph
+from placement.bound.cells import floors
 from placement.grid.block_grid import BlockGrid, block_grid
 from placement.workload.request import Request
 from tests.build import request
@@ -26,7 +24,6 @@ SHAPES = [
     if 2 * lot <= cp * dp <= 9 * lot
 ]
 STAGGERED = [s for s in SHAPES if prod(s[1:]) % s[0] and 2 * prod(s[1:]) % s[0] == 0]
-WHOLE = [s for s in SHAPES if prod(s[1:]) % s[0] == 0]
 
 
 @st.composite
@@ -76,22 +73,6 @@ def test_all_zones_but_two_pay_the_higher_floor(
             if (zone != z).any()
         ]
         assert sum(n * grid.row_weight < higher for n in parted) <= 2
-
-
-@given(stages(WHOLE, pp=1))
-def test_cells_of_a_stage_are_held_for_no_less_than_whole_hosts_cut(
-    job: tuple[Request, int],
-) -> None:
-    asked, lot = job
-    grid, graph = cells_of(asked), block_graph(asked, lot)
-    assert graph is not None
-    least = np.full(graph.blocks + 1, np.inf)
-    for hosts in sets_of_hosts(graph.blocks):
-        least[hosts.sum()] = min(least[hosts.sum()], graph.cost(hosts) / graph.scale)
-    told = [float(2 * grid.to_bytes(int(paid))) for paid in least_by_cells(grid, lot)[::lot]]
-    assert np.all(told <= least)
-    if graph.blocks > 2 * MOST_REACH:
-        assert told == least.tolist()
 
 
 def runs_of_hosts(hosts: int, rng: random.Random) -> np.ndarray:
