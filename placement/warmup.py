@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from placement.bound.part_master import least_by_held
 from placement.bound.pathwidth import least_parts
 from placement.bound.pricing import Pricer
 from placement.bound.ring_width import least_around
-from placement.bound.size_relaxation import least_sizes, least_sum
+from placement.bound.size_relaxation import least_sum
 from placement.graph.hypergraph import block_graph
 from placement.grid.block_grid import block_grid
 from placement.grid.isoperimetry import BlockAxis, _plane, min_plus
@@ -43,14 +42,12 @@ def warm_up() -> None:
     pricer.patterns([2])
     line = np.ones(4, dtype=np.int64)
     least_sum(2, [2], line)
-    least_sizes(2, [2], line)
     min_plus(line, line)
     graph = block_graph(gang, GPUS)
     assert graph is not None  # it has a dozen edges
     order = np.arange(graph.blocks)
     least_parts(graph, [order], 1, 1_000)
     least_around(graph, [order], 1, 1, -1, 10_000)
-    least_by_held(graph, [order], room, np.repeat([0, 1], 3)[: graph.blocks], 0, 1_000_000)
     axis = BlockAxis("dp", 2, 1, Pattern.RING, 1)
     _plane(axis, axis)
     program = IntegerProgram()

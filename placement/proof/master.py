@@ -18,7 +18,7 @@ from placement.fabric.tree import Ints
 from placement.grid.block_grid import BlockGrid
 from placement.grid.isoperimetry import MUCH
 from placement.grid.layout import ZonePattern
-from placement.solver import ARTIFICIAL, ColumnLp, LpSolution
+from placement.solver import ColumnLp, LpSolution
 
 Floats = npt.NDArray[np.float64]
 WHOLE_GANG, EVERY_ROW = -1, -2
@@ -197,7 +197,7 @@ class Master:
             units.append(int(counter.values(whole + 1)[-1]) if counter.rise else 1)
         counted = np.array([held.counted(counter) for counter in ranges])
         low, high = np.array([*ranges.values()]).T
-        self._lp.add_rows(low, high, counted, np.array(units), np.full(len(units), ARTIFICIAL))
+        self._lp.add_rows(low, high, counted, np.array(units))
 
     def add(self, patterns: Iterable[ZonePattern]) -> list[ZonePattern]:
         """Make each pattern a column; those that were none yet."""
