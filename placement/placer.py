@@ -20,11 +20,10 @@ from placement.fabric import hostset
 from placement.fabric.constraints import check, labelled, room_text, usable, wish_text
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, Ints
-from placement.grid.block_grid import BlockGrid, block_grids
+from placement.grid.block_grid import BlockGrid, block_grid
 from placement.notes import request_notes, spare_notes
 from placement.objective.cut import cut
 from placement.replace.near import Hint, Near
-from placement.search.grid_slicing import best_grid
 from placement.spares.holding import Holding, hold_spares, reserve_by_zone
 from placement.spares.sizing import BY_DEFAULT, Sizing
 from placement.tiers.fragmentation import harm
@@ -153,8 +152,9 @@ class _Placer:
         self.notes: list[str] = []
 
     @cached_property
-    def grids(self) -> list[BlockGrid]:
-        return block_grids(self.request, self.fabric.gpus_per_host)
+    def grid(self) -> BlockGrid | None:
+        """None where the ranks form no grid of hosts."""
+        return block_grid(self.request, self.fabric.gpus_per_host)
 
     def place(self) -> Placement:
         found, bound, near = self._found()
@@ -212,9 +212,9 @@ class _Placer:
     def _inner(self, cuts: tuple[TierCut, ...]) -> TierBound | None:
         if not any(cut.bytes_per_step for cut in cuts[1:]) or not self.limits.rounds:
             return None
-        if not self.grids:
+        if self.grid is None:
             return None
-        return inner_bound(self.fabric, self.free, self.grids[0], cuts)
+        return inner_bound(self.fabric, self.free, self.grid, cuts)
 
     def _option(self, hosts: Hosts) -> _Option:
         cuts = cut(self.fabric, self.request, hosts)
@@ -251,9 +251,8 @@ class _Placer:
 
     def _ways(self) -> tuple[Seating, list[Way], Fraction]:
         """Where the blocks may go, and a bound on the outermost cut in bytes."""
-        grids = self.grids
         if self._inside:
-            seating = self._seating(grids[0] if grids else BlockGrid.shapeless(self.gang))
+            seating = self._seating(self.grid or BlockGrid.shapeless(self.gang))
             return seating, seating.inside(self._inside), Fraction(0)
         tier = self.fabric.tiers[0]
         free_by_zone = np.bincount(tier.domain_by_host[self.free], minlength=len(tier.domains))
@@ -264,13 +263,13 @@ class _Placer:
         room = [c - w for c, w in zip(capacities, wanted, strict=True)]
         is_kept = self.sizing.in_zone and self.request.spares.is_auto and sum(room) >= self.gang
         usual = capacities, wanted
-        grid, step = self._zones(grids, *((room, [0] * len(room)) if is_kept else usual))
+        grid, step = self._zones(*((room, [0] * len(room)) if is_kept else usual))
         kind = like_zones(self.fabric, self.request)
         seating = self._seating(grid)
         ways = seating.in_zones(step.layout, np.array(wanted), kind)
         bound = step.bound
         if is_kept:  # of those that keep spares in each zone: others may cut less
-            bound = by_sizes(grid, capacities) if grids and self.limits.rounds else 0
+            bound = by_sizes(grid, capacities) if self.grid and self.limits.rounds else 0
         return seating, ways, grid.to_bytes(bound)
 
     def _reserved(self, capacities: list[int]) -> list[int]:
@@ -283,25 +282,22 @@ class _Placer:
 
     def _everywhere(self, capacities: list[int]) -> tuple[Seating, list[Way], Fraction]:
         """Over very many small zones, which are packed as inner tiers are."""
-        grid = self.grids[0] if self.grids else BlockGrid.shapeless(self.gang)
+        grid = self.grid or BlockGrid.shapeless(self.gang)
         seating = self._seating(grid)
-        bound = by_sizes(grid, capacities) if self.grids and self.limits.rounds else 0
+        bound = by_sizes(grid, capacities) if self.grid and self.limits.rounds else 0
         return seating, seating.inside([(self.free, 0)]), grid.to_bytes(bound)
 
     def _seating(self, grid: BlockGrid) -> Seating:
         return Seating(self.fabric, self.request, self.free, grid, self.limits.trees)
 
-    def _zones(
-        self, grids: list[BlockGrid], capacities: list[int], wanted: list[int]
-    ) -> tuple[BlockGrid, ZoneStep]:
+    def _zones(self, capacities: list[int], wanted: list[int]) -> tuple[BlockGrid, ZoneStep]:
         """The outermost tier by the request's objective. `wanted`: spares by zone."""
         gpus, is_by_cut = self.fabric.gpus_per_host, self.request.objective is Objective.CUT
-        if not grids:
+        if (grid := self.grid) is None:
             if not is_by_cut:
                 self.notes.append("the ranks form no grid of hosts: placed by the cut alone")
             return solve_ragged(self.request, gpus, capacities, self.limits)
         reserved = [c - w for c, w in zip(capacities, wanted, strict=True)]
-        grid = best_grid(grids, capacities)
         if is_by_cut:
             return grid, solve_zones(grid, capacities, reserved, self.limits)
         uplink = self.fabric.tiers[0].uplink_bytes_per_s

@@ -9,9 +9,8 @@ import numpy as np
 from placement.fabric.tree import Fabric, Ints
 from placement.grid.block_grid import BlockGrid, block_grid
 from placement.objective.cut import cut
-from placement.search.bands import band_trees
-from placement.search.grid_slicing import Slicer
-from placement.search.slicing_trees import Tree, plan_of
+from placement.search.graph_slicing import Sweeper, combs, grid_sweeper
+from placement.search.slicing_trees import plan_of
 from placement.workload.request import Placement, Request, TierCut
 
 
@@ -38,21 +37,23 @@ def runners_up(
     grid = block_grid(request, fabric.gpus_per_host)
     if grid is not None:
         room = np.bincount(zone_of[free], minlength=len(fabric.tiers[0].domains)).tolist()
-        trees = band_trees(grid, room)
-        for name, tree in (("whole replicas", trees[0]), ("whole stages", trees[-1])):
-            hosts = _hosts(grid, room, tree, free, zone_of[free])
+        row, slot = np.divmod(np.arange(grid.size), grid.width)
+        orders = ("whole replicas", np.lexsort((row, slot))), ("whole stages", np.arange(grid.size))
+        for name, order in orders:
+            hosts = _hosts(grid, room, order, free, zone_of[free])
             found.append(RunnerUp(name, cut(fabric, request, hosts)[0]))
     by_name = sorted(placement.hosts)
     found.append(RunnerUp("hosts by name", cut(fabric, request, by_name)[0]))
     return tuple(found)
 
 
-def _hosts(grid: BlockGrid, room: list[int], tree: Tree, free: Ints, zones: Ints) -> list[int]:
-    """Some free host of the right zone for every block: enough to count the outer cut."""
-    everything = np.ones((grid.rows, grid.width), dtype=np.bool_)
-    layout = Slicer(grid, room, everything).layout(plan_of(tree, room))
+def _hosts(grid: BlockGrid, room: list[int], order: Ints, free: Ints, zones: Ints) -> list[int]:
+    """Some free host of the right zone for every block, in an `order` that zones cut into segments:
+    enough to count the outer cut."""
+    _, tree = combs(room, 1)
+    layout = Sweeper(grid_sweeper(grid).graph, [order]).layout(plan_of(tree, room))
     by_block = np.empty(grid.size, dtype=np.int64)
-    by_block[grid.block] = layout
+    by_block[grid.block.ravel()] = layout
     hosts = np.empty(grid.size, dtype=np.int64)
     for zone in np.unique(by_block):
         here = by_block == zone

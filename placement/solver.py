@@ -70,10 +70,9 @@ class ColumnLp:
         high: Ints | Floats,
         entries: Ints | Floats | None = None,
         unit: Ints | float = 1,
-        price: Floats | float = ARTIFICIAL,
     ) -> None:
         """Rows with these bounds, and an entry in each column; none by default. `unit`: what an
-        artificial column adds, at its `price`. Shapes: (rows,), of entries (rows, columns)."""
+        artificial column adds. Shapes: (rows,), of entries (rows, columns)."""
         first, many = self._highs.getNumRow(), len(low)
         if entries is None:
             entries = np.zeros((many, len(self._columns)))
@@ -81,7 +80,7 @@ class ColumnLp:
         vectors = _vectors(many, row, self._columns[column], entries[row, column])
         self._highs.addRows(many, low, high, *vectors)
         units = np.multiply.outer(np.broadcast_to(unit, many), [1, -1]).ravel()
-        prices = np.repeat(np.broadcast_to(price, many), 2)
+        prices = np.full(2 * many, ARTIFICIAL)
         own = np.repeat(np.arange(first, first + many), 2)
         self._add_columns(prices, np.arange(2 * many), own, units)
 

@@ -7,22 +7,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from placement.bound.part_master import least_by_held
 from placement.bound.pathwidth import least_parts
 from placement.bound.pricing import Pricer
-from placement.bound.ring_cuts import least_cuts
 from placement.bound.ring_width import least_around
-from placement.bound.size_relaxation import least_sizes, least_sum
-from placement.graph.hypergraph import block_graph, grid_graph
-from placement.grid.block_grid import block_grids
+from placement.bound.size_relaxation import least_sum
+from placement.graph.hypergraph import block_graph
+from placement.grid.block_grid import block_grid
 from placement.grid.isoperimetry import BlockAxis, _plane, min_plus
 from placement.kernels import compile_from_now_on
-from placement.search.count_annealing import transferred
-from placement.search.graph_slicing import Sweeper
-from placement.search.grid_slicing import Slicer
+from placement.search.graph_slicing import grid_sweeper
 from placement.search.multilevel import Multilevel
 from placement.search.segmentation import LineSearch
-from placement.search.slicing_trees import Tree, plan_of
 from placement.solver import IntegerProgram
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import Request
@@ -36,32 +31,25 @@ def warm_up() -> None:
     second where the code is kept from before, else half a minute or more."""
     compile_from_now_on()
     gang = Request(Parallelism(tp=GPUS, pp=2, dp=3), traffic=(("dp", 3), ("pp", 1)))
-    room, tree = [4, 2], Tree(first=Tree(zone=0), second=Tree(zone=1))
-    (grid, *_) = block_grids(gang, GPUS)
-    everything = np.ones((grid.rows, grid.width), dtype=np.bool_)
-    slicer = Slicer(grid, room, everything)
-    layout = slicer.searched(plan_of(tree, room), 1, 0, 0.0)
-    pieces = grid_graph(grid, everything)
+    room, grid = [4, 2], block_grid(gang, GPUS)
+    assert grid is not None
+    sweeper = grid_sweeper(grid)
+    pieces, layout = sweeper.graph, sweeper.searched(room, 1, 0)
     LineSearch(pieces, [np.arange(pieces.blocks)], room, 0)
-    Multilevel(pieces, room, 1, 0).polished(layout.ravel(), "warm")
-    transferred(grid, room, layout, 1, 0, 0)
+    Multilevel(pieces, room, 1, 0).polished(layout, "warm")
     pricer = Pricer(grid.rows, grid.width, 2, grid.slopes)
     pricer.price(np.zeros((grid.rows, grid.width + 1), dtype=np.int64), np.zeros(3, dtype=np.int64))
     pricer.patterns([2])
     line = np.ones(4, dtype=np.int64)
     least_sum(2, [2], line)
-    least_sizes(2, [2], line)
     min_plus(line, line)
     graph = block_graph(gang, GPUS)
     assert graph is not None  # it has a dozen edges
     order = np.arange(graph.blocks)
     least_parts(graph, [order], 1, 1_000)
     least_around(graph, [order], 1, 1, -1, 10_000)
-    least_by_held(graph, [order], room, np.repeat([0, 1], 3)[: graph.blocks], 0, 1_000_000)
-    Sweeper(graph, [order]).searched([tree], room, 1, 0, "warm")
     axis = BlockAxis("dp", 2, 1, Pattern.RING, 1)
     _plane(axis, axis)
-    least_cuts({(0, 1): 1}, [1, 1, 1], 2)
     program = IntegerProgram()
     program.row(2, 4, [(program.variable(2, 1), 1), (program.variable(2, 1), 1)])
     program.solve(1)

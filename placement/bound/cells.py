@@ -3,7 +3,12 @@
 What no layout of cells beats, no layout of blocks does, for a host's cells may part here.
 Views of the cells bound a job from below.
 
-*Stages*: rows are pipeline stages, as ever, and the bound of the grid holds.
+*Stages*: rows are pipeline stages, as ever, and the bound of the grid holds. Where stages do not
+end where hosts do, each host overlaps two of the other stage. The overlaps make a path, or a circle
+where one host holds the last cells of one stage and the first of the next. A zone that holds
+neither nothing nor everything cuts a path at its smallest overlap at least, a circle at its two
+smallest (`floors`). Who cuts a path once holds one of its ends, so all zones but two cut a path at
+its two smallest overlaps too.
 
 *Whole blocks*: where the pipeline is the outermost axis and stages are whole blocks, a slot
 is a block, and only the axes inside a stage are bounded cell by cell.
@@ -29,13 +34,13 @@ See docs/engine.md, "Gangs that are no grid".
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil, gcd
 
 import numpy as np
 
-from placement.bound.stage_ends import Ends, floors, least_by_cells, odd, shared_ends
 from placement.grid.block_grid import BlockGrid, Slopes, block_axes, block_grid, finer, shared
 from placement.grid.isoperimetry import BlockAxis
 from placement.workload.request import Request
@@ -48,17 +53,14 @@ FREE = 2  # slots by which runs may differ at no cost to the ring of replicas
 class Cells:
     """A view: a grid of cells, how many of its slots a host holds, and how many cells.
 
-    `odd`: how many zones at most hold slots of each row that are not whole lots. `closing`:
-    what a zone pays between the last row and the first; empty where they are not neighbours.
-    `ends`: what zones of one row pay together.
+    `closing`: what a zone pays between the last row and the first; empty where they are not
+    neighbours.
     """
 
     grid: BlockGrid
     lot: int
     cells_of_host: int
-    odd: tuple[int, ...] = ()
     closing: Slopes = ()
-    ends: tuple[Ends, ...] = ()
 
     def states(self, room: Sequence[int]) -> int:
         """Of the pricing table, for zones with room for so many slots."""
@@ -97,16 +99,16 @@ def cell_views(request: Request, gpus: int) -> list[Cells]:
     chain = next((a for a in block_axes(request, cell) or () if a.pattern is Pattern.CHAIN), None)
     stage = chain.stride if chain else grid.size
     if stage * grid.rows == grid.size and stage % lot == 0:
-        return [_in_whole(grid, lot)]
+        return [Cells(_whole(grid, lot), 1, lot)]
     if stage * grid.rows == grid.size and stage > 2 * lot:
-        fine = replace(grid, step=least_by_cells(grid, lot), floors=floors(grid, lot))
+        fine = replace(grid, floors=floors(grid, lot))
         floored = _floored(fine)
         other = shared(floored)
         grids = [floored] if other is None else [floored, other]
         higher = floors(grid, lot, is_inner=True)
         if fine.floors != higher:
             grids.append(_floored(_but_two(fine, higher)))
-        return [Cells(each, lot, lot, odd(grid, lot)) for each in grids]
+        return [Cells(each, lot, lot) for each in grids]
     staggered = _staggered(request, cell, lot, grid)
     if staggered is None:
         return [Cells(grid, lot, lot)]
@@ -120,6 +122,24 @@ def cell_views(request: Request, gpus: int) -> list[Cells]:
     return [stages, runs]
 
 
+def floors(grid: BlockGrid, lot: int, *, is_inner: bool = False) -> tuple[int, ...]:
+    """Of each pair of neighbouring stages, as of a BlockGrid; rows are stages of cells.
+    `is_inner`: for zones that hold no end of a path."""
+    pairs = range(grid.rows - 1)
+    return tuple(grid.row_weight * _least_parted(grid.width, lot, s, is_inner) for s in pairs)
+
+
+def _least_parted(width: int, lot: int, stage: int, is_inner: bool) -> int:
+    """Pipeline edges between a stage and the next that any zone cuts which holds a part, or any
+    that holds no end as well."""
+    cell = np.arange(width) + stage * width
+    overlaps = Counter(zip((cell // lot).tolist(), ((cell + width) // lot).tolist(), strict=True))
+    hosts = {host for pair in overlaps for host in pair}
+    smallest = sorted(overlaps.values())
+    is_circle = len(overlaps) == len(hosts)
+    return sum(smallest[:2]) if is_circle or is_inner else smallest[0]
+
+
 def _cells(request: Request, gpus: int) -> tuple[int, BlockGrid]:
     """The most ranks of a host that form a grid, and that grid."""
     for cell in range(gpus, 0, -1):
@@ -127,15 +147,6 @@ def _cells(request: Request, gpus: int) -> tuple[int, BlockGrid]:
         if grid is not None:
             return cell, grid
     raise AssertionError("single ranks always form a grid")
-
-
-def _in_whole(grid: BlockGrid, lot: int) -> Cells:
-    """Whole blocks; in units fine enough for what is paid at the ends of groups."""
-    inner = min((a for a in grid.slice_axes), key=lambda a: a.stride, default=None)
-    fine = finer(grid, inner.size) if inner else grid
-    ends = shared_ends(fine, lot)
-    chosen = fine if ends else grid
-    return Cells(_whole(chosen, lot), 1, lot, ends=ends)
 
 
 def _whole(grid: BlockGrid, lot: int) -> BlockGrid:
@@ -148,7 +159,7 @@ def _whole(grid: BlockGrid, lot: int) -> BlockGrid:
         width=width,
         row_weight=grid.row_weight * lot,
         row_wrap=grid.row_wrap * lot,
-        step=least_by_cells(grid, lot)[::lot],
+        step=grid.step[::lot],
         block=in_ranks[:, ::lot],
         slopes=(((grid.row_weight * lot, width),),) * (grid.rows - 1),
     )

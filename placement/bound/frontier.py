@@ -25,7 +25,7 @@ class Steps(NamedTuple):
     group, and either `LEAVE` it.
 
     Shapes: what, bit, other (a group's bit), weight (a group's, doubled), tie (what a block pays,
-    if it is in, beside its edges), used (bits before the step), price and code (as of `Worth`)
+    if it is in, beside its edges), used (bits before the step)
     (steps,); begin (steps + 1,), of those that enter, where edges begin in at (bits) and paid
     (their weights).
     """
@@ -36,8 +36,6 @@ class Steps(NamedTuple):
     weight: Ints
     tie: Ints
     used: Ints
-    price: Ints
-    code: Ints
     begin: Ints
     at: Ints
     paid: Ints
@@ -53,14 +51,6 @@ def paid_for(steps: Steps, step: int, state: int) -> tuple[int, int]:
         else:
             inside += steps.paid[e]
     return inside, outside
-
-
-class Worth(NamedTuple):
-    """What a part pays for a block that it holds, beside edges and groups, and what that adds to
-    the code of the part. Shapes: (blocks,)."""
-
-    price: Ints
-    code: Ints
 
 
 class Walk:
@@ -82,31 +72,20 @@ class Walk:
         self._bit: dict[tuple[bool, int], int] = {}
         self._spare: list[int] = []
         self._used = 0
-        self._order = [block for block in order if block not in pinned]
-        self._go(graph, self._order, pinned)
+        self._go(graph, [block for block in order if block not in pinned], pinned)
 
     @property
     def is_narrow(self) -> bool:
         return self.bits <= MOST_BITS
 
-    def steps(self, worth: Worth | None = None) -> Steps:
-        steps = self._steps
-        if worth is None:
-            return steps
-        enters = steps.what == ENTER
-        price, code = np.zeros((2, len(enters)), dtype=np.int64)
-        price[enters], code[enters] = worth.price[self._order], worth.code[self._order]
-        return steps._replace(price=price, code=code)
-
     @cached_property
-    def _steps(self) -> Steps:
+    def steps(self) -> Steps:
         begin = np.cumsum([0, *map(len, self._edges)])
         edges = np.array([e for each in self._edges for e in each], dtype=np.int64).reshape(-1, 2)
         rows = np.array(self._rows, dtype=np.int64).reshape(-1, 6)
         what, bit, other, weight, tie, used = rows.T.copy()
         at, paid = edges.T.copy()
-        nothing = np.zeros(len(what), dtype=np.int64)
-        return Steps(what, bit, other, weight, tie, used, nothing, nothing, begin, at, paid)
+        return Steps(what, bit, other, weight, tie, used, begin, at, paid)
 
     def _go(self, graph: Hypergraph, order: Sequence[int], pinned: Collection[int]) -> None:
         near, tie = _neighbours(graph, pinned)

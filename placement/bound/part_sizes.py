@@ -12,7 +12,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from placement.bound.orbits import least_by_orbits
-from placement.bound.part_master import least_by_held
 from placement.bound.pathwidth import least_parts
 from placement.bound.ring_width import least_around
 from placement.bound.rounding import fewest
@@ -33,7 +32,6 @@ class PartBound:
         self._orders = [np.arange(graph.blocks), *orders]
         # By size, and with how many steps they were looked for.
         self._costs: dict[int, tuple[int, tuple[Ints, int] | None]] = {}
-        self._has_tried_held = False
 
     def least_cut(self, capacities: Sequence[int], steps: int = QUICK) -> int:
         """A cut in the graph's units, doubled, that no layout on these domains beats; 0 where
@@ -58,16 +56,6 @@ class PartBound:
         most = min(self._graph.blocks, max(capacities))
         cost = least_by_orbits(self._graph, self._orders, most, work)
         return 0 if cost is None else least_sum(self._graph.blocks, capacities, cost)
-
-    def least_by_held(
-        self, capacities: Sequence[int], layout: Ints, known: int, work: int
-    ) -> tuple[int, bool]:
-        """As `least_cut`, once, of parts that hold all blocks of each kind, at least what is
-        `known`; and whether parts of every size tell no more. `layout`: one to begin with."""
-        if self._has_tried_held:
-            return known, False
-        self._has_tried_held = True
-        return least_by_held(self._graph, self._orders, capacities, layout, known, work)
 
     def _part_costs(self, most: int, steps: int) -> tuple[Ints, int] | None:
         """What a domain with n = 0 .. most blocks pays at least, and what all of them pay too

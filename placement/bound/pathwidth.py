@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from placement.bound.frontier import ENTER, LEAVE, Steps, Walk, Worth, paid_for
+from placement.bound.frontier import ENTER, LEAVE, Steps, Walk, paid_for
 from placement.fabric.tree import Ints
 from placement.graph.hypergraph import Hypergraph
 from placement.grid.isoperimetry import MUCH
@@ -28,16 +28,14 @@ A_STATE = 16  # sizes that take as long as to look at a state
 
 class Table(NamedTuple):
     """The cheapest parts so far. Shapes: of each state, which row of `cost` is its own, and from
-    which size to which that counts (none where low > high) (states,); cost, and code unless
-    nothing is worth anything (rows x sizes,); `alive`, the states that have a row, and a second
-    such list (rows,); rows that are `spare` (rows,); `tally`: of those alive, of spare rows, of
-    work so far (3,)."""
+    which size to which that counts (none where low > high) (states,); cost (rows x sizes,);
+    `alive`, the states that have a row, and a second such list (rows,); rows that are `spare`
+    (rows,); `tally`: of those alive, of spare rows, of work so far (3,)."""
 
     row: Ints
     low: Ints
     high: Ints
     cost: Ints
-    code: Ints
     alive: Ints
     coming: Ints
     spare: Ints
@@ -48,8 +46,7 @@ class Passage:
     """Along the steps of a walk, from the empty state; by how many blocks are in, or out.
 
     `budget`: parts that cost more are left out. `counts`: what a block that is in adds to the
-    size, and one that is out; who adds to it is a block that the part holds. `begin`: the size of
-    the empty state. `paid`: its cost and its code.
+    size, and one that is out. `begin`: the size of the empty state.
     """
 
     def __init__(
@@ -59,10 +56,8 @@ class Passage:
         budget: int = int(MUCH),
         counts: tuple[int, int] = (1, 0),
         begin: int = 0,
-        worth: Worth | None = None,
-        paid: tuple[int, int] = (0, 0),
     ) -> None:
-        self.steps = walk.steps(worth)
+        self.steps = walk.steps
         self.states = 1 << walk.bits
         self.budget = budget
         self._sizes, self._counts = sizes, counts
@@ -72,21 +67,10 @@ class Passage:
         cost = np.empty(rows * sizes, dtype=np.int64)
         alive, coming = np.zeros((2, rows), dtype=np.int64)
         spare, tally = np.arange(rows - 1, -1, -1), np.array([0, rows, 0])
-        code = np.empty(0 if worth is None else len(cost), dtype=np.int64)
-        self.table = Table(row, low, high, cost, code, alive, coming, spare, tally)
-        if begin < sizes:
-            self.put(0, begin, *paid)
-
-    def put(self, state: int, size: int, cost: int, code: int = 0) -> None:
-        """One more state, with parts of one size."""
-        table = self.table
-        alive, spare, _ = table.tally.tolist()
-        table.alive[alive], table.row[state] = state, table.spare[spare - 1]
-        table.low[state] = table.high[state] = size
-        at = table.row[state] * self._sizes + size
-        table.cost[at] = cost
-        table.code[at : at + 1] = code
-        table.tally[:2] = alive + 1, spare - 1
+        if begin < sizes:  # the empty state has the first row
+            low[0] = high[0] = begin
+            cost[begin], tally[:2] = 0, (1, rows - 1)
+        self.table = Table(row, low, high, cost, alive, coming, spare, tally)
 
     def drop(self, state: int) -> None:
         """Go on without it."""
@@ -129,15 +113,6 @@ class Passage:
             cost[low : high + 1] = table.cost[begin + low : begin + high + 1]
         return np.minimum(cost, MUCH)
 
-    @property
-    def work(self) -> int:
-        return int(self.table.tally[2])
-
-    def codes(self) -> Ints:
-        """Of these parts; where there is none it means nothing."""
-        begin = int(self.table.row[0]) * self._sizes
-        return self.table.code[begin : begin + self._sizes]
-
 
 class Ahead:
     """What parts pay at least from each state to the end of a walk, where no state may be left."""
@@ -146,12 +121,11 @@ class Ahead:
         self,
         walk: Walk,
         counts: tuple[int, int] = (1, 0),
-        worth: Worth | None = None,
         mixed: Collection[int] = (),
     ) -> None:
-        """`counts`, `worth`: as of a `Passage`. `mixed`: after how many steps the frontier may be
+        """`counts`: as of a `Passage`. `mixed`: after how many steps the frontier may be
         neither all in nor all out."""
-        self._steps, self.states, self._counts = walk.steps(worth), 1 << walk.bits, counts
+        self._steps, self.states, self._counts = walk.steps, 1 << walk.bits, counts
         steps = len(self._steps.what)
         each = max(1, min(steps, MOST_KEPT // self.states))
         stops = sorted({*range(0, steps, each), *mixed, steps})
@@ -242,20 +216,17 @@ def _through(
             if what == ENTER:
                 there = state | mask
                 paid_in, paid_out = paid_for(steps, step, state)
-                paid_in += inside * steps.price[step]
-                paid_out += outside * steps.price[step]
                 room_in, room_out = budget - paid_in, budget - paid_out
                 if states:
                     room_in -= to_go[after + there]
                     room_out -= to_go[after + state]
-                code_in, code_out = inside * steps.code[step], outside * steps.code[step]
-                many = _copied(table, sizes, state, there, room_in, paid_in, inside, code_in)
+                many = _copied(table, sizes, state, there, room_in, paid_in, inside)
                 if many < 0:
                     return False
                 if many:
                     table.coming[coming] = there
                     coming += 1
-                if _kept(table, sizes, state, room_out, paid_out, outside, code_out):
+                if _kept(table, sizes, state, room_out, paid_out, outside):
                     table.coming[coming] = state
                     coming += 1
                 continue
@@ -290,7 +261,7 @@ def _within(table: Table, sizes: int, state: int, room: int, more: int) -> tuple
 
 
 def _copied(
-    table: Table, sizes: int, state: int, there: int, room: int, paid: int, more: int, code: int
+    table: Table, sizes: int, state: int, there: int, room: int, paid: int, more: int
 ) -> int:
     """Another state out of this one: 1, or 0 if there is no room for any size, or -1 if there is no
     row to spare."""
@@ -304,14 +275,11 @@ def _copied(
     here, into = table.row[state] * sizes, table.row[there] * sizes + more
     for n in range(begin, end + 1):
         table.cost[into + n] = table.cost[here + n] + paid
-    if len(table.code):
-        for n in range(begin, end + 1):
-            table.code[into + n] = table.code[here + n] + code
     table.low[there], table.high[there] = begin + more, end + more
     return 1
 
 
-def _kept(table: Table, sizes: int, state: int, room: int, paid: int, more: int, code: int) -> bool:
+def _kept(table: Table, sizes: int, state: int, room: int, paid: int, more: int) -> bool:
     """The state itself, where there is room for any of its sizes; else its row is spare."""
     begin, end = _within(table, sizes, state, room, more)
     if begin > end:
@@ -322,8 +290,6 @@ def _kept(table: Table, sizes: int, state: int, room: int, paid: int, more: int,
         for back in range(end - begin + 1):
             n = here + end - back
             table.cost[n + more] = table.cost[n] + paid
-            if len(table.code):
-                table.code[n + more] = table.code[n] + code
     else:
         for n in range(begin, end + 1):
             table.cost[here + n] += paid
@@ -340,7 +306,7 @@ def _freed(table: Table, state: int) -> None:
 def _moved(table: Table, sizes: int, state: int, there: int, paid: int) -> bool:
     """A state becomes another one, for what it pays; whether nobody was there before, whom it
     joins."""
-    cost, code, is_coded = table.cost, table.code, len(table.code) > 0
+    cost = table.cost
     low, high = table.low[state], table.high[state]
     begin, end = table.low[there], table.high[there]
     here = table.row[state] * sizes
@@ -360,8 +326,6 @@ def _moved(table: Table, sizes: int, state: int, there: int, paid: int) -> bool:
     for n in range(low, high + 1):
         if n < begin or n > end or cost[here + n] < cost[into + n]:
             cost[into + n] = cost[here + n]
-            if is_coded:
-                code[into + n] = code[here + n]
     table.low[there], table.high[there] = min(low, begin), max(high, end)
     _freed(table, state)
     return False
@@ -381,8 +345,6 @@ def _backward(
                 continue
             if steps.what[step] == ENTER:
                 paid_in, paid_out = paid_for(steps, step, state)
-                paid_in += inside * steps.price[step]
-                paid_out += outside * steps.price[step]
                 to_go[here + state] = min(
                     to_go[after + (state | mask)] + paid_in, to_go[after + state] + paid_out
                 )

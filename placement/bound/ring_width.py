@@ -20,11 +20,9 @@ from typing import NamedTuple
 import numpy as np
 
 from placement.bound.frontier import Walk
-from placement.bound.part_pricing import Course
 from placement.bound.pathwidth import Ahead, Passage
 from placement.fabric.tree import Ints
 from placement.graph.hypergraph import Hypergraph
-from placement.grid.isoperimetry import MUCH
 from placement.speculative import ahead
 
 MOST_BITS = 15  # of a frontier between gates
@@ -55,24 +53,6 @@ def least_around(
         return None
     least = _least(ring, most, budget // unit, known // unit, work)
     return None if least is None else least * unit
-
-
-def courses_around(
-    graph: Hypergraph, orders: Sequence[Ints], most: int
-) -> tuple[list[Course], int, Ints] | None:
-    """Once round the narrowest ring, what parts pay at least that are found by neither course, and
-    the order. None as of `least_around`, where no gate stands for all, or where frontiers
-    have more than so many states."""
-    ring = _narrowest(graph, orders)
-    if ring is None or ring.walk.states > most:
-        return None
-    if ring.graph.blocks < FEWEST_GATES * ring.period:
-        return None
-    ((gate, alike),) = ring.gates(1)
-    mixed = _mixed(ring, [(gate, alike)], int(MUCH), int(MUCH))
-    assert mixed is not None  # of so much work
-    walk, pinned = ring.around(gate), tuple(sorted(gate.blocks))
-    return [Course(walk, pinned, holds) for holds in (False, True)], mixed, ring.order
 
 
 class _Ring:

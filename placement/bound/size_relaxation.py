@@ -141,30 +141,10 @@ def least_sum(blocks: int, capacities: Sequence[int], cost: Ints) -> int:
 
     `cost[n]`: of a part of n blocks, n up to the largest capacity or all blocks.
     """
-    return int(_sums(blocks, capacities, cost)[-1][blocks])
-
-
-def least_sizes(blocks: int, capacities: Sequence[int], cost: Ints) -> tuple[int, Ints]:
-    """As `least_sum`, and how many parts there are of each size: the smallest that do, from the
-    last domain on."""
-    sums = _sums(blocks, capacities, cost)
-    sizes, left = np.zeros(len(cost), dtype=np.int64), blocks
-    for before, after in zip(reversed(sums[:-1]), reversed(sums[1:]), strict=True):
-        most = min(left, len(cost) - 1)
-        paid = before[left - most : left + 1][::-1] + cost[: most + 1]
-        part = int(np.argmax(paid == after[left])) if left else 0
-        sizes[part] += part > 0
-        left -= part
-    return int(sums[-1][blocks]), sizes
-
-
-def _sums(blocks: int, capacities: Sequence[int], cost: Ints) -> list[Ints]:
-    """The least sums over parts of n = 0 .. blocks in all, with one more domain each time, the
-    largest first."""
-    sums = [np.full(blocks + 1, MUCH)]
-    sums[0][0] = 0
+    least = np.full(blocks + 1, MUCH)  # of parts of n = 0 .. blocks in all, domain after domain
+    least[0] = 0
     free = np.append(0, cost[1:])
     for capacity in sorted((min(c, blocks) for c in capacities if c), reverse=True)[:blocks]:
-        sums.append(np.full(blocks + 1, MUCH))
-        convolve.run(capacity * blocks, free[: capacity + 1], sums[-2], sums[-1])
-    return sums
+        before, least = least, np.full(blocks + 1, MUCH)
+        convolve.run(capacity * blocks, free[: capacity + 1], before, least)
+    return int(least[blocks])

@@ -20,7 +20,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from itertools import islice, permutations
 from math import gcd, lcm, prod
 
 import numpy as np
@@ -30,7 +29,6 @@ from placement.grid.isoperimetry import MUCH, BlockAxis, steps
 from placement.workload.request import Request
 from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic
 
-MOST_ORDERS = 6  # of the slice axes that are tried
 Slopes = tuple[tuple[int, int], ...]
 
 
@@ -171,19 +169,6 @@ def block_grid(request: Request, gpus_per_host: int) -> BlockGrid | None:
         block=np.arange(rows)[:, None] * (chain.stride if chain else 0) + _blocks(rest),
         slopes=(((chain.weight if chain else 0, width),),) * (rows - 1),
     )
-
-
-def block_grids(request: Request, gpus_per_host: int) -> list[BlockGrid]:
-    """The grid with its slots in every order of the slice axes, the default order first.
-
-    Only the order of slots differs, hence what a straight line keeps together; costs and
-    bounds are the same. Empty when blocks form no grid.
-    """
-    grid = block_grid(request, gpus_per_host)
-    if grid is None:
-        return []
-    first, orders = grid.block[:, :1], islice(permutations(grid.slice_axes), 1, MOST_ORDERS)
-    return [grid, *(replace(grid, slice_axes=o, block=first + _blocks(o)) for o in orders)]
 
 
 def finer(grid: BlockGrid, factor: int) -> BlockGrid:

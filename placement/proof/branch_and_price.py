@@ -39,7 +39,6 @@ from math import inf
 import numpy as np
 
 from placement.bound.rounding import fewest
-from placement.bound.stage_ends import Ends
 from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import ZonePattern
 from placement.proof.master import WHOLE_GANG, Counter, Pool, Range, rectangles
@@ -59,18 +58,14 @@ class Prover:
         capacities: Sequence[int],
         seeds: Iterable[ZonePattern],
         lot: int = 1,
-        odd: Sequence[int] = (),
-        ends: Sequence[Ends] = (),
         enough: float = inf,
     ) -> None:
         """`seeds`: patterns to start from, say those of a good layout. `lot`: slots come in
-        lots, whole hosts of several slots, say; capacities are multiples of it. `odd`: how
-        many zones at most hold slots of each row that are not whole lots. `ends`: what zones
-        of one row pay together. `enough`: a bound of the root that need not be raised, below the
-        incumbent."""
+        lots, whole hosts of several slots, say; capacities are multiples of it. `enough`:
+        a bound of the root that need not be raised, below the incumbent."""
         self.grid, self._enough = grid, enough
-        self._case = case = Case(grid, capacities, lot, odd, ends)
-        self.states, self.mirrored = case.states, case.mirrored
+        self._case = case = Case(grid, capacities, lot)
+        self.states = case.states
         self._tables = PricingTables(case)
         self.cover: list[ZonePattern] = []  # of a node whose program chose whole patterns
         self.pool = Pool(grid, case.norm)

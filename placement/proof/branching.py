@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from math import floor
 
 import numpy as np
 
 from placement.fabric.hostset import Mask
 from placement.fabric.tree import Ints
-from placement.grid.block_grid import BlockGrid
 from placement.proof.master import EVERY_ROW, WHOLE_GANG, Counter, Floats, Master, Range
 from placement.solver import LpSolution
 
 FRACTIONAL = 1e-4  # zones
 HARDLY = 1e-6  # of the gap: what a child counts that costs no more
 DEARER = 1 + 1e-6  # times, or it is a tie
-FEW_ZONES = 4  # whose covers are looked for from one end of the rows only
 Decision = tuple[Counter, Range]
 
 
@@ -61,37 +58,6 @@ def split(
         if best is None or dearer > most * DEARER:
             best, most = halves, dearer
     return best
-
-
-def rows_alike(grid: BlockGrid, odd: Sequence[int], zones: int) -> int:
-    """How many rows there are if they are alike from either end and zones are few; else 0. Over
-    many zones half of a tree means other patterns for layouts, and worse ones about as often."""
-    is_alike = all(each == each[::-1] for each in (grid.slopes, grid.floors, tuple(odd)))
-    return grid.rows if is_alike and zones <= FEW_ZONES else 0
-
-
-def children(
-    ranges: Mapping[Counter, Range], halves: tuple[Decision, Decision], mirrored: int
-) -> list[dict[Counter, Range]]:
-    """Ranges of the children of a node. `mirrored`: rows that are alike from either end, else 0.
-
-    There a node that says the same of both ends has with each cover the one read from the
-    other end. If either of them falls into the second child it is looked for there, so in the
-    first child the same holds at both ends.
-    """
-    (counter, first), (other, second) = halves
-    both = {counter: first}
-    if mirrored and all(ranges.get(_mirrored(c, mirrored)) == ranges[c] for c in ranges):
-        both[_mirrored(counter, mirrored)] = first
-    found = [({**ranges, **both}, first), ({**ranges, other: second}, second)]
-    return [child for child, (low, high) in found if low <= high]
-
-
-def _mirrored(counter: Counter, rows: int) -> Counter:
-    """The same count from the other end."""
-    if counter.row < 0:
-        return counter
-    return replace(counter, row=rows - 1 - counter.row - counter.is_link)
 
 
 def _most_fractional(

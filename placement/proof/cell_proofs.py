@@ -12,7 +12,6 @@ from math import ceil
 import numpy as np
 
 from placement.bound.cells import Cells
-from placement.bound.stage_ends import Ends
 from placement.fabric.tree import Ints
 from placement.grid.layout import ZonePattern, counts
 from placement.proof.branch_and_price import ROUNDS_EACH, Prover
@@ -107,7 +106,7 @@ class _Proof:
         self.view = view
         self._room = [c * view.lot for c in capacities]
         seeds = self._patterns(layout)
-        self.prover = Prover(view.grid, self._room, seeds, view.lot, view.odd, ends=view.ends)
+        self.prover = Prover(view.grid, self._room, seeds, view.lot)
         self.bound = 0
 
     def learn(self, layout: Ints) -> None:
@@ -140,9 +139,7 @@ def _laid_out(view: Cells, capacities: Sequence[int], cover: Sequence[ZonePatter
     slots = covering_slots(view.grid, capacities, cover)
     if slots is None:
         return None
-    ends = view.ends[0] if view.ends else Ends((0,), 0)
-    period = len(ends.paid)
-    rows = arranged(slots, view.grid.row_weight, period, ends.price * period)
+    rows = arranged(slots, view.grid.row_weight)
     layout = np.empty(view.grid.size, dtype=np.int64)
     layout[view.grid.block // view.cells_of_host] = rows
     return layout

@@ -5,13 +5,11 @@ See docs/engine.md, "The proof".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
 
 from placement.bound.rounding import stairs
-from placement.bound.stage_ends import Ends
 from placement.fabric.tree import Ints
 from placement.proof.master import Counter, Floats, Range
 
@@ -46,13 +44,3 @@ class Stairs:
         counter = Counter(row, rise=rise, run=run, top=part)
         climbed = int(counter.values(self._most + 1)[-1])
         return {counter: (part * (int(self._whole[worst]) + 1), climbed * zones)}
-
-
-def unbalanced(row: int, held: Ints, share: Floats, ends: Sequence[Ends]) -> dict[Counter, Range]:
-    """Of the ways to pay for ends in one row, for which a row has one price, the dearest."""
-    counters = [Counter(row, turn=each.paid, price=each.price) for each in ends]
-    most = int(held.max()) + 1
-    off = [abs(float(share @ c.values(most)[held])) * c.price for c in counters]
-    worst = int(np.argmax(off))
-    is_violated = off[worst] > VIOLATED * counters[worst].price
-    return {counters[worst]: (0, 0)} if is_violated else {}

@@ -33,7 +33,6 @@ class Duals:
         duals = np.rint(np.clip(scaled, -highest, highest)).astype(np.int64)
         slot = duals[: g.rows] if master.is_equal else np.maximum(0, duals[: g.rows])
         most = highest // np.maximum(1, counted.last)
-        most = np.where(counted.paid, counted.paid * self.scale, most)
         price = np.clip(duals[g.rows :], -most, most)
         cost = self._step - slot[:, None] * np.arange(g.width + 1, dtype=np.int64)
         of_row = price[counted.by_row]

@@ -18,7 +18,7 @@ from placement.fabric.tree import Ints
 from placement.grid.block_grid import BlockGrid
 from placement.grid.isoperimetry import MUCH
 from placement.grid.layout import ZonePattern
-from placement.solver import ARTIFICIAL, ColumnLp, LpSolution
+from placement.solver import ColumnLp, LpSolution
 
 Floats = npt.NDArray[np.float64]
 WHOLE_GANG, EVERY_ROW = -1, -2
@@ -29,27 +29,21 @@ KEPT = 1024  # tables of counters: some 10 KB each
 class Counter:
     """A count over zones: of those that hold at least `least` slots of `row` (or hosts of
     the whole gang; or of each row, added up), of those that hold some of `row` and some of the
-    next row if it is a link, of those that hold no multiple of `lot`, or, with `rise`, of what
-    the zones climb on a staircase with ramps, in parts of a step of which `top` make one.
+    next row if it is a link, or, with `rise`, of what the zones climb on a staircase with ramps, in
+    parts of a step of which `top` make one.
 
     Such stairs are mixed-integer rounding cuts of what the zones cover together. With
     n rise / run = w + r, w whole and 0 <= r < 1, a zone climbs w steps and r run / top of the
     next one, at most all of it. That is subadditive and grows with n, so zones climb
     together what one that holds everything does.
-
-    With `turn`, what n slots count by n modulo its length: zones that add up to less or more than
-    they may pay `price` for each unit (`stage_ends.Ends`).
     """
 
     row: int
     least: int = 1
     is_link: bool = False
-    lot: int = 0
     rise: int = 0
     run: int = 1
     top: int = 0
-    turn: tuple[int, ...] = ()
-    price: int = 0
 
     def values(self, length: int) -> Ints:
         """f(n) for n = 0 .. length - 1, of one row or of the gang; not to be written to."""
@@ -57,7 +51,7 @@ class Counter:
 
     def most(self, zones: int, rows: int) -> int:
         """What so many zones count at most, if it is no staircase."""
-        return zones * max(self.turn, default=1) * (rows if self.row == EVERY_ROW else 1)
+        return zones * (rows if self.row == EVERY_ROW else 1)
 
     def of(self, patterns: Ints) -> Ints:
         """What each pattern counts. Shape: (patterns,)."""
@@ -68,13 +62,11 @@ class Counter:
 def _counted(counter: Counter, length: int) -> Ints:
     """f(n) for n = 0 .. length - 1. Every pricing round and every column asks for the same."""
     n = np.arange(length)
-    if counter.turn:
-        values = np.array(counter.turn)[n % len(counter.turn)]
-    elif counter.rise:
+    if counter.rise:
         whole, rest = np.divmod(n * counter.rise, counter.run)
         values = whole * counter.top + np.minimum(rest, counter.top)
     else:
-        values = (n % counter.lot > 0 if counter.lot else n >= counter.least).astype(np.int64)
+        values = (n >= counter.least).astype(np.int64)
     values.flags.writeable = False
     return np.asarray(values)
 
@@ -107,8 +99,7 @@ class Counted(NamedTuple):
     `by_row`, `by_every`, `by_size`, `by_link`: numbers of those that count slots of a row, of every
     row, hosts of the whole gang, links; `rows`, `link_rows`: of which row; `in_row`, `in_every`,
     `in_all`: what they count of 0, 1, .. slots or hosts. Of each counter `places`, its row, -1 for
-    all of them, or the second one of a link; `last`, what it counts of the most; `paid`, its own
-    price, 0 for none; `low` and `high`.
+    all of them, or the second one of a link; `last`, what it counts of the most; `low` and `high`.
     """
 
     by_row: Ints
@@ -122,7 +113,6 @@ class Counted(NamedTuple):
     in_all: Ints
     places: Ints
     last: Ints
-    paid: Ints
     low: Ints
     high: Ints
 
@@ -157,7 +147,6 @@ def _counted_by(ranges: Mapping[Counter, Range], width: int, largest: int, first
         *(table(by_row, width + 1), table(by_every, width + 1), table(by_size, largest + 1)),
         np.array([max(c.row, WHOLE_GANG) + c.is_link for c in every], dtype=np.int64),
         last,
-        np.array([c.price if c.turn else 0 for c in every], dtype=np.int64),
         *np.array(list(ranges.values()), dtype=np.int64).reshape(-1, 2).T,
     )
 
@@ -202,14 +191,13 @@ class Master:
         first = len(self.counted.last)
         more = _counted_by(ranges, self.grid.width, self._largest, first)
         self.counted = Counted(*map(np.concatenate, zip(self.counted, more, strict=True)))
-        held, units, prices = Held(self._array), [], []
+        held, units = Held(self._array), []
         for counter in ranges:
             whole = self.grid.size if counter.row == WHOLE_GANG else self.grid.width
             units.append(int(counter.values(whole + 1)[-1]) if counter.rise else 1)
-            prices.append(counter.price / self._norm if counter.turn else ARTIFICIAL)
         counted = np.array([held.counted(counter) for counter in ranges])
         low, high = np.array([*ranges.values()]).T
-        self._lp.add_rows(low, high, counted, np.array(units), np.array(prices))
+        self._lp.add_rows(low, high, counted, np.array(units))
 
     def add(self, patterns: Iterable[ZonePattern]) -> list[ZonePattern]:
         """Make each pattern a column; those that were none yet."""

@@ -13,11 +13,10 @@ import numpy as np
 
 from placement.bound.pricing import Pricer, Prices
 from placement.bound.rounding import attainable
-from placement.bound.stage_ends import Ends
 from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import ZonePattern
-from placement.proof.branching import children, rows_alike, split
-from placement.proof.cuts import VIOLATED, Stairs, unbalanced
+from placement.proof.branching import split
+from placement.proof.cuts import VIOLATED, Stairs
 from placement.proof.duals import Duals
 from placement.proof.master import WHOLE_GANG, Counter, Master, Pool, Range
 from placement.solver import LpSolution
@@ -57,11 +56,9 @@ class Case:
         grid: BlockGrid,
         capacities: Sequence[int],
         lot: int,
-        odd: Sequence[int],
-        ends: Sequence[Ends],
     ) -> None:
         """As of a `branch_and_price.Prover`."""
-        self.grid, self.lot, self.odd, self.ends = grid, lot, odd, ends
+        self.grid, self.lot = grid, lot
         self.capacities = sorted((c for c in capacities if c), reverse=True)
         self.classes = sorted(set(self.capacities), reverse=True)
         steps = max((len(slopes) for slopes in grid.slopes), default=1)
@@ -69,7 +66,6 @@ class Case:
         # Large tables get fewer rounds a node: a round is as dear as many of others.
         self.rounds = max(FEW_ROUNDS, min(ROUNDS, ROUNDS * QUICK_STATES // self.states))
         self.norm = float(max(int(grid.step.max()), grid.row_weight, 1))
-        self.mirrored = rows_alike(grid, odd, len(self.capacities))
         self.row_stairs = Stairs(grid.width, self.classes[0])
         self.gang_stairs = Stairs(grid.size, self.classes[0])
 
@@ -206,8 +202,7 @@ class Exploration:
         return value, found + [pattern[::-1] for pattern in found]  # rows are alike reversed
 
     def _violated(self, master: Master, solution: LpSolution) -> dict[Counter, Range]:
-        """The most violated staircase of each row and of the gang, and a count of odd slots
-        where too many zones hold some."""
+        """The most violated staircase of each row and of the gang."""
         case = self._case
         patterns, share = master.support(solution)
         found: dict[Counter, Range] = {}
@@ -215,10 +210,6 @@ class Exploration:
         for s in range(case.grid.rows):
             fallen = case.row_stairs.fallen_short(s, patterns[:, s], share, zones)
             found |= {replace(c, row=r): b for c, b in fallen.items() for r in self._alike(s)}
-            if case.ends and not any(c.turn and c.row == s for c in self.cuts):
-                found |= unbalanced(s, patterns[:, s], share, case.ends)
-            if case.odd and share @ (patterns[:, s] % case.lot > 0) > case.odd[s] + VIOLATED:
-                found[Counter(s, lot=case.lot)] = (0, case.odd[s])
         held = patterns.sum(axis=1)
         found |= case.gang_stairs.fallen_short(WHOLE_GANG, held, share, zones)
         return {counter: found[counter] for counter in found if counter not in master.ranges}
@@ -244,5 +235,8 @@ class Exploration:
             if is_over and not node.is_equal:
                 self.children = [Node(node.ranges, slot_price, price, is_equal=True)]
             return
-        ranges = children(node.ranges, found, case.mirrored)
-        self.children = [Node(each, slot_price, price, node.is_equal) for each in ranges]
+        self.children = [
+            Node({**node.ranges, counter: half}, slot_price, price, node.is_equal)
+            for counter, half in found
+            if half[0] <= half[1]
+        ]

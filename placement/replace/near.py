@@ -27,13 +27,12 @@ from placement.errors import BadInput
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet, Mask
 from placement.fabric.tree import Fabric, Ints
-from placement.grid.block_grid import BlockGrid, block_axes, block_grids
+from placement.grid.block_grid import BlockGrid, block_axes, block_grid
 from placement.grid.isoperimetry import BlockAxis
 from placement.grid.layout import Layout, layout_cost
 from placement.objective.cut import cut
 from placement.replace.swaps import choose_swaps
-from placement.search.grid_slicing import slice_grid
-from placement.search.slicing_trees import Tree, comb
+from placement.search.graph_slicing import slice_grid
 from placement.solver import assign
 from placement.tiers.descent import Descent
 from placement.tiers.objectives import like_zones, measure
@@ -88,7 +87,7 @@ class Near:
             self._zones = len(fabric.tiers[0].domains)
         self._room = np.bincount(self._zone_of[free], minlength=self._zones)
         self._old_zone = np.where(self._is_here, self._zone_of[self._old], -1)
-        self._grids = block_grids(request, fabric.gpus_per_host)
+        self._grid = block_grid(request, fabric.gpus_per_host)
         self._kind = like_zones(fabric, request)
         self._slack = hint.slack
         self._moved = hint.moved
@@ -178,9 +177,9 @@ class Near:
 
     def _polished(self, zone_by_block: Ints, limits: Limits) -> Iterator[Ints]:
         """Ever smaller cuts, two zones at a time, the longest boundaries first."""
-        if not self._grids or not limits.trees:
+        grid = self._grid
+        if grid is None or not limits.trees:
             return
-        grid = self._grids[0]
         layout: Layout = zone_by_block[grid.block]
         cost = layout_cost(grid, layout)
         pairs = _neighbours(layout, self._zones)[:MOST_PAIRS]
@@ -195,9 +194,7 @@ class Near:
     ) -> Layout:
         region = np.isin(layout, pair)
         room = [int(n) if z in pair else 0 for z, n in enumerate(self._room)]
-        orders = [[Tree(zone=z) for z in order] for order in (pair, pair[::-1])]
-        starts = [comb(order, axis) for order in orders for axis in (0, 1)]
-        part = slice_grid(grid, room, starts, tries, 0, region)[1]
+        part = slice_grid(grid, room, tries, 0, region=region)
         return np.asarray(np.where(region, part, layout))
 
     def _renamed(self, zone: Ints) -> Ints:
@@ -242,7 +239,7 @@ class Near:
     def seated(self, zone_by_block: Ints) -> Hosts:
         """Blocks on their old hosts where the zone is the same, the others beside them."""
         stays = self._is_here & (zone_by_block == self._old_zone)
-        grid = self._grids[0] if self._grids else BlockGrid.shapeless(len(stays))
+        grid = self._grid or BlockGrid.shapeless(len(stays))
         descent = Descent(self._fabric, grid, 0, self._request)
         others = np.setdiff1d(self._free, self._old[stays], assume_unique=True)
         depth = min(1, len(self._fabric.tiers))

@@ -9,26 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property, partial
-from itertools import permutations
 
 import numpy as np
 
 from placement.bound.part_sizes import PartBound
 from placement.fabric.tree import Ints
 from placement.graph.hypergraph import block_graph
-from placement.grid.block_grid import block_grids
+from placement.grid.block_grid import block_grid
 from placement.objective.cut import cut_by_axis
-from placement.search.bands import band_trees
-from placement.search.graph_slicing import Sweeper
-from placement.search.grid_slicing import SMALL, best_grid, slice_grid
+from placement.search.graph_slicing import SMALL, Sweeper, orders_along, slice_grid
 from placement.search.multilevel import PROPOSALS, SLOW, refined
 from placement.search.segmentation import LineSearch
-from placement.search.slicing_trees import Tree, comb
 from placement.speculative import ahead
 from placement.workload.request import Request
 from placement.workload.traffic import axis_traffic
 
-MOST_ORDERS = 6  # of the axes, along which blocks are swept
 SLACKS = (0.03, 0.01)  # of two searches over sweeps: neither finds all
 PATIENT = SLACKS[:1]  # of a search with so many times as many trees, where little is proved
 MORE_TREES = 10
@@ -131,13 +126,9 @@ class Blocks:
     def _swept(self, trees: int, bound: int, slacks: Sequence[float] = SLACKS) -> Ints:
         graph = self.graph
         assert graph is not None
-        zones, axes = [Tree(zone=z) for z in self._largest_first()], len(self.orders)
-        starts = [comb(zones, axis, lean) for axis in range(axes) for lean in (1, 2)]
         room = self.capacities
         tries = max(1, trees // A_SWEEP * min(SWEPT, len(graph.tail)) // max(1, len(graph.tail)))
-        seed, target = f"{graph.blocks}:{sorted(room)}", self._target(bound)
-
-        search = partial(Sweeper(graph, self.orders).searched, starts, room, tries, target, seed)
+        search = partial(Sweeper(graph, self.orders).searched, room, tries, self._target(bound))
         searches = [partial(search, slack) for slack in slacks]
         return min(ahead(searches, are_long=graph.blocks > SMALL), key=graph.cost)
 
@@ -147,13 +138,12 @@ class Blocks:
         for hosts in range(2, MOST_TOGETHER + 1):
             if self.request.parallelism.world_size % (hosts * self.gpus):
                 continue
-            grids = block_grids(self.request, hosts * self.gpus)
-            if grids:
+            grid = block_grid(self.request, hosts * self.gpus)
+            if grid is not None:
                 room = [c // hosts for c in self.capacities]
-                if sum(room) < grids[0].size:
+                if sum(room) < grid.size:
                     return []
-                grid = best_grid(grids, room)
-                _, layout = slice_grid(grid, room, band_trees(grid, room), trees, 0)
+                layout = slice_grid(grid, room, trees, 0)
                 zone = np.empty(grid.size, dtype=np.int64)
                 zone[grid.block] = layout
                 return [np.repeat(zone, hosts)]
@@ -163,14 +153,5 @@ class Blocks:
 def orders(request: Request, gpus: int) -> list[Ints]:
     """Blocks sorted along the axes that span hosts, in every order of them."""
     first = np.arange(request.parallelism.world_size // gpus) * gpus
-    at = {
-        t.axis: first // t.stride % t.size
-        for t in axis_traffic(request)
-        if t.stride * t.size > gpus
-    }
-    found: list[Ints] = []
-    for axes in permutations(at):
-        order = np.lexsort((first, *(at[axis] for axis in axes)))
-        if not any(np.array_equal(order, other) for other in found):
-            found.append(order)
-    return found[:MOST_ORDERS]
+    axes = [t for t in axis_traffic(request) if t.stride * t.size > gpus]
+    return orders_along([first // t.stride % t.size for t in axes])

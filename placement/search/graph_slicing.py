@@ -1,35 +1,59 @@
-"""Layouts by sweeps: order the blocks along an axis, and cut where the least is cut.
+"""Layouts by slicing trees: order the blocks along an axis, cut where the least is cut.
 
-What straight lines are to a grid, sweeps are to any graph. A node of a slicing tree
-orders the blocks it gets along one of a few axes and counts the bytes between every
-prefix and the rest at once: an edge is cut by the prefixes that end between its ends.
-Among the prefixes that the zones on either side can hold, the one that cuts least is
-taken. So a cut falls between two replicas or two stages wherever capacities allow it,
-whatever the sizes of blocks and replicas are.
+A node of a slicing tree parts the blocks that it gets between two sets of zones. It orders them
+along one of a few axes and counts the bytes between every prefix and the rest at once: an edge is
+cut by the prefixes that end between its ends. Among the prefixes that the zones on either side can
+hold, the one that cuts least is taken. So on a grid a cut is a straight line wherever capacities
+allow one, and falls between two replicas or two stages whatever the sizes of blocks and replicas
+are. Good layouts are made of near-rectangles, because a rectangle has the least boundary.
+
+Trees are improved by small changes, the better one kept; the sequence of changes comes from a
+seed, never from the clock. What lies outside the node that changed stays as it is, so only the
+blocks below it are parted anew. `search` is the inner loop; by other scores, `best_of_trees`.
 See docs/engine.md, "The search".
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import permutations
 from typing import NamedTuple
 
 import numpy as np
 
 from placement.fabric.tree import Ints
-from placement.graph.hypergraph import Hypergraph, Incidence
+from placement.graph.hypergraph import Hypergraph, Incidence, grid_graph
+from placement.grid.block_grid import BlockGrid
+from placement.grid.layout import Layout, Region
 from placement.kernels import Kernel, refill
-from placement.search.grid_slicing import SLACK, _bar, random_word
-from placement.search.slicing_trees import PARTS, Plan, Tree, _change, copied, copy_of, plan_of
+from placement.search.slicing_trees import (
+    PARTS,
+    Plan,
+    Tree,
+    _change,
+    below,
+    comb,
+    copied,
+    copy_of,
+    plan_of,
+)
 
+SMALL = 64  # blocks of a gang for which the cheap and exact comes first
+FEW_TREES = 200  # of a short search
+SLACK = 0.04  # share by which a kept neighbour may be worse, at the start
 WINDOW = 4  # of the allowed prefixes, a lean to one side looks at this fraction
+MOST_ORDERS = 6  # of the axes, along which blocks are swept
 
 
 class Sweeps(NamedTuple):
-    """Room to work in. By block: `blocks`, those of a node side by side; `node`, `place` on the
-    way across it. By group: its node, and its last member on the way. `curve`: what a first
-    part of so many blocks cuts. `begin`, `end`: of each node; `path`: of nodes. `orders`: of all
-    blocks along each axis, one after the other."""
+    """Room to work in. By block: `blocks`, those of a node side by side; `node`, -1 outside the
+    part that changes; `place` on the way across its node. By group: its node, and its last member
+    on the way, or of a clique how many were met. `curve`: what a first part of so many blocks cuts.
+    `begin`, `end`: of each node; `path`: of nodes. `orders`: of all blocks along each axis, one
+    after the other; `along`: of them those in the part that changes, `many` where that is known.
+    `inside`: whether each zone is in that part."""
 
     blocks: Ints
     node: Ints
@@ -41,11 +65,14 @@ class Sweeps(NamedTuple):
     end: Ints
     path: Ints
     orders: Ints
+    along: Ints
+    many: Ints
+    inside: Ints
 
 
 def _curve(graph: Incidence, sweeps: Sweeps, node: int, begin: int, end: int) -> None:
     """Bytes between the first n blocks of a node and its others."""
-    curve, place = sweeps.curve, sweeps.place
+    curve, place, has_clique = sweeps.curve, sweeps.place, False
     for n in range(end - begin + 2):
         curve[n] = 0
     for at in range(end - begin):
@@ -56,12 +83,24 @@ def _curve(graph: Incidence, sweeps: Sweeps, node: int, begin: int, end: int) ->
                 curve[at + 1] += graph.link_weight[link]
                 curve[place[other] + 1] -= graph.link_weight[link]
         for k in range(graph.in_begin[block], graph.in_begin[block + 1]):
-            group = graph.in_group[k]
-            if sweeps.group_node[group] == node:
-                curve[sweeps.last[group] + 1] += graph.in_price[k]
-                curve[at + 1] -= graph.in_price[k]
+            group, price = graph.in_group[k], graph.in_price[k]
+            is_met = sweeps.group_node[group] == node
+            if graph.in_clique[k]:
+                met = sweeps.last[group] if is_met else 0
+                curve[at + 1] -= price * (2 * met + 1)
+                sweeps.last[group] = met + 1
+                has_clique = True
+            else:
+                if is_met:
+                    curve[sweeps.last[group] + 1] += price
+                    curve[at + 1] -= price
+                sweeps.last[group] = at
             sweeps.group_node[group] = node
-            sweeps.last[group] = at
+    for at in range(end - begin if has_clique else 0):
+        block = sweeps.blocks[begin + at]
+        for k in range(graph.in_begin[block], graph.in_begin[block + 1]):
+            if graph.in_clique[k]:
+                curve[at + 1] += graph.in_price[k] * sweeps.last[graph.in_group[k]]
     for n in range(1, end - begin + 1):
         curve[n] += curve[n - 1]
 
@@ -77,27 +116,43 @@ def _cheapest(curve: Ints, least: int, most: int, wish: int) -> int:
 
 def _swept(sweeps: Sweeps, node: int, axis: int, begin: int, end: int) -> None:
     """The blocks of a node in the order of an axis."""
+    first = axis * len(sweeps.blocks)
+    if not sweeps.many[axis]:
+        many = 0
+        for k in range(first, first + len(sweeps.blocks)):
+            block = sweeps.orders[k]
+            sweeps.along[first + many] = block
+            many += sweeps.node[block] >= 0
+        sweeps.many[axis] = many
     for k in range(begin, end):
         sweeps.node[sweeps.blocks[k]] = node
-    count, at = len(sweeps.blocks), 0
-    for block in sweeps.orders[axis * count : (axis + 1) * count]:
+    at = 0
+    for k in range(first, first + sweeps.many[axis]):
+        block = sweeps.along[k]
         if sweeps.node[block] == node:
             sweeps.blocks[begin + at] = block
             sweeps.place[block] = at
             at += 1
 
 
-def _part_graph(plan: Plan, graph: Incidence, sweeps: Sweeps, layout: Ints) -> int:
-    """The zone of each block, every cut where it is cheapest, and what all of them cut; a lean
-    to one side looks at one part in `WINDOW` of the places allowed."""
-    count, cost = len(layout), 0
-    for block in range(count):
-        sweeps.blocks[block], sweeps.node[block] = block, -1
+def _part_graph(
+    plan: Plan, graph: Incidence, sweeps: Sweeps, top: int, layout: Ints, paid: Ints
+) -> int:
+    """The zone of each block below the node `top`, every cut where it is cheapest, what each node
+    cuts, and all of them; a lean to one side looks at one part in `WINDOW` of the places
+    allowed."""
+    count, cost = 0, 0
+    for block in range(len(layout)):
+        if sweeps.node[block] >= 0:
+            sweeps.blocks[count] = block
+            count += 1
+    for axis in range(len(sweeps.many)):
+        sweeps.many[axis] = 0
     for group in range(len(sweeps.group_node)):
         sweeps.group_node[group] = -1
-    sweeps.begin[0], sweeps.end[0] = 0, count
+    sweeps.begin[top], sweeps.end[top] = 0, count
     path = sweeps.path
-    path[0], open_ = 0, 1
+    path[0], open_ = top, 1
     while open_:
         open_ -= 1
         node = path[open_]
@@ -115,10 +170,12 @@ def _part_graph(plan: Plan, graph: Incidence, sweeps: Sweeps, layout: Ints) -> i
         elif plan.lean[node] == 2:
             least = most - some
         size = 0
+        paid[node] = 0
         if held:
             _swept(sweeps, node, plan.axis[node], begin, end)
             _curve(graph, sweeps, node, begin, end)
             size = _cheapest(sweeps.curve, least, most, wish)
+            paid[node] = sweeps.curve[size]
             cost += sweeps.curve[size]
         sweeps.begin[first], sweeps.end[first] = begin, begin + size
         sweeps.begin[second], sweeps.end[second] = begin + size, end
@@ -128,20 +185,37 @@ def _part_graph(plan: Plan, graph: Incidence, sweeps: Sweeps, layout: Ints) -> i
 
 
 class GraphSearch(NamedTuple):
-    """A search on its way. `plan` is the one kept, `other` the one tried and `next` its layout;
-    `best` is the best layout so far."""
+    """A search on its way. `plan`, `layout` and what its nodes have `paid` are those kept; `other`,
+    `next` and `next_paid` those tried; `best` is the best layout so far."""
 
     plan: Plan
     other: Plan
+    layout: Ints
     next: Ints
     best: Ints
+    paid: Ints
+    next_paid: Ints
+
+
+def _parted_anew(now: GraphSearch, graph: Incidence, sweeps: Sweeps, node: int) -> int:
+    """Part the blocks below `node` as `other` says; what that cuts more."""
+    for zone in range(len(sweeps.inside)):
+        sweeps.inside[zone] = 0
+    saved = 0
+    for k in range(below(now.other, node, sweeps.path)):
+        other = sweeps.path[k]
+        saved += now.paid[other]
+        if now.other.zone[other] >= 0:
+            sweeps.inside[now.other.zone[other]] = 1
+    for block in range(len(now.layout)):
+        sweeps.node[block] = node if sweeps.inside[now.layout[block]] else -1
+    return _part_graph(now.other, graph, sweeps, node, now.next, now.next_paid) - saved
 
 
 def _search(
     now: GraphSearch,
     graph: Incidence,
     sweeps: Sweeps,
-    axes: int,
     tries: int,
     slack: float,
     target: int,
@@ -149,37 +223,57 @@ def _search(
 ) -> int:
     """So many neighbours of a plan, until one cuts `target` or less; the least met.
     `word`: a random one, not zero."""
-    cost = least = _part_graph(now.plan, graph, sweeps, now.best)
+    for block in range(len(now.layout)):
+        sweeps.node[block] = 0
+    cost = least = _part_graph(now.plan, graph, sweeps, 0, now.layout, now.paid)
+    refill(now.next, now.layout)
+    refill(now.best, now.layout)
+    refill(now.next_paid, now.paid)
     for step in range(tries):
         if least <= target:
             break
-        node, word = _change(now.other, axes, sweeps.path, word)
+        node, word = _change(now.other, len(sweeps.many), sweeps.path, word)
         if node < 0:
             continue
-        found = _part_graph(now.other, graph, sweeps, now.next)
+        found = cost + _parted_anew(now, graph, sweeps, node)
         if found < least:
             least = found
             refill(now.best, now.next)
         if found <= _bar(cost, slack, step, tries):
             cost = found
             copied(now.plan, now.other)
+            refill(now.layout, now.next)
+            refill(now.paid, now.next_paid)
         else:
             copied(now.other, now.plan)
+            refill(now.next, now.layout)
+            refill(now.next_paid, now.paid)
     return least
 
 
-search = Kernel(_search, *PARTS, _curve, _cheapest, _swept, _part_graph, _bar, inlines=False)
+def _bar(cost: float, slack: float, step: int, tries: int) -> float:
+    """Threshold accepting (Dueck and Scheuer 1990): what a neighbour that is kept costs at most,
+    not much more than the current tree, and "much" shrinks to nothing."""
+    left = 1 - step / tries
+    return cost * (1 + slack * left * left)
+
+
+search = Kernel(
+    _search,
+    *PARTS,
+    *(_curve, _cheapest, _swept, _part_graph, _parted_anew, _bar),
+    inlines=False,
+)
 
 
 class Sweeper:
-    """Builds layouts of a graph without cliques from trees over zones.
+    """Builds layouts of a graph from trees over zones, which must hold all blocks.
 
     `orders`: blocks along each axis that a tree can cut; shape of each: (blocks,).
-    The zones of a tree must hold all blocks.
     """
 
     def __init__(self, graph: Hypergraph, orders: Sequence[Ints]) -> None:
-        self._graph, self._axes, self._orders = graph, len(orders), np.concatenate(orders)
+        self.graph, self.axes, self._orders = graph, len(orders), np.concatenate(orders)
 
     def layout(self, plan: Plan) -> Ints:
         """The zone of each block."""
@@ -187,30 +281,129 @@ class Sweeper:
 
     def searched(
         self,
-        starts: Sequence[Tree],
         capacities: Sequence[int],
         tries: int,
         target: int,
-        seed: str,
         slack: float = SLACK,
+        starts: Sequence[Tree] = (),
     ) -> Ints:
         """The best layout met among so many neighbours of the best of these trees, until one cuts
-        `target` or less."""
-        plans = [plan_of(start, capacities) for start in starts]
+        `target` or less. `starts`: all zones with room side by side along each axis, unless
+        others are given."""
+        trees = starts or combs(capacities, self.axes)
+        plans = [plan_of(start, capacities) for start in trees]
         costs = [self._searched(plan, 0, 0, 0.0, 1)[0] for plan in plans]
         plan = plans[costs.index(min(costs))]
         tries = tries if len(plan.zone) > 1 else 0
-        return self._searched(plan, tries, target, slack, random_word(seed))[1]
+        word = random_word(f"{self.graph.blocks}:{sorted(capacities)}")
+        return self._searched(plan, tries, target, slack, word)[1]
 
     def _searched(
         self, plan: Plan, tries: int, target: int, slack: float, word: int
     ) -> tuple[int, Ints]:
-        blocks, nodes = self._graph.blocks, len(plan.zone)
-        by_block, curve = np.zeros((5, blocks), np.int64), np.zeros(blocks + 2, np.int64)
-        by_group = np.zeros((2, len(self._graph.group_weight)), np.int64)
-        by_node = np.zeros((3, nodes), np.int64)
-        sweeps = Sweeps(*(*by_block[:3], *by_group, curve, *by_node, self._orders))
-        now = GraphSearch(plan, copy_of(plan), *by_block[3:])
-        steps = (1 + tries) * (blocks * nodes + 2 * len(self._graph.tail) * nodes.bit_length())
-        run = now, self._graph.incidence, sweeps, self._axes, tries, slack, target, word
-        return search.run(steps, *run), now.best
+        blocks, nodes = self.graph.blocks, len(plan.zone)
+        by_block, curve = np.zeros((6, blocks), np.int64), np.zeros(blocks + 2, np.int64)
+        by_group = np.zeros((2, len(self.graph.group_weight)), np.int64)
+        by_node, along = np.zeros((5, nodes), np.int64), np.empty_like(self._orders)
+        many, inside = np.zeros(self.axes, np.int64), np.zeros(int(plan.zone.max()) + 1, np.int64)
+        room = curve, *by_node[:3], self._orders, along, many, inside
+        sweeps = Sweeps(*by_block[:3], *by_group, *room)
+        now = GraphSearch(plan, copy_of(plan), *by_block[3:], *by_node[3:])
+        each = blocks * nodes + 2 * (len(self.graph.tail) + len(self.graph.group))
+        run = now, self.graph.incidence, sweeps, tries, slack, target, word
+        return search.run((1 + tries // 2) * each * nodes.bit_length(), *run), now.best
+
+
+def random_word(seed: str) -> int:
+    """Where random words begin."""
+    return random.Random(seed).randrange(1, 1 << 32)
+
+
+def combs(capacities: Sequence[int], axes: int) -> list[Tree]:
+    """All zones with room side by side along each axis, the largest first."""
+    zones = sorted((z for z, c in enumerate(capacities) if c), key=lambda z: (-capacities[z], z))
+    leaves = [Tree(zone=z) for z in zones]
+    return [comb(leaves, axis, lean) for axis in range(axes) for lean in (1, 2)]
+
+
+def orders_along(coordinates: Sequence[Ints]) -> list[Ints]:
+    """Blocks sorted along axes, in every order of these, up to `MOST_ORDERS`. `coordinates`: of
+    each block on each axis; shape of each: (blocks,)."""
+    found: list[Ints] = []
+    for axes in permutations(coordinates):
+        order = np.lexsort(axes) if axes else np.zeros(1, dtype=np.int64)
+        if not any(np.array_equal(order, other) for other in found):
+            found.append(order)
+    return found[:MOST_ORDERS]
+
+
+@lru_cache(maxsize=16)
+def grid_sweeper(grid: BlockGrid) -> Sweeper:
+    """Of all blocks of a grid in reading order; weights are the grid's, each edge once."""
+    return _region_sweeper(grid, np.ones((grid.rows, grid.width), dtype=np.bool_))
+
+
+def _region_sweeper(grid: BlockGrid, region: Region) -> Sweeper:
+    row, slot = np.nonzero(region)
+    coordinates, stride = [row], 1
+    for axis in grid.slice_axes:
+        coordinates.append(slot // stride % axis.size)
+        stride *= axis.size
+    return Sweeper(grid_graph(grid, region), orders_along(coordinates))
+
+
+def slice_grid(
+    grid: BlockGrid,
+    capacities: Sequence[int],
+    tries: int,
+    target: int,
+    slack: float = SLACK,
+    region: Region | None = None,
+) -> Layout:
+    """The best layout of a grid met among so many trees, until its doubled cut is `target`; of a
+    `region` of it, -1 elsewhere."""
+    if region is None:
+        sweeper = grid_sweeper(grid)
+        region = np.ones((grid.rows, grid.width), dtype=np.bool_)
+    else:
+        sweeper = _region_sweeper(grid, region)
+    layout = np.full(region.shape, -1, dtype=np.int64)
+    layout[region] = sweeper.searched(capacities, tries, target // 2, slack)
+    return layout
+
+
+def best_of_trees(
+    build: Callable[[Plan], Layout],
+    value: Callable[[Layout], float],
+    starts: Sequence[Tree],
+    capacities: Sequence[int],
+    tries: int,
+    target: float,
+    axes: int = 2,
+    slack: float = SLACK,
+) -> Layout:
+    """As `Sweeper.searched`, of any layouts of trees and any value of them."""
+    plans = [plan_of(start, capacities) for start in starts]
+    layouts = [build(plan) for plan in plans]
+    costs = [value(layout) for layout in layouts]
+    first = int(np.argmin(costs))
+    now, other, cost = plans[first], copy_of(plans[first]), costs[first]
+    best, best_cost = layouts[first], cost
+    path = np.zeros(len(now.zone), dtype=np.int64)
+    word = random_word(f"{best.size}:{sorted(capacities)}")
+    for step in range(tries if len(path) > 1 else 0):
+        if best_cost <= target:
+            break
+        node, word = _change(other, axes, path, word)
+        if node < 0:
+            continue
+        layout = build(other)
+        found = value(layout)
+        if found < best_cost:
+            best, best_cost = layout, found
+        if found <= _bar(cost, slack, step, tries):
+            cost = found
+            copied(now, other)
+        else:
+            copied(other, now)
+    return best

@@ -18,9 +18,22 @@ from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import Layout, ZonePattern, layout_cost
 from placement.search.zone_order import arranged
 from placement.solver import INFINITY, IntegerProgram
-from placement.workload import traffic
+from placement.workload.traffic import Pattern
 
 WORK = 0.1  # deterministic time of CP-SAT without presolve, about a sixth of a second
+
+
+def is_counted(grid: BlockGrid) -> bool:
+    """Whether counts tell what a layout cuts, on a ring one in which zones lie in one order in all
+    rows; and there is something to weigh."""
+    patterns = [axis.pattern for axis in grid.slice_axes]
+    return grid.rows > 1 and patterns in ([Pattern.HIERARCHICAL], [Pattern.RING])
+
+
+def counts_cost(grid: BlockGrid, slots: Ints) -> int:
+    """The doubled cut of a layout with so many slots of each row in each zone, at least. Shape:
+    (zones, rows)."""
+    return int(grid.step[slots].sum() + grid.between(slots).sum()) - grid.offset
 
 
 def covering_slots(
@@ -45,7 +58,7 @@ def covering_slots(
 def laid_out(grid: BlockGrid, slots: Ints) -> Layout:
     """A layout with so many slots of each row in each zone."""
     layouts = [_in_order(grid, slots), _kept(grid, slots)]
-    if [axis.pattern for axis in grid.slice_axes] == [traffic.Pattern.RING]:
+    if [axis.pattern for axis in grid.slice_axes] == [Pattern.RING]:
         layouts.append(arranged(slots, grid.row_weight))
     return min(layouts, key=lambda layout: layout_cost(grid, layout))
 

@@ -4,11 +4,9 @@ With tp 2, pp 13 and hosts of 8 GPUs a block holds parts of two replicas, and no
 parts the gang. Layouts come from the hypergraph of the blocks (`graph_portfolio`).
 
 Where the hypergraph is narrow in some order, or round a ring, a dynamic program over its frontier
-knows what a part of any size cuts at least (`part_sizes`, `ring_width`), and prices on kinds of
-blocks make the parts share them out (`part_master`). Beyond that the bound forgets that the ranks
-of a host stay together: *cells*, the most neighbouring ranks that do form a grid, are placed one by
-one (`cells`), and what no layout of cells beats, no layout of blocks does. A zone holds whole
-hosts, so its cells come in lots. See docs/engine.md, "Gangs that are no grid".
+knows what a part of any size cuts at least (`part_sizes`, `ring_width`). Beyond that the bound
+forgets that the ranks of a host stay together: *cells*, the most neighbouring ranks that do form a
+grid, are placed one by one (`cells`). See docs/engine.md, "Gangs that are no grid".
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from placement.grid.isoperimetry import MUCH
 from placement.proof.branch_and_price import ROUNDS_EACH
 from placement.proof.cell_proofs import Views
 from placement.search.graph_portfolio import Blocks
-from placement.search.grid_slicing import SMALL
+from placement.search.graph_slicing import SMALL
 from placement.search.multilevel import WIDE
 from placement.tiers.grid_zones import ZoneStep
 from placement.workload.request import Limits, Request
@@ -113,7 +111,7 @@ def _step(
             best = replace(best, bound=max(best.bound, _in_bytes(job.graph, least)))
     best = _proved(job, min(limits.rounds, ROUNDS_EACH), views, best, layout)
     if limits.rounds > ROUNDS_EACH and best.bound < best.cost:
-        best = _by_held(job, limits.walk, views, best)
+        best = _around(job, limits.walk, views, best)
         best = _proved(job, limits.rounds, views, best, best.layout[0])
     if is_small and best.bound < best.cost:
         layout = job.moved(best.layout[0], limits.trees, best.bound)
@@ -129,17 +127,13 @@ def _layout(job: Blocks, trees: int, bound: int) -> Ints:
     return job.moved(best, 0, bound) if len(best) <= SMALL else best
 
 
-def _by_held(job: Blocks, walk: int, views: Views, best: ZoneStep) -> ZoneStep:
-    """What parts cost that hold all blocks of each kind, or at least parts of every size round a
-    ring; no view is pursued that is far behind it."""
+def _around(job: Blocks, walk: int, views: Views, best: ZoneStep) -> ZoneStep:
+    """What parts of every size cost round a ring; no view is pursued that is far behind it."""
     if job.graph is None:
         return best
     share = 1 if best.bound < WIDE * best.cost else 4
     known, layout = best.bound * job.graph.scale, best.layout[0]
-    least, is_all = job.parts.least_by_held(job.capacities, layout, known, walk // share)
-    if not is_all:
-        around = job.parts.least_around(job.capacities, layout, least, walk // share)
-        least = max(least, around)
+    least = job.parts.least_around(job.capacities, layout, known, walk // share)
     bound = min(best.cost, _in_bytes(job.graph, least))
     views.leave(bound)
     return replace(best, bound=max(best.bound, bound))

@@ -9,7 +9,7 @@ See docs/engine.md, "The tiers".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import floor
@@ -17,16 +17,13 @@ from math import floor
 import numpy as np
 
 from placement.bound.charging import ChargingForm, by_sizes, forms
-from placement.graph.hypergraph import grid_graph
 from placement.grid.block_grid import BlockGrid
 from placement.grid.groups import Groups, groups_of
 from placement.grid.layout import Layout, ZonePattern, layout_cost, patterns_of
 from placement.proof.branch_and_price import Prover
 from placement.proof.split_groups import Parted
-from placement.search.bands import band_trees
-from placement.search.count_annealing import counts_cost, is_counted, transferred
-from placement.search.grid_slicing import FEW_TREES, SLACK, SMALL, slice_grid
-from placement.search.integer_cover import covering_slots, laid_out
+from placement.search.graph_slicing import FEW_TREES, SLACK, SMALL, grid_sweeper, slice_grid
+from placement.search.integer_cover import counts_cost, covering_slots, is_counted, laid_out
 from placement.search.multilevel import PROPOSALS, refined
 from placement.speculative import ahead
 from placement.workload.request import Limits
@@ -36,11 +33,9 @@ SMALL_SHARES = (25, 4, 1)
 CLOSING = 0.75  # of the gap: who leaves no more than that open goes on with as much work again
 MOST_AGAIN = 1  # times
 NEARLY = 0.96  # of a quick layout's cut: a bound that a better one may meet
-MOST_RUNS = 6  # pairs of annealing, as long as each finds something better
 SLACKS = (SLACK, 0.01)  # of a search that strays, and of one that stays near: neither finds all
 MOST_COLUMNS = 140  # of an integer program that chooses patterns
 ENTRIES_SHARE = 6  # of the limit, for tables of a layout that is not proved: half a second
-TRANSFERS = 50  # proposals of annealing of counts, for each tree and run
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +118,11 @@ def _in_turns(
     best = replace(
         best, bound=max(best.bound, by_sizes(grid, capacities, limits.entries // ENTRIES_SHARE))
     )
-    for turn, share in enumerate(shares):
+    for share in shares:
         trees = limits.trees // share
         if best.is_proved:
             return best
-        best = _searched(grid, capacities, best, trees, turn)
+        best = _searched(grid, capacities, best, trees)
         best = proof.pursued(best, limits.rounds // share, trees)
     for _ in range(MOST_AGAIN):
         gap = best.cost - best.bound
@@ -213,52 +208,32 @@ def _covered(
     return _better(best, step)
 
 
-def _searched(
-    grid: BlockGrid, capacities: Sequence[int], best: ZoneStep, trees: int, turn: int
-) -> ZoneStep:
-    """The better of `best` and what slicing trees and annealing come to."""
+def _searched(grid: BlockGrid, capacities: Sequence[int], best: ZoneStep, trees: int) -> ZoneStep:
+    """The better of `best` and what slicing trees and moves of single blocks come to."""
     slices = [partial(_sliced, grid, capacities, trees, best.bound, slack) for slack in SLACKS]
-    if not is_counted(grid):
-        best = _best_of(best, slices)
-        return best if best.is_proved else _better(best, _moved(grid, capacities, best, trees))
-    calls: list[Callable[[], ZoneStep]] = [*slices]
-    for run in range(turn, turn + MOST_RUNS):
-        start = best
-        anneal = partial(_annealed, grid, capacities, best, trees)
-        best = _best_of(best, [*calls, partial(anneal, 2 * run), partial(anneal, 2 * run + 1)])
-        if best.is_proved or best.cost == start.cost:
-            break
-        calls = []
-    return best
-
-
-def _best_of(best: ZoneStep, calls: Sequence[Callable[[], ZoneStep]]) -> ZoneStep:
-    """Of the results, as many as it takes, and the best so far."""
-    for step in ahead(calls):
+    for step in ahead(slices):
         best = _better(best, step)
         if best.is_proved:
-            break
-    return best
+            return best
+    return _better(best, _moved(grid, capacities, best, trees))
 
 
 def _sliced(
     grid: BlockGrid, room: Sequence[int], trees: int, target: int, slack: float = SLACK
 ) -> ZoneStep:
-    cost, layout = slice_grid(grid, room, band_trees(grid, room), trees, target, slack=slack)
-    return ZoneStep(layout, cost, target)
-
-
-def _annealed(
-    grid: BlockGrid, capacities: Sequence[int], best: ZoneStep, trees: int, run: int
-) -> ZoneStep:
-    slots = transferred(grid, capacities, best.layout, TRANSFERS * trees, best.bound, run)
-    return _costed(grid, laid_out(grid, slots)) if counts_cost(grid, slots) < best.cost else best
+    layout = slice_grid(grid, room, trees, target, slack)
+    return ZoneStep(layout, layout_cost(grid, layout), target)
 
 
 def _moved(grid: BlockGrid, capacities: Sequence[int], step: ZoneStep, trees: int) -> ZoneStep:
     """After moves of single blocks."""
-    graph = grid_graph(grid, np.ones_like(step.layout, dtype=np.bool_))
-    at = refined(graph, capacities, step.layout.ravel(), PROPOSALS * trees, step.bound // 2)
+    at = refined(
+        grid_sweeper(grid).graph,
+        capacities,
+        step.layout.ravel(),
+        PROPOSALS * trees,
+        step.bound // 2,
+    )
     return _costed(grid, at.reshape(step.layout.shape))
 
 

@@ -18,8 +18,8 @@ from placement.grid.block_grid import BlockGrid, block_grid
 from placement.grid.isoperimetry import BlockAxis
 from placement.grid.layout import Layout, layout_cost
 from placement.objective.cut import egress
-from placement.search.bands import band_trees
-from placement.search.grid_slicing import Slicer, best_of_trees
+from placement.search.graph_slicing import best_of_trees, combs, grid_sweeper
+from placement.search.slicing_trees import Plan
 from placement.tiers.grid_zones import ZoneStep, solve_zones
 from placement.tiers.spread import spread, spread_layouts, spread_note
 from placement.workload.request import Limits, Objective, Request, TierCut
@@ -126,10 +126,13 @@ def _searched(
     def value(layout: Layout) -> float:
         return score(layout) + tie * layout_cost(grid, layout)
 
-    everything = np.ones((grid.rows, grid.width), dtype=np.bool_)
-    slicer, starts = Slicer(grid, room, everything), band_trees(grid, room)
-    tries = limits.trees // SCORED
-    return best_of_trees(slicer.layout, value, starts, room, tries, -1, slicer.seed)
+    sweeper = grid_sweeper(grid)
+
+    def build(plan: Plan) -> Layout:
+        return sweeper.layout(plan).reshape(grid.rows, grid.width)
+
+    starts, tries = combs(room, sweeper.axes), limits.trees // SCORED
+    return best_of_trees(build, value, starts, room, tries, -1, sweeper.axes)
 
 
 def zone_egress(grid: BlockGrid, layout: Layout, zones: int) -> Floats:

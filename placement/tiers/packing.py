@@ -25,8 +25,7 @@ from placement.fabric.tree import Ints
 from placement.graph.hypergraph import Hypergraph, block_graph, grid_graph, unlinked
 from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import Region
-from placement.search.bands import band_trees
-from placement.search.grid_slicing import slice_grid
+from placement.search.graph_slicing import slice_grid
 from placement.search.multilevel import Multilevel
 from placement.search.segmentation import LineSearch, box_walks
 from placement.tiers.inner_bound import proved
@@ -115,8 +114,7 @@ class Gang:
         many."""
         if not self._is_grid or len(room) > FEW:
             return None
-        trees = band_trees(self._grid, room)
-        return slice_grid(self._grid, room, trees, TREES, 0, region)[1][region]
+        return slice_grid(self._grid, room, TREES, 0, region=region)[region]
 
     @cached_property
     def _part_bound(self) -> PartBound:

@@ -17,14 +17,12 @@ from placement.fabric.tree import Fabric, Ints, sizes_of
 from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import Layout, Region, layout_cost
 from placement.objective.cut import cut
-from placement.search.bands import band_trees
-from placement.search.grid_slicing import slice_grid
+from placement.search.graph_slicing import FEW_TREES, slice_grid
 from placement.tiers.descent import Descent
 from placement.tiers.fragmentation import broken_below, harm, kindest, rehoused, sparing
 from placement.workload.request import Request
 
 Hosts = tuple[int, ...]
-FEW_TREES = 200  # tried for a layout that needs fewer whole zones
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -152,9 +150,8 @@ class Seating:
         if room[np.unique(layout)].all() or np.count_nonzero(room) < 2:
             return None
         cost = layout_cost(self._grid, layout)
-        trees = band_trees(self._grid, room.tolist())
-        found, other = slice_grid(self._grid, room.tolist(), trees, FEW_TREES, cost)
-        return other if found <= cost else None
+        other = slice_grid(self._grid, room.tolist(), FEW_TREES, cost)
+        return other if layout_cost(self._grid, other) <= cost else None
 
 
 def _by_block(grid: BlockGrid, host: Ints) -> Hosts:

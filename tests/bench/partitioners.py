@@ -150,15 +150,14 @@ def _scotch_file(task: Task) -> str:
 
 
 def bands(task: Task) -> list[Ints]:
-    """The engine's own first layouts, nothing searched: bands of stages over zones."""
+    """The engine's own first layout, nothing searched: zones side by side."""
     from placement.grid.block_grid import block_grid
-    from placement.search.bands import band_trees
-    from placement.search.grid_slicing import slice_grid
+    from placement.search.graph_slicing import slice_grid
 
     grid = block_grid(task.request, task.gpus)
     if grid is None:
         raise ValueError("these blocks form no grid")
-    _, layout = slice_grid(grid, task.capacities, band_trees(grid, task.capacities), 0, 0)
+    layout = slice_grid(grid, task.capacities, 0, 0)
     part = np.empty(task.blocks, dtype=np.int64)
     part[grid.block] = layout
     return [part]

@@ -17,15 +17,11 @@ from hypothesis import strategies as st
 
 from placement import kernels as compiled
 from placement.bound.pricing import Pricer
-from placement.bound.ring_cuts import least_cuts
 from placement.graph.hypergraph import Hypergraph, block_graph, grid_graph
-from placement.grid.block_grid import block_grids
+from placement.grid.block_grid import block_grid
 from placement.grid.isoperimetry import BlockAxis, _plane
-from placement.grid.layout import layout_cost
 from placement.kernels import Kernel
-from placement.search.count_annealing import transferred
-from placement.search.graph_slicing import Sweeper
-from placement.search.grid_slicing import best_of_trees, slice_grid
+from placement.search.graph_slicing import Sweeper, best_of_trees, slice_grid
 from placement.search.multilevel import Multilevel
 from placement.search.segmentation import Segmenter
 from placement.search.slicing_trees import Tree, comb
@@ -63,37 +59,36 @@ def gangs(draw: st.DrawFn) -> Request:
 @settings(max_examples=40, deadline=None)
 @given(gang=gangs(), seed=st.integers(0, 99), zones=st.integers(1, 4))
 def test_layouts_are_the_same_bytes(gang: Request, seed: int, zones: int) -> None:
-    (grid, *_) = block_grids(gang, GPUS)
+    grid = block_grid(gang, GPUS)
+    assert grid is not None
     rng = random.Random(seed)
     region = np.array([rng.random() < 0.8 for _ in range(grid.size)]).reshape(grid.rows, -1)
     room = [grid.size // zones + rng.randrange(1, 3) for _ in range(zones)]
     starts = [comb([Tree(zone=z) for z in range(zones)], axis) for axis in (0, 1)]
-    _, layout = slice_grid(grid, room, starts, 20, 0, region)
-    both(lambda: slice_grid(grid, room, starts, 60, 0, region)[1].tolist())
-    both(lambda: layout_cost(grid, layout))
+    both(lambda: slice_grid(grid, room, 60, 0, region=region).tolist())
     pieces = grid_graph(grid, np.ones_like(region))
     both(lambda: _cut(pieces, room))
     search = Multilevel(pieces, room, 20, 0)
     start = np.repeat(np.arange(zones), room)[: grid.size]
     both(lambda: search.polished(start, str(seed)).tolist())
-    both(lambda: transferred(grid, room, start.reshape(grid.rows, -1), 400, 0, seed).tolist())
     both(lambda: search.anew(4, str(seed)).tolist())
     graph = block_graph(gang, GPUS)
     assert graph is not None
     along = [np.arange(graph.blocks), np.array(rng.sample(range(graph.blocks), graph.blocks))]
-    sweeper = Sweeper(graph, along)
-    both(lambda: sweeper.searched(starts, room, 20, 0, str(seed)).tolist())
-    both(lambda: _by_trees(sweeper, graph, starts, room, seed))
-    searched = sweeper.searched(starts, room, 20, 0, str(seed))
-    assert searched.tolist() == _by_trees(sweeper, graph, starts, room, seed)
+    for sweeper in (Sweeper(graph, along), Sweeper(pieces, along)):
+        both(lambda sweeper=sweeper: _searched(sweeper, starts, room))
+        both(lambda sweeper=sweeper: _by_trees(sweeper, starts, room))
+        assert _searched(sweeper, starts, room) == _by_trees(sweeper, starts, room)
 
 
-def _by_trees(
-    sweeper: Sweeper, graph: Hypergraph, starts: list[Tree], room: list[int], seed: int
-) -> object:
-    """The same search, built and counted from outside."""
-    found = best_of_trees(sweeper.layout, graph.cost, starts, room, 20, 0, str(seed))
-    return found.tolist()
+def _searched(sweeper: Sweeper, starts: list[Tree], room: list[int]) -> object:
+    return sweeper.searched(room, 40, 0, starts=starts).tolist()
+
+
+def _by_trees(sweeper: Sweeper, starts: list[Tree], room: list[int]) -> object:
+    """The same search, every tree built and counted as a whole."""
+    cost = sweeper.graph.cost
+    return best_of_trees(sweeper.layout, cost, starts, room, 40, 0, sweeper.axes).tolist()
 
 
 def _cut(pieces: Hypergraph, room: list[int]) -> list[object]:
@@ -140,19 +135,6 @@ def test_planes_are_the_same_bytes(
 ) -> None:
     a, b = (BlockAxis("dp", n, 1, kind, 3) for n, kind in zip(sizes, patterns, strict=True))
     both(lambda: _plane.__wrapped__(a, b).tolist())
-
-
-@settings(max_examples=20, deadline=None)
-@given(weights=st.lists(st.integers(0, 9), min_size=7, max_size=7), cells=st.integers(1, 3))
-def test_cuts_of_circles_are_the_same_bytes(weights: list[int], cells: int) -> None:
-    edges = {(k, k + d): weight for k, weight in enumerate(weights) for d in (1, 2)}
-    begun = [0, *weights, 1]
-
-    def work() -> object:
-        found = [least_cuts(edges, [1, cells, 2] * 3, most, begun) for most in (1, 9)]
-        return [None if each is None else each.tolist() for each in found]
-
-    both(work)
 
 
 def test_a_small_gang_is_placed_without_numba() -> None:

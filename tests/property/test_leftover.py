@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from placement.fabric.tree import Fabric, Ints
 from placement.grid.block_grid import block_grid
 from placement.objective.cut import cut
-from placement.search.bands import band_trees
-from placement.search.grid_slicing import slice_grid
+from placement.search.graph_slicing import slice_grid
 from placement.tiers.descent import Descent
 from placement.tiers.fragmentation import harm, rehoused
 from placement.tiers.seating import Seating
@@ -47,7 +46,7 @@ def test_sparing_costs_no_cut_on_any_tier(
     assert grid is not None
     zone = on.tiers[0].domain_by_host
     room = np.bincount(zone[free], minlength=len(on.tiers[0].domains))
-    layout = slice_grid(grid, room.tolist(), band_trees(grid, room.tolist()), 20, 0)[1]
+    layout = slice_grid(grid, room.tolist(), 20, 0)
     descent = Descent(on, grid, 20)
     for number in np.unique(layout):
         descent.into(layout == number, free[zone[free] == number], 1)

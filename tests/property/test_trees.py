@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement.grid.block_grid import BlockGrid, block_grids
+from placement.grid.block_grid import block_grid
 from placement.grid.layout import layout_cost
-from placement.search.bands import band_trees
-from placement.search.grid_slicing import Slicer, best_of_trees, slice_grid
+from placement.search.graph_slicing import slice_grid
 from placement.search.slicing_trees import NOWHERE, Plan, Tree, _change, comb, plan_of
 from placement.workload.request import Collective
 from tests.build import request
@@ -67,57 +66,43 @@ def test_a_changed_tree_is_a_tree_over_the_same_zones(zones: int, axes: int, see
         assert touched >= set(Plan._fields) - {"held"}
 
 
-@st.composite
-def cases(draw: st.DrawFn) -> tuple[BlockGrid, list[int]]:
-    sizes = {axis: draw(st.integers(1, 5)) for axis in ("cp", "pp", "dp")}
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=st.tuples(st.integers(1, 5), st.integers(1, 5), st.integers(1, 5)),
+    weights=st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(1, 9)),
+    pattern=st.sampled_from(list(Collective)),
+    seed=SEEDS,
+)
+def test_a_part_of_a_grid_is_sliced_within_its_room(
+    sizes: tuple[int, int, int], weights: tuple[int, int, int], pattern: Collective, seed: int
+) -> None:
+    axes = ("cp", "pp", "dp")
     gang = request(
         tp=GPUS,
-        **sizes,
-        traffic={axis: draw(st.integers(1, 9)) for axis in sizes},
-        collectives={"dp": draw(st.sampled_from(list(Collective)))},
+        **dict(zip(axes, sizes, strict=True)),
+        traffic=dict(zip(axes, weights, strict=True)),
+        collectives={"dp": pattern},
     )
-    (grid, *_) = block_grids(gang, GPUS)
-    zones = draw(st.integers(2, 6))
-    room = [draw(st.integers(1, grid.size)) for _ in range(zones)]
-    room[0] += max(0, grid.size - sum(room))
-    return grid, room
-
-
-@settings(max_examples=60, deadline=None)
-@given(case=cases(), seed=SEEDS)
-def test_parting_below_a_node_is_parting_everything(
-    case: tuple[BlockGrid, list[int]], seed: int
-) -> None:
-    grid, room = case
+    grid = block_grid(gang, GPUS)
+    assert grid is not None
     rng = random.Random(seed)
+    room = [rng.randint(1, grid.size) for _ in range(rng.randint(2, 6))]
+    room[0] += max(0, grid.size - sum(room))
     region = np.array([rng.random() < 0.8 for _ in range(grid.size)]).reshape(grid.rows, -1)
-    starts = [comb([Tree(zone=z) for z in range(len(room))], axis) for axis in (0, 1)]
-    cost, layout = slice_grid(grid, room, starts, 80, -1, region)
-    slicer = Slicer(grid, room, region)
-    whole = best_of_trees(
-        slicer.layout,
-        lambda at: layout_cost(grid, at),
-        starts,
-        room,
-        80,
-        -1,
-        slicer.seed,
-    )
-    assert (layout == whole).all()
-    assert cost == layout_cost(grid, layout)
+    region[0, 0] = True
+    layout = slice_grid(grid, room, 80, 0, region=region)
     assert (np.bincount(layout[region], minlength=len(room)) <= room).all()
     assert (layout[~region] == -1).all()
     assert (layout[region] >= 0).all()
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_ragged_pods_are_cut_less_than_by_bands(seed: int) -> None:
+def test_ragged_pods_are_cut_less_by_a_search(seed: int) -> None:
     rng = random.Random(seed)
     room = [rng.randint(16, 32) for _ in range(32)]
     width = sum(room) * 9 // 160
     gang = request(tp=GPUS, pp=16, dp=width, traffic={"dp": 3, "pp": 3})
-    (grid, *_) = block_grids(gang, GPUS)
-    bands, _ = slice_grid(grid, room, band_trees(grid, room), 0, 0)
-    found, layout = slice_grid(grid, room, band_trees(grid, room), 10_000, 0)
-    assert found == layout_cost(grid, layout)
-    assert found < 0.99 * bands
+    grid = block_grid(gang, GPUS)
+    assert grid is not None
+    first, found = (layout_cost(grid, slice_grid(grid, room, trees, 0)) for trees in (0, 10_000))
+    assert found < 0.99 * first

@@ -10,10 +10,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placement.bound.ring_cuts import MOST_REACH
-from placement.bound.stage_ends import floors, least_by_cells, odd, shared_ends
-from placement.graph.hypergraph import block_graph
-from placement.grid.block_grid import BlockGrid, block_grid, finer
+from placement.bound.cells import floors
+from placement.grid.block_grid import BlockGrid, block_grid
 from placement.workload.request import Request
 from tests.build import request
 
@@ -26,12 +24,6 @@ SHAPES = [
     if 2 * lot <= cp * dp <= 9 * lot
 ]
 STAGGERED = [s for s in SHAPES if prod(s[1:]) % s[0] and 2 * prod(s[1:]) % s[0] == 0]
-ENDING = [
-    (lot, cp, dp)
-    for lot, cp, dp in product((2, 3, 4, 6, 8), (3, 5), range(3, 40))
-    if cp * dp % lot == 0 and lot % cp and 9 * lot <= cp * dp <= 20 * lot
-]
-WHOLE = [s for s in SHAPES if prod(s[1:]) % s[0] == 0]
 
 
 @st.composite
@@ -83,68 +75,9 @@ def test_all_zones_but_two_pay_the_higher_floor(
         assert sum(n * grid.row_weight < higher for n in parted) <= 2
 
 
-@given(stages(WHOLE, pp=1))
-def test_cells_of_a_stage_are_held_for_no_less_than_whole_hosts_cut(
-    job: tuple[Request, int],
-) -> None:
-    asked, lot = job
-    grid, graph = cells_of(asked), block_graph(asked, lot)
-    assert graph is not None
-    least = np.full(graph.blocks + 1, np.inf)
-    for hosts in sets_of_hosts(graph.blocks):
-        least[hosts.sum()] = min(least[hosts.sum()], graph.cost(hosts) / graph.scale)
-    told = [float(2 * grid.to_bytes(int(paid))) for paid in least_by_cells(grid, lot)[::lot]]
-    assert np.all(told <= least)
-    if graph.blocks > 2 * MOST_REACH:
-        assert told == least.tolist()
-
-
-@given(stages(ENDING, pp=1), st.randoms(use_true_random=False))
-def test_zones_of_a_stage_share_the_ends_of_groups(
-    job: tuple[Request, int], rng: random.Random
-) -> None:
-    asked, lot = job
-    grid, graph = cells_of(asked), block_graph(asked, lot)
-    assert graph is not None
-    fine = finer(grid, 5 * 3)
-    least = least_by_cells(fine, lot)[::lot]
-    found = shared_ends(fine, lot)
-    for _ in range(20):
-        layout = runs_of_hosts(graph.blocks, rng)
-        held = np.bincount(layout)
-        doubled = 2 * graph.cost(layout) / graph.scale
-        for ends in found:
-            off = sum(ends.paid[n % len(ends.paid)] for n in held.tolist())
-            told = int(least[held].sum()) + ends.price * abs(off)
-            assert 2 * fine.to_bytes(told) <= 2 * doubled
-
-
 def runs_of_hosts(hosts: int, rng: random.Random) -> np.ndarray:
     """Zones of runs on the circle, now and then of two runs."""
     cuts = sorted(rng.sample(range(hosts), rng.randint(2, 5)))
     zones = [rng.randrange(len(cuts)) for _ in cuts]
     run = np.searchsorted(cuts, np.arange(hosts), side="right") % len(cuts)
     return np.unique(np.array(zones)[run], return_inverse=True)[1]
-
-
-def test_three_zones_of_one_residue_part_two_groups() -> None:
-    """Hosts of four cells, groups of three: of three zones with 4, 4 and 1 hosts no two can end
-    at one group's end, so two places part a group."""
-    grid = cells_of(request(cp=3, dp=12, pp=1, traffic={"cp": 9, "dp": 1}, order="tp-cp-dp-pp-ep"))
-    fine = finer(grid, 3)
-    (ends,) = shared_ends(fine, 4)
-    least = least_by_cells(fine, 4)[::4]
-    assert ends.paid == (0, 1, -1)
-    alone = least[[4, 4, 1]].sum()
-    together = alone + 3 * ends.price
-    assert (alone / 3, together / 3) == (3 * (6 + 18), 3 * 6 + 4 * 18)
-
-
-@given(stages(STAGGERED, pp=2))
-def test_odd_cells_are_held_at_the_ends_of_a_stage_alone(job: tuple[Request, int]) -> None:
-    asked, lot = job
-    grid = cells_of(asked)
-    host = np.arange(grid.size) // lot
-    for s, most in enumerate(odd(grid, lot)):
-        _, cells = np.unique(host[s * grid.width : (s + 1) * grid.width], return_counts=True)
-        assert np.count_nonzero(cells % lot) == most

@@ -67,12 +67,12 @@ def test_a_program_that_grows_costs_what_one_made_at_once_does(seed: int) -> Non
     whole, grown = ColumnLp(), ColumnLp()
     for program in (whole, grown):
         program.add_rows(low, high)
-    whole.add_rows(np.zeros(1), np.full(1, 9), unit=2, price=5.0)
+    whole.add_rows(np.zeros(1), np.full(1, 9), unit=2)
     whole.add_columns(costs, np.hstack([entries, np.ones((columns, 1), dtype=np.int64)]))
     for part in (slice(0, 2), slice(2, columns)):
         grown.add_columns(costs[part], entries[part])
         assert grown.solve() is not None
-    grown.add_rows(np.zeros(1), np.full(1, 9), np.ones((1, columns)), unit=2, price=5.0)
+    grown.add_rows(np.zeros(1), np.full(1, 9), np.ones((1, columns)), unit=2)
     for first in ((2.0, inf), (3.0, inf), (1.0, 2.0)):
         whole.set_bounds(0, *first)
         grown.set_bounds(0, *first)
@@ -91,9 +91,9 @@ def test_prices_prove_the_cost(seed: int) -> None:
     entries = rng.integers(0, 5, (columns, rows)) * (rng.random((columns, rows)) < 0.5)
     costs, low = rng.random(columns), rng.integers(1, 9, rows)
     high = np.where(rng.random(rows) < 0.3, inf, low + rng.integers(0, 3, rows))
-    unit, price = rng.integers(1, 4, rows), rng.random(rows) * 3
+    unit, price = rng.integers(1, 4, rows), np.full(rows, solver.ARTIFICIAL)
     program = ColumnLp()
-    program.add_rows(low, high, unit=unit, price=price)
+    program.add_rows(low, high, unit=unit)
     program.add_columns(costs, entries)
     solution = program.solve()
     assert solution is not None
