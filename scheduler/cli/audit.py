@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scheduler.cli.calls import BAD_INPUT, Format, Output, end
+from scheduler.cli.calls import BAD_INPUT, Output, OutputFormat, end
 from scheduler.files.defaults import STORE
 from scheduler.files.errors import one_line
 
@@ -33,7 +33,7 @@ def audit(
     store: Annotated[
         str, typer.Option(help="The store, sqlite:///FILE or postgresql://...")
     ] = STORE,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
     """List what was done at somebody's word, and whose; a server may run meanwhile.
 
@@ -46,7 +46,9 @@ def audit(
     try:
         for asked in _asked(_opened(store), since_ns):
             if actor in ("", asked.actor):
-                typer.echo(json.dumps(_mapping(asked)) if output is Format.JSON else _text(asked))
+                typer.echo(
+                    json.dumps(_mapping(asked)) if output is OutputFormat.JSON else _text(asked)
+                )
     except StoreError as error:
         raise end(str(error), BAD_INPUT) from None
 

@@ -10,8 +10,8 @@ from scheduler.cli.calls import (
     DEFAULT_ADDRESS,
     MOST,
     Address,
-    Format,
     Output,
+    OutputFormat,
     checked_only,
     connected,
     write,
@@ -42,7 +42,7 @@ def slots(
             help="Their time limit in seconds; the assumed one if unset.",
         ),
     ] = None,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Count how many jobs of each size would start now, in all and inside each zone.
@@ -92,7 +92,7 @@ def defrag(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="With --apply: only check that they can be made.")
     ] = False,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Propose the cheapest moves of running gangs that free hosts of one zone.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from scheduler.cli import clock
+from scheduler.cli.calls import OutputFormat
 from scheduler.cli.place import EXIT_CODES
 from scheduler.cli.render.picture import Plot, PlotBy, drawers
 
@@ -20,13 +20,6 @@ if TYPE_CHECKING:
     from scheduler.cli.render.answers import Question
     from scheduler.cli.render.steps import Estimate, NetworkChoice
     from scheduler.files.inputs import JobFile
-
-
-class Format(StrEnum):
-    """What the estimate is written as."""
-
-    TABLE = "table"
-    JSON = "json"
 
 
 def register(app: typer.Typer) -> None:
@@ -80,8 +73,8 @@ def estimate_command(
         int, typer.Option(min=0, help="Of the random placement and of the routing's hashes.")
     ] = 0,
     output: Annotated[
-        Format, typer.Option("--format", help="How the estimate is written.")
-    ] = Format.TABLE,
+        OutputFormat, typer.Option("--format", help="How the estimate is written.")
+    ] = OutputFormat.TABLE,
     picture: Plot = None,
     picture_by: PlotBy = None,
 ) -> None:
@@ -103,7 +96,7 @@ def estimate_command(
         _run(asked, name, taken, assumed, network)
         for name, taken in zip(fabric, _busy_by_fabric(fabric, busy), strict=True)
     ]
-    if output is Format.JSON:
+    if output is OutputFormat.JSON:
         text = _json(asked.spec.name, runs, assumed, network)
     else:
         text = _text(asked.spec.name, runs, assumed)

@@ -15,8 +15,8 @@ from scheduler.cli.calls import (
     DryRun,
     Etag,
     Filter,
-    Format,
     Output,
+    OutputFormat,
     States,
     Why,
     checked_only,
@@ -49,7 +49,7 @@ def list_hosts(
     lemons: Annotated[
         bool, typer.Option("--lemons", help="Only hosts that fail again and again, with why.")
     ] = False,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """List the hosts, their health and who holds them."""
@@ -68,7 +68,7 @@ def list_hosts(
 
 
 def show_host(
-    name: HostName, output: Output = Format.TABLE, address: Address = DEFAULT_ADDRESS
+    name: HostName, output: Output = OutputFormat.TABLE, address: Address = DEFAULT_ADDRESS
 ) -> None:
     """Show one host, with who holds it, its past and its etag."""
     from scheduler.cli.render import messages
@@ -82,7 +82,7 @@ def cordon(
     reason: Why = "",
     etag: Etag = "",
     dry_run: DryRun = False,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Keep new gangs off a host; what runs there goes on."""
@@ -96,7 +96,7 @@ def drain(
     reason: Why = "",
     etag: Etag = "",
     dry_run: DryRun = False,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Cordon a host and move what runs there, or wait for its end."""
@@ -110,7 +110,7 @@ def uncordon(
     reason: Why = "",
     etag: Etag = "",
     dry_run: DryRun = False,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Take a cordoned or draining host back into service."""
@@ -172,7 +172,7 @@ def report(
         raise typer.BadParameter("is of files: use --import", param_hint="--format")
     _report_one(
         address,
-        Format(output.value),
+        OutputFormat(output.value),
         lambda client: client.report_host(
             host, signal, detail, value=value, gpu=gpu, xid=xid, dry_run=dry_run
         ),
@@ -182,7 +182,7 @@ def report(
 
 
 def _report_one(
-    address: str, output: Format, call: Callable[[Client], host_pb2.Host | None], name: str
+    address: str, output: OutputFormat, call: Callable[[Client], host_pb2.Host | None], name: str
 ) -> None:
     """The host after it; of a domain all of its hosts."""
     from scheduler.cli.render import messages
@@ -196,7 +196,7 @@ def _report_one(
         write(found, lambda answer: messages.hosts_text(answer.hosts), output)
 
 
-def _host(address: str, output: Format, call: Callable[[Client], host_pb2.Host]) -> None:
+def _host(address: str, output: OutputFormat, call: Callable[[Client], host_pb2.Host]) -> None:
     from scheduler.cli.render import messages
 
     with connected(address) as client:

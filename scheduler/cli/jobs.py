@@ -21,8 +21,8 @@ from scheduler.cli.calls import (
     DryRun,
     Etag,
     Filter,
-    Format,
     Output,
+    OutputFormat,
     States,
     Why,
     checked_only,
@@ -74,7 +74,7 @@ def submit(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what the job would get now; submit nothing.")
     ] = False,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Submit a job; it starts as soon as it has its hosts.
@@ -102,7 +102,7 @@ def list_jobs(
     order_by: Annotated[
         str, typer.Option(help="create_time or name, with ` desc` for the reverse.")
     ] = "",
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """List the live jobs and the newest that have ended."""
@@ -115,7 +115,9 @@ def list_jobs(
     write(found, lambda answer: messages.jobs_text(answer.jobs), output)
 
 
-def job(name: JobName, output: Output = Format.TABLE, address: Address = DEFAULT_ADDRESS) -> None:
+def job(
+    name: JobName, output: Output = OutputFormat.TABLE, address: Address = DEFAULT_ADDRESS
+) -> None:
     """Show one job, with its hosts, or why it waits, and what its time went to."""
     import json
 
@@ -124,7 +126,7 @@ def job(name: JobName, output: Output = Format.TABLE, address: Address = DEFAULT
 
     with connected(address) as client:
         found = client.show_job(name)
-    if output is Format.JSON:
+    if output is OutputFormat.JSON:
         shown = messages.to_mapping(found.job) | {"goodput": messages.to_mapping(found.goodput)}
         typer.echo(json.dumps(shown, indent=2))
     else:
@@ -141,7 +143,7 @@ def explain(
             " `limit 2h`, ...; may be repeated. Nothing is changed.",
         ),
     ] = None,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Say why a job waits, what stands in its way, and when it starts; of a job that runs,
@@ -161,7 +163,7 @@ def watch(
     host: Annotated[
         str, typer.Option("--host", help="Only changes of this host, or of those of a domain.")
     ] = "",
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Follow the changes of jobs, or of hosts, a line each, until Ctrl-C."""
@@ -181,7 +183,7 @@ def cancel(
     reason: Why = "",
     etag: Etag = "",
     dry_run: DryRun = False,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """End a job at its user's wish."""
@@ -204,7 +206,7 @@ def finish(
     reason: Why = "",
     etag: Etag = "",
     dry_run: DryRun = False,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Report that a job's gang has ended by itself."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 EXIT_CODES = {"placed": 0, "insufficient": 3, "infeasible": 4, "undecided": 5}
 
 
-class Format(StrEnum):
+class PlacementFormat(StrEnum):
     """What the answer is written as."""
 
     TABLE = "table"
@@ -38,12 +38,12 @@ class Format(StrEnum):
     ENV = "env"
 
 
-LAUNCHER_FILES: dict[Format, Callable[[formats.GangOption], Iterable[str]]] = {
-    Format.HOSTFILE: formats.hostfile,
-    Format.RANKFILE: formats.rankfile,
-    Format.SLURM: formats.slurm,
-    Format.TORCHRUN: formats.torchrun,
-    Format.ENV: formats.env,
+LAUNCHER_FILES: dict[PlacementFormat, Callable[[formats.GangOption], Iterable[str]]] = {
+    PlacementFormat.HOSTFILE: formats.hostfile,
+    PlacementFormat.RANKFILE: formats.rankfile,
+    PlacementFormat.SLURM: formats.slurm,
+    PlacementFormat.TORCHRUN: formats.torchrun,
+    PlacementFormat.ENV: formats.env,
 }
 
 
@@ -97,8 +97,8 @@ def place_command(
         ),
     ] = None,
     output: Annotated[
-        Format, typer.Option("--format", help="How the answer is written.")
-    ] = Format.TABLE,
+        PlacementFormat, typer.Option("--format", help="How the answer is written.")
+    ] = PlacementFormat.TABLE,
     picture: Plot = None,
     picture_by: PlotBy = None,
 ) -> None:
@@ -174,7 +174,7 @@ def _with_options(job: JobFile, changes: dict[str, Any]) -> JobFile:
     return replace(job, spec=spec)
 
 
-def _answer(job: JobFile, asked: Question, output: Format, draw: Draw) -> int:
+def _answer(job: JobFile, asked: Question, output: PlacementFormat, draw: Draw) -> int:
     from placement import BadInput, refuse_without_peers
     from scheduler.cli.render.answers import outcome
 
@@ -234,13 +234,13 @@ def _noted(job: JobFile, answer: Answer) -> Answer:
     return replace(answer, notes=(*answer.notes, note))
 
 
-def _write(asked: Question, answer: Answer, output: Format, solve_s: float) -> None:
+def _write(asked: Question, answer: Answer, output: PlacementFormat, solve_s: float) -> None:
     from scheduler.cli.render import answers
 
     seconds = {"solve": round(solve_s, 6), "total": round(clock.seconds_so_far(), 6)}
-    if output is Format.JSON:
+    if output is PlacementFormat.JSON:
         text = json.dumps(answers.to_mapping(asked, answer, seconds), indent=2)
-    elif output is Format.TABLE:
+    elif output is PlacementFormat.TABLE:
         text = answers.to_text(asked, answer, seconds)
     elif isinstance(answer, Placement):
         text = "\n".join(LAUNCHER_FILES[output](_gang(asked, answer)))

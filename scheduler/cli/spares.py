@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import typer
 
-from scheduler.cli.calls import DEFAULT_ADDRESS, Address, Format, Output, connected, write
+from scheduler.cli.calls import DEFAULT_ADDRESS, Address, Output, OutputFormat, connected, write
 from scheduler.cli.render.text import columns, counted
 from scheduler.v1 import service_pb2, spares_pb2
 
@@ -18,7 +18,7 @@ def register(app: typer.Typer) -> None:
     app.command()(spares)
 
 
-def spares(output: Output = Format.TABLE, address: Address = DEFAULT_ADDRESS) -> None:
+def spares(output: Output = OutputFormat.TABLE, address: Address = DEFAULT_ADDRESS) -> None:
     """Show what the spares of each zone survive, and what one more would buy.
 
     Jobs with `spares: auto` share what they hold in a zone: as many of its hosts may be out

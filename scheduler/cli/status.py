@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from scheduler.cli.calls import DEFAULT_ADDRESS, Address, Format, Output, connected, write
+from scheduler.cli.calls import DEFAULT_ADDRESS, Address, Output, OutputFormat, connected, write
 
 
 def register(app: typer.Typer) -> None:
@@ -17,7 +17,7 @@ def register(app: typer.Typer) -> None:
 def status(
     gangs: Annotated[int, typer.Option(help="Gangs to show at most.", min=1, max=1_000)] = 20,
     incidents: Annotated[int, typer.Option(help="Incidents to show at most.", min=1, max=100)] = 10,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Show the server, hosts and GPUs by domain, queues, gangs with their cuts, incidents."""

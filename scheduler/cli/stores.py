@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scheduler.cli.calls import BAD_INPUT, FAILED, Format, Output, end
+from scheduler.cli.calls import BAD_INPUT, FAILED, Output, OutputFormat, end
 from scheduler.files.defaults import MOST_DAYS, STORE
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def restore(
 @app.command()
 def verify(
     store: Url = STORE,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
     """Read every event and snapshot and make every state again. Exit code 1: damaged."""
     report = _report(store)
@@ -78,7 +78,7 @@ def verify(
 
 
 @app.command()
-def info(store: Url = STORE, output: Output = Format.TABLE) -> None:
+def info(store: Url = STORE, output: Output = OutputFormat.TABLE) -> None:
     """What the store holds; a server may run meanwhile."""
     from scheduler.eventlog.store import StoreError, look_at
 
@@ -158,8 +158,8 @@ def _rows(report: VerifyReport) -> dict[str, object]:
     }
 
 
-def _write(rows: dict[str, object], output: Format) -> None:
-    if output is Format.JSON:
+def _write(rows: dict[str, object], output: OutputFormat) -> None:
+    if output is OutputFormat.JSON:
         typer.echo(json.dumps(rows))
         return
     for name, value in rows.items():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from scheduler.cli.calls import Format, Output
+from scheduler.cli.calls import Output, OutputFormat
 
 if TYPE_CHECKING:
     from scheduler.access.authfile import TokenKeys
@@ -54,7 +54,7 @@ def new(
     typer.echo(f"muster: token {minted.id} of {name}: {role}, in {auth_file}", err=True)
 
 
-def list_tokens(output: Output = Format.TABLE, auth_file: AuthFile = DEFAULT_FILE) -> None:
+def list_tokens(output: Output = OutputFormat.TABLE, auth_file: AuthFile = DEFAULT_FILE) -> None:
     """List the tokens: id, name, role, tenant, when made and when they expire."""
     import json
 
@@ -62,7 +62,7 @@ def list_tokens(output: Output = Format.TABLE, auth_file: AuthFile = DEFAULT_FIL
     from scheduler.cli.render.text import columns
 
     rows = [_row(token) for token in load_auth(auth_file).tokens]
-    if output is Format.JSON:
+    if output is OutputFormat.JSON:
         typer.echo(json.dumps(rows, indent=2))
     elif rows:
         typer.echo(

@@ -12,8 +12,8 @@ from scheduler.cli.calls import (
     Address,
     DryRun,
     Etag,
-    Format,
     Output,
+    OutputFormat,
     checked_only,
     connected,
     write,
@@ -45,7 +45,7 @@ def update(
     ] = None,
     etag: Etag = "",
     dry_run: DryRun = False,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Change the labels of a job, or priority and time limit while it waits."""

@@ -16,8 +16,8 @@ from scheduler.cli.calls import (
     DryRun,
     Etag,
     Filter,
-    Format,
     Output,
+    OutputFormat,
     States,
     Why,
     checked_only,
@@ -84,7 +84,7 @@ def create(
     leave: Leaving = None,
     reason: Why = "",
     dry_run: DryRun = False,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Make a window. Nothing starts on its hosts that would reach into it."""
@@ -110,7 +110,7 @@ def create(
 def apply(
     file: Annotated[str, typer.Argument(help="A windows file.", show_default=False)],
     dry_run: DryRun = False,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Make all windows of a file; those that are there already stay."""
@@ -149,7 +149,7 @@ def list_windows(
     order_by: Annotated[
         str, typer.Option(help="create_time, start_time or name, with ` desc` for the reverse.")
     ] = "",
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """List the windows that are not over, and who holds their hosts."""
@@ -161,7 +161,9 @@ def list_windows(
 
 
 @app.command()
-def get(name: Name, output: Output = Format.TABLE, address: Address = DEFAULT_ADDRESS) -> None:
+def get(
+    name: Name, output: Output = OutputFormat.TABLE, address: Address = DEFAULT_ADDRESS
+) -> None:
     """Show one window, with its hosts and who holds them."""
     with connected(address) as client:
         write(client.get_window(name), _text, output)
@@ -171,7 +173,7 @@ def get(name: Name, output: Output = Format.TABLE, address: Address = DEFAULT_AD
 def watch(
     after: After = None,
     name: Annotated[str, typer.Option("--window", help="Only changes of this window.")] = "",
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Follow the changes of windows, a line each, until Ctrl-C."""
@@ -194,7 +196,7 @@ def change(
     reason: Annotated[str | None, typer.Option(help="Why, for those who look.")] = None,
     etag: Etag = "",
     dry_run: DryRun = False,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Change a window; of one that is open only its end and its terms."""
@@ -222,7 +224,7 @@ def delete(
     reason: Why = "",
     etag: Etag = "",
     dry_run: DryRun = False,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Remove a window, open or not; its hosts are free for everybody again."""

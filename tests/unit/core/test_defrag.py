@@ -9,7 +9,7 @@ import pytest
 from placement.fabric import hostset
 from placement.fabric.constraints import Constraints
 from scheduler.core import Conflict, JobState, SchedulingOptions, State, Tenants, commit, replay
-from scheduler.core.defrag.proposal import MoveCandidate, Proposal, candidates, cover, propose
+from scheduler.core.defrag.proposal import DefragProposal, MoveCandidate, candidates, cover, propose
 from scheduler.core.model.commands import LoadTenants
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.policies.costs import Costs
@@ -32,7 +32,7 @@ HOUR_NS = 3_600 * SECOND_NS
 EMPTY = loaded(fabric(2, 2, 2))
 
 
-def asked(state: State, wanted: int) -> Proposal:
+def asked(state: State, wanted: int) -> DefragProposal:
     return propose(state, wanted, HOUR_NS, SchedulingOptions(), Costs())
 
 
