@@ -50,7 +50,7 @@ def checkpoint_command(
         float, typer.Option(min=0, max=MOST, help="From the failure to the swap.")
     ] = 60.0,
     output: Annotated[
-        OutputFormat, typer.Option("--format", help="How it is written.")
+        OutputFormat, typer.Option("--format", help="Output format.")
     ] = OutputFormat.TABLE,
 ) -> None:
     """Advise an interval between checkpoints: Young, Daly, refined first order, the optimum.

@@ -51,10 +51,10 @@ def links_command(
     ] = StripingChoice.EVEN,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Show a fabric switch by switch: counts, ports, and proved bandwidth.
+    """Show the switches of a fabric: counts, ports and proved bandwidth.
 
-    The backend network alone; docs/fabric.md says how switches follow from the fabric
-    file. Bandwidth is that of the tightest domain of each tier, by maximum flow.
+    Only the backend network. Bandwidth is that of the tightest domain of each tier, by
+    maximum flow; docs/fabric.md says how switches follow from the fabric file.
     """
     from placement import Striping, links, links_without, proofs
     from scheduler.files.inputs import load_fabric

@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
 def tenants(
     filter: Filter = "", output: Output = OutputFormat.TABLE, address: Address = DEFAULT_ADDRESS
 ) -> None:
-    """List tenants: guarantee, limit, GPUs held and asked for, usage and share of it."""
+    """List tenants: guarantee, limit, GPUs held and queued, usage and share."""
     from scheduler.cli.render import messages
 
     with connected(address) as client:
@@ -38,7 +38,7 @@ def tenant(
     output: Output = OutputFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Show one tenant, when it came and when it last changed."""
+    """Show one tenant."""
     from scheduler.cli.render import messages
 
     with connected(address) as client:

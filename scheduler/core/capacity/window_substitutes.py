@@ -43,7 +43,7 @@ def rehosted(state: State, action: ReplaceReservedHosts, now_ns: int) -> WindowS
     if booking is None or action.left & ~_lost(state, booking):
         return f"window {action.name} needs no other hosts meanwhile"
     if action.joined & ~_pool(state, booking):
-        return f"window {action.name}: its new hosts are not to be had any more"
+        return f"window {action.name}: its new hosts are no longer available"
     hosts = booking.hosts & ~action.left | action.joined
     names = state.loaded_fabric.names(hostset.members(hosts))
     return WindowSet(now_ns, replace(booking.window, hosts=names))

@@ -149,7 +149,7 @@ def _cheapest(
             best = (key, replace(found, sentence=_sentence(found)))
     if best is None:
         room = f"{hosts_text(wanted)} in one {tier.name}"
-        sentence = f"no moves free {room} without a larger cut for those that move"
+        sentence = f"no moves free {room} without a larger cut for the gangs that move"
         return DefragProposal(sentence, wanted, state.version)
     return best[1]
 

@@ -57,8 +57,8 @@ def dry_run(state: State, spec: JobSpec, limits: SchedulingOptions, now_ns: int)
         return company.noted(wants, max(placed, key=lambda found: found[0])[1])
     if isinstance(answer, Insufficient):
         for hosts, where in (
-            (closed, "beside jobs kept apart from it"),
-            (spoken_for, "in windows that it would reach into"),
+            (closed, "but closed by exclusive or avoid"),
+            (spoken_for, "in windows that it would run into"),
         ):
             if hosts:
                 more = f"{hosts_text(hosts.bit_count())} more are free {where}"

@@ -45,7 +45,10 @@ class HealthCalls:
                 raise invalid("reports", f"{len(request.reports):,} are more than {MOST_REPORTS:,}")
             for at, one in enumerate(request.reports):
                 if one.validate_only:  # else it would be made, or others would not
-                    raise invalid(f"reports[{at}].validate_only", "is said for all: validate_only")
+                    raise invalid(
+                        f"reports[{at}].validate_only",
+                        "must be unset: validate_only of the request holds for all reports",
+                    )
             _, only_checked = self._writer, request.validate_only  # refused whole while it starts
             # Entered together they are written together, and what they stop is one decision.
             results = await asyncio.gather(

@@ -167,7 +167,7 @@ def test_a_dry_run_knows_the_neighbours() -> None:
     state = schedule(run(loaded(), submit("a", 1)))
     answer = dry_run(state, spec("d", 7, neighbours=ALONE), SchedulingOptions(), 0)
     assert isinstance(answer, Insufficient)
-    assert answer.reason.endswith("1 host more are free beside jobs kept apart from it")
+    assert answer.reason.endswith("1 host more are free but closed by exclusive or avoid")
     found = dry_run(state, spec("d", 1, neighbours=Affinity(near="a")), SchedulingOptions(), 0)
     assert isinstance(found, Placement)
     assert FABRIC.domain(found.hosts[0]) == FABRIC.domain(state.jobs["a"].hosts[0])

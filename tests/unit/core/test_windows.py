@@ -279,7 +279,7 @@ def test_a_dry_run_keeps_off_windows() -> None:
     state = with_window(EMPTY, "z0")
     answer = dry_run(state, spec("a", 5, limit_s=2 * HOUR), SchedulingOptions(), 0)
     assert not hasattr(answer, "hosts")
-    assert answer.reason.endswith("; 4 hosts more are free in windows that it would reach into")
+    assert answer.reason.endswith("; 4 hosts more are free in windows that it would run into")
     assert hasattr(dry_run(state, spec("a", 5, limit_s=HOUR), SchedulingOptions(), 0), "hosts")
 
 
