@@ -268,7 +268,7 @@ def fill_up(stage: Stage) -> None:
     reason = stage.client.explain_job(SECOND)
     check(waiting.state == job_pb2.JOB_STATE_QUEUED, f"{SECOND} does not wait")
     command(f"muster explain {SECOND}")
-    answer(reason.reason)
+    answer(reason.reason.sentence)
     say("Whatever does not delay it may overtake it:")
     submit(stage, SMALL)
     changes_until(stage, "STARTED", SMALL)

@@ -28,11 +28,11 @@ PAGE = Path(__file__).parent.parent / "docs" / "lifecycle.md"
 
 JOB_STATES: dict[StrEnum, str] = {
     JobState.QUEUED: "waits for hosts, in order of priority and arrival",
-    JobState.RUNNING: "the whole gang runs; its hosts and spares are held",
+    JobState.RUNNING: "the gang runs; it holds its hosts and spares",
     JobState.INTERRUPTED: "a host of the gang failed; the next decision swaps, shrinks or requeues",
-    JobState.COMPLETED: "the gang ended well",
-    JobState.FAILED: "the gang ended badly by itself",
-    JobState.CANCELLED: "the user ended it",
+    JobState.COMPLETED: "the launcher reported success",
+    JobState.FAILED: "the launcher reported failure, or too many attempts failed",
+    JobState.CANCELLED: "a user cancelled it",
 }
 JOB_MOVES_SAID: dict[StrEnum, str] = {
     JobMove.START: "all hosts at once, or none: the next attempt",
@@ -40,53 +40,53 @@ JOB_MOVES_SAID: dict[StrEnum, str] = {
     JobMove.SWAP: "some hosts are replaced, or none if all were repaired; the next attempt",
     JobMove.RESIZE: "replicas join or are dropped, with their hosts; the next attempt",
     JobMove.REQUEUE: "too few hosts to swap in, or a window opened; it keeps its place by arrival",
-    JobMove.PREEMPT: "a more important gang starts instead; it keeps its place by arrival",
+    JobMove.PREEMPT: "a gang with a better claim starts instead; it keeps its place by arrival",
     JobMove.COMPLETE: "the launcher reports success",
     JobMove.FAIL: "the launcher reports failure",
-    JobMove.CANCEL: "asked for",
+    JobMove.CANCEL: "a user cancels the job",
 }
 HOST_STATES: dict[StrEnum, str] = {
-    HostState.NEW: "put in, never tested",
+    HostState.NEW: "installed, never tested",
     HostState.BURN_IN: "its stress tests run",
     HostState.HEALTHY: "takes gangs and spares",
-    HostState.GOLDEN: "passed its stress tests, and nothing has counted against it for long",
-    HostState.SUSPECT: "something counts against it; what runs goes on",
-    HostState.RETIRING: "what runs leaves at its next checkpoint; then it goes to repair",
-    HostState.CORDONED: "what runs goes on, nothing new starts",
-    HostState.DRAINING: "cordoned, and what runs is moved to a spare or waited for",
-    HostState.FAILED: "out of service until it is reported repaired; what ran is stopped",
-    HostState.IN_REPAIR: "somebody repairs it",
-    HostState.RMA: "goes back to its maker; leaves when another machine is installed",
+    HostState.GOLDEN: "passed its stress tests, and no trouble was reported for 30 days",
+    HostState.SUSPECT: "reports count against it; a gang that runs goes on",
+    HostState.RETIRING: "its gang leaves at the next checkpoint, then the host goes to repair",
+    HostState.CORDONED: "a gang that runs goes on, no gang starts",
+    HostState.DRAINING: "cordoned, and its gang moves to another host or runs to its end",
+    HostState.FAILED: "out of service until it is reported repaired; its gang is stopped",
+    HostState.IN_REPAIR: "under repair",
+    HostState.RMA: "returned to the vendor; another machine is installed in its place",
 }
 HOST_MOVES_SAID: dict[StrEnum, str] = {
-    HostMove.CORDON: "asked for",
-    HostMove.UNCORDON: "asked for",
-    HostMove.DRAIN: "asked for",
+    HostMove.CORDON: "an operator cordons it",
+    HostMove.UNCORDON: "an operator returns it to service",
+    HostMove.DRAIN: "an operator drains it",
     HostMove.EMPTY: "the last gang has left",
-    HostMove.FAIL: "a report that it is of no use, or one too many of a kind",
-    HostMove.REPAIR: "reported repaired; an operator's cordon is put back at once",
-    HostMove.SUSPECT: "so many reports that it is not to be trusted",
-    HostMove.RETIRE: "a failure is foreseen: by a report, by many, or because it is a lemon",
-    HostMove.CLEAR: "nothing was reported for long enough",
-    HostMove.TEST: "its stress tests begin, after a repair where the policy wants them",
+    HostMove.FAIL: "a fatal report, or too many of a kind",
+    HostMove.REPAIR: "reported repaired; an operator's cordon stays in force",
+    HostMove.SUSPECT: "too many reports of a kind",
+    HostMove.RETIRE: "a failure is predicted, by reports or because it is a lemon",
+    HostMove.CLEAR: "no report for the period of the policy",
+    HostMove.TEST: "its stress tests begin; after a repair, if the policy asks for them",
     HostMove.PASS: "passed its stress tests",
     HostMove.START_REPAIR: "a ticket was opened",
-    HostMove.PROMOTE: "passed its tests, and was without trouble for long enough",
-    HostMove.DEMOTE: "something counts against it, if not much",
-    HostMove.RETURN: "a lemon, and the policy sends lemons back",
-    HostMove.INSTALL: "another machine stands there: its record begins anew",
+    HostMove.PROMOTE: "passed its tests, and had no trouble for the period of the policy",
+    HostMove.DEMOTE: "a report counts against it",
+    HostMove.RETURN: "a lemon, and the policy returns lemons to the vendor",
+    HostMove.INSTALL: "another machine is installed: its record begins",
 }
 
 WINDOW_STATES: dict[StrEnum, str] = {
-    WindowState.PENDING: "before its start; jobs that would reach into it stay off its hosts",
+    WindowState.PENDING: "before its start; jobs that would run into it do not start on its hosts",
     WindowState.OPEN: "between start and end",
-    WindowState.OVER: "in the log alone",
+    WindowState.OVER: "only in the log",
 }
 WINDOW_MOVES_SAID: dict[StrEnum, str] = {
-    WindowMove.SET: "asked for; of an open one only the end and the terms",
-    WindowMove.OPEN: "its start has come: gangs leave its hosts as it says",
+    WindowMove.SET: "created or changed; once open, only its end, terms and reason",
+    WindowMove.OPEN: "its start has come; gangs leave its hosts as `leave` says",
     WindowMove.CLOSE: "its end has come",
-    WindowMove.REMOVE: "asked for",
+    WindowMove.REMOVE: "deleted",
 }
 
 
@@ -103,10 +103,10 @@ def main() -> int:
 def page() -> str:
     """The whole of docs/lifecycle.md."""
     parts = [
-        "# The life of a job, of a host and of a window",
+        "# States of jobs, hosts and windows",
         "",
         "Drawn by `scripts/lifecycle.py` from the tables in `scheduler/core/model/lifecycle.py`,",
-        "which are all the ways that anything changes state: do not edit this page.",
+        "which hold every change of state. Do not edit this page.",
         "",
         "## Job",
         "",
@@ -120,7 +120,7 @@ def page() -> str:
         "",
         *_diagram(HOST_MOVES, HostState.HEALTHY),
         "",
-        "| state | | gangs that may begin |",
+        "| state | | gangs that may start |",
         "|---|---|---|",
         *(f"| {one} | {HOST_STATES[one]} | {ALLOWS[one]} |" for one in HostState),
         "",
@@ -167,21 +167,21 @@ def _meanings(heading: str, said: dict[StrEnum, str]) -> Iterator[str]:
 
 
 _SAID = {
-    Effect.NOTE: "is written down",
+    Effect.NOTE: "recorded",
     Effect.SUSPECT: "suspect",
-    Effect.RETIRE: "leaves service at the next checkpoint",
-    Effect.FAIL: "fails now",
-    Effect.REPAIR: "comes back",
-    Effect.PASS: "passed its burn-in; a suspect is cleared",
-    Effect.TEST: "burn-in begins",
-    Effect.START_REPAIR: "to repair, if it is out already",
+    Effect.RETIRE: "retiring",
+    Effect.FAIL: "failed",
+    Effect.REPAIR: "back in service",
+    Effect.PASS: "ends a burn-in, clears a suspect",
+    Effect.TEST: "burn_in",
+    Effect.START_REPAIR: "in_repair, if it is out of service",
     Effect.INSTALL: "new",
 }
 _BLAMES = {
-    Blame.APPLICATION: "the application's own, never held against the host",
+    Blame.APPLICATION: "a fault of the application: never counts",
     Blame.COUNTS: "counts as `xid`",
-    Blame.RETIRE: "leaves service at the next checkpoint",
-    Blame.FATAL: "fails now",
+    Blame.RETIRE: "retiring",
+    Blame.FATAL: "failed",
 }
 
 
@@ -190,7 +190,7 @@ def _movers(move: HostMove) -> str:
 
 
 def _signals() -> Iterator[str]:
-    yield "| signal | | one of it | several of it |"
+    yield "| signal | | one report | several reports |"
     yield "|---|---|---|---|"
     for name, signal in SIGNALS.items():
         one = "see XIDs" if name == "xid" else _SAID[signal.effect]
@@ -212,7 +212,7 @@ def _threshold(threshold: Threshold) -> str:
 
 
 def _xids() -> Iterator[str]:
-    yield "Codes that are not here count."
+    yield "Other codes count as `xid`."
     yield ""
     yield "| XID | | |"
     yield "|---|---|---|"

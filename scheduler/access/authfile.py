@@ -153,7 +153,7 @@ def _check_writers(path: str) -> None:
     except OSError:
         return  # said by whoever reads it
     if mode & stat.S_IWOTH:
-        raise InputError(Problem("", "may be written by anybody: chmod o-w", path))
+        raise InputError(Problem("", "is writable by everybody: chmod o-w", path))
 
 
 def _key(entry: CertificateKeys) -> tuple[str, str]:

@@ -107,7 +107,7 @@ def check_exposure(host: str, where: str, unasked: str, access: Access) -> None:
     if access.auth_file is None:
         lacking.append(f"{unasked} (give it an auth file)")
     if access.tls is None:
-        lacking.append("everything travels in the clear (give it a tls section)")
+        lacking.append("no encryption (give it a tls section)")
     if lacking:
         _refuse_beyond(host, where, " and ".join(lacking), access)
 

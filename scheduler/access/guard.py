@@ -125,7 +125,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
 def _check_role(rule: MethodRule, who: Caller) -> None:
     if rule.role is not None and who.role < rule.role:
         needed, has = rule.role.name.lower(), who.role.name.lower()
-        raise denied(f"{who.name} is a {has}; this takes the role {needed}")
+        raise denied(f"{who.name} is a {has}; this needs the role {needed}")
 
 
 def _log_refusal(method: str, who: Caller | None, context: Context, refused: ApiError) -> None:

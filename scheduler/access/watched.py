@@ -52,7 +52,7 @@ class Reloading(Generic[Value]):
             try:
                 self._value = self._read()
             except InputError as error:
-                log.error("not taken, the old one stays: %s", error)
+                log.error("rejected, the old one stays in use: %s", error)
             else:
                 log.warning("read again: %s", ", ".join(self._paths))
 

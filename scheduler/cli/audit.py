@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scheduler.cli.calls import BAD_INPUT, Format, Output, end
+from scheduler.cli.calls import BAD_INPUT, Output, OutputFormat, end
 from scheduler.files.defaults import STORE
 from scheduler.files.errors import one_line
 
@@ -27,18 +27,18 @@ def register(app: typer.Typer) -> None:
 
 def audit(
     since: Annotated[
-        str, typer.Option(help="From then on: 90m, 2h or 7d ago, or a time as 2026-11-20T08:00Z.")
+        str, typer.Option(help="From this time on: 90m, 2h or 7d ago, or 2026-11-20T08:00Z.")
     ] = "",
-    actor: Annotated[str, typer.Option(help="Only what this caller asked for.")] = "",
+    actor: Annotated[str, typer.Option(help="Only commands of this caller.")] = "",
     store: Annotated[
         str, typer.Option(help="The store, sqlite:///FILE or postgresql://...")
     ] = STORE,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
-    """List what was done at somebody's word, and whose; a server may run meanwhile.
+    """List the commands in the log and their callers; the server may keep running.
 
-    `server` stands for files that the server loaded, `anonymous` for callers of a server
-    that does not ask. What the scheduler does by itself is left out. JSON is a line each.
+    `server`: files that the server loaded. `anonymous`: callers of a server without an auth
+    file. Decisions of the scheduler are left out. JSON output has one object a line.
     """
     from scheduler.eventlog.store import StoreError
 
@@ -46,7 +46,9 @@ def audit(
     try:
         for asked in _asked(_opened(store), since_ns):
             if actor in ("", asked.actor):
-                typer.echo(json.dumps(_mapping(asked)) if output is Format.JSON else _text(asked))
+                typer.echo(
+                    json.dumps(_mapping(asked)) if output is OutputFormat.JSON else _text(asked)
+                )
     except StoreError as error:
         raise end(str(error), BAD_INPUT) from None
 

@@ -34,7 +34,7 @@ def report_file(path: str, kind: str, address: str, *, dry_run: bool) -> None:
         SLURM: load_slurm,
     }
     if kind not in readers:
-        told = "must say what the file is: dcgm-json or slurm"
+        told = "must be dcgm-json or slurm with --import"
         raise typer.BadParameter(told, param_hint="--format")
     path = "/dev/stdin" if path == "-" else path
     found = readers[kind](path)
@@ -50,7 +50,7 @@ def report_file(path: str, kind: str, address: str, *, dry_run: bool) -> None:
     for problem in wrong:
         typer.echo(f"muster: {problem}", err=True)
     total = ", ".join(f"{n:,} {what}" for what, n in sorted(done.items()) if what)
-    typer.echo(f"{len(found):,} statements read: {total or 'nothing to do'}")
+    typer.echo(f"{len(found):,} reports read: {total or 'nothing to do'}")
     checked_only(dry_run)
     if wrong:
         raise typer.Exit(BAD_INPUT)

@@ -51,37 +51,39 @@ TYPED = {
 }
 
 
-class Format(StrEnum):
+class OutputFormat(StrEnum):
     """What the answer is written as."""
 
     TABLE = "table"
     JSON = "json"
 
 
-Output = Annotated[Format, typer.Option("--format", help="How the answer is written.")]
+Output = Annotated[OutputFormat, typer.Option("--format", help="Output format.")]
 Address = Annotated[
     str,
     typer.Option(
-        envvar="MUSTER_ADDRESS", help="Where the server listens, HOST:PORT, or several,..."
+        envvar="MUSTER_ADDRESS", help="Address of the server, HOST:PORT; several with commas."
     ),
 ]
 States = Annotated[
-    list[str] | None, typer.Option("--state", help="Only those in this state; may be repeated.")
+    list[str] | None, typer.Option("--state", help="Only this state; may be repeated.")
 ]
-Why = Annotated[str, typer.Option("--reason", help="Why, for those who look later.")]
+Why = Annotated[str, typer.Option("--reason", help="A reason, kept in the log.")]
 Filter = Annotated[
-    str, typer.Option(help='Only those for which this holds: `tenant = "a" AND name = "eval-*"`.')
+    str, typer.Option(help='Only matches of this filter: `tenant = "a" AND name = "eval-*"`.')
 ]
 Etag = Annotated[
-    str, typer.Option(help="Only if it is still what this names (`--format json` shows it).")
+    str, typer.Option(help="Refuse if the etag has changed (`--format json` shows it).")
 ]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Check, and show what would be; change nothing.")
+    bool, typer.Option("--dry-run", help="Check and show the result; change nothing.")
 ]
 After = Annotated[
     int | None,
     typer.Option(
-        help="Begin after this version of the log, 0 for its beginning.", min=0, max=2**63 - 1
+        help="Start after this version of the log; 0 is its beginning.  [default: now]",
+        min=0,
+        max=2**63 - 1,
     ),
 ]
 SomeMessage = TypeVar("SomeMessage", bound="Message")
@@ -98,20 +100,20 @@ def state_numbers(enum: Any, prefix: str, words: Sequence[str] | None) -> list[A
     return [enum.Value(prefix + word.upper()) for word in words or ()]
 
 
-def write(message: SomeMessage, text: Callable[[SomeMessage], str], output: Format) -> None:
+def write(message: SomeMessage, text: Callable[[SomeMessage], str], output: OutputFormat) -> None:
     from scheduler.cli.render import messages
 
-    typer.echo(messages.to_json(message) if output is Format.JSON else text(message))
+    typer.echo(messages.to_json(message) if output is OutputFormat.JSON else text(message))
 
 
 def follow(
-    changes: Iterator[SomeMessage], text: Callable[[SomeMessage], str], output: Format
+    changes: Iterator[SomeMessage], text: Callable[[SomeMessage], str], output: OutputFormat
 ) -> None:
     """Print each change as it comes, as JSON one on a line."""
     from scheduler.cli.render import messages
 
     for change in changes:
-        is_json = output is Format.JSON
+        is_json = output is OutputFormat.JSON
         typer.echo(json.dumps(messages.to_mapping(change)) if is_json else text(change))
         sys.stdout.flush()
 
@@ -119,7 +121,7 @@ def follow(
 def checked_only(dry_run: bool) -> None:
     """Say on stderr that what was shown is not so."""
     if dry_run:
-        typer.echo("muster: checked only, nothing was changed", err=True)
+        typer.echo("muster: dry run: nothing was changed", err=True)
 
 
 def quiet_grpc() -> None:

@@ -10,8 +10,8 @@ from scheduler.cli.calls import (
     DEFAULT_ADDRESS,
     MOST,
     Address,
-    Format,
     Output,
+    OutputFormat,
     checked_only,
     connected,
     write,
@@ -27,11 +27,13 @@ def register(app: typer.Typer) -> None:
 def slots(
     sizes: Annotated[
         str,
-        typer.Option(help="In GPUs, separated by commas; 8,64,512,2048 if empty."),
+        typer.Option(help="Job sizes in GPUs, with commas.  [default: 8,64,512,2048]"),
     ] = "",
-    tenant: Annotated[str, typer.Option(help="Whose jobs; the default tenant's if empty.")] = "",
+    tenant: Annotated[
+        str, typer.Option(help="Tenant of the jobs.  [default: the default tenant]")
+    ] = "",
     priority_class: Annotated[
-        str, typer.Option("--class", help="Their priority class; none if empty.")
+        str, typer.Option("--class", help="Priority class of the jobs.")
     ] = "",
     time_limit_s: Annotated[
         int | None,
@@ -39,16 +41,16 @@ def slots(
             "--limit",
             min=1,
             max=MOST,
-            help="Their time limit in seconds; the assumed one if unset.",
+            help="Time limit of the jobs in seconds.  [default: the assumed limit]",
         ),
     ] = None,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Count how many jobs of each size would start now, in all and inside each zone.
+    """Count how many jobs of each size would start now, in total and inside each zone.
 
-    They would be submitted behind all that wait, one after the other; quotas, kept shapes
-    and reservations are honoured. A column of a zone counts what it alone would hold.
+    The jobs are imagined behind the queue, one after the other; quotas, cells and
+    reservations hold. The line of a zone counts the jobs that this zone alone would hold.
     """
     from scheduler.cli.render.reason import slots_text
 
@@ -63,47 +65,52 @@ def _sizes(text: str) -> list[int]:
         return []
     words = [word.strip().replace("_", "") for word in text.split(",")]
     if not all(word.isdecimal() and 0 < int(word) < 1 << 31 for word in words):
-        raise typer.BadParameter(f"{text!r} is no list of sizes in GPUs", param_hint="--sizes")
+        raise typer.BadParameter(f"{text!r} is not a list of sizes in GPUs", param_hint="--sizes")
     return [int(word) for word in words]
 
 
 def defrag(
     hosts: Annotated[
         int | None,
-        typer.Option("--for-hosts", min=1, max=MOST, help="Hosts to be free in one zone."),
+        typer.Option("--for-hosts", min=1, max=MOST, help="Number of hosts to free in one zone."),
     ] = None,
     job: Annotated[
-        str | None, typer.Option("--for", help="A waiting job: as many hosts as it needs.")
+        str | None, typer.Option("--for", help="Free the hosts that this queued job needs.")
     ] = None,
     apply: Annotated[
         bool, typer.Option("--apply", help="Make the moves, all of them or none.")
     ] = False,
     checkpoint_s: Annotated[
         int | None,
-        typer.Option(min=0, max=MOST, help="Gangs save their state so often; else as in tenants."),
+        typer.Option(
+            min=0, max=MOST, help="Seconds between checkpoints.  [default: the tenants file]"
+        ),
     ] = None,
     restart_s: Annotated[
         int | None,
-        typer.Option(min=0, max=MOST, help="A gang restarts in so long; else as in tenants."),
+        typer.Option(min=0, max=MOST, help="Seconds of a restart.  [default: the tenants file]"),
     ] = None,
     etag: Annotated[
-        str, typer.Option(help="With --apply: only the moves of the proposal that this names.")
+        str, typer.Option(help="With --apply: refuse if the proposal has changed.")
     ] = "",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="With --apply: only check that they can be made.")
+        bool,
+        typer.Option(
+            "--dry-run", help="With --apply: check that the moves are possible; change nothing."
+        ),
     ] = False,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Propose the cheapest moves of running gangs that free hosts of one zone.
 
-    A move stops a gang and starts it again with some blocks on other hosts; it costs the
-    work since the last checkpoint and a restart. No gang cuts more than before.
+    A move stops a gang and starts it again with some blocks on other hosts. Its price is
+    the work since the last checkpoint and a restart. The cut of no gang grows.
     """
     from scheduler.cli.render.reason import proposal_text
 
     if (hosts is None) == (job is None):
-        raise typer.BadParameter("give one of the two", param_hint="--for-hosts or --for")
+        raise typer.BadParameter("give exactly one", param_hint="--for-hosts or --for")
     if etag and not apply:
         raise typer.BadParameter("goes with --apply", param_hint="--etag")
     with connected(address) as client:

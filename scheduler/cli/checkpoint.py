@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from scheduler.cli.calls import OutputFormat
 
 if TYPE_CHECKING:
     from scheduler.core.rules.checkpoint_interval import FailureModel
@@ -17,13 +18,6 @@ if TYPE_CHECKING:
 
 # In seconds some thirty years and a nanosecond: beyond them anything is a slip of the hand.
 LEAST, MOST = 1e-9, 1e9
-
-
-class Format(StrEnum):
-    """What the advice is written as."""
-
-    TABLE = "table"
-    JSON = "json"
 
 
 def register(app: typer.Typer) -> None:
@@ -55,7 +49,9 @@ def checkpoint_command(
     down_s: Annotated[
         float, typer.Option(min=0, max=MOST, help="From the failure to the swap.")
     ] = 60.0,
-    output: Annotated[Format, typer.Option("--format", help="How it is written.")] = Format.TABLE,
+    output: Annotated[
+        OutputFormat, typer.Option("--format", help="Output format.")
+    ] = OutputFormat.TABLE,
 ) -> None:
     """Advise an interval between checkpoints: Young, Daly, refined first order, the optimum.
 
@@ -74,7 +70,7 @@ def checkpoint_command(
         raise file.document.error((error.field, error.message)) from None
     faults = _faults(hosts, rate, sizes, write_s, bandwidth, (restart_s, down_s))
     body = _mapping(file.spec.name, hosts, faults, sizes)
-    typer.echo(json.dumps(body, indent=2) if output is Format.JSON else _text(body))
+    typer.echo(json.dumps(body, indent=2) if output is OutputFormat.JSON else _text(body))
 
 
 def _faults(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from scheduler.cli import clock
+from scheduler.cli.calls import OutputFormat
 from scheduler.cli.place import EXIT_CODES, cluster_of, outcome_of, place_job
 from scheduler.cli.render.picture import Plot, PlotBy, drawers
 
@@ -20,13 +20,6 @@ if TYPE_CHECKING:
     from scheduler.cli.render.answers import Question
     from scheduler.cli.render.steps import Estimate, NetworkChoice
     from scheduler.files.inputs import JobFile
-
-
-class Format(StrEnum):
-    """What the estimate is written as."""
-
-    TABLE = "table"
-    JSON = "json"
 
 
 def register(app: typer.Typer) -> None:
@@ -44,7 +37,9 @@ def estimate_command(
     ],
     busy: Annotated[
         list[Path] | None,
-        typer.Option(help="Hosts that cannot be used, one file for each --fabric in turn."),
+        typer.Option(
+            help="Hosts that cannot be used; one file for each --fabric, in the same order."
+        ),
     ] = None,
     achieved_tflops: Annotated[
         float | None,
@@ -59,11 +54,11 @@ def estimate_command(
     ] = None,
     compute_seconds: Annotated[
         float | None,
-        typer.Option(help="Compute of one step, measured: for a job without a model."),
+        typer.Option(help="Measured seconds of compute in one step, for a job without a model."),
     ] = None,
     hidden: Annotated[
         list[str] | None,
-        typer.Option(help="AXIS=SHARE of an axis' time that hides behind compute, 0 to 1."),
+        typer.Option(help="AXIS=SHARE: share of an axis' time that overlaps compute, 0 to 1."),
     ] = None,
     routing: Annotated[
         str | None,
@@ -74,23 +69,23 @@ def estimate_command(
     ] = None,
     failed: Annotated[
         list[str] | None,
-        typer.Option(help="A switch or cable that is down, or a range; with --routing."),
+        typer.Option(help="A switch, cable or range that is down; with --routing."),
     ] = None,
     seed: Annotated[
-        int, typer.Option(min=0, help="Of the random placement and of the routing's hashes.")
+        int, typer.Option(min=0, help="Seed of the random placement and of the routing's hashes.")
     ] = 0,
     output: Annotated[
-        Format, typer.Option("--format", help="How the estimate is written.")
-    ] = Format.TABLE,
+        OutputFormat, typer.Option("--format", help="Output format.")
+    ] = OutputFormat.TABLE,
     picture: Plot = None,
     picture_by: PlotBy = None,
 ) -> None:
-    """Estimate the step time of a job: compute, pipeline bubble, waiting for the network.
+    """Estimate the step time of a job: compute, pipeline bubble, communication.
 
-    Beside muster's placement stand the same job on the first free hosts by name, in
-    consecutive ranks, and on free hosts at random. docs/steptime.md has the rules.
+    Compares muster's placement with consecutive ranks on the first free hosts by name,
+    and with free hosts at random. docs/steptime.md has the rules.
 
-    Exit code: as `muster place`; the highest when there are several fabrics.
+    Exit code: as `muster place`; with several fabrics the highest.
     """
     from scheduler.files import inputs
 
@@ -103,7 +98,7 @@ def estimate_command(
         _run(asked, name, taken, assumed, network)
         for name, taken in zip(fabric, _busy_by_fabric(fabric, busy), strict=True)
     ]
-    if output is Format.JSON:
+    if output is OutputFormat.JSON:
         text = _json(asked.spec.name, runs, assumed, network)
     else:
         text = _text(asked.spec.name, runs, assumed)
@@ -148,7 +143,7 @@ def _assumptions(
     if efficiency is not None and efficiency > 1:
         raise InputError(Problem("--efficiency", f"must be at most 1, is {efficiency:g}"))
     if achieved is not None and efficiency is not None:
-        message = "stands beside --efficiency, which says the same as a share: give one"
+        message = "conflicts with --efficiency, the same as a share: give one"
         raise InputError(Problem("--achieved-tflops", message))
     top = PEAK_TFLOPS if peak is None else peak
     if achieved is not None and achieved > top:
@@ -188,7 +183,9 @@ def _network(routing: str | None, failed: list[str] | None, seed: int) -> Networ
 
     if failed and routing is None:
         raise InputError(
-            Problem("--failed", "needs --routing: perfectly spread flows meet nothing")
+            Problem(
+                "--failed", "needs --routing: perfectly spread flows use no single switch or cable"
+            )
         )
     try:
         return NetworkChoice(parse_routing(routing) if routing else None, tuple(failed or ()), seed)
@@ -274,5 +271,5 @@ def _without_estimate(asked: Question, answer: Answer) -> str:
     from scheduler.cli.render import answers
 
     if isinstance(answer, Placement):
-        return f"on {asked.fabric.name}: no two ranks talk, so there is nothing to estimate"
+        return f"on {asked.fabric.name}: no two ranks talk, so no communication to estimate"
     return f"on {asked.fabric.name}: {answers.to_text(asked, answer, {})}"

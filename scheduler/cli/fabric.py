@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scheduler.cli.calls import Format, Output
+from scheduler.cli.calls import Output, OutputFormat
 from scheduler.cli.render.text import columns
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ FabricName = Annotated[
 ]
 OutFile = Annotated[
     Path | None,
-    typer.Option("--output", "-o", help="Where to write; standard output if not given."),
+    typer.Option("--output", "-o", help="File to write.  [default: standard output]"),
 ]
 
 
@@ -54,7 +54,7 @@ def register(app: typer.Typer) -> None:
 
 def import_command(
     file: Annotated[
-        str, typer.Argument(help="The topology file; - for standard input.", show_default=False)
+        str, typer.Argument(help="The topology file; - is standard input.", show_default=False)
     ],
     form: Annotated[
         FileFormat,
@@ -64,12 +64,12 @@ def import_command(
     ],
     overlay: Annotated[
         Path | None,
-        typer.Option(help="YAML with what the file lacks: names, GPUs, bandwidths of tiers."),
+        typer.Option(help="YAML with facts that the file lacks: names, GPUs, bandwidths of tiers."),
     ] = None,
     output: OutFile = None,
     topology: Annotated[
         str | None,
-        typer.Option(help="Which topology of a slurm-yaml file; its default if not given."),
+        typer.Option(help="Topology of a slurm-yaml file.  [default: the file's default]"),
     ] = None,
     label_keys: Annotated[
         str | None,
@@ -82,7 +82,7 @@ def import_command(
 ) -> None:
     """Make a fabric file from a topology file.
 
-    What had to be assumed or left out is said on standard error.
+    Notes on standard error list all assumptions and omissions.
     """
     from scheduler.files import fabrics
 
@@ -106,7 +106,7 @@ def export_command(
     output: OutFile = None,
     overlay: Annotated[
         Path | None,
-        typer.Option(help="Also write what the format cannot hold, as an overlay for the import."),
+        typer.Option(help="Also write an overlay with the facts that the format cannot hold."),
     ] = None,
 ) -> None:
     """Write a fabric as a topology file of another program."""
@@ -126,14 +126,14 @@ def export_command(
         _say([f"note: not in the file: {lost}; --overlay FILE writes them"])
 
 
-def show_command(fabric: FabricName, output: Output = Format.TABLE) -> None:
-    """Show tiers, counts and bandwidths of a fabric, and what looks odd."""
+def show_command(fabric: FabricName, output: Output = OutputFormat.TABLE) -> None:
+    """Show tiers, counts and bandwidths of a fabric, and warn of odd values."""
     from scheduler.files.fabrics.summary import summary
     from scheduler.files.inputs import load_fabric
 
     found = load_fabric(fabric)
     body = summary(found)
-    text = json.dumps(body, indent=2) if output is Format.JSON else _page(found, body)
+    text = json.dumps(body, indent=2) if output is OutputFormat.JSON else _page(found, body)
     sys.stdout.write(f"{text}\n")
 
 

@@ -19,12 +19,14 @@ def register(app: typer.Typer) -> None:
 
 
 def health(
-    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for it; 0: ask once.")] = 0.0,
+    wait: Annotated[
+        float, typer.Option(min=0, help="Seconds to wait until it serves; 0: ask once.")
+    ] = 0.0,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Say whether a server has replayed its log and serves. Exit code 1: it does not.
+    """Check whether a server serves. Exit code 1: it does not.
 
-    Needs no token; a server that asks for client certificates asks here too.
+    Needs no token. A server that requires client certificates requires one here too.
     """
     until = time.monotonic() + wait
     while (found := _asked(address)) != _SERVING:

@@ -15,8 +15,8 @@ from scheduler.cli.calls import (
     DryRun,
     Etag,
     Filter,
-    Format,
     Output,
+    OutputFormat,
     States,
     Why,
     checked_only,
@@ -47,12 +47,15 @@ def list_hosts(
     name: Annotated[str, typer.Option("--job", help="Only hosts that this job holds.")] = "",
     filter: Filter = "",
     lemons: Annotated[
-        bool, typer.Option("--lemons", help="Only hosts that fail again and again, with why.")
+        bool,
+        typer.Option(
+            "--lemons", help="Only lemons: hosts that fail again and again, with their counts."
+        ),
     ] = False,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """List the hosts, their health and who holds them."""
+    """List hosts, their health and the jobs that hold them."""
     from scheduler.cli.render import messages
     from scheduler.v1 import host_pb2
 
@@ -68,9 +71,9 @@ def list_hosts(
 
 
 def show_host(
-    name: HostName, output: Output = Format.TABLE, address: Address = DEFAULT_ADDRESS
+    name: HostName, output: Output = OutputFormat.TABLE, address: Address = DEFAULT_ADDRESS
 ) -> None:
-    """Show one host, with who holds it, its past and its etag."""
+    """Show one host: its job, its record and its etag."""
     from scheduler.cli.render import messages
 
     with connected(address) as client:
@@ -82,10 +85,10 @@ def cordon(
     reason: Why = "",
     etag: Etag = "",
     dry_run: DryRun = False,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Keep new gangs off a host; what runs there goes on."""
+    """Keep new gangs off a host; a gang that runs there goes on."""
     how: How = {"etag": etag, "dry_run": dry_run}
     _host(address, output, lambda client: client.cordon_host(host, reason, **how))
     checked_only(dry_run)
@@ -96,10 +99,10 @@ def drain(
     reason: Why = "",
     etag: Etag = "",
     dry_run: DryRun = False,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Cordon a host and move what runs there, or wait for its end."""
+    """Cordon a host and move its gang to another host, or wait until the gang ends."""
     how: How = {"etag": etag, "dry_run": dry_run}
     _host(address, output, lambda client: client.drain_host(host, reason, **how))
     checked_only(dry_run)
@@ -110,10 +113,10 @@ def uncordon(
     reason: Why = "",
     etag: Etag = "",
     dry_run: DryRun = False,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Take a cordoned or draining host back into service."""
+    """Return a cordoned or draining host to service."""
     how: How = {"etag": etag, "dry_run": dry_run}
     _host(address, output, lambda client: client.uncordon_host(host, reason, **how))
     checked_only(dry_run)
@@ -141,17 +144,21 @@ def report(
             show_default=False,
         ),
     ] = "",
-    detail: Annotated[str, typer.Option(help="What the monitor has to say.")] = "",
-    value: Annotated[int, typer.Option(min=0, max=MOST, help="How many errors; 0 is one.")] = 0,
-    gpu: Annotated[int | None, typer.Option(min=0, max=MOST, help="Which GPU of the host.")] = None,
-    xid: Annotated[int, typer.Option(min=0, max=MOST, help="Code of the error; implies xid.")] = 0,
+    detail: Annotated[str, typer.Option(help="Text of the monitor.")] = "",
+    value: Annotated[
+        int, typer.Option(min=0, max=MOST, help="Number of errors; 0 counts as one.")
+    ] = 0,
+    gpu: Annotated[
+        int | None, typer.Option(min=0, max=MOST, help="Index of the GPU in the host.")
+    ] = None,
+    xid: Annotated[int, typer.Option(min=0, max=MOST, help="The XID; implies --signal xid.")] = 0,
     file: Annotated[
         str | None,
-        typer.Option("--import", help="Report what a file says of many hosts; - is stdin."),
+        typer.Option("--import", help="A file with reports of many hosts; - is stdin."),
     ] = None,
     output: Annotated[
         ReportFormat,
-        typer.Option("--format", help="How the answer is written; with --import: what FILE is."),
+        typer.Option("--format", help="Output format; with --import: the format of FILE."),
     ] = ReportFormat.TABLE,
     dry_run: DryRun = False,
     address: Address = DEFAULT_ADDRESS,
@@ -162,17 +169,17 @@ def report(
         from scheduler.cli import bulk
 
         if host or signal:
-            raise typer.BadParameter("goes without HOST and --signal", param_hint="--import")
+            raise typer.BadParameter("cannot be used with HOST or --signal", param_hint="--import")
         bulk.report_file(file, output.value, address, dry_run=dry_run)
         return
     for given, what in ((host, "HOST"), (signal, "--signal")):
         if not given:
             raise typer.BadParameter("is missing", param_hint=what)
     if output not in (ReportFormat.TABLE, ReportFormat.JSON):
-        raise typer.BadParameter("is of files: use --import", param_hint="--format")
+        raise typer.BadParameter("is a file format: use it with --import", param_hint="--format")
     _report_one(
         address,
-        Format(output.value),
+        OutputFormat(output.value),
         lambda client: client.report_host(
             host, signal, detail, value=value, gpu=gpu, xid=xid, dry_run=dry_run
         ),
@@ -182,7 +189,7 @@ def report(
 
 
 def _report_one(
-    address: str, output: Format, call: Callable[[Client], host_pb2.Host | None], name: str
+    address: str, output: OutputFormat, call: Callable[[Client], host_pb2.Host | None], name: str
 ) -> None:
     """The host after it; of a domain all of its hosts."""
     from scheduler.cli.render import messages
@@ -196,7 +203,7 @@ def _report_one(
         write(found, lambda answer: messages.hosts_text(answer.hosts), output)
 
 
-def _host(address: str, output: Format, call: Callable[[Client], host_pb2.Host]) -> None:
+def _host(address: str, output: OutputFormat, call: Callable[[Client], host_pb2.Host]) -> None:
     from scheduler.cli.render import messages
 
     with connected(address) as client:

@@ -20,15 +20,15 @@ def import_command(
         ),
     ],
     tool: Annotated[
-        Tool | None, typer.Option("--from", help="Whose file it is; default: by its suffix.")
+        Tool | None, typer.Option("--from", help="Format of the file.  [default: by its suffix]")
     ] = None,
     gpus: Annotated[
-        int, typer.Option(help="How many GPUs run, where the file does not say.", min=0)
+        int, typer.Option(help="Number of GPUs, if the file does not give it.", min=0)
     ] = 0,
     model: Annotated[
         Path | None,
         typer.Option(
-            help="Where the model comes from: a job file, or the config.json of a model.",
+            help="A file with the model: a job file, or a config.json.",
             show_default=False,
         ),
     ] = None,
@@ -37,22 +37,22 @@ def import_command(
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="A key of the job file, such as model.vocab=32000; wins over the file.",
+            help="Set a key of the job file, such as model.vocab=32000, whatever FILE says.",
         ),
     ] = None,
     env: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="A variable that the launch script expects."),
+        typer.Option(metavar="NAME=VALUE", help="Set a variable that the launch script uses."),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Where the job file goes; default: standard output."),
+        typer.Option("--output", "-o", help="The job file to write.  [default: standard output]"),
     ] = None,
 ) -> None:
-    """Write a job file from a Megatron-LM, TorchTitan or DeepSpeed one.
+    """Make a job file from a Megatron-LM, TorchTitan or DeepSpeed file.
 
-    Nothing is run. What the file does not say is asked for, what a job file cannot
-    represent is listed in its comments. Exit code: 0 written, 2 bad input.
+    Nothing is executed. A missing value is an error that names the option to give it;
+    settings that a job file cannot express become comments. Exit code: 0 written, 2 bad input.
     """
     from scheduler.files.atomic_file import write
     from scheduler.files.importers.load import Given, import_job

@@ -21,8 +21,8 @@ from scheduler.cli.calls import (
     DryRun,
     Etag,
     Filter,
-    Format,
     Output,
+    OutputFormat,
     States,
     Why,
     checked_only,
@@ -69,12 +69,15 @@ def register(app: typer.Typer) -> None:
 def submit(
     job: Annotated[Path, typer.Argument(help="The job file (YAML).", show_default=False)],
     request_id: Annotated[
-        str, typer.Option(help="The same one again makes no second job; default: a new one.")
+        str,
+        typer.Option(
+            help="Repeat a submit with the same id and no second job is made.  [default: a new id]"
+        ),
     ] = "",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what the job would get now; submit nothing.")
+        bool, typer.Option("--dry-run", help="Show what the job would get now; submit nothing.")
     ] = False,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Submit a job; it starts as soon as it has its hosts.
@@ -102,10 +105,10 @@ def list_jobs(
     order_by: Annotated[
         str, typer.Option(help="create_time or name, with ` desc` for the reverse.")
     ] = "",
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """List the live jobs and the newest that have ended."""
+    """List live jobs, and the jobs that ended last."""
     from scheduler.cli.render import messages
     from scheduler.v1 import job_pb2
 
@@ -115,8 +118,10 @@ def list_jobs(
     write(found, lambda answer: messages.jobs_text(answer.jobs), output)
 
 
-def job(name: JobName, output: Output = Format.TABLE, address: Address = DEFAULT_ADDRESS) -> None:
-    """Show one job, with its hosts, or why it waits, and what its time went to."""
+def job(
+    name: JobName, output: Output = OutputFormat.TABLE, address: Address = DEFAULT_ADDRESS
+) -> None:
+    """Show one job: its hosts or why it waits, and where its time went."""
     import json
 
     from scheduler.cli.render import messages
@@ -124,7 +129,7 @@ def job(name: JobName, output: Output = Format.TABLE, address: Address = DEFAULT
 
     with connected(address) as client:
         found = client.show_job(name)
-    if output is Format.JSON:
+    if output is OutputFormat.JSON:
         shown = messages.to_mapping(found.job) | {"goodput": messages.to_mapping(found.goodput)}
         typer.echo(json.dumps(shown, indent=2))
     else:
@@ -137,15 +142,17 @@ def explain(
         list[str] | None,
         typer.Option(
             "--if",
-            help="What would become of it: `cordon z3`, `cancel b`, `spares 0`, `priority 200`,"
-            " `limit 2h`, ...; may be repeated. Nothing is changed.",
+            help="Answer as if: `cordon z3`, `cancel b`, `spares 0`, `priority 200`, `limit 2h`;"
+            " may be repeated. Changes nothing.",
         ),
     ] = None,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Say why a job waits, what stands in its way, and when it starts; of a job that runs,
-    what would be done if a host of it failed now, and what each way would cost."""
+    """Explain why a job waits, what blocks it, and when it can start.
+
+    For a running job: how it would go on if one of its hosts failed now, and at what cost.
+    """
     from scheduler.cli.render.reason import explain_text
 
     with connected(address) as client:
@@ -155,21 +162,20 @@ def explain(
 def watch(
     after: After = None,
     name: Annotated[str, typer.Option("--job", help="Only changes of this job.")] = "",
-    hosts: Annotated[
-        bool, typer.Option("--hosts", help="Changes of hosts: of their state, not of who has them.")
-    ] = False,
+    hosts: Annotated[bool, typer.Option("--hosts", help="Changes of the states of hosts.")] = False,
     host: Annotated[
-        str, typer.Option("--host", help="Only changes of this host, or of those of a domain.")
+        str,
+        typer.Option("--host", help="Only changes of this host, or of the hosts of this domain."),
     ] = "",
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Follow the changes of jobs, or of hosts, a line each, until Ctrl-C."""
+    """Print changes of jobs, or of hosts, as they happen, until Ctrl-C."""
     from scheduler.cli.render import messages
 
     of_hosts = hosts or bool(host)
     if of_hosts and name:
-        raise typer.BadParameter("goes without --hosts and --host", param_hint="--job")
+        raise typer.BadParameter("cannot be used with --hosts or --host", param_hint="--job")
     text: Any = messages.hosts_change_text if of_hosts else messages.change_text
     with connected(address) as client:
         changes = client.watch_hosts(after, host) if of_hosts else client.watch_jobs(after, name)
@@ -181,10 +187,10 @@ def cancel(
     reason: Why = "",
     etag: Etag = "",
     dry_run: DryRun = False,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """End a job at its user's wish."""
+    """Cancel a job; its gang stops and its hosts are free again."""
     from scheduler.cli.render import messages
 
     with connected(address) as client:
@@ -199,15 +205,15 @@ def finish(
         Literal["completed", "failed"], typer.Option(help="How it ended.", show_default=False)
     ],
     attempt: Annotated[
-        int, typer.Option(help="Which attempt has ended; 0: whichever runs.", min=0, max=MOST)
+        int, typer.Option(help="The attempt that ended; 0: the current one.", min=0, max=MOST)
     ] = 0,
     reason: Why = "",
     etag: Etag = "",
     dry_run: DryRun = False,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Report that a job's gang has ended by itself."""
+    """Report that a job's gang has ended, completed or failed."""
     from scheduler.cli.render import messages
     from scheduler.v1 import job_pb2
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scheduler.cli.calls import Format, Output
+from scheduler.cli.calls import Output, OutputFormat
 from scheduler.cli.fabric import gbps_text
 from scheduler.cli.render.text import columns
 
@@ -49,21 +49,20 @@ def links_command(
             " minimal needs the fewest switches."
         ),
     ] = StripingChoice.EVEN,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Show a fabric switch by switch: counts, ports, and proved bandwidth.
+    """Show the switches of a fabric: counts, ports and proved bandwidth.
 
-    The backend network alone; docs/fabric.md says how switches follow from the fabric
-    file. Bandwidth is that of the tightest domain of each tier, by maximum flow.
+    Only the backend network. Bandwidth is that of the tightest domain of each tier, by
+    maximum flow; docs/fabric.md says how switches follow from the fabric file.
     """
-    from placement import Striping as Cabling
-    from placement import links, links_without, proofs
+    from placement import Striping, links, links_without, proofs
     from scheduler.files.inputs import load_fabric
 
-    whole = links(load_fabric(fabric), Cabling(striping.value))
+    whole = links(load_fabric(fabric), Striping(striping.value))
     left = links_without(whole, failed or ())
     body = {**_body(left, proofs(left)), "failed": failed or []}
-    text = json.dumps(body, indent=2) if output is Format.JSON else _page(left, body)
+    text = json.dumps(body, indent=2) if output is OutputFormat.JSON else _page(left, body)
     sys.stdout.write(f"{text}\n")
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 EXIT_CODES = {"placed": 0, "insufficient": 3, "infeasible": 4, "undecided": 5}
 
 
-class Format(StrEnum):
+class PlacementFormat(StrEnum):
     """What the answer is written as."""
 
     TABLE = "table"
@@ -42,12 +42,12 @@ class Format(StrEnum):
     ENV = "env"
 
 
-LAUNCHER_FILES: dict[Format, Callable[[formats.GangOption], Iterable[str]]] = {
-    Format.HOSTFILE: formats.hostfile,
-    Format.RANKFILE: formats.rankfile,
-    Format.SLURM: formats.slurm,
-    Format.TORCHRUN: formats.torchrun,
-    Format.ENV: formats.env,
+LAUNCHER_FILES: dict[PlacementFormat, Callable[[formats.GangOption], Iterable[str]]] = {
+    PlacementFormat.HOSTFILE: formats.hostfile,
+    PlacementFormat.RANKFILE: formats.rankfile,
+    PlacementFormat.SLURM: formats.slurm,
+    PlacementFormat.TORCHRUN: formats.torchrun,
+    PlacementFormat.ENV: formats.env,
 }
 
 
@@ -64,11 +64,13 @@ def place_command(
     ],
     busy: Annotated[
         Path | None,
-        typer.Option(help="Hosts that cannot be used: a name or hostlist range a line."),
+        typer.Option(help="File of hosts that cannot be used: a name or hostlist range a line."),
     ] = None,
     windows: Annotated[
         Path | None,
-        typer.Option(help="A windows file: no host of a window that the job would reach into."),
+        typer.Option(
+            help="A windows file; the job avoids hosts of windows that it would run into."
+        ),
     ] = None,
     tenants: Annotated[
         Path | None,
@@ -77,7 +79,7 @@ def place_command(
     at: Annotated[
         str | None,
         typer.Option(
-            help="When it would start, for --windows: 2026-11-21T06:00Z or +2h.  [default: now]"
+            help="Start of the job, for --windows: 2026-11-21T06:00Z or +2h.  [default: now]"
         ),
     ] = None,
     spares: Annotated[
@@ -85,7 +87,7 @@ def place_command(
         typer.Option(help='auto, a number of hosts or a share such as "2%"; replaces the file\'s.'),
     ] = None,
     objective: Annotated[
-        Objective | None, typer.Option(help="What is minimised first; replaces the file's.")
+        Objective | None, typer.Option(help="Objective to minimise; replaces the file's.")
     ] = None,
     alpha: Annotated[
         float | None,
@@ -93,26 +95,26 @@ def place_command(
     ] = None,
     near: Annotated[
         Path | None,
-        typer.Option(help="Where the gang was (JSON answer or hostfile): few blocks move."),
+        typer.Option(help="An old placement (JSON answer or hostfile) to stay close to."),
     ] = None,
     near_slack: Annotated[
         float | None,
         typer.Option(
-            help="For --near: share by which the cut may be larger if fewer blocks move."
+            help="For --near: how much larger the cut may be, as a share, if fewer blocks move."
             "  [default: 0]",
             min=0,
             max=1_000,
         ),
     ] = None,
     output: Annotated[
-        Format, typer.Option("--format", help="How the answer is written.")
-    ] = Format.TABLE,
+        PlacementFormat, typer.Option("--format", help="Output format.")
+    ] = PlacementFormat.TABLE,
     picture: Plot = None,
     picture_by: PlotBy = None,
 ) -> None:
-    """Place a job on a fabric and prove how good the placement is.
+    """Place a job on a fabric, with a proof of how good the placement is.
 
-    Exit code: 0 placed, 3 insufficient (not enough is free now),
+    Exit code: 0 placed, 3 insufficient (too few free hosts now),
     4 infeasible (never fits this fabric), 5 undecided (search budget spent),
     2 bad input.
     """
@@ -312,13 +314,13 @@ def _noted(job: JobFile, answer: Answer) -> Answer:
     return replace(answer, notes=(*answer.notes, note))
 
 
-def _write(asked: Question, answer: Answer, output: Format, solve_s: float) -> None:
+def _write(asked: Question, answer: Answer, output: PlacementFormat, solve_s: float) -> None:
     from scheduler.cli.render import answers
 
     seconds = {"solve": round(solve_s, 6), "total": round(clock.seconds_so_far(), 6)}
-    if output is Format.JSON:
+    if output is PlacementFormat.JSON:
         text = json.dumps(answers.to_mapping(asked, answer, seconds), indent=2)
-    elif output is Format.TABLE:
+    elif output is PlacementFormat.TABLE:
         text = answers.to_text(asked, answer, seconds)
     elif isinstance(answer, Placement):
         text = "\n".join(LAUNCHER_FILES[output](_gang(asked, answer)))

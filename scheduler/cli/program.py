@@ -33,7 +33,7 @@ BROKEN = 70  # EX_SOFTWARE
 
 app = typer.Typer(
     name="muster",
-    help="A gang scheduler for large-model training: minimum-cut placement with a certificate.",
+    help="A gang scheduler for large-model training: minimum-cut placements with a proof.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -58,17 +58,20 @@ def _options(
         str,
         typer.Option(
             envvar="MUSTER_CA",
-            help="TLS: who signs the server's certificate, a PEM file; `system`: the usual ones.",
+            help="CA certificates for TLS, a PEM file; `system` for those of the machine.",
         ),
     ] = "",
     cert: Annotated[
         str, typer.Option(envvar="MUSTER_CERT", help="A client certificate, a PEM file.")
     ] = "",
-    key: Annotated[str, typer.Option(envvar="MUSTER_KEY", help="Its key, a PEM file.")] = "",
+    key: Annotated[
+        str, typer.Option(envvar="MUSTER_KEY", help="Key of the client certificate, a PEM file.")
+    ] = "",
     token_file: Annotated[
         str,
         typer.Option(
-            envvar="MUSTER_TOKEN_FILE", help="A file with a token; or MUSTER_TOKEN, the token."
+            envvar="MUSTER_TOKEN_FILE",
+            help="File with the token; MUSTER_TOKEN holds the token itself.",
         ),
     ] = "",
 ) -> None:

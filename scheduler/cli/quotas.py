@@ -6,7 +6,15 @@ from typing import Annotated
 
 import typer
 
-from scheduler.cli.calls import DEFAULT_ADDRESS, Address, Filter, Format, Output, connected, write
+from scheduler.cli.calls import (
+    DEFAULT_ADDRESS,
+    Address,
+    Filter,
+    Output,
+    OutputFormat,
+    connected,
+    write,
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -16,9 +24,9 @@ def register(app: typer.Typer) -> None:
 
 
 def tenants(
-    filter: Filter = "", output: Output = Format.TABLE, address: Address = DEFAULT_ADDRESS
+    filter: Filter = "", output: Output = OutputFormat.TABLE, address: Address = DEFAULT_ADDRESS
 ) -> None:
-    """List tenants: guarantee, limit, GPUs held and asked for, usage and share of it."""
+    """List tenants: guarantee, limit, GPUs held and queued, usage and share."""
     from scheduler.cli.render import messages
 
     with connected(address) as client:
@@ -27,10 +35,10 @@ def tenants(
 
 def tenant(
     name: Annotated[str, typer.Argument(help="Name of the tenant.", show_default=False)],
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Show one tenant, when it came and when it last changed."""
+    """Show one tenant."""
     from scheduler.cli.render import messages
 
     with connected(address) as client:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import typer
 
-from scheduler.cli.calls import DEFAULT_ADDRESS, Address, Format, Output, connected, write
+from scheduler.cli.calls import DEFAULT_ADDRESS, Address, Output, OutputFormat, connected, write
 from scheduler.cli.render.text import columns, counted
 from scheduler.v1 import service_pb2, spares_pb2
 
@@ -18,12 +18,12 @@ def register(app: typer.Typer) -> None:
     app.command()(spares)
 
 
-def spares(output: Output = Format.TABLE, address: Address = DEFAULT_ADDRESS) -> None:
-    """Show what the spares of each zone survive, and what one more would buy.
+def spares(output: Output = OutputFormat.TABLE, address: Address = DEFAULT_ADDRESS) -> None:
+    """Show the spares of each zone, and what one more would save.
 
-    Jobs with `spares: auto` share what they hold in a zone: as many of its hosts may be out
-    at once before a gang leaves the zone or waits. SAVED: GPU-hours a year that one spare
-    more would save, beside what is free or can be had elsewhere as things are now.
+    Jobs with `spares: auto` share their spares in a zone. SHORT: share of the time in which
+    more hosts are down than spares are held. SAVED: GPU-hours a year that one spare more
+    would save, given the hosts that are free now.
     """
     with connected(address) as client:
         answer = client.list_spares()
@@ -32,16 +32,16 @@ def spares(output: Output = Format.TABLE, address: Address = DEFAULT_ADDRESS) ->
 
 def spares_text(answer: service_pb2.ListSparesResponse) -> str:
     head = (
-        *("ZONE", "IN GANGS", "SPARES", "WISHED", "OWN", "LENT", "FREE", "DOWN", "RACKS"),
-        *("SHORT", "WITH 1 MORE", "SAVED GPU-H/Y", "HELD BY", "LENT TO"),
+        *("ZONE", "IN GANGS", "SPARES", "TARGET", "OWN", "LENT", "FREE", "DOWN", "RACKS"),
+        *("SHORT", "SHORT, 1 MORE", "SAVED GPU-H/Y", "HELD BY", "LENT TO"),
     )
     rows = [_row(zone) for zone in answer.zones]
     wished = sum(zone.wished for zone in answer.zones)
     rate, hours = answer.failures_per_1000_host_days, answer.repair_hours
     told = (
-        f"sized by {rate:.2f} failures per 1,000 host-days and {hours:.1f} h of repair"
+        f"target for {rate:.2f} failures per 1,000 host-days and {hours:.1f} h of repair"
         f" ({counted(answer.failures, 'failure')} and {counted(answer.repairs, 'repair')} seen),"
-        f" short {100 * answer.epsilon:.2f} % of the time at most: {wished:,} by zone,"
+        f" short at most {100 * answer.epsilon:.2f} % of the time: {wished:,} spares by zone,"
         f" {answer.pooled:,} in one pool"
     )
     return f"{columns([head, *rows], right=set(range(1, 12)))}\n\n{told}"

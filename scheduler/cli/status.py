@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from scheduler.cli.calls import DEFAULT_ADDRESS, Address, Format, Output, connected, write
+from scheduler.cli.calls import DEFAULT_ADDRESS, Address, Output, OutputFormat, connected, write
 
 
 def register(app: typer.Typer) -> None:
@@ -15,12 +15,16 @@ def register(app: typer.Typer) -> None:
 
 
 def status(
-    gangs: Annotated[int, typer.Option(help="Gangs to show at most.", min=1, max=1_000)] = 20,
-    incidents: Annotated[int, typer.Option(help="Incidents to show at most.", min=1, max=100)] = 10,
-    output: Output = Format.TABLE,
+    gangs: Annotated[
+        int, typer.Option(help="Largest number of gangs to show.", min=1, max=1_000)
+    ] = 20,
+    incidents: Annotated[
+        int, typer.Option(help="Largest number of incidents to show.", min=1, max=100)
+    ] = 10,
+    output: Output = OutputFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Show the server, hosts and GPUs by domain, queues, gangs with their cuts, incidents."""
+    """Show the cluster on one screen: server, domains, tenants, gangs, incidents."""
     from scheduler.cli.render.status import status_text
 
     with connected(address) as client:

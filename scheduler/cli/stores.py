@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scheduler.cli.calls import BAD_INPUT, FAILED, Format, Output, end
+from scheduler.cli.calls import BAD_INPUT, FAILED, Output, OutputFormat, end
 from scheduler.files.defaults import MOST_DAYS, STORE
 
 if TYPE_CHECKING:
     from scheduler.eventlog.store.verify import VerifyReport
 
 Url = Annotated[str, typer.Option("--store", help="The store, sqlite:///FILE or postgresql://...")]
-Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace an existing one.")]
 
 app = typer.Typer(help="Back up, restore and check the event log.", no_args_is_help=True)
 
@@ -29,13 +29,13 @@ def register(parent: typer.Typer) -> None:
 
 @app.command()
 def backup(
-    target: Annotated[Path, typer.Argument(help="Where the copy goes.")],
+    target: Annotated[Path, typer.Argument(help="File of the backup.")],
     store: Url = STORE,
     force: Force = False,
 ) -> None:
-    """Copy the store to a file as it is at one moment; servers may run meanwhile.
+    """Copy the store to a file; the server may keep running.
 
-    The file is the same whichever store it is of, and can be restored as either.
+    A backup of SQLite can be restored into PostgreSQL, and the other way round.
     """
     from scheduler.eventlog.store import StoreError
     from scheduler.eventlog.store import backup as copy
@@ -53,8 +53,10 @@ def restore(
     store: Url = STORE,
     force: Force = False,
 ) -> None:
-    """Make a backup the store; no server may run on it. What was there is kept beside it: as
-    FILE.replaced, in PostgreSQL as tables of that name."""
+    """Replace the store by a backup; stop all its servers first.
+
+    The old store is kept as FILE.replaced, in PostgreSQL as tables NAME_replaced.
+    """
     from scheduler.eventlog.store import StoreError
     from scheduler.eventlog.store import restore as put_back
 
@@ -68,9 +70,9 @@ def restore(
 @app.command()
 def verify(
     store: Url = STORE,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Read every event and snapshot and make every state again. Exit code 1: damaged."""
+    """Check every event and snapshot by replaying the log. Exit code 1: damaged."""
     report = _report(store)
     _write(_rows(report), output)
     if report.problems:
@@ -78,8 +80,8 @@ def verify(
 
 
 @app.command()
-def info(store: Url = STORE, output: Output = Format.TABLE) -> None:
-    """What the store holds; a server may run meanwhile."""
+def info(store: Url = STORE, output: Output = OutputFormat.TABLE) -> None:
+    """Show size and versions of the store; the server may keep running."""
     from scheduler.eventlog.store import StoreError, look_at
 
     try:
@@ -102,11 +104,11 @@ def info(store: Url = STORE, output: Output = Format.TABLE) -> None:
 @app.command()
 def compact(
     keep_days: Annotated[
-        int, typer.Option(min=0, max=MOST_DAYS, help="Keep the events of so many days.")
+        int, typer.Option(min=0, max=MOST_DAYS, help="Keep the events of this many days.")
     ],
     store: Url = STORE,
 ) -> None:
-    """Drop older events and give their room back; no server may run on a SQLite store."""
+    """Drop old events and shrink the store; stop the server of a SQLite store first."""
     from time import time_ns
 
     from scheduler.engine.snapshotter import DAY_S, compacted
@@ -158,8 +160,8 @@ def _rows(report: VerifyReport) -> dict[str, object]:
     }
 
 
-def _write(rows: dict[str, object], output: Format) -> None:
-    if output is Format.JSON:
+def _write(rows: dict[str, object], output: OutputFormat) -> None:
+    if output is OutputFormat.JSON:
         typer.echo(json.dumps(rows))
         return
     for name, value in rows.items():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from scheduler.cli.calls import Format, Output
+from scheduler.cli.calls import Output, OutputFormat
 
 if TYPE_CHECKING:
     from scheduler.access.authfile import TokenKeys
@@ -20,7 +20,9 @@ DEFAULT_FILE = "auth.yaml"
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    group = typer.Typer(no_args_is_help=True, help="Make, list and revoke tokens of an auth file.")
+    group = typer.Typer(
+        no_args_is_help=True, help="Create, list and revoke tokens of an auth file."
+    )
     group.command("new")(new)
     group.command("list")(list_tokens)
     group.command("revoke")(revoke)
@@ -28,22 +30,22 @@ def register(app: typer.Typer) -> None:
 
 
 def new(
-    name: Annotated[str, typer.Argument(help="Whose token it is; the log has it under this name.")],
+    name: Annotated[str, typer.Argument(help="Owner of the token, the name that the log records.")],
     role: Annotated[
         Literal["viewer", "submitter", "operator", "admin"],
-        typer.Option(help="What it may do; each role may do what those before it may."),
+        typer.Option(help="Each role includes the roles before it."),
     ],
     tenant: Annotated[
         str,
-        typer.Option(help="Of viewers and submitters: whose jobs; `*` for those of all tenants."),
+        typer.Option(help="For viewers and submitters: their tenant; `*` for all tenants."),
     ] = "",
     days: Annotated[
         int | None,
-        typer.Option(min=1, max=36_500, help="Days until it expires; without it, never."),
+        typer.Option(min=1, max=36_500, help="Days until it expires.  [default: never]"),
     ] = None,
     auth_file: AuthFile = DEFAULT_FILE,
 ) -> None:
-    """Make a token and print it, once: the file keeps only its hash."""
+    """Create a token and print it; the file keeps only its hash."""
     from scheduler.access.authedit import add_token
     from scheduler.identity import Role
 
@@ -54,15 +56,15 @@ def new(
     typer.echo(f"muster: token {minted.id} of {name}: {role}, in {auth_file}", err=True)
 
 
-def list_tokens(output: Output = Format.TABLE, auth_file: AuthFile = DEFAULT_FILE) -> None:
-    """List the tokens: id, name, role, tenant, when made and when they expire."""
+def list_tokens(output: Output = OutputFormat.TABLE, auth_file: AuthFile = DEFAULT_FILE) -> None:
+    """List the tokens of an auth file."""
     import json
 
     from scheduler.access.authfile import load_auth
     from scheduler.cli.render.text import columns
 
     rows = [_row(token) for token in load_auth(auth_file).tokens]
-    if output is Format.JSON:
+    if output is OutputFormat.JSON:
         typer.echo(json.dumps(rows, indent=2))
     elif rows:
         typer.echo(
@@ -73,10 +75,10 @@ def list_tokens(output: Output = Format.TABLE, auth_file: AuthFile = DEFAULT_FIL
 
 
 def revoke(
-    which: Annotated[str, typer.Argument(help="The id of a token, or the name of its owner.")],
+    which: Annotated[str, typer.Argument(help="Id of a token, or name of an owner.")],
     auth_file: AuthFile = DEFAULT_FILE,
 ) -> None:
-    """Take tokens out of the file; a running server refuses them within a second."""
+    """Remove tokens; a running server refuses them within a second."""
     from scheduler.access.authedit import revoke as revoke_in
 
     for token in revoke_in(auth_file, which):

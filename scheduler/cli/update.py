@@ -12,8 +12,8 @@ from scheduler.cli.calls import (
     Address,
     DryRun,
     Etag,
-    Format,
     Output,
+    OutputFormat,
     checked_only,
     connected,
     write,
@@ -27,28 +27,26 @@ def register(app: typer.Typer) -> None:
 
 def update(
     name: Annotated[str, typer.Argument(help="Name of the job.", show_default=False)],
-    priority: Annotated[
-        int | None, typer.Option(min=-MOST, max=MOST, help="Its new priority.")
-    ] = None,
+    priority: Annotated[int | None, typer.Option(min=-MOST, max=MOST, help="New priority.")] = None,
     priority_class: Annotated[
-        str | None, typer.Option("--class", help="Its new priority class; empty for none.")
+        str | None, typer.Option("--class", help="New priority class; empty for none.")
     ] = None,
     time_limit_s: Annotated[
         int | None,
-        typer.Option("--limit", help="Its time limit in seconds; 0 for none.", min=0, max=MOST),
+        typer.Option("--limit", help="New time limit in seconds; 0 for none.", min=0, max=MOST),
     ] = None,
     label: Annotated[
-        list[str] | None, typer.Option(help="KEY=VALUE to set; may be repeated.")
+        list[str] | None, typer.Option(help="Set a label KEY=VALUE; may be repeated.")
     ] = None,
     unlabel: Annotated[
-        list[str] | None, typer.Option(help="KEY to take away; may be repeated.")
+        list[str] | None, typer.Option(help="Remove the label KEY; may be repeated.")
     ] = None,
     etag: Etag = "",
     dry_run: DryRun = False,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Change the labels of a job, or priority and time limit while it waits."""
+    """Change the labels of a job, or its priority and time limit while it is queued."""
     from scheduler.cli.render import messages
     from scheduler.v1 import job_pb2
 

@@ -16,8 +16,8 @@ from scheduler.cli.calls import (
     DryRun,
     Etag,
     Filter,
-    Format,
     Output,
+    OutputFormat,
     States,
     Why,
     checked_only,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from scheduler.v1 import window_pb2
 
 app = typer.Typer(
-    help="Keep hosts for maintenance, or hold them for somebody, between two moments.",
+    help="Reserve hosts for a period: for maintenance, or for a tenant or jobs.",
     no_args_is_help=True,
 )
 
@@ -42,25 +42,30 @@ Name = Annotated[str, typer.Argument(help="Name of the window.", show_default=Fa
 Kind = Literal["maintenance", "reservation"]
 Hosts = Annotated[
     list[str] | None,
-    typer.Option("--hosts", help="Hosts or domains by name or range; may be repeated."),
+    typer.Option("--hosts", help="Hosts or domains, by name or range; may be repeated."),
 ]
 Count = Annotated[
     int | None,
-    typer.Option(min=1, max=MOST, help="Reservations: so many of these hosts, or of any."),
+    typer.Option(min=1, max=MOST, help="Reservations: this number of --hosts, or of all hosts."),
 ]
 Start = Annotated[str | None, typer.Option(help="2026-11-21T06:00Z, or +2h from now.")]
-End = Annotated[str | None, typer.Option(help="The same; or give --duration.")]
+End = Annotated[str | None, typer.Option(help="As --start; or give --duration.")]
 Duration = Annotated[str | None, typer.Option(help="90m, 4h, 1d12h.")]
-Tenant = Annotated[str | None, typer.Option(help="Reservations: for this tenant.")]
+Tenant = Annotated[
+    str | None, typer.Option(help="Reservations: the tenant that may use the hosts.")
+]
 Jobs = Annotated[
     list[str] | None,
-    typer.Option("--job", help="Reservations: for jobs of this name or pattern; repeatable."),
+    typer.Option(
+        "--job",
+        help="Reservations: jobs that may use the hosts, by name or pattern; may be repeated.",
+    ),
 ]
 Leaving = Annotated[
     Literal["wait", "move", "requeue"] | None,
     typer.Option(
-        help="Gangs in the way when it opens: wait for their end (default), move them where"
-        " there is room, or also requeue those for which there is none."
+        help="Gangs on the hosts when the window opens: wait for their end (default), move them"
+        " to other hosts, or requeue them where no other hosts are free."
     ),
 ]
 
@@ -73,7 +78,7 @@ def register(root: typer.Typer) -> None:
 @app.command()
 def create(
     name: Name,
-    kind: Annotated[Kind, typer.Option(help="What it is for.", show_default=False)],
+    kind: Annotated[Kind, typer.Option(help="Kind of window.", show_default=False)],
     start: Annotated[str, typer.Option(help="2026-11-21T06:00Z, or +2h from now.")] = "+0s",
     end: End = None,
     duration: Duration = None,
@@ -84,12 +89,12 @@ def create(
     leave: Leaving = None,
     reason: Why = "",
     dry_run: DryRun = False,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Make a window. Nothing starts on its hosts that would reach into it."""
+    """Create a window. A job that would run into it does not start on its hosts."""
     if (end is None) == (duration is None):
-        raise typer.BadParameter("give one of them", param_hint="--end or --duration")
+        raise typer.BadParameter("give exactly one", param_hint="--end or --duration")
     message = _message(
         name,
         kind=kind,
@@ -110,10 +115,10 @@ def create(
 def apply(
     file: Annotated[str, typer.Argument(help="A windows file.", show_default=False)],
     dry_run: DryRun = False,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Make all windows of a file; those that are there already stay."""
+    """Create all windows of a file; windows that exist already stay as they are."""
     from scheduler.files.windows import load_windows
 
     found = load_windows(file)
@@ -149,10 +154,10 @@ def list_windows(
     order_by: Annotated[
         str, typer.Option(help="create_time, start_time or name, with ` desc` for the reverse.")
     ] = "",
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """List the windows that are not over, and who holds their hosts."""
+    """List the windows that are not over."""
     from scheduler.v1 import window_pb2
 
     states = state_numbers(window_pb2.WindowState, "WINDOW_STATE_", state)
@@ -161,8 +166,10 @@ def list_windows(
 
 
 @app.command()
-def get(name: Name, output: Output = Format.TABLE, address: Address = DEFAULT_ADDRESS) -> None:
-    """Show one window, with its hosts and who holds them."""
+def get(
+    name: Name, output: Output = OutputFormat.TABLE, address: Address = DEFAULT_ADDRESS
+) -> None:
+    """Show one window, its hosts and the jobs on them."""
     with connected(address) as client:
         write(client.get_window(name), _text, output)
 
@@ -171,10 +178,10 @@ def get(name: Name, output: Output = Format.TABLE, address: Address = DEFAULT_AD
 def watch(
     after: After = None,
     name: Annotated[str, typer.Option("--window", help="Only changes of this window.")] = "",
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Follow the changes of windows, a line each, until Ctrl-C."""
+    """Print changes of windows as they happen, until Ctrl-C."""
     from scheduler.cli.render import window_tables
 
     with connected(address) as client:
@@ -191,13 +198,13 @@ def change(
     tenant: Tenant = None,
     job: Jobs = None,
     leave: Leaving = None,
-    reason: Annotated[str | None, typer.Option(help="Why, for those who look.")] = None,
+    reason: Annotated[str | None, typer.Option(help="A reason, kept in the log.")] = None,
     etag: Etag = "",
     dry_run: DryRun = False,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Change a window; of one that is open only its end and its terms."""
+    """Change a window; once it is open, only its end, terms and reason."""
     given = {
         "hosts": hosts,
         "host_count": count,
@@ -222,10 +229,10 @@ def delete(
     reason: Why = "",
     etag: Etag = "",
     dry_run: DryRun = False,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Remove a window, open or not; its hosts are free for everybody again."""
+    """Remove a window; its hosts are open to all jobs again."""
     with connected(address) as client:
         write(client.delete_window(name, reason, etag=etag, dry_run=dry_run), _text, output)
     checked_only(dry_run)

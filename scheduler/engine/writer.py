@@ -111,7 +111,7 @@ class Writer:
 
     @property
     def waiting(self) -> int:
-        """Commands and plans that nobody has looked at yet."""
+        """Commands and plans that wait for the writer."""
         return len(self._queue)
 
     @property
@@ -297,7 +297,7 @@ class Writer:
             try:
                 await self._append(batch, steps)
             except NotWritten as error:
-                log.error("nothing is taken until it can be written: %s", error)
+                log.error("no command is accepted until the store can be written: %s", error)
                 return
             self._advance(state, now_ns)
             self._mind.follow(step.event for step in steps)

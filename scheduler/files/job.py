@@ -55,7 +55,7 @@ def job_from_document(document: Document, default_name: str = "") -> JobSpec:
         found = [(path_of(e), message_of(e)) for e in error.errors(include_url=False)]
         raise document.error(*found) from None
     if keys.priority and keys.priority_class:
-        message = f"stands beside priority_class {keys.priority_class}: give one of them"
+        message = f"conflicts with priority_class {keys.priority_class}: give one of the two"
         raise document.error(("priority", message))
     return JobSpec(
         keys.name or default_name,

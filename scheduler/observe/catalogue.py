@@ -53,12 +53,12 @@ SPARE_HOSTS = _gauge("spare_hosts", "Healthy hosts that jobs hold as spares.", "
 CUT = _gauge("cut_bytes_per_step", "Bytes per step of all running gangs over a tier.", "tier")
 BOUND = _gauge(
     "cut_lower_bound_bytes_per_step",
-    "Bytes per step over the outermost tier below which no placement of these gangs goes.",
+    "Lower bound of bytes per step of these gangs over the outermost tier.",
     "tier",
 )
-GANGS = _gauge("running_gangs", "Running gangs by what is proved of their cut.", "proof")
+GANGS = _gauge("running_gangs", "Running gangs by proof of their cut.", "proof")
 JOB_CUT = _gauge("job_cut_bytes_per_step", "Bytes per step of a gang over a tier.", "job", "tier")
-JOB_GAP = _gauge("job_gap_ratio", "Share of a gang's cut that its bound leaves open.", "job")
+JOB_GAP = _gauge("job_gap_ratio", "Gap of a gang: share of its cut above the lower bound.", "job")
 JOB_ETTR = _gauge(
     "job_ettr_ratio", "Productive time of a live job over the time since its submit.", "job"
 )
@@ -73,7 +73,7 @@ READY = _gauge("ready", "1 once the log is replayed.")
 LEADER = _gauge("leader", "1 while this server decides and writes.")
 VERSION = _gauge("log_version", "Number of the log's newest event.")
 REPLAY = _gauge("replay_seconds", "Seconds from opening the log to being ready.")
-QUEUE = _gauge("writer_queue_entries", "Commands and plans that nobody has looked at yet.")
+QUEUE = _gauge("writer_queue_entries", "Commands and plans that wait for the writer.")
 WATCHES = _gauge("watch_streams", "Open watches.")
 LAG = _gauge("watch_lag_changes", "Changes that the slowest watch has yet to send.")
 STORE = _gauge("store_bytes", "Bytes of the store's files (SQLite).")
@@ -83,28 +83,28 @@ ROOM = _gauge("store_free_bytes", "Bytes free on the disk of the store (SQLite).
 EVENTS = _counter("events", "Events written.", "type")
 SUBMITTED = _counter("jobs_submitted", "Jobs accepted.", "tenant")
 ENDED = _counter("jobs_ended", "Jobs ended.", "tenant", "outcome")
-PLACEMENTS = _counter("placements", "Starts of gangs by what is proved of their cut.", "proof")
-GAP = _histogram("gap_ratio", "Share of the cut that the bound leaves open, at each start.")
+PLACEMENTS = _counter("placements", "Starts of gangs by proof of their cut.", "proof")
+GAP = _histogram("gap_ratio", "Gap at each start: share of the cut above the lower bound.")
 WAIT = _histogram("wait_seconds", "Seconds from submit to first start, by GPUs.", "size")
 RESTARTS = _counter("restarts", "Attempts after the first, by how they began.", "how")
 REQUEUES = _counter("requeues", "Gangs put back into the queue.", "cause")
 RESIZES = _counter("gang_resizes", "Elastic gangs that grew or shrank.", "how")
 SWAPS = _counter("swaps", "Gangs of which hosts were replaced.", "cause")
-SWAPPED = _counter("swapped_hosts", "Hosts that joined a gang, by what they were.", "source")
+SWAPPED = _counter("swapped_hosts", "Hosts that joined a gang, by their former use.", "source")
 FAILURES = _counter("host_failures", "Hosts taken out of service by a signal.", "signal")
 REPAIRS = _counter("host_repairs", "Hosts reported repaired.")
-NOTES = _counter("host_signals", "Signals written down that change nothing.", "signal")
+NOTES = _counter("host_signals", "Signals that the log records without effect.", "signal")
 
 SPENT = _counter(
     "gpu_seconds",
-    "GPU-seconds of jobs by what they went to; of a running attempt what is sure so far.",
+    "GPU-seconds of jobs by part of their account; of a running attempt only what is certain.",
     "part",
 )
 
 # Of the work itself.
 STAGES = _histogram("stage_seconds", "Seconds that each stage of a write or plan took.", "stage")
 BATCHES = _histogram("append_events", "Events of one append.")
-CONFLICTS = _counter("commit_conflicts", "Plans of which nothing held any more.")
+CONFLICTS = _counter("commit_conflicts", "Plans of which no action could be committed.")
 CALLS = _counter("rpc", "Calls answered.", "method", "code")
 CALL_SECONDS = _histogram("rpc_seconds", "Seconds to answer a call; not of watches.", "method")
 

@@ -57,7 +57,7 @@ def _beside(value: Any, info: ValidationInfo) -> str:
     try:
         return str(folder / Path(value).expanduser())
     except RuntimeError:  # ~nobody
-        raise _refusal(f"names a home that there is not: {short(value)}") from None
+        raise _refusal(f"names a home directory that does not exist: {short(value)}") from None
 
 
 def _fabric(value: Any, info: ValidationInfo) -> str:

@@ -227,7 +227,7 @@ async def _reload(settings: Settings, asked: asyncio.Event, door: Listener, writ
             try:
                 await _load_health(settings.health_file, writer)
             except InputError as error:
-                log.error("not taken, the old health policy stays: %s", error)
+                log.error("rejected, the old health policy stays in use: %s", error)
 
 
 async def _load_health(path: str, writer: Writer) -> None:
@@ -249,13 +249,13 @@ async def _reload_tenants(path: str, writer: Writer) -> None:
         file.check(writer.state.loaded_fabric)
         answer = await writer.submit(LoadTenants(file.tenants))
     except InputError as error:
-        log.error("not taken, the old tenants stay: %s", error)
+        log.error("rejected, the old tenants stay in use: %s", error)
         return
     except (NotLeading, WriterStopped):
         log.warning("%s: not read, for this server does not lead", path)
         return
     if isinstance(answer, Rejected):
-        log.error("%s is not taken, the old tenants stay: %s", path, answer.message)
+        log.error("%s is rejected, the old tenants stay in use: %s", path, answer.message)
     else:
         log.warning("%s: %s", path, "taken" if answer else "nothing has changed")
 

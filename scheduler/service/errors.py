@@ -194,9 +194,9 @@ _BEHIND = ApiError(
     "the watch fell behind; resume from the last version you saw",
 )
 _STORE_FAILED = ApiError(
-    error_pb2.ERROR_REASON_STORE_FAILED, "the store failed; whether it was written is not known"
+    error_pb2.ERROR_REASON_STORE_FAILED, "the store failed; the change may or may not be stored"
 )
-_INTERNAL = ApiError(error_pb2.ERROR_REASON_INTERNAL, "a fault of the server; its log says more")
+_INTERNAL = ApiError(error_pb2.ERROR_REASON_INTERNAL, "internal error of the server; see its log")
 
 
 class error_boundary:

@@ -43,7 +43,7 @@ class _WaitReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WaitReason
     WAIT_REASON_PROMISES: _WaitReason.ValueType  # 6
     """Enough hosts are free, but they are guaranteed to other tenants."""
     WAIT_REASON_CONSTRAINTS: _WaitReason.ValueType  # 7
-    """Enough hosts are free, but not where its constraints let it lie."""
+    """Enough hosts are free, but not where its constraints allow."""
     WAIT_REASON_WINDOW: _WaitReason.ValueType  # 8
     """Enough hosts are free, but windows close them before the job would end."""
     WAIT_REASON_AVOIDS: _WaitReason.ValueType  # 9
@@ -69,7 +69,7 @@ WAIT_REASON_LIMIT: WaitReason.ValueType  # 5
 WAIT_REASON_PROMISES: WaitReason.ValueType  # 6
 """Enough hosts are free, but they are guaranteed to other tenants."""
 WAIT_REASON_CONSTRAINTS: WaitReason.ValueType  # 7
-"""Enough hosts are free, but not where its constraints let it lie."""
+"""Enough hosts are free, but not where its constraints allow."""
 WAIT_REASON_WINDOW: WaitReason.ValueType  # 8
 """Enough hosts are free, but windows close them before the job would end."""
 WAIT_REASON_AVOIDS: WaitReason.ValueType  # 9
@@ -97,10 +97,10 @@ class _ObstacleKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Obstacle
     OBSTACLE_KIND_OUT_OF_SERVICE: _ObstacleKind.ValueType  # 5
     """Hosts are cordoned, draining or failed."""
     OBSTACLE_KIND_WINDOW: _ObstacleKind.ValueType  # 6
-    """A window closes hosts that nobody holds, until clear_time."""
+    """A window closes hosts that no job holds, until clear_time."""
 
 class ObstacleKind(_ObstacleKind, metaclass=_ObstacleKindEnumTypeWrapper):
-    """What can stand in a job's way."""
+    """What can block a job."""
 
 OBSTACLE_KIND_UNSPECIFIED: ObstacleKind.ValueType  # 0
 """Never sent."""
@@ -115,7 +115,7 @@ OBSTACLE_KIND_GUARANTEE: ObstacleKind.ValueType  # 4
 OBSTACLE_KIND_OUT_OF_SERVICE: ObstacleKind.ValueType  # 5
 """Hosts are cordoned, draining or failed."""
 OBSTACLE_KIND_WINDOW: ObstacleKind.ValueType  # 6
-"""A window closes hosts that nobody holds, until clear_time."""
+"""A window closes hosts that no job holds, until clear_time."""
 Global___ObstacleKind: _TypeAlias = ObstacleKind  # noqa: Y015
 
 class _EndBasis:
@@ -148,7 +148,7 @@ Global___EndBasis: _TypeAlias = EndBasis  # noqa: Y015
 
 @_typing.final
 class Reason(_message.Message):
-    """Why a job waits, and all that stands in its way."""
+    """Why a job waits, and everything that blocks it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -177,7 +177,7 @@ class Reason(_message.Message):
     missing_hosts: _builtins.int
     """How many hosts more than it may use now it needs, for want of hosts or of quota."""
     passing_time_limit_s: _builtins.int
-    """With a time limit of at most so many seconds it would start now, ahead of those that wait.
+    """With a time limit of at most so many seconds it would start now, ahead of the queue.
     0: no time limit would help.
     """
     @_builtins.property
@@ -200,11 +200,11 @@ class Reason(_message.Message):
 
     @_builtins.property
     def obstacles(self) -> _containers.RepeatedCompositeFieldContainer[Global___Obstacle]:
-        """All that stands in its way."""
+        """Everything that blocks it."""
 
     @_builtins.property
     def preempts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Running jobs that it sends away when it starts, in this order: with the next decision, or at
+        """Running jobs that it preempts when it starts, in this order: with the next decision, or at
         preempt_time.
         """
 
@@ -216,7 +216,7 @@ class Reason(_message.Message):
 
     @_builtins.property
     def shrinks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Shrink]:
-        """Running elastic jobs that drop replicas for it when it starts, instead of being sent away."""
+        """Running elastic jobs that drop replicas for it when it starts, instead of being preempted."""
 
     def __init__(
         self,
@@ -302,7 +302,7 @@ Global___DomainRoom: _TypeAlias = DomainRoom  # noqa: Y015
 
 @_typing.final
 class Obstacle(_message.Message):
-    """Something that stands in a job's way."""
+    """Something that blocks a job."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -312,7 +312,7 @@ class Obstacle(_message.Message):
     CLEAR_TIME_FIELD_NUMBER: _builtins.int
     BASIS_FIELD_NUMBER: _builtins.int
     kind: Global___ObstacleKind.ValueType
-    """What it is."""
+    """Kind of obstacle."""
     name: _builtins.str
     """Name of the job, of the tenant or of the window. Empty for hosts out of service."""
     hosts: _builtins.int
@@ -342,7 +342,7 @@ Global___Obstacle: _TypeAlias = Obstacle  # noqa: Y015
 
 @_typing.final
 class WhatIf(_message.Message):
-    """What would become of a job under some conditions, once everything that can start has."""
+    """The state of a job under some conditions, once everything that can start has."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -405,9 +405,9 @@ class SlotCount(_message.Message):
     hosts: _builtins.int
     """The same in hosts."""
     in_all: _builtins.int
-    """Jobs that would start, wherever they lie."""
+    """Jobs that would start in total."""
     inside: _builtins.int
-    """Jobs that would start, each whole inside one outermost domain."""
+    """Jobs that would start, each inside one outermost domain."""
     def __init__(
         self,
         *,

@@ -31,9 +31,9 @@ class _HostStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_HostState.V
     HOST_STATE_HEALTHY: _HostState.ValueType  # 1
     """In service."""
     HOST_STATE_CORDONED: _HostState.ValueType  # 2
-    """What runs goes on, nothing new starts."""
+    """A gang that runs goes on; no gang starts."""
     HOST_STATE_DRAINING: _HostState.ValueType  # 3
-    """Cordoned, and what runs is moved to a spare or waited for."""
+    """Cordoned; its gang moves to another host or runs to its end."""
     HOST_STATE_FAILED: _HostState.ValueType  # 4
     """Out of service until it is reported repaired."""
     HOST_STATE_NEW: _HostState.ValueType  # 5
@@ -45,9 +45,9 @@ class _HostStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_HostState.V
     HOST_STATE_SUSPECT: _HostState.ValueType  # 8
     """In service for preemptible gangs alone: something counts against it."""
     HOST_STATE_RETIRING: _HostState.ValueType  # 9
-    """What runs leaves at its next checkpoint; then it goes to repair."""
+    """Its gang leaves at the next checkpoint; then it goes to repair."""
     HOST_STATE_IN_REPAIR: _HostState.ValueType  # 10
-    """Somebody repairs it."""
+    """Under repair."""
     HOST_STATE_RMA: _HostState.ValueType  # 11
     """Goes back to its maker."""
 
@@ -59,9 +59,9 @@ HOST_STATE_UNSPECIFIED: HostState.ValueType  # 0
 HOST_STATE_HEALTHY: HostState.ValueType  # 1
 """In service."""
 HOST_STATE_CORDONED: HostState.ValueType  # 2
-"""What runs goes on, nothing new starts."""
+"""A gang that runs goes on; no gang starts."""
 HOST_STATE_DRAINING: HostState.ValueType  # 3
-"""Cordoned, and what runs is moved to a spare or waited for."""
+"""Cordoned; its gang moves to another host or runs to its end."""
 HOST_STATE_FAILED: HostState.ValueType  # 4
 """Out of service until it is reported repaired."""
 HOST_STATE_NEW: HostState.ValueType  # 5
@@ -73,9 +73,9 @@ HOST_STATE_GOLDEN: HostState.ValueType  # 7
 HOST_STATE_SUSPECT: HostState.ValueType  # 8
 """In service for preemptible gangs alone: something counts against it."""
 HOST_STATE_RETIRING: HostState.ValueType  # 9
-"""What runs leaves at its next checkpoint; then it goes to repair."""
+"""Its gang leaves at the next checkpoint; then it goes to repair."""
 HOST_STATE_IN_REPAIR: HostState.ValueType  # 10
-"""Somebody repairs it."""
+"""Under repair."""
 HOST_STATE_RMA: HostState.ValueType  # 11
 """Goes back to its maker."""
 Global___HostState: _TypeAlias = HostState  # noqa: Y015
@@ -107,17 +107,17 @@ class Host(_message.Message):
     reason: _builtins.str
     """Why the host is in this state: the operator's words, or the health signal."""
     job: _builtins.str
-    """Name of the job that holds the host. Empty: nobody."""
+    """Name of the job that holds the host. Empty: no job."""
     block: _builtins.int
     """Block of the job's gang on this host. Unset when the host is held as a spare or not at all."""
     version: _builtins.int
     """Version of the log at which this answer was true."""
     etag: _builtins.str
-    """Names what the host is now, to be sent back with a change."""
+    """Names what the host is now, to send with a change."""
     uid: _builtins.str
     """Identifier of this host of this fabric."""
     cordoned: _builtins.bool
-    """An operator cordoned or drained the host, and nobody has taken that back: it holds through
+    """An operator cordoned or drained the host and has not returned it to service: it holds through
     failures and repairs.
     """
     cordon_reason: _builtins.str
@@ -134,7 +134,7 @@ class Host(_message.Message):
 
     @_builtins.property
     def record(self) -> Global___HostRecord:
-        """What is known of its past. Unset: nothing."""
+        """Its record. Unset: nothing is recorded."""
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
@@ -170,7 +170,7 @@ Global___Host: _TypeAlias = Host  # noqa: Y015
 
 @_typing.final
 class HostRecord(_message.Message):
-    """What is known of a host's past, since the machine that stands there was installed."""
+    """The record of a host since its machine was installed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -205,7 +205,7 @@ class HostRecord(_message.Message):
     LEMON_FIELD_NUMBER: _builtins.int
     RECENT_FIELD_NUMBER: _builtins.int
     reports: _builtins.int
-    """Health signals that were written down; those that take it out at once are failures."""
+    """Health signals that were recorded; those that take it out at once are failures."""
     failures: _builtins.int
     """Times that it was taken out of service by a signal."""
     early_life: _builtins.bool

@@ -86,7 +86,7 @@ class Placement(_message.Message):
 
     @_builtins.property
     def spares(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Healthy hosts held beside the gang, ready to be swapped in. Left out by ListJobs."""
+        """Healthy hosts held as spares, ready to replace failed hosts. Left out by ListJobs."""
 
     @_builtins.property
     def cuts(self) -> _containers.RepeatedCompositeFieldContainer[Global___TierCut]:
@@ -94,7 +94,7 @@ class Placement(_message.Message):
 
     @_builtins.property
     def notes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What you should know about this placement, a sentence each: fewer spares than sizing asks
+        """Notes on this placement, a sentence each: fewer spares than sizing asks
         for, an axis without traffic.
         """
 

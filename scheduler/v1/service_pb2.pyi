@@ -63,7 +63,7 @@ class _JobChangeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_JobChange.V
     """
 
 class JobChange(_JobChange, metaclass=_JobChangeEnumTypeWrapper):
-    """What can happen to a job."""
+    """Kinds of changes of a job."""
 
 JOB_CHANGE_UNSPECIFIED: JobChange.ValueType  # 0
 """Never sent."""
@@ -102,7 +102,7 @@ class _WindowChangeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WindowCh
     WINDOW_CHANGE_CREATED: _WindowChange.ValueType  # 1
     """It was made."""
     WINDOW_CHANGE_UPDATED: _WindowChange.ValueType  # 2
-    """Somebody changed it."""
+    """It was changed."""
     WINDOW_CHANGE_OPENED: _WindowChange.ValueType  # 3
     """Its start came."""
     WINDOW_CHANGE_CLOSED: _WindowChange.ValueType  # 4
@@ -113,14 +113,14 @@ class _WindowChangeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WindowCh
     """
 
 class WindowChange(_WindowChange, metaclass=_WindowChangeEnumTypeWrapper):
-    """What can happen to a window."""
+    """Kinds of changes of a window."""
 
 WINDOW_CHANGE_UNSPECIFIED: WindowChange.ValueType  # 0
 """Never sent."""
 WINDOW_CHANGE_CREATED: WindowChange.ValueType  # 1
 """It was made."""
 WINDOW_CHANGE_UPDATED: WindowChange.ValueType  # 2
-"""Somebody changed it."""
+"""It was changed."""
 WINDOW_CHANGE_OPENED: WindowChange.ValueType  # 3
 """Its start came."""
 WINDOW_CHANGE_CLOSED: WindowChange.ValueType  # 4
@@ -232,7 +232,7 @@ class GetJobResponse(_message.Message):
 
     @_builtins.property
     def goodput(self) -> _job_pb2.Goodput:
-        """What its time went to until now, or until its end."""
+        """Where its time went until now, or until its end."""
 
     def __init__(
         self,
@@ -266,7 +266,7 @@ class ListJobsRequest(_message.Message):
     went meanwhile neither repeats nor hides another. Empty: the first page.
     """
     filter: _builtins.str
-    """Only jobs for which this holds, such as `state = RUNNING AND labels.team = "nlp"`. Fields:
+    """Only jobs that match this filter, such as `state = RUNNING AND labels.team = "nlp"`. Fields:
     name, uid, state, tenant, priority_class, priority, attempt and labels.KEY. Operators: =, !=,
     <, <=, >, >=, `labels:KEY` for jobs that have a label; "eval-*" matches a prefix. Joined by
     AND, OR, NOT and parentheses, after AIP-160, where OR binds tighter. Empty: all.
@@ -309,7 +309,7 @@ class ListJobsResponse(_message.Message):
     """Version of the log at which this page was true."""
     @_builtins.property
     def jobs(self) -> _containers.RepeatedCompositeFieldContainer[_job_pb2.Job]:
-        """Jobs in the order that was asked for, without the names of their hosts."""
+        """Jobs in the requested order, without the names of their hosts."""
 
     def __init__(
         self,
@@ -341,7 +341,7 @@ class UpdateJobRequest(_message.Message):
     and answers as things are. The newest 50,000 are known.
     """
     validate_only: _builtins.bool
-    """Checks the request and answers what would be, without making the change."""
+    """Checks the request and returns the result without making the change."""
     @_builtins.property
     def job(self) -> _job_pb2.Job:
         """The job by its name, with the new values in its specification. Its etag, when set, is the
@@ -408,7 +408,7 @@ class CancelJobRequest(_message.Message):
     name: _builtins.str
     """Name of the live job. Required."""
     reason: _builtins.str
-    """Why, for those who look later."""
+    """A reason, kept in the log."""
     etag: _builtins.str
     """The etag of the job as you know it: ABORTED when it has changed since. Empty: not checked."""
     request_id: _builtins.str
@@ -416,7 +416,7 @@ class CancelJobRequest(_message.Message):
     and answers as things are. The newest 50,000 are known.
     """
     validate_only: _builtins.bool
-    """Checks the request and answers what would be, without making the change."""
+    """Checks the request and returns the result without making the change."""
     def __init__(
         self,
         *,
@@ -478,7 +478,7 @@ class EndJobRequest(_message.Message):
     attempt: _builtins.int
     """Which attempt has ended: a late report of an earlier one is refused. 0: whichever runs."""
     reason: _builtins.str
-    """What happened, for those who look later."""
+    """A reason, kept in the log."""
     etag: _builtins.str
     """The etag of the job as you know it: ABORTED when it has changed since. Empty: not checked."""
     request_id: _builtins.str
@@ -486,7 +486,7 @@ class EndJobRequest(_message.Message):
     and answers as things are. The newest 50,000 are known.
     """
     validate_only: _builtins.bool
-    """Checks the request and answers what would be, without making the change."""
+    """Checks the request and returns the result without making the change."""
     def __init__(
         self,
         *,
@@ -532,7 +532,7 @@ Global___EndJobResponse: _TypeAlias = EndJobResponse  # noqa: Y015
 
 @_typing.final
 class ExplainJobRequest(_message.Message):
-    """Asks why a job waits, or what would become of it."""
+    """Asks why a job waits, or what would happen to it under conditions."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -586,7 +586,7 @@ class ExplainJobResponse(_message.Message):
 
     @_builtins.property
     def what_if(self) -> _advice_pb2.WhatIf:
-        """What would become of it. Set when the request supposes something."""
+        """Its state under the conditions. Set when the request supposes something."""
 
     @_builtins.property
     def restart(self) -> _spares_pb2.RestartOutlook:
@@ -717,8 +717,8 @@ class DefragmentRequest(_message.Message):
     job: _builtins.str
     """Name of a waiting job: as many as it needs."""
     apply: _builtins.bool
-    """Makes the moves: those that this call finds, which are those of an earlier proposal as long as
-    its etag holds. Unset: only says what they would be.
+    """Makes the moves that this call proposes, which equal those of an earlier proposal as long as
+    its etag holds. Unset: only proposes them.
     """
     checkpoint_s: _builtins.int
     """How often gangs are taken to save their state, for the price. Unset: as in the
@@ -786,7 +786,7 @@ class DefragmentResponse(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     ETAG_FIELD_NUMBER: _builtins.int
     sentence: _builtins.str
-    """What the moves buy and cost, or why there are none, in one sentence."""
+    """The gain and the price of the moves, or why there are none, in one sentence."""
     domain: _builtins.str
     """Domain in which the hosts are, or would be, free. Empty: in none."""
     wanted_hosts: _builtins.int
@@ -874,7 +874,7 @@ class WatchJobsResponse(_message.Message):
     version: _builtins.int
     """Version of the log that this change made."""
     change: Global___JobChange.ValueType
-    """What happened."""
+    """Kind of change."""
     @_builtins.property
     def change_time(self) -> _timestamp_pb2.Timestamp:
         """When it happened."""
@@ -1084,7 +1084,7 @@ class ListTenantsRequest(_message.Message):
     holds. Empty: the first page.
     """
     filter: _builtins.str
-    """Only tenants for which this holds, such as `parent = research AND held_gpus > 0`. Fields:
+    """Only tenants that match this filter, such as `parent = research AND held_gpus > 0`. Fields:
     name, uid, parent, weight, guaranteed_gpus, held_gpus, queued_gpus, create_time and
     update_time. Times are written as "2026-11-21T06:00Z". For the rest as in ListJobs. Empty:
     all.
@@ -1210,7 +1210,7 @@ class ListHostsRequest(_message.Message):
     job: _builtins.str
     """Only hosts that this job holds. Empty: all."""
     filter: _builtins.str
-    """Only hosts for which this holds, such as `state != HEALTHY AND domains:z0`. Fields: name,
+    """Only hosts that match this filter, such as `state != HEALTHY AND domains:z0`. Fields: name,
     state, reason, job, and `domains:NAME` for hosts that lie in a domain. For the rest as in
     ListJobs. Empty: all.
     """
@@ -1356,7 +1356,7 @@ class CordonHostRequest(_message.Message):
     name: _builtins.str
     """Name of the host. Required."""
     reason: _builtins.str
-    """Why, for those who look later."""
+    """A reason, kept in the log."""
     etag: _builtins.str
     """The etag of the host as you know it: ABORTED when it has changed since. Empty: not checked."""
     request_id: _builtins.str
@@ -1364,7 +1364,7 @@ class CordonHostRequest(_message.Message):
     and answers as things are. The newest 50,000 are known.
     """
     validate_only: _builtins.bool
-    """Checks the request and answers what would be, without making the change."""
+    """Checks the request and returns the result without making the change."""
     def __init__(
         self,
         *,
@@ -1420,7 +1420,7 @@ class UncordonHostRequest(_message.Message):
     name: _builtins.str
     """Name of the host. Required."""
     reason: _builtins.str
-    """Why, for those who look later."""
+    """A reason, kept in the log."""
     etag: _builtins.str
     """The etag of the host as you know it: ABORTED when it has changed since. Empty: not checked."""
     request_id: _builtins.str
@@ -1428,7 +1428,7 @@ class UncordonHostRequest(_message.Message):
     and answers as things are. The newest 50,000 are known.
     """
     validate_only: _builtins.bool
-    """Checks the request and answers what would be, without making the change."""
+    """Checks the request and returns the result without making the change."""
     def __init__(
         self,
         *,
@@ -1484,7 +1484,7 @@ class DrainHostRequest(_message.Message):
     name: _builtins.str
     """Name of the host. Required."""
     reason: _builtins.str
-    """Why, for those who look later."""
+    """A reason, kept in the log."""
     etag: _builtins.str
     """The etag of the host as you know it: ABORTED when it has changed since. Empty: not checked."""
     request_id: _builtins.str
@@ -1492,7 +1492,7 @@ class DrainHostRequest(_message.Message):
     and answers as things are. The newest 50,000 are known.
     """
     validate_only: _builtins.bool
-    """Checks the request and answers what would be, without making the change."""
+    """Checks the request and returns the result without making the change."""
     def __init__(
         self,
         *,
@@ -1536,7 +1536,7 @@ Global___DrainHostResponse: _TypeAlias = DrainHostResponse  # noqa: Y015
 
 @_typing.final
 class ReportHostRequest(_message.Message):
-    """Reports what a monitor saw."""
+    """Reports the observation of a monitor."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1555,13 +1555,13 @@ class ReportHostRequest(_message.Message):
     Required.
     """
     detail: _builtins.str
-    """What the monitor has to say about it."""
+    """Text of the monitor."""
     request_id: _builtins.str
     """Any text that is unique to this request, at best a UUID. The same one again changes nothing
     and answers as things are. The newest 50,000 are known.
     """
     validate_only: _builtins.bool
-    """Checks the request and answers what would be, without making the change."""
+    """Checks the request and returns the result without making the change."""
     value: _builtins.int
     """How many errors, for signals that count errors. 0: one."""
     gpu: _builtins.int
@@ -1616,7 +1616,7 @@ Global___ReportHostResponse: _TypeAlias = ReportHostResponse  # noqa: Y015
 
 @_typing.final
 class ReportHostsRequest(_message.Message):
-    """Reports what monitors saw."""
+    """Reports observations of monitors."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1653,7 +1653,7 @@ class ReportHostsResponse(_message.Message):
     RESULTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReportResult]:
-        """For each report what became of it, in order."""
+        """A result for each report, in order."""
 
     def __init__(
         self,
@@ -1670,7 +1670,7 @@ Global___ReportHostsResponse: _TypeAlias = ReportHostsResponse  # noqa: Y015
 
 @_typing.final
 class ReportResult(_message.Message):
-    """What became of one report."""
+    """The result of one report."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1761,7 +1761,7 @@ class GetStatusResponse(_message.Message):
 
     @_builtins.property
     def incidents(self) -> _containers.RepeatedCompositeFieldContainer[_status_pb2.Incident]:
-        """What has gone wrong of late, newest first."""
+        """Recent incidents, newest first."""
 
     def __init__(
         self,
@@ -1796,7 +1796,7 @@ class CreateWindowRequest(_message.Message):
     and answers as things are. The newest 50,000 are known.
     """
     validate_only: _builtins.bool
-    """Checks the request and answers what would be, without making the change."""
+    """Checks the request and returns the result without making the change."""
     @_builtins.property
     def window(self) -> _window_pb2.Window:
         """The window. Required."""
@@ -1904,7 +1904,7 @@ class ListWindowsRequest(_message.Message):
     went meanwhile neither repeats nor hides another. Empty: the first page.
     """
     filter: _builtins.str
-    """Only windows for which this holds, such as `kind = MAINTENANCE AND hosts:z0-r*`. Fields:
+    """Only windows that match this filter, such as `kind = MAINTENANCE AND hosts:z0-r*`. Fields:
     name, uid, kind, state, tenant, reason, start_time, end_time, create_time, update_time and
     `hosts:NAME` for windows that have a host. Times are written as "2026-11-21T06:00Z". For the
     rest as in ListJobs. Empty: all.
@@ -1947,7 +1947,7 @@ class ListWindowsResponse(_message.Message):
     """Asks for the next page. Empty: this was the last one."""
     @_builtins.property
     def windows(self) -> _containers.RepeatedCompositeFieldContainer[_window_pb2.Window]:
-        """Windows that are not over, in the order that was asked for."""
+        """Windows that are not over, in the requested order."""
 
     def __init__(
         self,
@@ -2008,7 +2008,7 @@ class WatchWindowsResponse(_message.Message):
     version: _builtins.int
     """Version of the log that this change made."""
     change: Global___WindowChange.ValueType
-    """What happened."""
+    """Kind of change."""
     @_builtins.property
     def change_time(self) -> _timestamp_pb2.Timestamp:
         """When it happened."""
@@ -2048,7 +2048,7 @@ class UpdateWindowRequest(_message.Message):
     and answers as things are. The newest 50,000 are known.
     """
     validate_only: _builtins.bool
-    """Checks the request and answers what would be, without making the change."""
+    """Checks the request and returns the result without making the change."""
     @_builtins.property
     def window(self) -> _window_pb2.Window:
         """The window by its name, with the values that change. Its etag, when set, is the one of the
@@ -2113,13 +2113,13 @@ class DeleteWindowRequest(_message.Message):
     name: _builtins.str
     """Name of the window. Required."""
     reason: _builtins.str
-    """Why, for those who look later."""
+    """A reason, kept in the log."""
     request_id: _builtins.str
     """Any text that is unique to this request, at best a UUID. The same one again changes nothing
     and answers as things are. The newest 50,000 are known.
     """
     validate_only: _builtins.bool
-    """Checks the request and answers what would be, without making the change."""
+    """Checks the request and returns the result without making the change."""
     etag: _builtins.str
     """The etag of the window as you know it: ABORTED when it has changed since. Empty: not checked."""
     def __init__(

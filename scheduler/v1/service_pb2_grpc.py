@@ -216,7 +216,7 @@ class SchedulerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CancelJob(self, request, context):
-        """Ends a job at its user's wish. Cancelling a cancelled job changes nothing.
+        """Cancels a job; its gang stops. Cancelling a cancelled job changes nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -244,8 +244,9 @@ class SchedulerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Defragment(self, request, context):
-        """Proposes the cheapest moves of running gangs after which one outermost domain has so many
-        hosts free, and makes them when asked. All or none: ABORTED when something changed meanwhile.
+        """Proposes the cheapest moves of running gangs after which one outermost domain has
+        this number of hosts free, and makes them on request. All or none: ABORTED when the state
+        has changed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -259,7 +260,7 @@ class SchedulerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListSpares(self, request, context):
-        """Shows the spares of each outermost domain: who holds them, what they survive, and what one
+        """Shows the spares of each outermost domain: who holds them, their strength, and what one
         more would buy.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -267,7 +268,7 @@ class SchedulerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetFabric(self, request, context):
-        """Returns the fabric on which everything is placed. A log has one for good.
+        """Returns the fabric. A log has exactly one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -302,7 +303,7 @@ class SchedulerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchHosts(self, request, context):
-        """Streams every change of hosts, by whom or what ever, in the order of the log, from a version
+        """Streams every change of hosts, whatever the cause, in the order of the log, from a version
         onwards. Who holds a host is a change of a job.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -310,7 +311,7 @@ class SchedulerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CordonHost(self, request, context):
-        """Keeps new gangs off a host; what runs there goes on.
+        """Keeps new gangs off a host; a gang that runs there goes on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -324,7 +325,7 @@ class SchedulerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DrainHost(self, request, context):
-        """Cordons a host and moves what runs there to a spare, or waits for its end.
+        """Cordons a host and moves its gang to another host, or waits until the gang ends.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -348,7 +349,7 @@ class SchedulerServiceServicer:
 
     def GetStatus(self, request, context):
         """Shows the cluster on one screen: hosts and GPUs by domain, the queue by tenant, gangs with
-        their cuts, and what has gone wrong of late.
+        their cuts, and recent incidents.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -377,7 +378,7 @@ class SchedulerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchWindows(self, request, context):
-        """Streams every change of windows, by whom or what ever, in the order of the log, from a version
+        """Streams every change of windows, whatever the cause, in the order of the log, from a version
         onwards. Who holds the hosts of a window is a change of a job.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -44,7 +44,7 @@ class SchedulerServiceStub:
     UpdateJob: _grpc.UnaryUnaryMultiCallable[_service_pb2.UpdateJobRequest, _service_pb2.UpdateJobResponse]
     """Changes the labels of a live job, or priority and time limit of one that waits."""
     CancelJob: _grpc.UnaryUnaryMultiCallable[_service_pb2.CancelJobRequest, _service_pb2.CancelJobResponse]
-    """Ends a job at its user's wish. Cancelling a cancelled job changes nothing."""
+    """Cancels a job; its gang stops. Cancelling a cancelled job changes nothing."""
     EndJob: _grpc.UnaryUnaryMultiCallable[_service_pb2.EndJobRequest, _service_pb2.EndJobResponse]
     """Reports that a gang has ended by itself. For launchers and operators."""
     ExplainJob: _grpc.UnaryUnaryMultiCallable[_service_pb2.ExplainJobRequest, _service_pb2.ExplainJobResponse]
@@ -52,17 +52,18 @@ class SchedulerServiceStub:
     ListSlots: _grpc.UnaryUnaryMultiCallable[_service_pb2.ListSlotsRequest, _service_pb2.ListSlotsResponse]
     """Counts how many jobs of some sizes would start now, in all and inside each domain."""
     Defragment: _grpc.UnaryUnaryMultiCallable[_service_pb2.DefragmentRequest, _service_pb2.DefragmentResponse]
-    """Proposes the cheapest moves of running gangs after which one outermost domain has so many
-    hosts free, and makes them when asked. All or none: ABORTED when something changed meanwhile.
+    """Proposes the cheapest moves of running gangs after which one outermost domain has
+    this number of hosts free, and makes them on request. All or none: ABORTED when the state
+    has changed.
     """
     WatchJobs: _grpc.UnaryStreamMultiCallable[_service_pb2.WatchJobsRequest, _service_pb2.WatchJobsResponse]
     """Streams every change of a job, in the order of the log, from a version onwards."""
     ListSpares: _grpc.UnaryUnaryMultiCallable[_service_pb2.ListSparesRequest, _service_pb2.ListSparesResponse]
-    """Shows the spares of each outermost domain: who holds them, what they survive, and what one
+    """Shows the spares of each outermost domain: who holds them, their strength, and what one
     more would buy.
     """
     GetFabric: _grpc.UnaryUnaryMultiCallable[_service_pb2.GetFabricRequest, _service_pb2.GetFabricResponse]
-    """Returns the fabric on which everything is placed. A log has one for good."""
+    """Returns the fabric. A log has exactly one."""
     GetTenant: _grpc.UnaryUnaryMultiCallable[_service_pb2.GetTenantRequest, _service_pb2.GetTenantResponse]
     """Returns one tenant with its quota and what it holds."""
     ListTenants: _grpc.UnaryUnaryMultiCallable[_service_pb2.ListTenantsRequest, _service_pb2.ListTenantsResponse]
@@ -72,15 +73,15 @@ class SchedulerServiceStub:
     ListHosts: _grpc.UnaryUnaryMultiCallable[_service_pb2.ListHostsRequest, _service_pb2.ListHostsResponse]
     """Lists hosts in the order of the fabric."""
     WatchHosts: _grpc.UnaryStreamMultiCallable[_service_pb2.WatchHostsRequest, _service_pb2.WatchHostsResponse]
-    """Streams every change of hosts, by whom or what ever, in the order of the log, from a version
+    """Streams every change of hosts, whatever the cause, in the order of the log, from a version
     onwards. Who holds a host is a change of a job.
     """
     CordonHost: _grpc.UnaryUnaryMultiCallable[_service_pb2.CordonHostRequest, _service_pb2.CordonHostResponse]
-    """Keeps new gangs off a host; what runs there goes on."""
+    """Keeps new gangs off a host; a gang that runs there goes on."""
     UncordonHost: _grpc.UnaryUnaryMultiCallable[_service_pb2.UncordonHostRequest, _service_pb2.UncordonHostResponse]
     """Takes a cordoned or draining host back into service."""
     DrainHost: _grpc.UnaryUnaryMultiCallable[_service_pb2.DrainHostRequest, _service_pb2.DrainHostResponse]
-    """Cordons a host and moves what runs there to a spare, or waits for its end."""
+    """Cordons a host and moves its gang to another host, or waits until the gang ends."""
     ReportHost: _grpc.UnaryUnaryMultiCallable[_service_pb2.ReportHostRequest, _service_pb2.ReportHostResponse]
     """Reports a health signal of a host. Some take it out of service, some count until there are
     enough of them, some bring it back (docs/reliability.md).
@@ -91,7 +92,7 @@ class SchedulerServiceStub:
     """
     GetStatus: _grpc.UnaryUnaryMultiCallable[_service_pb2.GetStatusRequest, _service_pb2.GetStatusResponse]
     """Shows the cluster on one screen: hosts and GPUs by domain, the queue by tenant, gangs with
-    their cuts, and what has gone wrong of late.
+    their cuts, and recent incidents.
     """
     CreateWindow: _grpc.UnaryUnaryMultiCallable[_service_pb2.CreateWindowRequest, _service_pb2.CreateWindowResponse]
     """Keeps hosts for maintenance, or holds them for a tenant or for jobs, between two moments.
@@ -102,7 +103,7 @@ class SchedulerServiceStub:
     ListWindows: _grpc.UnaryUnaryMultiCallable[_service_pb2.ListWindowsRequest, _service_pb2.ListWindowsResponse]
     """Lists the windows that are not over, by default in the order in which they were made."""
     WatchWindows: _grpc.UnaryStreamMultiCallable[_service_pb2.WatchWindowsRequest, _service_pb2.WatchWindowsResponse]
-    """Streams every change of windows, by whom or what ever, in the order of the log, from a version
+    """Streams every change of windows, whatever the cause, in the order of the log, from a version
     onwards. Who holds the hosts of a window is a change of a job.
     """
     UpdateWindow: _grpc.UnaryUnaryMultiCallable[_service_pb2.UpdateWindowRequest, _service_pb2.UpdateWindowResponse]
@@ -126,7 +127,7 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     UpdateJob: _aio.UnaryUnaryMultiCallable[_service_pb2.UpdateJobRequest, _service_pb2.UpdateJobResponse]  # type: ignore[assignment]
     """Changes the labels of a live job, or priority and time limit of one that waits."""
     CancelJob: _aio.UnaryUnaryMultiCallable[_service_pb2.CancelJobRequest, _service_pb2.CancelJobResponse]  # type: ignore[assignment]
-    """Ends a job at its user's wish. Cancelling a cancelled job changes nothing."""
+    """Cancels a job; its gang stops. Cancelling a cancelled job changes nothing."""
     EndJob: _aio.UnaryUnaryMultiCallable[_service_pb2.EndJobRequest, _service_pb2.EndJobResponse]  # type: ignore[assignment]
     """Reports that a gang has ended by itself. For launchers and operators."""
     ExplainJob: _aio.UnaryUnaryMultiCallable[_service_pb2.ExplainJobRequest, _service_pb2.ExplainJobResponse]  # type: ignore[assignment]
@@ -134,17 +135,18 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     ListSlots: _aio.UnaryUnaryMultiCallable[_service_pb2.ListSlotsRequest, _service_pb2.ListSlotsResponse]  # type: ignore[assignment]
     """Counts how many jobs of some sizes would start now, in all and inside each domain."""
     Defragment: _aio.UnaryUnaryMultiCallable[_service_pb2.DefragmentRequest, _service_pb2.DefragmentResponse]  # type: ignore[assignment]
-    """Proposes the cheapest moves of running gangs after which one outermost domain has so many
-    hosts free, and makes them when asked. All or none: ABORTED when something changed meanwhile.
+    """Proposes the cheapest moves of running gangs after which one outermost domain has
+    this number of hosts free, and makes them on request. All or none: ABORTED when the state
+    has changed.
     """
     WatchJobs: _aio.UnaryStreamMultiCallable[_service_pb2.WatchJobsRequest, _service_pb2.WatchJobsResponse]  # type: ignore[assignment]
     """Streams every change of a job, in the order of the log, from a version onwards."""
     ListSpares: _aio.UnaryUnaryMultiCallable[_service_pb2.ListSparesRequest, _service_pb2.ListSparesResponse]  # type: ignore[assignment]
-    """Shows the spares of each outermost domain: who holds them, what they survive, and what one
+    """Shows the spares of each outermost domain: who holds them, their strength, and what one
     more would buy.
     """
     GetFabric: _aio.UnaryUnaryMultiCallable[_service_pb2.GetFabricRequest, _service_pb2.GetFabricResponse]  # type: ignore[assignment]
-    """Returns the fabric on which everything is placed. A log has one for good."""
+    """Returns the fabric. A log has exactly one."""
     GetTenant: _aio.UnaryUnaryMultiCallable[_service_pb2.GetTenantRequest, _service_pb2.GetTenantResponse]  # type: ignore[assignment]
     """Returns one tenant with its quota and what it holds."""
     ListTenants: _aio.UnaryUnaryMultiCallable[_service_pb2.ListTenantsRequest, _service_pb2.ListTenantsResponse]  # type: ignore[assignment]
@@ -154,15 +156,15 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     ListHosts: _aio.UnaryUnaryMultiCallable[_service_pb2.ListHostsRequest, _service_pb2.ListHostsResponse]  # type: ignore[assignment]
     """Lists hosts in the order of the fabric."""
     WatchHosts: _aio.UnaryStreamMultiCallable[_service_pb2.WatchHostsRequest, _service_pb2.WatchHostsResponse]  # type: ignore[assignment]
-    """Streams every change of hosts, by whom or what ever, in the order of the log, from a version
+    """Streams every change of hosts, whatever the cause, in the order of the log, from a version
     onwards. Who holds a host is a change of a job.
     """
     CordonHost: _aio.UnaryUnaryMultiCallable[_service_pb2.CordonHostRequest, _service_pb2.CordonHostResponse]  # type: ignore[assignment]
-    """Keeps new gangs off a host; what runs there goes on."""
+    """Keeps new gangs off a host; a gang that runs there goes on."""
     UncordonHost: _aio.UnaryUnaryMultiCallable[_service_pb2.UncordonHostRequest, _service_pb2.UncordonHostResponse]  # type: ignore[assignment]
     """Takes a cordoned or draining host back into service."""
     DrainHost: _aio.UnaryUnaryMultiCallable[_service_pb2.DrainHostRequest, _service_pb2.DrainHostResponse]  # type: ignore[assignment]
-    """Cordons a host and moves what runs there to a spare, or waits for its end."""
+    """Cordons a host and moves its gang to another host, or waits until the gang ends."""
     ReportHost: _aio.UnaryUnaryMultiCallable[_service_pb2.ReportHostRequest, _service_pb2.ReportHostResponse]  # type: ignore[assignment]
     """Reports a health signal of a host. Some take it out of service, some count until there are
     enough of them, some bring it back (docs/reliability.md).
@@ -173,7 +175,7 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     """
     GetStatus: _aio.UnaryUnaryMultiCallable[_service_pb2.GetStatusRequest, _service_pb2.GetStatusResponse]  # type: ignore[assignment]
     """Shows the cluster on one screen: hosts and GPUs by domain, the queue by tenant, gangs with
-    their cuts, and what has gone wrong of late.
+    their cuts, and recent incidents.
     """
     CreateWindow: _aio.UnaryUnaryMultiCallable[_service_pb2.CreateWindowRequest, _service_pb2.CreateWindowResponse]  # type: ignore[assignment]
     """Keeps hosts for maintenance, or holds them for a tenant or for jobs, between two moments.
@@ -184,7 +186,7 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     ListWindows: _aio.UnaryUnaryMultiCallable[_service_pb2.ListWindowsRequest, _service_pb2.ListWindowsResponse]  # type: ignore[assignment]
     """Lists the windows that are not over, by default in the order in which they were made."""
     WatchWindows: _aio.UnaryStreamMultiCallable[_service_pb2.WatchWindowsRequest, _service_pb2.WatchWindowsResponse]  # type: ignore[assignment]
-    """Streams every change of windows, by whom or what ever, in the order of the log, from a version
+    """Streams every change of windows, whatever the cause, in the order of the log, from a version
     onwards. Who holds the hosts of a window is a change of a job.
     """
     UpdateWindow: _aio.UnaryUnaryMultiCallable[_service_pb2.UpdateWindowRequest, _service_pb2.UpdateWindowResponse]  # type: ignore[assignment]
@@ -235,7 +237,7 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _service_pb2.CancelJobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_service_pb2.CancelJobResponse, _abc.Awaitable[_service_pb2.CancelJobResponse]]:
-        """Ends a job at its user's wish. Cancelling a cancelled job changes nothing."""
+        """Cancels a job; its gang stops. Cancelling a cancelled job changes nothing."""
 
     @_abc_1.abstractmethod
     def EndJob(
@@ -267,8 +269,9 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _service_pb2.DefragmentRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_service_pb2.DefragmentResponse, _abc.Awaitable[_service_pb2.DefragmentResponse]]:
-        """Proposes the cheapest moves of running gangs after which one outermost domain has so many
-        hosts free, and makes them when asked. All or none: ABORTED when something changed meanwhile.
+        """Proposes the cheapest moves of running gangs after which one outermost domain has
+        this number of hosts free, and makes them on request. All or none: ABORTED when the state
+        has changed.
         """
 
     @_abc_1.abstractmethod
@@ -285,7 +288,7 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _service_pb2.ListSparesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_service_pb2.ListSparesResponse, _abc.Awaitable[_service_pb2.ListSparesResponse]]:
-        """Shows the spares of each outermost domain: who holds them, what they survive, and what one
+        """Shows the spares of each outermost domain: who holds them, their strength, and what one
         more would buy.
         """
 
@@ -295,7 +298,7 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _service_pb2.GetFabricRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_service_pb2.GetFabricResponse, _abc.Awaitable[_service_pb2.GetFabricResponse]]:
-        """Returns the fabric on which everything is placed. A log has one for good."""
+        """Returns the fabric. A log has exactly one."""
 
     @_abc_1.abstractmethod
     def GetTenant(
@@ -335,7 +338,7 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _service_pb2.WatchHostsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_service_pb2.WatchHostsResponse], _abc.AsyncIterator[_service_pb2.WatchHostsResponse]]:
-        """Streams every change of hosts, by whom or what ever, in the order of the log, from a version
+        """Streams every change of hosts, whatever the cause, in the order of the log, from a version
         onwards. Who holds a host is a change of a job.
         """
 
@@ -345,7 +348,7 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _service_pb2.CordonHostRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_service_pb2.CordonHostResponse, _abc.Awaitable[_service_pb2.CordonHostResponse]]:
-        """Keeps new gangs off a host; what runs there goes on."""
+        """Keeps new gangs off a host; a gang that runs there goes on."""
 
     @_abc_1.abstractmethod
     def UncordonHost(
@@ -361,7 +364,7 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _service_pb2.DrainHostRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_service_pb2.DrainHostResponse, _abc.Awaitable[_service_pb2.DrainHostResponse]]:
-        """Cordons a host and moves what runs there to a spare, or waits for its end."""
+        """Cordons a host and moves its gang to another host, or waits until the gang ends."""
 
     @_abc_1.abstractmethod
     def ReportHost(
@@ -390,7 +393,7 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_service_pb2.GetStatusResponse, _abc.Awaitable[_service_pb2.GetStatusResponse]]:
         """Shows the cluster on one screen: hosts and GPUs by domain, the queue by tenant, gangs with
-        their cuts, and what has gone wrong of late.
+        their cuts, and recent incidents.
         """
 
     @_abc_1.abstractmethod
@@ -425,7 +428,7 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _service_pb2.WatchWindowsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_service_pb2.WatchWindowsResponse], _abc.AsyncIterator[_service_pb2.WatchWindowsResponse]]:
-        """Streams every change of windows, by whom or what ever, in the order of the log, from a version
+        """Streams every change of windows, whatever the cause, in the order of the log, from a version
         onwards. Who holds the hosts of a window is a change of a job.
         """
 

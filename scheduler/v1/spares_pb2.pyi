@@ -34,7 +34,7 @@ class _RungEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Rung.ValueType],
     RUNG_AWAY: _Rung.ValueType  # 3
     """Hosts elsewhere take over: the cut rises."""
     RUNG_PREEMPT: _Rung.ValueType  # 4
-    """Hosts take over from gangs that are sent away."""
+    """Hosts take over from preempted gangs."""
     RUNG_SHRINK: _Rung.ValueType  # 5
     """An elastic gang goes on without the replicas that were hit."""
     RUNG_REPLACE: _Rung.ValueType  # 6
@@ -56,7 +56,7 @@ RUNG_LENDER: Rung.ValueType  # 2
 RUNG_AWAY: Rung.ValueType  # 3
 """Hosts elsewhere take over: the cut rises."""
 RUNG_PREEMPT: Rung.ValueType  # 4
-"""Hosts take over from gangs that are sent away."""
+"""Hosts take over from preempted gangs."""
 RUNG_SHRINK: Rung.ValueType  # 5
 """An elastic gang goes on without the replicas that were hit."""
 RUNG_REPLACE: Rung.ValueType  # 6
@@ -98,7 +98,7 @@ class ZoneSpares(_message.Message):
     own: _builtins.int
     """Spares that jobs hold for themselves alone, because they ask for a number or a share."""
     free: _builtins.int
-    """Hosts that nobody holds."""
+    """Hosts that no job holds."""
     down: _builtins.int
     """Hosts that are out by failure."""
     wished: _builtins.int
@@ -192,14 +192,14 @@ class RestartStep(_message.Message):
     MOVED_BLOCKS_FIELD_NUMBER: _builtins.int
     NOTE_FIELD_NUMBER: _builtins.int
     rung: Global___Rung.ValueType
-    """What would be done."""
+    """The option."""
     possible: _builtins.bool
     """Whether it could be had."""
     taken: _builtins.bool
     """Whether it was taken: the cheapest is."""
     gpu_hours: _builtins.float
-    """What it costs in GPU-hours, as far as can be told, what every way costs included: standing
-    still so far, the work since the last checkpoint, the restart.
+    """Price in GPU-hours, as far as known. The waiting time so far, the work since the last
+    checkpoint and the restart are in the price of every option.
     """
     cut_rise_bytes_per_step: _builtins.int
     """Bytes per step over the outermost tier beyond those of the placement before."""
@@ -208,7 +208,7 @@ class RestartStep(_message.Message):
     moved_blocks: _builtins.int
     """Blocks that run on another host for it."""
     note: _builtins.str
-    """What is special about it, or why it could not be had."""
+    """A remark, or why the option is impossible."""
     def __init__(
         self,
         *,

@@ -44,7 +44,7 @@ class _IncidentKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Incident
     """An elastic gang has more or fewer replicas from here on."""
 
 class IncidentKind(_IncidentKind, metaclass=_IncidentKindEnumTypeWrapper):
-    """What can go wrong, or be put right."""
+    """Kinds of incidents."""
 
 INCIDENT_KIND_UNSPECIFIED: IncidentKind.ValueType  # 0
 """Never sent."""
@@ -90,7 +90,7 @@ class ServerStatus(_message.Message):
 
     @_builtins.property
     def time(self) -> _timestamp_pb2.Timestamp:
-        """The server's clock when it answered: what other times are to be compared with."""
+        """The server's clock when it answered, to compare other times with."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class DomainStatus(_message.Message):
     healthy_hosts: _builtins.int
     """Hosts in service."""
     cordoned_hosts: _builtins.int
-    """Hosts on which what runs goes on and nothing new starts, those under maintenance among them."""
+    """Cordoned hosts: a gang that runs goes on, no gang starts, including hosts under maintenance."""
     draining_hosts: _builtins.int
     """Hosts that are being emptied."""
     failed_hosts: _builtins.int
@@ -144,7 +144,7 @@ class DomainStatus(_message.Message):
     spare_gpus: _builtins.int
     """GPUs of healthy hosts that jobs hold as spares."""
     free_gpus: _builtins.int
-    """GPUs of healthy hosts that nobody holds."""
+    """GPUs of healthy hosts that no job holds."""
     out_gpus: _builtins.int
     """GPUs of hosts that no gang uses and that are not healthy."""
     spare_hosts: _builtins.int
@@ -304,7 +304,7 @@ class Incident(_message.Message):
     version: _builtins.int
     """Version of the log that it made."""
     kind: Global___IncidentKind.ValueType
-    """What happened."""
+    """Kind of incident."""
     subject: _builtins.str
     """Name of the host or of the job."""
     detail: _builtins.str

@@ -52,7 +52,7 @@ class Tenant(_message.Message):
     limit_gpus: _builtins.int
     """GPUs that it never exceeds. Unset: as many as there are."""
     weight: _builtins.int
-    """What it is due of the rest, against its siblings."""
+    """Weight of its share in what is not guaranteed, relative to its siblings."""
     held_gpus: _builtins.int
     """GPUs that its gangs hold, spares included."""
     queued_gpus: _builtins.int

@@ -27,7 +27,7 @@ class _WindowKind:
 class _WindowKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WindowKind.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     WINDOW_KIND_UNSPECIFIED: _WindowKind.ValueType  # 0
-    """Not said."""
+    """Unspecified."""
     WINDOW_KIND_MAINTENANCE: _WindowKind.ValueType  # 1
     """Nothing runs on the hosts."""
     WINDOW_KIND_RESERVATION: _WindowKind.ValueType  # 2
@@ -37,7 +37,7 @@ class WindowKind(_WindowKind, metaclass=_WindowKindEnumTypeWrapper):
     """What a window is for."""
 
 WINDOW_KIND_UNSPECIFIED: WindowKind.ValueType  # 0
-"""Not said."""
+"""Unspecified."""
 WINDOW_KIND_MAINTENANCE: WindowKind.ValueType  # 1
 """Nothing runs on the hosts."""
 WINDOW_KIND_RESERVATION: WindowKind.ValueType  # 2
@@ -90,7 +90,7 @@ class _WindowLeaveEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WindowLea
     """
 
 class WindowLeave(_WindowLeave, metaclass=_WindowLeaveEnumTypeWrapper):
-    """What becomes of gangs that hold hosts of a window when it opens."""
+    """How gangs leave the hosts of a window when it opens."""
 
 WINDOW_LEAVE_UNSPECIFIED: WindowLeave.ValueType  # 0
 """As WINDOW_LEAVE_WAIT."""
@@ -140,11 +140,11 @@ class Window(_message.Message):
     tenant: _builtins.str
     """Reservations only: the tenant that they are held for, with its sub-tenants."""
     leave: Global___WindowLeave.ValueType
-    """What becomes of gangs that hold some of the hosts when it opens. Unspecified: they are waited
+    """How gangs leave the hosts when it opens. Unspecified: they are waited
     for.
     """
     reason: _builtins.str
-    """Why, for those who look."""
+    """A reason, kept in the log."""
     state: Global___WindowState.ValueType
     """Where it is in its life. Output only."""
     held_hosts: _builtins.int
@@ -156,7 +156,7 @@ class Window(_message.Message):
     only.
     """
     etag: _builtins.str
-    """Names what the window is now, to be sent back with a change."""
+    """Names what the window is now, to send with a change."""
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
         """When it begins. Required."""

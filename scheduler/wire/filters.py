@@ -220,7 +220,7 @@ def _test(field: Field, key: str, op: str, value: str) -> Test:
             return _text_test(of, op, value)
         case NamesField(names):
             if op != ":":
-                raise BadFilter(f"a list is asked with ':', not with {op!r}")
+                raise BadFilter(f"a list is compared with ':', not with {op!r}")
             matches = _matcher(value)
             return lambda item: any(map(matches, names(item)))
         case MapField(values):
@@ -232,14 +232,14 @@ def _number_test(of: Callable[[Any], int], op: str, value: str) -> Test:
         raise BadFilter("is not a whole number")
     number = int(value)
     if op == ":":
-        raise BadFilter("a number is not asked with ':'")
+        raise BadFilter("a number is not compared with ':'")
     compare = _COMPARISONS[op]
     return lambda item: compare(of(item), number)
 
 
 def _moment_test(of: Callable[[Any], int], op: str, value: str) -> Test:
     if op == ":":
-        raise BadFilter("a time is not asked with ':'")
+        raise BadFilter("a time is not compared with ':'")
     try:
         moment_ns = parse_time(value)
     except BadInput as error:
@@ -250,7 +250,7 @@ def _moment_test(of: Callable[[Any], int], op: str, value: str) -> Test:
 
 def _equality(of: Callable[[Any], str], op: str, value: str) -> Test:
     if op not in ("=", "!="):
-        raise BadFilter(f"a word is asked with = or !=, not with {op!r}")
+        raise BadFilter(f"a word is compared with = or !=, not with {op!r}")
     return lambda item: (of(item) == value) == (op == "=")
 
 
@@ -267,7 +267,7 @@ def _text_test(of: Callable[[Any], str], op: str, value: str) -> Test:
 def _map_test(of: Callable[[Any], Mapping[str, str]], key: str, op: str, value: str) -> Test:
     if not key:
         if op != ":":
-            raise BadFilter("without a key is asked with ':', as in labels:team")
+            raise BadFilter("without a key is compared with ':', as in labels:team")
         matches = _matcher(value)
         return lambda item: any(map(matches, of(item)))
     test = _text_test(lambda item: of(item)[key], op, value)

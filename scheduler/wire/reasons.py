@@ -7,7 +7,7 @@ from threading import Lock
 
 from placement.fabric.tree import Fabric
 from scheduler.core import Job, JobState, Reason, SchedulingOptions, State
-from scheduler.core.defrag.proposal import Proposal, Relocation
+from scheduler.core.defrag.proposal import DefragProposal, Relocation
 from scheduler.core.explain.explain import Reasons
 from scheduler.core.explain.reason import Basis, Obstacle, ObstacleKind
 from scheduler.core.explain.slots import Slots
@@ -133,7 +133,7 @@ def slots_to_proto(found: Slots, gpus_per_host: int, version: int) -> service_pb
 
 
 def proposal_to_proto(
-    fabric: Fabric, found: Proposal, etag: str, *, applied: bool
+    fabric: Fabric, found: DefragProposal, etag: str, *, applied: bool
 ) -> service_pb2.DefragmentResponse:
     return service_pb2.DefragmentResponse(
         sentence=found.sentence,

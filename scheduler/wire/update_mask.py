@@ -52,5 +52,5 @@ def _fields(request: service_pb2.UpdateJobRequest) -> tuple[str, ...]:
         else:
             raise BadInput(f"update_mask.paths[{place}]", f"{path!r} is none of {known}")
     if not wanted:
-        raise BadInput("update_mask", f"names nothing to change; there are {known}")
+        raise BadInput("update_mask", f"names nothing to change; fields are {known}")
     return tuple(name for name in UPDATABLE if name in wanted)

@@ -67,7 +67,7 @@ def changed(window: Window, request: service_pb2.UpdateWindowRequest) -> Window:
         if path not in FIELDS:
             raise BadInput(f"update_mask.paths[{at}]", f"{path!r} is none of {known}")
     if not paths:
-        raise BadInput("update_mask", f"names nothing to change; there are {known}")
+        raise BadInput("update_mask", f"names nothing to change; fields are {known}")
     return replace(window, **{FIELDS[path]: _value(message, path) for path in paths})
 
 

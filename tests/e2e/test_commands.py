@@ -96,7 +96,7 @@ def test_a_job_from_submission_to_its_end(shell: Shell, folder: Path) -> None:
     assert [host["name"] for host in held] == sorted(running["placement"]["hosts"])
     done = ["finish", "life", "--outcome", "completed", "--attempt", "1"]
     tried = shell.run(*done, "--dry-run")
-    assert (tried.code, tried.stderr) == (0, "muster: checked only, nothing was changed\n")
+    assert (tried.code, tried.stderr) == (0, "muster: dry run: nothing was changed\n")
     assert "etag is" in shell.run(*done, "--etag", "another").stderr
     ended = shell.asked(*done)
     assert ended["state"] == "JOB_STATE_COMPLETED"
@@ -284,7 +284,7 @@ def test_a_job_is_updated_and_found_by_its_labels(
     shell.asked("submit", job_file(folder, "labelled", 16, labels={"team": "nlp", "run": "1"}))
     before = shell.asked("job", "labelled")
     shown = shell.run("update", "labelled", "--priority", "9", "--dry-run")
-    assert (shown.code, shown.stderr) == (0, "muster: checked only, nothing was changed\n")
+    assert (shown.code, shown.stderr) == (0, "muster: dry run: nothing was changed\n")
     assert "priority   9" in shown.stdout
     assert shell.asked("job", "labelled")["etag"] == before["etag"]
     after = shell.asked(

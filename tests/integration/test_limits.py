@@ -136,7 +136,7 @@ async def test_a_certificate_without_its_key_is_not_taken(
         replace(house.certificate, house.ca.issue_cert("localhost").cert_chain_pems[0].bytes())
         async with house.calling(served, token) as stub:
             assert (await stub.ListHosts(LIST)).hosts
-    assert "not taken, the old one stays" in caplog.text
+    assert "rejected, the old one stays in use" in caplog.text
 
 
 async def test_a_revoked_token_is_refused_and_its_watch_ends(tmp_path: Path) -> None:

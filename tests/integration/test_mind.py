@@ -81,7 +81,7 @@ async def test_a_process_that_dies_costs_no_decision(
     mind._other._process.wait()
     with caplog.at_level(logging.WARNING):
         assert await mind.decide(state, 5) == decide(state, 5, LIMITS)
-    assert "a thread decides" in caplog.text
+    assert "a thread plans" in caplog.text
     assert here.count == 2
     await _is_up(mind)  # and a new one follows
     assert await mind.decide(state, 5) == decide(state, 5, LIMITS)

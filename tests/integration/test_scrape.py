@@ -157,7 +157,7 @@ async def test_on_loopback_nobody_is_asked(tmp_path: Path, house: House) -> None
 async def test_in_the_clear_only_where_the_operator_insists(tmp_path: Path, house: House) -> None:
     token = house.token("prometheus", "viewer", "*")
     clear = replace(house.access(), tls=None)
-    with pytest.raises(CannotListen, match=r"for metrics.*: everything travels in the clear"):
+    with pytest.raises(CannotListen, match=r"for metrics.*: no encryption"):
         async with serving(tmp_path, metrics=EVERYWHERE, access=clear):
             pass
     clear = replace(clear, is_insecure=True)

@@ -44,10 +44,10 @@ async def test_what_is_done_for_slurm_is_undone_when_it_has_the_node_back(tmp_pa
         again = await imported(served, tmp_path, text)
         await imported(served, tmp_path, IDLE.format("z0-r0-h0") + IDLE.format("z0-r0-h1"))
         back = await hosts(served)
-    assert (first.exit_code, first.stdout) == (0, "2 statements read: 1 drain, 1 host-down\n")
+    assert (first.exit_code, first.stdout) == (0, "2 reports read: 1 drain, 1 host-down\n")
     assert after["z0-r0-h0"].cordon_reason == "slurm: disk is full [root@x]"
     assert after["z0-r0-h1"].state == host_pb2.HOST_STATE_FAILED
-    assert again.stdout == "2 statements read: nothing to do\n"
+    assert again.stdout == "2 reports read: nothing to do\n"
     assert {host.state for host in back.values()} == {host_pb2.HOST_STATE_HEALTHY}
 
 
@@ -60,7 +60,7 @@ async def test_a_host_in_repair_is_out_of_service_already(tmp_path: Path) -> Non
         text = DRAINED.format("z0-r0-h0") + DOWN.format("z0-r0-h1") + DRAINED.format("z0-r1-h0")
         done = await imported(served, tmp_path, text)
         after = await hosts(served)
-    assert (done.exit_code, done.stdout) == (0, "3 statements read: 1 drain\n")
+    assert (done.exit_code, done.stdout) == (0, "3 reports read: 1 drain\n")
     assert before["z0-r0-h0"].state == host_pb2.HOST_STATE_IN_REPAIR
     for name in ("z0-r0-h0", "z0-r0-h1"):
         assert after[name].update_time == before[name].update_time
@@ -85,7 +85,7 @@ async def test_the_rest_is_done_when_a_drain_is_refused(
         done = await imported(served, tmp_path, text)
         after = await hosts(served)
     assert done.exit_code == 2
-    assert done.stdout == "3 statements read: 1 drain, 1 host-down\n"
+    assert done.stdout == "3 reports read: 1 drain, 1 host-down\n"
     assert done.stderr == f"muster: {tmp_path}/nodes:1: State: host z0-r0-h0 is new\n"
     assert after["z0-r0-h1"].cordoned
     assert after["z0-r1-h0"].state == host_pb2.HOST_STATE_FAILED

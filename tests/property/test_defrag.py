@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.core import Rejected, SchedulingOptions, State, admit, replay
-from scheduler.core.defrag.proposal import Proposal, propose
+from scheduler.core.defrag.proposal import DefragProposal, propose
 from scheduler.core.explain.whatif import settled
 from scheduler.core.model.commands import Command
 from scheduler.core.policies.costs import Costs
@@ -35,7 +35,7 @@ def reached(commands: list[Command]) -> State:
     return state
 
 
-def freed(state: State, found: Proposal, without: int | None = None) -> int:
+def freed(state: State, found: DefragProposal, without: int | None = None) -> int:
     """Hosts free in the proposal's domain after its moves, all but one of them if asked."""
     moves = tuple(m.swap for at, m in enumerate(found.moves) if at != without)
     plan = found.plan.__class__(found.version, moves)

@@ -184,7 +184,7 @@ def test_a_gang_that_never_talks_has_no_estimate() -> None:
     assert muster("place", "alone.yaml", "--fabric", "one.yaml").exit_code == 0
     result = muster("estimate", "alone.yaml", "--fabric", "one.yaml")
     assert result.exit_code == 0
-    assert "nothing to estimate" in result.stdout
+    assert "no communication to estimate" in result.stdout
 
 
 def test_what_does_not_fit_says_so_and_the_rest_is_estimated() -> None:
@@ -220,7 +220,7 @@ def test_bad_options_name_themselves(option: str, value: str, says: str) -> None
 @pytest.mark.parametrize(
     ("other", "says"),
     [
-        (("--efficiency", "0.5"), "stands beside --efficiency"),
+        (("--efficiency", "0.5"), "conflicts with --efficiency"),
         (("--peak-tflops", "300"), "must be at most the peak of one GPU, 300 (as given), is 400"),
     ],
 )

@@ -283,7 +283,7 @@ def test_near_its_own_answer_nothing_moves(place: Muster) -> None:
         "lost_hosts": 0,
         "bytes_per_step": old["cut"]["zone"]["bytes_per_step"],
     }
-    assert "moved 0 of 10 blocks; left as it was it would cut" in place("--near", "old.json").out
+    assert "moved 0 of 10 blocks; in its old place it would cut" in place("--near", "old.json").out
 
 
 def test_a_lost_host_moves_one_block(place: Muster) -> None:

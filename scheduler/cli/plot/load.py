@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class LinkLoad:
+class UplinkLoad:
     """Seconds of a step in which uplinks are busy, out of each outermost domain.
 
     `mean`, `busiest`: shape (domains,), over the cables of a domain; `busiest` is None
@@ -31,18 +31,18 @@ class LinkLoad:
 
 def load(
     fabric: Fabric, request: Request, placement: Placement, congestion: Congestion | None
-) -> LinkLoad:
+) -> UplinkLoad:
     """The load of `placement`, from its routed flows if they are given."""
     if not fabric.tiers:
-        return LinkLoad(np.zeros(0), None, "")
+        return UplinkLoad(np.zeros(0), None, "")
     if congestion is not None and len(congestion.links.layers) > 1:
         return _routed(fabric, congestion)
     leaving = egress(fabric, request, placement.hosts)
     seconds = np.array(leaving) / fabric.tiers[0].uplink_bytes_per_s
-    return LinkLoad(seconds, None, "busy in a step, at full rate")
+    return UplinkLoad(seconds, None, "busy in a step, at full rate")
 
 
-def _routed(fabric: Fabric, congestion: Congestion) -> LinkLoad:
+def _routed(fabric: Fabric, congestion: Congestion) -> UplinkLoad:
     """Cables out of the second highest layer, which serves the outermost domains."""
     layer = congestion.links.layers[-2]
     domain = layer.domain_by_switch[layer.uplinks.lower]
@@ -53,4 +53,4 @@ def _routed(fabric: Fabric, congestion: Congestion) -> LinkLoad:
     cables = np.maximum(np.bincount(domain, minlength=count), 1)
     mean = np.bincount(domain, seconds, minlength=count) / cables
     words = f"busy in a step under {congestion.routing}; bar: mean of its cables, mark: the busiest"
-    return LinkLoad(mean, busiest, words)
+    return UplinkLoad(mean, busiest, words)

@@ -71,7 +71,7 @@ def near_text(
     if before is None:
         lost = _lost(free, hint)
         return f"{moved}; {counted(lost, 'old host')} {'is' if lost == 1 else 'are'} not free"
-    return f"{moved}; left as it was it would cut {bytes_text(before)}"
+    return f"{moved}; in its old place it would cut {bytes_text(before)}"
 
 
 def _lost(free: HostSet, hint: Hint) -> int:

@@ -11,7 +11,7 @@ NS_PER_S = 10**9
 
 def goodput_text(goodput: job_pb2.Goodput) -> str:
     """A line for each part that is not nothing, then what all of it amounts to."""
-    rows = [("TIME WENT TO", "TIME", "SHARE", "GPU-HOURS")]
+    rows = [("PART", "TIME", "SHARE", "GPU-HOURS")]
     for share in goodput.parts:
         if share.time_ns or share.gpu_hours:
             rows.append(_row(share))

@@ -140,7 +140,7 @@ def tenant_text(tenant: tenant_pb2.Tenant) -> str:
     limit = f"{tenant.limit_gpus:,} GPUs" if tenant.HasField("limit_gpus") else ""
     rows = [
         ("name", tenant.name),
-        ("below", tenant.parent),
+        ("parent", tenant.parent),
         ("guaranteed", f"{tenant.guaranteed_gpus:,} GPUs"),
         ("limit", limit),
         ("held", f"{tenant.held_gpus:,} GPUs"),
@@ -148,7 +148,7 @@ def tenant_text(tenant: tenant_pb2.Tenant) -> str:
         ("used", f"{tenant.used_gpu_hours:,.1f} GPU hours, {100 * tenant.share:.0f} %"),
         ("weight", str(tenant.weight)),
         ("cells", _cells(tenant)),
-        ("made", time_text(tenant.create_time)),
+        ("created", time_text(tenant.create_time)),
         ("changed", time_text(tenant.update_time)),
         ("etag", tenant.etag),
     ]

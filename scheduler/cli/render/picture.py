@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 Plot = Annotated[
     Path | None,
-    typer.Option("--plot", help="Draw the fabric with the job on it, as .png or .svg."),
+    typer.Option("--plot", help="Draw the placement to this file, .png or .svg."),
 ]
 PlotBy = Annotated[
     ColourBy | None,
     typer.Option(
         "--plot-by",
-        help="With --plot: what colours stand for; auto takes the more telling.  [default: auto]",
+        help="With --plot: the meaning of colours.  [default: auto]",
     ),
 ]
 

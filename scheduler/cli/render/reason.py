@@ -12,8 +12,8 @@ MOST_BLOCKS = 4
 
 _BASES = {
     advice_pb2.END_BASIS_STATED: "by its limit",
-    advice_pb2.END_BASIS_ASSUMED: "assumed, it states no limit",
-    advice_pb2.END_BASIS_OUTRUN: "a guess, it has outrun its limit",
+    advice_pb2.END_BASIS_ASSUMED: "assumed: it states no limit",
+    advice_pb2.END_BASIS_OUTRUN: "a guess: it runs past its limit",
 }
 
 
@@ -31,7 +31,7 @@ def explain_text(answer: service_pb2.ExplainJobResponse) -> str:
 
 
 def _what_if_text(answer: advice_pb2.WhatIf) -> str:
-    rows = [("then it", answer.sentence)]
+    rows = [("result", answer.sentence)]
     if answer.HasField("placement"):
         rows += placement_rows(answer.placement)
     elif answer.state == job_pb2.JOB_STATE_QUEUED:
@@ -51,7 +51,7 @@ def reason_rows(reason: advice_pb2.Reason) -> list[tuple[str, str]]:
     if reason.HasField("start_time"):
         rows.append(("starts by", time_text(reason.start_time)))
     if reason.passing_time_limit_s:
-        rows.append(("would pass", f"with time_limit_s: {reason.passing_time_limit_s}"))
+        rows.append(("would start", f"with time_limit_s: {reason.passing_time_limit_s}"))
     if reason.reserved_in:
         rows.append(("reserved in", ", ".join(reason.reserved_in)))
     if reason.waits_for:
@@ -69,7 +69,7 @@ def _tables(reason: advice_pb2.Reason) -> list[str]:
     tables = []
     if reason.obstacles:
         shown = [_obstacle_row(obstacle) for obstacle in reason.obstacles[:MOST_OBSTACLES]]
-        tables.append(columns([("IN THE WAY", "NAME", "HOSTS", "UNTIL"), *shown], right={2}))
+        tables.append(columns([("OBSTACLE", "NAME", "HOSTS", "UNTIL"), *shown], right={2}))
         if (more := len(reason.obstacles) - MOST_OBSTACLES) > 0:
             tables[-1] += f"\nand {more:,} more"
     if reason.rooms:
@@ -90,11 +90,11 @@ def _obstacle_row(obstacle: advice_pb2.Obstacle) -> tuple[str, str, str, str]:
 def slots_text(answer: service_pb2.ListSlotsResponse) -> str:
     """A column for each size, a line for each domain."""
     sizes = [f"{slot.gpus:,}" for slot in answer.slots]
-    head = ("JOBS OF SO MANY GPUS", *sizes, "FREE HOSTS", "USABLE")
+    head = ("JOBS OF SIZE (GPUS)", *sizes, "FREE HOSTS", "USABLE")
     hosts = (f"{answer.free_hosts:,}", f"{answer.usable_hosts:,}")
-    rows = [("in all", *(f"{slot.in_all:,}" for slot in answer.slots), *hosts)]
+    rows = [("total", *(f"{slot.in_all:,}" for slot in answer.slots), *hosts)]
     if answer.domains:
-        rows.append(("each inside one", *(f"{slot.inside:,}" for slot in answer.slots), "", ""))
+        rows.append(("inside one domain", *(f"{slot.inside:,}" for slot in answer.slots), "", ""))
     rows += [
         (d.domain, *(f"{n:,}" for n in d.slots), f"{d.free_hosts:,}", f"{d.usable_hosts:,}")
         for d in answer.domains
@@ -115,8 +115,8 @@ def proposal_text(answer: service_pb2.DefragmentResponse) -> str:
         rows.append(
             (move.job, f"{move.lost_gpu_hours:,.1f}", ", ".join(changed) or "as now", _blocks(move))
         )
-    how = f"--apply --etag {answer.etag} makes these moves"
-    done = "the moves are made" if answer.applied else f"nothing was moved: {how}"
+    how = f"--apply --etag {answer.etag} applies them"
+    done = "moves applied" if answer.applied else f"not applied: {how}"
     return f"{answer.sentence}\n\n{columns(rows, right={1})}\n\n{done}"
 
 

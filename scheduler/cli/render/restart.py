@@ -10,7 +10,7 @@ from scheduler.v1 import spares_pb2
 
 def ladder_text(steps: Iterable[spares_pb2.RestartStep]) -> str:
     """The ways that were weighed at the last restart, cheapest named."""
-    head = ("WAY", "GPU-HOURS", "CUT", "STEP", "BLOCKS", "")
+    head = ("OPTION", "GPU-HOURS", "CUT", "STEP", "BLOCKS", "")
     return columns([head, *map(_step_row, steps)], right={1, 2, 3, 4})
 
 

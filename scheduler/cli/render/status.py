@@ -24,7 +24,7 @@ _DOMAINS = (
 )
 _TENANTS = (
     *("TENANT", "QUEUED", "RUNNING", "STOPPED", "GPUS QUEUED", "HELD"),
-    *("OLDEST", "WAITS", "BECAUSE"),
+    *("OLDEST JOB", "WAITS", "REASON"),
 )
 _GANGS = (
     *("GANG", "TENANT", "STATE", "ATTEMPT", "SINCE", "HOSTS", "SPARES"),
@@ -57,7 +57,7 @@ def _domains_text(domains: Sequence[status_pb2.DomainStatus]) -> str:
         rows.append(_domain_row(_together(domains)))
     table = columns([_DOMAINS, *rows], right=set(range(1, len(_DOMAINS))))
     more = len(domains) - MOST_DOMAINS
-    return f"{table}\nand {more} more domains, in the sum" if more > 0 else table
+    return f"{table}\nand {more} more domains, counted in `all`" if more > 0 else table
 
 
 def _together(domains: Sequence[status_pb2.DomainStatus]) -> status_pb2.DomainStatus:
@@ -121,7 +121,7 @@ def _gang_row(gang: status_pb2.GangStatus, server: status_pb2.ServerStatus) -> t
 
 
 def _incidents_text(answer: service_pb2.GetStatusResponse) -> str:
-    head = ("OF LATE", "WHAT", "WHO", "DETAIL")
+    head = ("TIME", "INCIDENT", "SUBJECT", "DETAIL")
     rows = [
         (
             time_text(one.time),

@@ -40,7 +40,7 @@ def _way(step: StepTime, best: StepTime) -> list[str]:
 
 def layers_text(step: StepTime) -> str:
     """Axis by axis, the layers it takes and what the step waits for."""
-    rows = [["axis", "runs on", "over", "per step", "busiest", "time", "busy", "waited for"]]
+    rows = [["axis", "runs on", "over", "per step", "busiest", "time", "busy", "exposed"]]
     for axis in step.axes:
         first = [axis.load.traffic.axis, axis.load.runs_on]
         waited = seconds_text(axis.exposed_s)
@@ -83,7 +83,7 @@ def advice_text(found: Estimate) -> str:
             spent, remark = seconds_text(choice.seconds), _remark(item, choice)
             rows.append([axis, choice.algorithm.value, cut, spent, remark])
         alone = f"{item.nccl.algorithm.value}, {item.nccl.protocol.value}"
-        rows.append(["", alone, "", seconds_text(item.nccl.seconds), "NCCL by itself"])
+        rows.append(["", alone, "", seconds_text(item.nccl.seconds), "NCCL default"])
     return columns(rows, right={2, 3})
 
 
@@ -92,7 +92,7 @@ def _remark(item: Advice, choice: Choice) -> str:
     if choice is item.best:
         remarks.append("recommended")
     if choice.algorithm is item.used:
-        remarks.append("what the cut counts")
+        remarks.append("assumed by the cut")
     near = item.of(Algorithm.NEAR)
     if choice.algorithm is Algorithm.FAR and near and near.cut_bytes:
         remarks.append(f"the other direction: {choice.cut_bytes / near.cut_bytes:.3g} x near first")
@@ -100,11 +100,11 @@ def _remark(item: Advice, choice: Choice) -> str:
 
 
 def _advice_line(item: Advice) -> str:
-    """The recommendation, what the cut counts, and what the wrong direction would cost."""
+    """The recommendation, what the cut assumes, and the price of the wrong direction."""
     told = [f"{item.axis}: {_told(item.best)}"]
     used, far = item.of(item.used), item.of(Algorithm.FAR)
     if used and used is not item.best:
-        told.append(f"{_told(used)}, which the cut counts")
+        told.append(f"{_told(used)}, which the cut assumes")
     if far and far is not item.best and far.cut_bytes:
         told.append(_told(far))
     return "; not ".join(told)

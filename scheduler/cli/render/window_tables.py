@@ -55,7 +55,7 @@ def window_text(window: window_pb2.Window) -> str:
         rows.append(("held", f"{counted(window.held_hosts, 'host')} by {_some(window.held_by)}"))
     if window.reason:
         rows.append(("reason", window.reason))
-    rows += [("made", time_text(window.create_time)), ("changed", time_text(window.update_time))]
+    rows += [("created", time_text(window.create_time)), ("changed", time_text(window.update_time))]
     rows.append(("etag", window.etag))
     return columns(rows)
 

@@ -167,7 +167,7 @@ def _set_window(state: State, command: SetWindow, now_ns: int) -> tuple[Event, .
     if before is not None and before.window == found:
         return ()
     if before is not None and not command.is_change:
-        message = f"a window {window.name} is {before.state} already, and says other things"
+        message = f"a window {window.name} is {before.state} already, with other terms"
         return Rejected(Code.ALREADY_EXISTS, message)
     return (WindowSet(now_ns, found, command.request_id),)
 

@@ -95,7 +95,7 @@ def _bare(
     """The host fails, is repaired or is another one; no events: it was so already."""
     now, name, move = state.host(index).state, command.host, _MOVES[effect]
     if move is HostMove.REPAIR and now is HostState.RMA:
-        hint = "it goes back to its maker; report the next one installed"
+        hint = "it goes back to the vendor; report its replacement as installed"
         return Rejected(Code.PRECONDITION, f"host {name} is rma: {hint}")
     if move is HostMove.REPAIR and state.health.has_burn_in:
         move = HostMove.TEST if now in _OUT else move

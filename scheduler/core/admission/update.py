@@ -37,7 +37,7 @@ def update(state: State, command: UpdateJob, now_ns: int) -> tuple[Event, ...] |
     if spec.time_limit_s is not None and spec.time_limit_s < 1:
         return invalid("time_limit_s", "must be at least 1")
     if spec.priority and spec.priority_class:
-        message = f"stands beside priority_class {spec.priority_class}: change both"
+        message = f"conflicts with priority_class {spec.priority_class}: change both"
         return invalid("priority", message)
     if wrong := misnamed(spec, state.tenants):
         return invalid(*wrong)

@@ -95,7 +95,7 @@ def _grown(
             return None
         more = answer.held & ~held
         room.grows(size, more, end_ns)
-        reason = f"grew from dp {job.dp:,}: {hosts_text(more.bit_count())} nobody waited for"
+        reason = f"grew from dp {job.dp:,}: {hosts_text(more.bit_count())} that no job waited for"
         return Resize(job.name, size.dp, job.hosts, answer, reason, end_ns)
     return None
 
@@ -119,11 +119,11 @@ def is_smaller(job: Job) -> bool:
 
 
 def size_text(job: Job, limits: SchedulingOptions) -> str:
-    """`at dp 96 of 128; grows when 64 hosts more are free that nobody waits for`."""
+    """`at dp 96 of 128; grows when 64 hosts more are free that no job waits for`."""
     larger = (dp for dp in job.sizes if dp > job.dp and _is_much(job, dp, limits))
     lacking = _lacking(job.at(next(larger)), job)
     are = "is" if lacking == 1 else "are"
-    more = f"{hosts_text(lacking)} more {are} free that nobody waits for"
+    more = f"{hosts_text(lacking)} more {are} free that no job waits for"
     return f"{dp_text(job)}; grows when {more}"
 
 

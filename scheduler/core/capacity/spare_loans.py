@@ -63,7 +63,7 @@ def lends(
     may = lenders(state)
     wanted = {h: may[h] for h in hostset.members(hosts & (state.held | state.lent)) if h in may}
     if {job.name for job in wanted.values()} != {*names}:
-        text = "spares that it would borrow are not to be had any more"
+        text = "spares that it would borrow are no longer available"
         return stale_job(borrower, StaleReason.LOAN, text)
     by_name: dict[str, list[int]] = {}
     for host, job in wanted.items():
@@ -104,7 +104,7 @@ def back(state: State, hosts: HostSet, now_ns: int) -> Iterator[SparesChanged]:
         mine = tuple(h for h in job.lent if hostset.has(home, h))
         if mine:
             lent = tuple(h for h in job.lent if h not in mine)
-            reason = f"has {hosts_text(len(mine))} back"
+            reason = f"gets back {hosts_text(len(mine))}"
             yield changed(state, job, (*job.spares, *mine), lent, reason, now_ns)
 
 

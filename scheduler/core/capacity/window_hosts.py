@@ -60,11 +60,11 @@ def _check(state: State, window: Window, now_ns: int) -> None:
     if window.kind is WindowKind.MAINTENANCE:
         for field, value in (("tenant", window.tenant), ("jobs", window.jobs)):
             if value:
-                raise BadInput(field, "maintenance is for nobody; make it a reservation")
+                raise BadInput(field, "must be empty for maintenance; make it a reservation")
         if window.count:
-            raise BadInput("host_count", "maintenance is of hosts by name")
+            raise BadInput("host_count", "must be 0 for maintenance, which names its hosts")
     elif not window.tenant and not window.jobs:
-        raise BadInput("tenant", "a reservation is for a tenant or for jobs")
+        raise BadInput("tenant", "a reservation needs a tenant or jobs")
     if window.tenant and window.tenant not in state.tenants.by_name:
         known = ", ".join(state.tenants.by_name)
         raise BadInput("tenant", f"no tenant {window.tenant!r}; there are {known}")

@@ -45,7 +45,7 @@ def rehosted(state: State, action: ReplaceReservedHosts, now_ns: int) -> WindowS
         text = f"window {action.name} needs no other hosts meanwhile"
         return Stale(StaleReason.WINDOW, text)
     if action.joined & ~_pool(state, booking):
-        text = f"window {action.name}: its new hosts are not to be had any more"
+        text = f"window {action.name}: its new hosts are no longer available"
         return Stale(StaleReason.HOSTS, text)
     hosts = booking.hosts & ~action.left | action.joined
     names = state.loaded_fabric.names(hostset.members(hosts))

@@ -62,7 +62,7 @@ def given(
         job = state.jobs[name]
         kept = tuple(s for s in job.spares if s not in joined)
         count = len(job.spares) - len(kept)
-        reason = f"{action.name} took {hosts_text(count)} for those that failed"
+        reason = f"{action.name} took {hosts_text(count)} for failed ones"
         yield changed(state, job, kept, job.lent, reason, now_ns)
 
 
@@ -80,7 +80,7 @@ def left_behind(
             kept.append(spare)
             gang |= 1 << spare
     if len(kept) < len(job.spares):
-        reason = f"leaves {hosts_text(len(job.spares) - len(kept))} behind, where it may not lie"
+        reason = f"leaves {hosts_text(len(job.spares) - len(kept))} outside its constraints"
         yield changed(state, job, tuple(kept), job.lent, reason, now_ns)
 
 

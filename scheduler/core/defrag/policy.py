@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from scheduler.core.commit.commit import Conflict, commit
-from scheduler.core.defrag.proposal import Proposal, is_lacking, propose
+from scheduler.core.defrag.proposal import DefragProposal, is_lacking, propose
 from scheduler.core.fold.apply import replay
 from scheduler.core.model.events import Event, GangSwapped
 from scheduler.core.model.job import SECOND_NS, Job
@@ -65,7 +65,7 @@ def _wanted(state: State, idle: Plan, policy: Defragmentation | None) -> tuple[i
 def _verdict(
     state: State,
     now_ns: int,
-    found: Proposal,
+    found: DefragProposal,
     policy: Defragmentation,
     waiting: Job | None,
     decide: Decide,

@@ -55,7 +55,7 @@ class Relocation:
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
+class DefragProposal:
     """Moves that leave `free_after` hosts free in `domain`; none when nothing helps or
     nothing is lacking, as the sentence says."""
 
@@ -78,27 +78,27 @@ class Proposal:
 
 def propose(
     state: State, wanted: int, now_ns: int, limits: SchedulingOptions, costs: Costs
-) -> Proposal:
+) -> DefragProposal:
     """The cheapest moves after which one outermost domain has `wanted` hosts free.
 
     Order: lost GPU time, then the number of moves, then the order of the fabric.
     """
     fabric, free = state.loaded_fabric, state.free
     if not fabric.tiers:
-        return Proposal("this fabric has no domains to free", wanted, state.version)
+        return DefragProposal("this fabric has no domains to free", wanted, state.version)
     tier = fabric.tiers[0]
     masks = domain_masks(fabric, tier.name)
     at = max(range(len(masks)), key=lambda d: ((free & masks[d]).bit_count(), -d))
     most = (free & masks[at]).bit_count()
     if most >= wanted:
         sentence = f"nothing to move: {tier.domains[at]} has {hosts_text(most)} free"
-        return Proposal(sentence, wanted, state.version, tier.domains[at], most, most)
+        return DefragProposal(sentence, wanted, state.version, tier.domains[at], most, most)
     if max((mask & ~state.out_of_service).bit_count() for mask in masks) < wanted:
         sentence = f"no {tier.name} has {hosts_text(wanted)} in service"
-        return Proposal(sentence, wanted, state.version)
+        return DefragProposal(sentence, wanted, state.version)
     if free.bit_count() < wanted:
         sentence = f"only {hosts_text(free.bit_count())} are free in all, and moves free no more"
-        return Proposal(sentence, wanted, state.version)
+        return DefragProposal(sentence, wanted, state.version)
     return _cheapest(state, wanted, now_ns, limits, costs)
 
 
@@ -126,11 +126,11 @@ def is_lacking(state: State, wanted: int) -> bool:
 
 def _cheapest(
     state: State, wanted: int, now_ns: int, limits: SchedulingOptions, costs: Costs
-) -> Proposal:
+) -> DefragProposal:
     tier = state.loaded_fabric.tiers[0]
     masks = domain_masks(state.loaded_fabric, tier.name)
     mover = _Mover(state, limits, now_ns)
-    best: tuple[tuple[int, int, int], Proposal] | None = None
+    best: tuple[tuple[int, int, int], DefragProposal] | None = None
     for at, mask in enumerate(masks):
         before = (state.free & mask).bit_count()
         if (mask & ~state.out_of_service).bit_count() < wanted:
@@ -143,16 +143,18 @@ def _cheapest(
         if best is None or key < best[0]:
             freed = hostset.of(m.left for move in moves for m in move.swap.moves) & mask
             after = before + freed.bit_count()
-            found = Proposal("", wanted, state.version, tier.domains[at], before, after, moves)
+            found = DefragProposal(
+                "", wanted, state.version, tier.domains[at], before, after, moves
+            )
             best = (key, replace(found, sentence=_sentence(found)))
     if best is None:
         room = f"{hosts_text(wanted)} in one {tier.name}"
-        sentence = f"no moves free {room} without a larger cut for those that move"
-        return Proposal(sentence, wanted, state.version)
+        sentence = f"no moves free {room} without a larger cut for the gangs that move"
+        return DefragProposal(sentence, wanted, state.version)
     return best[1]
 
 
-def _sentence(found: Proposal) -> str:
+def _sentence(found: DefragProposal) -> str:
     moves = f"{len(found.moves)} move{'' if len(found.moves) == 1 else 's'}"
     hours = f"{found.lost_gpu_s / 3600:,.1f} GPU-hours"
     return f"frees {hosts_text(found.free_after)} in {found.domain} for {moves}, {hours}"

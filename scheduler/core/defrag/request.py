@@ -5,7 +5,7 @@ from __future__ import annotations
 from scheduler.core.admission.etag import digest
 from scheduler.core.admission.idempotency import was_done
 from scheduler.core.commit.commit import Conflict, commit
-from scheduler.core.defrag.proposal import Proposal
+from scheduler.core.defrag.proposal import DefragProposal
 from scheduler.core.model.events import Event
 from scheduler.core.model.plan import Defragment, Plan
 from scheduler.core.model.rejected import Rejected
@@ -13,7 +13,7 @@ from scheduler.core.model.state import State
 
 
 def carried_out(
-    found: Proposal, asked: str, request_id: str, state: State, now_ns: int
+    found: DefragProposal, asked: str, request_id: str, state: State, now_ns: int
 ) -> tuple[Event, ...] | Rejected | Conflict:
     """The moves of `found` as events; none when this request has made its moves already.
 
@@ -26,7 +26,7 @@ def carried_out(
     return commit(state, Plan(found.version, (tidy,)), now_ns)
 
 
-def moves_etag(state: State, found: Proposal) -> str:
+def moves_etag(state: State, found: DefragProposal) -> str:
     """Differs when other gangs would move, to other hosts, or have moved meanwhile; empty for no
     moves. Their price, which grows with time, is left out."""
     moves = [

@@ -73,14 +73,14 @@ def _supposed(state: State, name: str, condition: str, now_ns: int) -> State:
     what = rest.strip()
     if not what or verb not in {*_HOST_COMMANDS, *_JOB_COMMANDS, *_SPEC_CHANGES}:
         known = ", ".join((*_HOST_COMMANDS, *_JOB_COMMANDS, *_SPEC_CHANGES))
-        raise BadInput("", f"is no condition; one is a word and a name or number: {known}")
+        raise BadInput("", f"is not a condition; conditions are {known}")
     if verb in _HOST_COMMANDS:
         return _with_hosts(state, _HOST_COMMANDS[verb], what, now_ns)
     if verb in _JOB_COMMANDS:
         return _done(state, _JOB_COMMANDS[verb](what), now_ns)
     job = state.jobs.get(name)
     if job is None or job.state is not JobState.QUEUED:
-        raise BadInput("", f"{name} does not wait, and only a waiting job can differ")
+        raise BadInput("", f"{name} is not queued; only a queued job can be changed")
     return _respecified(state, job, _SPEC_CHANGES[verb](job.spec, what), now_ns)
 
 

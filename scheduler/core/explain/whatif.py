@@ -97,7 +97,7 @@ def _compared(before_ns: int | None, after_ns: int | None, now_ns: int) -> str:
     if before_ns == after_ns:
         return ""
     if after_ns is None:
-        return ", for a time that nobody can foresee"
+        return ", until a time that cannot be foreseen"
     wait = duration(max(0, after_ns - now_ns) // SECOND_NS)
     if before_ns is None:
         return f", for at most {wait}"

@@ -195,7 +195,7 @@ class Job:
 
     @property
     def is_on_loan(self) -> bool:
-        """Whether it has grown onto hosts that nobody waited for then."""
+        """Whether it has grown onto hosts that that no job waited for then."""
         return bool(self.sizes) and self.dp > self.start_dp > 0
 
     @property

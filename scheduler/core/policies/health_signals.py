@@ -87,8 +87,8 @@ SIGNALS: Final[dict[str, Signal]] = {
     "switch-down": _fails("a switch is down: names the domain behind it", is_domain=True),
     "row-remap-pending": _retires("a memory row is remapped at the next reset"),
     "pcie-degraded": _retires("a PCIe link lost lanes or speed"),
-    "predicted-failure": _retires("somebody foresees a failure"),
-    "heartbeat-missed": _counts("no sign of life in time", (3, 5 * MINUTE_S, Effect.FAIL)),
+    "predicted-failure": _retires("a failure is predicted"),
+    "heartbeat-missed": _counts("no heartbeat in time", (3, 5 * MINUTE_S, Effect.FAIL)),
     "ecc-correctable": _counts(
         "DRAM errors that were corrected", (1_000, DAY_S, Effect.SUSPECT), has_value=True
     ),
@@ -117,14 +117,14 @@ SIGNALS: Final[dict[str, Signal]] = {
         "a rank is slower than the others", (3, HOUR_S, Effect.RETIRE), (5, DAY_S, Effect.RETIRE)
     ),
     XID: _counts("an error of the NVIDIA driver, see XIDs", (3, DAY_S, Effect.SUSPECT)),
-    "excluded": Signal("a job did not want this host; the detail names the job", is_trouble=False),
-    "ticket": _says("somebody repairs it", Effect.START_REPAIR),
+    "excluded": Signal("a job excluded this host; the detail names the job", is_trouble=False),
+    "ticket": _says("a repair ticket was opened", Effect.START_REPAIR),
     "repaired": _says("back in service", Effect.REPAIR),
     "tor-up": _says("the switch of a rack is up again", Effect.REPAIR, is_domain=True),
     "switch-up": _says("a switch is up again", Effect.REPAIR, is_domain=True),
     "burn-in": _says("its stress tests begin", Effect.TEST),
     "stress-test-passed": _says("passed its stress tests", Effect.PASS),
-    "installed": _says("another machine stands here, with a record of its own", Effect.INSTALL),
+    "installed": _says("another machine was installed; its record begins", Effect.INSTALL),
 }
 
 ENDS: Final = {"tor-up": "tor-down", "switch-up": "switch-down"}

@@ -89,8 +89,8 @@ XIDS: Final[dict[int, Xid]] = {
     158: Xid("GPU fatal timeout", _FATAL),
     167: Xid("PCIe fatal timeout", _FATAL),
     169: Xid("internal micro-controller halt", _FATAL),
-    171: Xid("uncorrectable DRAM error, beside 48", _FATAL),
-    172: Xid("uncorrectable SRAM error, beside 48", _FATAL),
+    171: Xid("uncorrectable DRAM error, reported with 48", _FATAL),
+    172: Xid("uncorrectable SRAM error, reported with 48", _FATAL),
 }
 UNKNOWN: Final = Xid("not in the table", _COUNTS)
 MOST: Final = 100_000

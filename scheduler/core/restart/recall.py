@@ -36,7 +36,7 @@ class Recalled:
     def note(self) -> str:
         shrunk = tuple(r.name for r in self.recalls if r.resize is not None)
         sent = tuple(r.name for r in self.recalls if r.resize is None)
-        parts = [f"sends away {listed(sent)}"] if sent else []
+        parts = [f"preempts {listed(sent)}"] if sent else []
         parts += [f"{listed(shrunk)} drop replicas"] if shrunk else []
         return ", ".join(parts)
 

@@ -250,7 +250,9 @@ class RestartSearch:
         loss, job = self.loss, self.job
         loan = self.lent.back(job, loss.blocks, loss.own, loss.free, loss.barred)
         if loan is None:
-            return WeighedOption(RestartOption.PREEMPT, note="nobody may be sent away for it"), None
+            return WeighedOption(
+                RestartOption.PREEMPT, note="no gang may be preempted for it"
+            ), None
         moves = tuple(Move(b, job.hosts[b], joined) for b, joined in loan.swaps.joined)
         names, shrinks = parted(loan.victims)
         room = self.state.free | (hostset.of(job.spares) & ~self.state.unhealthy)
@@ -272,7 +274,7 @@ class RestartSearch:
         fabric = self.state.loaded_fabric
         found = without_hosts(fabric, job, lost, fit, loss.free, self.limits.place)
         if found is None:
-            yield WeighedOption(RestartOption.SHRINK, note="it would be smaller than it may"), None
+            yield WeighedOption(RestartOption.SHRINK, note="it would fall below its minimum"), None
             return
         hosts = found.placement.hosts
         gpu_s = self.prices.common_s + self.prices.shrunk_s(len(hosts))
@@ -291,7 +293,7 @@ class RestartSearch:
             return
         hosts = self._near()
         if hosts is None:
-            yield WeighedOption(RestartOption.REPLACE, note="it finds no better place"), None
+            yield WeighedOption(RestartOption.REPLACE, note="no better placement exists"), None
             return
         cuts = cut(self.state.loaded_fabric, job.request, hosts)
         pairs = enumerate(zip(job.hosts, hosts, strict=True))

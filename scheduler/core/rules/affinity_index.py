@@ -145,7 +145,7 @@ class AffinityIndex:
         which 4 lie beside jobs kept apart; at most 2 in one rack`."""
         where = job.request.where
         closed = free & self.closed(job.name, job.spec.neighbours)
-        beside = f", {closed.bit_count():,} of them beside jobs kept apart" if closed else ""
+        beside = f", {closed.bit_count():,} of them closed by exclusive or avoid" if closed else ""
         room = room_text(self._fabric, where, free & ~closed)
         said = f"{wish_text(self._fabric, where)}; {free.bit_count():,} are free{beside}"
         return f"{said}, {room}" if room else said

@@ -60,7 +60,7 @@ def avoided_text(fabric: Fabric, job: Job, terms: Restarts, now_ns: int) -> str:
     left_ns = (clear_ns(job, terms, now_ns) or now_ns) - now_ns
     what = "it" if len(names) == 1 else "them"
     wait = duration(-(-left_ns // SECOND_NS))
-    return f"of which {listed(names)} stopped it of late; avoids {what} for {wait} more"
+    return f"of which {listed(names)} stopped it recently; avoids {what} for {wait} more"
 
 
 def is_soon(job: Job, terms: Restarts, now_ns: int) -> bool:

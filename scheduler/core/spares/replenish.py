@@ -68,7 +68,7 @@ def _home(state: State, now_ns: int) -> Iterator[ReplenishSpares]:
         spares = (*job.spares, *(h for h in home if h not in job.spares))
         if more := hostset.of(spares) & ~hostset.of(job.spares):
             yield ReplenishSpares(
-                job.name, spares, more, f"has {hosts_text(more.bit_count())} back"
+                job.name, spares, more, f"gets back {hosts_text(more.bit_count())}"
             )
 
 
@@ -169,5 +169,5 @@ def _let_go(pools: SparePools) -> Iterator[ReplenishSpares]:
         if gone:
             kept = tuple(s for s in job.spares if s not in gone)
             yield ReplenishSpares(
-                job.name, kept, 0, f"lets {hosts_text(len(gone))} go: more than enough"
+                job.name, kept, 0, f"releases {hosts_text(len(gone))}: more than enough"
             )

@@ -118,7 +118,7 @@ class PlanExecutor:
         except (EOFError, OSError) as error:
             if self._is_closed:
                 raise
-            log.warning("the deciding process has ended (%r): a thread decides", error)
+            log.warning("the planning process has ended (%r): a thread plans", error)
             other.kill()
             self._other = None
             return self._decide_here(state, now_ns)

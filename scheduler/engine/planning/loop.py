@@ -153,11 +153,11 @@ class PlanningLoop:
 
     def _conflicted(self, plan: Plan, conflict: Conflict) -> None:
         self._instruments.conflicted()
-        log.info("plan on version %d fell: %s", plan.version, conflict)
+        log.info("plan on version %d was rejected: %s", plan.version, conflict)
         if self._state().version != plan.version:
             self._moved.set()
         else:  # the same state would fall again: do not spin
-            log.error("a plan fell on its own version %d", plan.version)
+            log.error("a plan was rejected on its own version %d", plan.version)
 
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)

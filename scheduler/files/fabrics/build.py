@@ -42,10 +42,10 @@ def build(network: TopologyNetwork, overlay: FabricOverlay, name: str, source: s
     Raises: InputError. Cost: 0.1 s for 3,072 hosts.
     """
     if not network.hosts:
-        raise refusal("names no host that has a place", source)
+        raise refusal("has no host with a place in the topology", source)
     odd = next((host for host in network.hosts if NOT_IN_HOSTLISTS & set(host)), None)
     if odd is not None:
-        raise refusal(f"host {odd!r}: a name has no brackets, commas and spaces", source)
+        raise refusal(f"host {odd!r}: a name cannot have brackets, commas or spaces", source)
     network = fitted(network, overlay)
     by_tier = [rates(network, overlay, level) for level in range(network.depth)]
     try:

@@ -54,7 +54,7 @@ def read(path: str, choices: Choices) -> TopologyNetwork:
         text = row.strip()
         if port := _PORT.match(text):
             if not node:
-                raise refusal("a port stands before any Switch or Ca", path, number)
+                raise refusal("a port comes before any Switch or Ca", path, number)
             _port(found, node, port)
         elif start := _NODE.fullmatch(text):
             node = start[2]
@@ -141,7 +141,7 @@ def write(network: TopologyNetwork) -> str:
             links.setdefault(lower, {})[upper] = None
     bad = next((name for name in text.values() if '"' in name or ";" in name), None)
     if bad is not None:
-        raise BadInput("", f"{bad!r} cannot stand in quotes in a topology file")
+        raise BadInput("", f"{bad!r} cannot be quoted in a topology file")
     port = {node: {peer: i + 1 for i, peer in enumerate(peers)} for node, peers in links.items()}
     return "\n".join(_record(node, text, port) for node in port)
 

@@ -117,7 +117,7 @@ def _keys(file: JsonFile, nodes: Iterable[Labels], wanted: Sequence[str]) -> lis
     for family in FAMILIES:
         if family[-1] in present:
             return [key for key in family if key in present]
-    raise file.error("", "has no label that tells where nodes are; name some with --label-keys")
+    raise file.error("", "has no topology label; name some with --label-keys")
 
 
 def _match(file: JsonFile, key: str, present: Sequence[str]) -> str:

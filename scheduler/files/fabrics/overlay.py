@@ -93,7 +93,7 @@ def _tiers(body: Mapping[str, Any]) -> tuple[TierOverlay, ...]:
         raise BadInput("tiers", f"tier names repeat: {', '.join(names)}")
     if tiers and tiers[-1].domains:
         raise BadInput(
-            f"tiers.{len(tiers) - 1}.domains", "the last tier is the hosts, which have none"
+            f"tiers.{len(tiers) - 1}.domains", "must be absent: the last tier is the hosts"
         )
     return tiers
 

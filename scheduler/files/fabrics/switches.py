@@ -124,7 +124,7 @@ def _measure(by_name: Mapping[str, Switch], name: str, heights: dict[str, int], 
     """1 for a switch with hosts, one above the highest child for others, 0 with none below."""
     switch = by_name[name]
     if depth > HIGHEST:
-        raise switch.refusal(f"stands below {HIGHEST} other switches; at most {HIGHEST - 1}")
+        raise switch.refusal(f"is below {HIGHEST} other switches; at most {HIGHEST - 1}")
     below = [_measure(by_name, child, heights, depth + 1) for child in switch.switches]
     highest = max(below, default=0)
     heights[name] = highest + 1 if highest else int(bool(switch.nodes))

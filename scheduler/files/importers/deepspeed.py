@@ -105,7 +105,7 @@ def _inner(settings: _Settings) -> int:
     draft = settings.draft
     if not {"parallelism.tp", "parallelism.pp"} & draft.values.keys():
         draft.note(
-            "tensor and pipeline parallelism stand in the training program, if there are any:"
+            "tensor and pipeline parallelism are set in the training program, if at all:"
             " --set parallelism.tp=... and --set parallelism.pp=... give them"
         )
     tensors = settings.number("tensor_parallel.autotp_size", 1) or 1
@@ -194,5 +194,7 @@ def _model(settings: _Settings) -> None:
         )
         return
     if "model.sequence" not in draft.values:
-        draft.fault(Origin("--set model.sequence"), "say how long sequences are: no file does")
+        draft.fault(
+            Origin("--set model.sequence"), "must be given: no file has the sequence length"
+        )
     draft.put("model.dtype", _dtype(settings))

@@ -12,7 +12,7 @@ import grpc
 from scheduler.core import Conflict, Rejected, State
 from scheduler.core.admission.etag import stale
 from scheduler.core.admission.idempotency import was_done
-from scheduler.core.defrag.proposal import Proposal, beyond, propose
+from scheduler.core.defrag.proposal import DefragProposal, beyond, propose
 from scheduler.core.defrag.request import carried_out, moves_etag
 from scheduler.engine.writer import Writer
 from scheduler.service.backend import Backend
@@ -72,7 +72,7 @@ def _made_before(state: State) -> Response:
     return Response(sentence=sentence, applied=True, version=state.version)
 
 
-def _proposed(writer: Writer, state: State, request: Request) -> Proposal:
+def _proposed(writer: Writer, state: State, request: Request) -> DefragProposal:
     """Raises: ApiError."""
     wanted = job_of(state, request.job).needed if request.HasField("job") else request.hosts
     if wanted < 1:

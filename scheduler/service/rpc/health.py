@@ -37,11 +37,11 @@ class HealthServicer:
                 raise invalid("reports", f"{len(request.reports):,} are more than {MOST_REPORTS:,}")
             for at, report in enumerate(request.reports):
                 if report.validate_only:  # else it would be made, or others would not
-                    raise invalid(f"reports[{at}].validate_only", "is said for all: validate_only")
-            _, only_checked = (
-                self._backend.writer,
-                request.validate_only,
-            )  # while it starts: UNAVAILABLE
+                    raise invalid(
+                        f"reports[{at}].validate_only",
+                        "must be unset: validate_only of the request holds for all reports",
+                    )
+            _, only_checked = self._backend.writer, request.validate_only  # UNAVAILABLE at start
             # Entered together they are written together, and what they stop is one decision.
             results = await asyncio.gather(
                 *(self._result(report, only_checked) for report in request.reports)

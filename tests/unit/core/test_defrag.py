@@ -9,7 +9,7 @@ import pytest
 from placement.fabric import hostset
 from placement.fabric.constraints import Constraints
 from scheduler.core import Conflict, JobState, SchedulingOptions, State, Tenants, commit, replay
-from scheduler.core.defrag.proposal import MoveCandidate, Proposal, candidates, cover, propose
+from scheduler.core.defrag.proposal import DefragProposal, MoveCandidate, candidates, cover, propose
 from scheduler.core.model.commands import LoadTenants
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.policies.costs import Costs
@@ -32,7 +32,7 @@ HOUR_NS = 3_600 * SECOND_NS
 EMPTY = loaded(fabric(2, 2, 2))
 
 
-def asked(state: State, wanted: int) -> Proposal:
+def asked(state: State, wanted: int) -> DefragProposal:
     return propose(state, wanted, HOUR_NS, SchedulingOptions(), Costs())
 
 
@@ -122,7 +122,7 @@ def test_where_every_move_would_cut_more_none_is_proposed() -> None:
     for name in ("a", "b", "c", "d"):
         state = schedule(run(state, submit(name, 2)))
     assert asked(state, 3).sentence == (
-        "no moves free 3 hosts in one zone without a larger cut for those that move"
+        "no moves free 3 hosts in one zone without a larger cut for the gangs that move"
     )
 
 

@@ -318,7 +318,7 @@ class TestTold:
     def test_a_running_gang_says_what_it_would_grow_on(self) -> None:
         state = started(beside(4), submit("a", 8, pp=2, min_dp=1))
         said = explain(state, "a", 0, SchedulingOptions()).sentence
-        more = "grows when 2 hosts more are free that nobody waits for"
+        more = "grows when 2 hosts more are free that no job waits for"
         assert said == f"a is running at dp 2 of 4; {more}"
 
     def test_a_waiting_one_says_its_least(self) -> None:

@@ -61,7 +61,7 @@ def test_a_wait_that_grows_shorter_or_longer() -> None:
 
 def test_a_wait_without_end() -> None:
     answer = asked(run(BUSY, submit("c", 10)), "c", "cordon z0-r0-h0")
-    assert answer.sentence.startswith("would still wait, for a time that nobody can foresee: ")
+    assert answer.sentence.startswith("would still wait, until a time that cannot be foreseen: ")
     back = asked(run(BUSY, cordon("z0-r0-h0"), submit("c", 10)), "c", "uncordon z0")
     assert back.sentence.startswith("would still wait, for at most 2 h 00 min: ")
 
@@ -110,9 +110,9 @@ def test_a_failed_host_is_left_out_when_its_domain_comes_back() -> None:
 @pytest.mark.parametrize(
     ("condition", "message"),
     [
-        ("", "is no condition"),
-        ("cordon", "is no condition"),
-        ("explode z0", "is no condition"),
+        ("", "is not a condition"),
+        ("cordon", "is not a condition"),
+        ("explode z0", "is not a condition"),
         ("cordon z9", "no host and no domain 'z9'"),
         ("cancel nobody", "no job 'nobody'"),
         ("uncordon z0-r0-h0", "z0-r0-h0 is failed: cannot uncordon"),
@@ -137,7 +137,7 @@ def test_a_condition_that_cannot_be(condition: str, message: str) -> None:
 
 
 def test_only_a_waiting_job_can_differ() -> None:
-    with pytest.raises(BadInput, match="a does not wait"):
+    with pytest.raises(BadInput, match="a is not queued"):
         asked(BUSY, "a", "priority 5")
 
 

@@ -56,10 +56,10 @@ def test_instances_without_layers_are_left_out(read: Read) -> None:
         ),
         ('{"nodes": []}', "file: instances: must be a list of instances"),
         ("[]", "file: instances: must be a list of instances"),
-        ('{"instances": []}', "file: names no host that has a place"),
+        ('{"instances": []}', "file: has no host with a place in the topology"),
         ('{\n"instances": [,]}', "file:2: is no JSON: Expecting value"),
         ("[" * 100_000, "file: is nested too deep"),
-        (graph(**{"a,b": ["s"]}), "file: host 'a,b': a name has no brackets"),
+        (graph(**{"a,b": ["s"]}), "file: host 'a,b': a name cannot have brackets"),
     ],
 )
 def test_refused_graphs(refused: Refused, text: str, says: str) -> None:
@@ -151,7 +151,7 @@ def test_labels_alone(read: Read, text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "keys", "says"),
     [
-        (nodes(a={}), (), "file: has no label that tells where nodes are"),
+        (nodes(a={}), (), "file: has no topology label"),
         (nodes(a={ZONE: "z"}), ("rack",), "file: no node has a label rack"),
         (
             nodes(a={"x/zone": "1", "y/zone": "1"}),

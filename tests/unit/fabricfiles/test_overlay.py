@@ -72,7 +72,11 @@ def test_a_root_that_the_overlay_counts_stays(read: Read) -> None:
         ("b[0,2]", "b0", "overlay.yaml:8: tiers.0.domains: no domain holds b2"),
         ("b2: {", "b7: {", "overlay.yaml:11: tiers.1.domains.b7: there is no block b7"),
         ("name: block", "name: room", "overlay.yaml:5: tiers: tier names repeat: room, room"),
-        ("  - {name: node}\n", "", "overlay.yaml:11: tiers.1.domains: the last tier is the hosts"),
+        (
+            "  - {name: node}\n",
+            "",
+            "overlay.yaml:11: tiers.1.domains: must be absent: the last tier is",
+        ),
         (
             "{name: node}",
             "{name: rack}\n  - {name: node}",
@@ -100,4 +104,4 @@ def test_holds_stands_outside_the_tiers_of_the_file(refused: Refused) -> None:
 
 def test_hosts_by_pattern(read: Read, refused: Refused) -> None:
     assert read(BLOCKS, "slurm", hosts="n[0-2]").fabric.hosts == ("n0", "n1", "n2")
-    assert refused(BLOCKS, "slurm", hosts="x") == "file: names no host that has a place"
+    assert refused(BLOCKS, "slurm", hosts="x") == "file: has no host with a place in the topology"

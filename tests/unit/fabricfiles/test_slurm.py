@@ -140,7 +140,7 @@ def test_refused_in_a_tree(refused: Refused, row: str, says: str) -> None:
 def test_a_very_deep_tree_is_refused(refused: Refused) -> None:
     rows = [f"SwitchName=s{i} Switches=s{i + 1}" for i in range(2_000)]
     told = refused("\n".join([*rows, "SwitchName=s2000 Nodes=a"]), "slurm")
-    assert told.startswith("file:17: s16: stands below 16 other switches")
+    assert told.startswith("file:17: s16: is below 16 other switches")
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "BlockSizes=4\n"])

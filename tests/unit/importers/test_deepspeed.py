@@ -88,7 +88,7 @@ def test_mics_is_a_shard_group(imported: Importing) -> None:
 def test_a_model_without_a_sequence_is_asked_for_it(refused: Refusing) -> None:
     model = {key: value for key, value in MODEL.items() if key != "model.sequence"}
     assert refused("ds.json", text(), gpus=8, model=model) == [
-        "ds.json: --set model.sequence: say how long sequences are: no file does"
+        "ds.json: --set model.sequence: must be given: no file has the sequence length"
     ]
 
 

@@ -105,7 +105,7 @@ def test_a_what_if_shows_where_it_would_run_and_who_else_is_touched() -> None:
     found = what_if(QUEUE, name, ["cancel b"], 0, SchedulingOptions())
     answer.what_if.CopyFrom(what_if_to_proto(QUEUE.loaded_fabric, found))
     text = explain_text(answer)
-    assert "then it      would start now on 2 hosts in z0" in text
+    assert "result       would start now on 2 hosts in z0" in text
     assert "cut zone     0 B per step" in text
     assert "also starts  w1" in text
     assert "stops        b" in text
@@ -124,7 +124,7 @@ def test_a_proposal_shows_each_gang_and_what_its_move_costs() -> None:
     rows = [line.split() for line in text.splitlines()]
     assert rows[0] == found.sentence.split()
     assert rows[3][:4] == ["e", "1.3", "as", "now"]
-    assert text.endswith("nothing was moved: --apply --etag 5e makes these moves")
+    assert text.endswith("not applied: --apply --etag 5e applies them")
     idle = propose(state, 1, 0, SchedulingOptions(), Costs())
     assert proposal_text(proposal_to_proto(state.loaded_fabric, idle, "", applied=False)) == (
         "nothing to move: z0 has 2 hosts free"
@@ -135,9 +135,9 @@ def test_slots_are_a_table_with_a_line_for_each_domain() -> None:
     found = slots(QUEUE, 0, SchedulingOptions(), Asker(), (8, 16))
     rows = [line.split() for line in slots_text(slots_to_proto(found, 8, 7)).splitlines()]
     assert rows[0][-5:] == ["8", "16", "FREE", "HOSTS", "USABLE"]
-    assert rows[1] == ["in", "all", "0", "0", "0", "0"]
+    assert rows[1] == ["total", "0", "0", "0", "0"]
     assert rows[3] == ["z0", "0", "0", "0", "0"]
     found = slots(TEN, 0, SchedulingOptions(), Asker(), (8, 40))
     text = slots_text(slots_to_proto(found, 8, 7))
-    assert ["in", "all", "10", "2", "10", "10"] in [line.split() for line in text.splitlines()]
+    assert ["total", "10", "2", "10", "10"] in [line.split() for line in text.splitlines()]
     assert text.endswith("largest for tenant default: 80 GPUs")

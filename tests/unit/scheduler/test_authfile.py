@@ -64,7 +64,7 @@ def test_a_fault_is_named_with_its_line(path: Path, text: str, expected: str) ->
 def test_a_file_that_anybody_may_write_is_refused(path: Path) -> None:
     path.write_text("{}\n", encoding="utf-8")
     path.chmod(0o666)
-    with pytest.raises(InputError, match="may be written by anybody"):
+    with pytest.raises(InputError, match="is writable by everybody"):
         load_auth(str(path))
 
 

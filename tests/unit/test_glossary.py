@@ -1,0 +1,61 @@
+"""docs/glossary.md names classes that exist, and a class name has one meaning in all packages."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("placement", "scheduler", "simulator")
+GENERATED = ROOT / "scheduler" / "v1"
+# Public class names that stand in two modules today: never add one.
+TWICE = {
+    "Case",
+    "Cause",
+    "Ends",
+    "Format",
+    "Kernel",
+    "Network",
+    "Plan",
+    "Stopped",
+    "Store",
+    "Summary",
+}
+
+
+def modules_of_classes() -> dict[str, list[str]]:
+    """The modules in which each public class name is defined at top level."""
+    modules = defaultdict(list)
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            if GENERATED in path.parents:
+                continue
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    modules[node.name].append(str(path.relative_to(ROOT)))
+    return modules
+
+
+def test_the_glossary_names_classes_that_exist() -> None:
+    page = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([A-Z][A-Za-z]+)`", page))
+    assert len(named) > 20
+    assert named <= set(modules_of_classes())
+
+
+def test_a_word_has_one_line_in_the_glossary() -> None:
+    page = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| ")]
+    words = [line.split(" | ")[0].removeprefix("| ") for line in rows]
+    words = [word for word in words if word != "word"]
+    assert len(words) >= 60
+    assert sorted(words) == sorted(set(words))
+
+
+def test_a_class_name_stands_in_one_module() -> None:
+    modules = modules_of_classes()
+    twice = {name: places for name, places in modules.items() if len(places) > 1}
+    assert {name: places for name, places in twice.items() if name not in TWICE} == {}
+    assert set(twice) == TWICE, "take the names that are single by now out of TWICE"
