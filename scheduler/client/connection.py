@@ -171,9 +171,13 @@ def _service_error(error: grpc.RpcError, address: str) -> ServiceError:
 def unreachable(address: str, details: str) -> str:
     """gRPC says the same of a server that is not there and of one that it does not trust."""
     if "CERTIFICATE_VERIFY_FAILED" in details:
-        return f"the certificate of {address} is not signed by whom you trust, or for another name"
+        return (
+            f"the certificate of {address} is not from a CA that you trust, or is for another name"
+        )
     if "handshake" in details.lower():
-        return f"no TLS with {address}: it may not speak TLS, or ask for a client certificate"
+        return f"no TLS with {address}: it may have no TLS, or need a client certificate"
     if "Socket closed" in details or "recvmsg" in details:
-        return f"{address} hangs up: it may ask for TLS (MUSTER_CA), or a client certificate"
+        return (
+            f"{address} closed the connection: it may need TLS (MUSTER_CA) or a client certificate"
+        )
     return f"no server answers at {address}"
