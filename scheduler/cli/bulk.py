@@ -15,7 +15,7 @@ import typer
 
 from scheduler.cli.calls import BAD_INPUT, checked_only, connected
 from scheduler.files.errors import Problem
-from scheduler.files.health.found import HostReport, NodeState
+from scheduler.files.health.found import ImportedReport, NodeState
 
 if TYPE_CHECKING:
     from scheduler.client import Client
@@ -29,7 +29,7 @@ def report_file(path: str, kind: str, address: str, *, dry_run: bool) -> None:
     from scheduler.files.health.dcgm import load_dcgm
     from scheduler.files.health.slurmnodes import load_slurm
 
-    readers: dict[str, Callable[[str], list[HostReport]]] = {
+    readers: dict[str, Callable[[str], list[ImportedReport]]] = {
         "dcgm-json": load_dcgm,
         SLURM: load_slurm,
     }
@@ -56,11 +56,11 @@ def report_file(path: str, kind: str, address: str, *, dry_run: bool) -> None:
         raise typer.Exit(BAD_INPUT)
 
 
-def _unknown(path: str, one: HostReport) -> Problem:
+def _unknown(path: str, one: ImportedReport) -> Problem:
     return Problem(one.field, f"no host {one.host!r} in this fabric", path, one.line)
 
 
-def _word(one: HostReport, host: host_pb2.Host) -> str:
+def _word(one: ImportedReport, host: host_pb2.Host) -> str:
     """The signal, or the change, that a statement comes to; nothing where it is so already."""
     from scheduler.v1 import host_pb2 as v1
 
@@ -87,7 +87,7 @@ def _word(one: HostReport, host: host_pb2.Host) -> str:
 def _send(
     client: Client,
     path: str,
-    found: Iterable[HostReport],
+    found: Iterable[ImportedReport],
     hosts: dict[str, host_pb2.Host],
     done: Counter[str],
 ) -> list[Problem]:
@@ -95,7 +95,7 @@ def _send(
     from scheduler.v1 import service_pb2
 
     changes = {"drain": client.drain_host, "uncordon": client.uncordon_host}
-    reports: list[tuple[HostReport, service_pb2.ReportHostRequest]] = []
+    reports: list[tuple[ImportedReport, service_pb2.ReportHostRequest]] = []
     wrong: list[Problem] = []
     for one in found:
         word = _word(one, hosts[one.host])

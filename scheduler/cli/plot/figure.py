@@ -24,7 +24,7 @@ from scheduler.cli.plot import colours
 from scheduler.cli.plot.by import ColourBy
 from scheduler.cli.plot.colours import Grouping
 from scheduler.cli.plot.geometry import PAD, FloorPlan, plan
-from scheduler.cli.plot.load import UplinkLoad, load
+from scheduler.cli.plot.load import PlottedLoad, load
 from scheduler.cli.render.text import bytes_text, counted
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ def _scale(made: Figure, axes: Axes, shades: Sequence[str], groups: Grouping) ->
     bar.outline.set_visible(False)
 
 
-def _bars(axes: Axes, tier: Tier, uplinks: UplinkLoad) -> None:
+def _bars(axes: Axes, tier: Tier, uplinks: PlottedLoad) -> None:
     """One bar a domain; names and numbers as far as they have room."""
     highest = uplinks.mean if uplinks.busiest is None else uplinks.busiest
     at = np.arange(len(highest))

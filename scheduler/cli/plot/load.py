@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class UplinkLoad:
+class PlottedLoad:
     """Seconds of a step in which uplinks are busy, out of each outermost domain.
 
     `mean`, `busiest`: shape (domains,), over the cables of a domain; `busiest` is None
@@ -31,18 +31,18 @@ class UplinkLoad:
 
 def load(
     fabric: Fabric, request: Request, placement: Placement, congestion: Congestion | None
-) -> UplinkLoad:
+) -> PlottedLoad:
     """The load of `placement`, from its routed flows if they are given."""
     if not fabric.tiers:
-        return UplinkLoad(np.zeros(0), None, "")
+        return PlottedLoad(np.zeros(0), None, "")
     if congestion is not None and len(congestion.links.layers) > 1:
         return _routed(fabric, congestion)
     leaving = egress(fabric, request, placement.hosts)
     seconds = np.array(leaving) / fabric.tiers[0].uplink_bytes_per_s
-    return UplinkLoad(seconds, None, "busy in a step, at full rate")
+    return PlottedLoad(seconds, None, "busy in a step, at full rate")
 
 
-def _routed(fabric: Fabric, congestion: Congestion) -> UplinkLoad:
+def _routed(fabric: Fabric, congestion: Congestion) -> PlottedLoad:
     """Cables out of the second highest layer, which serves the outermost domains."""
     layer = congestion.links.layers[-2]
     domain = layer.domain_by_switch[layer.uplinks.lower]
@@ -53,4 +53,4 @@ def _routed(fabric: Fabric, congestion: Congestion) -> UplinkLoad:
     cables = np.maximum(np.bincount(domain, minlength=count), 1)
     mean = np.bincount(domain, seconds, minlength=count) / cables
     words = f"busy in a step under {congestion.routing}; bar: mean of its cables, mark: the busiest"
-    return UplinkLoad(mean, busiest, words)
+    return PlottedLoad(mean, busiest, words)

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from scheduler.files.errors import line_of
 from scheduler.files.fabrics.jsonfile import JsonFile
-from scheduler.files.health.found import HostReport
+from scheduler.files.health.found import ImportedReport
 
 # System of `dcgmi health` -> signal of a failure, and of a warning.
 SYSTEMS: Final[dict[str, tuple[str, str]]] = {
@@ -53,7 +53,7 @@ _RESULTS: Final = ("results", "test_summary")
 _DIAGNOSES: Final = ("DCGM GPU Diagnostic", "DCGM Diagnostic")
 
 
-def load_dcgm(path: str) -> list[HostReport]:
+def load_dcgm(path: str) -> list[ImportedReport]:
     """Raises: InputError naming line and field."""
     file = JsonFile.load(path)
     if not isinstance(file.value, dict) or not file.value:
@@ -63,7 +63,7 @@ def load_dcgm(path: str) -> list[HostReport]:
     return [replace(f, line=line_of(lines, f.field)) for f in found]
 
 
-def _report(file: JsonFile, host: str, report: Any) -> Iterator[HostReport]:
+def _report(file: JsonFile, host: str, report: Any) -> Iterator[ImportedReport]:
     if isinstance(report, dict):
         for title in _DIAGNOSES:
             if title in report:
@@ -90,7 +90,7 @@ def _gpu(file: JsonFile, text: str, field: str) -> int:
     return int(text)
 
 
-def _health(file: JsonFile, host: str, body: Any) -> Iterator[HostReport]:
+def _health(file: JsonFile, host: str, body: Any) -> Iterator[ImportedReport]:
     """`body` -> group -> number of the entity -> "Errors" -> system, each below `children`."""
     groups = _mapping(file, body, f"{host}.body")
     overall = f"{host}.body.{_OVERALL}"
@@ -103,7 +103,7 @@ def _health(file: JsonFile, host: str, body: Any) -> Iterator[HostReport]:
     yield from found
 
 
-def _incidents(file: JsonFile, host: str, groups: Mapping[str, Any]) -> Iterator[HostReport]:
+def _incidents(file: JsonFile, host: str, groups: Mapping[str, Any]) -> Iterator[ImportedReport]:
     for group, entities in groups.items():
         if group == _OVERALL:
             continue
@@ -136,7 +136,7 @@ def _verdict(file: JsonFile, node: Any, field: str) -> str:
 
 def _system(
     file: JsonFile, host: str, field: str, system: str, node: Any, gpu: int | None
-) -> Iterator[HostReport]:
+) -> Iterator[ImportedReport]:
     words = system.lower().split()
     signals = SYSTEMS.get(words[0] if words else "")
     if signals is None:
@@ -144,7 +144,7 @@ def _system(
     status = _verdict(file, node, field)
     if status != _FINE:
         detail = _joined(node.get("overflow"), " ") or f"dcgm: {system} {status}"
-        yield HostReport(host, 0, field, signals[status == _WARNING], detail, gpu)
+        yield ImportedReport(host, 0, field, signals[status == _WARNING], detail, gpu)
 
 
 def _joined(words: Any, glue: str) -> str:
@@ -154,7 +154,7 @@ def _joined(words: Any, glue: str) -> str:
     return glue.join(str(text) for text in texts if text)
 
 
-def _diagnosis(file: JsonFile, host: str, field: str, diagnosis: Any) -> Iterator[HostReport]:
+def _diagnosis(file: JsonFile, host: str, field: str, diagnosis: Any) -> Iterator[ImportedReport]:
     categories = _mapping(file, diagnosis, field).get("test_categories")
     if not isinstance(categories, list):
         raise file.error(f"{field}.test_categories", "must be a list")
@@ -169,7 +169,7 @@ def _diagnosis(file: JsonFile, host: str, field: str, diagnosis: Any) -> Iterato
                 if status == "fail":
                     yield _failed(file, host, where, str(test.get("name", "a test")), result)
     if is_stressed and "fail" not in statuses:
-        yield HostReport(host, 0, field, "stress-test-passed", "dcgmi diag")
+        yield ImportedReport(host, 0, field, "stress-test-passed", "dcgmi diag")
 
 
 def _results(file: JsonFile, test: Any, field: str) -> list[tuple[str, Any]]:
@@ -202,7 +202,7 @@ def _status(file: JsonFile, result: Any, field: str) -> str:
 
 def _failed(
     file: JsonFile, host: str, field: str, test: str, result: Mapping[str, Any]
-) -> HostReport:
+) -> ImportedReport:
     """A result names one GPU, several, or since DCGM 4 an entity, which may be another thing."""
     is_gpu = result.get("entity_group", _GPU) == _GPU
     keys = [key for key in ("gpu_id", "gpu_ids", "entity_id") if key in result] if is_gpu else []
@@ -210,10 +210,10 @@ def _failed(
     gpu = _gpu(file, text, f"{field}.{keys[0]}") if keys and "," not in text else None
     told = _joined(result.get("warnings"), "; ")
     detail = "; ".join(filter(None, (f"dcgmi diag {test}", told)))
-    return HostReport(host, 0, field, "stress-test-failed", detail, gpu)
+    return ImportedReport(host, 0, field, "stress-test-failed", detail, gpu)
 
 
-def _fields(file: JsonFile, host: str, fields: Any) -> Iterator[HostReport]:
+def _fields(file: JsonFile, host: str, fields: Any) -> Iterator[ImportedReport]:
     for number, values in _mapping(file, fields, f"{host}.fields").items():
         here = f"{host}.fields.{number}"
         gpu = _gpu(file, number, here)
@@ -224,6 +224,6 @@ def _fields(file: JsonFile, host: str, fields: Any) -> Iterator[HostReport]:
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
                 raise file.error(field, f"must be a number, 0 or more, not {value!r}")
             if value and name == XIDS:
-                yield HostReport(host, 0, field, "xid", "dcgm", gpu, value)
+                yield ImportedReport(host, 0, field, "xid", "dcgm", gpu, value)
             elif value:
-                yield HostReport(host, 0, field, FIELDS[name], f"dcgm: {value:,}", gpu)
+                yield ImportedReport(host, 0, field, FIELDS[name], f"dcgm: {value:,}", gpu)

@@ -17,7 +17,7 @@ class NodeState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class HostReport:
+class ImportedReport:
     """A signal, or how the host stands with another scheduler; neither: nothing is known.
     `field`: where it is said."""
 

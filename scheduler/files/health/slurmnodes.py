@@ -23,7 +23,7 @@ from scheduler.files import yaml12
 from scheduler.files.errors import InputError, Problem, line_of
 from scheduler.files.fabrics.jsonfile import JsonFile
 from scheduler.files.fabrics.network import MOST_BYTES
-from scheduler.files.health.found import HostReport, NodeState
+from scheduler.files.health.found import ImportedReport, NodeState
 
 
 def _group(words: str) -> frozenset[str]:
@@ -58,7 +58,7 @@ _IGNORED_MARKS: Final = "@-+"  # a reboot is asked for; planned for a job; compl
 _KEY: Final = re.compile(r"(?:^|\s)(NodeName|State|Reason)=")
 
 
-def load_slurm(path: str) -> list[HostReport]:
+def load_slurm(path: str) -> list[ImportedReport]:
     """Raises: InputError naming line and field."""
     text = yaml12.read_text(path, MOST_BYTES)
     if text.lstrip().startswith("{"):
@@ -74,7 +74,7 @@ def load_slurm(path: str) -> list[HostReport]:
     return list(_table(path, rows))
 
 
-def _node(path: str, line: int, row: str) -> Iterator[HostReport]:
+def _node(path: str, line: int, row: str) -> Iterator[ImportedReport]:
     """One line of `scontrol show nodes -o`; words of a reason may hold spaces."""
     found = {m[1]: row[m.end() :] for m in _KEY.finditer(row)}
     for key in ("NodeName", "State"):
@@ -83,10 +83,10 @@ def _node(path: str, line: int, row: str) -> Iterator[HostReport]:
     name, state = found["NodeName"].split()[0], found["State"].split()[0]
     reason = found.get("Reason", "").strip()
     standing = _standing([state], partial(_refused, path, line, "State"))
-    yield HostReport(name, line, "State", standing=standing, detail=reason)
+    yield ImportedReport(name, line, "State", standing=standing, detail=reason)
 
 
-def _table(path: str, rows: list[tuple[int, str]]) -> Iterator[HostReport]:
+def _table(path: str, rows: list[tuple[int, str]]) -> Iterator[ImportedReport]:
     line, head = rows[0]
     columns = head.split()
     if "STATE" not in columns or "NODELIST" not in columns:
@@ -102,7 +102,7 @@ def _table(path: str, rows: list[tuple[int, str]]) -> Iterator[HostReport]:
         reason = cells[columns.index("REASON")] if has_reason else ""
         standing = _standing([state], partial(_refused, path, number, "STATE"))
         for name in _names(path, number, cells[columns.index("NODELIST")]):
-            yield HostReport(name, number, "STATE", standing=standing, detail=reason)
+            yield ImportedReport(name, number, "STATE", standing=standing, detail=reason)
 
 
 def _refused(path: str, line: int, field: str, message: str) -> InputError:
@@ -139,7 +139,7 @@ def _standing(states: Iterable[str], refused: Callable[[str], InputError]) -> No
     return NodeState.UP
 
 
-def _json(file: JsonFile) -> Iterator[HostReport]:
+def _json(file: JsonFile) -> Iterator[ImportedReport]:
     if isinstance(file.value.get("nodes"), list):
         for i, node in enumerate(file.value["nodes"]):
             here = f"nodes.{i}"
@@ -169,7 +169,7 @@ def _at(file: JsonFile, value: Any, field: str, key: str) -> Any:
     return value[key]
 
 
-def _of_json(file: JsonFile, name: str, field: str, node: Any) -> HostReport:
+def _of_json(file: JsonFile, name: str, field: str, node: Any) -> ImportedReport:
     states = _at(file, node, field, "state")
     states = states if isinstance(states, list) else [states]
     if not states or not all(isinstance(state, str) for state in states):
@@ -177,4 +177,4 @@ def _of_json(file: JsonFile, name: str, field: str, node: Any) -> HostReport:
     reason = node.get("reason") or ""
     text = reason.get("description", "") if isinstance(reason, dict) else str(reason)
     standing = _standing(states, partial(file.error, f"{field}.state"))
-    return HostReport(name, 0, f"{field}.state", standing=standing, detail=str(text))
+    return ImportedReport(name, 0, f"{field}.state", standing=standing, detail=str(text))

@@ -10,10 +10,10 @@ import pytest
 
 from scheduler.files.errors import InputError
 from scheduler.files.health.dcgm import SYSTEMS, load_dcgm
-from scheduler.files.health.found import HostReport
+from scheduler.files.health.found import ImportedReport
 
 
-def read(tmp_path: Path, value: Any) -> list[HostReport]:
+def read(tmp_path: Path, value: Any) -> list[ImportedReport]:
     path = tmp_path / "dcgm.json"
     path.write_text(value if isinstance(value, str) else json.dumps(value, indent=1))
     return load_dcgm(str(path))
