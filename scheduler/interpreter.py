@@ -2,32 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import sys
-from typing import Final
 
 _SWITCH_S = 0.0005
-
-# Of mallopt(3), from glibc's malloc.h.
-_M_MMAP_THRESHOLD: Final = -3
-_M_ARENA_MAX: Final = -8
-_LARGE_BYTES: Final = 128 * 1024  # where glibc begins
-_ARENAS: Final = 2
-
-
-def keep_heap_whole() -> bool:
-    """For a process that serves for months; call it before there are threads. Whether it could.
-
-    Now and then a state's large tables are made anew, some MB that are soon let go. glibc
-    asks the system for such a piece by itself and gives it back, but only at first: it then
-    takes pieces of that size from the heap, where small ones that last settle in the holes, and
-    the heap grows although no more is in use. Nor does each thread get a heap of its own.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None:  # not glibc
-        return False
-    return bool(mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES) and mallopt(_M_ARENA_MAX, _ARENAS))
 
 
 def prefer_answers() -> None:

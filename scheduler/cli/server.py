@@ -214,7 +214,7 @@ def _serve(settings: Settings) -> None:
     import uvloop
 
     from scheduler.eventlog.store import StoreError
-    from scheduler.interpreter import keep_heap_whole, prefer_answers
+    from scheduler.interpreter import prefer_answers
     from scheduler.server.serve import CannotListen
     from scheduler.server.serve import serve as run
 
@@ -226,7 +226,6 @@ def _serve(settings: Settings) -> None:
         _say_ready(ready)
         prefer_answers()
 
-    keep_heap_whole()
     try:
         uvloop.run(run(settings, ready))
     except (StoreError, CannotListen) as error:

@@ -4,8 +4,9 @@ A gRPC server of asyncio accepts one call after the other, and some six turns of
 loop pass for each: where many ask at once they wait to be accepted, not to be answered.
 Servers that share a port accept beside one another, for the kernel deals the connections
 out among the sockets that listen there (socket(7), SO_REUSEPORT; on Linux alone). With
-eight of them 64 callers get 1.6 times as many answers of a server that only answers, and a
-third more durable submits; sixteen are no better.
+one instead of eight, 64 callers get 23 % fewer durable submits, 1,755 a second instead of 2,288
+on two quiet cores, and a submit takes 565 us of the processor instead of 428 (bench-service);
+sixteen are no better.
 
 It would deal them out to a second muster on that port as well, which is why a port that
 somebody listens on is refused. Between that look and the listening nobody else may
