@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any, get_args
 
-from pydantic import TypeAdapter, ValidationError
+import msgspec
 
 from scheduler.core.model.events import Event
 
-_TYPES: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Event)}
+_DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
+    kind.__name__: msgspec.json.Decoder(kind) for kind in get_args(Event)
+}
+_encode = msgspec.json.Encoder().encode
 
 
 class UndecodableEvent(ValueError):
@@ -17,9 +19,8 @@ class UndecodableEvent(ValueError):
 
 
 def encode(event: Event) -> tuple[str, str]:
-    """The name of the event's type, and its fields as JSON text."""
-    type_name = type(event).__name__
-    return type_name, _adapter(type_name).serializer.to_json(event).decode()
+    """The name of the event's type, and its fields as JSON text. Cost: 1 us and more."""
+    return type(event).__name__, _encode(event).decode()
 
 
 def decode(type_name: str, body: str | bytes) -> Event:
@@ -28,17 +29,11 @@ def decode(type_name: str, body: str | bytes) -> Event:
     Raises: UndecodableEvent on an unknown type, a missing field or a value of the
     wrong kind.
     """
-    if type_name not in _TYPES:
+    decoder = _DECODERS.get(type_name)
+    if decoder is None:
         raise UndecodableEvent(f"unknown event type {type_name!r}")
     try:
-        event: Event = _adapter(type_name).validate_json(body, strict=True)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "body"
-        raise UndecodableEvent(f"{type_name}.{where}: {first['msg']}") from None
+        event: Event = decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise UndecodableEvent(f"{type_name}: {error}") from None
     return event
-
-
-@cache
-def _adapter(type_name: str) -> TypeAdapter[Any]:
-    return TypeAdapter(_TYPES[type_name])

@@ -24,7 +24,6 @@ from scheduler.engine.proposal import NotLeading, WriterStopped
 from scheduler.engine.replica import LeaderCandidate, Replica
 from scheduler.engine.snapshotter import Retention
 from scheduler.engine.writer import Writer
-from scheduler.eventlog import snapshots
 from scheduler.eventlog.recovery import Recovered, check_fabric, recover, replayed
 from scheduler.eventlog.store import SharedStore, Store, open_store
 from scheduler.files.errors import InputError
@@ -176,7 +175,6 @@ async def _recovered(
     """A writer on the state at the end of the log, and what keeps it in step with other
     servers where there may be some. The port answers meanwhile: not ready."""
     fabric_spec, clock, tenants = settings.fabric_spec, settings.clock, settings.tenants
-    await asyncio.to_thread(snapshots.prepare)
     if not isinstance(store, SharedStore):
         found = await asyncio.to_thread(recover, store, fabric_spec, clock(), tenants)
         return await _writer(store, found, settings, instruments), None

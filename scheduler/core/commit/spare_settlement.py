@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from msgspec.structs import replace as with_fields
+
 from placement.fabric import hostset
 from placement.fabric.constraints import ANYWHERE, joinable
 from scheduler.core.capacity.spare_loans import back, changed, lends
@@ -100,5 +102,5 @@ def _left(state: State, recall: Recall, whose: str, now_ns: int, resized: Resize
         return JobRequeued(now_ns, job.name, recall.reason)
     if recall.resize is not None:
         event = resized(state, recall.resize)
-        return replace(event, preempted_by=whose) if isinstance(event, GangResized) else event
+        return with_fields(event, preempted_by=whose) if isinstance(event, GangResized) else event
     return JobPreempted(now_ns, job.name, whose, recall.reason)

@@ -6,8 +6,9 @@ Hosts stand by name: a log must be readable without the fabric's numbering.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from placement import Holders
 from placement.workload.request import TierCut
@@ -19,16 +20,14 @@ from scheduler.core.policies.health import HealthPolicy
 from scheduler.core.policies.tenants import Tenants
 
 
-@dataclass(frozen=True, slots=True)
-class FabricLoaded:
+class FabricLoaded(Struct, frozen=True):
     """`spec` is the content of the fabric file, so that a replay never reads today's."""
 
     time_ns: int
     spec: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class TenantsLoaded:
+class TenantsLoaded(Struct, frozen=True):
     """From here on these tenants hold. `digest` names the content."""
 
     time_ns: int
@@ -36,16 +35,14 @@ class TenantsLoaded:
     tenants: Tenants
 
 
-@dataclass(frozen=True, slots=True)
-class JobSubmitted:
+class JobSubmitted(Struct, frozen=True):
     time_ns: int
     uid: str
     spec: JobSpec
     request_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class JobUpdated:
+class JobUpdated(Struct, frozen=True):
     """From here on the job has this specification; its gang is the same."""
 
     time_ns: int
@@ -54,8 +51,7 @@ class JobUpdated:
     request_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class JobStarted:
+class JobStarted(Struct, frozen=True):
     """`hosts[i]` carries block i of the gang; the blocks `copies[i]` have its state in memory,
     where the job asks for that."""
 
@@ -70,8 +66,7 @@ class JobStarted:
     copies: Holders = ()
 
 
-@dataclass(frozen=True, slots=True)
-class JobsReserved:
+class JobsReserved(Struct, frozen=True):
     """Under the policy *conservative*: when these waiting jobs start at the latest. `shares`:
     where windows tell hosts apart, how many hosts each has that the same windows cover as
     the host that is named."""
@@ -81,8 +76,7 @@ class JobsReserved:
     shares: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class HostSwap:
+class HostSwap(Struct, frozen=True):
     """Block `block` moved from host `left` to host `joined`, which loads its state from the
     memory of host `source`; empty: from storage."""
 
@@ -92,8 +86,7 @@ class HostSwap:
     source: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class GangSwapped:
+class GangSwapped(Struct, frozen=True):
     """Some hosts were replaced, every other rank stayed where it was. `ladder`: what was
     weighed, after a failure. `copies`: who has whose state from here on; empty: as before."""
 
@@ -106,8 +99,7 @@ class GangSwapped:
     copies: Holders = ()
 
 
-@dataclass(frozen=True, slots=True)
-class GangResized:
+class GangResized(Struct, frozen=True):
     """The gang has `dp` replicas from here on, and lies on these hosts, in block order.
     `preempted_by`: the job that has the hosts of the replicas that go, if one wanted them."""
 
@@ -126,8 +118,7 @@ class GangResized:
     preempted_by: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class SparesChanged:
+class SparesChanged(Struct, frozen=True):
     """From here on the job holds these spares: some were used by others, or let go, or
     hosts took the place of those that were used. `lent`: more, which preemptible jobs run on."""
 
@@ -138,16 +129,14 @@ class SparesChanged:
     lent: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class JobRequeued:
+class JobRequeued(Struct, frozen=True):
     time_ns: int
     name: str
     reason: str
     ladder: Ladder = ()
 
 
-@dataclass(frozen=True, slots=True)
-class JobPreempted:
+class JobPreempted(Struct, frozen=True):
     """A gang was sent away so that `preempted_by`, which starts next, has its hosts."""
 
     time_ns: int
@@ -156,8 +145,7 @@ class JobPreempted:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Defragmented:
+class Defragmented(Struct, frozen=True):
     """Defragmentation was due by policy, or an operator had it done: `asked`, for what.
     `sentence`: the moves, which stand before this, or why there are none."""
 
@@ -167,8 +155,7 @@ class Defragmented:
     request_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class JobEnded:
+class JobEnded(Struct, frozen=True):
     """`outcome`: completed, failed or cancelled."""
 
     time_ns: int
@@ -178,8 +165,7 @@ class JobEnded:
     request_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class HostMoved:
+class HostMoved(Struct, frozen=True):
     time_ns: int
     host: str
     move: HostMove
@@ -187,8 +173,7 @@ class HostMoved:
     request_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class HostSignalled:
+class HostSignalled(Struct, frozen=True):
     """A signal that is kept on record; what it does to the host stands after it. `host`: or
     a domain. `value`, `gpu`, `xid`: as reported."""
 
@@ -202,23 +187,20 @@ class HostSignalled:
     xid: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class HealthLoaded:
+class HealthLoaded(Struct, frozen=True):
     """From here on this health policy holds."""
 
     time_ns: int
     policy: HealthPolicy
 
 
-@dataclass(frozen=True, slots=True)
-class HostsJudged:
+class HostsJudged(Struct, frozen=True):
     """The policy looked at all hosts; what it moved stands before this."""
 
     time_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class WindowSet:
+class WindowSet(Struct, frozen=True):
     """A window was made, or is another from here on; its hosts are named."""
 
     time_ns: int
@@ -226,22 +208,19 @@ class WindowSet:
     request_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class WindowOpened:
+class WindowOpened(Struct, frozen=True):
     time_ns: int
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class WindowClosed:
+class WindowClosed(Struct, frozen=True):
     """Its end came."""
 
     time_ns: int
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class WindowRemoved:
+class WindowRemoved(Struct, frozen=True):
     """Somebody wanted it gone before its end."""
 
     time_ns: int

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace as with_fields
 
 from placement.fabric import hostset
 from placement.workload.request import TierCut
@@ -111,7 +110,7 @@ def test_a_queued_job_that_is_cancelled_leaves_the_queue() -> None:
 
 def test_find_takes_the_live_job_then_the_newest() -> None:
     first = (submitted("a", 1), JobEnded(0, "a", JobState.CANCELLED))
-    second = replace(submitted("a", 2), uid="uid-2")
+    second = with_fields(submitted("a", 2), uid="uid-2")
     assert job(after(*first), "a").uid == "uid-a"
     assert job(after(*first, second), "a").uid == "uid-2"
     ended_twice = after(*first, second, JobEnded(0, "a", JobState.CANCELLED))
@@ -285,7 +284,7 @@ def test_a_draining_host_that_is_still_held_drains_on() -> None:
         (moved(0, HostMove.EMPTY),),
         (moved(0, HostMove.FAIL), moved(0, HostMove.CORDON)),
         (HostMoved(0, "nowhere", HostMove.FAIL),),
-        (submitted("a"), replace(begun("a", 0, 1), hosts=("nowhere", "z0-r0-h0"))),
+        (submitted("a"), with_fields(begun("a", 0, 1), hosts=("nowhere", "z0-r0-h0"))),
     ],
 )
 def test_what_the_log_cannot_hold_is_a_bug(events: tuple[Event, ...]) -> None:

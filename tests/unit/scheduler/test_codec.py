@@ -117,10 +117,22 @@ def test_every_event_with_the_id_of_a_request_is_remembered_under_it() -> None:
     ("type_name", "body", "message"),
     [
         ("JobLost", "{}", "unknown event type 'JobLost'"),
-        ("JobEnded", "{", "JobEnded.body: Invalid JSON"),
-        ("JobEnded", '{"time_ns": 1, "name": "a"}', "JobEnded.outcome: Field required"),
-        ("JobRequeued", '{"time_ns": "1", "name": "a", "reason": ""}', "JobRequeued.time_ns"),
-        ("HostMoved", '{"time_ns": 1, "host": "h", "move": "jump"}', "HostMoved.move"),
+        ("JobEnded", "{", "JobEnded: Input data was truncated"),
+        (
+            "JobEnded",
+            '{"time_ns": 1, "name": "a"}',
+            "JobEnded: Object missing required field `outcome`",
+        ),
+        (
+            "JobRequeued",
+            '{"time_ns": "1", "name": "a", "reason": ""}',
+            r"JobRequeued: Expected `int`, got `str` - at `\$.time_ns`",
+        ),
+        (
+            "HostMoved",
+            '{"time_ns": 1, "host": "h", "move": "jump"}',
+            r"HostMoved: Invalid enum value .jump. - at `\$.move`",
+        ),
     ],
 )
 def test_a_record_that_is_no_event_is_refused(type_name: str, body: str, message: str) -> None:

@@ -113,7 +113,7 @@ def changed(old: bytes, new: bytes) -> bytes:
         ),
         (changed(b"muster snap", b"hamster nap"), "is 'hamster napshot 1'"),
         (changed(b"queue\t", b"queer\t"), "unknown field 'queer'"),
-        (changed(b'"attempt":1', b'"attempt":"1"'), "valid integer"),
+        (changed(b'"attempt":1', b'"attempt":"1"'), "Expected `int`, got `str`"),
         (changed(b"gpus_per_host", b"gpus_per_toast"), "gpus_per_toast"),
         (zlib.compress(b""), "not enough values"),
     ],

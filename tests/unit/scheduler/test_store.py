@@ -210,7 +210,10 @@ def test_a_damaged_page_is_refused(path: Path) -> None:
     ("damage", "message"),
     [
         ("DELETE FROM log WHERE version = 2", "version 2 is missing"),
-        ("UPDATE log SET body = '{}' WHERE version = 2", "version 2: HostSignalled.time_ns"),
+        (
+            "UPDATE log SET body = '{}' WHERE version = 2",
+            "version 2: HostSignalled: Object missing required field `time_ns`",
+        ),
         ("UPDATE log SET type = 'Party' WHERE version = 2", "version 2: unknown event type"),
     ],
 )

@@ -72,5 +72,5 @@ def test_a_store_is_opened_and_sound(tmp_path: Path) -> None:
 def test_a_field_that_must_be_there_is_missed() -> None:
     """The net has no hole: what a row lacks without a default is an error."""
     kind, body = next(row for row in ROWS if row.startswith("JobRequeued")).split("\t")
-    with pytest.raises(codec.UndecodableEvent, match="Field required"):
+    with pytest.raises(codec.UndecodableEvent, match="missing required field `name`"):
         codec.decode(kind, body.replace('"name"', '"called"'))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace as with_fields
 
 from placement.workload.request import SpareRule
 from scheduler.core import State
@@ -78,7 +78,7 @@ def test_a_host_with_two_holders_is_told() -> None:
     log = log_of_two_gangs()
     taken = next(e.hosts[:2] for e, _ in log if isinstance(e, JobStarted))
     forged = [
-        (replace(e, hosts=taken) if isinstance(e, JobStarted) and e.name == "b" else e, state)
+        (with_fields(e, hosts=taken) if isinstance(e, JobStarted) and e.name == "b" else e, state)
         for e, state in log
     ]
     with pytest.raises(InvariantViolated, match=r"host z0-h\d is given to b, and a has it"):
