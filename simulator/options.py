@@ -17,7 +17,7 @@ from typing import Any
 
 from placement import BadInput
 from placement.fabric.tree import Fabric, from_spec
-from scheduler.core import Policy
+from scheduler.core.queue.policies import queue_policy
 from scheduler.files.defaults import LEAST_GAIN_PERCENT, RESIZE_EVERY_S
 from scheduler.files.errors import InputError, Problem
 from scheduler.files.health.policyfile import load_health
@@ -39,7 +39,7 @@ DEFAULTS: dict[str, Value] = {
     "trace_format": None,
     "fabric": None,
     "oversubscription": None,
-    "policy": Policy.PRODUCTION.value,
+    "policy": "production",
     "placement": PlacementStrategy.MINIMUM_CUT.value,
     "spares": None,  # what jobs state
     "failures": None,
@@ -273,7 +273,7 @@ _CHECKS: dict[str, Callable[[Value], Value]] = {
     "trace_format": _good(find_format),
     "fabric": _good(load_fabric),
     "oversubscription": _number(0.01, 1000),
-    "policy": _choice(Policy),
+    "policy": _good(queue_policy),
     "placement": _choice(PlacementStrategy),
     "times": _good(load_time_model),
     "until_h": _number(0, 876_000, is_above=True),

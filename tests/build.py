@@ -58,6 +58,7 @@ from scheduler.core.model.events import Event, FabricLoaded
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import HostMove
 from scheduler.core.policies.affinity import ANYBODY, Affinity
+from scheduler.core.queue.policies import queue_policy
 
 MINUTE_NS = 60 * SECOND_NS
 HOUR_NS = 60 * MINUTE_NS
@@ -351,6 +352,13 @@ def settled(state: State, now_ns: int = 0, limits: SchedulingOptions | None = No
     while (after := schedule(state, now_ns, limits)) != state:
         state = after
     return state
+
+
+def queue_order(state: State, now_ns: int, limits: SchedulingOptions) -> list[str]:
+    """The names of the queued jobs as a decision looks at them, when none starts."""
+    policy = queue_policy(limits.policy)
+    order = policy.order(policy.context(state, now_ns, limits, state.free))
+    return [job.name for job in order.jobs(lambda _: False)]
 
 
 def running(state: State) -> set[str]:

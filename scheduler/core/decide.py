@@ -87,7 +87,7 @@ def _urgent(state: State, now_ns: int, limits: SchedulingOptions, find: Find) ->
         *due_ns(moved, now_ns, limits),
         *(looks_again_ns(job, state.tenants.restarts, now_ns) for job in stopped),
     )
-    is_over = bool(starts) and not first and is_fixpoint(state, limits, desk, starts)
+    is_over = bool(starts) and not first and is_fixpoint(state, desk, starts)
     return Plan(state.version, actions, desk.rule.reservations, _first(moments), is_over)
 
 

@@ -24,9 +24,10 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo
 from pydantic_core import PydanticCustomError
 
+from placement import BadInput
 from placement.fabric.tree import PRESETS
 from scheduler.access.keys import CallLimits, Reflection
-from scheduler.core import Policy
+from scheduler.core.queue.policies import queue_policy
 from scheduler.files.defaults import (
     LEAST_GAIN_PERCENT,
     LISTEN,
@@ -117,6 +118,14 @@ def _endpoint(value: Any) -> str:
     return str(value)
 
 
+def _policy(value: Any) -> str:
+    """The name of a queue policy."""
+    try:
+        return queue_policy(str(value)).name
+    except BadInput as error:
+        raise _refusal(error.message) from None
+
+
 @dataclass(frozen=True, slots=True)
 class Option:
     """Says that an option of `muster serve` gives a key. `name`: if not that of the key."""
@@ -205,8 +214,13 @@ class ServerKeys(Keys):
         FilePath | None, Option("A health file: what reports of hosts do. Default: as before.")
     ] = None
     policy: Annotated[
-        Policy, Option("How the queue is ordered and whether later jobs may overtake.")
-    ] = Policy.PRODUCTION
+        str,
+        BeforeValidator(_policy),
+        Option(
+            "How the queue is ordered and whether later jobs may overtake: production, easy,"
+            " fifo, conservative, or a policy that a package adds."
+        ),
+    ] = "production"
     assumed_limit_h: Annotated[
         float, BeforeValidator(_hours), Option("Time limit of jobs that state none.")
     ] = 24.0

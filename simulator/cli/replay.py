@@ -42,8 +42,11 @@ def replay_command(
         typer.Option(help="A preset (roce-24k, ib-24k) or a fabric file.", show_default=False),
     ] = None,
     policy: Annotated[
-        Literal["production", "easy", "fifo", "conservative"],
-        typer.Option(help="How the queue is served."),
+        str,
+        typer.Option(
+            help="How the queue is served: production, easy, fifo, conservative, or a policy that"
+            " a package adds."
+        ),
     ] = "production",
     placement: Annotated[
         Literal["minimum-cut", "consecutive", "random", "spread"],

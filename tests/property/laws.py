@@ -24,10 +24,9 @@ from scheduler.core.capacity.outlook import Outlook
 from scheduler.core.model.events import Event, GangResized, GangSwapped, JobStarted, SparesChanged
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.plan import Reserve, Resize, Start, Swap
-from scheduler.core.queue.order import QueueOrder
 from scheduler.core.rules.crash_loop import avoided
 from scheduler.core.tenancy.quota_check import Quotas
-from tests.build import fabric
+from tests.build import fabric, queue_order
 
 FABRIC = fabric(zones=2, racks=2, hosts=2)
 HOLDING = (JobState.RUNNING, JobState.INTERRUPTED)
@@ -146,7 +145,7 @@ def check_growth(
     assert not any(isinstance(action, Start | Swap) for action in plan.actions)
     if limits.policy is Policy.CONSERVATIVE or not before.queue:
         return
-    order = [job.name for job in QueueOrder(before, now_ns, limits, Quotas(before).book)]
+    order = queue_order(before, now_ns, limits)
     promised = [foreseen(before, name, now_ns, limits) for name in order]
     first = next((i for i, start in enumerate(promised) if start is not None), None)
     if first is not None:
@@ -163,7 +162,7 @@ def check_order(
         return  # swaps move hosts and ends as well
     if limits.policy is Policy.CONSERVATIVE or not Quotas(before).is_open:
         return  # these have machines of their own
-    order = [job.name for job in QueueOrder(before, now_ns, limits, Quotas(before).book)]
+    order = queue_order(before, now_ns, limits)
     starts = [action.name for action in plan.actions if isinstance(action, Start)]
     assert starts == [name for name in order if name in starts]
     waiting = [name for name in order if name not in starts]

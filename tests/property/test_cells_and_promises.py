@@ -20,9 +20,7 @@ from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.plan import Plan, Start
 from scheduler.core.policies.affinity import ANYBODY, Affinity
 from scheduler.core.policies.tenants import GuaranteedCell, Tenant, Tenants
-from scheduler.core.queue.order import QueueOrder
-from scheduler.core.tenancy.quota_check import Quotas
-from tests.build import committed, end, fabric, loaded, run, submit
+from tests.build import committed, end, fabric, loaded, queue_order, run, submit
 from tests.property import test_quotas as quotas
 
 EMPTY = loaded(fabric(2, 2, 2))
@@ -171,7 +169,7 @@ class Life:
 
 
 def in_line(state: State, now_ns: int, limits: SchedulingOptions) -> list[str]:
-    return [job.name for job in QueueOrder(state, now_ns, limits, Quotas(state).book)]
+    return queue_order(state, now_ns, limits)
 
 
 @pytest.mark.parametrize("policy", [Policy.EASY, Policy.FIFO, Policy.PRODUCTION])

@@ -44,10 +44,19 @@ from scheduler.core.model.plan import Defragment, ReplenishSpares, Start, Swap
 from scheduler.core.policies.affinity import ANYBODY, Affinity
 from scheduler.core.policies.spares import SparePolicy
 from scheduler.core.policies.tenants import Defragmentation, Tenants
-from scheduler.core.queue.order import QueueOrder
-from scheduler.core.tenancy.quota_check import Quotas
 from scheduler.eventlog import snapshots
-from tests.build import cancel, cordon, drain, end, exactly, fail, repair, submit, uncordon
+from tests.build import (
+    cancel,
+    cordon,
+    drain,
+    end,
+    exactly,
+    fail,
+    queue_order,
+    repair,
+    submit,
+    uncordon,
+)
 from tests.property import laws
 from tests.property import test_constraints as constraints
 from tests.property import test_lending as lending
@@ -146,8 +155,7 @@ class World(preemption.Machine):
         """Whether somebody starts who stands before `name` by now: every start moves its tenant
         back in the order."""
         before = self.decided_on
-        book = Quotas(before).book
-        line = [job.name for job in QueueOrder(before, self.now_ns, self.limits, book)]
+        line = queue_order(before, self.now_ns, self.limits)
         starts = {action.name for action in plan.actions if isinstance(action, Start)}
         return name in line and any(other in starts for other in line[: line.index(name)])
 

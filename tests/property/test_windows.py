@@ -20,9 +20,9 @@ from scheduler.core.model.lifecycle import WindowState
 from scheduler.core.model.plan import Start, Swap
 from scheduler.core.model.policy import time_limit_ns
 from scheduler.core.model.window import Leave
-from scheduler.core.queue.order import QueueOrder
 from scheduler.core.rules.calendar import Calendar, next_edge_ns
 from scheduler.core.tenancy.quota_check import Quotas
+from tests.build import queue_order
 from tests.property.laws import FABRIC, check_state, started_alone
 from tests.property.test_machine import Cluster, Machine, any_command
 from tests.windows import remove_window, set_window
@@ -132,7 +132,7 @@ def check_first(
     is_easy = limits.policy in (Policy.PRODUCTION, Policy.EASY)
     if not is_easy or not all(isinstance(action, Start) for action in plan.actions):
         return
-    order = [job.name for job in QueueOrder(before, now_ns, limits, Quotas(before).book)]
+    order = queue_order(before, now_ns, limits)
     starts = {action.name for action in plan.actions if isinstance(action, Start)}
     first = next((name for name in order if name not in starts), None)
     if first is None or any(name not in after.running for name in starts):

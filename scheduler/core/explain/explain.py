@@ -11,7 +11,6 @@ from placement.fabric.tree import Fabric
 from placement.workload.request import Placement
 from scheduler.core.capacity.eviction import parted, yielding
 from scheduler.core.capacity.grow import dp_text, is_smaller, size_text
-from scheduler.core.capacity.outlook import Outlook
 from scheduler.core.capacity.placer import make_placer
 from scheduler.core.explain.obstacles import Obstacles
 from scheduler.core.explain.reason import Basis, Obstacle, Reason, Shrink
@@ -19,16 +18,17 @@ from scheduler.core.explain.windows import closed_text, fits_s
 from scheduler.core.model.job import SECOND_NS, Job
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.plan import BackfillReservation, Resize
-from scheduler.core.model.policy import Policy, SchedulingOptions, time_limit_ns
+from scheduler.core.model.policy import SchedulingOptions, time_limit_ns
 from scheduler.core.model.state import State
 from scheduler.core.preemption.stage import PreemptionStage
+from scheduler.core.queue.backfill import Backfill
 from scheduler.core.queue.cycle import SchedulingCycle
+from scheduler.core.queue.policies import queue_policy
 from scheduler.core.queue.verdict import QueueVerdict, WaitReason
 from scheduler.core.rules.affinity_index import AffinityIndex
 from scheduler.core.rules.crash_loop import avoided_text, resting_text
 from scheduler.core.tenancy.guarantees import highest
 from scheduler.core.tenancy.quota import domain_masks
-from scheduler.core.tenancy.quota_check import Quotas
 from scheduler.core.wording import duration, ending, hosts_text, jobs_text, listed
 
 DOING = ("preempting", "shrinking")
@@ -50,9 +50,10 @@ class Reasons:
 
     def __init__(self, state: State, now_ns: int, limits: SchedulingOptions) -> None:
         self._state, self._now_ns, self._limits = state, now_ns, limits
-        self._told = _Told(state, now_ns, limits)
         aim = make_placer(state, limits)
-        self._walk = SchedulingCycle(state, now_ns, limits, state.free, _counted, aim).verdicts()
+        cycle = SchedulingCycle(state, now_ns, limits, state.free, _counted, aim)
+        self._told = _Told(state, now_ns, limits, cycle.rule)
+        self._walk = cycle.verdicts()
         self._turns: dict[str, _Turn] = {}
         self._found: dict[str, Reason] = {}
 
@@ -96,14 +97,20 @@ class _Turn:
 class _Told:
     """Puts verdicts into words."""
 
-    def __init__(self, state: State, now_ns: int, limits: SchedulingOptions) -> None:
+    def __init__(
+        self, state: State, now_ns: int, limits: SchedulingOptions, rule: Backfill
+    ) -> None:
         self._state, self._now_ns, self._limits = state, now_ns, limits
-        self._quotas = Quotas(state, limits.policy is Policy.PRODUCTION)
-        self._outlook = Outlook(state, now_ns, limits, self._quotas)
+        self._rule = rule
+        policy = queue_policy(limits.policy)
+        context = policy.context(state, now_ns, limits, state.free)
+        self._quotas, self._outlook = context.quotas, context.outlook
         self._in_the_way = Obstacles(state, now_ns, limits, self._quotas, self._outlook)
         self._preempting = PreemptionStage(
-            *(state, now_ns, limits, self._quotas, self._outlook, AffinityIndex(state)),
+            *(state, now_ns, limits, self._quotas, self._outlook, context.affinity),
             make_placer(state, limits),
+            may_preempt=policy.may_preempt,
+            is_by_priority=False,
         )
         self._free = state.free.bit_count()
         self._ahead = self._due = 0
@@ -260,7 +267,7 @@ class _Told:
             *self._blockers(turn),
         )
         base = self._base(turn, WaitReason.HOSTS, f"{needs}{when}{queue}", obstacles)
-        is_first = turn.blocker is None and self._limits.policy is not Policy.CONSERVATIVE
+        is_first = turn.blocker is None and self._rule.reserves_places
         places: tuple[str, ...] = ()
         if found is not None and is_first:
             places = domains_of(self._state.loaded_fabric, found.hosts)
@@ -319,14 +326,9 @@ class _Told:
         if first is None:
             return self._base(turn, WaitReason.SEARCH, UNDECIDED)
         passes_s = self._passes_s(turn.verdict)
-        rule = (
-            "nobody overtakes under fifo"
-            if self._limits.policy is Policy.FIFO
-            else "starting now would delay it"
-        )
         hint = f"; with a time limit of {duration(passes_s)} it would not" if passes_s else ""
         who = f"{first.name} ({hosts_text(first.needed)})"
-        sentence = f"would fit, but {who} is ahead of it; {rule}{hint}"
+        sentence = f"would fit, but {who} is ahead of it; {self._rule.behind_text}{hint}"
         obstacle = self._in_the_way.ahead(first, behind)
         base = self._base(turn, WaitReason.BEHIND, sentence, (obstacle,))
         return replace(base, waits_for=(first.name,), passes_s=passes_s)

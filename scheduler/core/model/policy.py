@@ -12,7 +12,7 @@ MINUTE_NS = 60 * SECOND_NS
 
 
 class Policy(StrEnum):
-    """How the queue is ordered and whether later jobs may overtake.
+    """Names of the queue policies that come with muster (see core.queue.policies).
 
     PRODUCTION: priority, fair share, then arrival, with EASY backfill. The others know
     only arrival: EASY with one reservation, CONSERVATIVE with one for every waiting job,
@@ -27,7 +27,8 @@ class Policy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SchedulingOptions:
-    """`assumed_limit_s` stands in for the time limit of jobs that state none.
+    """`policy`: the name of a queue policy. `assumed_limit_s` stands in for the time limit of
+    jobs that state none.
 
     `most_reservations`: under CONSERVATIVE, jobs from the head of the queue that get
     one; those behind them wait until they are among these. `batch_hosts`: a decision that
@@ -37,7 +38,7 @@ class SchedulingOptions:
     largest size.
     """
 
-    policy: Policy = Policy.PRODUCTION
+    policy: str = Policy.PRODUCTION
     place: PlaceLimits = field(default_factory=PlaceLimits)
     assumed_limit_s: int = 24 * 3600
     most_reservations: int = 500

@@ -27,7 +27,7 @@ from scheduler.core.capacity.victims import (
 )
 from scheduler.core.model.job import Job
 from scheduler.core.model.plan import Swap
-from scheduler.core.model.policy import Policy, SchedulingOptions
+from scheduler.core.model.policy import SchedulingOptions
 from scheduler.core.model.state import State
 from scheduler.core.rules.calendar import Calendar
 from scheduler.core.tenancy.quota_check import Quotas
@@ -47,10 +47,15 @@ class Reclaimer:
     """Who may still be sent away for a gang that lost hosts. Mutable: told of those who are."""
 
     def __init__(
-        self, state: State, now_ns: int, limits: SchedulingOptions, busy: frozenset[str]
+        self,
+        state: State,
+        now_ns: int,
+        limits: SchedulingOptions,
+        busy: frozenset[str],
+        may_preempt: bool,
     ) -> None:
         self._fabric, self._quotas = state.loaded_fabric, Quotas(state)
-        found = candidates(state, now_ns) if limits.policy is Policy.PRODUCTION else ()
+        found = candidates(state, now_ns) if may_preempt else ()
         self._ripe = tuple(v for v in found if v.ripe_ns <= now_ns and v.name not in busy)
         self._forms = ShrinkOptions(state, now_ns, limits, Calendar(state))
 

@@ -12,7 +12,7 @@ from scheduler.core.capacity.shrink_options import Gone, ShrinkOptions
 from scheduler.core.capacity.victims import alone, candidates
 from scheduler.core.model.job import Job
 from scheduler.core.model.plan import BackfillReservation
-from scheduler.core.model.policy import Policy, SchedulingOptions
+from scheduler.core.model.policy import SchedulingOptions
 from scheduler.core.model.state import State
 from scheduler.core.preemption.victim_search import SearchState, VictimChoice, VictimSearch
 from scheduler.core.rules.affinity_index import AffinityIndex, is_bound
@@ -27,11 +27,11 @@ Place = Callable[[Job, HostSet, int], Placement | None]
 
 
 class PreemptionStage:
-    """Who may be sent away still. Mutable: told of gangs that leave.
+    """Who may still be sent away. Mutable: gangs that leave are entered.
 
-    Under other policies than *production*, which is the only one that knows priorities,
-    nobody is. `look_again_ns`: when a gang that a waiting job may send away has had its
-    minimum run time.
+    `may_preempt`: whether the queue's policy sends anybody away. `is_by_priority`: whether
+    jobs come in order of priority. `look_again_ns`: when a gang that a waiting job may send
+    away has had its minimum run time.
     """
 
     def __init__(
@@ -43,12 +43,15 @@ class PreemptionStage:
         outlook: Outlook,
         company: AffinityIndex,
         place: Place,
+        *,
+        may_preempt: bool,
+        is_by_priority: bool,
     ) -> None:
         self._state, self._now_ns, self._place = state, now_ns, place
         self._quotas, self._outlook, self._company = quotas, outlook, company
-        self._running = everybody = self._candidates(limits)
+        self._running = everybody = self._candidates() if may_preempt else ()
         self._forms = ShrinkOptions(state, now_ns, limits, outlook.calendar)
-        self._is_ranked = quotas.is_open and state.tenants.aging is None
+        self._is_ranked = is_by_priority and quotas.is_open and state.tenants.aging is None
         # To send a gang away takes more priority than it has, to be given back as much.
         least = (v.job.priority - v.job.is_on_loan for v in everybody)
         self._least = min(least, default=0)
@@ -56,10 +59,10 @@ class PreemptionStage:
         self._tries = TRIES
         self.look_again_ns: int | None = None
 
-    def _candidates(self, limits: SchedulingOptions) -> Gone:
+    def _candidates(self) -> Gone:
         """Without guarantees to take back, those whom the first in the queue outranks, and
         those that have grown."""
-        if limits.policy is not Policy.PRODUCTION or not self._state.queue:
+        if not self._state.queue:
             return ()
         first = self._state.jobs[self._state.queue[0]]
         below = first.priority if self._quotas.is_open else None

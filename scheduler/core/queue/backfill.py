@@ -1,10 +1,4 @@
-"""Who may start before those that wait: EASY, FIFO and limits of tenants.
-
-EASY: the first waiting job whose start can be foreseen has a reservation. A later job
-starts now if it ends before that, or on hosts that the reservation leaves over.
-Source: Lifka, "The ANL/IBM SP scheduling system" (JSSPP 1995); Mu'alem and Feitelson,
-TPDS 12(6), 2001, section 2.
-"""
+"""Who may start before those that wait: what every rule answers, and limits of tenants."""
 
 from __future__ import annotations
 
@@ -15,21 +9,47 @@ from typing import Protocol
 from placement.fabric.hostset import HostSet
 from scheduler.core.capacity.outlook import Outlook
 from scheduler.core.model.job import Job
-from scheduler.core.model.plan import BackfillReservation, LazyReservations
-from scheduler.core.rules.affinity_index import AffinityIndex
-from scheduler.core.tenancy.guarantees import highest
+from scheduler.core.model.plan import BackfillReservation, Reserve
 from scheduler.core.tenancy.quota import UNLIMITED
 from scheduler.core.tenancy.quota_check import Allowance, Quotas
 
 
 class Backfill(Protocol):
-    """One way to let later jobs pass. Told of every job in the order of the queue."""
+    """One way to let later jobs pass. Mutable: it is shown every job in the order of the queue.
+
+    `behind_text`: what a reason says of a job that has to wait for an earlier one.
+    `lets_shorter_pass`: whether a job with a shorter time limit might start now.
+    `reserves_places`: whether the reservation of the first that waits is of certain hosts.
+    """
+
+    behind_text: str
+    lets_shorter_pass: bool
+    reserves_places: bool
 
     @property
     def reservations(self) -> Sequence[BackfillReservation]: ...
 
+    @property
+    def first(self) -> BackfillReservation | None:
+        """The reservation that others must not delay, where there is just one."""
+        ...
+
+    @property
+    def is_stable(self) -> bool:
+        """Whether the starts of this decision leave every reservation as it is."""
+        ...
+
     def beside(self, job: Job, end_ns: int, allowed: Allowance) -> Allowance:
         """Of what is allowed, what `job` may take now if it ends by `end_ns`."""
+        ...
+
+    def room(self, job: Job, end_ns: int, allowed: Allowance) -> int | None:
+        """How many hosts of what is allowed `job` may take; None where each job has to be
+        entered to know that."""
+        ...
+
+    def off_first(self, job: Job, end_ns: int, allowed: Allowance) -> Allowance:
+        """What is allowed less the hosts that the first reservation needs."""
         ...
 
     def took(self, job: Job, hosts: HostSet, end_ns: int, borrowed: HostSet = 0) -> None:
@@ -37,101 +57,24 @@ class Backfill(Protocol):
         ...
 
     def waits(self, job: Job, free: HostSet) -> None:
-        """`job` does not."""
+        """`job` does not start."""
+        ...
+
+    def made_room(self, free: HostSet) -> None:
+        """Gangs were sent away, and another took its hosts: so much is free now."""
+        ...
+
+    def is_settled(self, job: Job) -> bool:
+        """Whether nothing changes when `job` waits as well."""
         ...
 
     def is_done(self, free: HostSet) -> bool:
         """Whether nobody further back can start or be reserved."""
         ...
 
-
-class Easy:
-    """One reservation; with `is_fifo`, nobody passes the first that waits."""
-
-    def __init__(
-        self, outlook: Outlook, quotas: Quotas, company: AffinityIndex, is_fifo: bool
-    ) -> None:
-        self._outlook = outlook
-        self._quotas, self._company = quotas, company
-        self._is_fifo = is_fifo
-        self._has_waited = False
-        self._first: BackfillReservation | None = None
-        self._asking: tuple[Job, HostSet] | None = None
-
-    @property
-    def first(self) -> BackfillReservation | None:
-        """Found once somebody asks, which is before anybody takes hosts: often nobody does."""
-        if self._asking is not None:
-            asking, self._asking = self._asking, None
-            self._first = self._outlook.reservation(*asking)
-        return self._first
-
-    def reserves(self, job: Job, free: HostSet) -> None:
-        """The reservation is for `job`, with what is `free` and running now."""
-        self._outlook.comes(job)
-        self._asking = (job, free)
-
-    @property
-    def reservations(self) -> Sequence[BackfillReservation]:
-        return LazyReservations(self._found) if self._has_waited else ()
-
-    def _found(self) -> tuple[BackfillReservation, ...]:
-        return () if self.first is None else (self.first,)
-
-    def beside(self, job: Job, end_ns: int, allowed: Allowance) -> Allowance:
-        allowed = self.off_first(job, end_ns, allowed)
-        return allowed.at_most(self.room(job, end_ns, allowed))
-
-    def room(self, job: Job, end_ns: int, allowed: Allowance) -> int:
-        """How many hosts of what is allowed `job` may take."""
-        if self._is_fifo and self._has_waited:
-            return 0
-        if self.first is None or job.needed > allowed.pool:
-            return allowed.pool
-        return min(allowed.pool, room_beside(self.first, job, end_ns, allowed, self._quotas))
-
-    def off_first(self, job: Job, end_ns: int, allowed: Allowance) -> Allowance:
-        """Less the hosts that the reservation needs beyond their number. A job that others
-        may not lie beside closes more hosts than it takes: unless it is known which of them
-        the reservation needs, it takes none."""
-        first, wants = self.first, job.spec.neighbours
-        if first is None or end_ns <= first.start_ns:
-            return allowed
-        if not first.kept and (wants.exclusive or wants.avoid):
-            return allowed.on(0)
-        if not first.kept:
-            return allowed if first.among is None else self._off_number(job, allowed, first)
-        closed = first.kept | self._company.shadow(wants, first.kept)
-        return allowed.on(self._company.fitting(job, allowed.reach & ~closed))
-
-    def _off_number(self, job: Job, allowed: Allowance, first: BackfillReservation) -> Allowance:
-        """Less all but `extra` of the hosts that the reservation counts, where windows make
-        some count and some not, and the number is what it promises."""
-        if first.lendable is not None or job.needed <= first.extra:
-            return allowed
-        beside = uncounted(first, allowed.reach)
-        beside |= highest(allowed.reach & ~beside, max(0, first.extra))
-        return allowed.on(self._company.fitting(job, beside))
-
-    def took(self, job: Job, hosts: HostSet, end_ns: int, borrowed: HostSet = 0) -> None:
-        if self.first is not None:
-            self._first = charged(self.first, job, hosts, end_ns, self._quotas, borrowed)
-
-    def waits(self, job: Job, free: HostSet) -> None:
-        if not (self._is_fifo and self._has_waited) and self.first is None:
-            self.reserves(job, free)
-        self._has_waited = True
-
-    def is_settled(self, job: Job) -> bool:
-        """Whether nothing changes when `job` waits as well."""
-        if not self._has_waited:
-            return False
-        return self.first is not None or self._is_fifo or self._outlook.is_hopeless(job)
-
-    def is_done(self, free: HostSet) -> bool:
-        if self._is_fifo and self._has_waited:
-            return True
-        return not free and self.first is not None
+    def actions(self) -> tuple[Reserve, ...]:
+        """Reservations that have to be kept beyond this decision."""
+        ...
 
 
 class LimitReservations:

@@ -13,27 +13,30 @@ from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.workload.request import Placement
 from scheduler.core.capacity.eviction import parted
-from scheduler.core.capacity.outlook import Outlook
 from scheduler.core.capacity.placer import Find
 from scheduler.core.capacity.shrink_options import Gone
 from scheduler.core.capacity.victims import freed, unneeded
 from scheduler.core.collections.name_list import Chunk
 from scheduler.core.model.job import Job
 from scheduler.core.model.plan import Action, BackfillReservation, Start
-from scheduler.core.model.policy import Policy, SchedulingOptions, time_limit_ns
+from scheduler.core.model.policy import SchedulingOptions, time_limit_ns
 from scheduler.core.model.state import State
 from scheduler.core.preemption.stage import PreemptionStage, noted
-from scheduler.core.queue.backfill import Backfill, Easy, LimitReservations
-from scheduler.core.queue.conservative import Conservative
+from scheduler.core.queue.backfill import Backfill, LimitReservations
 from scheduler.core.queue.equivalence import EquivalenceCache
 from scheduler.core.queue.idle_spares import SpareLoans
 from scheduler.core.queue.order import QueueOrder
+from scheduler.core.queue.policies import queue_policy
 from scheduler.core.queue.verdict import QueueVerdict, WaitReason
-from scheduler.core.rules.affinity_index import AffinityIndex
 from scheduler.core.rules.crash_loop import avoided, clear_ns
 from scheduler.core.tenancy.guarantees import highest
 from scheduler.core.tenancy.quota import UNLIMITED
-from scheduler.core.tenancy.quota_check import Allowance, Quotas
+from scheduler.core.tenancy.quota_check import Allowance
+
+
+def _nobody(_: Chunk) -> bool:
+    """Every job is looked at."""
+    return False
 
 
 class SchedulingCycle:
@@ -52,28 +55,26 @@ class SchedulingCycle:
         aim: Find,
     ) -> None:
         self.free = free
-        self.quotas = Quotas(state, limits.policy is Policy.PRODUCTION)
-        self.company = AffinityIndex(state)
-        self._outlook = Outlook(state, now_ns, limits, self.quotas)
+        policy = queue_policy(limits.policy)
+        context = policy.context(state, now_ns, limits, free)
+        self.quotas, self.company = context.quotas, context.affinity
+        self._outlook = context.outlook
         self.calendar = self._outlook.calendar
         self._has_windows = bool(self.calendar)
-        self.rule: Backfill = (
-            Conservative(state, now_ns, limits, self._outlook, free)
-            if limits.policy is Policy.CONSERVATIVE
-            else Easy(self._outlook, self.quotas, self.company, limits.policy is Policy.FIFO)
-        )
-        self._easy = self.rule if isinstance(self.rule, Easy) else None
+        self.rule: Backfill = policy.backfill(context)
         self.caps = LimitReservations(self._outlook, self.quotas)
+        self.order: QueueOrder = policy.order(context)
         self.preempting = PreemptionStage(
-            state, now_ns, limits, self.quotas, self._outlook, self.company, aim
+            *(state, now_ns, limits, self.quotas, self._outlook, self.company, aim),
+            may_preempt=policy.may_preempt,
+            is_by_priority=self.order.is_by_priority,
         )
-        self._loans = SpareLoans(state, now_ns, limits, self.calendar)
+        self._loans = SpareLoans(state, now_ns, limits, self.calendar, policy.may_borrow)
         self.sent: dict[str, Gone] = {}
         self.clear_ns: int | None = None  # when somebody who waits may use a host again
         self._restarts = state.tenants.restarts
         self._counted = set[str]()  # jobs that sent gangs away for want of hosts alone
         self._jobs = state.jobs
-        self._line = QueueOrder(state, now_ns, limits, self.quotas.book)
         self._now_ns, self._limits, self._find = now_ns, limits, find
         self._everything = hostset.full(state.loaded_fabric.host_count)
         self._started_hosts = 0
@@ -86,7 +87,7 @@ class SchedulingCycle:
     def starts(self) -> Iterator[tuple[Job, Placement]]:
         """In the order of the queue, until nobody further back can start or enough has."""
         # Windows may part jobs by their time limits in more than two.
-        for job in self._line if self._has_windows else self._line.less(self._all_wait):
+        for job in self.order.jobs(_nobody if self._has_windows else self._all_wait):
             outcome = WaitReason.BEHIND if self._waits_again(job) else self._outcome(job)
             if isinstance(outcome, Placement):
                 yield job, outcome
@@ -110,13 +111,13 @@ class SchedulingCycle:
 
     def _waits_again(self, job: Job) -> bool:
         """Whether `job` waits as others before it do."""
-        if self._easy is None or job.has_choice:
+        if job.has_choice:
             return False
         end_ns = self.end_ns(job)
         kind = self._kind(job, end_ns)
         if self._waiting.has(job, kind):
             return True
-        most = self._waits_up_to(job, end_ns, self._easy, kind)
+        most = self._waits_up_to(job, end_ns, kind)
         if job.needed <= most:
             self._waiting.add(kind, job.needed, most)
         return job.needed <= most
@@ -131,24 +132,25 @@ class SchedulingCycle:
         windows = self.calendar.kind(job, end_ns) if self._has_windows else None
         return (job.likeness, outlasts, windows)
 
-    def _waits_up_to(self, job: Job, end_ns: int, rule: Easy, kind: Hashable) -> int:
+    def _waits_up_to(self, job: Job, end_ns: int, kind: Hashable) -> int:
         """How large a job like `job` may be to wait without being asked further: quotas and
         reservations leave it too little, and all that could come of it has been tried for
         others. Less than it needs if it is to be asked."""
         allowed = self._open(job, end_ns)
-        if job.needed <= min(allowed.limit, rule.room(job, end_ns, allowed)):
+        room = self.rule.room(job, end_ns, allowed)
+        if room is None or job.needed <= min(allowed.limit, room):
             return 0
         if not self.preempting.is_in_vain(job, end_ns):
             return 0
         if self._loans.may(job, self.free, kind):
             return 0
         if self.caps.has_waiting(allowed.whose):
-            return UNLIMITED if job.needed > allowed.limit or rule.is_settled(job) else 0
-        return allowed.limit if rule.is_settled(job) else 0
+            return UNLIMITED if job.needed > allowed.limit or self.rule.is_settled(job) else 0
+        return allowed.limit if self.rule.is_settled(job) else 0
 
     def verdicts(self) -> Iterator[QueueVerdict]:
         """What becomes of every job of the queue, if all were decided at once."""
-        for job in self._line:
+        for job in self.order.jobs(_nobody):
             free, first = self._room, self._first()
             allowed = self._allowed(job)
             outcome = self._outcome(job)
@@ -173,14 +175,14 @@ class SchedulingCycle:
 
     def _passes_ns(self, job: Job, first: BackfillReservation | None) -> int | None:
         """The first moment at which somebody is promised hosts that `job` may need."""
-        if self._limits.policy in (Policy.FIFO, Policy.CONSERVATIVE):
+        if not self.rule.lets_shorter_pass:
             return None
         held_back = self.caps.held_back(job) + ([first] if first is not None else [])
         return min((other.start_ns for other in held_back), default=None)
 
     def promises(self) -> tuple[Action, ...]:
         """Reservations that have to be kept beyond this decision."""
-        return self.rule.actions() if isinstance(self.rule, Conservative) else ()
+        return self.rule.actions()
 
     def end_ns(self, job: Job) -> int:
         """When `job` ends if it starts now, as far as anybody knows."""
@@ -332,10 +334,8 @@ class SchedulingCycle:
 
     def _off_first(self, job: Job, end_ns: int) -> HostSet:
         """Hosts, whosever they are, on which `job` is not in the way of the reservation."""
-        if self._easy is None:
-            return self._everything
         everywhere = Allowance(UNLIMITED, "", self._everything, 0, UNLIMITED)
-        return self._easy.off_first(replace(job, needed=1), end_ns, everywhere).reach
+        return self.rule.off_first(replace(job, needed=1), end_ns, everywhere).reach
 
     def _beside_loan(self, job: Job, allowed: Allowance, end_ns: int) -> HostSet:
         """What a job that borrows the rest may take of what is free."""
@@ -360,12 +360,12 @@ class SchedulingCycle:
         self._room = self.free.bit_count()
         placement = noted(found)
         self._take(job, placement.held, end_ns)
-        if first is not None and self._easy is not None:
-            self._easy.reserves(self._jobs[first.name], self.free)
+        if first is not None:
+            self.rule.made_room(self.free)
         return placement
 
     def _first(self) -> BackfillReservation | None:
-        return None if self._easy is None else self._easy.first
+        return self.rule.first
 
     def _placed(self, job: Job, allowed: Allowance, most: int, end_ns: int) -> Placement | None:
         """Where `job` runs: in its tenant's own cells if they hold it, off the hosts of a
@@ -399,7 +399,7 @@ class SchedulingCycle:
         self.quotas.took(job, hosts, borrowed)
         self.preempting.took()
         self.company.took(job, hosts)
-        self._line.took(job, hosts.bit_count())
+        self.order.took(job, hosts.bit_count())
         self._started_hosts += hosts.bit_count()
         self._gives(hosts)
 

@@ -12,30 +12,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from scheduler.core.model.plan import Start
-from scheduler.core.model.policy import Policy, SchedulingOptions
 from scheduler.core.model.state import State
 from scheduler.core.policies.tenants import Tenants
 from scheduler.core.queue.cycle import SchedulingCycle
 
 
-def is_fixpoint(
-    state: State, limits: SchedulingOptions, desk: SchedulingCycle, starts: Iterable[Start]
-) -> bool:
-    """Whether another decision finds nothing once all these `starts` of `desk` are made."""
-    if not desk.is_through or not desk.quotas.is_open or desk.calendar:
-        return False
-    if limits.policy is Policy.CONSERVATIVE:
+def is_fixpoint(state: State, cycle: SchedulingCycle, starts: Iterable[Start]) -> bool:
+    """Whether another decision finds nothing once all these `starts` of `cycle` are made."""
+    if not cycle.is_through or not cycle.quotas.is_open or cycle.calendar:
         return False
     if state.special or state.interrupted or state.unhealthy & state.held:
         return False
     if not _is_plain(state.tenants) or any(state.jobs[start.name].minds for start in starts):
         return False
-    # Where nobody passes the first that waits it is all one which hosts are kept for it.
-    return limits.policy is Policy.FIFO or not any(r.kept for r in desk.rule.reservations)
+    return cycle.order.is_stable and cycle.rule.is_stable
 
 
 def _is_plain(tenants: Tenants) -> bool:
     """Whether it is all one who has started, and nothing is done when nothing starts."""
-    if len(tenants.tenants) > 1 or tenants.aging or tenants.defragmentation:
+    if len(tenants.tenants) > 1 or tenants.defragmentation:
         return False
     return not tenants.has_preemptible

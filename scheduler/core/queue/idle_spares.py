@@ -16,7 +16,7 @@ from placement.workload.request import Placement
 from scheduler.core.capacity.spare_loans import lenders
 from scheduler.core.model.job import Job
 from scheduler.core.model.plan import BackfillReservation
-from scheduler.core.model.policy import Policy, SchedulingOptions, expected_end_ns
+from scheduler.core.model.policy import SchedulingOptions, expected_end_ns
 from scheduler.core.model.state import State
 from scheduler.core.rules.affinity_index import AffinityIndex, is_bound
 from scheduler.core.rules.calendar import Calendar
@@ -35,11 +35,16 @@ class SpareLoans:
     """
 
     def __init__(
-        self, state: State, now_ns: int, limits: SchedulingOptions, calendar: Calendar
+        self,
+        state: State,
+        now_ns: int,
+        limits: SchedulingOptions,
+        calendar: Calendar,
+        may_borrow: bool,
     ) -> None:
         self._state, self._now_ns, self._limits = state, now_ns, limits
         self._calendar = calendar
-        self._may = state.tenants.has_preemptible and limits.policy is Policy.PRODUCTION
+        self._may = may_borrow and state.tenants.has_preemptible
         self._found: dict[int, Job] | None = None
         self._gone, self._given = set[str](), set[int]()
         self._in_vain: dict[Hashable, int] = {}

@@ -17,6 +17,7 @@ from scheduler.core.model.plan import Action, GiveUp, Move, Requeue, Resize, Swa
 from scheduler.core.model.policy import SchedulingOptions, time_limit_ns
 from scheduler.core.model.state import State
 from scheduler.core.preemption.reclaim import Reclaimer
+from scheduler.core.queue.policies import queue_policy
 from scheduler.core.restart.recall import Recalls
 from scheduler.core.restart.search import Loss, RestartSearch
 from scheduler.core.rules.affinity_index import AffinityIndex
@@ -66,7 +67,9 @@ class _Desk:
         self._state, self._now_ns, self._limits = state, now_ns, limits
         self._calendar, self._moved = calendar, sorted(moved, key=lambda j: j.order)
         self._free, self._company, self._pools = state.free, AffinityIndex(state), SparePools(state)
-        self._lent = Reclaimer(state, now_ns, limits, frozenset(job.name for job in moved))
+        names = frozenset(job.name for job in moved)
+        may_preempt = queue_policy(limits.policy).may_preempt
+        self._lent = Reclaimer(state, now_ns, limits, names, may_preempt)
         self._borrowed = self._left = 0
         self._acted, self._gone = set[str](), set[str]()  # gangs
 

@@ -11,7 +11,6 @@ from scheduler.core import JobState, Policy, SchedulingOptions, State, decide
 from scheduler.core.capacity.outlook import Outlook
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.plan import Plan, Start
-from scheduler.core.queue.order import QueueOrder
 from scheduler.core.tenancy.quota_check import Quotas
 from tests.build import (
     HOUR_NS,
@@ -25,6 +24,7 @@ from tests.build import (
     hosts_of,
     job,
     loaded,
+    queue_order,
     run,
     running,
     schedule,
@@ -55,8 +55,7 @@ def reserved(
 
 
 def order(state: State, policy: Policy) -> list[str]:
-    book = Quotas(state).book
-    return [job.name for job in QueueOrder(state, 0, SchedulingOptions(policy=policy), book)]
+    return queue_order(state, 0, SchedulingOptions(policy=policy))
 
 
 def decided(state: State, now_ns: int = 0, policy: Policy = Policy.PRODUCTION) -> list[str]:

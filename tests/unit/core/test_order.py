@@ -8,9 +8,7 @@ from scheduler.core import SchedulingOptions, State, decide
 from scheduler.core.model.commands import LoadTenants
 from scheduler.core.model.plan import Start
 from scheduler.core.policies.tenants import Aging, Tenant, Tenants
-from scheduler.core.queue.order import QueueOrder
-from scheduler.core.tenancy.quota_check import Quotas
-from tests.build import HOUR_NS, end, fabric, loaded, run, schedule, submit
+from tests.build import HOUR_NS, end, fabric, loaded, queue_order, run, schedule, submit
 
 HOUR = 3_600
 TWO = Tenants((Tenant("a"), Tenant("b")), "a", half_life_s=HOUR)
@@ -18,7 +16,7 @@ EIGHT = loaded(fabric(2, 2, 2))
 
 
 def order(state: State, now_ns: int = 0) -> list[str]:
-    return [job.name for job in QueueOrder(state, now_ns, SchedulingOptions(), Quotas(state).book)]
+    return queue_order(state, now_ns, SchedulingOptions())
 
 
 def with_tenants(tenants: Tenants) -> State:

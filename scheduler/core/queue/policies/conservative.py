@@ -17,13 +17,14 @@ from dataclasses import dataclass
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from scheduler.core.capacity.host_classes import HostClasses
-from scheduler.core.capacity.outlook import Outlook
 from scheduler.core.capacity.profile import Profile
 from scheduler.core.model.job import Job
 from scheduler.core.model.plan import BackfillReservation, Reserve
-from scheduler.core.model.policy import SchedulingOptions, time_limit_ns
+from scheduler.core.model.policy import time_limit_ns
 from scheduler.core.model.state import State
 from scheduler.core.model.window import Shares
+from scheduler.core.queue.order import ArrivalOrder
+from scheduler.core.queue.policy import QueueContext, QueuePolicy
 from scheduler.core.tenancy.quota_check import Allowance
 
 
@@ -38,12 +39,22 @@ class Booked:
 
 
 class Conservative:
-    """A `backfill.Rule`. Cost: O(gangs and reservations) for each waiting job."""
+    """Cost: O(gangs and reservations) for each waiting job."""
 
-    def __init__(
-        self, state: State, now_ns: int, limits: SchedulingOptions, outlook: Outlook, free: HostSet
-    ) -> None:
-        self._now_ns, self._limits = now_ns, limits
+    behind_text = "starting now would delay it"
+    lets_shorter_pass = False
+    reserves_places = False
+    first = None
+    is_stable = False
+
+    def __init__(self, context: QueueContext) -> None:
+        """Raises: ValueError under a policy that preempts: a schedule that is kept as
+        promised counts on the gangs that run."""
+        if context.policy.may_preempt:
+            raise ValueError("conservative backfill keeps its promises where nobody is preempted")
+        state, outlook, free = context.state, context.outlook, context.free
+        now_ns = context.now_ns
+        self._now_ns, self._limits = now_ns, context.limits
         self._before, self._shares_before = state.reserved, state.shares
         moments = outlook.moments()
         ends = [(gang.end_ns, gang.hosts.bit_count()) for gang in moments]
@@ -161,5 +172,20 @@ class Conservative:
         if job.name in self._booked:
             self._reserved[job.name] = self._booked[job.name]
 
+    def room(self, job: Job, end_ns: int, allowed: Allowance) -> None:
+        return None  # each job has a reservation of its own
+
+    def off_first(self, job: Job, end_ns: int, allowed: Allowance) -> Allowance:
+        return allowed
+
+    def made_room(self, free: HostSet) -> None:
+        raise AssertionError("nobody is preempted here")
+
+    def is_settled(self, job: Job) -> bool:
+        return False
+
     def is_done(self, free: HostSet) -> bool:
         return self._considered >= self._limits.most_reservations
+
+
+CONSERVATIVE = QueuePolicy("conservative", order=ArrivalOrder, backfill=Conservative)

@@ -1,0 +1,121 @@
+"""EASY: one reservation, for the first job that waits; the queue is served by arrival.
+
+A later job starts now if it ends before that reservation begins, or on hosts that the
+reservation leaves over.
+Source: Lifka, "The ANL/IBM SP scheduling system" (JSSPP 1995); Mu'alem and Feitelson,
+TPDS 12(6), 2001, section 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from placement.fabric.hostset import HostSet
+from scheduler.core.model.job import Job
+from scheduler.core.model.plan import BackfillReservation, LazyReservations, Reserve
+from scheduler.core.queue.backfill import charged, room_beside, uncounted
+from scheduler.core.queue.order import ArrivalOrder
+from scheduler.core.queue.policy import QueueContext, QueuePolicy
+from scheduler.core.tenancy.guarantees import highest
+from scheduler.core.tenancy.quota_check import Allowance
+
+
+class Easy:
+    """One reservation: for the first that waits and whose start can be foreseen."""
+
+    behind_text = "starting now would delay it"
+    lets_shorter_pass = True
+    reserves_places = True
+
+    def __init__(self, context: QueueContext) -> None:
+        self._jobs, self._outlook = context.state.jobs, context.outlook
+        self._quotas, self._affinity = context.quotas, context.affinity
+        self._has_waited = False
+        self._first: BackfillReservation | None = None
+        self._asking: tuple[Job, HostSet] | None = None
+
+    @property
+    def first(self) -> BackfillReservation | None:
+        """Computed when it is first read, which is before anybody takes hosts: often nobody
+        reads it."""
+        if self._asking is not None:
+            asking, self._asking = self._asking, None
+            self._first = self._outlook.reservation(*asking)
+        return self._first
+
+    def _reserve(self, job: Job, free: HostSet) -> None:
+        """The reservation is for `job`, with what is `free` and running now."""
+        self._outlook.comes(job)
+        self._asking = (job, free)
+
+    @property
+    def reservations(self) -> Sequence[BackfillReservation]:
+        return LazyReservations(self._made) if self._has_waited else ()
+
+    def _made(self) -> tuple[BackfillReservation, ...]:
+        return () if self.first is None else (self.first,)
+
+    @property
+    def is_stable(self) -> bool:
+        return not any(reservation.kept for reservation in self.reservations)
+
+    def beside(self, job: Job, end_ns: int, allowed: Allowance) -> Allowance:
+        allowed = self.off_first(job, end_ns, allowed)
+        return allowed.at_most(self.room(job, end_ns, allowed))
+
+    def room(self, job: Job, end_ns: int, allowed: Allowance) -> int:
+        """How many hosts of what is allowed `job` may take."""
+        if self.first is None or job.needed > allowed.pool:
+            return allowed.pool
+        return min(allowed.pool, room_beside(self.first, job, end_ns, allowed, self._quotas))
+
+    def off_first(self, job: Job, end_ns: int, allowed: Allowance) -> Allowance:
+        """Less the hosts that the reservation needs beyond their number. A job that others
+        may not lie beside closes more hosts than it takes: unless it is known which of them
+        the reservation needs, it takes none."""
+        first, wants = self.first, job.spec.neighbours
+        if first is None or end_ns <= first.start_ns:
+            return allowed
+        if not first.kept and (wants.exclusive or wants.avoid):
+            return allowed.on(0)
+        if not first.kept:
+            return allowed if first.among is None else self._off_number(job, allowed, first)
+        closed = first.kept | self._affinity.shadow(wants, first.kept)
+        return allowed.on(self._affinity.fitting(job, allowed.reach & ~closed))
+
+    def _off_number(self, job: Job, allowed: Allowance, first: BackfillReservation) -> Allowance:
+        """Less all but `extra` of the hosts that the reservation counts, where windows make
+        some count and some not, and the number is what it promises."""
+        if first.lendable is not None or job.needed <= first.extra:
+            return allowed
+        beside = uncounted(first, allowed.reach)
+        beside |= highest(allowed.reach & ~beside, max(0, first.extra))
+        return allowed.on(self._affinity.fitting(job, beside))
+
+    def took(self, job: Job, hosts: HostSet, end_ns: int, borrowed: HostSet = 0) -> None:
+        if self.first is not None:
+            self._first = charged(self.first, job, hosts, end_ns, self._quotas, borrowed)
+
+    def waits(self, job: Job, free: HostSet) -> None:
+        if self.first is None:
+            self._reserve(job, free)
+        self._has_waited = True
+
+    def made_room(self, free: HostSet) -> None:
+        if self.first is not None:
+            self._reserve(self._jobs[self.first.name], free)
+
+    def is_settled(self, job: Job) -> bool:
+        """Whether nothing changes when `job` waits as well."""
+        if not self._has_waited:
+            return False
+        return self.first is not None or self._outlook.is_hopeless(job)
+
+    def is_done(self, free: HostSet) -> bool:
+        return not free and self.first is not None
+
+    def actions(self) -> tuple[Reserve, ...]:
+        return ()  # the reservation is made anew by every decision
+
+
+EASY = QueuePolicy("easy", order=ArrivalOrder, backfill=Easy)

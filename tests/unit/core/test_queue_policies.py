@@ -1,0 +1,138 @@
+"""Queue policies: those that come with muster, and one that a package adds."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from placement import BadInput
+from scheduler.core import Plan, Policy, SchedulingOptions, decide
+from scheduler.core.model.commands import LoadTenants
+from scheduler.core.model.plan import Start
+from scheduler.core.policies.tenants import DEFAULT, PriorityClass, Tenant, Tenants
+from scheduler.core.queue import policies
+from scheduler.core.queue.policies import BUILT_IN, policy_names, queue_policy
+from scheduler.core.queue.policies.conservative import CONSERVATIVE, Conservative
+from scheduler.core.queue.policies.easy import EASY
+from tests.build import HOUR_NS, fabric, loaded, run, started, submit
+
+ROOT = Path(__file__).parents[3]
+CHAPTER = (ROOT / "docs" / "extending.md").read_text().partition("## Add a queue policy")[2]
+TRACE = """\
+; SWF: one job holds the machine, then a long one and a short one come
+1 0 -1 100 4 -1 -1 4 100 -1 1 1 1 -1 -1 -1 -1 -1
+2 1 -1 1000 4 -1 -1 4 1000 -1 1 1 1 -1 -1 -1 -1 -1
+3 2 -1 10 4 -1 -1 4 10 -1 1 1 1 -1 -1 -1 -1 -1
+"""
+MACHINE = "name: four\ngpus_per_host: 1\ntiers: [{name: zone, count: 1}, {name: host, count: 4}]\n"
+MAIN = "from scheduler.cli import main; main()"
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """A folder that holds the package of docs/extending.md, as pip would leave it."""
+    ((name, code),) = re.findall(r"`(\w+\.py)`:\n\n```python\n(.*?)```", CHAPTER, re.S)
+    (table,) = re.findall(r"```toml\n(.*?)```", CHAPTER, re.S)
+    ((group, entries),) = tomllib.loads(table)["project"]["entry-points"].items()
+    lines = [f"[{group}]", *(f"{key} = {value}" for key, value in entries.items())]
+    (tmp_path / name).write_text(code)
+    info = tmp_path / "shortest_first-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: shortest-first\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("\n".join(lines))
+    return tmp_path
+
+
+def names_of(plan: Plan) -> tuple[str, ...]:
+    return tuple(action.name for action in plan.actions if isinstance(action, Start))
+
+
+def muster(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join((str(folder), str(ROOT)))
+    return subprocess.run(
+        [sys.executable, "-c", MAIN, *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+
+
+def replayed(folder: Path, policy: str) -> float:
+    """The mean wait of the three jobs, in seconds."""
+    (folder / "trace.swf").write_text(TRACE)
+    (folder / "four.yaml").write_text(MACHINE)
+    options = ["--trace-format", "swf", "--fabric", "four.yaml", "--policy", policy]
+    done = muster(folder, "replay", "trace.swf", *options, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    wait_s: float = json.loads(done.stdout)["wait_s"]["mean"]
+    return wait_s
+
+
+def test_the_example_of_the_guide_serves_the_shortest_first(installed: Path) -> None:
+    assert replayed(installed, "easy") == pytest.approx((99 + 1_098) / 3)
+    assert replayed(installed, "shortest-first") == pytest.approx((98 + 109) / 3)
+
+
+def test_a_name_that_nobody_registers_lists_those_that_are(installed: Path) -> None:
+    known = "production, easy, fifo, conservative, shortest-first"
+    (installed / "muster.yaml").write_text("policy: lifo\n")
+    served = muster(installed, "serve", "--config", "muster.yaml")
+    assert (served.returncode, served.stdout) == (2, "")
+    assert f"muster.yaml:1: policy: must be one of {known}, not 'lifo'" in served.stderr
+    options = ["--trace-format", "swf", "--fabric", "roce-24k", "--policy", "lifo"]
+    replay = muster(installed, "replay", "trace.swf", *options)
+    assert replay.returncode == 2
+    assert known in " ".join(replay.stderr.replace("│", " ").split())
+    served = muster(installed, "serve", "--policy", "lifo")
+    assert served.returncode == 2
+    assert known in " ".join(served.stderr.replace("│", " ").split())
+
+
+def test_a_package_that_holds_no_policy_is_refused(installed: Path) -> None:
+    (installed / "shortest_first.py").write_text("POLICY = 1\n")
+    served = muster(installed, "serve", "--policy", "shortest-first")
+    assert served.returncode == 2
+    assert "is no QueuePolicy" in " ".join(served.stderr.replace("│", " ").split())
+    (installed / "shortest_first.py").write_text("import nothing_of_this_name\n")
+    served = muster(installed, "serve", "--policy", "shortest-first")
+    assert served.returncode == 2
+    assert "cannot be loaded" in " ".join(served.stderr.replace("│", " ").split())
+
+
+def test_those_that_come_with_muster_have_their_own_names() -> None:
+    assert set(BUILT_IN) == {policy.value for policy in Policy}
+    assert policy_names()[:4] == tuple(BUILT_IN)
+    for name in BUILT_IN:
+        assert queue_policy(name).name == name
+    with pytest.raises(BadInput, match="must be one of production, easy"):
+        queue_policy("lifo")
+
+
+def test_a_kept_schedule_and_preemption_exclude_each_other() -> None:
+    state = loaded(fabric(1, 1, 4))
+    policy = replace(CONSERVATIVE, may_preempt=True)
+    with pytest.raises(ValueError, match="nobody is preempted"):
+        Conservative(policy.context(state, 0, SchedulingOptions(), state.free))
+
+
+@pytest.mark.parametrize(("may_preempt", "begun"), [(False, ()), (True, ("b",))])
+def test_any_policy_may_preempt_and_borrow(
+    monkeypatch: pytest.MonkeyPatch, may_preempt: bool, begun: tuple[str, ...]
+) -> None:
+    """EASY by arrival that sends preemptible gangs away: two choices put together."""
+    mixed = replace(EASY, name="mixed", may_preempt=may_preempt)
+    monkeypatch.setitem(policies.BUILT_IN, "mixed", mixed)
+    spot = PriorityClass("spot", -100, is_preemptible=True)
+    state = run(loaded(fabric(1, 1, 4)), LoadTenants(Tenants((Tenant(DEFAULT),), classes=(spot,))))
+    state = started(state, submit("a", 4, priority_class="spot"), now_ns=-2 * HOUR_NS)
+    plan = decide(run(state, submit("b", 4)), 0, SchedulingOptions(policy="mixed"))
+    assert names_of(plan) == begun
