@@ -20,10 +20,11 @@ from placement.fabric.tree import Fabric, from_spec, preset
 from scheduler.core import State
 from scheduler.core.model.events import Event, HostMoved
 from simulator.collectors.metrics import Metrics
+from simulator.experiment import Experiment
 from simulator.failures import parse
 from simulator.failures.presets import LLAMA3
 from simulator.gangs import AttemptStopped, GangTracker
-from simulator.replay import Replay, Setting
+from simulator.replay import Replay
 from simulator.timing import load_time_model
 from simulator.traces.load import TraceFile, find_format
 from simulator.traces.record import SECOND_NS, BadRecord
@@ -84,7 +85,7 @@ def refused(path: Path, bad: BadRecord) -> None:
 
 def run(variant: Variant, seed: int) -> Result:
     fabric = variant.fabric
-    setting = Setting(
+    experiment = Experiment(
         fabric,
         costs=load_time_model(variant.times).costs,
         decision_ns=SECOND_NS,
@@ -100,7 +101,7 @@ def run(variant: Variant, seed: int) -> Result:
             causes[event.reason.partition(": ")[2]] += len(stops)
 
     jobs = TraceFile(TRACE, find_format("muster"), refused)
-    replay = Replay(setting, jobs, sink, parse("llama3")(fabric, seed))
+    replay = Replay(experiment, jobs, sink, parse("llama3")(fabric, seed))
     metrics.use_times(replay.modelled)
     replay.run()
     told = metrics.parts()

@@ -21,13 +21,14 @@ from pathlib import Path
 from typing import Any
 
 from placement.fabric.tree import Fabric, from_spec, preset
-from scheduler.core import Policy
+from scheduler.core import Policy, SchedulingOptions
 from scheduler.files.errors import InputError
 from scripts import published, readings
 from scripts.starts import differences
 from simulator.collectors.invariants import InvariantViolated
-from simulator.experiment import Case, run_case
+from simulator.experiment import Experiment, TraceSource
 from simulator.report.folder import ReportFolder
+from simulator.run import run
 
 
 def machine(name: str, hosts: int, gpus_per_host: int) -> Fabric:
@@ -113,17 +114,15 @@ def _traces(folder: Path) -> int:
 
 def _passes(trial: Trial, folder: Path, policy: Policy) -> bool:
     path = folder / trial.trace
-    case = Case(
-        path,
-        trial.trace_format,
+    experiment = Experiment(
         trial.fabric,
-        policy,
+        SchedulingOptions(policy=policy),
+        trace=TraceSource(path, trial.trace_format, limit=trial.limit),
         failures=trial.failures,
-        limit=trial.limit,
     )
     try:
         with tempfile.TemporaryDirectory() as place:
-            totals = run_case(case, ReportFolder(Path(place), has_pages=False))
+            totals = run(experiment, ReportFolder(Path(place), has_pages=False))
             wrong = list(_violations(trial, totals, Path(place)))
             if trial.trace_format == "swf" and not trial.failures:
                 hosts = trial.fabric.host_count

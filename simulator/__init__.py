@@ -7,9 +7,10 @@ each other, lower ones first (`make check` says so):
     kernel, sim_events, gangs        the virtual clock, what is due on it, which gang holds what
     traces, failures, mixes          what goes in: jobs, outages of hosts, drawn job mixes
     timing                           how long attempts take and what interruptions cost
+    options, experiment              what a user may ask for: one description of a replay
     engine, launcher, replay         the scheduler on the clock, the stand-in for real gangs
-    options, experiment              what a user may ask for, and one replay from end to end
     collectors, report               what comes out: totals, checks, tables; pages and texts
+    run, inputs                      one experiment from end to end; the digest of what it reads
     compare, sweep, experiment_file  many replays, on the cores of a machine or on Dask (pool)
     cli                              muster replay, compare, sweep and trace
 """

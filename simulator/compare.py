@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from simulator.collectors.invariants import named
-from simulator.experiment import case_of, run_case
+from simulator.experiment import experiment_of
 from simulator.options import Options, Value, conflicts
 from simulator.pool import run_all
 from simulator.report.figures import FIGURES, SeedRange
 from simulator.report.folder import ReportFolder
+from simulator.run import run
 
 MOST = 48  # variants; beyond, a sweep is the better tool
 
@@ -53,7 +54,7 @@ def variants(base: Options, axes: Mapping[str, Sequence[Value]]) -> list[Variant
     return found
 
 
-def faults(found: Sequence[Variant]) -> list[tuple[str, str]]:
+def ineffective(found: Sequence[Variant]) -> list[tuple[str, str]]:
     """(key, message) of options that would be without effect."""
     return [fault for variant in found for fault in conflicts(variant.options)]
 
@@ -124,11 +125,11 @@ def _place(folder: Path | None, at: int, variant: Variant, seed: int) -> Path | 
 
 def _run(piece: _Piece) -> dict[str, Any]:
     """In a process of its own."""
-    case = case_of(piece.options)
+    experiment = experiment_of(piece.options)
     with named(piece.name):
         if piece.folder is None:
-            return run_case(case)
-        totals = run_case(case, ReportFolder(piece.folder, has_parquet=piece.has_parquet))
+            return run(experiment)
+        totals = run(experiment, ReportFolder(piece.folder, has_parquet=piece.has_parquet))
     return {**totals, "report": os.fspath(piece.folder)}
 
 

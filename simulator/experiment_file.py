@@ -1,10 +1,10 @@
-"""The case file of `muster sweep`.
+"""The experiment file of `muster sweep`.
 
     trace: jobs.jsonl              # files are sought beside this one
     trace_format: muster
     fabric: roce-24k               # a preset or a file
     failures: llama3
-    checkpoint_s: 1800             # any option of muster replay, with _ for -
+    checkpoint_s: 1800             # any key of simulator/options.py, a replay's option with _ for -
     grid:
       spares: [0, 8, 16, "2%"]     # any of the keys above ...
       oversubscription: [1, 2.8, 7]      # ... of the fabric's outermost tier
@@ -28,17 +28,12 @@ from typing import Any
 from placement import BadInput
 from scheduler.files.errors import InputError
 from scheduler.files.yaml12 import Document, load
-from simulator.options import (
-    DEFAULTS,
-    NEEDED,
-    Value,
-    checked,
-    conflicts,
-    fabric_of,
-    moved_to,
-)
+from simulator.experiment import fabric_of
+from simulator.inputs import moved_to
+from simulator.options import DEFAULTS, OPTIONS, Value, checked, conflicts
 
 MOST_POINTS = 100_000
+_NEEDED = tuple(option.key for option in OPTIONS if option.is_needed)
 RANGES = ("from", "count", "step")
 
 
@@ -51,7 +46,7 @@ class Grid:
     points: tuple[dict[str, Value], ...]
 
 
-def load_case(path: str) -> Grid:
+def load_experiment_file(path: str) -> Grid:
     """Raises: InputError with every fault found, each with its line."""
     document = load(path)
     body = dict(document.mapping())
@@ -133,7 +128,7 @@ def _one(
     if isinstance(value, list | dict):
         wrong.append((path, "must be one value; lists of values stand under grid"))
         return
-    if value is None and key in NEEDED:
+    if value is None and key in _NEEDED:
         wrong.append((path, "must not be empty"))
         return
     try:
@@ -145,7 +140,7 @@ def _one(
 def _missing(
     base: Mapping[str, Value], axes: Mapping[str, Sequence[Value]]
 ) -> Iterator[tuple[str, str]]:
-    for key in NEEDED:
+    for key in _NEEDED:
         if key not in base and key not in axes:
             yield key, "is missing"
     for key in axes:

@@ -1,73 +1,303 @@
-"""One replay described by plain values, so that it can be sent, stored and named.
+"""The options of a replay, each declared once: name, kind, bounds, default, help.
 
-The keys are the options of `muster replay` in the spelling of a case file, and two more:
-`oversubscription` of the fabric's outermost tier, and `failure_scale`, by which every rate
-of the failure model is multiplied.
+From OPTIONS come the command lines of `muster replay` and `muster compare`
+(cli/parameters.py), the keys of an experiment file and the axes of a sweep
+(experiment_file.py). This file is light, because `muster --help` loads it: what reads a
+value is imported when there is a value to read.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
 
 from placement import BadInput
-from placement.fabric.tree import Fabric, from_spec
-from scheduler.core.queue.policies import queue_policy
 from scheduler.files.defaults import LEAST_GAIN_PERCENT, RESIZE_EVERY_S
 from scheduler.files.errors import InputError, Problem
-from scheduler.files.health.policyfile import load_health
-from scheduler.files.inputs import load_fabric
-from scheduler.files.job_keys import parse_spares
-from scheduler.files.tenants import load_tenants
-from scheduler.files.windows import load_windows
-from simulator import failures
-from simulator.placers import PlacementStrategy
-from simulator.timing import load_time_model
-from simulator.traces.load import find_format
-from simulator.traces.shapes import ShapeRule
 
 Value = str | int | float | bool | None
 Options = Mapping[str, Value]
 
-DEFAULTS: dict[str, Value] = {
-    "trace": None,
-    "trace_format": None,
-    "fabric": None,
-    "oversubscription": None,
-    "policy": "production",
-    "placement": PlacementStrategy.MINIMUM_CUT.value,
-    "spares": None,  # what jobs state
-    "failures": None,
-    "failure_scale": 1.0,
-    "seed": 0,
-    "checkpoint_s": None,  # these three: of the tenants file, else those of Costs
-    "restart_s": None,
-    "detect_s": None,
-    "times": None,
-    "until_h": None,
-    "decision_s": 0.0,
-    "attach": ShapeRule.RING.value,
-    "tenants": None,
-    "health": None,
-    "windows": None,
-    "assumed_limit_h": None,
-    "resize_every_s": RESIZE_EVERY_S,
-    "least_gain_percent": LEAST_GAIN_PERCENT,
-    "since": None,
-    "limit": None,
-    "strict": False,
-}
+MEASURED = "measured"
+MOST = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """`reader`: `module:function` that raises BadInput or InputError on a wrong text."""
+
+    reader: str = ""
+
+    def check(self, value: Value) -> Value:
+        if isinstance(value, bool) or not isinstance(value, str | int | float) or str(value) == "":
+            raise BadInput("", f"must be a text, not {value!r}")
+        if self.reader:
+            module, _, function = self.reader.partition(":")
+            getattr(import_module(module), function)(str(value))
+        return str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A whole number from `low` to `high`."""
+
+    low: int = 0
+    high: int = MOST
+
+    def check(self, value: Value) -> Value:
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+        if not is_whole or not self.low <= int(value or 0) <= self.high:
+            message = f"must be a whole number from {self.low} to {self.high}, not {value!r}"
+            raise BadInput("", message)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number from `low` to `high`; `is_above`: but not `low` itself. `word`: a text that a
+    command line takes as well, and an experiment file does not."""
+
+    low: float
+    high: float
+    is_above: bool = False
+    word: str = ""
+
+    def check(self, value: Value) -> Value:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        number = float(value or 0) if is_number else self.low - 1
+        if not self.low <= number <= self.high or (self.is_above and number == self.low):
+            bounds = f"above {self.low:g} and up to {self.high:g}"
+            if not self.is_above:
+                bounds = f"from {self.low:g} to {self.high:g}"
+            raise BadInput("", f"must be a number {bounds}, not {value!r}")
+        return number
+
+    def check_text(self, text: str) -> Value:
+        """The same of a command line's text. Raises: BadInput."""
+        if text == self.word:
+            return text
+        try:
+            return self.check(float(text))
+        except (ValueError, BadInput):
+            message = f"must be {self.word}, or a number from {self.low:g} to {self.high:g}"
+            raise BadInput("", f"{message}, not {text!r}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    names: tuple[str, ...]
+
+    def check(self, value: Value) -> Value:
+        if value not in self.names:
+            raise BadInput("", f"must be one of {', '.join(self.names)}, not {value!r}")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    def check(self, value: Value) -> Value:
+        if not isinstance(value, bool):
+            raise BadInput("", f"must be true or false, not {value!r}")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option. `is_file`: its value names a file (`fabric`: or a preset). `has_files`: its
+    text may name files among other things. `is_several`: `muster compare` takes several
+    values of it. `is_command_line`: not only a key of an experiment file."""
+
+    key: str
+    kind: Text | Whole | Number | Choice | Flag
+    help: str
+    default: Value = None
+    is_needed: bool = False
+    is_file: bool = False
+    has_files: bool = False
+    is_several: bool = False
+    is_command_line: bool = True
+
+    @property
+    def flag(self) -> str:
+        """As messages name it on a command line."""
+        return "trace" if self.key == "trace" else f"--{self.key.replace('_', '-')}"
+
+
+OPTIONS = (
+    Option(
+        "trace",
+        Text("simulator.traces.load:check_readable"),
+        "The trace file, plain or gzip.",
+        is_needed=True,
+        is_file=True,
+    ),
+    Option(
+        "trace_format",
+        Text("simulator.traces.load:find_format"),
+        # Spelt out, for the readers are imported only when a command runs; a test compares.
+        "swf, philly-csv, philly-json, helios, acme, pai, gavel, slurm-sacct or muster.",
+        is_needed=True,
+    ),
+    Option(
+        "fabric",
+        Text("scheduler.files.inputs:load_fabric"),
+        "The cluster: a preset (roce-24k, ib-24k) or a fabric file.",
+        is_needed=True,
+        is_file=True,
+        is_several=True,
+    ),
+    Option(
+        "oversubscription",
+        Number(0.01, 1000),
+        "Oversubscription of the uplinks of the fabric's outermost tier.",
+        is_command_line=False,
+    ),
+    Option(
+        "policy",
+        Text("scheduler.core.queue.policies:queue_policy"),
+        "The queue policy: production, easy, fifo, conservative, or one that a package adds.",
+        "production",
+        is_several=True,
+    ),
+    Option(
+        "placement",
+        Choice(("minimum-cut", "consecutive", "random", "spread")),
+        "How hosts are chosen: minimum-cut is the scheduler's own; for comparison: consecutive"
+        " (fewest domains by free hosts), random, or spread (Arnold's measure).",
+        "minimum-cut",
+        is_several=True,
+    ),
+    Option(
+        "spares",
+        Text("simulator.options:check_spares"),
+        'Spares of every job: auto, a number of hosts or a share such as "2%". Default: what jobs'
+        " of a muster trace state, and 0 for jobs of which only the size is known.",
+        is_several=True,
+    ),
+    Option(
+        "failures",
+        Text("simulator.failures:parse"),
+        "Failures of hosts: poisson:rate=6.5,repair_h=24 (per 1,000 host-days), weibull:, llama3,"
+        " rsc1, rsc2, ft-hsdp, infinitehbd:FILE, lanl:FILE, a YAML file of causes, or host events"
+        " (CSV, JSON); several joined with `;`.",
+        has_files=True,
+        is_several=True,
+    ),
+    Option(
+        "failure_scale",
+        Number(1e-6, 1e6),
+        "All rates of the failure model are multiplied by this.",
+        1.0,
+        is_command_line=False,
+    ),
+    Option(
+        "seed",
+        Whole(),
+        "Seed of all random draws: failures, random placement, shapes of jobs.",
+        0,
+        is_several=True,
+    ),
+    Option(
+        "checkpoint_s",
+        Whole(),
+        "Seconds of progress between two checkpoints. Default: from the tenants file, else 1800.",
+        is_several=True,
+    ),
+    Option(
+        "restart_s",
+        Whole(),
+        "Seconds until an interrupted gang makes progress again. Default: from the tenants file,"
+        " else 300.",
+    ),
+    Option(
+        "detect_s",
+        Whole(),
+        "Seconds until a failure is detected; work in them is lost. Default: from the tenants"
+        " file, else 0.",
+    ),
+    Option(
+        "times",
+        Text("simulator.timing:load_time_model"),
+        "A time model: default, llama3 or a YAML file, then changes, such as"
+        " llama3,checkpoint.interval_s=1800. It replaces --checkpoint-s, --restart-s and"
+        " --detect-s, and makes steps slower where placement and neighbours do.",
+        has_files=True,
+    ),
+    Option(
+        "until_h",
+        Number(0, 876_000, is_above=True),
+        "Hours after the first submit when the replay ends; live jobs are cancelled then.",
+    ),
+    Option(
+        "decision_s",
+        Number(0, 86_400, word=MEASURED),
+        f"Seconds that a scheduling decision takes; {MEASURED}: as long as it takes here.",
+        0.0,
+    ),
+    Option(
+        "attach",
+        Choice(("ring", "llm", "llm-elastic")),
+        "Shape of jobs of which the trace knows only the size: ring is data parallel alone; llm"
+        " adds a model and its parallelism; llm-elastic lets data-parallel jobs shrink.",
+        "ring",
+    ),
+    Option(
+        "tenants",
+        Text("scheduler.files.tenants:load_tenants"),
+        "A tenants file. A job belongs to the tenant that its account, queue or user names.",
+        is_file=True,
+    ),
+    Option(
+        "health",
+        Text("scheduler.files.health.policyfile:load_health"),
+        "A health file, as for muster serve: what reports about hosts lead to.",
+        is_file=True,
+    ),
+    Option(
+        "windows",
+        Text("scheduler.files.windows:load_windows"),
+        "A windows file; a time such as +2h counts from the first submit.",
+        is_file=True,
+    ),
+    Option(
+        "assumed_limit_h",
+        Number(0.01, 87_600),
+        "Time limit in hours of jobs that state none. Default: their run time.",
+    ),
+    Option(
+        "resize_every_s",
+        Whole(),
+        "Seconds after its last start before an elastic gang may grow.",
+        RESIZE_EVERY_S,
+    ),
+    Option(
+        "least_gain_percent",
+        Whole(),
+        "An elastic gang restarts to grow when it gains this many percent of replicas, or all"
+        " that it asks for.",
+        LEAST_GAIN_PERCENT,
+    ),
+    Option(
+        "since",
+        Text(),
+        "Leave out jobs submitted before: YYYY-MM-DD, or seconds after the first submit.",
+    ),
+    Option("limit", Whole(1), "Replay this many jobs at most."),
+    Option("strict", Flag(), "Refuse a trace that has a wrong record.", False),
+)
+BY_KEY = {option.key: option for option in OPTIONS}
+DEFAULTS: dict[str, Value] = {option.key: option.default for option in OPTIONS}
+FILES = tuple(option.key for option in OPTIONS if option.is_file or option.has_files)
+TEXTS = tuple(option.key for option in OPTIONS if option.has_files)
 COSTS = ("checkpoint_s", "restart_s", "detect_s")
-NEEDED = ("trace", "trace_format", "fabric")
-FILES = ("trace", "fabric", "tenants", "health", "windows", "failures", "times")
-TEXTS = ("failures", "times")  # may name files among other things
-MEASURED = "measured"  # of decision_s; no case file has it, for it repeats nothing
-FORMAT = 1  # of stored results; older ones are computed again
+
+
+def check_spares(text: str) -> None:
+    """Raises: BadInput."""
+    from scheduler.files.job_keys import parse_spares
+
+    parse_spares(text)
 
 
 def checked(key: str, value: Value) -> Value:
@@ -78,221 +308,31 @@ def checked(key: str, value: Value) -> Value:
     if value is None:
         return None
     try:
-        return _CHECKS[key](value)
+        return BY_KEY[key].kind.check(value)
     except InputError as error:
         if any(problem.source for problem in error.found):
             raise
         raise BadInput(key, error.found[0].message) from None
 
 
-def option(key: str, value: Value) -> Value:
-    """The same of what stands on a command line. Raises: InputError naming the option."""
+def from_command_line(key: str, value: Value) -> Value:
+    """The same of a value on a command line. Raises: InputError naming the option."""
+    option = BY_KEY[key]
+    if key == "trace":  # one that cannot be read is named by its reader
+        return value
     try:
+        if isinstance(option.kind, Number) and option.kind.word and isinstance(value, str):
+            return option.kind.check_text(value)
         return checked(key, value)
     except BadInput as error:
-        name = "trace" if key == "trace" else f"--{key.replace('_', '-')}"
-        raise InputError(Problem(name, error.message)) from None
+        raise InputError(Problem(option.flag, error.message)) from None
 
 
 def conflicts(options: Options) -> Iterator[tuple[str, str]]:
-    """(key, message) of what would be without effect."""
+    """(key, message) of options that would have no effect."""
     if options["times"] is not None:
         for key in COSTS:
             if options[key] is not None:
-                yield key, "has no effect beside times, which says it itself"
+                yield key, "has no effect with --times, which sets it"
     if options["failures"] is None and options["failure_scale"] not in (None, 1):
-        yield "failure_scale", "needs failures"
-
-
-def fabric_of(options: Options) -> Fabric:
-    """Its fabric, with the oversubscription that is asked for.
-
-    Raises: InputError; an irregular fabric states bandwidths domain by domain.
-    """
-    fabric = load_fabric(str(options["fabric"]))
-    ratio = options["oversubscription"]
-    if ratio is None:
-        return fabric
-    tiers = [dict(tier) for tier in fabric.spec.get("tiers", ())]
-    if "domains" in fabric.spec or not tiers:
-        message = f"needs a regular fabric; {fabric.name} lists its domains"
-        raise InputError(Problem("oversubscription", message))
-    tiers[0]["oversubscription"] = ratio
-    name = f"{fabric.name}-{ratio:g}to1"
-    return from_spec({**fabric.spec, "name": name, "tiers": tiers})
-
-
-def digest(options: Options) -> str:
-    """Names the inputs of a replay by content, code included: equal digests, equal logs.
-
-    Files count by what is in them, so that they may be moved and may not be changed.
-    """
-    named = {key: value for key, value in options.items() if key not in FILES}
-    content = {
-        "format": FORMAT,
-        "code": code_digest(),
-        "options": named,
-        "fabric": fabric_of(options).digest,
-        "files": [_file_digest(Path(path)) for path in files(options)],
-        "texts": [_unpathed(options[key]) for key in TEXTS],
-    }
-    text = json.dumps(content, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-def files(options: Options) -> Iterator[str]:
-    """The files that a replay reads, beside its fabric, in a fixed order."""
-    for key in ("trace", "tenants", "health", "windows"):
-        if options[key] is not None:
-            yield str(options[key])
-    for key in TEXTS:
-        yield from (piece for piece in _pieces(options[key]) if Path(piece).is_file())
-
-
-def moved_to(folder: Path, key: str, value: Value) -> Value:
-    """A file named beside the case file, as seen from here."""
-    if not isinstance(value, str) or key not in FILES:
-        return value
-    if key not in TEXTS:
-        is_file = key != "fabric" or (folder / value).is_file()
-        return str(folder / value) if is_file else value
-    pieces = re.split(r"([;:,])", value)
-    return "".join(
-        str(folder / piece) if piece and (folder / piece).is_file() else piece for piece in pieces
-    )
-
-
-def _pieces(value: Value) -> list[str]:
-    """What of a text may name a file."""
-    return [str(value), *re.split(r"[;:,]", str(value))] if value is not None else []
-
-
-def _unpathed(value: Value) -> Value:
-    """A text without the names of files, which count by content."""
-    text = value
-    for name in _pieces(value):
-        if name and Path(name).is_file():
-            text = str(text).replace(name, "FILE")
-    return text
-
-
-def _file_digest(path: Path) -> str:
-    try:
-        stat = path.stat()
-        return _content_digest(path, stat.st_mtime_ns, stat.st_size)
-    except OSError as error:
-        message = f"cannot be read: {error.strerror or error}"
-        raise InputError(Problem("", message, str(path))) from None
-
-
-@lru_cache(maxsize=256)
-def _content_digest(path: Path, mtime_ns: int, size: int) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-@lru_cache(maxsize=1)
-def code_digest() -> str:
-    """Of the packages that decide: other code may decide otherwise."""
-    top = Path(__file__).parents[1]
-    found = hashlib.sha256()
-    for package in ("placement", "scheduler", "simulator"):
-        for path in sorted((top / package).rglob("*.py")):
-            if "report" in path.parts:  # decides nothing
-                continue
-            found.update(path.relative_to(top).as_posix().encode() + b"\0" + path.read_bytes())
-    return found.hexdigest()
-
-
-def _text(value: Value) -> str:
-    if isinstance(value, bool) or not isinstance(value, str | int | float) or str(value) == "":
-        raise BadInput("", f"must be a text, not {value!r}")
-    return str(value)
-
-
-def _whole(low: int, high: int = 2**31 - 1) -> Callable[[Value], int]:
-    def check(value: Value) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise BadInput("", f"must be a whole number from {low} to {high}, not {value!r}")
-        return value
-
-    return check
-
-
-def _number(low: float, high: float, *, is_above: bool = False) -> Callable[[Value], float]:
-    """`is_above`: `low` itself will not do."""
-    wanted = f"above {low:g} and up to {high:g}" if is_above else f"from {low:g} to {high:g}"
-
-    def check(value: Value) -> float:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        found = float(value or 0) if is_number else low - 1
-        if not low <= found <= high or (is_above and found == low):
-            raise BadInput("", f"must be a number {wanted}, not {value!r}")
-        return float(value or 0)
-
-    return check
-
-
-def _choice(known: Iterable[str]) -> Callable[[Value], str]:
-    names = list(known)
-
-    def check(value: Value) -> str:
-        if value not in names:
-            raise BadInput("", f"must be one of {', '.join(names)}, not {value!r}")
-        return str(value)
-
-    return check
-
-
-def _flag(value: Value) -> bool:
-    if not isinstance(value, bool):
-        raise BadInput("", f"must be true or false, not {value!r}")
-    return value
-
-
-def _good(load: Callable[[str], Any]) -> Callable[[Value], str]:
-    """A text that `load` accepts."""
-
-    def check(value: Value) -> str:
-        load(_text(value))
-        return str(value)
-
-    return check
-
-
-def _readable(path: str) -> None:
-    try:
-        with open(path, "rb"):
-            pass
-    except OSError as error:
-        raise InputError(Problem("", f"{path}: {error.strerror or error}")) from None
-
-
-_CHECKS: dict[str, Callable[[Value], Value]] = {
-    "trace": _good(_readable),
-    "trace_format": _good(find_format),
-    "fabric": _good(load_fabric),
-    "oversubscription": _number(0.01, 1000),
-    "policy": _good(queue_policy),
-    "placement": _choice(PlacementStrategy),
-    "times": _good(load_time_model),
-    "until_h": _number(0, 876_000, is_above=True),
-    "attach": _choice(ShapeRule),
-    "spares": lambda value: str(value) if parse_spares(value) else None,
-    "failures": _good(failures.parse),
-    "failure_scale": _number(1e-6, 1e6),
-    "seed": _whole(0),
-    "checkpoint_s": _whole(0),
-    "restart_s": _whole(0),
-    "detect_s": _whole(0),
-    "decision_s": _number(0, 86_400),
-    "tenants": _good(load_tenants),
-    "health": _good(load_health),
-    "windows": _good(load_windows),
-    "assumed_limit_h": _number(0.01, 87_600),
-    "resize_every_s": _whole(0),
-    "least_gain_percent": _whole(0),
-    "since": _text,
-    "limit": _whole(1),
-    "strict": _flag,
-}
+        yield "failure_scale", "has no effect without failures"

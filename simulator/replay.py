@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from placement import BadInput
 from placement.fabric.tree import Fabric
-from placement.workload.request import SpareRule
 from scheduler.core import SchedulingOptions, State, Tenants
-from scheduler.core.capacity.placer import make_placer
 from scheduler.core.model.commands import (
     CancelJob,
     Command,
@@ -22,15 +20,11 @@ from scheduler.core.model.commands import (
 )
 from scheduler.core.model.events import Event
 from scheduler.core.model.lifecycle import HostState
-from scheduler.core.model.window import Window
-from scheduler.core.policies.costs import Costs
-from scheduler.core.policies.health import HealthPolicy
-from scheduler.core.policies.tenants import OPEN
 from simulator.engine import Engine, Sink
+from simulator.experiment import Experiment
 from simulator.failures import Outage
 from simulator.kernel import SimulationKernel
 from simulator.launcher import Launcher
-from simulator.placers import PlacerFactory
 from simulator.sim_events import (
     ARRIVAL,
     HEALTH,
@@ -40,48 +34,9 @@ from simulator.sim_events import (
     JobArrived,
     TimeLimitReached,
 )
-from simulator.timing import FlatTiming, ModelledTiming, TimeModel
-from simulator.traces.mapping import AS_RING, job_spec, with_tenant
+from simulator.timing import FlatTiming, ModelledTiming
+from simulator.traces.mapping import job_spec, with_tenant
 from simulator.traces.record import SECOND_NS, TraceJob
-from simulator.traces.shapes import ShapeAssignment
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """What is replayed on what. `decision_ns`: how long a decision is taken to last, None
-    for as long as it does last.
-
-    `windows`: those of a replay whose first submit is at that time.
-    `costs`: what interruptions cost, whatever the tenants file says; with `times`, the time
-    model, what the scheduler believes. `until_ns`: after the first submit; jobs that are
-    live then are cancelled.
-    `assume_limits`: a job without a time limit gets the assumed one, not its run time.
-    `spares`: in place of what jobs state, see `job_spec`.
-    `attach`: the shape of jobs of which the trace knows only the size.
-    `placing`: who chooses the hosts. `health`: what the scheduler makes of reports.
-    """
-
-    fabric: Fabric
-    limits: SchedulingOptions = field(default_factory=SchedulingOptions)
-    costs: Costs = field(default_factory=Costs)
-    spares: SpareRule | None = None
-    decision_ns: int | None = 0
-    tenants: Tenants | None = None
-    windows: Callable[[int], Sequence[Window]] | None = None
-    assume_limits: bool = False
-    attach: ShapeAssignment = AS_RING
-    placing: PlacerFactory = make_placer
-    times: TimeModel | None = None
-    until_ns: int | None = None
-    health: HealthPolicy | None = None
-
-    @property
-    def charged(self) -> Tenants | None:
-        """The tenants with the costs that hold; None: both are as without a tenants file."""
-        tenants = self.tenants or OPEN
-        if self.costs == tenants.preemption.costs:
-            return self.tenants
-        return replace(tenants, preemption=replace(tenants.preemption, costs=self.costs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,19 +64,21 @@ class Replay:
 
     def __init__(
         self,
-        setting: Setting,
+        experiment: Experiment,
         jobs: Iterable[TraceJob],
         sink: Sink,
         outages: Iterable[Outage] = (),
         on_refused: Callable[[RefusedJob], None] | None = None,
     ) -> None:
         self.tally = ArrivalCounts()
-        self.modelled = ModelledTiming(setting.fabric, setting.times) if setting.times else None
+        self.modelled = (
+            ModelledTiming(experiment.fabric, experiment.times) if experiment.times else None
+        )
         self._timing: FlatTiming | ModelledTiming = self.modelled or FlatTiming(
             lambda: self._engine.state
         )
         self._down_ns: dict[str, int] = {}
-        self._setting = setting
+        self._experiment = experiment
         self._jobs = iter(jobs)
         self._outages = iter(outages)
         self._sink = sink
@@ -140,9 +97,9 @@ class Replay:
 
     def _start(self, first: TraceJob) -> None:
         self._wire(first.submit_ns)
-        if self._setting.health is not None:
-            self._engine.send(LoadHealth(self._setting.health))
-        for window in self._setting.windows(first.submit_ns) if self._setting.windows else ():
+        if self._experiment.health is not None:
+            self._engine.send(LoadHealth(self._experiment.health))
+        for window in self._experiment.windows(first.submit_ns) if self._experiment.windows else ():
             if refusal := self._engine.send(SetWindow(window)):
                 raise BadInput("windows", refusal.message)
         self._await_job(first)
@@ -160,12 +117,12 @@ class Replay:
         self._launcher = Launcher(self._kernel, self._end, self._timing)
         self._engine = Engine(
             self._kernel,
-            self._setting.fabric,
-            self._setting.limits,
+            self._experiment.fabric,
+            self._experiment.limits,
             self._record,
-            self._setting.decision_ns,
-            self._setting.charged,
-            self._setting.placing,
+            self._experiment.decision_ns,
+            self._experiment.charged,
+            self._experiment.placer_factory,
         )
 
     @property
@@ -174,8 +131,8 @@ class Replay:
         return self._next is None and not self._engine.state.jobs
 
     def _await_end(self) -> None:
-        if self._setting.until_ns is not None:
-            self._kernel.at(self._zero_ns + self._setting.until_ns, TimeLimitReached(), ARRIVAL)
+        if self._experiment.until_ns is not None:
+            self._kernel.at(self._zero_ns + self._experiment.until_ns, TimeLimitReached(), ARRIVAL)
 
     def _stop(self, _: TimeLimitReached) -> None:
         """The time is over: nothing more arrives, and what is live is cut off."""
@@ -200,16 +157,18 @@ class Replay:
             self._kernel.at(job.submit_ns, JobArrived(), ARRIVAL)
 
     def _arrive(self, _: JobArrived) -> None:
-        job, setting = self._next, self._setting
+        job, experiment = self._next, self._experiment
         if job is None:  # cut off meanwhile
             return
-        gpus_per_host = setting.fabric.gpus_per_host
-        spec = job_spec(job, gpus_per_host, setting.spares, setting.assume_limits, setting.attach)
-        spec = with_tenant(spec, job, setting.tenants)
+        gpus_per_host = experiment.fabric.gpus_per_host
+        spec = job_spec(
+            job, gpus_per_host, experiment.spares, experiment.has_assumed_limits, experiment.attach
+        )
+        spec = with_tenant(spec, job, experiment.tenants)
         self.tally.offered += 1
         refusal = self._engine.send(SubmitJob(spec, uid=f"trace-{job.line}"))
         if refusal is None:
-            hosts = spec.request.hosts_needed(setting.fabric.gpus_per_host)
+            hosts = spec.request.hosts_needed(experiment.fabric.gpus_per_host)
             self._timing.expect(spec.name, job.run_ns, spec.request, hosts)
         else:
             self.tally.refused[refusal.code.value] += 1
@@ -239,7 +198,7 @@ class Replay:
 
     def _detection_ns(self, outage: Outage) -> int:
         """A repair that comes before its failure was detected is reported right after it."""
-        times, now_ns = self._setting.times, self._kernel.now_ns
+        times, now_ns = self._experiment.times, self._kernel.now_ns
         if times is None:
             return 0
         if not outage.is_down:
@@ -260,7 +219,7 @@ class Replay:
     def _repaired(self, host: str) -> Iterator[str]:
         """What is reported, one after the other, of a host that comes back: one that went back
         to its maker is another machine, and its stress test was part of the time out."""
-        index = self._setting.fabric.index_by_name[host]
+        index = self._experiment.fabric.index_by_name[host]
         is_away = self._engine.state.host(index).state is HostState.RMA
         yield "installed" if is_away else "repaired"
         if self._engine.state.host(index).state in (HostState.NEW, HostState.BURN_IN):

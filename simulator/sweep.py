@@ -11,12 +11,14 @@ from typing import Any
 from scheduler.files.atomic_file import write as write_whole
 from scheduler.files.errors import InputError, Problem, unwritable
 from simulator.collectors.invariants import named
-from simulator.experiment import case_of, run_case
+from simulator.experiment import experiment_of
 from simulator.experiment_file import Grid
-from simulator.options import Options, digest
+from simulator.inputs import digest
+from simulator.options import Options
 from simulator.pool import run_all
 from simulator.report.figures import FIGURES
 from simulator.report.points import plain
+from simulator.run import run
 
 Table = Mapping[str, Any]
 
@@ -71,7 +73,7 @@ def _where(grid: Grid, options: Options) -> str:
     return ", ".join(f"{key} {plain(options[key])}" for key in grid.axes) or "the only point"
 
 
-def run(
+def run_points(
     waiting: Sequence[PendingPoint],
     store: PointStore,
     processes: int,
@@ -95,7 +97,7 @@ def run_point(point: PendingPoint) -> dict[str, Any]:
         message = "differs from the one that the sweep was started with (or muster itself does)"
         raise InputError(Problem("", message, str(point.options["trace"])))
     with named(point.where):
-        totals = run_case(case_of(point.options), has_report_data=True)
+        totals = run(experiment_of(point.options), has_report_data=True)
     host_s = totals.pop("report_data")["host_s"]
     return {"options": dict(point.options), "totals": totals, "host_s": host_s}
 

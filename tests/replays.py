@@ -11,8 +11,9 @@ from scheduler.core import Policy, SchedulingOptions, State, Tenants, apply
 from scheduler.core.model.events import Event, JobStarted
 from scheduler.core.policies.costs import Costs
 from simulator.collectors.metrics import JobRow, Metrics
+from simulator.experiment import Experiment
 from simulator.failures import Outage
-from simulator.replay import ArrivalCounts, Replay, Setting
+from simulator.replay import ArrivalCounts, Replay
 from simulator.timing import ModelledTiming, TimeModel
 from simulator.traces.record import SECOND_NS, TraceJob
 
@@ -105,7 +106,7 @@ def replayed(
         log.append(event)
         metrics.feed(event, state)
 
-    setting = Setting(
+    experiment = Experiment(
         fabric,
         SchedulingOptions(policy=policy),
         times.costs if times else costs,
@@ -115,7 +116,7 @@ def replayed(
         times=times,
         until_ns=None if until_s is None else round(until_s * SECOND_NS),
     )
-    replay = Replay(setting, jobs, sink, outages)
+    replay = Replay(experiment, jobs, sink, outages)
     metrics.use_times(replay.modelled)
     tally = replay.run()
     return World(fabric, log, rows, metrics, tally, replay.modelled)

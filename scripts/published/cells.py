@@ -20,7 +20,8 @@ from scheduler.core.model.job import SECOND_NS, JobSpec
 from scheduler.core.policies.tenants import GuaranteedCell, Tenant
 from scripts.published import Evidence, Row, between, exactly
 from simulator.collectors.metrics import JobRow, Metrics
-from simulator.replay import Replay, Setting
+from simulator.experiment import Experiment
+from simulator.replay import Replay
 from simulator.traces.record import TraceJob
 
 ZONES, HOSTS, GPUS = 4, 8, 8
@@ -84,7 +85,7 @@ def waits_s(fabric: Fabric, jobs: list[TraceJob], tenants: Tenants | None) -> di
 
     in_order = sorted(jobs, key=lambda job: (job.submit_ns, job.line))
     metrics = Metrics(row)
-    Replay(Setting(fabric, tenants=tenants), in_order, metrics.feed).run()
+    Replay(Experiment(fabric, tenants=tenants), in_order, metrics.feed).run()
     return found
 
 

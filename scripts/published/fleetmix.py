@@ -16,13 +16,14 @@ from placement.fabric.tree import from_spec
 from scheduler.core import State
 from scheduler.core.model.events import Event
 from scripts.published import Evidence, Row, Value, differs, within
+from simulator.experiment import Experiment
 from simulator.failures import parse
 from simulator.failures.presets import RSC1_RATE
 from simulator.gangs import AttemptLeft, GangTracker
 from simulator.mixes.fit import fit
 from simulator.mixes.generate import MixRequest, generate
 from simulator.mixes.published import MIXES
-from simulator.replay import Replay, Setting
+from simulator.replay import Replay
 from simulator.traces.record import SECOND_NS, TraceJob
 
 DAYS, JOBS_A_DAY, GPUS, DAY_S = 28, 7_200, 8, 86_400
@@ -65,7 +66,7 @@ def weeks(seed: int = 0) -> Hits:
             ran_s = job.run_ns / SECOND_NS
             hits.count(job.gpus, ran_s, 1 - exp(-RSC1_RATE / 1000 / DAY_S * ran_s))
     large = [replace(job, gpus=-(-job.gpus // GPUS) * GPUS) for job in jobs if job.gpus > GPUS]
-    Replay(Setting(fabric), large, sink, parse("rsc1")(fabric, seed)).run()
+    Replay(Experiment(fabric), large, sink, parse("rsc1")(fabric, seed)).run()
     return hits
 
 

@@ -25,9 +25,10 @@ from scheduler.core.model.job import SECOND_NS, JobSpec
 from scheduler.core.policies.tenants import Restarts
 from scripts.published import Evidence, Row, Value, between, near, within
 from simulator.collectors.metrics import Metrics
+from simulator.experiment import Experiment
 from simulator.failures import parse
 from simulator.failures.presets import LLAMA3, RSC1_RATE, RSC2_RATE
-from simulator.replay import Replay, Setting
+from simulator.replay import Replay
 from simulator.timing import TimeModel, load_time_model
 from simulator.traces.record import TraceJob
 
@@ -98,7 +99,7 @@ def _ettr(gang: Gang, seed: int) -> float:
     until_ns = round(FAILURES / gang.failures_per_s) * SECOND_NS
     request = Request(Parallelism(dp=gang.gpus), traffic=(("dp", 1),), spares=NO_SPARES)
     job = TraceJob("gang", 0, 2 * until_ns, 1, gang.gpus, spec=JobSpec("gang", request, 0, None))
-    setting = Setting(
+    experiment = Experiment(
         fabric,
         costs=model.costs,
         decision_ns=gang.queue_s * SECOND_NS,
@@ -108,7 +109,7 @@ def _ettr(gang: Gang, seed: int) -> float:
     )
     metrics = Metrics()
     outages = parse(f"poisson:rate={gang.rate},repair_h=0")(fabric, seed)
-    replay = Replay(setting, [job], metrics.feed, outages)
+    replay = Replay(experiment, [job], metrics.feed, outages)
     metrics.use_times(replay.modelled)
     replay.run()
     return float(metrics.parts()["ettr"])

@@ -18,8 +18,9 @@ from scripts.published import Evidence, Row, between, near, within
 from scripts.published.reliability import AT_ONCE
 from simulator.collectors.metrics import Metrics
 from simulator.collectors.time_account import TimeAccount
+from simulator.experiment import Experiment
 from simulator.failures import parse
-from simulator.replay import Replay, Setting
+from simulator.replay import Replay
 from simulator.timing import TimeModel, load_time_model
 from simulator.traces.record import TraceJob
 
@@ -39,9 +40,11 @@ def replayed(
     until_ns = days * DAY_S * SECOND_NS
     spec = JobSpec("job", request, 0, None)
     job = TraceJob("job", 0, 2 * until_ns, 1, request.parallelism.world_size, spec=spec)
-    setting = Setting(fabric, costs=times.costs, tenants=tenants, times=times, until_ns=until_ns)
+    experiment = Experiment(
+        fabric, costs=times.costs, tenants=tenants, times=times, until_ns=until_ns
+    )
     metrics = Metrics()
-    replay = Replay(setting, [job], metrics.feed, parse(failures)(fabric, seed))
+    replay = Replay(experiment, [job], metrics.feed, parse(failures)(fabric, seed))
     metrics.use_times(replay.modelled)
     replay.run()
     return metrics

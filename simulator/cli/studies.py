@@ -7,28 +7,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from scheduler.files.defaults import LEAST_GAIN_PERCENT, RESIZE_EVERY_S
 from scheduler.files.errors import InputError, Problem
-
-if TYPE_CHECKING:
-    from simulator.options import Value
-
-NEAR = "how it is replayed, as for `muster replay`"
+from simulator.cli.parameters import checked_values, with_options
+from simulator.cli.replay import OutputFormat
+from simulator.options import BY_KEY, DEFAULTS, OPTIONS, Option, Value, from_command_line
 
 
-class Output(StrEnum):
-    """What the result is written as."""
-
-    TABLE = "table"
-    JSON = "json"
-
-
-class Listing(StrEnum):
-    """What a sweep's points are written as."""
+class PointsFormat(StrEnum):
+    """How a sweep's points are written."""
 
     TABLE = "table"
     JSON = "json"
@@ -37,7 +27,7 @@ class Listing(StrEnum):
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command("compare")(compare_command)
+    app.command("compare")(with_options(compare_command, takes_several=True))
     app.command("sweep")(sweep_command)
 
 
@@ -48,130 +38,59 @@ Processes = Annotated[
 
 
 def compare_command(
-    trace: Annotated[str, typer.Argument(help="The trace, plain or gzip.", show_default=False)],
-    trace_format: Annotated[str, typer.Option(help="As for `muster replay`.", show_default=False)],
-    fabric: Annotated[
-        list[str], typer.Option(help="A preset or a fabric file; several.", show_default=False)
-    ],
-    policy: Annotated[
-        list[str] | None, typer.Option(help="How the queue is served; several. [production]")
-    ] = None,
-    placement: Annotated[
-        list[str] | None, typer.Option(help="Who chooses the hosts; several. [minimum-cut]")
-    ] = None,
-    spares: Annotated[
-        list[str] | None,
-        typer.Option(help="auto, a number or a share, whatever jobs state; several."),
-    ] = None,
-    failures: Annotated[
-        list[str] | None, typer.Option(help="A failure model, or none; several. [none]")
-    ] = None,
-    checkpoint_s: Annotated[
-        list[int] | None, typer.Option(help="Time between checkpoints; several. [1800]")
-    ] = None,
-    seed: Annotated[
-        list[int] | None, typer.Option(help="Every variant runs under each; several. [0]")
-    ] = None,
-    restart_s: Annotated[
-        int | None, typer.Option(help="Time until progress again. [300]", show_default=False)
-    ] = None,
-    detect_s: Annotated[
-        int | None, typer.Option(help="Time until a failure is noticed. [0]", show_default=False)
-    ] = None,
-    times: Annotated[
-        str | None, typer.Option(help="A time model, as for replay.", show_default=False)
-    ] = None,
-    until_h: Annotated[
-        float | None, typer.Option(help="Cut off what is live then.", show_default=False)
-    ] = None,
-    attach: Annotated[str, typer.Option(help="ring, llm or llm-elastic, as for replay.")] = "ring",
-    decision_s: Annotated[float, typer.Option(min=0, help="How long a decision lasts.")] = 0.0,
-    tenants: Annotated[str | None, typer.Option(help="A tenants file.")] = None,
-    health: Annotated[str | None, typer.Option(help="A health file.")] = None,
-    windows: Annotated[str | None, typer.Option(help="A windows file.")] = None,
-    assumed_limit_h: Annotated[
-        float | None, typer.Option(help="Time limit of jobs that state none.")
-    ] = None,
-    resize_every_s: Annotated[
-        int, typer.Option(help="Elastic gangs grow no sooner after their last start.")
-    ] = RESIZE_EVERY_S,
-    least_gain_percent: Annotated[
-        int, typer.Option(help="More replicas that are worth a restart.")
-    ] = LEAST_GAIN_PERCENT,
-    since: Annotated[str | None, typer.Option(help="Leave out earlier jobs.")] = None,
-    limit: Annotated[int | None, typer.Option(help="So many jobs at most.")] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Refuse a bad record.")] = False,
     report: Annotated[
-        Path | None, typer.Option(help="Folder for a page that compares, and one of every run.")
+        Path | None,
+        typer.Option(help="Folder for a page that compares, and a report of every run."),
     ] = None,
-    parquet: Annotated[bool, typer.Option("--parquet", help="Tables as Parquet too.")] = False,
+    parquet: Annotated[
+        bool, typer.Option("--parquet", help="Tables of the reports as Parquet too.")
+    ] = False,
     processes: Processes = None,
-    output: Annotated[Output, typer.Option("--format", help="How it is written.")] = Output.TABLE,
+    output: Annotated[
+        OutputFormat, typer.Option("--format", help="Output format.")
+    ] = OutputFormat.TABLE,
+    **options: Any,
 ) -> None:
-    """Replay one trace in several ways, under the same seeds, and put them side by side.
+    """Replay one trace in several ways, under the same seeds, and compare the results.
 
-    Options that say "several" may be given more than once; every combination is a variant,
-    and the first is what the others are compared with.
+    Every combination of the options that are given several times is a variant; the first
+    is the baseline. --failures none stands for no failures.
     """
     from simulator import compare as study
     from simulator.cli.terminal import violations_reported
-    from simulator.options import DEFAULTS, option
     from simulator.pool import cores
 
     if parquet:
         _need_parquet(report)
-    once: dict[str, Value] = {
-        "trace": trace,
-        "trace_format": trace_format,
-        "restart_s": restart_s,
-        "detect_s": detect_s,
-        "attach": attach,
-        "times": times,
-        "until_h": until_h,
-        "decision_s": decision_s,
-        "tenants": tenants,
-        "health": health,
-        "windows": windows,
-        "assumed_limit_h": assumed_limit_h,
-        "resize_every_s": resize_every_s,
-        "least_gain_percent": least_gain_percent,
-        "since": since,
-        "limit": limit,
-        "strict": strict,
+    axes = {
+        option.key: _values(option, options[option.key]) for option in OPTIONS if option.is_several
     }
-    several: dict[str, Sequence[Value]] = {
-        "fabric": fabric,
-        "policy": policy or ["production"],
-        "placement": placement or ["minimum-cut"],
-        "spares": spares or [None],
-        "failures": [None if text == "none" else text for text in failures or ["none"]],
-        "checkpoint_s": checkpoint_s or [None],
-    }
-    base = {**DEFAULTS, **{key: option(key, value) for key, value in once.items()}}
-    axes = {key: _distinct(key, values) for key, values in several.items()}
-    seeds = [int(value or 0) for value in _distinct("seed", seed or [0])]
-    variants = study.variants(base, axes)
+    seeds = [int(seed or 0) for seed in axes.pop("seed")]
+    single = {key: value for key, value in options.items() if not BY_KEY[key].is_several}
+    variants = study.variants({**DEFAULTS, **checked_values(single)}, axes)
     if len(variants) > study.MOST:
         message = f"makes {len(variants)} variants, more than {study.MOST}; use muster sweep"
         raise InputError(Problem("", message))
-    for key, text in study.faults(variants):
-        raise InputError(Problem(f"--{key.replace('_', '-')}", text))
+    for key, message in study.ineffective(variants):
+        raise InputError(Problem(BY_KEY[key].flag, message))
     with violations_reported(), _counted(len(variants) * len(seeds), "replays") as on_done:
-        found = study.compare(variants, seeds, processes or cores(), report, parquet, on_done)
+        result = study.compare(variants, seeds, processes or cores(), report, parquet, on_done)
     if report:
         from simulator.report.comparison_page import write_comparison
 
-        write_comparison(report, found)
-    typer.echo(json.dumps(found) if output is Output.JSON else _side_by_side(found))
+        write_comparison(report, result)
+    typer.echo(json.dumps(result) if output is OutputFormat.JSON else _side_by_side(result))
 
 
-def _distinct(key: str, values: Sequence[Value]) -> list[Value]:
-    from simulator.options import option
-
-    found = [option(key, value) for value in values]
-    if twice := [value for i, value in enumerate(found) if value in found[:i]]:
-        raise InputError(Problem(f"--{key.replace('_', '-')}", f"{twice[0]} is given twice"))
-    return found
+def _values(option: Option, texts: Sequence[Value] | None) -> list[Value]:
+    """The values of an option that may be given several times."""
+    values = [
+        None if option.key == "failures" and text == "none" else from_command_line(option.key, text)
+        for text in texts or [option.default]
+    ]
+    if twice := [value for i, value in enumerate(values) if value in values[:i]]:
+        raise InputError(Problem(option.flag, f"{twice[0]} is given twice"))
+    return values
 
 
 def _need_parquet(folder: Path | None) -> None:
@@ -238,8 +157,9 @@ def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def sweep_command(
-    case: Annotated[
-        Path, typer.Argument(help="A case file: what is run, and its grid.", show_default=False)
+    experiment: Annotated[
+        Path,
+        typer.Argument(help="An experiment file: options and a grid.", show_default=False),
     ],
     report: Annotated[
         Path,
@@ -250,7 +170,9 @@ def sweep_command(
         str | None,
         typer.Option(help="A Dask scheduler (tcp://host:8786) whose workers run the points."),
     ] = None,
-    output: Annotated[Listing, typer.Option("--format", help="How it is written.")] = Listing.TABLE,
+    output: Annotated[
+        PointsFormat, typer.Option("--format", help="How it is written.")
+    ] = PointsFormat.TABLE,
 ) -> None:
     """Replay every point of a grid: spares, oversubscription, failures, policies, seeds, ...
 
@@ -260,27 +182,27 @@ def sweep_command(
     """
     from simulator import sweep as study
     from simulator.cli.terminal import violations_reported
-    from simulator.experiment_file import load_case
+    from simulator.experiment_file import load_experiment_file
     from simulator.pool import cores
     from simulator.report import points
 
-    grid = load_case(str(case))
+    grid = load_experiment_file(str(experiment))
     store = study.PointStore(report)
     waiting, ready = study.split(grid, store)
     if ready:
         typer.echo(f"{len(ready):,} of {len(grid.points):,} points are there already", err=True)
     with violations_reported(), _counted(len(grid.points), "points", len(ready)) as on_done:
-        study.run(waiting, store, processes or cores(), dask, on_done)
+        study.run_points(waiting, store, processes or cores(), dask, on_done)
     table = study.collect(grid, store)
     points.write(table, report)
     from simulator.report.sweep_page import write_sweep
 
     write_sweep(report, table)
-    if output is Listing.JSON:
+    if output is PointsFormat.JSON:
         typer.echo(json.dumps(table))
-    elif output is Listing.CSV:
+    elif output is PointsFormat.CSV:
         typer.echo((report / "points.csv").read_text(), nl=False)
     else:
         typer.echo("\n".join(_columns(points.rows(table))))
-    for note in [] if output is Listing.JSON else table["notes"]:
-        typer.echo(f"note: {note}", err=output is Listing.CSV)
+    for note in [] if output is PointsFormat.JSON else table["notes"]:
+        typer.echo(f"note: {note}", err=output is PointsFormat.CSV)

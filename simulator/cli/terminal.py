@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,8 @@ from scheduler.files.errors import InputError, Problem, unwritable
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from simulator.experiment import Case, Progress
+    from simulator.experiment import Experiment
+    from simulator.run import Progress
 
 MOST_WARNINGS = 20
 LONG_BYTES = 100_000  # of a trace: some thousand jobs
@@ -38,42 +38,31 @@ class Warnings:
             typer.echo(f"... and {self._count - MOST_WARNINGS:,} more", err=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
-    """A replay, and what becomes of it. `folder`: of the report."""
-
-    case: Case
-    folder: Path | None = None
-    has_parquet: bool = False
-    warnings: Warnings = field(default_factory=Warnings)
-
-
-def run(order: Order) -> dict[str, Any]:
-    """The totals. Raises: InputError; typer.Exit when there are none."""
+def run_with_progress(
+    experiment: Experiment, folder: Path | None = None, has_parquet: bool = False
+) -> dict[str, Any]:
+    """The totals. `folder`: of the report. Raises: InputError; typer.Exit when there are none."""
     from rich.console import Console
 
     from scheduler.interpreter import expect_no_cycles
     from simulator.collectors.tables import need_parquet
-    from simulator.experiment import run_case
     from simulator.report.folder import ReportFolder
+    from simulator.run import run
 
-    if order.has_parquet:
-        if order.folder is None:
+    if has_parquet:
+        if folder is None:
             raise InputError(Problem("--parquet", "needs --report, the folder to write to"))
         need_parquet()
-    if _is_long(order.case):
+    path = experiment.source.path
+    if path.is_file() and path.stat().st_size >= LONG_BYTES:
         expect_no_cycles()
-    console = Console(stderr=True)
-    report = ReportFolder(order.folder, has_parquet=order.has_parquet) if order.folder else None
-    bar = _progress(console, order.case) if console.is_terminal else nullcontext()
-    with violations_reported(), _full_disk_named(order), bar as on_progress:
-        totals = run_case(order.case, report, order.warnings.add, on_progress)
-    order.warnings.close()
+    console, warnings = Console(stderr=True), Warnings()
+    report = ReportFolder(folder, has_parquet=has_parquet) if folder else None
+    bar = _progress(console, path.name) if console.is_terminal else nullcontext()
+    with violations_reported(), _full_disk_named(folder), bar as on_progress:
+        totals = run(experiment, report, warnings.add, on_progress)
+    warnings.close()
     return totals
-
-
-def _is_long(case: Case) -> bool:
-    return case.trace.is_file() and case.trace.stat().st_size >= LONG_BYTES
 
 
 @contextmanager
@@ -89,18 +78,18 @@ def violations_reported() -> Iterator[None]:
 
 
 @contextmanager
-def _full_disk_named(order: Order) -> Iterator[None]:
+def _full_disk_named(folder: Path | None) -> Iterator[None]:
     """A write that fails does not say to which file; the report is what grows."""
     try:
         yield
     except OSError as error:
-        if error.filename or not order.folder:
+        if error.filename or not folder:
             raise
-        raise unwritable(order.folder, "--report", error) from None
+        raise unwritable(folder, "--report", error) from None
 
 
 @contextmanager
-def _progress(console: Console, case: Case) -> Iterator[Callable[[Progress], None]]:
+def _progress(console: Console, name: str) -> Iterator[Callable[[Progress], None]]:
     """A bar of the jobs ended among those read so far."""
     from rich import progress as rich
 
@@ -112,7 +101,7 @@ def _progress(console: Console, case: Case) -> Iterator[Callable[[Progress], Non
         rich.TimeElapsedColumn(),
     )
     with rich.Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(case.trace.name, total=1, events=0)
+        task = bar.add_task(name, total=1, events=0)
         steps = 0
 
         def show(now: Progress) -> None:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from simulator.cli.replay import TRACE_FORMATS, OutputFormat
+from simulator.cli.replay import OutputFormat
+from simulator.options import BY_KEY
 
 if TYPE_CHECKING:
     from placement.fabric.tree import Fabric
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 MOST_SEED = 2**31 - 1  # as for a replay
 DAY_NS = 86_400 * 1_000_000_000
 File = Annotated[Path, typer.Argument(help="The trace, plain or gzip.", show_default=False)]
-FormatName = Annotated[str, typer.Option("--trace-format", help=TRACE_FORMATS, show_default=False)]
+FormatName = Annotated[
+    str, typer.Option("--trace-format", help=BY_KEY["trace_format"].help, show_default=False)
+]
 Strict = Annotated[bool, typer.Option("--strict", help="Refuse a trace with a wrong record.")]
 Out = Annotated[
     Path | None,

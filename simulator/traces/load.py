@@ -62,6 +62,15 @@ def find_format(name: str) -> TraceFormat:
     return FORMATS[name]
 
 
+def check_readable(path: str) -> None:
+    """Raises: InputError when the file cannot be opened."""
+    try:
+        with open(path, "rb"):
+            pass
+    except OSError as error:
+        raise InputError(Problem("", f"{path}: {error.strerror or error}")) from None
+
+
 @dataclass(slots=True)
 class TraceFile:
     """A trace file to iterate over once.

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from scripts import questions
-from simulator.experiment import case_of
-from simulator.experiment_file import load_case
+from simulator.experiment import experiment_of
+from simulator.experiment_file import load_experiment_file
 from simulator.traces.load import TraceFile, find_format
 
 TOP = Path(__file__).parents[2]
@@ -28,10 +28,10 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(("name", "points"), [("spares", 15), ("uplinks", 9)])
 def test_every_point_of_a_case_is_a_replay(folder: Path, name: str, points: int) -> None:
-    grid = load_case(str(folder / f"{name}.yaml"))
+    grid = load_experiment_file(str(folder / f"{name}.yaml"))
     assert len(grid.points) == points
     for point in grid.points:
-        assert case_of(point).fabric.host_count == 3_072
+        assert experiment_of(point).fabric.host_count == 3_072
 
 
 @pytest.mark.parametrize(("name", "jobs"), [("16k-0", 327), ("16k-64", 327), ("mix", 160)])

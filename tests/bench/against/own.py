@@ -17,7 +17,8 @@ from scheduler.core.model.events import Event, JobStarted
 from scheduler.core.model.job import SECOND_NS
 from simulator.collectors.metrics import Metrics
 from simulator.collectors.recorder import LogDigest
-from simulator.replay import Replay, Setting
+from simulator.experiment import Experiment
+from simulator.replay import Replay
 from simulator.traces.load import TraceFile, find_format
 
 
@@ -39,9 +40,9 @@ def simulate(jobs: Path, hosts: int, policy: str) -> dict[str, Any]:
         if isinstance(event, JobStarted):
             starts[event.name] = event.time_ns // SECOND_NS
 
-    setting = Setting(machine(hosts), SchedulingOptions(policy=Policy(policy)))
+    experiment = Experiment(machine(hosts), SchedulingOptions(policy=Policy(policy)))
     trace = TraceFile(jobs, find_format("swf"), lambda path, bad: None)
-    Replay(setting, trace, sink).run()
+    Replay(experiment, trace, sink).run()
     totals = metrics.totals(hosts)
     return {"seconds": time.process_time() - begin, "starts": starts, "totals": totals}
 

@@ -188,5 +188,5 @@ def test_variants_are_named_by_what_varies() -> None:
 
 def test_a_range_of_one_value_is_that_value() -> None:
     figure = BY_KEY["utilization"]
-    assert SeedRange.of([0.5, 0.5]).told(figure) == "50.00 %"
-    assert SeedRange.of([0.4, 0.6]).told(figure) == "50.00 % (40.00 % to 60.00 %)"
+    assert SeedRange.of([0.5, 0.5]).text(figure) == "50.00 %"
+    assert SeedRange.of([0.4, 0.6]).text(figure) == "50.00 % (40.00 % to 60.00 %)"

@@ -10,7 +10,8 @@ from scheduler.core import SchedulingOptions, State
 from scheduler.core.model.events import Event, JobEnded
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.policies.costs import Costs
-from simulator.replay import Replay, Setting
+from simulator.experiment import Experiment
+from simulator.replay import Replay
 from simulator.traces.formats import muster
 from simulator.traces.record import TraceJob
 from tests.replays import down, machine
@@ -41,9 +42,9 @@ def end_s(job: TraceJob, *failing: str) -> float:
         if isinstance(event, JobEnded):
             ends.append(event.time_ns)
 
-    setting = Setting(machine(8), SchedulingOptions(), COSTS, decision_ns=SECOND_NS)
+    experiment = Experiment(machine(8), SchedulingOptions(), COSTS, decision_ns=SECOND_NS)
     outages = [down(558, host) for host in failing]  # its start is decided for a second
-    Replay(setting, [job], sink, outages).run()
+    Replay(experiment, [job], sink, outages).run()
     return ends[0] / SECOND_NS
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from scheduler.files.errors import InputError
 from simulator import sweep
-from simulator.experiment_file import load_case
+from simulator.experiment_file import load_experiment_file
 from simulator.pool import run_all
 from tests.studies import write
 
@@ -28,10 +28,10 @@ if __name__ == "__main__":
 
 
 def test_points_are_those_of_one_process(tmp_path: Path) -> None:
-    grid = load_case(str(write(tmp_path)))
+    grid = load_experiment_file(str(write(tmp_path)))
     here, there = sweep.PointStore(tmp_path / "here"), sweep.PointStore(tmp_path / "there")
     waiting, _ = sweep.split(grid, here)
-    sweep.run(waiting[:3], here, 1)
+    sweep.run_points(waiting[:3], here, 1)
     script = tmp_path / "cluster.py"
     script.write_text(CLUSTER)
     with subprocess.Popen(
@@ -39,7 +39,7 @@ def test_points_are_those_of_one_process(tmp_path: Path) -> None:
     ) as cluster:
         try:
             assert cluster.stdout is not None
-            sweep.run(waiting[:3], there, 1, cluster.stdout.readline().strip())
+            sweep.run_points(waiting[:3], there, 1, cluster.stdout.readline().strip())
         finally:
             cluster.communicate("\n")
 

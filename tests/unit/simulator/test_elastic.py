@@ -8,7 +8,8 @@ from scheduler.core import SchedulingOptions, State
 from scheduler.core.model.events import Event, GangResized, JobEnded
 from scheduler.core.policies.costs import Costs
 from simulator.collectors.metrics import Metrics
-from simulator.replay import Replay, Setting
+from simulator.experiment import Experiment
+from simulator.replay import Replay
 from simulator.traces.formats import muster
 from simulator.traces.record import SECOND_NS, TraceJob
 from tests.replays import down, machine, trace_job
@@ -39,8 +40,8 @@ def replayed(hosts: int, *jobs: TraceJob, outages: tuple = ()) -> tuple[list[Eve
         metrics.feed(event, state)
 
     limits = SchedulingOptions(resize_every_s=60)
-    setting = Setting(machine(hosts), limits=limits, costs=SAVED_ALWAYS)
-    Replay(setting, jobs, sink, outages).run()
+    experiment = Experiment(machine(hosts), limits=limits, costs=SAVED_ALWAYS)
+    Replay(experiment, jobs, sink, outages).run()
     return log, metrics
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scheduler.files.errors import InputError
-from simulator.experiment_file import load_case
+from simulator.experiment_file import load_experiment_file
 from simulator.options import DEFAULTS
 from tests.studies import CASE, write
 
@@ -15,12 +15,12 @@ from tests.studies import CASE, write
 def faults(folder: Path, case: str) -> list[str]:
     path = write(folder, case)
     with pytest.raises(InputError) as found:
-        load_case(str(path))
+        load_experiment_file(str(path))
     return str(found.value).replace(f"{folder}/", "").splitlines()
 
 
 def test_every_combination_is_a_point(tmp_path: Path) -> None:
-    grid = load_case(str(write(tmp_path)))
+    grid = load_experiment_file(str(write(tmp_path)))
 
     assert grid.axes == {"spares": ["0", "1"], "policy": ["easy", "fifo"], "seed": [3, 4]}
     assert [(p["spares"], p["policy"], p["seed"]) for p in grid.points[:3]] == [
@@ -36,7 +36,7 @@ def test_files_are_sought_beside_the_case(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "cases").mkdir()
     path = write(tmp_path / "cases")
     monkeypatch.chdir(tmp_path)
-    point = load_case(str(path.relative_to(tmp_path))).points[0]
+    point = load_experiment_file(str(path.relative_to(tmp_path))).points[0]
 
     assert (point["trace"], point["fabric"]) == ("cases/t.swf", "cases/m.yaml")
 
@@ -44,7 +44,7 @@ def test_files_are_sought_beside_the_case(tmp_path: Path, monkeypatch: pytest.Mo
 def test_files_inside_a_failure_text_too(tmp_path: Path) -> None:
     (tmp_path / "out.csv").write_text("time_s,host,state,cause\n")
     case = CASE.replace("rate=3000,repair_h=1", "rate=1,repair_h=1;out.csv")
-    point = load_case(str(write(tmp_path, case))).points[0]
+    point = load_experiment_file(str(write(tmp_path, case))).points[0]
 
     assert point["failures"] == f"poisson:rate=1,repair_h=1;{tmp_path / 'out.csv'}"
 
@@ -104,7 +104,7 @@ def test_what_is_wrong_inside_a_fabric_is_told_of_the_fabric(tmp_path: Path) -> 
     path = write(tmp_path)
     (tmp_path / "m.yaml").write_text("name: small\ngpus_per_host: many\n")
     with pytest.raises(InputError) as found:
-        load_case(str(path))
+        load_experiment_file(str(path))
 
     assert str(found.value).startswith(f"{tmp_path}/m.yaml:2: gpus_per_host: ")
 
@@ -116,6 +116,6 @@ def test_oversubscription_needs_a_regular_fabric(tmp_path: Path) -> None:
         "domains: [{name: a, hosts: 2}, {name: b, hosts: 3}]\n"
     )
     with pytest.raises(InputError) as found:
-        load_case(str(path))
+        load_experiment_file(str(path))
 
     assert "oversubscription: needs a regular fabric" in str(found.value)

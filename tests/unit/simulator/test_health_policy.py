@@ -7,8 +7,9 @@ from scheduler.core.model.events import Event, HealthLoaded, HostMoved
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import HostMove
 from scheduler.core.policies.health import HealthPolicy, LemonAction, LemonPolicy
+from simulator.experiment import Experiment
 from simulator.failures import Outage
-from simulator.replay import Replay, Setting
+from simulator.replay import Replay
 from tests.replays import machine, trace_job
 
 HOST = "z0-h0"
@@ -17,10 +18,10 @@ HOST = "z0-h0"
 def moves(health: HealthPolicy, *times_s: int) -> list[HostMove]:
     """What a host goes through that is down and up again at these times, in turn."""
     log: list[Event] = []
-    setting = Setting(machine(2), SchedulingOptions(), health=health)
+    experiment = Experiment(machine(2), SchedulingOptions(), health=health)
     outages = [Outage(t * SECOND_NS, HOST, n % 2 == 0, "crash") for n, t in enumerate(times_s)]
     job = trace_job("a", 0, 1_000, 1)
-    Replay(setting, [job], lambda event, _: log.append(event), outages).run()
+    Replay(experiment, [job], lambda event, _: log.append(event), outages).run()
     assert isinstance(log[1], HealthLoaded)
     return [event.move for event in log if isinstance(event, HostMoved)]
 

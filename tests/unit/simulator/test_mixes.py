@@ -24,8 +24,7 @@ from simulator.mixes.generate import (
     time_of,
     weight_until,
 )
-from simulator.mixes.published import MIXES, SUMMARIES
-from simulator.mixes.published import TraceSummary as Published
+from simulator.mixes.published import MIXES, SUMMARIES, ClusterSummary
 from simulator.traces.record import SECOND_NS
 from simulator.traces.summary import TraceSummary
 
@@ -34,13 +33,13 @@ EVERY = pytest.mark.parametrize("published", SUMMARIES, ids=lambda found: found.
 OUTCOMES = ("completed", "cancelled", "failed")
 
 
-def wanted(published: Published, jobs: int = 2_000, **changed: Any) -> MixRequest:
+def wanted(published: ClusterSummary, jobs: int = 2_000, **changed: Any) -> MixRequest:
     given: dict[str, Any] = {"hosts": 3072, "gpus_per_host": 8, "load": 0.8, "seed": 1}
     return MixRequest(fit(published), jobs, **(given | changed))
 
 
 @cache
-def drawn(published: Published) -> dict[str, Any]:
+def drawn(published: ClusterSummary) -> dict[str, Any]:
     """The summary of a large trace."""
     summary = TraceSummary()
     for job in generate(wanted(published, JOBS)):
@@ -56,7 +55,7 @@ def mean(mix: JobMix, field: str) -> float:
 
 
 @EVERY
-def test_the_fit_has_the_published_means_and_median(published: Published) -> None:
+def test_the_fit_has_the_published_means_and_median(published: ClusterSummary) -> None:
     mix = fit(published)
 
     assert sum(c.share for c in mix.classes) == pytest.approx(1)
@@ -70,7 +69,7 @@ def test_the_fit_has_the_published_means_and_median(published: Published) -> Non
 
 
 @EVERY
-def test_the_fit_has_the_published_shares_of_gpu_time(published: Published) -> None:
+def test_the_fit_has_the_published_shares_of_gpu_time(published: ClusterSummary) -> None:
     mix = fit(published)
 
     for group in published.groups:
@@ -81,7 +80,7 @@ def test_the_fit_has_the_published_shares_of_gpu_time(published: Published) -> N
 
 
 @EVERY
-def test_the_fit_has_the_published_ends(published: Published) -> None:
+def test_the_fit_has_the_published_ends(published: ClusterSummary) -> None:
     mix = fit(published)
 
     for name in OUTCOMES:
@@ -99,7 +98,7 @@ def test_the_fit_has_the_published_ends(published: Published) -> None:
 
 
 @EVERY
-def test_a_trace_has_the_published_sizes_and_run_times(published: Published) -> None:
+def test_a_trace_has_the_published_sizes_and_run_times(published: ClusterSummary) -> None:
     found = drawn(published)
     mix = fit(published)
 
@@ -115,7 +114,7 @@ def test_a_trace_has_the_published_sizes_and_run_times(published: Published) -> 
 
 
 @EVERY
-def test_a_trace_has_the_published_ends(published: Published) -> None:
+def test_a_trace_has_the_published_ends(published: ClusterSummary) -> None:
     found = drawn(published)["by_outcome"]
 
     for name in OUTCOMES:
@@ -137,7 +136,7 @@ def test_large_jobs_take_most_of_the_gpu_time_of_rsc_1() -> None:
 
 
 @EVERY
-def test_the_jobs_fill_so_much_of_the_cluster(published: Published) -> None:
+def test_the_jobs_fill_so_much_of_the_cluster(published: ClusterSummary) -> None:
     jobs = list(generate(wanted(published, load=0.5, hosts=200)))
     host_ns = sum(-(-job.gpus // 8) * job.run_ns for job in jobs)
 

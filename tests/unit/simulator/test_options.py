@@ -7,27 +7,32 @@ from pathlib import Path
 import pytest
 
 from scheduler.core import Policy
-from simulator import options as module
-from simulator.experiment import case_of
-from simulator.experiment_file import load_case
-from simulator.options import digest, fabric_of
+from simulator import inputs
+from simulator.experiment import experiment_of, fabric_of
+from simulator.experiment_file import load_experiment_file
+from simulator.inputs import digest
+from simulator.options import BY_KEY, DEFAULTS, Choice, Value, checked
+from simulator.placers import PlacementStrategy
+from simulator.traces.shapes import ShapeRule
 from tests.studies import CASE, write
 
 
 @pytest.fixture
-def point(tmp_path: Path) -> dict[str, module.Value]:
-    return load_case(str(write(tmp_path))).points[0]
+def point(tmp_path: Path) -> dict[str, Value]:
+    return load_experiment_file(str(write(tmp_path))).points[0]
 
 
-def test_a_case_has_what_the_options_say(point: dict[str, module.Value]) -> None:
-    case = case_of({**point, "checkpoint_s": 77, "limit": 5, "assumed_limit_h": 2.0})
+def test_a_case_has_what_the_options_say(point: dict[str, Value]) -> None:
+    options = {**point, "checkpoint_s": 77, "limit": 5, "assumed_limit_h": 2.0}
+    experiment = experiment_of(options)
 
-    assert (case.policy, case.seed, case.limit) == (Policy.EASY, 3, 5)
-    assert (case.costs.checkpoint_s, case.assumed_limit_s) == (77, 7200)
-    assert case.fabric.name == "small"
+    assert (experiment.limits.policy, experiment.seed) == (Policy.EASY, 3)
+    assert experiment.source.limit == 5
+    assert (experiment.costs.checkpoint_s, experiment.limits.assumed_limit_s) == (77, 7200)
+    assert experiment.fabric.name == "small"
 
 
-def test_oversubscription_narrows_the_outermost_uplinks(point: dict[str, module.Value]) -> None:
+def test_oversubscription_narrows_the_outermost_uplinks(point: dict[str, Value]) -> None:
     four, eight = fabric_of(point), fabric_of({**point, "oversubscription": 8.0})
 
     assert eight.tiers[0].uplink_bytes_per_s[0] * 2 == four.tiers[0].uplink_bytes_per_s[0]
@@ -40,9 +45,7 @@ def test_oversubscription_narrows_the_outermost_uplinks(point: dict[str, module.
     [("seed", 4), ("spares", "1"), ("policy", "fifo"), ("oversubscription", 2.0), ("limit", 9),
      ("failure_scale", 2.0), ("failures", "poisson:rate=3000,repair_h=2")],
 )  # fmt: skip
-def test_every_input_is_in_the_digest(
-    point: dict[str, module.Value], key: str, value: module.Value
-) -> None:
+def test_every_input_is_in_the_digest(point: dict[str, Value], key: str, value: Value) -> None:
     assert digest({**point, key: value}) != digest(point)
 
 
@@ -52,14 +55,14 @@ def test_the_content_of_files_is_in_the_digest_their_names_are_not(tmp_path: Pat
         (tmp_path / name).mkdir()
         case = CASE.replace("poisson:rate=3000,repair_h=1", "out.csv")
         (tmp_path / name / "out.csv").write_text("time_s,host,state,cause\n")
-        digests.append(digest(load_case(str(write(tmp_path / name, case))).points[0]))
+        digests.append(digest(load_experiment_file(str(write(tmp_path / name, case))).points[0]))
     path = tmp_path / "b" / "case.yaml"
     changed = []
     for name in ("t.swf", "out.csv", "m.yaml"):
         file = tmp_path / "b" / name
         text = file.read_text()
         file.write_text(text.replace("cluster", "") + ("labels: {}\n" if "m." in name else "\n"))
-        changed.append(digest(load_case(str(path)).points[0]))
+        changed.append(digest(load_experiment_file(str(path)).points[0]))
         file.write_text(text)
 
     assert digests[0] == digests[1]
@@ -67,9 +70,21 @@ def test_the_content_of_files_is_in_the_digest_their_names_are_not(tmp_path: Pat
 
 
 def test_other_code_is_another_input(
-    point: dict[str, module.Value], monkeypatch: pytest.MonkeyPatch
+    point: dict[str, Value], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = digest(point)
-    monkeypatch.setattr(module, "code_digest", lambda: "other")
+    monkeypatch.setattr(inputs, "code_digest", lambda: "other")
 
     assert digest(point) != before
+
+
+def test_choices_are_those_of_the_code() -> None:
+    """They are spelt out, because the enums are too heavy to import for a help text."""
+    for key, names in (("policy", Policy), ("placement", PlacementStrategy), ("attach", ShapeRule)):
+        kind = BY_KEY[key].kind
+        assert isinstance(kind, Choice)
+        assert set(kind.names) == {str(name) for name in names}
+
+
+def test_every_default_is_a_good_value() -> None:
+    assert {key: checked(key, value) for key, value in DEFAULTS.items()} == DEFAULTS

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from scheduler.core.model.events import Event, JobStarted
-from simulator.placers import PlacementStrategy, placer_factory
-from simulator.replay import Replay, Setting
+from simulator.experiment import Experiment
+from simulator.placers import PlacementStrategy
+from simulator.replay import Replay
 from tests.build import fabric
 from tests.replays import trace_job
 
@@ -16,8 +17,8 @@ JOBS = [trace_job(f"j{i}", 10 * i, 200, 1 + i * 5 % 7, line=i) for i in range(40
 
 def log_of(placer: PlacementStrategy, seed: int = 0) -> list[Event]:
     log: list[Event] = []
-    setting = Setting(FABRIC, placing=placer_factory(placer, seed))
-    Replay(setting, JOBS, lambda event, _: log.append(event)).run()
+    experiment = Experiment(FABRIC, placement=placer, seed=seed)
+    Replay(experiment, JOBS, lambda event, _: log.append(event)).run()
     return log
 
 

@@ -15,9 +15,10 @@ from typer.testing import CliRunner, Result
 from scheduler.files.errors import InputError
 from simulator import pool, sweep
 from simulator.collectors.invariants import InvariantChecker, InvariantViolated
-from simulator.experiment import case_of, run_case
-from simulator.experiment_file import load_case
+from simulator.experiment import experiment_of
+from simulator.experiment_file import load_experiment_file
 from simulator.report.sweep_page import charts
+from simulator.run import run
 from tests.studies import CASE, write
 from tests.unit.simulator.cli.test_replay import app
 
@@ -64,12 +65,12 @@ def table(*options: str) -> dict[str, Any]:
 class TestSweep:
     def test_points_are_what_replays_are(self) -> None:
         found = table()
-        grid = load_case("case.yaml")
+        grid = load_experiment_file("case.yaml")
 
         assert [point["at"]["policy"] for point in found["points"]] == [
             point["policy"] for point in grid.points
         ]
-        totals = run_case(case_of(grid.points[5]))
+        totals = run(experiment_of(grid.points[5]))
         assert found["points"][5]["log_sha256"] == totals["log_sha256"]
         assert found["points"][5]["figures"]["wait_p95_s"] == totals["wait_s"]["p95"]
 
@@ -112,11 +113,11 @@ class TestSweep:
             return run_point(point)
 
         store = sweep.PointStore(folder / "out")
-        waiting, _ = sweep.split(load_case("case.yaml"), store)
+        waiting, _ = sweep.split(load_experiment_file("case.yaml"), store)
         with monkeypatch.context() as patched:
             patched.setattr(sweep, "run_point", interrupted)
             with pytest.raises(KeyboardInterrupt):
-                sweep.run(waiting, store, 1)
+                sweep.run_points(waiting, store, 1)
         result = muster("case.yaml", "--report", "out", "--processes", "1")
 
         assert "3 of 8 points are there already" in result.stderr
@@ -169,7 +170,7 @@ class TestSweep:
         assert all(axes.get_ylim()[0] >= 0 for axes in drawn)
 
     def test_a_trace_that_changed_meanwhile_is_told(self, folder: Path) -> None:
-        grid = load_case("case.yaml")
+        grid = load_experiment_file("case.yaml")
         waiting, _ = sweep.split(grid, sweep.PointStore(folder / "out"))
         with (folder / "t.swf").open("a") as file:
             file.write("; more\n")
@@ -191,11 +192,11 @@ class TestSweep:
 
 
 def test_processes_give_what_one_gives(folder: Path) -> None:
-    grid = load_case("case.yaml")
+    grid = load_experiment_file("case.yaml")
     alone, together = sweep.PointStore(folder / "alone"), sweep.PointStore(folder / "together")
     waiting, _ = sweep.split(grid, alone)
-    sweep.run(waiting[:2], alone, 1)
-    sweep.run(waiting[:2], together, 2)
+    sweep.run_points(waiting[:2], alone, 1)
+    sweep.run_points(waiting[:2], together, 2)
 
     for point in waiting[:2]:
         one, two = alone.get(point.name), together.get(point.name)
@@ -206,12 +207,12 @@ def test_processes_give_what_one_gives(folder: Path) -> None:
 
 def test_what_a_point_complains_of_is_heard(folder: Path) -> None:
     (folder / "t.swf").write_text("; nothing\n")
-    grid = load_case("case.yaml")
+    grid = load_experiment_file("case.yaml")
     store = sweep.PointStore(folder / "out")
     waiting, _ = sweep.split(grid, store)
 
     with pytest.raises(InputError, match=r"t\.swf: holds no job to replay"):
-        sweep.run(waiting[:2], store, 2)
+        sweep.run_points(waiting[:2], store, 2)
 
 
 def test_a_point_that_is_void_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,9 @@ import pytest
 from scheduler.core import Policy
 from scripts.published import Row, exactly
 from simulator.collectors.invariants import InvariantChecker, InvariantViolated
-from simulator.experiment import Case, run_case
+from simulator.experiment import Experiment, TraceSource
 from simulator.report.folder import ReportFolder
+from simulator.run import run
 from tests.replays import machine
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "validate.py"
@@ -52,8 +53,9 @@ def trial(script: ModuleType, tmp_path: Path) -> Any:
 
 def found(script: ModuleType, trial: Any, tmp_path: Path) -> list[str]:
     """What is wrong with a replay of `trial` whose log and jobs are in tmp_path/report."""
-    case = Case(tmp_path / trial.trace, "swf", trial.fabric, failures=trial.failures)
-    totals = run_case(case, ReportFolder(tmp_path / "report"))
+    source = TraceSource(tmp_path / trial.trace, "swf")
+    experiment = Experiment(trial.fabric, trace=source, failures=trial.failures)
+    totals = run(experiment, ReportFolder(tmp_path / "report"))
     return list(script._violations(trial, totals, tmp_path / "report"))
 
 

@@ -8,7 +8,8 @@ from scheduler.core import SchedulingOptions
 from scheduler.core.model.events import Event, JobRequeued, JobStarted, WindowClosed, WindowOpened
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.window import Window
-from simulator.replay import Replay, Setting
+from simulator.experiment import Experiment
+from simulator.replay import Replay
 from tests.replays import machine, trace_job
 from tests.windows import window
 
@@ -18,9 +19,9 @@ HOSTS = [f"z0-h{i}" for i in range(4)]
 def replayed(*windows: Window, limit_s: float | None = None) -> list[Event]:
     """Two gangs of two hosts for 100 s each, on four."""
     log: list[Event] = []
-    setting = Setting(machine(4), SchedulingOptions(), windows=lambda _: windows)
+    experiment = Experiment(machine(4), SchedulingOptions(), windows=lambda _: windows)
     jobs = [trace_job(name, 0, 100, 2, limit_s) for name in "ab"]
-    Replay(setting, jobs, lambda event, _: log.append(event)).run()
+    Replay(experiment, jobs, lambda event, _: log.append(event)).run()
     return log
 
 

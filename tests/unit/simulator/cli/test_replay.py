@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from scheduler.files.errors import InputError
 from simulator.cli import register
-from simulator.cli.replay import TRACE_FORMATS
+from simulator.options import BY_KEY
 
 ROW = "{} {} -1 {} {} -1 -1 -1 -1 -1 -1 1 1 -1 -1 -1 -1 -1\n"
 FABRIC = """\
@@ -140,7 +140,7 @@ class TestMessages:
     @pytest.mark.parametrize("option", ["--checkpoint-s", "--restart-s", "--detect-s"])
     def test_times_say_what_single_options_would(self, option: str) -> None:
         told = refusal(replay("--times", "llama3", option, "5"))
-        assert told == f"{option}: stands beside --times, which says it: give one"
+        assert told == f"{option}: has no effect with --times, which sets it"
 
     def test_strict_refuses_the_first_bad_record(self) -> None:
         assert refusal(replay("--strict")) == "t.swf:4: run: must not be negative: '-1'"
@@ -148,7 +148,7 @@ class TestMessages:
     def test_an_unknown_format_names_those_there_are(self) -> None:
         told = refusal(muster("t.swf", "--trace-format", "pbs", "--fabric", "m.yaml"))
 
-        known = TRACE_FORMATS.replace(" or", ",").rstrip(".")
+        known = BY_KEY["trace_format"].help.replace(" or", ",").rstrip(".")
         assert told == f"--trace-format: no reader for 'pbs'; there are {known}"
 
     def test_a_trace_without_jobs_is_refused(self, folder: Path) -> None:

@@ -12,7 +12,8 @@ from scheduler.core import State
 from scheduler.core.model.events import Event, JobStarted
 from simulator.collectors.invariants import InvariantChecker, InvariantViolated
 from simulator.collectors.metrics import Metrics
-from simulator.replay import ArrivalCounts, Replay, Setting
+from simulator.experiment import Experiment
+from simulator.replay import ArrivalCounts, Replay
 from simulator.timing import AttemptTime
 from tests.replays import down, machine, trace_job, up
 
@@ -32,7 +33,7 @@ def log_of_two_gangs() -> list[tuple[Event, State]]:
     log: list[tuple[Event, State]] = []
     hosts = machine(8)
     jobs = [trace_job("a", 0, 50, 4), trace_job("b", 1, 90, 2)]
-    Replay(Setting(hosts), jobs, lambda event, state: log.append((event, state))).run()
+    Replay(Experiment(hosts), jobs, lambda event, state: log.append((event, state))).run()
     return log
 
 
@@ -50,7 +51,7 @@ def test_a_replay_with_failures_conserves(spares: SpareRule) -> None:
         for i in range(40)
         for outage in (down(400 * i, f"z0-h{i % 8}"), up(400 * i + 300, f"z0-h{i % 8}"))
     ]
-    tally = Replay(Setting(machine(8), spares=spares), jobs, sink, outages).run()
+    tally = Replay(Experiment(machine(8), spares=spares), jobs, sink, outages).run()
     conserved.check(tally, metrics)
     assert metrics.restarts > 0
 
@@ -67,7 +68,7 @@ def test_a_time_model_that_accounts_for_less_is_told() -> None:
         metrics.feed(event, state)
         conserved.feed(event, state)
 
-    replay = Replay(Setting(machine(8)), [trace_job("a", 0, 50, 4)], sink)
+    replay = Replay(Experiment(machine(8)), [trace_job("a", 0, 50, 4)], sink)
     metrics.use_times(NothingIsKnown())
     tally = replay.run()
     with pytest.raises(InvariantViolated, match="attempts that are over: 200,000,000,000 on one"):

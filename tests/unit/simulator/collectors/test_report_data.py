@@ -20,8 +20,9 @@ from simulator.collectors.report_data import ReportData
 from simulator.collectors.size_classes import LARGEST, label
 from simulator.collectors.time_account import EMPTY, TimeAccount
 from simulator.collectors.timeline import MOST_ROWS, rows
+from simulator.experiment import Experiment
 from simulator.failures import Outage
-from simulator.replay import Replay, Setting
+from simulator.replay import Replay
 from simulator.timing import TimeModel, load_time_model
 from simulator.traces.record import TraceJob
 from tests.replays import down, machine, trace_job, up
@@ -49,8 +50,8 @@ def collected(
         data.feed(event)
 
     costs = COSTS if times is None else times.costs
-    setting = Setting(fabric, SchedulingOptions(), costs, spares, times=times)
-    replay = Replay(setting, jobs, sink, outages)
+    experiment = Experiment(fabric, SchedulingOptions(), costs, spares, times=times)
+    replay = Replay(experiment, jobs, sink, outages)
     metrics.use_times(replay.modelled)
     replay.run()
     return data.data(metrics.settled()), metrics
@@ -128,7 +129,7 @@ def test_rows_of_jobs_add_up_to_the_totals() -> None:
     times = load_time_model("default,checkpoint.interval_s=600,checkpoint.stall_s=20")
     metrics = Metrics(rows.append)
     outages = failures.parse("poisson:rate=900,repair_h=2")(fabric, 5)
-    replay = Replay(Setting(fabric, costs=times.costs, times=times), jobs, metrics.feed, outages)
+    replay = Replay(Experiment(fabric, costs=times.costs, times=times), jobs, metrics.feed, outages)
     metrics.use_times(replay.modelled)
     replay.run()
 
@@ -138,7 +139,9 @@ def test_rows_of_jobs_add_up_to_the_totals() -> None:
 
 def test_parts_that_do_not_add_up_are_no_story() -> None:
     data = ReportData(machine(2))
-    Replay(Setting(machine(2)), [trace_job("a", 0, 100)], lambda event, _: data.feed(event)).run()
+    Replay(
+        Experiment(machine(2)), [trace_job("a", 0, 100)], lambda event, _: data.feed(event)
+    ).run()
     with pytest.raises(InvariantViolated, match="the parts are"):
         data.data(TimeAccount(productive=10**15))
 
@@ -204,4 +207,4 @@ def test_size_classes_have_names() -> None:
 
 def test_an_empty_log_has_no_story() -> None:
     with pytest.raises(ValueError, match="begins with its fabric"):
-        ReportData(machine(1)).collected(EMPTY)
+        ReportData(machine(1)).data(EMPTY)

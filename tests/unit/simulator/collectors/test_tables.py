@@ -14,8 +14,9 @@ from placement.workload.request import SpareRule
 from scheduler.files.errors import InputError
 from simulator.collectors import tables
 from simulator.collectors.tables import EVENTS, JOBS, need_parquet
-from simulator.experiment import Case, run_case
+from simulator.experiment import Experiment, TraceSource
 from simulator.report.folder import ReportFolder
+from simulator.run import run
 
 ROW = "{} {} -1 {} {} -1 -1 -1 -1 -1 -1 1 1 -1 -1 -1 -1 -1\n"
 SPEC = {"name": "m", "gpus_per_host": 2, "tiers": [{"name": "host", "count": 4}]}
@@ -27,14 +28,13 @@ def report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     sizes = [(1, 0, 100, 6), (2, 5, 60, 3), (3, 6, 10, 1), (4, 8, 20, 1)]
     (tmp_path / "t.swf").write_text("".join(ROW.format(*size) for size in sizes))
     (tmp_path / "f.csv").write_text("time_s,host,state,cause\n50,h0,down,gpu\n70,h0,up,\n")
-    case = Case(
-        tmp_path / "t.swf",
-        "swf",
+    experiment = Experiment(
         from_spec(SPEC),
+        trace=TraceSource(tmp_path / "t.swf", "swf"),
         failures=str(tmp_path / "f.csv"),
         spares=SpareRule(hosts=1),
     )
-    run_case(case, ReportFolder(tmp_path / "r", has_pages=False, has_parquet=True))
+    run(experiment, ReportFolder(tmp_path / "r", has_pages=False, has_parquet=True))
     return tmp_path / "r"
 
 

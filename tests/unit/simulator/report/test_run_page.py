@@ -12,10 +12,11 @@ import pytest
 from placement.fabric.tree import from_spec
 from placement.workload.request import SpareRule
 from scheduler.core.policies.costs import Costs
-from simulator.experiment import Case, run_case
+from simulator.experiment import Experiment, TraceSource
 from simulator.report.folder import ReportFolder
 from simulator.report.html import LONG, cards
 from simulator.report.theme import COLOURS
+from simulator.run import run
 from tests.browser import HAS_BROWSER, MISSING, opened
 
 SPEC = {
@@ -34,15 +35,14 @@ def write_report(folder: Path, failures: str | None = "poisson:rate=900,repair_h
     trace.write_text(
         "".join(ROW.format(i, i * 300, random.randrange(9000), sizes[i % 5]) for i in range(1, 60))
     )
-    case = Case(
-        trace,
-        "swf",
+    experiment = Experiment(
         from_spec(SPEC),
+        trace=TraceSource(trace, "swf"),
         failures=failures,
         spares=SpareRule(hosts=1),
         costs=Costs(600, 60),
     )
-    run_case(case, ReportFolder(folder / "report"))
+    run(experiment, ReportFolder(folder / "report"))
     return folder / "report"
 
 
@@ -124,7 +124,10 @@ def test_a_run_without_failures_has_no_empty_figures(tmp_path: Path) -> None:
 def test_a_panel_with_nothing_in_it_says_why(tmp_path: Path) -> None:
     trace = tmp_path / "one.swf"
     trace.write_text(ROW.format(1, 0, 600, 8))
-    run_case(Case(trace, "swf", from_spec(SPEC)), ReportFolder(tmp_path / "report"))
+    run(
+        Experiment(from_spec(SPEC), trace=TraceSource(trace, "swf")),
+        ReportFolder(tmp_path / "report"),
+    )
     page = (tmp_path / "report" / "index.html").read_text()
 
     assert "every job started within a second" in page

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from scheduler.files.errors import InputError
-from simulator.experiment import Case, run_case
+from simulator.experiment import Experiment, TraceSource
+from simulator.run import run
 from simulator.traces import load
 from simulator.traces.load import FORMATS
 from tests.replays import machine
@@ -31,7 +32,9 @@ def test_a_record_with_nothing_to_replay_is_counted_and_is_no_fault(tmp_path: Pa
     path = tmp_path / "pai.csv"
     path.write_text(PAI.format("100") + PAI.format("0") + PAI.format(""))
     warnings: list[str] = []
-    totals = run_case(Case(path, "pai", machine(2), strict=True), warn=warnings.append)
+    totals = run(
+        Experiment(machine(2), trace=TraceSource(path, "pai", is_strict=True)), warn=warnings.append
+    )
 
     assert totals["completed"] == 1
     assert totals["skipped_by_reason"] == {"plan_gpu is 0: a task of CPUs": 2}
@@ -42,7 +45,10 @@ def test_what_a_format_assumes_is_recorded(tmp_path: Path) -> None:
     path = tmp_path / "pai.csv"
     path.write_text(PAI.format("100"))
 
-    assert FORMATS["pai"].note in run_case(Case(path, "pai", machine(2)))["assumptions"]
+    assert (
+        FORMATS["pai"].note
+        in run(Experiment(machine(2), trace=TraceSource(path, "pai")))["assumptions"]
+    )
 
 
 def test_a_trace_without_jobs_says_what_it_has_instead(tmp_path: Path) -> None:
@@ -51,4 +57,4 @@ def test_a_trace_without_jobs_says_what_it_has_instead(tmp_path: Path) -> None:
 
     told = r"pai\.csv: holds no job to replay \(1 left out: plan_gpu is 0: a task of CPUs\)"
     with pytest.raises(InputError, match=told):
-        run_case(Case(path, "pai", machine(2)))
+        run(Experiment(machine(2), trace=TraceSource(path, "pai")))

@@ -1,0 +1,93 @@
+"""Options of a replay (simulator/options.py) as parameters of a command."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Annotated, Any, Literal
+
+import typer
+
+from simulator.options import OPTIONS, Choice, Flag, Number, Option, Value, Whole, from_command_line
+
+
+def with_options(command: Callable[..., None], takes_several: bool = False) -> Callable[..., None]:
+    """`command` with a parameter for each option of a replay, which reach it as `**options`.
+    `takes_several`: options that a comparison varies may be given several times."""
+    own = inspect.signature(command, eval_str=True).parameters.values()
+    kept = [each for each in own if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    made = [_parameter(option, takes_several) for option in OPTIONS if option.is_command_line]
+    keyword = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in kept]
+    signature = inspect.Signature([*made, *keyword])
+
+    @wraps(command)
+    def wrapped(**values: Any) -> None:
+        command(**values)
+
+    wrapped.__signature__ = signature  # type: ignore[attr-defined]
+    wrapped.__annotations__ = {each.name: each.annotation for each in signature.parameters.values()}
+    return wrapped
+
+
+def _parameter(option: Option, takes_several: bool) -> inspect.Parameter:
+    is_list = takes_several and option.is_several
+    default: Any = None if is_list else option.default
+    if isinstance(option.kind, Number) and option.kind.word and default is not None:
+        default = f"{default:g}"
+    if option.is_needed:
+        default = inspect.Parameter.empty
+    return inspect.Parameter(
+        option.key,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=default,
+        annotation=Annotated[_type(option, is_list), _info(option, is_list)],
+    )
+
+
+def _type(option: Option, is_list: bool) -> Any:
+    kind = option.kind
+    one: Any = str
+    if isinstance(kind, Choice) and not is_list:  # typer has no lists of choices
+        one = Literal[kind.names]
+    elif isinstance(kind, Flag):
+        return bool
+    elif isinstance(kind, Whole):
+        one = int
+    elif isinstance(kind, Number) and not kind.word:
+        one = float
+    if is_list:
+        return list[one] if option.is_needed else list[one] | None
+    return one if option.is_needed or option.default is not None else one | None
+
+
+def _info(option: Option, is_list: bool) -> Any:
+    if option.key == "trace":
+        return typer.Argument(help=option.help, show_default=False)
+    text = option.help
+    if is_list:
+        usual = "" if option.default is None else f" Default: {option.default}."
+        text = f"{text}{usual} May be given several times."
+    has_default = option.default is not None and not is_list and not isinstance(option.kind, Flag)
+    declared = [option.flag] if isinstance(option.kind, Flag) else []
+    return typer.Option(
+        *declared, help=text, show_default=has_default, metavar=_bounds(option.kind)
+    )
+
+
+def _bounds(kind: object) -> str | None:
+    """The range of a number, and the names of a choice, as help shows them."""
+    if isinstance(kind, Choice):
+        return f"<{'|'.join(kind.names)}>"
+    if isinstance(kind, Whole):
+        return f"<int >= {kind.low}>"
+    if isinstance(kind, Number):
+        word = f"{kind.word} or " if kind.word else ""
+        return f"<{word}{kind.low:g} to {kind.high:g}>"
+    return None
+
+
+def checked_values(options: Mapping[str, Value]) -> dict[str, Value]:
+    """A command line's values in the form in which they are stored. Raises: InputError naming
+    the option."""
+    return {key: from_command_line(key, value) for key, value in options.items()}
