@@ -320,10 +320,11 @@ def random_word(seed: str) -> int:
 
 
 def combs(capacities: Sequence[int], axes: int) -> list[Tree]:
-    """All zones with room side by side along each axis, the largest first."""
+    """All zones with room side by side along each axis, the largest first: filled one after the
+    other, which leaves the most whole, and then each with its share."""
     zones = sorted((z for z, c in enumerate(capacities) if c), key=lambda z: (-capacities[z], z))
     leaves = [Tree(zone=z) for z in zones]
-    return [comb(leaves, axis, lean) for axis in range(axes) for lean in (1, 2)]
+    return [comb(leaves, axis, lean) for lean in (2, 1) for axis in range(axes)]
 
 
 def orders_along(coordinates: Sequence[Ints]) -> list[Ints]:

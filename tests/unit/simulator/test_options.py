@@ -80,7 +80,7 @@ def test_other_code_is_another_input(
 
 def test_choices_are_those_of_the_code() -> None:
     """They are spelt out, because the enums are too heavy to import for a help text."""
-    for key, names in (("policy", Policy), ("placement", PlacementStrategy), ("attach", ShapeRule)):
+    for key, names in (("placement", PlacementStrategy), ("attach", ShapeRule)):
         kind = BY_KEY[key].kind
         assert isinstance(kind, Choice)
         assert set(kind.names) == {str(name) for name in names}

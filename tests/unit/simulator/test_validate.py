@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from scheduler.core import Policy
-from scripts.published import Row, exactly
+from scripts.published import Evidence, Row, exactly
 from simulator.collectors.invariants import InvariantChecker, InvariantViolated
 from simulator.experiment import Experiment, TraceSource
 from simulator.report.folder import ReportFolder
@@ -36,7 +36,7 @@ def script() -> ModuleType:
 
 
 def _row(ours: int) -> Row:
-    return Row("1", "two", "2", lambda: ours, exactly(2))
+    return Row("1", "two", "2", lambda: ours, exactly(2), Evidence.INPUT)
 
 
 @pytest.fixture(autouse=True)

@@ -174,8 +174,10 @@ class TestMessages:
     def test_a_bad_failure_model_is_named(self) -> None:
         assert refusal(replay("--failures", "poisson:rate=1")) == "--failures: repair_h= is missing"
 
-    def test_an_unknown_policy_is_a_usage_error(self) -> None:
-        assert replay("--policy", "random").exit_code == 2
+    def test_an_unknown_policy_is_refused_with_the_known_ones(self) -> None:
+        known = "production, easy, fifo, conservative"
+        message = f"--policy: must be one of {known}, not 'random'"
+        assert refusal(replay("--policy", "random")) == message
 
     def test_a_report_that_cannot_be_written_is_named(self, folder: Path) -> None:
         (folder / "taken").write_text("a file")
