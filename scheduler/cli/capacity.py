@@ -112,7 +112,7 @@ def defrag(
     if (hosts is None) == (job is None):
         raise typer.BadParameter("give exactly one", param_hint="--for-hosts or --for")
     if etag and not apply:
-        raise typer.BadParameter("goes with --apply", param_hint="--etag")
+        raise typer.BadParameter("needs --apply", param_hint="--etag")
     with connected(address) as client:
         answer = client.defragment(
             hosts=hosts or 0,

@@ -138,7 +138,7 @@ def show_command(fabric: FabricName, output: Output = OutputFormat.TABLE) -> Non
 
 
 def _pattern(text: str | None) -> str | None:
-    """Raises: BadInput when it is no regular expression."""
+    """Raises: BadInput when it is not a regular expression."""
     import re
 
     from placement import BadInput
@@ -146,7 +146,7 @@ def _pattern(text: str | None) -> str | None:
     try:
         re.compile(text or "")
     except re.error as error:
-        raise BadInput("--hosts", f"is no regular expression: {error}") from None
+        raise BadInput("--hosts", f"is not a regular expression: {error}") from None
     return text
 
 

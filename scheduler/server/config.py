@@ -150,9 +150,9 @@ class MetricsKeys(Keys):
 
     listen: Annotated[
         Address,
-        Option("HOST:PORT of /metrics for Prometheus; without it, there are none.", "metrics"),
+        Option("HOST:PORT of /metrics for Prometheus.  [default: no metrics]", "metrics"),
     ]
-    per_job: Annotated[Flag, Option("Series for each running gang as well.", "metrics-per-job")] = (
+    per_job: Annotated[Flag, Option("Also series for each running gang.", "metrics-per-job")] = (
         False
     )
 
@@ -160,10 +160,12 @@ class MetricsKeys(Keys):
 class LogKeys(Keys):
     """What the server writes on stderr."""
 
-    format: Annotated[LogFormat, Option("One record a line on stderr.", "log-format")] = (
+    format: Annotated[LogFormat, Option("Format of log records on stderr.", "log-format")] = (
         LogFormat.TEXT
     )
-    level: Annotated[LogLevel, Option("The least grave record.", "log-level")] = LogLevel.WARNING
+    level: Annotated[LogLevel, Option("Least level of log records.", "log-level")] = (
+        LogLevel.WARNING
+    )
 
 
 class TlsKeys(Keys):
@@ -204,14 +206,14 @@ class ServerKeys(Keys):
     ] = STORE
     fabric: Annotated[
         Annotated[str, BeforeValidator(_fabric)] | None,
-        Option("A preset or a fabric file; a store that has one needs none."),
+        Option("A preset or a fabric file; only a new store needs it."),
     ] = None
     tenants: Annotated[
         FilePath | None,
-        Option("A tenants file: quotas, shares, priority classes. Default: as before."),
+        Option("A tenants file: quotas, shares, priority classes.  [default: as in the log]"),
     ] = None
     health: Annotated[
-        FilePath | None, Option("A health file: what reports of hosts do. Default: as before.")
+        FilePath | None, Option("A health file: the effect of reports.  [default: as in the log]")
     ] = None
     policy: Annotated[
         str,
@@ -226,41 +228,38 @@ class ServerKeys(Keys):
     ] = 24.0
     resize_every_s: Annotated[
         Number,
-        Option(
-            "An elastic gang grows, or gives back what it has grown, no sooner after its last"
-            " start."
-        ),
+        Option("Least seconds from a start of an elastic gang to its next growth or return."),
     ] = RESIZE_EVERY_S
     least_gain_percent: Annotated[
         Number,
-        Option("More replicas that are worth a restart, unless they are all it asks for."),
+        Option("Least growth of an elastic gang in percent, except to its largest size."),
     ] = LEAST_GAIN_PERCENT
     drain_s: Count = 5
     advertise: Annotated[
         Address | None,
-        Option("HOST:PORT at which others find this server; without it, that of --listen."),
+        Option("HOST:PORT at which clients find this server.  [default: --listen]"),
     ] = None
     lease_s: Annotated[
         Count,
         AfterValidator(_at_most(MOST_LEASE_S)),
-        Option("A leader that is silent for so long is replaced."),
+        Option("Seconds after which a silent leader is replaced."),
     ] = 5
     snapshot_every: Annotated[
         Count,
-        Option("Events between two snapshots of the state: more where it has more entries."),
+        Option("Events between two snapshots; more if the state has more entries."),
     ] = 10_000
     keep_log_days: Annotated[
         Annotated[Count, AfterValidator(_at_most(MOST_DAYS))] | None,
-        Option("Days for which events are kept; without it, for ever."),
+        Option("Days for which events are kept.  [default: for ever]"),
     ] = None
     metrics: Annotated[MetricsKeys | None, BeforeValidator(_given)] = None
     log: Annotated[LogKeys, BeforeValidator(_given)] = Field(default_factory=LogKeys)
     traces: Annotated[
         Annotated[str, BeforeValidator(_endpoint)] | None,
-        Option("OTLP collector of traces, http://HOST:PORT; without it, no traces."),
+        Option("OTLP collector of traces, http://HOST:PORT.  [default: no traces]"),
     ] = None
     insecure: Annotated[
-        Flag, Option("Listen beyond this machine without TLS or authentication too.")
+        Flag, Option("Listen beyond this machine also without TLS or authentication.")
     ] = False
     tls: Annotated[TlsKeys | None, BeforeValidator(_given)] = None
     auth: Annotated[AuthKeys | None, BeforeValidator(_given)] = None

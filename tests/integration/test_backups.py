@@ -251,7 +251,7 @@ def test_what_is_no_backup_is_refused_and_leaves_what_was_there(
 
 def test_an_empty_database_has_no_backup(database: str, tmp_path: Path) -> None:
     said = store("backup", tmp_path / "copy.db", "--store", database, code=2).output
-    assert "there is no muster store" in said
+    assert "it has no muster store" in said
     assert list(tmp_path.iterdir()) == []
 
 
