@@ -219,8 +219,8 @@ class ServerKeys(Keys):
         str,
         BeforeValidator(_policy),
         Option(
-            "How the queue is ordered and whether later jobs may overtake: production, easy,"
-            " fifo, conservative, or a policy that a package adds."
+            "Queue policy: production, easy, fifo, conservative, or the name of a policy that"
+            " another package adds."
         ),
     ] = "production"
     assumed_limit_h: Annotated[
