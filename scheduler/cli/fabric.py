@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scheduler.cli.calls import Output, OutputFormat
+from scheduler.cli.calls import AnswerFormat, Output
 from scheduler.cli.render.text import columns
 
 if TYPE_CHECKING:
@@ -126,14 +126,14 @@ def export_command(
         _say([f"note: not in the file: {lost}; --overlay FILE writes them"])
 
 
-def show_command(fabric: FabricName, output: Output = OutputFormat.TABLE) -> None:
+def show_command(fabric: FabricName, output: Output = AnswerFormat.TABLE) -> None:
     """Show tiers, counts and bandwidths of a fabric, and warn of odd values."""
     from scheduler.files.fabrics.summary import summary
     from scheduler.files.inputs import load_fabric
 
     found = load_fabric(fabric)
     body = summary(found)
-    text = json.dumps(body, indent=2) if output is OutputFormat.JSON else _page(found, body)
+    text = json.dumps(body, indent=2) if output is AnswerFormat.JSON else _page(found, body)
     sys.stdout.write(f"{text}\n")
 
 

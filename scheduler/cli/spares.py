@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import typer
 
-from scheduler.cli.calls import DEFAULT_ADDRESS, Address, Output, OutputFormat, connected, write
+from scheduler.cli.calls import DEFAULT_ADDRESS, Address, AnswerFormat, Output, connected, write
 from scheduler.cli.render.text import columns, counted
 from scheduler.v1 import service_pb2, spares_pb2
 
@@ -18,7 +18,7 @@ def register(app: typer.Typer) -> None:
     app.command()(spares)
 
 
-def spares(output: Output = OutputFormat.TABLE, address: Address = DEFAULT_ADDRESS) -> None:
+def spares(output: Output = AnswerFormat.TABLE, address: Address = DEFAULT_ADDRESS) -> None:
     """Show the spares of each zone, and what one more would save.
 
     Jobs with `spares: auto` share their spares in a zone. SHORT: share of the time in which
