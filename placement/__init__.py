@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from placement.baselines import Choose, at_random, by_spread, chosen, consecutive
     from placement.collectives.cost import Link, busiest_share, kappa, schedule_seconds
-    from placement.collectives.recommend import Advice, Choice, advice
+    from placement.collectives.recommend import Advice, AlgorithmChoice, advice
     from placement.collectives.schedules import Algorithm, Operation, algorithms, schedule_of
     from placement.errors import BadInput
     from placement.largest import has_room, legal_sizes, place_largest
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 MODULES = {
     "baselines": ("Choose", "at_random", "by_spread", "chosen", "consecutive"),
     "collectives.cost": ("Link", "busiest_share", "kappa", "schedule_seconds"),
-    "collectives.recommend": ("Advice", "Choice", "advice"),
+    "collectives.recommend": ("Advice", "AlgorithmChoice", "advice"),
     "collectives.schedules": ("Algorithm", "Operation", "algorithms", "schedule_of"),
     "errors": ("BadInput",),
     "largest": ("has_room", "legal_sizes", "place_largest"),

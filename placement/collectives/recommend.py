@@ -34,7 +34,7 @@ Group = tuple[Ints, Ints, int]  # zone and host of each rank; how many groups li
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class AlgorithmChoice:
     """One algorithm on one axis. `cut_bytes`: over the outermost tier, per step."""
 
     algorithm: Algorithm
@@ -52,14 +52,14 @@ class Advice:
     axis: str
     operation: Operation
     used: Algorithm
-    choices: tuple[Choice, ...]
+    choices: tuple[AlgorithmChoice, ...]
     nccl: Tuned
 
     @property
-    def best(self) -> Choice:
+    def best(self) -> AlgorithmChoice:
         return self.choices[0]
 
-    def of(self, algorithm: Algorithm) -> Choice | None:
+    def of(self, algorithm: Algorithm) -> AlgorithmChoice | None:
         return next((c for c in self.choices if c.algorithm is algorithm), None)
 
 
@@ -129,7 +129,7 @@ def _advice(fabric: Fabric, request: Request, traffic: AxisTraffic, hosts: Ints)
 
 def _choice(
     fabric: Fabric, payload: Fraction, groups: Sequence[Group], algorithm: Algorithm, calls: int
-) -> Choice:
+) -> AlgorithmChoice:
     uplinks = fabric.tiers[0].uplink_bytes_per_s if fabric.tiers else np.array([np.inf])
     inside = Link(ALPHA_INSIDE_S, fabric.scale_up_gbps * BYTES_PER_S)
     outside = Link(ALPHA_S, fabric.nic_gbps * BYTES_PER_S)
@@ -142,7 +142,7 @@ def _choice(
         taken = cost.schedule_seconds(plan, float(payload) / calls, inside, outside, host_by_rank)
         slowest = max(slowest, calls * taken)
     worst_uplink = float((leaving / uplinks).max())
-    return Choice(algorithm, round(crossing), max(slowest, worst_uplink))
+    return AlgorithmChoice(algorithm, round(crossing), max(slowest, worst_uplink))
 
 
 def _distinct(fabric: Fabric, hosts: Ints) -> list[Group]:

@@ -30,8 +30,8 @@ from placement.grid.layout import Layout, Region
 from placement.kernels import Kernel, refill
 from placement.search.slicing_trees import (
     PARTS,
-    Plan,
     Tree,
+    TreeArrays,
     _change,
     below,
     comb,
@@ -136,7 +136,7 @@ def _swept(sweeps: Sweeps, node: int, axis: int, begin: int, end: int) -> None:
 
 
 def _part_graph(
-    plan: Plan, graph: Incidence, sweeps: Sweeps, top: int, layout: Ints, paid: Ints
+    plan: TreeArrays, graph: Incidence, sweeps: Sweeps, top: int, layout: Ints, paid: Ints
 ) -> int:
     """The zone of each block below the node `top`, every cut where it is cheapest, what each node
     cuts, and all of them; a lean to one side looks at one part in `WINDOW` of the places
@@ -188,8 +188,8 @@ class GraphSearch(NamedTuple):
     """A search on its way. `plan`, `layout` and what its nodes have `paid` are those kept; `other`,
     `next` and `next_paid` those tried; `best` is the best layout so far."""
 
-    plan: Plan
-    other: Plan
+    plan: TreeArrays
+    other: TreeArrays
     layout: Ints
     next: Ints
     best: Ints
@@ -275,7 +275,7 @@ class Sweeper:
     def __init__(self, graph: Hypergraph, orders: Sequence[Ints]) -> None:
         self.graph, self.axes, self._orders = graph, len(orders), np.concatenate(orders)
 
-    def layout(self, plan: Plan) -> Ints:
+    def layout(self, plan: TreeArrays) -> Ints:
         """The zone of each block."""
         return self._searched(plan, 0, 0, 0.0, 1)[1]
 
@@ -299,7 +299,7 @@ class Sweeper:
         return self._searched(plan, tries, target, slack, word)[1]
 
     def _searched(
-        self, plan: Plan, tries: int, target: int, slack: float, word: int
+        self, plan: TreeArrays, tries: int, target: int, slack: float, word: int
     ) -> tuple[int, Ints]:
         blocks, nodes = self.graph.blocks, len(plan.zone)
         by_block, curve = np.zeros((6, blocks), np.int64), np.zeros(blocks + 2, np.int64)
@@ -374,7 +374,7 @@ def slice_grid(
 
 
 def best_of_trees(
-    build: Callable[[Plan], Layout],
+    build: Callable[[TreeArrays], Layout],
     value: Callable[[Layout], float],
     starts: Sequence[Tree],
     capacities: Sequence[int],

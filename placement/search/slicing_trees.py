@@ -1,7 +1,7 @@
 """Slicing trees, and how one becomes its neighbour.
 
 A node parts what it gets between two sets of zones; a leaf holds one zone. Trees are written
-down as `Tree`. A search keeps one as flat arrays, a `Plan`, and changes it in place (`change`),
+down as `Tree`. A search keeps one as flat arrays (`TreeArrays`) and changes it in place (`change`),
 inside a compiled loop or node by node from Python. A few kinds of small change reach every tree.
 See docs/engine.md, "The search".
 """
@@ -45,7 +45,7 @@ def comb(children: Sequence[Tree], axis: int, lean: int = 2) -> Tree:
     return tree
 
 
-class Plan(NamedTuple):
+class TreeArrays(NamedTuple):
     """A tree as arrays, by node; the root is node 0. Of leaves: the zone. Of the others, where
     that is -1: the two children, the axis and how the line leans. `above`: the parent, -1 for
     the root. `held`: capacity of all zones below."""
@@ -59,7 +59,7 @@ class Plan(NamedTuple):
     held: Ints
 
 
-def plan_of(tree: Tree, capacities: Sequence[int]) -> Plan:
+def plan_of(tree: Tree, capacities: Sequence[int]) -> TreeArrays:
     rows: list[list[int]] = []
 
     def held(node: Tree, above: int) -> int:
@@ -76,14 +76,14 @@ def plan_of(tree: Tree, capacities: Sequence[int]) -> Plan:
         return row[6]
 
     held(tree, NOWHERE)
-    return Plan(*np.array(rows, dtype=np.int64).T.copy())
+    return TreeArrays(*np.array(rows, dtype=np.int64).T.copy())
 
 
-def copy_of(plan: Plan) -> Plan:
-    return Plan(*(part.copy() for part in plan))
+def copy_of(plan: TreeArrays) -> TreeArrays:
+    return TreeArrays(*(part.copy() for part in plan))
 
 
-def copied(to: Plan, plan: Plan) -> None:
+def copied(to: TreeArrays, plan: TreeArrays) -> None:
     refill(to.zone, plan.zone)
     refill(to.first, plan.first)
     refill(to.second, plan.second)
@@ -93,7 +93,7 @@ def copied(to: Plan, plan: Plan) -> None:
     refill(to.held, plan.held)
 
 
-def below(plan: Plan, node: int, path: Ints) -> int:
+def below(plan: TreeArrays, node: int, path: Ints) -> int:
     """Write `node` and all nodes below it to `path`; how many."""
     path[0] = node
     many, at = 1, 0
@@ -107,7 +107,7 @@ def below(plan: Plan, node: int, path: Ints) -> int:
     return many
 
 
-def _drawn(plan: Plan, is_leaf: bool, word: int) -> tuple[int, int]:
+def _drawn(plan: TreeArrays, is_leaf: bool, word: int) -> tuple[int, int]:
     """A leaf or an inner node, and the last random word."""
     word = _next(word)
     node = word * len(plan.zone) >> 32
@@ -117,7 +117,7 @@ def _drawn(plan: Plan, is_leaf: bool, word: int) -> tuple[int, int]:
     return node, word
 
 
-def _meeting(plan: Plan, a: int, b: int, path: Ints) -> int:
+def _meeting(plan: TreeArrays, a: int, b: int, path: Ints) -> int:
     """The lowest node that both are below, or are."""
     for node in range(len(plan.zone)):
         path[node] = 0
@@ -129,14 +129,14 @@ def _meeting(plan: Plan, a: int, b: int, path: Ints) -> int:
     return b
 
 
-def _held_more(plan: Plan, node: int, top: int, more: int) -> None:
+def _held_more(plan: TreeArrays, node: int, top: int, more: int) -> None:
     """`more` capacity at `node` and above it, below `top`."""
     while node != top:
         plan.held[node] += more
         node = plan.above[node]
 
 
-def _put(plan: Plan, above: int, old: int, new: int) -> None:
+def _put(plan: TreeArrays, above: int, old: int, new: int) -> None:
     """`new` in the place of a child."""
     if plan.first[above] == old:
         plan.first[above] = new
@@ -145,7 +145,7 @@ def _put(plan: Plan, above: int, old: int, new: int) -> None:
     plan.above[new] = above
 
 
-def _swapped(plan: Plan, path: Ints, word: int) -> tuple[int, int]:
+def _swapped(plan: TreeArrays, path: Ints, word: int) -> tuple[int, int]:
     """Two leaves trade zones."""
     a, word = _drawn(plan, True, word)
     b, word = _drawn(plan, True, word)
@@ -158,7 +158,7 @@ def _swapped(plan: Plan, path: Ints, word: int) -> tuple[int, int]:
     return meeting, word
 
 
-def _shuffled(plan: Plan, axes: int, path: Ints, word: int) -> tuple[int, int]:
+def _shuffled(plan: TreeArrays, axes: int, path: Ints, word: int) -> tuple[int, int]:
     """A part of the tree with zones, axes and leans as they come."""
     top, word = _drawn(plan, False, word)
     many = below(plan, top, path)
@@ -183,7 +183,7 @@ def _shuffled(plan: Plan, axes: int, path: Ints, word: int) -> tuple[int, int]:
     return top, word
 
 
-def _grafted(plan: Plan, axes: int, path: Ints, word: int) -> tuple[int, int]:
+def _grafted(plan: TreeArrays, axes: int, path: Ints, word: int) -> tuple[int, int]:
     """A leaf beside another node: its parent goes with it, and its sibling stays."""
     leaf, word = _drawn(plan, True, word)
     word = _next(word)
@@ -207,7 +207,7 @@ def _grafted(plan: Plan, axes: int, path: Ints, word: int) -> tuple[int, int]:
     return _meeting(plan, old, stem, path), word
 
 
-def _change(plan: Plan, axes: int, path: Ints, word: int) -> tuple[int, int]:
+def _change(plan: TreeArrays, axes: int, path: Ints, word: int) -> tuple[int, int]:
     """Make the tree a neighbour: two zones trade places, one goes elsewhere, or a node is
     turned, shifted or shuffled. The node below which everything has changed, NOWHERE for
     nothing, and the last random word.

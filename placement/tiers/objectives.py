@@ -19,7 +19,7 @@ from placement.grid.isoperimetry import BlockAxis
 from placement.grid.layout import Layout, layout_cost
 from placement.objective.cut import egress
 from placement.search.graph_slicing import best_of_trees, combs, grid_sweeper
-from placement.search.slicing_trees import Plan
+from placement.search.slicing_trees import TreeArrays
 from placement.tiers.grid_zones import ZoneStep, solve_zones
 from placement.tiers.spread import spread, spread_layouts, spread_note
 from placement.workload.request import Limits, Objective, Request, TierCut
@@ -128,7 +128,7 @@ def _searched(
 
     sweeper = grid_sweeper(grid)
 
-    def build(plan: Plan) -> Layout:
+    def build(plan: TreeArrays) -> Layout:
         return sweeper.layout(plan).reshape(grid.rows, grid.width)
 
     starts, tries = combs(room, sweeper.axes), limits.trees // SCORED

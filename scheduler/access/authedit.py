@@ -110,7 +110,7 @@ def _locked(path: str) -> Iterator[None]:
     """One editor at a time."""
     if not path or os.path.isdir(path):
         raise InputError(
-            Problem("", "is a directory, not a file" if path else "is no file name", path)
+            Problem("", "is a directory, not a file" if path else "is not a file name", path)
         )
     try:
         lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

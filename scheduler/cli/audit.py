@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scheduler.cli.calls import BAD_INPUT, Output, OutputFormat, end
+from scheduler.cli.calls import BAD_INPUT, AnswerFormat, Output, end
 from scheduler.files.defaults import STORE
 from scheduler.files.errors import one_line
 
@@ -33,7 +33,7 @@ def audit(
     store: Annotated[
         str, typer.Option(help="The store, sqlite:///FILE or postgresql://...")
     ] = STORE,
-    output: Output = OutputFormat.TABLE,
+    output: Output = AnswerFormat.TABLE,
 ) -> None:
     """List the commands in the log and their callers; the server may keep running.
 
@@ -47,7 +47,7 @@ def audit(
         for asked in _asked(_opened(store), since_ns):
             if actor in ("", asked.actor):
                 typer.echo(
-                    json.dumps(_mapping(asked)) if output is OutputFormat.JSON else _text(asked)
+                    json.dumps(_mapping(asked)) if output is AnswerFormat.JSON else _text(asked)
                 )
     except StoreError as error:
         raise end(str(error), BAD_INPUT) from None

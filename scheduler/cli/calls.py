@@ -51,14 +51,14 @@ TYPED = {
 }
 
 
-class OutputFormat(StrEnum):
+class AnswerFormat(StrEnum):
     """What the answer is written as."""
 
     TABLE = "table"
     JSON = "json"
 
 
-Output = Annotated[OutputFormat, typer.Option("--format", help="Output format.")]
+Output = Annotated[AnswerFormat, typer.Option("--format", help="Output format.")]
 Address = Annotated[
     str,
     typer.Option(
@@ -100,20 +100,20 @@ def state_numbers(enum: Any, prefix: str, words: Sequence[str] | None) -> list[A
     return [enum.Value(prefix + word.upper()) for word in words or ()]
 
 
-def write(message: SomeMessage, text: Callable[[SomeMessage], str], output: OutputFormat) -> None:
+def write(message: SomeMessage, text: Callable[[SomeMessage], str], output: AnswerFormat) -> None:
     from scheduler.cli.render import messages
 
-    typer.echo(messages.to_json(message) if output is OutputFormat.JSON else text(message))
+    typer.echo(messages.to_json(message) if output is AnswerFormat.JSON else text(message))
 
 
 def follow(
-    changes: Iterator[SomeMessage], text: Callable[[SomeMessage], str], output: OutputFormat
+    changes: Iterator[SomeMessage], text: Callable[[SomeMessage], str], output: AnswerFormat
 ) -> None:
     """Print each change as it comes, as JSON one on a line."""
     from scheduler.cli.render import messages
 
     for change in changes:
-        is_json = output is OutputFormat.JSON
+        is_json = output is AnswerFormat.JSON
         typer.echo(json.dumps(messages.to_mapping(change)) if is_json else text(change))
         sys.stdout.flush()
 

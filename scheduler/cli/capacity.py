@@ -10,8 +10,8 @@ from scheduler.cli.calls import (
     DEFAULT_ADDRESS,
     MOST,
     Address,
+    AnswerFormat,
     Output,
-    OutputFormat,
     checked_only,
     connected,
     write,
@@ -44,7 +44,7 @@ def slots(
             help="Time limit of the jobs in seconds.  [default: the assumed limit]",
         ),
     ] = None,
-    output: Output = OutputFormat.TABLE,
+    output: Output = AnswerFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Count how many jobs of each size would start now, in total and inside each zone.
@@ -99,7 +99,7 @@ def defrag(
             "--dry-run", help="With --apply: check that the moves are possible; change nothing."
         ),
     ] = False,
-    output: Output = OutputFormat.TABLE,
+    output: Output = AnswerFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Propose the cheapest moves of running gangs that free hosts of one zone.
@@ -112,7 +112,7 @@ def defrag(
     if (hosts is None) == (job is None):
         raise typer.BadParameter("give exactly one", param_hint="--for-hosts or --for")
     if etag and not apply:
-        raise typer.BadParameter("goes with --apply", param_hint="--etag")
+        raise typer.BadParameter("needs --apply", param_hint="--etag")
     with connected(address) as client:
         answer = client.defragment(
             hosts=hosts or 0,

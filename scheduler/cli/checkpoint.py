@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scheduler.cli.calls import OutputFormat
+from scheduler.cli.calls import AnswerFormat
 
 if TYPE_CHECKING:
     from scheduler.core.rules.checkpoint_interval import FailureModel
@@ -50,8 +50,8 @@ def checkpoint_command(
         float, typer.Option(min=0, max=MOST, help="From the failure to the swap.")
     ] = 60.0,
     output: Annotated[
-        OutputFormat, typer.Option("--format", help="Output format.")
-    ] = OutputFormat.TABLE,
+        AnswerFormat, typer.Option("--format", help="Output format.")
+    ] = AnswerFormat.TABLE,
 ) -> None:
     """Advise an interval between checkpoints: Young, Daly, refined first order, the optimum.
 
@@ -70,7 +70,7 @@ def checkpoint_command(
         raise file.document.error((error.field, error.message)) from None
     faults = _faults(hosts, rate, sizes, write_s, bandwidth, (restart_s, down_s))
     body = _mapping(file.spec.name, hosts, faults, sizes)
-    typer.echo(json.dumps(body, indent=2) if output is OutputFormat.JSON else _text(body))
+    typer.echo(json.dumps(body, indent=2) if output is AnswerFormat.JSON else _text(body))
 
 
 def _faults(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scheduler.cli import clock
-from scheduler.cli.calls import OutputFormat
+from scheduler.cli.calls import AnswerFormat
 from scheduler.cli.place import EXIT_CODES, cluster_of, outcome_of, place_job
 from scheduler.cli.render.picture import Plot, PlotBy, drawers
 
@@ -75,8 +75,8 @@ def estimate_command(
         int, typer.Option(min=0, help="Seed of the random placement and of the routing's hashes.")
     ] = 0,
     output: Annotated[
-        OutputFormat, typer.Option("--format", help="Output format.")
-    ] = OutputFormat.TABLE,
+        AnswerFormat, typer.Option("--format", help="Output format.")
+    ] = AnswerFormat.TABLE,
     picture: Plot = None,
     picture_by: PlotBy = None,
 ) -> None:
@@ -98,7 +98,7 @@ def estimate_command(
         _run(asked, name, taken, assumed, network)
         for name, taken in zip(fabric, _busy_by_fabric(fabric, busy), strict=True)
     ]
-    if output is OutputFormat.JSON:
+    if output is AnswerFormat.JSON:
         text = _json(asked.spec.name, runs, assumed, network)
     else:
         text = _text(asked.spec.name, runs, assumed)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scheduler.cli.calls import Output, OutputFormat
+from scheduler.cli.calls import AnswerFormat, Output
 from scheduler.cli.render.text import columns
 
 if TYPE_CHECKING:
@@ -126,19 +126,19 @@ def export_command(
         _say([f"note: not in the file: {lost}; --overlay FILE writes them"])
 
 
-def show_command(fabric: FabricName, output: Output = OutputFormat.TABLE) -> None:
+def show_command(fabric: FabricName, output: Output = AnswerFormat.TABLE) -> None:
     """Show tiers, counts and bandwidths of a fabric, and warn of odd values."""
     from scheduler.files.fabrics.summary import summary
     from scheduler.files.inputs import load_fabric
 
     found = load_fabric(fabric)
     body = summary(found)
-    text = json.dumps(body, indent=2) if output is OutputFormat.JSON else _page(found, body)
+    text = json.dumps(body, indent=2) if output is AnswerFormat.JSON else _page(found, body)
     sys.stdout.write(f"{text}\n")
 
 
 def _pattern(text: str | None) -> str | None:
-    """Raises: BadInput when it is no regular expression."""
+    """Raises: BadInput when it is not a regular expression."""
     import re
 
     from placement import BadInput
@@ -146,7 +146,7 @@ def _pattern(text: str | None) -> str | None:
     try:
         re.compile(text or "")
     except re.error as error:
-        raise BadInput("--hosts", f"is no regular expression: {error}") from None
+        raise BadInput("--hosts", f"is not a regular expression: {error}") from None
     return text
 
 

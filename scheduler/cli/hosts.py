@@ -12,11 +12,11 @@ from scheduler.cli.calls import (
     DEFAULT_ADDRESS,
     MOST,
     Address,
+    AnswerFormat,
     DryRun,
     Etag,
     Filter,
     Output,
-    OutputFormat,
     States,
     Why,
     checked_only,
@@ -52,7 +52,7 @@ def list_hosts(
             "--lemons", help="Only lemons: hosts that fail again and again, with their counts."
         ),
     ] = False,
-    output: Output = OutputFormat.TABLE,
+    output: Output = AnswerFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """List hosts, their health and the jobs that hold them."""
@@ -71,7 +71,7 @@ def list_hosts(
 
 
 def show_host(
-    name: HostName, output: Output = OutputFormat.TABLE, address: Address = DEFAULT_ADDRESS
+    name: HostName, output: Output = AnswerFormat.TABLE, address: Address = DEFAULT_ADDRESS
 ) -> None:
     """Show one host: its job, its record and its etag."""
     from scheduler.cli.render import messages
@@ -85,7 +85,7 @@ def cordon(
     reason: Why = "",
     etag: Etag = "",
     dry_run: DryRun = False,
-    output: Output = OutputFormat.TABLE,
+    output: Output = AnswerFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Keep new gangs off a host; a gang that runs there goes on."""
@@ -99,7 +99,7 @@ def drain(
     reason: Why = "",
     etag: Etag = "",
     dry_run: DryRun = False,
-    output: Output = OutputFormat.TABLE,
+    output: Output = AnswerFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Cordon a host and move its gang to another host, or wait until the gang ends."""
@@ -113,7 +113,7 @@ def uncordon(
     reason: Why = "",
     etag: Etag = "",
     dry_run: DryRun = False,
-    output: Output = OutputFormat.TABLE,
+    output: Output = AnswerFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Return a cordoned or draining host to service."""
@@ -179,7 +179,7 @@ def report(
         raise typer.BadParameter("is a file format: use it with --import", param_hint="--format")
     _report_one(
         address,
-        OutputFormat(output.value),
+        AnswerFormat(output.value),
         lambda client: client.report_host(
             host, signal, detail, value=value, gpu=gpu, xid=xid, dry_run=dry_run
         ),
@@ -189,7 +189,7 @@ def report(
 
 
 def _report_one(
-    address: str, output: OutputFormat, call: Callable[[Client], host_pb2.Host | None], name: str
+    address: str, output: AnswerFormat, call: Callable[[Client], host_pb2.Host | None], name: str
 ) -> None:
     """The host after it; of a domain all of its hosts."""
     from scheduler.cli.render import messages
@@ -203,7 +203,7 @@ def _report_one(
         write(found, lambda answer: messages.hosts_text(answer.hosts), output)
 
 
-def _host(address: str, output: OutputFormat, call: Callable[[Client], host_pb2.Host]) -> None:
+def _host(address: str, output: AnswerFormat, call: Callable[[Client], host_pb2.Host]) -> None:
     from scheduler.cli.render import messages
 
     with connected(address) as client:

@@ -18,11 +18,11 @@ from scheduler.cli.calls import (
     MOST,
     Address,
     After,
+    AnswerFormat,
     DryRun,
     Etag,
     Filter,
     Output,
-    OutputFormat,
     States,
     Why,
     checked_only,
@@ -77,7 +77,7 @@ def submit(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what the job would get now; submit nothing.")
     ] = False,
-    output: Output = OutputFormat.TABLE,
+    output: Output = AnswerFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Submit a job; it starts as soon as it has its hosts.
@@ -105,7 +105,7 @@ def list_jobs(
     order_by: Annotated[
         str, typer.Option(help="create_time or name, with ` desc` for the reverse.")
     ] = "",
-    output: Output = OutputFormat.TABLE,
+    output: Output = AnswerFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """List live jobs, and the jobs that ended last."""
@@ -119,7 +119,7 @@ def list_jobs(
 
 
 def job(
-    name: JobName, output: Output = OutputFormat.TABLE, address: Address = DEFAULT_ADDRESS
+    name: JobName, output: Output = AnswerFormat.TABLE, address: Address = DEFAULT_ADDRESS
 ) -> None:
     """Show one job: its hosts or why it waits, and where its time went."""
     import json
@@ -129,7 +129,7 @@ def job(
 
     with connected(address) as client:
         found = client.show_job(name)
-    if output is OutputFormat.JSON:
+    if output is AnswerFormat.JSON:
         shown = messages.to_mapping(found.job) | {"goodput": messages.to_mapping(found.goodput)}
         typer.echo(json.dumps(shown, indent=2))
     else:
@@ -146,7 +146,7 @@ def explain(
             " may be repeated. Changes nothing.",
         ),
     ] = None,
-    output: Output = OutputFormat.TABLE,
+    output: Output = AnswerFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Explain why a job waits, what blocks it, and when it can start.
@@ -167,7 +167,7 @@ def watch(
         str,
         typer.Option("--host", help="Only changes of this host, or of the hosts of this domain."),
     ] = "",
-    output: Output = OutputFormat.TABLE,
+    output: Output = AnswerFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Print changes of jobs, or of hosts, as they happen, until Ctrl-C."""
@@ -187,7 +187,7 @@ def cancel(
     reason: Why = "",
     etag: Etag = "",
     dry_run: DryRun = False,
-    output: Output = OutputFormat.TABLE,
+    output: Output = AnswerFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Cancel a job; its gang stops and its hosts are free again."""
@@ -210,7 +210,7 @@ def finish(
     reason: Why = "",
     etag: Etag = "",
     dry_run: DryRun = False,
-    output: Output = OutputFormat.TABLE,
+    output: Output = AnswerFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Report that a job's gang has ended, completed or failed."""

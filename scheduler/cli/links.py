@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scheduler.cli.calls import Output, OutputFormat
+from scheduler.cli.calls import AnswerFormat, Output
 from scheduler.cli.fabric import gbps_text
 from scheduler.cli.render.text import columns
 
@@ -49,7 +49,7 @@ def links_command(
             " minimal needs the fewest switches."
         ),
     ] = StripingChoice.EVEN,
-    output: Output = OutputFormat.TABLE,
+    output: Output = AnswerFormat.TABLE,
 ) -> None:
     """Show the switches of a fabric: counts, ports and proved bandwidth.
 
@@ -62,7 +62,7 @@ def links_command(
     whole = links(load_fabric(fabric), Striping(striping.value))
     left = links_without(whole, failed or ())
     body = {**_body(left, proofs(left)), "failed": failed or []}
-    text = json.dumps(body, indent=2) if output is OutputFormat.JSON else _page(left, body)
+    text = json.dumps(body, indent=2) if output is AnswerFormat.JSON else _page(left, body)
     sys.stdout.write(f"{text}\n")
 
 

@@ -149,7 +149,7 @@ def place_command(
 def _refuse_alone(option: str, given: object, other: str, beside: object) -> None:
     """An option that only says more about another one is not passed over in silence."""
     if given is not None and beside is None:
-        raise typer.BadParameter(f"goes with {other}", param_hint=option)
+        raise typer.BadParameter(f"needs {other}", param_hint=option)
 
 
 def _moment(at: str) -> int:

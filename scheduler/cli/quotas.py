@@ -9,9 +9,9 @@ import typer
 from scheduler.cli.calls import (
     DEFAULT_ADDRESS,
     Address,
+    AnswerFormat,
     Filter,
     Output,
-    OutputFormat,
     connected,
     write,
 )
@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
 
 
 def tenants(
-    filter: Filter = "", output: Output = OutputFormat.TABLE, address: Address = DEFAULT_ADDRESS
+    filter: Filter = "", output: Output = AnswerFormat.TABLE, address: Address = DEFAULT_ADDRESS
 ) -> None:
     """List tenants: guarantee, limit, GPUs held and queued, usage and share."""
     from scheduler.cli.render import messages
@@ -35,7 +35,7 @@ def tenants(
 
 def tenant(
     name: Annotated[str, typer.Argument(help="Name of the tenant.", show_default=False)],
-    output: Output = OutputFormat.TABLE,
+    output: Output = AnswerFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Show one tenant."""

@@ -118,14 +118,16 @@ def _run(config: str | None, given: Mapping[str, Any]) -> None:
 
     keys = load_server_file(config) if config is not None else ServerKeys()
     if "metrics.per_job" in given and not (keys.metrics or "metrics.listen" in given):
-        raise typer.BadParameter("goes with --metrics", param_hint="--metrics-per-job")
+        raise typer.BadParameter("needs --metrics", param_hint="--metrics-per-job")
     try:
         keys = overridden(keys, given)
     except BadOption as error:
         raise typer.BadParameter(error.message, param_hint=error.option) from None
     for key, option in (("advertise", "--advertise"), ("lease_s", "--lease-s")):
         if key in given and not is_shared(keys.store):
-            raise typer.BadParameter("goes with a store that servers share", param_hint=option)
+            raise typer.BadParameter(
+                "needs a store that servers share (postgresql://)", param_hint=option
+            )
     configure(keys.log.format, keys.log.level)
     with _tracer(keys.traces) as tracer:
         _serve(_settings(keys, tracer))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import typer
 
-from scheduler.cli.calls import DEFAULT_ADDRESS, Address, Output, OutputFormat, connected, write
+from scheduler.cli.calls import DEFAULT_ADDRESS, Address, AnswerFormat, Output, connected, write
 from scheduler.cli.render.text import columns, counted
 from scheduler.v1 import service_pb2, spares_pb2
 
@@ -18,7 +18,7 @@ def register(app: typer.Typer) -> None:
     app.command()(spares)
 
 
-def spares(output: Output = OutputFormat.TABLE, address: Address = DEFAULT_ADDRESS) -> None:
+def spares(output: Output = AnswerFormat.TABLE, address: Address = DEFAULT_ADDRESS) -> None:
     """Show the spares of each zone, and what one more would save.
 
     Jobs with `spares: auto` share their spares in a zone. SHORT: share of the time in which
@@ -36,12 +36,12 @@ def spares_text(answer: service_pb2.ListSparesResponse) -> str:
         *("SHORT", "SHORT, 1 MORE", "SAVED GPU-H/Y", "HELD BY", "LENT TO"),
     )
     rows = [_row(zone) for zone in answer.zones]
-    wished = sum(zone.wished for zone in answer.zones)
+    target = sum(zone.target for zone in answer.zones)
     rate, hours = answer.failures_per_1000_host_days, answer.repair_hours
     told = (
         f"target for {rate:.2f} failures per 1,000 host-days and {hours:.1f} h of repair"
         f" ({counted(answer.failures, 'failure')} and {counted(answer.repairs, 'repair')} seen),"
-        f" short at most {100 * answer.epsilon:.2f} % of the time: {wished:,} spares by zone,"
+        f" short at most {100 * answer.epsilon:.2f} % of the time: {target:,} spares by zone,"
         f" {answer.pooled:,} in one pool"
     )
     return f"{columns([head, *rows], right=set(range(1, 12)))}\n\n{told}"
@@ -50,7 +50,7 @@ def spares_text(answer: service_pb2.ListSparesResponse) -> str:
 def _row(zone: spares_pb2.ZoneSpares) -> tuple[str, ...]:
     return (
         zone.domain,
-        *(f"{n:,}" for n in (zone.gang_hosts, zone.held, zone.wished, zone.own, zone.lent)),
+        *(f"{n:,}" for n in (zone.gang_hosts, zone.held, zone.target, zone.own, zone.lent)),
         *(f"{n:,}" for n in (zone.free, zone.down, zone.whole_racks)),
         f"{100 * zone.short_share:.3f} %",
         f"{100 * zone.short_share_next:.3f} %",

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from scheduler.cli.calls import DEFAULT_ADDRESS, Address, Output, OutputFormat, connected, write
+from scheduler.cli.calls import DEFAULT_ADDRESS, Address, AnswerFormat, Output, connected, write
 
 
 def register(app: typer.Typer) -> None:
@@ -21,7 +21,7 @@ def status(
     incidents: Annotated[
         int, typer.Option(help="Largest number of incidents to show.", min=1, max=100)
     ] = 10,
-    output: Output = OutputFormat.TABLE,
+    output: Output = AnswerFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Show the cluster on one screen: server, domains, tenants, gangs, incidents."""

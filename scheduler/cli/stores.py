@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scheduler.cli.calls import BAD_INPUT, FAILED, Output, OutputFormat, end
+from scheduler.cli.calls import BAD_INPUT, FAILED, AnswerFormat, Output, end
 from scheduler.files.defaults import MOST_DAYS, STORE
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def restore(
 @app.command()
 def verify(
     store: Url = STORE,
-    output: Output = OutputFormat.TABLE,
+    output: Output = AnswerFormat.TABLE,
 ) -> None:
     """Check every event and snapshot by replaying the log. Exit code 1: damaged."""
     report = _report(store)
@@ -80,7 +80,7 @@ def verify(
 
 
 @app.command()
-def info(store: Url = STORE, output: Output = OutputFormat.TABLE) -> None:
+def info(store: Url = STORE, output: Output = AnswerFormat.TABLE) -> None:
     """Show size and versions of the store; the server may keep running."""
     from scheduler.eventlog.store import StoreError, look_at
 
@@ -160,8 +160,8 @@ def _rows(report: VerifyReport) -> dict[str, object]:
     }
 
 
-def _write(rows: dict[str, object], output: OutputFormat) -> None:
-    if output is OutputFormat.JSON:
+def _write(rows: dict[str, object], output: AnswerFormat) -> None:
+    if output is AnswerFormat.JSON:
         typer.echo(json.dumps(rows))
         return
     for name, value in rows.items():

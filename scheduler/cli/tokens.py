@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from scheduler.cli.calls import Output, OutputFormat
+from scheduler.cli.calls import AnswerFormat, Output
 
 if TYPE_CHECKING:
     from scheduler.access.authfile import TokenKeys
@@ -56,7 +56,7 @@ def new(
     typer.echo(f"muster: token {minted.id} of {name}: {role}, in {auth_file}", err=True)
 
 
-def list_tokens(output: Output = OutputFormat.TABLE, auth_file: AuthFile = DEFAULT_FILE) -> None:
+def list_tokens(output: Output = AnswerFormat.TABLE, auth_file: AuthFile = DEFAULT_FILE) -> None:
     """List the tokens of an auth file."""
     import json
 
@@ -64,7 +64,7 @@ def list_tokens(output: Output = OutputFormat.TABLE, auth_file: AuthFile = DEFAU
     from scheduler.cli.render.text import columns
 
     rows = [_row(token) for token in load_auth(auth_file).tokens]
-    if output is OutputFormat.JSON:
+    if output is AnswerFormat.JSON:
         typer.echo(json.dumps(rows, indent=2))
     elif rows:
         typer.echo(

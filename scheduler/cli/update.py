@@ -10,10 +10,10 @@ from scheduler.cli.calls import (
     DEFAULT_ADDRESS,
     MOST,
     Address,
+    AnswerFormat,
     DryRun,
     Etag,
     Output,
-    OutputFormat,
     checked_only,
     connected,
     write,
@@ -43,7 +43,7 @@ def update(
     ] = None,
     etag: Etag = "",
     dry_run: DryRun = False,
-    output: Output = OutputFormat.TABLE,
+    output: Output = AnswerFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Change the labels of a job, or its priority and time limit while it is queued."""

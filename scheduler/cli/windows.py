@@ -13,11 +13,11 @@ from scheduler.cli.calls import (
     MOST,
     Address,
     After,
+    AnswerFormat,
     DryRun,
     Etag,
     Filter,
     Output,
-    OutputFormat,
     States,
     Why,
     checked_only,
@@ -89,7 +89,7 @@ def create(
     leave: Leaving = None,
     reason: Why = "",
     dry_run: DryRun = False,
-    output: Output = OutputFormat.TABLE,
+    output: Output = AnswerFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Create a window. A job that would run into it does not start on its hosts."""
@@ -115,7 +115,7 @@ def create(
 def apply(
     file: Annotated[str, typer.Argument(help="A windows file.", show_default=False)],
     dry_run: DryRun = False,
-    output: Output = OutputFormat.TABLE,
+    output: Output = AnswerFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Create all windows of a file; windows that exist already stay as they are."""
@@ -154,7 +154,7 @@ def list_windows(
     order_by: Annotated[
         str, typer.Option(help="create_time, start_time or name, with ` desc` for the reverse.")
     ] = "",
-    output: Output = OutputFormat.TABLE,
+    output: Output = AnswerFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """List the windows that are not over."""
@@ -167,7 +167,7 @@ def list_windows(
 
 @app.command()
 def get(
-    name: Name, output: Output = OutputFormat.TABLE, address: Address = DEFAULT_ADDRESS
+    name: Name, output: Output = AnswerFormat.TABLE, address: Address = DEFAULT_ADDRESS
 ) -> None:
     """Show one window, its hosts and the jobs on them."""
     with connected(address) as client:
@@ -178,7 +178,7 @@ def get(
 def watch(
     after: After = None,
     name: Annotated[str, typer.Option("--window", help="Only changes of this window.")] = "",
-    output: Output = OutputFormat.TABLE,
+    output: Output = AnswerFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Print changes of windows as they happen, until Ctrl-C."""
@@ -201,7 +201,7 @@ def change(
     reason: Annotated[str | None, typer.Option(help="A reason, kept in the log.")] = None,
     etag: Etag = "",
     dry_run: DryRun = False,
-    output: Output = OutputFormat.TABLE,
+    output: Output = AnswerFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Change a window; once it is open, only its end, terms and reason."""
@@ -229,7 +229,7 @@ def delete(
     reason: Why = "",
     etag: Etag = "",
     dry_run: DryRun = False,
-    output: Output = OutputFormat.TABLE,
+    output: Output = AnswerFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Remove a window; its hosts are open to all jobs again."""

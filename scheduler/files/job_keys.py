@@ -164,7 +164,7 @@ def parse_labels(value: Any) -> dict[str, str]:
         raise BadInput("labels", f"must be at most {MOST_LABELS}, are {len(value):,}")
     for key, text in value.items():
         if not isinstance(key, str) or not _LABEL.fullmatch(key):
-            raise BadInput("labels", f"{short(key)} is no label: {_LABEL_RULE}")
+            raise BadInput("labels", f"{short(key)} is not a label: {_LABEL_RULE}")
         if not isinstance(text, str) or len(text) > LONGEST_LABEL:
             raise BadInput(f"labels.{key}", f"must be a text of at most {LONGEST_LABEL} characters")
     return dict(value)

@@ -10,7 +10,7 @@
     limits: {waiting_jobs: 5000}
 
 Every key is optional. Files are looked for beside the file that names them. A key with an
-`Option` can be given on the command line as well, checked by the same rule. A new section
+`ServerOption` can be given on the command line as well, checked by the same rule. A new section
 is a class of keys here and a line in `_SECTIONS`.
 """
 
@@ -127,7 +127,7 @@ def _policy(value: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class ServerOption:
     """Says that an option of `muster serve` gives a key. `name`: if not that of the key."""
 
     help: str
@@ -150,20 +150,22 @@ class MetricsKeys(Keys):
 
     listen: Annotated[
         Address,
-        Option("HOST:PORT of /metrics for Prometheus; without it, there are none.", "metrics"),
+        ServerOption("HOST:PORT of /metrics for Prometheus.  [default: no metrics]", "metrics"),
     ]
-    per_job: Annotated[Flag, Option("Series for each running gang as well.", "metrics-per-job")] = (
-        False
-    )
+    per_job: Annotated[
+        Flag, ServerOption("Also series for each running gang.", "metrics-per-job")
+    ] = False
 
 
 class LogKeys(Keys):
     """What the server writes on stderr."""
 
-    format: Annotated[LogFormat, Option("One record a line on stderr.", "log-format")] = (
+    format: Annotated[LogFormat, ServerOption("Format of log records on stderr.", "log-format")] = (
         LogFormat.TEXT
     )
-    level: Annotated[LogLevel, Option("The least grave record.", "log-level")] = LogLevel.WARNING
+    level: Annotated[LogLevel, ServerOption("Least level of log records.", "log-level")] = (
+        LogLevel.WARNING
+    )
 
 
 class TlsKeys(Keys):
@@ -193,74 +195,72 @@ class ServerKeys(Keys):
     `insecure`: serve beyond loopback without TLS or without asking callers who they are.
     """
 
-    listen: Annotated[Text, Option("HOST:PORT; port 0 takes a free one.")] = LISTEN
+    listen: Annotated[Text, ServerOption("HOST:PORT; port 0 takes a free one.")] = LISTEN
     store: Annotated[
         str,
         BeforeValidator(_store),
-        Option(
+        ServerOption(
             "Where the log is kept: sqlite:///FILE, or postgresql://... for several servers"
             " (docs/replicas.md)."
         ),
     ] = STORE
     fabric: Annotated[
         Annotated[str, BeforeValidator(_fabric)] | None,
-        Option("A preset or a fabric file; a store that has one needs none."),
+        ServerOption("A preset or a fabric file; only a new store needs it."),
     ] = None
     tenants: Annotated[
         FilePath | None,
-        Option("A tenants file: quotas, shares, priority classes. Default: as before."),
+        ServerOption("A tenants file: quotas, shares, priority classes.  [default: as in the log]"),
     ] = None
     health: Annotated[
-        FilePath | None, Option("A health file: what reports of hosts do. Default: as before.")
+        FilePath | None,
+        ServerOption("A health file: the effect of reports.  [default: as in the log]"),
     ] = None
     policy: Annotated[
         str,
         BeforeValidator(_policy),
-        Option(
-            "How the queue is ordered and whether later jobs may overtake: production, easy,"
-            " fifo, conservative, or a policy that a package adds."
+        ServerOption(
+            "Queue policy: production, easy, fifo, conservative, or the name of a policy that"
+            " another package adds."
         ),
     ] = "production"
     assumed_limit_h: Annotated[
-        float, BeforeValidator(_hours), Option("Time limit of jobs that state none.")
+        float, BeforeValidator(_hours), ServerOption("Time limit of jobs that state none.")
     ] = 24.0
     resize_every_s: Annotated[
         Number,
-        Option(
-            "An elastic gang grows, or gives back what it has grown, no sooner after its last"
-            " start."
-        ),
+        ServerOption("Least seconds from a start of an elastic gang to its next growth or return."),
     ] = RESIZE_EVERY_S
     least_gain_percent: Annotated[
         Number,
-        Option("More replicas that are worth a restart, unless they are all it asks for."),
+        ServerOption("Least growth of an elastic gang in percent, except to its largest size."),
     ] = LEAST_GAIN_PERCENT
     drain_s: Count = 5
     advertise: Annotated[
         Address | None,
-        Option("HOST:PORT at which others find this server; without it, that of --listen."),
+        ServerOption("HOST:PORT at which clients find this server.  [default: --listen]"),
     ] = None
     lease_s: Annotated[
         Count,
         AfterValidator(_at_most(MOST_LEASE_S)),
-        Option("A leader that is silent for so long is replaced."),
+        ServerOption("Seconds after which a silent leader is replaced."),
     ] = 5
     snapshot_every: Annotated[
         Count,
-        Option("Events between two snapshots of the state: more where it has more entries."),
+        ServerOption("Events between two snapshots; more if the state has more entries."),
     ] = 10_000
     keep_log_days: Annotated[
         Annotated[Count, AfterValidator(_at_most(MOST_DAYS))] | None,
-        Option("Days for which events are kept; without it, for ever."),
+        ServerOption("Days for which events are kept.  [default: for ever]"),
     ] = None
     metrics: Annotated[MetricsKeys | None, BeforeValidator(_given)] = None
     log: Annotated[LogKeys, BeforeValidator(_given)] = Field(default_factory=LogKeys)
     traces: Annotated[
         Annotated[str, BeforeValidator(_endpoint)] | None,
-        Option("OTLP collector of traces, http://HOST:PORT; without it, no traces."),
+        ServerOption("OTLP collector of traces, http://HOST:PORT.  [default: no traces]"),
     ] = None
     insecure: Annotated[
-        Flag, Option("Listen beyond this machine without TLS or authentication too.")
+        Flag, ServerOption("Listen beyond this machine also without TLS or authentication.")
     ] = False
     tls: Annotated[TlsKeys | None, BeforeValidator(_given)] = None
     auth: Annotated[AuthKeys | None, BeforeValidator(_given)] = None
@@ -323,7 +323,7 @@ def options() -> Iterator[ServeOption]:
     for section, known in _SECTIONS.items():
         for key, field in known.model_fields.items():
             for option in field.metadata:
-                if isinstance(option, Option):
+                if isinstance(option, ServerOption):
                     name = "--" + (option.name or key.replace("_", "-"))
                     path = f"{section}.{key}" if section else key
                     is_shown = not field.is_required() and field.default not in (None, False)

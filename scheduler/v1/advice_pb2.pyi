@@ -47,7 +47,7 @@ class _WaitReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WaitReason
     WAIT_REASON_WINDOW: _WaitReason.ValueType  # 8
     """Enough hosts are free, but windows close them before the job would end."""
     WAIT_REASON_AVOIDS: _WaitReason.ValueType  # 9
-    """Enough hosts are free, but too few that did not stop the job of late."""
+    """Enough hosts are free, but too few that did not stop the job recently."""
     WAIT_REASON_SEARCH: _WaitReason.ValueType  # 10
     """The limits of the search were spent before a placement was found."""
 
@@ -73,7 +73,7 @@ WAIT_REASON_CONSTRAINTS: WaitReason.ValueType  # 7
 WAIT_REASON_WINDOW: WaitReason.ValueType  # 8
 """Enough hosts are free, but windows close them before the job would end."""
 WAIT_REASON_AVOIDS: WaitReason.ValueType  # 9
-"""Enough hosts are free, but too few that did not stop the job of late."""
+"""Enough hosts are free, but too few that did not stop the job recently."""
 WAIT_REASON_SEARCH: WaitReason.ValueType  # 10
 """The limits of the search were spent before a placement was found."""
 Global___WaitReason: _TypeAlias = WaitReason  # noqa: Y015
@@ -210,8 +210,8 @@ class Reason(_message.Message):
 
     @_builtins.property
     def preempt_time(self) -> _timestamp_pb2.Timestamp:
-        """When these, and those that shrink, have had their minimum run time. Unset: they have had it,
-        or there are none.
+        """When the jobs in preempts and shrinks reach their minimum run time. Unset: they have reached
+        it, or there are none.
         """
 
     @_builtins.property

@@ -234,7 +234,7 @@ class HostRecord(_message.Message):
 
     @_builtins.property
     def recent(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
-        """Reported within the day before, by signal: those that thresholds look at."""
+        """Reports of the last day, by signal, for signals with thresholds."""
 
     def __init__(
         self,
@@ -260,7 +260,7 @@ Global___HostRecord: _TypeAlias = HostRecord  # noqa: Y015
 
 @_typing.final
 class LemonSignals(_message.Message):
-    """Counts over some 28 days that tell hosts which fail again and again."""
+    """Counts, over 28 days by default, that identify hosts which fail again and again."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -899,7 +899,7 @@ class Job(_message.Message):
     ETAG_FIELD_NUMBER: _builtins.int
     DP_FIELD_NUMBER: _builtins.int
     LEGAL_DP_FIELD_NUMBER: _builtins.int
-    LADDER_FIELD_NUMBER: _builtins.int
+    RESTART_OPTIONS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the job, as in its specification."""
     uid: _builtins.str
@@ -945,9 +945,9 @@ class Job(_message.Message):
         """Legal numbers of replicas on this fabric, ascending: one that is not elastic has none."""
 
     @_builtins.property
-    def ladder(self) -> _containers.RepeatedCompositeFieldContainer[_spares_pb2.RestartStep]:
-        """After a failure: the ways back to work as they were weighed at the last restart. A list only
-        shows the one that was taken.
+    def restart_options(self) -> _containers.RepeatedCompositeFieldContainer[_spares_pb2.WeighedOption]:
+        """After a failure: the options of the last restart with their prices. A list only shows the
+        chosen one.
         """
 
     def __init__(
@@ -969,11 +969,11 @@ class Job(_message.Message):
         etag: _builtins.str = ...,
         dp: _builtins.int = ...,
         legal_dp: _abc.Iterable[_builtins.int] | None = ...,
-        ladder: _abc.Iterable[_spares_pb2.RestartStep] | None = ...,
+        restart_options: _abc.Iterable[_spares_pb2.WeighedOption] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "placement", b"placement", "spec", b"spec", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "create_time", b"create_time", "dp", b"dp", "etag", b"etag", "ladder", b"ladder", "legal_dp", b"legal_dp", "name", b"name", "placement", b"placement", "preemptible", b"preemptible", "priority", b"priority", "reason", b"reason", "spec", b"spec", "state", b"state", "tenant", b"tenant", "uid", b"uid", "update_time", b"update_time", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "create_time", b"create_time", "dp", b"dp", "etag", b"etag", "legal_dp", b"legal_dp", "name", b"name", "placement", b"placement", "preemptible", b"preemptible", "priority", b"priority", "reason", b"reason", "restart_options", b"restart_options", "spec", b"spec", "state", b"state", "tenant", b"tenant", "uid", b"uid", "update_time", b"update_time", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

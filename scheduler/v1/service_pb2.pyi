@@ -58,8 +58,8 @@ class _JobChangeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_JobChange.V
     JOB_CHANGE_RESIZED: _JobChange.ValueType  # 9
     """The gang has more replicas, or fewer; a new attempt runs."""
     JOB_CHANGE_SPARES_CHANGED: _JobChange.ValueType  # 10
-    """It holds other spares: some went to another gang or were let go, or free hosts took the
-    place of those that were used.
+    """Its spares changed: some went to another gang or were released, or free hosts replaced used
+    ones.
     """
 
 class JobChange(_JobChange, metaclass=_JobChangeEnumTypeWrapper):
@@ -86,8 +86,8 @@ JOB_CHANGE_UPDATED: JobChange.ValueType  # 8
 JOB_CHANGE_RESIZED: JobChange.ValueType  # 9
 """The gang has more replicas, or fewer; a new attempt runs."""
 JOB_CHANGE_SPARES_CHANGED: JobChange.ValueType  # 10
-"""It holds other spares: some went to another gang or were let go, or free hosts took the
-place of those that were used.
+"""Its spares changed: some went to another gang or were released, or free hosts replaced used
+ones.
 """
 Global___JobChange: _TypeAlias = JobChange  # noqa: Y015
 
@@ -351,7 +351,7 @@ class UpdateJobRequest(_message.Message):
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
         """What to change: spec.priority, spec.priority_class, spec.time_limit_s or spec.labels, which
-        are replaced as a whole; "*" for all of them. Unset: those that are set in the job.
+        are replaced as a whole; "*" for all of them. Unset: the fields that are set in the job.
         """
 
     def __init__(
@@ -668,7 +668,7 @@ class ListSlotsResponse(_message.Message):
     version: _builtins.int
     """Version of the log at which this answer was true."""
     free_hosts: _builtins.int
-    """Hosts that are free, once those that wait and can start have."""
+    """Hosts that are free after all queued jobs that can start have started."""
     usable_hosts: _builtins.int
     """Free hosts that are not kept for other tenants."""
     @_builtins.property
@@ -1322,8 +1322,8 @@ class WatchHostsResponse(_message.Message):
 
     @_builtins.property
     def hosts(self) -> _containers.RepeatedCompositeFieldContainer[_host_pb2.Host]:
-        """The hosts after the change, in the order of the fabric: those whose state, reason or cordon is
-        another.
+        """The hosts whose state, reason or cordon changed, as they are after it, in the order of the
+        fabric.
         """
 
     def __init__(
@@ -2057,7 +2057,7 @@ class UpdateWindowRequest(_message.Message):
 
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
-        """Fields that take the values of `window`. Empty: those that are set in it."""
+        """Fields that take the values of `window`. Empty: the fields that are set in it."""
 
     def __init__(
         self,

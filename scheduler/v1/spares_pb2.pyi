@@ -19,57 +19,57 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
-class _Rung:
+class _RestartOption:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
 
-class _RungEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Rung.ValueType], _builtins.type):
+class _RestartOptionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RestartOption.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
-    RUNG_UNSPECIFIED: _Rung.ValueType  # 0
+    RESTART_OPTION_UNSPECIFIED: _RestartOption.ValueType  # 0
     """Never sent."""
-    RUNG_ZONE: _Rung.ValueType  # 1
-    """Spares of its own or free hosts in the zones of those lost take over."""
-    RUNG_LENDER: _Rung.ValueType  # 2
-    """Spares take over that other jobs hold there."""
-    RUNG_AWAY: _Rung.ValueType  # 3
+    RESTART_OPTION_ZONE: _RestartOption.ValueType  # 1
+    """Its own spares or free hosts in the zones of the failed hosts take over."""
+    RESTART_OPTION_LENDER: _RestartOption.ValueType  # 2
+    """Spares of other jobs in these zones take over."""
+    RESTART_OPTION_AWAY: _RestartOption.ValueType  # 3
     """Hosts elsewhere take over: the cut rises."""
-    RUNG_PREEMPT: _Rung.ValueType  # 4
+    RESTART_OPTION_PREEMPT: _RestartOption.ValueType  # 4
     """Hosts take over from preempted gangs."""
-    RUNG_SHRINK: _Rung.ValueType  # 5
-    """An elastic gang goes on without the replicas that were hit."""
-    RUNG_REPLACE: _Rung.ValueType  # 6
+    RESTART_OPTION_SHRINK: _RestartOption.ValueType  # 5
+    """An elastic gang goes on without the replicas of the failed hosts."""
+    RESTART_OPTION_REPLACE: _RestartOption.ValueType  # 6
     """The gang is placed again near where it was; other blocks move as well."""
-    RUNG_WAIT: _Rung.ValueType  # 7
+    RESTART_OPTION_WAIT: _RestartOption.ValueType  # 7
     """The gang gives up its hosts and waits in the queue."""
-    RUNG_RECALL: _Rung.ValueType  # 8
-    """Spares take over that were lent to preemptible jobs: these leave them."""
+    RESTART_OPTION_RECALL: _RestartOption.ValueType  # 8
+    """Lent spares take over; their borrowers leave them."""
 
-class Rung(_Rung, metaclass=_RungEnumTypeWrapper):
-    """The ways back to work, in the order in which they are tried when they cost the same."""
+class RestartOption(_RestartOption, metaclass=_RestartOptionEnumTypeWrapper):
+    """Ways for a gang to go on after a failure; of equal prices the first in this order is chosen."""
 
-RUNG_UNSPECIFIED: Rung.ValueType  # 0
+RESTART_OPTION_UNSPECIFIED: RestartOption.ValueType  # 0
 """Never sent."""
-RUNG_ZONE: Rung.ValueType  # 1
-"""Spares of its own or free hosts in the zones of those lost take over."""
-RUNG_LENDER: Rung.ValueType  # 2
-"""Spares take over that other jobs hold there."""
-RUNG_AWAY: Rung.ValueType  # 3
+RESTART_OPTION_ZONE: RestartOption.ValueType  # 1
+"""Its own spares or free hosts in the zones of the failed hosts take over."""
+RESTART_OPTION_LENDER: RestartOption.ValueType  # 2
+"""Spares of other jobs in these zones take over."""
+RESTART_OPTION_AWAY: RestartOption.ValueType  # 3
 """Hosts elsewhere take over: the cut rises."""
-RUNG_PREEMPT: Rung.ValueType  # 4
+RESTART_OPTION_PREEMPT: RestartOption.ValueType  # 4
 """Hosts take over from preempted gangs."""
-RUNG_SHRINK: Rung.ValueType  # 5
-"""An elastic gang goes on without the replicas that were hit."""
-RUNG_REPLACE: Rung.ValueType  # 6
+RESTART_OPTION_SHRINK: RestartOption.ValueType  # 5
+"""An elastic gang goes on without the replicas of the failed hosts."""
+RESTART_OPTION_REPLACE: RestartOption.ValueType  # 6
 """The gang is placed again near where it was; other blocks move as well."""
-RUNG_WAIT: Rung.ValueType  # 7
+RESTART_OPTION_WAIT: RestartOption.ValueType  # 7
 """The gang gives up its hosts and waits in the queue."""
-RUNG_RECALL: Rung.ValueType  # 8
-"""Spares take over that were lent to preemptible jobs: these leave them."""
-Global___Rung: _TypeAlias = Rung  # noqa: Y015
+RESTART_OPTION_RECALL: RestartOption.ValueType  # 8
+"""Lent spares take over; their borrowers leave them."""
+Global___RestartOption: _TypeAlias = RestartOption  # noqa: Y015
 
 @_typing.final
 class ZoneSpares(_message.Message):
-    """Spares of one outermost domain, and what they are good for."""
+    """Spares of one outermost domain, and how often they are too few."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -80,7 +80,7 @@ class ZoneSpares(_message.Message):
     HOLDERS_FIELD_NUMBER: _builtins.int
     FREE_FIELD_NUMBER: _builtins.int
     DOWN_FIELD_NUMBER: _builtins.int
-    WISHED_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
     WHOLE_RACKS_FIELD_NUMBER: _builtins.int
     SHORT_SHARE_FIELD_NUMBER: _builtins.int
     SHORT_SHARE_NEXT_FIELD_NUMBER: _builtins.int
@@ -101,8 +101,8 @@ class ZoneSpares(_message.Message):
     """Hosts that no job holds."""
     down: _builtins.int
     """Hosts that are out by failure."""
-    wished: _builtins.int
-    """Spares that the rule asks for here."""
+    target: _builtins.int
+    """Target number of spares here."""
     whole_racks: _builtins.int
     """Whole racks among the spares: as many top-of-rack switches may be lost."""
     short_share: _builtins.float
@@ -133,7 +133,7 @@ class ZoneSpares(_message.Message):
         holders: _abc.Iterable[Global___SpareHolder] | None = ...,
         free: _builtins.int = ...,
         down: _builtins.int = ...,
-        wished: _builtins.int = ...,
+        target: _builtins.int = ...,
         whole_racks: _builtins.int = ...,
         short_share: _builtins.float = ...,
         short_share_next: _builtins.float = ...,
@@ -143,7 +143,7 @@ class ZoneSpares(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["borrowers", b"borrowers", "domain", b"domain", "down", b"down", "free", b"free", "gang_hosts", b"gang_hosts", "held", b"held", "holders", b"holders", "lent", b"lent", "own", b"own", "saved_gpu_hours_per_year", b"saved_gpu_hours_per_year", "short_share", b"short_share", "short_share_next", b"short_share_next", "whole_racks", b"whole_racks", "wished", b"wished"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["borrowers", b"borrowers", "domain", b"domain", "down", b"down", "free", b"free", "gang_hosts", b"gang_hosts", "held", b"held", "holders", b"holders", "lent", b"lent", "own", b"own", "saved_gpu_hours_per_year", b"saved_gpu_hours_per_year", "short_share", b"short_share", "short_share_next", b"short_share_next", "target", b"target", "whole_racks", b"whole_racks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -178,12 +178,12 @@ class SpareHolder(_message.Message):
 Global___SpareHolder: _TypeAlias = SpareHolder  # noqa: Y015
 
 @_typing.final
-class RestartStep(_message.Message):
-    """One way back to work, as it was weighed when a gang had lost hosts."""
+class WeighedOption(_message.Message):
+    """One way for a gang to go on after a failure, with its price."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    RUNG_FIELD_NUMBER: _builtins.int
+    OPTION_FIELD_NUMBER: _builtins.int
     POSSIBLE_FIELD_NUMBER: _builtins.int
     TAKEN_FIELD_NUMBER: _builtins.int
     GPU_HOURS_FIELD_NUMBER: _builtins.int
@@ -191,12 +191,12 @@ class RestartStep(_message.Message):
     SLOWER_FIELD_NUMBER: _builtins.int
     MOVED_BLOCKS_FIELD_NUMBER: _builtins.int
     NOTE_FIELD_NUMBER: _builtins.int
-    rung: Global___Rung.ValueType
+    option: Global___RestartOption.ValueType
     """The option."""
     possible: _builtins.bool
-    """Whether it could be had."""
+    """Whether it was possible."""
     taken: _builtins.bool
-    """Whether it was taken: the cheapest is."""
+    """Whether it was chosen: the cheapest is."""
     gpu_hours: _builtins.float
     """Price in GPU-hours, as far as known. The waiting time so far, the work since the last
     checkpoint and the restart are in the price of every option.
@@ -212,7 +212,7 @@ class RestartStep(_message.Message):
     def __init__(
         self,
         *,
-        rung: Global___Rung.ValueType = ...,
+        option: Global___RestartOption.ValueType = ...,
         possible: _builtins.bool = ...,
         taken: _builtins.bool = ...,
         gpu_hours: _builtins.float = ...,
@@ -223,13 +223,13 @@ class RestartStep(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_slower", b"_slower", "slower", b"slower"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_slower", b"_slower", "cut_rise_bytes_per_step", b"cut_rise_bytes_per_step", "gpu_hours", b"gpu_hours", "moved_blocks", b"moved_blocks", "note", b"note", "possible", b"possible", "rung", b"rung", "slower", b"slower", "taken", b"taken"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_slower", b"_slower", "cut_rise_bytes_per_step", b"cut_rise_bytes_per_step", "gpu_hours", b"gpu_hours", "moved_blocks", b"moved_blocks", "note", b"note", "option", b"option", "possible", b"possible", "slower", b"slower", "taken", b"taken"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__slower: _TypeAlias = _typing.Literal["slower"]  # noqa: Y015
     _WhichOneofArgType__slower: _TypeAlias = _typing.Literal["_slower", b"_slower"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__slower) -> _WhichOneofReturnType__slower | None: ...
 
-Global___RestartStep: _TypeAlias = RestartStep  # noqa: Y015
+Global___WeighedOption: _TypeAlias = WeighedOption  # noqa: Y015
 
 @_typing.final
 class RestartOutlook(_message.Message):
@@ -238,22 +238,22 @@ class RestartOutlook(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     HOST_FIELD_NUMBER: _builtins.int
-    LADDER_FIELD_NUMBER: _builtins.int
+    RESTART_OPTIONS_FIELD_NUMBER: _builtins.int
     host: _builtins.str
-    """The host that is supposed to fail: in the zone of the gang in which least stands by."""
+    """The host that would fail: in the zone of the gang with the fewest spares and free hosts."""
     @_builtins.property
-    def ladder(self) -> _containers.RepeatedCompositeFieldContainer[Global___RestartStep]:
-        """Every way back to work, the one that would be taken marked."""
+    def restart_options(self) -> _containers.RepeatedCompositeFieldContainer[Global___WeighedOption]:
+        """All options; `taken` marks the one that would be chosen."""
 
     def __init__(
         self,
         *,
         host: _builtins.str = ...,
-        ladder: _abc.Iterable[Global___RestartStep] | None = ...,
+        restart_options: _abc.Iterable[Global___WeighedOption] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["host", b"host", "ladder", b"ladder"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["host", b"host", "restart_options", b"restart_options"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -181,7 +181,7 @@ class _Parser:
         field = self._fields.get(top)
         if field is None or (key and not isinstance(field, MapField)):
             self._at -= 1
-            raise self.refuse(f"is no field; fields are {', '.join(self._fields)}")
+            raise self.refuse(f"is not a field; fields are {', '.join(self._fields)}")
         op = self._take("op", "a comparison such as = was expected")
         if self.next is None or self.next.kind not in ("word", "string"):
             raise self.refuse("a value was expected")

@@ -295,7 +295,7 @@ def test_a_job_is_updated_and_found_by_its_labels(
     assert [job["name"] for job in found["jobs"]] == ["labelled"]
     stale = shell.told("cancel", "labelled", "--etag", before["etag"], code=1)
     assert "has changed since you looked" in stale
-    assert "is no field" in shell.told("jobs", "--filter", "size = 3", code=2)
+    assert "is not a field" in shell.told("jobs", "--filter", "size = 3", code=2)
     assert "--label" in shell.told("update", "labelled", "--label", "x", code=2)
     for name in ("labelled", "everything"):
         shell.asked("cancel", name)

@@ -14,7 +14,7 @@ from tests.e2e.processes import ServerProcess, free_port, muster
     ("options", "message"),
     [
         (("--metrics", "here"), "must be HOST:PORT"),
-        (("--metrics-per-job",), "goes with --metrics"),
+        (("--metrics-per-job",), "needs --metrics"),
         (("--traces", "here"), "must be http://HOST:PORT"),
         (("--log-level", "loud"), "--log-level"),
     ],

@@ -243,7 +243,7 @@ def test_what_is_no_backup_is_refused_and_leaves_what_was_there(
     before = content(database)
     junk, missing = tmp_path / "junk.db", tmp_path / "missing.db"
     junk.write_bytes(b"no database")
-    for source, said in ((junk, "is no muster store"), (missing, "there is no store")):
+    for source, said in ((junk, "is not a muster store"), (missing, "there is no store")):
         found = store("restore", source, "--store", database, "--force", code=2).output
         assert said in found
     assert content(database) == before
@@ -251,7 +251,7 @@ def test_what_is_no_backup_is_refused_and_leaves_what_was_there(
 
 def test_an_empty_database_has_no_backup(database: str, tmp_path: Path) -> None:
     said = store("backup", tmp_path / "copy.db", "--store", database, code=2).output
-    assert "there is no muster store" in said
+    assert "it has no muster store" in said
     assert list(tmp_path.iterdir()) == []
 
 

@@ -318,5 +318,5 @@ def test_a_log_is_verified_beside_the_server_that_writes_it(
 
 def test_a_look_makes_no_store(database: str) -> None:
     for _ in range(2):
-        with pytest.raises(StoreError, match="there is no muster store"):
+        with pytest.raises(StoreError, match="it has no muster store"):
             look_at(database)

@@ -166,7 +166,7 @@ def test_another_kind_of_file_is_no_backup(tmp_path: Path) -> None:
     other = tmp_path / "notes.txt"
     other.write_text("no database\n" * 1_000)
     result = store("restore", other, "--store", url(tmp_path), code=2)
-    assert f"{other} is no muster store, or is corrupt: file is not a database" in result.output
+    assert f"{other} is not a muster store, or is corrupt: file is not a database" in result.output
     assert not (tmp_path / "muster.db").exists()
 
 

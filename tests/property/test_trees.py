@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from placement.grid.block_grid import block_grid
 from placement.grid.layout import layout_cost
 from placement.search.graph_slicing import slice_grid
-from placement.search.slicing_trees import NOWHERE, Plan, Tree, _change, comb, plan_of
+from placement.search.slicing_trees import NOWHERE, Tree, TreeArrays, _change, comb, plan_of
 from placement.workload.request import Collective
 from tests.build import request
 
@@ -20,7 +20,7 @@ GPUS = 2
 SEEDS = st.integers(0, 100_000)
 
 
-def leaf_counts(plan: Plan, capacities: list[int]) -> dict[int, int]:
+def leaf_counts(plan: TreeArrays, capacities: list[int]) -> dict[int, int]:
     """Capacity below each node, told from the root; fails on what is no tree."""
     held: dict[int, int] = {}
 
@@ -51,7 +51,7 @@ def test_a_changed_tree_is_a_tree_over_the_same_zones(zones: int, axes: int, see
         node, word = _change(plan, axes, path, word)
         changed = [
             name
-            for name, old in zip(Plan._fields, before, strict=True)
+            for name, old in zip(TreeArrays._fields, before, strict=True)
             if (getattr(plan, name) != old).any()
         ]
         touched.update(changed)
@@ -63,7 +63,7 @@ def test_a_changed_tree_is_a_tree_over_the_same_zones(zones: int, axes: int, see
         assert set(plan.axis) <= set(range(axes))
         assert set(plan.lean) <= {0, 1, 2}
     if zones > 3 and axes > 1:
-        assert touched >= set(Plan._fields) - {"held"}
+        assert touched >= set(TreeArrays._fields) - {"held"}
 
 
 @settings(max_examples=60, deadline=None)

@@ -233,9 +233,9 @@ def test_files_that_are_not_there(place: Muster) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--at", "+2h"), "--at: goes with --windows"),
+        (("--at", "+2h"), "--at: needs --windows"),
         (("--plot-by", "stage"), "--plot-by: needs --plot"),
-        (("--near-slack", "0.1"), "--near-slack: goes with --near"),
+        (("--near-slack", "0.1"), "--near-slack: needs --near"),
         (("--near", "x", "--near-slack", "inf"), "--near-slack"),
     ],
 )
@@ -335,7 +335,7 @@ def test_alpha_says_nothing_without_spread(place: Muster) -> None:
     write(JOB)
     result = place("--alpha", "0.2")
     assert result.code == 2
-    assert "--alpha: goes with --objective spread" in result.err
+    assert "--alpha: needs --objective spread" in result.err
     assert place("--alpha", "0.2", "--objective", "spread").code == 0
 
 

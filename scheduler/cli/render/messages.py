@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from placement.workload.replicas import sizes_text
-from scheduler.cli.render.restart import ladder_text
+from scheduler.cli.render.restart import options_text
 from scheduler.cli.render.text import bytes_text, columns, counted
 from scheduler.files.errors import one_line
 from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2, tenant_pb2
@@ -91,9 +91,9 @@ def job_text(job: job_pb2.Job) -> str:
         rows.append(("dp", f"{job.dp:,} of {most:,}; legal: {sizes_text(job.legal_dp)}"))
     if job.HasField("placement"):
         rows += placement_rows(job.placement)
-    if not job.ladder:
+    if not job.restart_options:
         return columns(rows)
-    return f"{columns(rows)}\n\nafter the last failure\n{ladder_text(job.ladder)}"
+    return f"{columns(rows)}\n\nafter the last failure\n{options_text(job.restart_options)}"
 
 
 def _priority(job: job_pb2.Job) -> str:

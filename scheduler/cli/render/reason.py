@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scheduler.cli.render.messages import job_state, placement_rows, plain, time_text
-from scheduler.cli.render.restart import ladder_text
+from scheduler.cli.render.restart import options_text
 from scheduler.cli.render.text import bytes_text, columns, counted
 from scheduler.v1 import advice_pb2, job_pb2, service_pb2
 
@@ -25,8 +25,8 @@ def explain_text(answer: service_pb2.ExplainJobResponse) -> str:
     else:
         parts += _tables(answer.reason)
         if answer.HasField("restart"):
-            ladder = ladder_text(answer.restart.ladder)
-            parts.append(f"if {answer.restart.host} failed now\n{ladder}")
+            options = options_text(answer.restart.restart_options)
+            parts.append(f"if {answer.restart.host} failed now\n{options}")
     return "\n\n".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""The ladder of a restart as a table: what was weighed, and what was taken."""
+"""The options of a restart as a table: their prices, and the chosen one."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from scheduler.cli.render.text import bytes_text, columns
 from scheduler.v1 import spares_pb2
 
 
-def ladder_text(steps: Iterable[spares_pb2.RestartStep]) -> str:
-    """The ways that were weighed at the last restart, cheapest named."""
+def options_text(options: Iterable[spares_pb2.WeighedOption]) -> str:
+    """A line for each option, the chosen one marked."""
     head = ("OPTION", "GPU-HOURS", "CUT", "STEP", "BLOCKS", "")
-    return columns([head, *map(_step_row, steps)], right={1, 2, 3, 4})
+    return columns([head, *map(_option_row, options)], right={1, 2, 3, 4})
 
 
-def _step_row(step: spares_pb2.RestartStep) -> tuple[str, ...]:
-    name = spares_pb2.Rung.Name(step.rung).removeprefix("RUNG_").lower()
-    if not step.possible:
-        return (f"  {name}", "-", "-", "-", "-", step.note)
-    rise = step.cut_rise_bytes_per_step
+def _option_row(option: spares_pb2.WeighedOption) -> tuple[str, ...]:
+    name = spares_pb2.RestartOption.Name(option.option).removeprefix("RESTART_OPTION_").lower()
+    if not option.possible:
+        return (f"  {name}", "-", "-", "-", "-", option.note)
+    rise = option.cut_rise_bytes_per_step
     return (
-        f"{'>' if step.taken else ' '} {name}",
-        f"{step.gpu_hours:,.1f}",
+        f"{'>' if option.taken else ' '} {name}",
+        f"{option.gpu_hours:,.1f}",
         f"{'-' if rise < 0 else '+'}{bytes_text(abs(rise))}" if rise else "same",
-        f"+{100 * step.slower:.2f} %" if step.HasField("slower") else "?",
-        f"{step.moved_blocks:,}",
-        step.note,
+        f"+{100 * option.slower:.2f} %" if option.HasField("slower") else "?",
+        f"{option.moved_blocks:,}",
+        option.note,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from placement import Advice, Algorithm, Choice, Congestion
+from placement import Advice, Algorithm, AlgorithmChoice, Congestion
 from placement.objective.step_time import Assumptions, StepTime
 from scheduler.cli.render.steps import MUSTER, Estimate
 from scheduler.cli.render.text import bytes_text, columns, percent_text, seconds_text
@@ -87,7 +87,7 @@ def advice_text(found: Estimate) -> str:
     return columns(rows, right={2, 3})
 
 
-def _remark(item: Advice, choice: Choice) -> str:
+def _remark(item: Advice, choice: AlgorithmChoice) -> str:
     remarks = []
     if choice is item.best:
         remarks.append("recommended")
@@ -110,7 +110,7 @@ def _advice_line(item: Advice) -> str:
     return "; not ".join(told)
 
 
-def _told(choice: Choice) -> str:
+def _told(choice: AlgorithmChoice) -> str:
     cut = bytes_text(choice.cut_bytes) if choice.cut_bytes else "nothing"
     crosses = "cross" if choice.cut_bytes else "crosses"
     return f"{choice.algorithm.value} ({cut} {crosses}, {seconds_text(choice.seconds)})"

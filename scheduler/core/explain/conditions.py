@@ -146,7 +146,7 @@ def _with_priority(spec: JobSpec, what: str) -> JobSpec:
 def _with_limit(spec: JobSpec, what: str) -> JobSpec:
     match = re.fullmatch(r"(\d+)([smhd])", what)
     if match is None:
-        raise BadInput("", "is no time limit such as 90m, 2h or 1d")
+        raise BadInput("", "is not a time limit such as 90m, 2h or 1d")
     return replace(spec, time_limit_s=int(match[1]) * _SECONDS[match[2]])
 
 

@@ -39,7 +39,7 @@ def backup(url: str, target: Path, *, is_forced: bool = False) -> int:
     connection.isolation_level, connection.read_only = IsolationLevel.REPEATABLE_READ, True
     with closing(connection), links.speaking(), connection.transaction():
         if not schema_of(links.name, connection):
-            raise StoreError(f"{links.name} is empty: there is no muster store")
+            raise StoreError(f"{links.name} is empty: it has no muster store")
         with written(target) as file:
             return _fill(file, connection)
 

@@ -341,7 +341,7 @@ def look_at_postgres(url: str) -> PostgresStore:
     with links.speaking():
         try:
             if not schema_of(links.name, connection):
-                raise StoreError(f"{links.name} is empty: there is no muster store")
+                raise StoreError(f"{links.name} is empty: it has no muster store")
             restored = restores(connection)
         finally:
             connection.close()

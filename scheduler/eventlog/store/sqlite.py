@@ -326,7 +326,7 @@ def _unusable(path: Path, error: sqlite3.Error) -> StoreError:
             # Who reads a store says so beside it, for a server may be writing.
             told = f"{path.parent} cannot be written to: copy {path.name}* elsewhere first"
         return StoreError(f"cannot open {path}: {told}")
-    return StoreError(f"{path} is no muster store, or is corrupt: {error}")
+    return StoreError(f"{path} is not a muster store, or is corrupt: {error}")
 
 
 def connect(path: Path) -> sqlite3.Connection:

@@ -79,7 +79,7 @@ def _with_tier(network: TopologyNetwork, overlay: FabricOverlay, level: int) -> 
         for held in domain.holds:
             if held not in below:
                 raise overlay.document.error(
-                    (f"{at}.holds", f"{held} is no domain of the next tier")
+                    (f"{at}.holds", f"{held} is not a domain of the next tier")
                 )
             if held in holder:
                 message = f"{held} is in {holder[held]} and in {name}"

@@ -60,7 +60,7 @@ def read(path: str, choices: Choices) -> TopologyNetwork:
             node = start[2]
             found.names[node] = start[3] or found.names.get(node, "")
         elif not _OTHER.match(text):
-            raise refusal(f"{text[:40]!r} is no line of ibnetdiscover", path, number)
+            raise refusal(f"{text[:40]!r} is not a line of ibnetdiscover", path, number)
     return _network(found, choices, path)
 
 

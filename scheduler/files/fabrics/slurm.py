@@ -31,7 +31,7 @@ def sizes(values: Sequence[Any], source: str, line: int, field: str) -> list[int
     numbers = [str(value).strip() for value in values]
     for number in numbers:
         if not number.isdecimal() or not 0 < int(number[:20]) < LARGEST_BLOCK_SIZE:
-            raise refusal(f"{number!r} is no number of hosts", source, line, field)
+            raise refusal(f"{number!r} is not a number of hosts", source, line, field)
     return [int(number) for number in numbers]
 
 
@@ -42,7 +42,7 @@ def check_sizes(
     for small, large in pairwise(found):
         ratio = large // small
         if large % small or ratio < 2 or ratio & (ratio - 1):
-            raise refusal(f"{large} is no power of two times {small}", source, line, field)
+            raise refusal(f"{large} is not a power of two times {small}", source, line, field)
     for block in blocks:
         if found and len(block.nodes) < found[0]:
             raise block.refusal(

@@ -95,7 +95,7 @@ def _health(file: JsonFile, host: str, body: Any) -> Iterator[ImportedReport]:
     groups = _mapping(file, body, f"{host}.body")
     overall = f"{host}.body.{_OVERALL}"
     if _OVERALL not in groups:
-        raise file.error(overall, "is missing: this is no dcgmi health -c -j")
+        raise file.error(overall, "is missing: this is not output of dcgmi health -c -j")
     found = list(_incidents(file, host, groups))
     status = _verdict(file, groups[_OVERALL], overall)
     if status != _FINE and not found:

@@ -137,7 +137,7 @@ def _faults(keys: _FileKeys) -> Iterator[tuple[str, str]]:
     for name, value in keys.signals.items():
         field = f"signals.{name}"
         if name not in changeable:
-            yield field, f"is no signal that can be changed; these are {', '.join(changeable)}"
+            yield field, f"is not a signal that can be changed; known are {', '.join(changeable)}"
         elif isinstance(value, str):
             if value not in EFFECTS:
                 yield field, f"must be one of {effects}, or a list of thresholds, not {value!r}"

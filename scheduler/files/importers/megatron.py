@@ -157,7 +157,7 @@ def _dense_layers(options: Options) -> int:
     zeros, total = _pattern(text)
     if total != layers:
         options.draft.fault(
-            options.origin("moe-layer-freq"), f"{text!r} is no pattern of {layers} layers"
+            options.origin("moe-layer-freq"), f"{text!r} is not a pattern of {layers} layers"
         )
     return zeros
 

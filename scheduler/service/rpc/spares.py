@@ -64,7 +64,7 @@ def _zone(state: State, zone: ZoneOutlook, is_own: Callable[[Job], bool]) -> spa
         borrowers=_named(state, zone.borrowers, is_own),
         free=zone.free,
         down=zone.down,
-        wished=zone.wish,
+        target=zone.wish,
         whole_racks=zone.whole_racks,
         short_share=zone.short,
         short_share_next=zone.short_next,

@@ -122,7 +122,7 @@ def test_a_failed_host_is_left_out_when_its_domain_comes_back() -> None:
         ("spares 101%", "a share must be 0 to 1"),
         ("spares 9", "needs 4 hosts and 9 spares; small has 10 in all"),
         ("priority high", "is not a whole number"),
-        ("limit 2", "is no time limit"),
+        ("limit 2", "is not a time limit"),
         ("limit 0h", "must be at least 1"),
         ("tenant nobody", "no tenant 'nobody'"),
         ("class gold", "no class 'gold'"),

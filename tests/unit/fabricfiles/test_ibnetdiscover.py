@@ -187,7 +187,7 @@ def test_adapters_alone_tell_the_leaves(read: Read) -> None:
         ('[1]\t"S-1"[2]\n', "file:1: a port comes before any Switch or Ca"),
         (
             "# ok\n\nSwitchName=a Nodes=b\n",
-            "file:3: 'SwitchName=a Nodes=b' is no line of ibnetdiscover",
+            "file:3: 'SwitchName=a Nodes=b' is not a line of ibnetdiscover",
         ),
     ],
 )

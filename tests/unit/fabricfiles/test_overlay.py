@@ -67,7 +67,7 @@ def test_a_root_that_the_overlay_counts_stays(read: Read) -> None:
         ("nic_gbps", "nic", "overlay.yaml:4: nic: unknown key; known are name, kind"),
         ("oversubscription: 4", "oversubscription: -4", "overlay.yaml:7: tiers.0.oversubscription"),
         ("b[0,2]", "b[0,2", "overlay.yaml:9: tiers.0.domains.north.holds: unbalanced"),
-        ("b[0,2]", "b[0,9]", "overlay.yaml:9: tiers.0.domains.north.holds: b9 is no domain"),
+        ("b[0,2]", "b[0,9]", "overlay.yaml:9: tiers.0.domains.north.holds: b9 is not a domain"),
         ("b[0,2]", "b[0,3]", "overlay.yaml:10: tiers.0.domains.south.holds: b3 is in north and in"),
         ("b[0,2]", "b0", "overlay.yaml:8: tiers.0.domains: no domain holds b2"),
         ("b2: {", "b7: {", "overlay.yaml:11: tiers.1.domains.b7: there is no block b7"),

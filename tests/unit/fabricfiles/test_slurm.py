@@ -162,11 +162,11 @@ def test_blocks(read: Read) -> None:
 @pytest.mark.parametrize(
     ("sizes", "says"),
     [
-        ("4,12", "3: BlockSizes: 12 is no power of two times 4"),
-        ("4,4", "3: BlockSizes: 4 is no power of two times 4"),
+        ("4,12", "3: BlockSizes: 12 is not a power of two times 4"),
+        ("4,4", "3: BlockSizes: 4 is not a power of two times 4"),
         ("5", "1: b1: has 4 hosts, fewer than the block size 5"),
-        ("4,x", "3: BlockSizes: 'x' is no number of hosts"),
-        ("0", "3: BlockSizes: '0' is no number of hosts"),
+        ("4,x", "3: BlockSizes: 'x' is not a number of hosts"),
+        ("0", "3: BlockSizes: '0' is not a number of hosts"),
         ("4\nBlockSizes=4", "4: BlockSizes: is given twice"),
     ],
 )
@@ -229,7 +229,7 @@ def test_a_topology_by_name(read: Read) -> None:
             "block: b1, size: 4, ",
             ":15: 1.block.blocks.0.size: unknown key; known are block, nodes",
         ),
-        ("[2]", "[2, 3]", ":13: block_sizes: 3 is no power of two times 2"),
+        ("[2]", "[2, 3]", ":13: block_sizes: 3 is not a power of two times 2"),
         ("[2]", "2", ":13: 1.block.block_sizes: must be a list"),
         ("cluster_default: True", "default: True", ":11: 1.default: unknown key"),
     ],

@@ -42,9 +42,9 @@ def test_the_example() -> None:
     ("text", "message"),
     [
         ("signls: {}", "1: signls: unknown key 'signls', did you mean signals?"),
-        ("signals: {smoke: fail}", "1: signals.smoke: is no signal that can be changed"),
-        ("signals: {repaired: fail}", "is no signal that can be changed"),
-        ("signals: {tor-down: note}", "is no signal that can be changed"),
+        ("signals: {smoke: fail}", "1: signals.smoke: is not a signal that can be changed"),
+        ("signals: {repaired: fail}", "is not a signal that can be changed"),
+        ("signals: {tor-down: note}", "is not a signal that can be changed"),
         ("signals: {thermal: repair}", "1: signals.thermal: must be one of note, suspect"),
         ("signals: {xid: fail}", "signals.xid: give thresholds here"),
         ("signals: {thermal: 3}", "signals.thermal: must be one of"),

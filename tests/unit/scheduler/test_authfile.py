@@ -130,7 +130,7 @@ def test_a_token_of_nobody_cannot_be_revoked(path: Path) -> None:
 
 
 def test_a_folder_is_no_auth_file(tmp_path: Path) -> None:
-    for path, message in ((str(tmp_path), "is a directory"), ("", "is no file name")):
+    for path, message in ((str(tmp_path), "is a directory"), ("", "is not a file name")):
         with pytest.raises(InputError, match=message):
             add_token(path, "ada", Role.ADMIN, "", NOW, None)
     assert list(tmp_path.iterdir()) == []

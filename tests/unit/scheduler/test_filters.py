@@ -90,8 +90,8 @@ def test_what_passes(text: str, found: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("size = 3", "at 1, 'size': is no field; fields are name, state"),
-        ("name.first = a", "is no field"),
+        ("size = 3", "at 1, 'size': is not a field; fields are name, state"),
+        ("name.first = a", "is not a field"),
         ("state = running", "at 9, 'running': is none of QUEUED, RUNNING"),
         ("state < RUNNING", "is compared with = or !="),
         ("priority = many", "is not a whole number"),

@@ -178,7 +178,7 @@ def test_an_empty_file_becomes_a_store(path: Path) -> None:
 
 def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
     path.write_text("name: roce-24k\n" * 100)
-    assert "is no muster store" in refusal(path)
+    assert "is not a muster store" in refusal(path)
     assert path.read_text().startswith("name: roce-24k")
 
 
