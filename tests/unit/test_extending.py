@@ -2,6 +2,7 @@
 
 A chapter's edits are blocks behind "`path`, after `line`:", "before" or "a new file"; a block
 behind "after `line`:" alone is another one of the same file. The last block is the program.
+Lines to insert begin with "+".
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def chapter(title: str) -> tuple[list[Edit], str]:
         if paths := _PATH.findall(prose):
             path = paths[-1]
         if place := _PLACE.search(prose):
-            edits.append(Edit(path, place[1], place[2], fence[1]))
+            edits.append(Edit(path, place[1], place[2], re.sub(r"^\+", "", fence[1], flags=re.M)))
         elif prose.rstrip().endswith("a new file:"):
             edits.append(Edit(path, "", "", fence[1]))
         else:
