@@ -66,7 +66,7 @@ class EventTally:
                 case JobChange():
                     self._changed(effect, state)
                 case HostTransition(move=HostMove.FAIL):
-                    self.failures[_signal(effect.reason),] += 1
+                    self.failures[_signal(effect.signal),] += 1
                 case HostTransition(move=HostMove.REPAIR):
                     self.repairs[()] += 1
                 case HostReport():
@@ -133,10 +133,9 @@ def size_class(gpus: int) -> str:
     return f"{below + 1}+"
 
 
-def _signal(text: str) -> str:
-    """The signal at the head of a reason; others together, for anybody may write one."""
-    found = text.partition(":")[0]
-    return found if found in SIGNALS else "other"
+def _signal(name: str) -> str:
+    """A label for the signal; unknown ones share one."""
+    return name if name in SIGNALS else "other"
 
 
 def _why_swapped(job: Job, state: State, left: Iterable[int]) -> str:

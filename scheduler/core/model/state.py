@@ -29,12 +29,14 @@ RETAINED = 1_000  # ended jobs kept at hand; older ones are in the log alone
 @dataclass(frozen=True, slots=True)
 class Host:
     """What is known of a host that is not plainly healthy. `cordon`: the words of the operator
-    who cordoned or drained it, which outlast a failure; None when nobody did."""
+    who cordoned or drained it, which outlast a failure; None when nobody did. `signal`: the
+    report that put it in its state, where one did."""
 
     state: HostState
     since_ns: int
     reason: str = ""
     cordon: str | None = None
+    signal: str = ""
 
 
 @dataclass(frozen=True)
