@@ -87,7 +87,9 @@ PLACEMENTS = _counter("placements", "Starts of gangs by proof of their cut.", "p
 GAP = _histogram("gap_ratio", "Gap at each start: share of the cut above the lower bound.")
 WAIT = _histogram("wait_seconds", "Seconds from submit to first start, by GPUs.", "size")
 RESTARTS = _counter("restarts", "Attempts after the first, by how they began.", "how")
-REQUEUES = _counter("requeues", "Gangs put back into the queue.", "cause")
+REQUEUES = _counter(
+    "requeues", "Gangs put back into the queue: failure, maintenance or preempted.", "cause"
+)
 RESIZES = _counter("gang_resizes", "Elastic gangs that grew or shrank.", "how")
 SWAPS = _counter("swaps", "Gangs of which hosts were replaced.", "cause")
 SWAPPED = _counter("swapped_hosts", "Hosts that joined a gang, by their former use.", "source")

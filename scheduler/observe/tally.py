@@ -66,7 +66,7 @@ class EventTally:
                 case JobChange():
                     self._changed(effect, state)
                 case HostTransition(move=HostMove.FAIL):
-                    self.failures[_signal(effect.reason),] += 1
+                    self.failures[_signal(effect.signal),] += 1
                 case HostTransition(move=HostMove.REPAIR):
                     self.repairs[()] += 1
                 case HostReport():
@@ -83,18 +83,25 @@ class EventTally:
                 self.submitted[job.tenant,] += 1
             case JobChangeKind.STARTED:
                 self._started(job, change)
-            case JobChangeKind.SWAPPED if before is not None:
+            case JobChangeKind.SWAPPED:
+                assert before is not None
                 self._swapped(before, job, state)
-            case JobChangeKind.RESIZED if before is not None:
+            case JobChangeKind.RESIZED:
+                assert before is not None
                 is_grown = len(job.hosts) > len(before.hosts)
                 self.resizes["grown" if is_grown else "shrunk",] += 1
                 self.restarts["resize",] += 1
-            case JobChangeKind.REQUEUED if change.cause is not None:
+            case JobChangeKind.REQUEUED:
+                assert change.cause is not None
                 self.requeues[change.cause.value,] += 1
             case JobChangeKind.ENDED:
                 self.ended[job.tenant, job.state.value] += 1
-            case _:  # what is not counted
+            case JobChangeKind.UPDATED | JobChangeKind.SPARES_CHANGED:
                 pass
+            case JobChangeKind.INTERRUPTED | JobChangeKind.SPARE_LOST:
+                pass  # counted with the host that failed
+            case _:
+                assert_never(change.kind)
 
     def _started(self, job: Job, change: JobChange) -> None:
         self.placements[proof(job.cuts, job.lower_bound).value,] += 1
@@ -133,10 +140,9 @@ def size_class(gpus: int) -> str:
     return f"{below + 1}+"
 
 
-def _signal(text: str) -> str:
-    """The signal at the head of a reason; others together, for anybody may write one."""
-    found = text.partition(":")[0]
-    return found if found in SIGNALS else "other"
+def _signal(name: str) -> str:
+    """A label for the signal; unknown ones share one."""
+    return name if name in SIGNALS else "other"
 
 
 def _why_swapped(job: Job, state: State, left: Iterable[int]) -> str:

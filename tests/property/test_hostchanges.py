@@ -8,8 +8,9 @@ import pytest
 
 from scheduler.core import Policy, State, apply
 from scheduler.core.fold.effects import HostsChange, effects
-from scheduler.core.model.events import Event
+from scheduler.core.model.events import Event, HostMoved
 from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.lifecycle import MOVERS, Mover
 from scheduler.core.model.state import Host
 from tests.property.test_machine import any_command
 from tests.property.test_windows import Booked, any_window
@@ -34,6 +35,14 @@ def a_log(seed: int) -> list[Event]:
         if random.random() < 0.6:
             cluster.schedule()
     return cluster.log
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_every_move_of_a_host_has_a_cause_that_the_lifecycle_allows(seed: int) -> None:
+    moves = [event for event in a_log(seed) if isinstance(event, HostMoved)]
+    assert [m for m in moves if m.cause not in MOVERS[m.move]] == []
+    assert all((m.cause is Mover.SIGNAL) == bool(m.signal) for m in moves)
+    assert {m.cause for m in moves} >= {Mover.OPERATOR, Mover.SIGNAL}
 
 
 @pytest.mark.parametrize("seed", range(8))

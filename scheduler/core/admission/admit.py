@@ -43,6 +43,7 @@ from scheduler.core.model.lifecycle import (
     HostState,
     JobMove,
     JobState,
+    Mover,
 )
 from scheduler.core.model.rejected import (
     Code,
@@ -255,5 +256,5 @@ def _move_host(state: State, command: MoveHost, now_ns: int) -> tuple[Event, ...
         return Rejected(Code.PRECONDITION, f"host {host} is {now}: cannot {move}{hint}")
     events: list[Event] = [HostMoved(now_ns, host, move, command.reason, command.request_id)]
     if move is HostMove.DRAIN and not state.runs_gang(index):
-        events.append(HostMoved(now_ns, host, HostMove.EMPTY))
+        events.append(HostMoved(now_ns, host, HostMove.EMPTY, cause=Mover.POLICY))
     return tuple(events)

@@ -8,7 +8,7 @@ from scheduler.core.fold.host_record import is_trouble, reported
 from scheduler.core.model.commands import ReportHost
 from scheduler.core.model.events import Event, HostMoved, HostSignalled
 from scheduler.core.model.host_record import HostRecord
-from scheduler.core.model.lifecycle import HOST_MOVES, HostMove, HostState
+from scheduler.core.model.lifecycle import HOST_MOVES, HostMove, HostState, Mover
 from scheduler.core.model.rejected import Code, Rejected, invalid, no_host
 from scheduler.core.model.state import State
 from scheduler.core.policies.health import BLAMES, HealthPolicy
@@ -104,7 +104,7 @@ def _bare(
         return Rejected(Code.PRECONDITION, f"host {name} is {now}: drain it first")
     if move not in HOST_MOVES[now]:
         return ()
-    moved = HostMoved(now_ns, name, move, _text(command), command.request_id)
+    moved = _moved(command, name, move, now_ns, command.request_id)
     return (moved, *_cordoned_again(state, index, move, now_ns))
 
 
@@ -112,17 +112,18 @@ def _consequence(
     state: State, index: int, command: ReportHost, effect: Effect, now_ns: int
 ) -> tuple[Event, ...]:
     """What a report that is written down does to the host, if that is worse or better."""
-    host, name, text = state.host(index), command.host, _text(command)
+    host, name = state.host(index), command.host
     move = _MOVES.get(effect)
     if move is None or move not in HOST_MOVES[host.state]:
         has_trouble = is_trouble(state.health, command.signal, command.xid)
         is_tarnished = has_trouble and host.state is HostState.GOLDEN
-        return (HostMoved(now_ns, name, HostMove.DEMOTE, text),) if is_tarnished else ()
+        return (_moved(command, name, HostMove.DEMOTE, now_ns),) if is_tarnished else ()
     if move is HostMove.START_REPAIR and state.runs_gang(index):
         return ()
-    events = [HostMoved(now_ns, name, move, text)]
+    events = [_moved(command, name, move, now_ns)]
     if move is HostMove.RETIRE and not state.runs_gang(index):
-        events.append(HostMoved(now_ns, name, HostMove.EMPTY, text))
+        empty = HostMoved(now_ns, name, HostMove.EMPTY, _text(command), cause=Mover.POLICY)
+        events.append(empty)
     return (*events, *_cordoned_again(state, index, move, now_ns))
 
 
@@ -147,14 +148,13 @@ def _of_domain(state: State, command: ReportHost, now_ns: int) -> tuple[Event, .
         return Rejected(Code.NOT_FOUND, message, missing=("domain", command.host))
     ended = ENDS.get(command.signal)
     move = HostMove.FAIL if ended is None else HostMove.REPAIR
-    text = _text(command, command.host)
     events: list[Event] = []
     for index in hostset.members(hosts):
         host = state.host(index)
-        if ended is not None and host.reason.partition(":")[0] != ended:
+        if ended is not None and host.signal != ended:
             continue
         if move in HOST_MOVES[host.state]:
-            events.append(HostMoved(now_ns, fabric.hosts[index], move, text))
+            events.append(_moved(command, fabric.hosts[index], move, now_ns))
             events += _cordoned_again(state, index, move, now_ns)
     return (_signalled(command, now_ns), *events) if events else ()
 
@@ -164,6 +164,13 @@ def _signalled(command: ReportHost, now_ns: int) -> HostSignalled:
         *(now_ns, command.host, command.signal, command.detail, command.request_id),
         *(command.value, command.gpu, command.xid),
     )
+
+
+def _moved(
+    command: ReportHost, host: str, move: HostMove, now_ns: int, request_id: str = ""
+) -> HostMoved:
+    text = _text(command, command.host if command.host != host else "")
+    return HostMoved(now_ns, host, move, text, request_id, Mover.SIGNAL, command.signal)
 
 
 def _text(command: ReportHost, domain_name: str = "") -> str:

@@ -150,7 +150,7 @@ def _event(ledger: Ledger, action: Action, now_ns: int) -> Event | tuple[Event, 
         case Requeue():
             if not _may(state, action.name, JobMove.REQUEUE):
                 return _not_interrupted(action.name)
-            return JobRequeued(now_ns, action.name, action.reason, action.ladder)
+            return JobRequeued(now_ns, action.name, action.reason, action.cause, action.ladder)
         case GiveUp():
             if action.name not in state.interrupted:
                 return _not_interrupted(action.name)

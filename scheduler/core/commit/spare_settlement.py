@@ -17,7 +17,7 @@ from scheduler.core.capacity.spare_loans import back, changed, lends
 from scheduler.core.fold.apply import replay
 from scheduler.core.model.events import Event, GangResized, JobPreempted, JobRequeued, SparesChanged
 from scheduler.core.model.job import Job
-from scheduler.core.model.lifecycle import JobState
+from scheduler.core.model.lifecycle import JobState, RequeueCause
 from scheduler.core.model.plan import Action, Recall, Resize, Start, Swap, taken
 from scheduler.core.model.stale import Stale, StaleReason, stale_job
 from scheduler.core.model.state import State
@@ -99,7 +99,7 @@ def _left(state: State, recall: Recall, whose: str, now_ns: int, resized: Resize
         text = f"{recall.name} left what it borrowed meanwhile"
         return stale_job(whose, StaleReason.LOAN, text)
     if job.state is JobState.INTERRUPTED:
-        return JobRequeued(now_ns, job.name, recall.reason)
+        return JobRequeued(now_ns, job.name, recall.reason, RequeueCause.FAILURE)
     if recall.resize is not None:
         event = resized(state, recall.resize)
         return with_fields(event, preempted_by=whose) if isinstance(event, GangResized) else event

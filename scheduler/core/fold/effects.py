@@ -40,7 +40,7 @@ from scheduler.core.model.events import (
     WindowSet,
 )
 from scheduler.core.model.job import Job
-from scheduler.core.model.lifecycle import HostMove, JobState, RequeueCause, WindowState
+from scheduler.core.model.lifecycle import HostMove, JobState, Mover, RequeueCause, WindowState
 from scheduler.core.model.state import Host, State
 from scheduler.core.model.window import Booking
 
@@ -109,11 +109,12 @@ class WindowChange:
 
 
 class HostTransition(NamedTuple):
-    """A host made a move of its lifecycle."""
+    """A host made a move of its lifecycle. `signal`: the report that moved it, if one did."""
 
     host: str
     move: HostMove
-    reason: str
+    cause: Mover
+    signal: str
 
 
 class HostReport(NamedTuple):
@@ -158,7 +159,7 @@ def _effects(before: State, event: Event, after: State) -> Iterator[EventEffect]
             yield from _hosts(before, event, after, before.held ^ after.held)
         case JobRequeued():
             change = _job(before, event, after, event.name, JobChangeKind.REQUEUED)
-            yield change._replace(cause=RequeueCause.FAILURE)
+            yield change._replace(cause=event.cause)
             yield from _hosts(before, event, after, before.held ^ after.held)
         case JobPreempted():
             change = _job(before, event, after, event.name, JobChangeKind.REQUEUED)
@@ -170,7 +171,7 @@ def _effects(before: State, event: Event, after: State) -> Iterator[EventEffect]
         case HostMoved():
             index = after.loaded_fabric.index_by_name[event.host]
             yield from _stopped(before, event, after, index)
-            yield HostTransition(event.host, event.move, event.reason)
+            yield HostTransition(event.host, event.move, event.cause, event.signal)
             yield from _shown(before, event, after, 1 << index)
         case HostSignalled():
             yield HostReport(event.host, event.signal)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from scheduler.core.collections.evolve import evolve
 from scheduler.core.collections.persistent_map import with_entry
@@ -55,7 +56,7 @@ def moved(record: HostRecord, event: HostMoved, stopped_hosts: int) -> HostRecor
             return HostRecord(since_ns=now_ns)
         case HostMove.PASS:
             return replace(record, service_ns=now_ns, tested_ns=now_ns, mended_ns=now_ns)
-        case HostMove.FAIL | HostMove.RETIRE if not is_of_domain(event.reason):
+        case HostMove.FAIL | HostMove.RETIRE if event.signal not in ENDS.values():
             is_failure = event.move is HostMove.FAIL
             failures = record.failures + is_failure
             record = replace(record, trouble_ns=now_ns, failures=failures)
@@ -68,11 +69,6 @@ def moved(record: HostRecord, event: HostMoved, stopped_hosts: int) -> HostRecor
             return replace(record, mended_ns=now_ns)
         case _:
             return record
-
-
-def is_of_domain(reason: str) -> bool:
-    """Whether a switch is to blame, and not the host."""
-    return reason.partition(":")[0] in ENDS.values()
 
 
 def with_record(state: State, index: int, record: HostRecord) -> State:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from placement.fabric import hostset
 from scheduler.core.collections.evolve import evolve
@@ -68,8 +69,9 @@ def _moved(state: State, event: HostMoved) -> State:
     zone = state.loaded_fabric.zone_of(index)
     seen = failure_rates.moved(state.faults, before.state, now, event.time_ns, zone)
     moved = evolve(state, faults=seen)
-    reason = before.reason if event.move is HostMove.EMPTY else event.reason
-    moved = with_host(moved, index, Host(now, event.time_ns, reason, cordon))
+    source = before if event.move is HostMove.EMPTY else event
+    host = Host(now, event.time_ns, source.reason, cordon, source.signal)
+    moved = with_host(moved, index, host)
     job = moved.holder(index) if event.move is HostMove.FAIL else None
     if now not in RUNS and hostset.has(moved.lent, index):
         moved = _unlent(moved, index)

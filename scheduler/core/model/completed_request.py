@@ -7,8 +7,9 @@ is a mistake of the caller. The newest are kept; a client retries within seconds
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, assert_never
+
+from msgspec import Struct
 
 from scheduler.core.collections.persistent_map import PersistentMap, newest
 from scheduler.core.model.events import (
@@ -27,8 +28,7 @@ from scheduler.core.model.events import (
 REMEMBERED: Final = 50_000
 
 
-@dataclass(frozen=True, slots=True)
-class CompletedRequest:
+class CompletedRequest(Struct, frozen=True):
     """What a request did: a verb and what it was done to. `uid`: of a submitted job."""
 
     what: str

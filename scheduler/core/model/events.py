@@ -13,7 +13,7 @@ from msgspec import Struct
 from placement import Holders
 from placement.workload.request import TierCut
 from scheduler.core.model.job import JobSpec
-from scheduler.core.model.lifecycle import HostMove, JobState
+from scheduler.core.model.lifecycle import HostMove, JobState, Mover, RequeueCause
 from scheduler.core.model.restart_option import Ladder
 from scheduler.core.model.window import Window
 from scheduler.core.policies.health import HealthPolicy
@@ -130,9 +130,12 @@ class SparesChanged(Struct, frozen=True):
 
 
 class JobRequeued(Struct, frozen=True):
+    """A gang gave up its hosts and waits again."""
+
     time_ns: int
     name: str
     reason: str
+    cause: RequeueCause
     ladder: Ladder = ()
 
 
@@ -166,11 +169,16 @@ class JobEnded(Struct, frozen=True):
 
 
 class HostMoved(Struct, frozen=True):
+    """`cause`: whose word moved it. `signal`: the report that did, a name of SIGNALS, where
+    one did; `reason` is for people."""
+
     time_ns: int
     host: str
     move: HostMove
     reason: str = ""
     request_id: str = ""
+    cause: Mover = Mover.OPERATOR
+    signal: str = ""
 
 
 class HostSignalled(Struct, frozen=True):

@@ -18,7 +18,8 @@ repair of each zone, against `prior_repairs` of the operator's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from placement import Sizing
 from scheduler.core.model.lifecycle import HostState
@@ -30,8 +31,7 @@ DAY_NS = DAY_S * SECOND_NS
 DOWN = frozenset({HostState.FAILED, HostState.IN_REPAIR, HostState.RMA})
 
 
-@dataclass(frozen=True, slots=True)
-class FailureRates:
+class FailureRates(Struct, frozen=True):
     """`since_ns`: when the fleet was first seen. `down`: hosts out by failure at `at_ns`;
     `out_ns`: host-time that failures had taken by then. `by_zone`: hosts out in each
     outermost domain; `square_ns`: the integral of the sum of their squares."""

@@ -17,9 +17,10 @@ has the rule. Integers throughout, so that parts add up exactly.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from operator import add, attrgetter, sub
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
+
+from msgspec import Struct
 
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.policies.costs import Costs, Ending
@@ -28,8 +29,7 @@ if TYPE_CHECKING:
     from scheduler.core.model.job import Job
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
+class Parts(Struct, frozen=True):
     """Time by what it went to, of a job (ns) or of its hosts (host-ns)."""
 
     productive: int = 0
@@ -70,14 +70,13 @@ class Parts:
         return self.productive + self.rework + self.detection + self.restart
 
 
-PARTS = tuple(field.name for field in fields(Parts))
+PARTS = Parts.__struct_fields__
 _values = attrgetter(*PARTS)
 NOTHING = Parts()
 _HOLDING = (JobState.RUNNING, JobState.INTERRUPTED)
 
 
-@dataclass(frozen=True, slots=True)
-class Goodput:
+class Goodput(Struct, frozen=True):
     """A job's account up to `counted_ns`. `ran_ns`: of the present attempt, which is shared
     out when it ends: only then is it known what of it was lost."""
 
@@ -149,8 +148,10 @@ def _until(job: Job, now_ns: int) -> Goodput:
             ran_ns += elapsed_ns
         case JobState.INTERRUPTED:
             time = Parts(rescheduling=elapsed_ns)
-        case _:
+        case JobState.COMPLETED | JobState.FAILED | JobState.CANCELLED:
             spares = NOTHING
+        case _:
+            assert_never(job.state)
     return _with(account, now_ns, ran_ns, time, time.times(hosts) + spares)
 
 

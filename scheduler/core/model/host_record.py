@@ -8,11 +8,11 @@ seen. All of it is bounded: many reports of one kind are merged into the later o
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from scheduler.core.collections.evolve import evolve
+from msgspec import Struct
+from msgspec.structs import replace
 
 DAY_NS = 86_400 * 1_000_000_000
 DAYS: Final = 28
@@ -29,8 +29,7 @@ class DailyCount(StrEnum):
     START = "start"  # gangs of this host alone that began
 
 
-@dataclass(frozen=True, slots=True)
-class HostMark:
+class HostMark(Struct, frozen=True):
     """`amount` of `kind`, reported at `time_ns` or on the day that begins then."""
 
     time_ns: int
@@ -38,8 +37,7 @@ class HostMark:
     amount: int = 1
 
 
-@dataclass(frozen=True)
-class HostRecord:
+class HostRecord(Struct, frozen=True):
     """Times are 0 for never. `since_ns`: when the record begins. `trouble_ns`: the last
     report that counts against the host. `mended_ns`: the last time it came back.
     `tested_ns`: the last stress test that it passed. `service_ns`: when it began to serve
@@ -76,7 +74,7 @@ class HostRecord:
         kept, kind = [m for m in self.days if m.time_ns > time_ns - DAYS * DAY_NS], tally.value
         rest = [m for m in kept if m.time_ns != day_ns or m.kind != kind]
         before = total(kept) - total(rest)
-        return evolve(self, days=(*rest, HostMark(day_ns, kind, before + 1)))
+        return replace(self, days=(*rest, HostMark(day_ns, kind, before + 1)))
 
     def saw(self, what: str, time_ns: int) -> HostRecord:
         kept = (s for s in self.seen if s[0] != what and s[1] > time_ns - DAYS * DAY_NS)

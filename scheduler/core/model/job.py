@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from placement import Holders
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
@@ -45,8 +47,7 @@ class JobSpec:
     checkpoint: CheckpointTerms = AS_USUAL
 
 
-@dataclass(frozen=True, slots=True)
-class Strike:
+class Strike(Struct, frozen=True):
     """A host stopped the gang of a job by failing: how often, and when for the last time."""
 
     host: int

@@ -54,7 +54,8 @@ class JobMove(StrEnum):
 class RequeueCause(StrEnum):
     """Why a gang that ran waits again."""
 
-    FAILURE = "failure"
+    FAILURE = "failure"  # a failure stopped it, and it has no hosts to go on with
+    MAINTENANCE = "maintenance"  # a window opened that it could not stay for
     PREEMPTED = "preempted"
 
 

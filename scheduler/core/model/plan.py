@@ -9,6 +9,7 @@ from typing import assert_never, overload
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.workload.request import Placement, TierCut
+from scheduler.core.model.lifecycle import RequeueCause
 from scheduler.core.model.restart_option import Ladder
 from scheduler.core.model.window import Shares
 
@@ -104,6 +105,7 @@ class Requeue:
 
     name: str
     reason: str
+    cause: RequeueCause
     ladder: Ladder = ()
 
 

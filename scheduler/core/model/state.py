@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
@@ -26,15 +28,16 @@ from scheduler.core.policies.tenants import OPEN, Tenants
 RETAINED = 1_000  # ended jobs kept at hand; older ones are in the log alone
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
+class Host(Struct, frozen=True):
     """What is known of a host that is not plainly healthy. `cordon`: the words of the operator
-    who cordoned or drained it, which outlast a failure; None when nobody did."""
+    who cordoned or drained it, which outlast a failure; None when nobody did. `signal`: the
+    report that put it in its state, where one did."""
 
     state: HostState
     since_ns: int
     reason: str = ""
     cordon: str | None = None
+    signal: str = ""
 
 
 @dataclass(frozen=True)

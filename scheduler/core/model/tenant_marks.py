@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from scheduler.core.policies.tenants import Tenants
 
 
-@dataclass(frozen=True, slots=True)
-class TenantMark:
+class TenantMark(Struct, frozen=True):
     """`create_ns`: when a file first named it. `update_ns`: when one last changed it."""
 
     create_ns: int

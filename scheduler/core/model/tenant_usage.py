@@ -12,10 +12,11 @@ their log, so the order of these products is part of their format.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import compress
 from math import isqrt
 from typing import Final
+
+from msgspec import Struct
 
 _BITS: Final = 64
 _ONE: Final = 1 << _BITS
@@ -35,8 +36,7 @@ _ROOTS: Final = _roots()
 _TRUTH: Final = bytes.maketrans(b"01", bytes((0, 1)))
 
 
-@dataclass(frozen=True, slots=True)
-class UsageAccount:
+class UsageAccount(Struct, frozen=True):
     """`held`: hosts held since `as_of_ns`. `used`: host-ns as they counted then."""
 
     held: int = 0

@@ -11,7 +11,7 @@ from scheduler.core.capacity.spare_pools import SparePools
 from scheduler.core.fold.apply import apply
 from scheduler.core.model.events import HostMoved
 from scheduler.core.model.job import Job
-from scheduler.core.model.lifecycle import RUNS, HostMove, JobState
+from scheduler.core.model.lifecycle import RUNS, HostMove, JobState, Mover
 from scheduler.core.model.policy import SchedulingOptions
 from scheduler.core.model.restart_option import Ladder, taken
 from scheduler.core.model.state import State
@@ -70,5 +70,5 @@ def _failed(
     held_back: HostSet = 0,
 ) -> RestartSearch:
     name = state.loaded_fabric.hosts[host]
-    after = apply(state, HostMoved(now_ns, name, HostMove.FAIL, "supposed"))
+    after = apply(state, HostMoved(now_ns, name, HostMove.FAIL, "supposed", cause=Mover.SIGNAL))
     return search_restart(after, after.jobs[job.name], now_ns, limits, held_back)

@@ -12,7 +12,7 @@ from placement.fabric.hostset import HostSet
 from scheduler.core.capacity.spare_loans import idle
 from scheduler.core.capacity.spare_pools import SparePools
 from scheduler.core.model.job import Job
-from scheduler.core.model.lifecycle import RUNS, HostState, JobState
+from scheduler.core.model.lifecycle import RUNS, HostState, JobState, RequeueCause
 from scheduler.core.model.plan import Action, GiveUp, Move, Requeue, Resize, Swap, taken
 from scheduler.core.model.policy import SchedulingOptions, time_limit_ns
 from scheduler.core.model.state import State
@@ -108,7 +108,8 @@ class _Desk:
         leaving, must = self._calendar.leaving(job)
         has_to_go = bool(job.held & must)
         if is_stopped and retry_ns(job, terms) > now_ns:
-            return Requeue(job.name, self._calendar.leave_text(job)) if has_to_go else None
+            text, cause = self._calendar.leave_text(job), RequeueCause.MAINTENANCE
+            return Requeue(job.name, text, cause) if has_to_go else None
         end_ns = now_ns + time_limit_ns(job, self._limits)
         avoid = avoided(job, terms, now_ns) if is_stopped else 0
         away = {*_broken(state, job), *_blocks_in(job, must | avoid)}

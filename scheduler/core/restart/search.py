@@ -25,6 +25,7 @@ from scheduler.core.capacity.shrink import resize, without_hosts
 from scheduler.core.capacity.spare_pools import SparePools
 from scheduler.core.capacity.victims import unneeded_to_swap
 from scheduler.core.model.job import SECOND_NS, Job
+from scheduler.core.model.lifecycle import JobState, RequeueCause
 from scheduler.core.model.plan import Move, Requeue, Resize, Swap
 from scheduler.core.model.policy import SchedulingOptions, time_limit_ns
 from scheduler.core.model.restart_option import Ladder, RestartOption, WeighedOption
@@ -335,9 +336,10 @@ class RestartSearch:
     def _waiting(self, is_short: bool) -> tuple[WeighedOption, Way]:
         gpu_s = self.prices.common_s + self.prices.waiting_s
         why = self._waiting_text() if is_short else self.loss.why
-        return WeighedOption(RestartOption.WAIT, gpu_s, note="for room or a repair"), Requeue(
-            self.job.name, why
-        )
+        is_stopped = self.job.state is JobState.INTERRUPTED
+        cause = RequeueCause.FAILURE if is_stopped else RequeueCause.MAINTENANCE
+        option = WeighedOption(RestartOption.WAIT, gpu_s, note="for room or a repair")
+        return option, Requeue(self.job.name, why, cause)
 
     def _waiting_text(self) -> str:
         return f"{self.loss.why}; {self._few_text()}"

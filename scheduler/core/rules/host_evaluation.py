@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from scheduler.core.model.events import Event, HostMoved, HostsJudged
 from scheduler.core.model.host_record import HostRecord
-from scheduler.core.model.lifecycle import IN_SERVICE, HostMove, HostState
+from scheduler.core.model.lifecycle import IN_SERVICE, HostMove, HostState, Mover
 from scheduler.core.model.plan import EvaluateHosts
 from scheduler.core.model.stale import Stale, StaleReason
 from scheduler.core.model.state import Host, State
@@ -87,7 +87,7 @@ def judged(state: State, action: EvaluateHosts, now_ns: int) -> tuple[Event, ...
         if found is None or found.move is None or found.at_ns > now_ns:
             continue
         name = state.loaded_fabric.hosts[index]
-        events.append(HostMoved(now_ns, name, found.move, found.reason))
+        events.append(HostMoved(now_ns, name, found.move, found.reason, cause=Mover.POLICY))
         if found.move is HostMove.RETIRE and not state.runs_gang(index):
-            events.append(HostMoved(now_ns, name, HostMove.EMPTY))
+            events.append(HostMoved(now_ns, name, HostMove.EMPTY, cause=Mover.POLICY))
     return (*events, HostsJudged(now_ns))

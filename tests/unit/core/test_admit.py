@@ -10,7 +10,7 @@ from placement.workload.request import Collective
 from scheduler.core import Code, HostState, JobSpec, JobState, State, admit, replay
 from scheduler.core.model.commands import Command, EndJob, MoveHost, ReportHost, SubmitJob
 from scheduler.core.model.events import HostMoved, HostSignalled, JobEnded, JobSubmitted
-from scheduler.core.model.lifecycle import HostMove
+from scheduler.core.model.lifecycle import HostMove, Mover
 from scheduler.core.policies.health_signals import SIGNALS, Effect
 from tests.build import (
     admitted,
@@ -229,7 +229,8 @@ FAILS = [n for n, s in SIGNALS.items() if s.effect is Effect.FAIL and not s.is_d
 @pytest.mark.parametrize("signal", FAILS)
 def test_failing_signals(signal: str) -> None:
     (event,) = admitted(EMPTY, ReportHost(H, signal, "slot 3"), 5)
-    assert event == HostMoved(5, H, HostMove.FAIL, f"{signal}: slot 3")
+    text = f"{signal}: slot 3"
+    assert event == HostMoved(5, H, HostMove.FAIL, text, "", Mover.SIGNAL, signal)
 
 
 @pytest.mark.parametrize("signal", [n for n, s in SIGNALS.items() if s.effect is Effect.NOTE])

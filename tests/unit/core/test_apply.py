@@ -20,7 +20,7 @@ from scheduler.core.model.events import (
     JobStarted,
     JobSubmitted,
 )
-from scheduler.core.model.lifecycle import HostMove
+from scheduler.core.model.lifecycle import HostMove, RequeueCause
 from scheduler.core.model.state import RETAINED
 from tests.build import exactly, fabric, fabric_spec, job, loaded, spec
 
@@ -142,7 +142,11 @@ def test_all_hosts_that_failed_since_the_stop_are_named() -> None:
     state = after(submitted("a"), begun("a", 0, 1), moved(1, HostMove.FAIL, at=5))
     state = replay([moved(0, HostMove.FAIL, at=7)], state)
     assert state.jobs["a"].reason == "hosts z0-r0-h1, z0-r0-h0 failed: why"
-    again = (JobRequeued(8, "a", "why"), begun("a", 2, 3, at=9), moved(2, HostMove.FAIL, at=11))
+    again = (
+        JobRequeued(8, "a", "why", RequeueCause.FAILURE),
+        begun("a", 2, 3, at=9),
+        moved(2, HostMove.FAIL, at=11),
+    )
     state = replay(again, state)
     assert state.jobs["a"].reason == "host z0-r1-h0 failed: why"
 
@@ -229,7 +233,7 @@ def test_a_swap_of_no_host_is_a_restart_in_place() -> None:
 
 
 def test_requeued() -> None:
-    state = after(*STRUCK, JobRequeued(7, "a", "no host"))
+    state = after(*STRUCK, JobRequeued(7, "a", "no host", RequeueCause.FAILURE))
     a = state.jobs["a"]
     assert (a.state, a.reason, a.state_ns) == (JobState.QUEUED, "no host", 7)
     assert (a.hosts, a.spares, a.cuts, a.lower_bound) == ((), (), (), 0)
@@ -240,7 +244,7 @@ def test_requeued() -> None:
 
 def test_a_requeued_job_keeps_its_seniority() -> None:
     state = after(submitted("z"), begun("z", 0, 1), submitted("b"), submitted("c"))
-    state = replay([moved(0, HostMove.FAIL), JobRequeued(0, "z", "")], state)
+    state = replay([moved(0, HostMove.FAIL), JobRequeued(0, "z", "", RequeueCause.FAILURE)], state)
     assert state.queue == ("z", "b", "c")
 
 
@@ -275,7 +279,7 @@ def test_a_draining_host_that_is_still_held_drains_on() -> None:
     [
         (begun("a", 0, 1),),
         (JobEnded(0, "a", JobState.CANCELLED),),
-        (submitted("a"), JobRequeued(0, "a", "")),
+        (submitted("a"), JobRequeued(0, "a", "", RequeueCause.FAILURE)),
         (submitted("a"), swap((0, 0, 1))),
         (submitted("a"), begun("a", 0, 1), begun("a", 2, 3)),
         (submitted("a"), JobEnded(0, "a", JobState.COMPLETED)),

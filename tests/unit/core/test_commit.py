@@ -21,6 +21,7 @@ from scheduler.core import (
 from scheduler.core.commit.ledger import Ledger
 from scheduler.core.model.commands import Command, LoadTenants
 from scheduler.core.model.events import GangSwapped, HostSwap, JobRequeued, JobStarted
+from scheduler.core.model.lifecycle import RequeueCause
 from scheduler.core.model.plan import Action, Move, Requeue, Start, Swap
 from scheduler.core.model.stale import StaleReason
 from scheduler.core.policies.affinity import Affinity
@@ -241,14 +242,17 @@ def test_a_swap_for_an_old_job_of_the_same_name_falls() -> None:
 
 
 def test_requeue() -> None:
-    assert committed(STOPPED, planned(STOPPED, Requeue("a", "why")), 5) == (
-        JobRequeued(5, "a", "why"),
+    assert committed(STOPPED, planned(STOPPED, Requeue("a", "why", RequeueCause.FAILURE)), 5) == (
+        JobRequeued(5, "a", "why", RequeueCause.FAILURE),
     )
 
 
 @pytest.mark.parametrize("state", [RUNS, run(STOPPED, cancel("a")), TWO])
 def test_only_an_interrupted_job_is_requeued(state: State) -> None:
-    assert conflict(state, Requeue("a", "why")) == "job a is no longer interrupted"
+    assert (
+        conflict(state, Requeue("a", "why", RequeueCause.FAILURE))
+        == "job a is no longer interrupted"
+    )
 
 
 # --- decide and commit together ------------------------------------------------

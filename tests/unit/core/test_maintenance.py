@@ -7,14 +7,24 @@ from typing import Any
 import pytest
 
 from placement.fabric import hostset
-from scheduler.core import Conflict, HostState, JobState, SchedulingOptions, State, commit, decide
-from scheduler.core.model.events import WindowClosed
-from scheduler.core.model.lifecycle import WindowState
+from scheduler.core import (
+    Conflict,
+    HostState,
+    JobState,
+    SchedulingOptions,
+    State,
+    commit,
+    decide,
+    replay,
+)
+from scheduler.core.model.events import JobRequeued, WindowClosed
+from scheduler.core.model.lifecycle import RequeueCause, WindowState
 from scheduler.core.model.plan import Plan, Start
 from scheduler.core.model.stale import Stale, StaleReason
 from scheduler.core.rules.calendar import turns
 from tests.build import (
     HOUR_NS,
+    committed,
     cordon,
     end,
     exactly,
@@ -107,11 +117,14 @@ def test_of_two_windows_on_a_host_the_last_frees_it() -> None:
 def in_the_way(leave: str, spare_hosts: int = 0, **keys: Any) -> State:
     """A gang of four that has outrun its limit when the window opens on two of its hosts;
     everything but `spare_hosts` is held."""
+    return settled(before_the_window(leave, spare_hosts, **keys), HOUR_NS)
+
+
+def before_the_window(leave: str, spare_hosts: int = 0, **keys: Any) -> State:
     state = settled(run(EMPTY, submit("a", 4, limit_s=HOUR)))
     rest = 4 - spare_hosts
     state = settled(run(state, submit("rest", rest, limit_s=9 * HOUR)) if rest else state)
-    state = with_window(state, *hosts_of(state, "a")[:2], leave=leave, **keys)
-    return settled(state, HOUR_NS)
+    return with_window(state, *hosts_of(state, "a")[:2], leave=leave, **keys)
 
 
 @pytest.mark.parametrize("leave", ["wait", "move"])
@@ -141,6 +154,15 @@ def test_without_room_a_gang_is_requeued_where_the_window_says_so() -> None:
     assert job(state, "a").reason == (
         "window w opened; no host to swap in (2 to leave, 0 to swap in)"
     )
+
+
+def test_a_requeue_for_a_window_is_no_failure() -> None:
+    state = run(before_the_window("requeue"), now_ns=HOUR_NS)
+    requeues: list[JobRequeued] = []
+    while events := committed(state, decide(state, HOUR_NS, SchedulingOptions()), HOUR_NS):
+        requeues += [event for event in events if isinstance(event, JobRequeued)]
+        state = replay(events, state)
+    assert [(event.name, event.cause) for event in requeues] == [("a", RequeueCause.MAINTENANCE)]
 
 
 def test_a_gang_that_hosts_are_held_for_is_in_nobodys_way() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from scheduler.core import JobState
 from scheduler.core.model.events import FabricLoaded, GangSwapped, HostMoved, HostSwap, JobEnded
-from scheduler.core.model.lifecycle import HostMove
+from scheduler.core.model.lifecycle import HostMove, Mover
 from scheduler.eventlog.store import open_store
 from scheduler.observe.incidents import KEPT, IncidentKind, Incidents, look_back
 from tests.build import fabric_spec
@@ -14,7 +14,9 @@ from tests.serving import url
 
 
 def _failure(version: int) -> HostMoved:
-    return HostMoved(version, f"h{version}", HostMove.FAIL, "nic-down")
+    return HostMoved(
+        version, f"h{version}", HostMove.FAIL, "nic-down", "", Mover.SIGNAL, "nic-down"
+    )
 
 
 def test_the_newest_come_first_and_old_ones_go() -> None:

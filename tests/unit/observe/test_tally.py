@@ -13,8 +13,9 @@ from scheduler.core.decide import decide
 from scheduler.core.fold.apply import apply
 from scheduler.core.fold.effects import effects
 from scheduler.core.model.commands import Command, ReportHost
-from scheduler.core.model.events import Event, FabricLoaded, GangResized, JobPreempted
+from scheduler.core.model.events import Event, FabricLoaded, GangResized, JobPreempted, JobRequeued
 from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.lifecycle import RequeueCause
 from scheduler.core.model.policy import SchedulingOptions
 from scheduler.eventlog.store import open_store
 from scheduler.observe.counters import Histogram
@@ -104,11 +105,18 @@ def test_an_elastic_gang_grows_or_shrinks(hosts: int, how: str) -> None:
     assert +found.restarts == {("resize",): 1}
 
 
-def test_a_preempted_gang_is_told_from_one_that_failed() -> None:
+@pytest.mark.parametrize(
+    ("event", "cause"),
+    [
+        (JobPreempted(9, "a", "b", "for b"), "preempted"),
+        (JobRequeued(9, "a", "window w opened", RequeueCause.MAINTENANCE), "maintenance"),
+        (JobRequeued(9, "a", "no host", RequeueCause.FAILURE), "failure"),
+    ],
+)
+def test_requeues_are_counted_by_cause(event: Event, cause: str) -> None:
     state, found = replay(_log(submit("a", 2), None)), EventTally()
-    event = JobPreempted(9, "a", "b", "for b")
     found.feed(state, event, effects(state, event, apply(state, event)))
-    assert +found.requeues == {("preempted",): 1}
+    assert +found.requeues == {(cause,): 1}
 
 
 def test_ends_are_told_apart() -> None:

@@ -38,7 +38,7 @@ from scheduler.core.model.events import (
     WindowRemoved,
     WindowSet,
 )
-from scheduler.core.model.lifecycle import HostMove
+from scheduler.core.model.lifecycle import HostMove, Mover, RequeueCause
 from scheduler.core.model.restart_option import RestartOption, WeighedOption
 from scheduler.core.policies.health import HealthPolicy
 from scheduler.core.policies.tenants import Aging, GuaranteedCell, PriorityClass, Tenant, Tenants
@@ -79,12 +79,13 @@ EVENTS: list[Event] = [
         3, "a", 2, (), CUTS, (WeighedOption(RestartOption.AWAY, 7, -1, 0.5, 2, "why", True),)
     ),
     SparesChanged(4, "a", ("z0-r1-h0",), "holds 1 host more"),
-    JobRequeued(4, "a", 'gpu-lost: "Xid" 79\n'),
+    JobRequeued(4, "a", 'gpu-lost: "Xid" 79\n', RequeueCause.FAILURE),
     JobPreempted(5, "a", "b", "preempted by b after 5 s (priority 1 to 0)"),
     Defragmented(5, "frees 4 hosts in z0 for 1 move, 1.0 GPU-hours"),
     Defragmented(5, "frees 4 hosts in z0 for 1 move, 1.0 GPU-hours", "4 hosts", "r9"),
     JobEnded(5, "a", JobState.CANCELLED, "typo"),
     HostMoved(6, "z0-r0-h0", HostMove.DRAIN, "new cable"),
+    HostMoved(6, "z0-r0-h0", HostMove.FAIL, "gpu-lost: GPU 3", "r5", Mover.SIGNAL, "gpu-lost"),
     HostSignalled(2**62, "z0-r0-h0", "link-flap"),
     HealthLoaded(7, HealthPolicy()),
     HostsJudged(8),

@@ -21,7 +21,7 @@ from scheduler.core.model.events import (
     WindowOpened,
     WindowSet,
 )
-from scheduler.core.model.lifecycle import HostMove
+from scheduler.core.model.lifecycle import HostMove, Mover
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.eventlog import snapshots
 from scheduler.eventlog.snapshots import BadSnapshot, decode, encode
@@ -40,7 +40,7 @@ LIFE: list[Event] = [
     JobSubmitted(4, "u3", spec("gone"), "r3"),
     JobStarted(5, "runs", 1, HOSTS, ("z0-r1-h0",), (), 7, ("a\nnote",)),
     JobEnded(6, "gone", JobState.CANCELLED, "typo"),
-    HostMoved(7, "z0-r0-h1", HostMove.FAIL, "gpu-lost"),
+    HostMoved(7, "z0-r0-h1", HostMove.FAIL, "gpu-lost", "", Mover.SIGNAL, "gpu-lost"),
     JobsReserved(8, (("wäits\t", 2**60),), (("wäits\t", (("z0-r1-h0", 2),)),)),
     WindowSet(9, replace(window("w", "z0-r1"), hosts=("z0-r1-h0", "z0-r1-h1")), "r4"),
     WindowOpened(9, "w"),

@@ -11,7 +11,7 @@ from scheduler.core.model.commands import LoadHealth, LoadTenants, ReportHost
 from scheduler.core.model.events import GangSwapped, HostMoved
 from scheduler.core.model.host_record import DAY_NS, MOST, DailyCount, HostMark, HostRecord
 from scheduler.core.model.job import SECOND_NS
-from scheduler.core.model.lifecycle import HostMove
+from scheduler.core.model.lifecycle import HostMove, Mover
 from scheduler.core.policies.health import HealthPolicy, LemonAction, LemonPolicy
 from scheduler.core.policies.tenants import OPEN, PriorityClass
 from scheduler.core.rules.lemons import lemon_signals, lemon_text, seven
@@ -216,5 +216,6 @@ def test_a_judgement_on_an_old_state_is_made_anew() -> None:
     plan = decide(state, state.judge_ns, SchedulingOptions())
     newer = run(state, ReportHost("z0-r0-h1", "stress-test-passed"), now_ns=1)
     events = committed(newer, plan, newer.judge_ns)
-    assert HostMoved(newer.judge_ns, H, HostMove.CLEAR, "nothing more was reported") in events
+    text = "nothing more was reported"
+    assert HostMoved(newer.judge_ns, H, HostMove.CLEAR, text, cause=Mover.POLICY) in events
     assert now(replay(events, newer)) is HostState.HEALTHY

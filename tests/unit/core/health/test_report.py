@@ -8,7 +8,7 @@ from scheduler.core import HostState, State, replay
 from scheduler.core.model.commands import LoadHealth, ReportHost
 from scheduler.core.model.events import HostMoved, HostSignalled
 from scheduler.core.model.job import SECOND_NS
-from scheduler.core.model.lifecycle import ALLOWS, HOST_MOVES, MOVERS, HostMove
+from scheduler.core.model.lifecycle import ALLOWS, HOST_MOVES, MOVERS, HostMove, Mover
 from scheduler.core.policies.health import HealthPolicy, HealthRule
 from scheduler.core.policies.health_signals import SIGNALS, XID, Effect, Signal, Threshold
 from scheduler.core.policies.xids import XIDS, Blame
@@ -135,7 +135,8 @@ def test_a_switch_takes_its_rack_in_one_report_and_brings_back_no_other_host() -
     state = started(run(EMPTY, ReportHost("z0-r0-h1", "gpu-lost")), submit("a", 5))
     first, *events = admitted(state, ReportHost("z0-r0", "tor-down", "power", "r1"), 5)
     assert first == HostSignalled(5, "z0-r0", "tor-down", "power", "r1")
-    assert events == [HostMoved(5, H, HostMove.FAIL, "tor-down: z0-r0: power")]
+    text = "tor-down: z0-r0: power"
+    assert events == [HostMoved(5, H, HostMove.FAIL, text, "", Mover.SIGNAL, "tor-down")]
     state = replay([first, *events], state)
     assert job(state, "a").state.value == "interrupted"
     assert admitted(state, ReportHost("z0-r0", "tor-down", "power", "r1")) == ()
