@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from placement.fabric.tree import Fabric
     from scheduler.cli.render.answers import Question
     from scheduler.core import Job, SchedulingOptions, State, Tenants
-    from scheduler.core.capacity.placer import Find
+    from scheduler.core.capacity.placer import Placer
     from scheduler.files.inputs import JobFile
     from scheduler.files.windows import WindowsFile
 
@@ -267,7 +267,7 @@ def place_job(
 
     limits, seconds = SchedulingOptions(), 0.0
 
-    def timed(state: State, limits: SchedulingOptions) -> Find:
+    def timed(state: State, limits: SchedulingOptions) -> Placer:
         find = make_placer(state, limits, hint)
 
         def placed(job: Job, free: HostSet, most: int) -> Placement | None:

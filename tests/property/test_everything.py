@@ -131,8 +131,8 @@ class World(preemption.Machine):
         assert not isinstance(answer, Conflict), answer
         started = [action.name for action in plan.actions if isinstance(action, Start)]
         assert started == [event.name for event in answer if isinstance(event, JobStarted)]
-        if plan.look_again_ns is not None:
-            assert plan.look_again_ns > self.now_ns
+        if plan.next_decision_ns is not None:
+            assert plan.next_decision_ns > self.now_ns
         self.check_promised(plan)
         return plan
 
@@ -203,9 +203,9 @@ class World(preemption.Machine):
         busy = 0
         for _ in range(80):
             plan, before = self.settle(), len(self.log)
-            if plan.look_again_ns is None:
+            if plan.next_decision_ns is None:
                 return
-            self.now_ns = plan.look_again_ns
+            self.now_ns = plan.next_decision_ns
             self.settle()
             busy += any(isinstance(event, CALM) for event in self.log[before:])
         assert busy < 40, "no rest"

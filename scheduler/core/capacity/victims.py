@@ -133,55 +133,55 @@ def is_owed(job: Job, quotas: Quotas, hosts: int | None = None) -> bool:
     return not quotas.is_open and quotas.uncovered(job, needed) == 0
 
 
-def fits(job: Job, free: HostSet, quotas: Quotas, shut: HostSet = 0) -> bool:
-    """Whether hosts, limits and promises leave room for `job`, wherever it lies off the `shut`."""
+def fits(job: Job, free: HostSet, quotas: Quotas, barred: HostSet = 0) -> bool:
+    """Whether hosts, limits and promises leave room for `job` off the `barred` hosts."""
     allowed = quotas.allowance(job, free)
-    allowed = allowed.on(allowed.reach & ~shut)
+    allowed = allowed.on(allowed.reach & ~barred)
     return job.needed <= min(allowed.limit, allowed.pool)
 
 
-def unneeded(job: Job, gone: Sequence[Victim], free: HostSet, quotas: Quotas) -> Victim | None:
+def unneeded(job: Job, victims: Sequence[Victim], free: HostSet, quotas: Quotas) -> Victim | None:
     """One of these gangs without which there is room for `job` all the same."""
-    left_over = (free | freed(gone)).bit_count() - job.needed
-    for gang in gone:
+    left_over = (free | freed(victims)).bit_count() - job.needed
+    for gang in victims:
         if (gang.hosts & ~free).bit_count() > left_over:
             continue
-        rest = [other for other in gone if other is not gang]
+        rest = [other for other in victims if other is not gang]
         if fits(job, free | freed(rest), without(quotas, rest)):
             return gang
     return None
 
 
-def unneeded_to_swap(count: int, gone: Sequence[Victim], free: HostSet) -> Victim | None:
+def unneeded_to_swap(count: int, victims: Sequence[Victim], free: HostSet) -> Victim | None:
     """One of these gangs without which there are so many hosts to swap in all the same.
     `free`: with the spares of the gang that swaps."""
-    for gang in gone:
-        rest = [other for other in gone if other is not gang]
+    for gang in victims:
+        rest = [other for other in victims if other is not gang]
         if (free | freed(rest)).bit_count() >= count:
             return gang
     return None
 
 
-def without(quotas: Quotas, gone: Sequence[Victim]) -> Quotas:
+def without(quotas: Quotas, victims: Sequence[Victim]) -> Quotas:
     """The quotas once these gangs are gone, or smaller."""
     after = quotas.copy()
-    for gang in gone:
+    for gang in victims:
         after.left(gang.job, gang.gives)
     return after
 
 
-def alone(company: AffinityIndex, gone: Sequence[Victim]) -> AffinityIndex:
-    """The company once these gangs are gone, or smaller."""
-    after = company.without([gang.name for gang in gone])
-    for gang in gone:
+def alone(affinity: AffinityIndex, victims: Sequence[Victim]) -> AffinityIndex:
+    """The affinity once these gangs are gone, or smaller."""
+    after = affinity.without([gang.name for gang in victims])
+    for gang in victims:
         if gang.smaller:
             after.took(gang.job, gang.keeps)
     return after
 
 
-def freed(gone: Sequence[Victim]) -> HostSet:
+def freed(victims: Sequence[Victim]) -> HostSet:
     """The healthy hosts that these gangs leave."""
     hosts = 0
-    for gang in gone:
+    for gang in victims:
         hosts |= gang.hosts
     return hosts

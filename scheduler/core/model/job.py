@@ -148,9 +148,9 @@ class Job:
         return self.spec.checkpoint.costs(usual)
 
     @property
-    def minds(self) -> bool:
-        """Whether it wants more than hosts for its gang: another size, spares, or a say in who
-        lies beside it. Most jobs of most clusters do not, and decisions pass them over."""
+    def is_special(self) -> bool:
+        """Whether it asks for more than hosts for its gang: another size, spares, or affinity.
+        Most jobs of most clusters do not, and decisions skip them."""
         spec = self.spec
         return bool(self.sizes) or spec.request.spares.hosts != 0 or spec.neighbours != ANYBODY
 

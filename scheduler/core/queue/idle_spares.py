@@ -100,7 +100,7 @@ class SpareLoans:
         within: HostSet,
         end_ns: int,
         first: BackfillReservation | None,
-        company: AffinityIndex,
+        affinity: AffinityIndex,
     ) -> HostSet:
         """Hosts on which `job` starts: all it may `reach`, and spares `within`; none if too few.
         `first` waits for hosts that come free until its start, spares that do among them."""
@@ -112,10 +112,10 @@ class SpareLoans:
         lent = hostset.of(h for h, owner in self._lenders.items() if ends_ns[owner.name] > start_ns)
         lent &= within & ~self._calendar.closed(job, self._now_ns, end_ns)
         lent &= ~avoided(job, self._state.tenants.restarts, self._now_ns)
-        lent &= ~company.closed(job.name, job.spec.neighbours)
+        lent &= ~affinity.closed(job.name, job.spec.neighbours)
         if not is_bound(job.request, job.spec.neighbours):
             lent = self._nearest(lent, reach, job.needed - reach.bit_count())
-        room = company.fitting(job, reach | lent)
+        room = affinity.fitting(job, reach | lent)
         return room if room.bit_count() >= job.needed else 0
 
     def _nearest(self, lent: HostSet, reach: HostSet, count: int) -> HostSet:

@@ -90,7 +90,7 @@ class RestartSearch:
             if way is not None and self._is_settled(step):
                 break  # what is lent was lent on that condition; else no rung can cost less
         best, ladder = self._marked(weighed)
-        return self._wider(self._told(weighed[best][1], ladder))
+        return self._wider(self._explainer(weighed[best][1], ladder))
 
     def weighed(self) -> Ladder:
         """Every rung, whatever the first ones cost; the one that would be taken is marked."""
@@ -123,7 +123,7 @@ class RestartSearch:
         return replace(way, moves=moves, cuts=found[1], ladder=ladder)
 
     @staticmethod
-    def _told(way: Way | None, ladder: Ladder) -> Way:
+    def _explainer(way: Way | None, ladder: Ladder) -> Way:
         assert way is not None  # waiting can always be had
         return replace(way, ladder=ladder)
 

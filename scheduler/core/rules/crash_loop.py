@@ -70,7 +70,7 @@ def is_soon(job: Job, terms: Restarts, now_ns: int) -> bool:
     return now_ns < last_ns <= now_ns + terms.avoid_s * SECOND_NS
 
 
-def looks_again_ns(job: Job, terms: Restarts, now_ns: int) -> int | None:
+def next_attempt_ns(job: Job, terms: Restarts, now_ns: int) -> int | None:
     """When something may be done for a gang that stands still; None: when anything happens."""
     moments = (retry_ns(job, terms), clear_ns(job, terms, now_ns) or 0)
     return min((at_ns for at_ns in moments if at_ns > now_ns), default=None)

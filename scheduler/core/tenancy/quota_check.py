@@ -40,7 +40,7 @@ class Allowance:
         pool = min(self.pool, hosts.bit_count())
         return Allowance(self.limit, self.whose, hosts, self.own & hosts, pool)
 
-    def at_most(self, count: int) -> Allowance:
+    def capped(self, count: int) -> Allowance:
         """The same for no more hosts than so many."""
         return self if self.pool <= count else replace(self, pool=max(0, count))
 

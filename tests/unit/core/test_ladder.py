@@ -191,7 +191,7 @@ def test_a_bad_host_is_avoided_twice_as_long_each_time() -> None:
         assert not avoided(state.jobs["a"], terms, just_before + 1)
         for _ in range(2):
             plan = decide(state, now_ns, SchedulingOptions())
-            now_ns = max(now_ns, plan.look_again_ns or now_ns, just_before + 1)
+            now_ns = max(now_ns, plan.next_decision_ns or now_ns, just_before + 1)
             state = schedule(state, now_ns)
         assert state.jobs["a"].state is JobState.RUNNING
 
