@@ -17,7 +17,7 @@ from scheduler.core.wording import duration, listed
 
 
 def parted(victims: Sequence[Victim]) -> tuple[tuple[str, ...], tuple[Resize, ...]]:
-    """Those that are sent away, by name, and what becomes of the others."""
+    """The names of evicted gangs, and the resizes of the others."""
     names = tuple(gang.name for gang in victims if gang.smaller is None)
     shrinks = (resize(v.smaller, v.job, "", v.end_ns) for v in victims if v.smaller)
     return names, tuple(shrinks)

@@ -1,4 +1,4 @@
-"""Where a job would run on free hosts: placement, told how many spares to hold."""
+"""Where a job would run on free hosts: placement, with the number of spares to hold."""
 
 from __future__ import annotations
 

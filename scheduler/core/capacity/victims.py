@@ -1,9 +1,9 @@
-"""Who may be sent away for whom, or made smaller, in which order, and at what loss.
+"""Which gangs may be evicted for which job, or made smaller, in which order, and at what loss.
 
 Only a gang that its class makes preemptible, and that has had its minimum run time, is
-ever sent away: by a job of higher priority, or by one that cannot be preempted itself
+ever evicted: by a job of higher priority, or by one that cannot be preempted itself
 and takes back what its own tenant is guaranteed, from a tenant that holds more than its
-guarantee. Either way no two jobs can send each other away in turn.
+guarantee. Either way no two jobs can evict each other in turn.
 
 An elastic gang drops replicas instead, by the same rights, where that is enough. What it
 has grown beyond its size at the start it gives back to any job of no less priority.
@@ -27,11 +27,11 @@ from scheduler.core.tenancy.quota_check import Quotas
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """A gang that may be sent away, or made smaller. `hosts`: those that it leaves healthy;
+    """A gang that may be evicted, or made smaller. `hosts`: those that it leaves healthy;
     `held`: how many it gives up. `cost_ns`: host-time that has to be spent again, which is
     the same for a gang that is made smaller: it stops as well. `ripe_ns`: when its minimum
-    run time is over. `least_dp`: the fewest replicas it is left with, 0 = it may be sent
-    away. `smaller`: what is left of it, None: it is sent away; `end_ns`: when that is taken
+    run time is over. `least_dp`: the fewest replicas it is left with, 0 = it may be
+    evicted. `smaller`: what is left of it, None: it is evicted; `end_ns`: when that is taken
     to end."""
 
     job: Job
@@ -81,7 +81,7 @@ def candidates(state: State, now_ns: int, below: int | None = None) -> tuple[Vic
 
 
 def victim(state: State, job: Job, now_ns: int) -> Victim:
-    """This running gang as it would be sent away now."""
+    """This running gang as it would be evicted now."""
     terms = state.tenants.preemption
     held = job.held
     ripe_ns = job.start_ns + terms.min_run_s * SECOND_NS
@@ -113,7 +113,7 @@ def is_taken_back(job: Job, held_by: Victim, quotas: Quotas) -> bool:
 
 
 def may_be_sent(job: Job, held_by: Victim, is_owed: bool, quotas: Quotas) -> bool:
-    """Whether `job` may send this gang away. `is_owed`: promises cover all it needs."""
+    """Whether `job` may evict this gang. `is_owed`: promises cover all it needs."""
     if not held_by.job.is_preemptible:
         return False
     if held_by.job.priority < job.priority:

@@ -31,7 +31,7 @@ class Resize:
 class Start:
     """Start a queued gang on these hosts.
 
-    `victims`: running gangs to send away for it, in this order; `shrinks`: those that drop
+    `victims`: running gangs to evict for it, in this order; `shrinks`: those that drop
     replicas for it. `is_counted`: without any of them there were too few hosts, which commit
     counts again. `end_ns`: when it is taken to end. `lenders`: jobs whose idle spares it borrows.
     """

@@ -13,7 +13,7 @@ class RestartOption(StrEnum):
     LENDER = "lender"  # spares of other jobs there
     RECALL = "recall"  # spares that are lent come back: who is on them leaves
     AWAY = "away"  # hosts elsewhere: the cut rises
-    PREEMPT = "preempt"  # hosts of gangs that are sent away
+    PREEMPT = "preempt"  # hosts of gangs that are evicted
     SHRINK = "shrink"  # an elastic gang goes on without the replicas that were hit
     REPLACE = "replace"  # placed again near where it was; more blocks move
     WAIT = "wait"  # it gives up its hosts and waits in the queue
@@ -27,7 +27,7 @@ AT_HOME = (RestartOption.ZONE, RestartOption.LENDER, RestartOption.RECALL)
 class WeighedOption:
     """One rung as it was weighed.
 
-    `gpu_s`: GPU-seconds that it costs, as far as can be told: standing still so far, the
+    `gpu_s`: GPU-seconds that it costs, as far as is known: standing still so far, the
     restart and the work done again, which all rungs cost, and what only this one does.
     None: it cannot be had. `cut_rise_bytes`: per step over the outermost tier. `slower`:
     share by which a step is longer for it, None where no model says. `moved`: blocks on

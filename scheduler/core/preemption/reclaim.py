@@ -44,7 +44,7 @@ class ReclaimedHosts:
 
 
 class Reclaimer:
-    """Who may still be sent away for a gang that lost hosts. Mutable: told of those who are."""
+    """Which gangs may still be evicted for a gang that lost hosts. Mutable."""
 
     def __init__(
         self,

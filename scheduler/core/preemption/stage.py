@@ -1,4 +1,4 @@
-"""The stage of a decision in which a job that has to wait may send others away."""
+"""The stage of a decision in which a job that has to wait may evict others."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ Place = Callable[[Job, HostSet, int], Placement | None]
 
 
 class PreemptionStage:
-    """Who may still be sent away. Mutable: gangs that leave are entered.
+    """Which gangs may still be evicted. Mutable: gangs that leave are entered.
 
-    `may_preempt`: whether the queue's policy sends anybody away. `is_by_priority`: whether
+    `may_preempt`: whether the queue's policy evicts gangs. `is_by_priority`: whether
     jobs come in order of priority. `next_decision_ns`: when a gang that a waiting job may send
     away has had its minimum run time.
     """
@@ -52,7 +52,7 @@ class PreemptionStage:
         self._running = everybody = self._candidates() if may_preempt else ()
         self._shrink_options = ShrinkOptions(state, now_ns, limits, outlook.calendar)
         self._is_ranked = is_by_priority and quotas.is_open and state.tenants.aging is None
-        # To send a gang away takes more priority than it has, to be given back as much.
+        # Evicting a gang takes more priority than it has; getting back a loan, as much.
         least = (v.job.priority - v.job.is_on_loan for v in everybody)
         self._least = min(least, default=0)
         self._in_vain: dict[Hashable, int] = {}
@@ -70,17 +70,17 @@ class PreemptionStage:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody can be sent away."""
+        """Whether no gang can be evicted."""
         return not self._running
 
     def is_over(self, job: Job) -> bool:
-        """Whether nobody behind `job` in the queue can send anybody away."""
+        """Whether nobody behind `job` in the queue can evict a gang."""
         return self.is_idle or (self._is_ranked and job.priority <= self._least)
 
     def choice(
         self, job: Job, free: HostSet, end_ns: int, first: BackfillReservation | None
     ) -> VictimChoice | None:
-        """Whom `job` sends away to start now and end by `end_ns`, and where it starts.
+        """The gangs that `job` evicts to start now and end by `end_ns`, and where it starts.
 
         `first`, the job that waits with a reservation, starts no later for it.
         """
@@ -96,19 +96,19 @@ class PreemptionStage:
         return found
 
     def is_in_vain(self, job: Job, end_ns: int) -> bool:
-        """Whether it is known that `job` finds nobody to send away."""
+        """Whether it is known that `job` has no gang to evict."""
         if self.is_idle or not self._tries:
             return True
         return job.needed >= self._in_vain.get(self._kind(job, end_ns), job.needed + 1)
 
     def _kind(self, job: Job, end_ns: int) -> Hashable:
-        """What jobs have in common that may send the same gangs away."""
+        """What jobs have in common that may evict the same gangs."""
         barred = avoided(job, self._state.tenants.restarts, self._now_ns)
         windows = self._outlook.calendar.kind(job, end_ns)
         return (job.tenant, job.priority, job.is_preemptible, windows, barred)
 
     def anyway(self, job: Job, free: HostSet, end_ns: int) -> VictimChoice | None:
-        """Whom `job` would send away if everybody had had the minimum run time."""
+        """The gangs that `job` would evict if all had had the minimum run time."""
         if self.is_idle:
             return None
         search = self._search(job, FOR_EVER, free, end_ns, None)
@@ -139,7 +139,7 @@ class PreemptionStage:
         self.next_decision_ns = min(moments, default=None)
 
     def left(self, victims: Victims) -> None:
-        """These gangs are sent away, or made smaller."""
+        """These gangs are evicted, or made smaller."""
         names = {v.name for v in victims}
         self._running = tuple(v for v in self._running if v.name not in names)
         for gang in victims:
@@ -264,7 +264,7 @@ class _Trial:
 
 def noted(choice: VictimChoice) -> Placement:
     """The placement, with a note that says who made room."""
-    sent = ", ".join(v.name for v in choice.victims if v.smaller is None)
-    notes = [f"preempted {sent}"] if sent else []
+    evicted = ", ".join(v.name for v in choice.victims if v.smaller is None)
+    notes = [f"preempted {evicted}"] if evicted else []
     notes += [f"shrank {v.name} to dp {v.dp:,}" for v in choice.victims if v.smaller]
     return replace(choice.placement, notes=(*choice.placement.notes, *notes))

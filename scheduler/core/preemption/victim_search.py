@@ -1,4 +1,4 @@
-"""Which gangs to send away so that a waiting one starts: few, cheap, and in one place.
+"""Which gangs to evict so that a waiting one starts: few, cheap, and in one place.
 
 A domain is aimed at: the gangs in it are taken, cheapest first, until the waiting one
 would find its hosts there. Then whoever is not needed stays, so that of those chosen none
@@ -6,11 +6,11 @@ can be left out. Several domains of every tier are tried, and the whole fabric; 
 that promise most are placed. The least cut over the outermost tier decides, for this is
 what a domain is aimed at; then the loss; then the cut on inner tiers.
 
-An elastic gang is not sent away where it is enough that it drops replicas, those in the domain
+An elastic gang is not evicted where it is enough that it drops replicas, those in the domain
 that is aimed at first, and no more than it takes for the job to start.
 
 The loss of a set: whether not all of it is on lent hosts, the highest priority among
-them, whether anybody is sent away whole, the host-time to be spent again, hosts. Sources for
+them, whether a gang is evicted entirely, the host-time to be spent again, hosts. Sources for
 what users miss: kueue#10815
 (victims without regard to topology), #10497 (too few to free a domain), #15036 (evictions
 of which nothing comes).
@@ -82,7 +82,7 @@ class SearchState:
 
 
 class VictimSearch:
-    """One waiting job, and the gangs that it may send away or make smaller.
+    """One waiting job, and the gangs that it may evict or make smaller.
 
     `is_anywhere`: any host that is not shut will do for it, so that a count says whether it
     fits. `unripe`: gangs that it may hit, though not yet.
@@ -111,7 +111,7 @@ class VictimSearch:
         return v.job.is_preemptible and is_taken_back(self._job, v, self._quotas)
 
     def _of(self, running: Iterable[Victim]) -> Iterator[Victim]:
-        """Those among `running` that the job may send away, and what others give back."""
+        """Those among `running` that the job may evict, and the hosts that others give back."""
         for v in running:
             if may_be_sent(self._job, v, self._is_owed, self._quotas):
                 yield v

@@ -61,7 +61,7 @@ class Backfill(Protocol):
         ...
 
     def made_room(self, free: HostSet) -> None:
-        """Gangs were sent away, and another took its hosts: so much is free now."""
+        """Gangs were evicted, and a job took its hosts: so much is free now."""
         ...
 
     def is_settled(self, job: Job) -> bool:

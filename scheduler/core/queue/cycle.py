@@ -42,7 +42,7 @@ def _nobody(_: Chunk) -> bool:
 class SchedulingCycle:
     """Every queued job passes here, one after the other.
 
-    `free`: hosts not yet given away. `place_evicting`: places those that send others away.
+    `free`: hosts not yet given away. `place_evicting`: places jobs that evict others.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class SchedulingCycle:
         self.evicted: dict[str, Victims] = {}
         self.clear_ns: int | None = None  # when somebody who waits may use a host again
         self._restarts = state.tenants.restarts
-        self._counted = set[str]()  # jobs that sent gangs away for want of hosts alone
+        self._counted = set[str]()  # jobs that evicted gangs for want of hosts alone
         self._jobs = state.jobs
         self._now_ns, self._limits, self._find = now_ns, limits, find
         self._everything = hostset.full(state.loaded_fabric.host_count)
@@ -351,7 +351,7 @@ class SchedulingCycle:
         return highest(permitted.reach, max(0, permitted.pool))
 
     def _by_preempting(self, job: Job, end_ns: int) -> Placement | None:
-        """Where `job` starts once others are sent away for it, which they are then."""
+        """Where `job` starts once others are evicted for it, which is entered."""
         if self.limit_reservations.room(job, end_ns, job.needed) < job.needed:
             return None
         first = self._first()

@@ -29,7 +29,7 @@ TRIES = 32  # jobs of one decision that are placed in vain
 
 
 class SpareLoans:
-    """What may still be borrowed while the queue passes. Mutable: told of each loan.
+    """What may still be borrowed while the queue passes. Mutable: each loan is entered.
 
     `by_name`: of jobs that start so, whose spares they borrow.
     """
@@ -60,7 +60,7 @@ class SpareLoans:
         return self._found
 
     def left(self, names: Collection[str]) -> None:
-        """These gangs are sent away, or smaller: what they lent is theirs no more, and what
+        """These gangs are evicted, or smaller: what they lent is theirs no more, and what
         stood idle among it has to stand idle elsewhere."""
         self._gone.update(names)
         self._found = None

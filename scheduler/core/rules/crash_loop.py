@@ -4,7 +4,7 @@ The host that stopped a gang is not used by that gang again for a while, even wh
 reported repaired at once; twice as long each time that it stops it again. A gang whose
 attempts end one after the other before anything is saved waits between them, longer each
 time, and is given up at last: more of the same helps nobody, and every restart of it may
-send others away. Source: one job that was requeued 35 times made 548 preemptions (Kokolis
+evict others. Source: one job that was requeued 35 times made 548 preemptions (Kokolis
 et al., HPCA 2025).
 """
 

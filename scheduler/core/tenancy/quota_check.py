@@ -46,7 +46,7 @@ class Allowance:
 
 
 class Quotas:
-    """The quotas while one decision is made. Mutable: told of each start.
+    """The quotas while one decision is made. Mutable: each start is entered.
 
     `can_take_back`: hosts lent to preemptible gangs count as obtainable, as they are under
     a policy that preempts. Without it a promise is kept by free hosts alone.
@@ -195,7 +195,7 @@ class Quotas:
 
 
 def _preemptible_by_leaf(state: State) -> dict[str, int]:
-    """Healthy hosts of each tenant's gangs that can be sent away."""
+    """Healthy hosts of each tenant's gangs that can be evicted."""
     found: dict[str, int] = {}
     for job in state.in_state(JobState.RUNNING):
         if job.is_preemptible:
