@@ -19,53 +19,53 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
-class _Rung:
+class _RestartOption:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
 
-class _RungEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Rung.ValueType], _builtins.type):
+class _RestartOptionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RestartOption.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
-    RUNG_UNSPECIFIED: _Rung.ValueType  # 0
+    RESTART_OPTION_UNSPECIFIED: _RestartOption.ValueType  # 0
     """Never sent."""
-    RUNG_ZONE: _Rung.ValueType  # 1
+    RESTART_OPTION_ZONE: _RestartOption.ValueType  # 1
     """Spares of its own or free hosts in the zones of those lost take over."""
-    RUNG_LENDER: _Rung.ValueType  # 2
+    RESTART_OPTION_LENDER: _RestartOption.ValueType  # 2
     """Spares take over that other jobs hold there."""
-    RUNG_AWAY: _Rung.ValueType  # 3
+    RESTART_OPTION_AWAY: _RestartOption.ValueType  # 3
     """Hosts elsewhere take over: the cut rises."""
-    RUNG_PREEMPT: _Rung.ValueType  # 4
+    RESTART_OPTION_PREEMPT: _RestartOption.ValueType  # 4
     """Hosts take over from preempted gangs."""
-    RUNG_SHRINK: _Rung.ValueType  # 5
+    RESTART_OPTION_SHRINK: _RestartOption.ValueType  # 5
     """An elastic gang goes on without the replicas that were hit."""
-    RUNG_REPLACE: _Rung.ValueType  # 6
+    RESTART_OPTION_REPLACE: _RestartOption.ValueType  # 6
     """The gang is placed again near where it was; other blocks move as well."""
-    RUNG_WAIT: _Rung.ValueType  # 7
+    RESTART_OPTION_WAIT: _RestartOption.ValueType  # 7
     """The gang gives up its hosts and waits in the queue."""
-    RUNG_RECALL: _Rung.ValueType  # 8
+    RESTART_OPTION_RECALL: _RestartOption.ValueType  # 8
     """Spares take over that were lent to preemptible jobs: these leave them."""
 
-class Rung(_Rung, metaclass=_RungEnumTypeWrapper):
+class RestartOption(_RestartOption, metaclass=_RestartOptionEnumTypeWrapper):
     """The ways back to work, in the order in which they are tried when they cost the same."""
 
-RUNG_UNSPECIFIED: Rung.ValueType  # 0
+RESTART_OPTION_UNSPECIFIED: RestartOption.ValueType  # 0
 """Never sent."""
-RUNG_ZONE: Rung.ValueType  # 1
+RESTART_OPTION_ZONE: RestartOption.ValueType  # 1
 """Spares of its own or free hosts in the zones of those lost take over."""
-RUNG_LENDER: Rung.ValueType  # 2
+RESTART_OPTION_LENDER: RestartOption.ValueType  # 2
 """Spares take over that other jobs hold there."""
-RUNG_AWAY: Rung.ValueType  # 3
+RESTART_OPTION_AWAY: RestartOption.ValueType  # 3
 """Hosts elsewhere take over: the cut rises."""
-RUNG_PREEMPT: Rung.ValueType  # 4
+RESTART_OPTION_PREEMPT: RestartOption.ValueType  # 4
 """Hosts take over from preempted gangs."""
-RUNG_SHRINK: Rung.ValueType  # 5
+RESTART_OPTION_SHRINK: RestartOption.ValueType  # 5
 """An elastic gang goes on without the replicas that were hit."""
-RUNG_REPLACE: Rung.ValueType  # 6
+RESTART_OPTION_REPLACE: RestartOption.ValueType  # 6
 """The gang is placed again near where it was; other blocks move as well."""
-RUNG_WAIT: Rung.ValueType  # 7
+RESTART_OPTION_WAIT: RestartOption.ValueType  # 7
 """The gang gives up its hosts and waits in the queue."""
-RUNG_RECALL: Rung.ValueType  # 8
+RESTART_OPTION_RECALL: RestartOption.ValueType  # 8
 """Spares take over that were lent to preemptible jobs: these leave them."""
-Global___Rung: _TypeAlias = Rung  # noqa: Y015
+Global___RestartOption: _TypeAlias = RestartOption  # noqa: Y015
 
 @_typing.final
 class ZoneSpares(_message.Message):
@@ -183,7 +183,7 @@ class RestartStep(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    RUNG_FIELD_NUMBER: _builtins.int
+    OPTION_FIELD_NUMBER: _builtins.int
     POSSIBLE_FIELD_NUMBER: _builtins.int
     TAKEN_FIELD_NUMBER: _builtins.int
     GPU_HOURS_FIELD_NUMBER: _builtins.int
@@ -191,7 +191,7 @@ class RestartStep(_message.Message):
     SLOWER_FIELD_NUMBER: _builtins.int
     MOVED_BLOCKS_FIELD_NUMBER: _builtins.int
     NOTE_FIELD_NUMBER: _builtins.int
-    rung: Global___Rung.ValueType
+    option: Global___RestartOption.ValueType
     """The option."""
     possible: _builtins.bool
     """Whether it could be had."""
@@ -212,7 +212,7 @@ class RestartStep(_message.Message):
     def __init__(
         self,
         *,
-        rung: Global___Rung.ValueType = ...,
+        option: Global___RestartOption.ValueType = ...,
         possible: _builtins.bool = ...,
         taken: _builtins.bool = ...,
         gpu_hours: _builtins.float = ...,
@@ -223,7 +223,7 @@ class RestartStep(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_slower", b"_slower", "slower", b"slower"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_slower", b"_slower", "cut_rise_bytes_per_step", b"cut_rise_bytes_per_step", "gpu_hours", b"gpu_hours", "moved_blocks", b"moved_blocks", "note", b"note", "possible", b"possible", "rung", b"rung", "slower", b"slower", "taken", b"taken"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_slower", b"_slower", "cut_rise_bytes_per_step", b"cut_rise_bytes_per_step", "gpu_hours", b"gpu_hours", "moved_blocks", b"moved_blocks", "note", b"note", "option", b"option", "possible", b"possible", "slower", b"slower", "taken", b"taken"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__slower: _TypeAlias = _typing.Literal["slower"]  # noqa: Y015
     _WhichOneofArgType__slower: _TypeAlias = _typing.Literal["_slower", b"_slower"]  # noqa: Y015

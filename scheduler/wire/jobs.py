@@ -40,8 +40,8 @@ _HOST_STATES: dict[HostState, host_pb2.HostState.ValueType] = numbers(
 _CHANGES: dict[JobChangeKind, service_pb2.JobChange.ValueType] = numbers(
     service_pb2.JobChange, "JOB_CHANGE", JobChangeKind
 )
-_RUNGS: dict[RestartOption, spares_pb2.Rung.ValueType] = numbers(
-    spares_pb2.Rung, "RUNG", RestartOption
+_RESTART_OPTIONS: dict[RestartOption, spares_pb2.RestartOption.ValueType] = numbers(
+    spares_pb2.RestartOption, "RESTART_OPTION", RestartOption
 )
 _JOB_STATE_BY_NUMBER: dict[int, JobState] = {n: state for state, n in JOB_STATES.items()}
 _HOST_STATE_BY_NUMBER: dict[int, HostState] = {n: state for state, n in _HOST_STATES.items()}
@@ -106,7 +106,7 @@ def restart_outlook(found: Prospect) -> spares_pb2.RestartOutlook:
 
 def _step(step: WeighedOption) -> spares_pb2.RestartStep:
     return spares_pb2.RestartStep(
-        rung=_RUNGS[step.rung],
+        option=_RESTART_OPTIONS[step.option],
         possible=step.gpu_s is not None,
         taken=step.is_taken,
         gpu_hours=(step.gpu_s or 0) / 3600,

@@ -250,7 +250,7 @@ def check_company(state: State) -> None:
 
 
 def is_plain(job: Job) -> bool:
-    return job.request.where == ANYWHERE and job.spec.neighbours == ANYBODY and not job.strikes
+    return job.request.where == ANYWHERE and job.spec.affinity == ANYBODY and not job.strikes
 
 
 def tenants_of(random: Random) -> Tenants:
@@ -298,7 +298,7 @@ def any_job(random: Random, state: State, name: str) -> Command:
         tenant=random.choice(leaves),
         priority_class=random.choice(("", "spot", "spot", "dear", "urgent")),
         where=where,
-        neighbours=beside,
+        affinity=beside,
     )
 
 

@@ -15,7 +15,7 @@ def ladder_text(steps: Iterable[spares_pb2.RestartStep]) -> str:
 
 
 def _step_row(step: spares_pb2.RestartStep) -> tuple[str, ...]:
-    name = spares_pb2.Rung.Name(step.rung).removeprefix("RUNG_").lower()
+    name = spares_pb2.RestartOption.Name(step.option).removeprefix("RUNG_").lower()
     if not step.possible:
         return (f"  {name}", "-", "-", "-", "-", step.note)
     rise = step.cut_rise_bytes_per_step

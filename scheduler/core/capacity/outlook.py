@@ -137,7 +137,7 @@ class Outlook:
         key = (job.tenant, job.is_preemptible)
         # Short jobs may have room before others of their tenant that long ones have not.
         lasts_ns = time_limit_ns(job, self._limits) if self._before(job) else 0
-        bound = (*key, job.request.where, job.spec.neighbours, job.needed, lasts_ns)
+        bound = (*key, job.request.where, job.spec.affinity, job.needed, lasts_ns)
         if bound in self._bound_in_vain:
             return None
         found = self._earliest(job, free, is_sure=True)
@@ -145,7 +145,7 @@ class Outlook:
             found = self._earliest(job, free, is_sure=False)
         if found is not None:
             return found
-        if is_bound(job.request, job.spec.neighbours):
+        if is_bound(job.request, job.spec.affinity):
             self._bound_in_vain.add(bound)
         else:
             self._hopeless[key] = (job.needed, lasts_ns)
@@ -192,7 +192,7 @@ class Outlook:
 
     def _closed_after(self, job: Job) -> dict[int, HostSet]:
         """Hosts that gangs close to `job` after each moment of `_futures`."""
-        by_name = self._affinity.closed_by(job.name, job.spec.neighbours)
+        by_name = self._affinity.closed_by(job.name, job.spec.affinity)
         closed, later = dict[int, HostSet](), 0
         for gang in reversed(self.moments()) if by_name else ():
             closed.setdefault(gang.end_ns, later)

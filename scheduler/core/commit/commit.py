@@ -203,7 +203,7 @@ def _unwanted(ledger: Ledger, action: Action, now_ns: int) -> Stale | None:
     if avoids := hosts & avoided(job, state.tenants.restarts, now_ns):
         host = names[hostset.members(avoids)[0]]
         return stale_job(job.name, StaleReason.AVOIDED, f"host {host} stopped it of late")
-    if closed := hosts & ledger.affinity.closed(job.name, job.spec.neighbours):
+    if closed := hosts & ledger.affinity.closed(job.name, job.spec.affinity):
         host = names[hostset.members(closed)[0]]
         text = f"host {host} lies beside a job that is to be kept apart"
         return stale_job(job.name, StaleReason.AFFINITY, text)

@@ -234,7 +234,7 @@ class _Mover:
         """The gang's blocks of the domain swapped one by one, or the gang placed near."""
         job, fabric = gang.job, self._state.loaded_fabric
         free &= self._quotas.allowance(job, self._state.free).reach
-        free &= ~self._affinity.closed(job.name, job.spec.neighbours)
+        free &= ~self._affinity.closed(job.name, job.spec.affinity)
         end_ns = self._now_ns + time_limit_ns(job, self._limits)
         free &= ~self._calendar.closed(job, self._now_ns, end_ns)
         stays = hostset.of(job.spares)

@@ -87,7 +87,7 @@ def apply(state: State, event: Event) -> State:
         case JobPreempted():
             after_event = _requeued(state, event, JobMove.PREEMPT)
         case Defragmented():
-            after_event = evolve(state, tidied_ns=event.time_ns)
+            after_event = evolve(state, defragmented_ns=event.time_ns)
         case JobEnded():
             after_event = _ended(state, event)
         case HostMoved() | HostSignalled() | HealthLoaded() | HostsJudged():

@@ -130,7 +130,7 @@ class PreemptionStage:
         return barred | self._outlook.calendar.closed(job, self._now_ns, end_ns)
 
     def _is_anywhere(self, job: Job) -> bool:
-        return self._affinity.is_open and not is_bound(job.spec.request, job.spec.neighbours)
+        return self._affinity.is_open and not is_bound(job.spec.request, job.spec.affinity)
 
     def _await(self, unripe: Victims) -> None:
         moments = [v.ripe_ns for v in unripe]

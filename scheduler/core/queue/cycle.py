@@ -275,7 +275,7 @@ class SchedulingCycle:
             return 0, 0
         hosts = allowed.reach & ~self.calendar.closed(job, self._now_ns, end_ns)
         hosts &= ~avoided(job, self._restarts, self._now_ns)
-        hosts &= ~self.affinity.closed(job.name, job.spec.neighbours)
+        hosts &= ~self.affinity.closed(job.name, job.spec.affinity)
         permitted = self.backfill.permitted(replace(job, needed=1), end_ns, allowed.on(hosts))
         return permitted.reach, self.limit_reservations.room(
             job, end_ns, min(permitted.pool, permitted.limit)
@@ -290,7 +290,7 @@ class SchedulingCycle:
         self._gives(more)
 
     def _allowed(self, job: Job) -> Allowance:
-        """Of what quotas leave, what windows, its constraints and its neighbours leave."""
+        """Of what quotas leave, what windows, its constraints and affinity leave."""
         allowed = self._unclosed(job)
         return allowed.on(self.affinity.room(job, allowed.reach))
 
@@ -380,7 +380,7 @@ class SchedulingCycle:
         first = self._first()
         outlasts = first is not None and end_ns > first.start_ns
         permitted = allowed.reach & ~first.hosts if first is not None and outlasts else 0
-        near = self.affinity.near(job.spec.neighbours)
+        near = self.affinity.near(job.spec.affinity)
         held = self.calendar.own(job, self._now_ns, end_ns) & allowed.reach
         preferred = [held, allowed.own, permitted]
         preferred[:0] = [hosts & near for hosts in (*preferred, allowed.reach)] if near else []
@@ -395,7 +395,7 @@ class SchedulingCycle:
         first, free = self._first(), self.free
         if placement is None or not self.preempting.stands(first, job, placement, free, end_ns):
             return None
-        return self.affinity.noted(job.spec.neighbours, placement)
+        return self.affinity.noted(job.spec.affinity, placement)
 
     def _take(self, job: Job, hosts: HostSet, end_ns: int) -> None:
         """Hosts of `free`, and spares of others, which nobody foresees anything for."""

@@ -112,8 +112,8 @@ class SpareLoans:
         lent = hostset.of(h for h, owner in self._lenders.items() if ends_ns[owner.name] > start_ns)
         lent &= within & ~self._calendar.closed(job, self._now_ns, end_ns)
         lent &= ~avoided(job, self._state.tenants.restarts, self._now_ns)
-        lent &= ~affinity.closed(job.name, job.spec.neighbours)
-        if not is_bound(job.request, job.spec.neighbours):
+        lent &= ~affinity.closed(job.name, job.spec.affinity)
+        if not is_bound(job.request, job.spec.affinity):
             lent = self._nearest(lent, reach, job.needed - reach.bit_count())
         room = affinity.fitting(job, reach | lent)
         return room if room.bit_count() >= job.needed else 0
@@ -142,4 +142,4 @@ class SpareLoans:
 
 
 def _kind(job: Job, kind: Hashable) -> Hashable:
-    return (kind, job.request.where, job.spec.neighbours)
+    return (kind, job.request.where, job.spec.affinity)

@@ -141,7 +141,7 @@ class _Desk:
     def _barred(self, job: Job, end_ns: int) -> HostSet:
         """Hosts that the gang may not use until then."""
         barred = self._calendar.closed(job, self._now_ns, end_ns)
-        barred |= self._affinity.closed(job.name, job.spec.neighbours)
+        barred |= self._affinity.closed(job.name, job.spec.affinity)
         return barred | avoided(job, self._state.tenants.restarts, self._now_ns)
 
     def search(self, job: Job, held_back: HostSet) -> RestartSearch:

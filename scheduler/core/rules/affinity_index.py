@@ -40,7 +40,7 @@ class AffinityIndex:
         self._wanting = [
             name
             for name in state.special
-            if (wants := state.jobs[name].spec.neighbours) is not ANYBODY and wants != ANYBODY
+            if (wants := state.jobs[name].spec.affinity) is not ANYBODY and wants != ANYBODY
         ]
         # Most decisions ask nobody who holds what: it is found when somebody does.
         self._found: dict[str, Occupant] | None = None
@@ -51,7 +51,7 @@ class AffinityIndex:
 
     def took(self, job: Job, hosts: HostSet) -> None:
         """`job` starts on these hosts."""
-        wants = job.spec.neighbours
+        wants = job.spec.affinity
         self._change(Occupant(job.name, wants, hosts))
         if wants != ANYBODY and job.name not in self._wanting:
             self._wanting.append(job.name)
@@ -108,7 +108,7 @@ class AffinityIndex:
         return closed_by(self._fabric, Occupant(name, wants), others)
 
     def closed(self, name: str, wants: Affinity) -> HostSet:
-        """Hosts that a job leaves alone because of its neighbours."""
+        """Hosts that a job leaves alone because of other jobs."""
         if wants == ANYBODY and not self._wanting:
             return 0
         if name in self._occupants:
@@ -127,7 +127,7 @@ class AffinityIndex:
 
     def room(self, job: Job, hosts: HostSet) -> HostSet:
         """Those of `hosts` that `job` may use; fewer than it needs if it cannot start."""
-        hosts &= ~self.closed(job.name, job.spec.neighbours)
+        hosts &= ~self.closed(job.name, job.spec.affinity)
         return self.fitting(job, hosts)
 
     def fitting(self, job: Job, hosts: HostSet) -> HostSet:
@@ -144,7 +144,7 @@ class AffinityIndex:
         """What the constraints leave of `free`, in words: ` in one rack; 12 are free, of
         which 4 lie beside jobs kept apart; at most 2 in one rack`."""
         where = job.request.where
-        closed = free & self.closed(job.name, job.spec.neighbours)
+        closed = free & self.closed(job.name, job.spec.affinity)
         beside = f", {closed.bit_count():,} of them closed by exclusive or avoid" if closed else ""
         room = room_text(self._fabric, where, free & ~closed)
         said = f"{wish_text(self._fabric, where)}; {free.bit_count():,} are free{beside}"
@@ -153,7 +153,7 @@ class AffinityIndex:
     def kept(self, job: Job, place: HostSet) -> HostSet:
         """Hosts that others leave alone so that `job` can start on `place` and nowhere
         else; none when it can start on any hosts."""
-        wants = job.spec.neighbours
+        wants = job.spec.affinity
         if not is_bound(job.request, wants):
             return 0
         return place | self.shadow(wants, place)
@@ -188,7 +188,7 @@ class AffinityIndex:
 
 def _occupant_of(job: Job) -> Occupant:
     """What it has lent is still its own: it has to be able to come back."""
-    return Occupant(job.name, job.spec.neighbours, job.held | hostset.of(job.lent))
+    return Occupant(job.name, job.spec.affinity, job.held | hostset.of(job.lent))
 
 
 def is_bound(request: Request, wants: Affinity) -> bool:

@@ -42,7 +42,7 @@ def leave_ns(state: State, now_ns: int, limits: SchedulingOptions) -> int | None
         blocks = [b for b, host in enumerate(job.hosts) if hostset.has(retiring, host)]
         barred = calendar.closed(job, now_ns, now_ns + time_limit_ns(job, limits))
         own = hostset.of(job.spares) & ~(state.out_of_service | barred)
-        free = state.free & ~(barred | affinity.closed(job.name, job.spec.neighbours))
+        free = state.free & ~(barred | affinity.closed(job.name, job.spec.affinity))
         swaps = choose_swaps(state.loaded_fabric, job.request, job.hosts, blocks, own, free)
         return bool(blocks) and swaps is not None
 

@@ -254,7 +254,7 @@ class TestFailure:
         assert (running(after), job(after, "a").dp) == ({"a", "n"}, 3)
         step = taken(job(after, "n").ladder)
         assert step is not None
-        assert (step.rung, step.note) == (RestartOption.PREEMPT, "shrinks a to dp 3")
+        assert (step.option, step.note) == (RestartOption.PREEMPT, "shrinks a to dp 3")
         assert job(after, "a").reason.startswith("shrunk from dp 4 by n")
 
     def test_cordoned_hosts_that_it_gives_up_are_no_room(self) -> None:

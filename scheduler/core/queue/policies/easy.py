@@ -73,7 +73,7 @@ class Easy:
         """Less the hosts that the reservation needs beyond their number. A job that others
         may not lie beside closes more hosts than it takes: unless it is known which of them
         the reservation needs, it takes none."""
-        first, wants = self.first, job.spec.neighbours
+        first, wants = self.first, job.spec.affinity
         if first is None or end_ns <= first.start_ns:
             return allowed
         if not first.kept and (wants.exclusive or wants.avoid):
