@@ -109,7 +109,7 @@ class Engine:
         answer = commit(self.state, plan, self.kernel.now_ns)
         if not isinstance(answer, Conflict):
             self._record(answer)
-        if not plan.settles(before, self.state.version):
+        if not plan.leaves_nothing(before, self.state.version):
             self._wake()
-        elif plan.look_again_ns is not None:
-            self.kernel.at(max(plan.look_again_ns, self.kernel.now_ns), DecideAgain())
+        elif plan.next_decision_ns is not None:
+            self.kernel.at(max(plan.next_decision_ns, self.kernel.now_ns), DecideAgain())

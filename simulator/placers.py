@@ -14,13 +14,13 @@ from functools import partial
 from placement import Choose, at_random, by_spread, chosen, consecutive, place
 from placement.fabric.hostset import HostSet
 from placement.workload.request import Placement
-from scheduler.core.capacity.placer import Find, make_placer
+from scheduler.core.capacity.placer import Placer, make_placer
 from scheduler.core.capacity.spare_pools import SparePools
 from scheduler.core.model.job import Job
 from scheduler.core.model.policy import SchedulingOptions
 from scheduler.core.model.state import State
 
-PlacerFactory = Callable[[State, SchedulingOptions], Find]
+PlacerFactory = Callable[[State, SchedulingOptions], Placer]
 
 
 class PlacementStrategy(StrEnum):
@@ -51,7 +51,7 @@ def _drawn(state: State, seed: int, job: Job) -> Choose:
     return at_random(f"{seed}/placement/{job.uid}/{state.version}")
 
 
-def _choosing(state: State, choose: Callable[[Job], Choose]) -> Find:
+def _choosing(state: State, choose: Callable[[Job], Choose]) -> Placer:
     pools = SparePools(state)
 
     def find(job: Job, free: HostSet, most: int) -> Placement | None:
@@ -61,7 +61,7 @@ def _choosing(state: State, choose: Callable[[Job], Choose]) -> Find:
     return find
 
 
-def _spread(state: State, limits: SchedulingOptions) -> Find:
+def _spread(state: State, limits: SchedulingOptions) -> Placer:
     pools = SparePools(state)
 
     def find(job: Job, free: HostSet, most: int) -> Placement | None:

@@ -259,13 +259,13 @@ def spec(
     tenant: str = "",
     priority_class: str = "",
     where: Constraints = ANYWHERE,
-    neighbours: Affinity = ANYBODY,
+    affinity: Affinity = ANYBODY,
     min_dp: int = 0,
     **sizes: int,
 ) -> JobSpec:
     request = replace(gang(hosts, gpus=gpus, spares=spares, **sizes), where=where)
     return JobSpec(
-        name, request, priority, limit_s, tenant, priority_class, neighbours, min_dp=min_dp
+        name, request, priority, limit_s, tenant, priority_class, affinity, min_dp=min_dp
     )
 
 

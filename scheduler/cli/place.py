@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from placement.fabric.tree import Fabric
     from scheduler.cli.render.answers import Question
     from scheduler.core import Job, SchedulingOptions, State, Tenants
-    from scheduler.core.capacity.placer import Find
+    from scheduler.core.capacity.placer import Placer
     from scheduler.files.inputs import JobFile
     from scheduler.files.windows import WindowsFile
 
@@ -225,7 +225,7 @@ def cluster_of(
     else:
         loaded = (FabricLoaded(now_ns, fabric.spec), TenantsLoaded(now_ns, known.digest, known))
         state = replay(loaded)
-    wants = job.spec.neighbours
+    wants = job.spec.affinity
     try:
         affinity.check(fabric, wants)
     except BadInput as error:
@@ -267,7 +267,7 @@ def place_job(
 
     limits, seconds = SchedulingOptions(), 0.0
 
-    def timed(state: State, limits: SchedulingOptions) -> Find:
+    def timed(state: State, limits: SchedulingOptions) -> Placer:
         find = make_placer(state, limits, hint)
 
         def placed(job: Job, free: HostSet, most: int) -> Placement | None:
@@ -279,7 +279,7 @@ def place_job(
 
         return placed
 
-    spec = replace(job.spec, neighbours=Affinity(job.spec.neighbours.exclusive))
+    spec = replace(job.spec, affinity=Affinity(job.spec.affinity.exclusive))
     spec = spec if is_name(spec.name) else replace(spec, name="job")
     spec = spec if hint is None else replace(spec, min_dp=0)
     question = Question(
@@ -305,7 +305,7 @@ def place_job(
 
 def _noted(job: JobFile, answer: Answer) -> Answer:
     """What only a server can keep is said, for here no other job is known."""
-    wants = job.spec.neighbours
+    wants = job.spec.affinity
     unknown = [f"near {wants.near}"] if wants.near else []
     unknown += [f"avoid {', '.join(names)} ({tier})" for tier, names in wants.avoid]
     if not unknown or not isinstance(answer, Placement):

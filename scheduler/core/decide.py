@@ -1,17 +1,17 @@
-"""Who runs next, and where: the slow half of scheduling, a proposal on one version.
+"""Which jobs run next, and where: the slow half of scheduling, a plan for one version.
 
-First the windows whose edge has come, then the gangs that a failure stopped or a window
-sends away, for they hold hosts that do nothing, then reservations that lost a host. Then
-every queued job passes the same stages:
+First come windows whose edge has come, then gangs that a failure interrupted or a window
+evicts, for their hosts do nothing, then reservations that lost a host. Then every queued
+job passes the same stages:
 
-    order        priority, fair share, arrival                         order, shares
-    admission    what quotas, windows and neighbours leave it          admission, calendar, company
-    backfill     what it may take without delaying a reservation       backfill, conservative
-    placement    hosts in rank order, by the cut                       placement.place
-    preemption   whom to send away, if it does not start otherwise     preempting, preempt
-    reservation  when and where it starts, if it does not start now    reserve
+    order        priority, fair share, arrival                   queue.order, queue.policies
+    admission    hosts that quotas, windows and affinity leave   tenancy, rules
+    backfill     hosts that delay no reservation                 queue.backfill, queue.policies
+    placement    hosts in rank order, by the cut                 capacity.placer
+    preemption   victims, if it does not start otherwise         preemption
+    reservation  when and where it starts, if not now            capacity.outlook
 
-When nothing starts, elastic gangs grow on what is left (grow).
+When no job starts, elastic gangs grow on the hosts that are left (capacity.grow).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from scheduler.core.capacity.grow import growths
-from scheduler.core.capacity.placer import Find, make_placer
+from scheduler.core.capacity.placer import Placer, make_placer
 from scheduler.core.capacity.window_substitutes import substitutes
 from scheduler.core.commit.commit import Conflict, commit
 from scheduler.core.defrag.policy import defragmented
@@ -31,16 +31,18 @@ from scheduler.core.queue.cycle import SchedulingCycle
 from scheduler.core.queue.fixpoint import is_fixpoint
 from scheduler.core.restart.restart import restarts
 from scheduler.core.rules.calendar import turns
-from scheduler.core.rules.crash_loop import looks_again_ns
+from scheduler.core.rules.crash_loop import next_attempt_ns
 from scheduler.core.rules.host_evaluation import judgement_due
 from scheduler.core.rules.retiring_hosts import due_ns
 from scheduler.core.spares.replenish import replenishments
 
 
-def decide(state: State, now_ns: int, limits: SchedulingOptions, find: Find | None = None) -> Plan:
-    """What to do now. The same arguments give the same plan.
+def decide(
+    state: State, now_ns: int, limits: SchedulingOptions, find: Placer | None = None
+) -> Plan:
+    """The actions to take now. The same arguments give the same plan.
 
-    `find`: `make_placer` unless somebody looks on while it works.
+    `find`: places gangs; `make_placer` unless the caller measures or changes it.
     """
 
     def urgent(at: State) -> Plan:
@@ -51,12 +53,12 @@ def decide(state: State, now_ns: int, limits: SchedulingOptions, find: Find | No
 
 
 def decide_restarts(state: State, now_ns: int, limits: SchedulingOptions) -> Plan:
-    """How the gangs go on that a failure stopped, and nothing else: what `decide` begins
-    with, in milliseconds however long the queue is."""
+    """Restarts of the gangs that a failure interrupted, and nothing else: what `decide`
+    begins with. Cost: milliseconds, however long the queue is."""
     return Plan(state.version, restarts(state, now_ns, limits))
 
 
-def _urgent(state: State, now_ns: int, limits: SchedulingOptions, find: Find) -> Plan:
+def _urgent(state: State, now_ns: int, limits: SchedulingOptions, find: Placer) -> Plan:
     """All but what can wait until there is nothing else to do.
 
     A requeued gang may be first in the queue, so nothing starts before it is there; nor
@@ -72,23 +74,23 @@ def _urgent(state: State, now_ns: int, limits: SchedulingOptions, find: Find) ->
     if not first and (others := tuple(substitutes(state))):
         return Plan(state.version, others)
     if not first and _is_idle(state):
-        return Plan(state.version, look_again_ns=_first(due_ns(state, now_ns, limits)))
+        return Plan(state.version, next_decision_ns=_first(due_ns(state, now_ns, limits)))
     if first and not state.queue:  # a gang stands still; all else has time until it runs
         return Plan(state.version, first)
     moved = _after(state, first, now_ns)
-    desk = SchedulingCycle(moved, now_ns, limits, moved.free, find, find)
-    starts = [desk.start(job, placement) for job, placement in desk.starts()]
-    grown, grow_ns = ((), None) if first or starts else growths(state, now_ns, limits, desk)
-    filled = () if first or starts or grown else replenishments(state, now_ns, limits, desk)
-    actions = (*first, *starts, *grown, *filled, *desk.promises())
+    cycle = SchedulingCycle(moved, now_ns, limits, moved.free, find, find)
+    starts = [cycle.start(job, placement) for job, placement in cycle.starts()]
+    grown, grow_ns = ((), None) if first or starts else growths(state, now_ns, limits, cycle)
+    filled = () if first or starts or grown else replenishments(state, now_ns, limits, cycle)
+    actions = (*first, *starts, *grown, *filled, *cycle.promises())
     stopped = (state.jobs[name] for name in state.interrupted)
     moments = (
-        *(desk.preempting.look_again_ns, grow_ns, desk.clear_ns),
+        *(cycle.preempting.next_decision_ns, grow_ns, cycle.clear_ns),
         *due_ns(moved, now_ns, limits),
-        *(looks_again_ns(job, state.tenants.restarts, now_ns) for job in stopped),
+        *(next_attempt_ns(job, state.tenants.restarts, now_ns) for job in stopped),
     )
-    is_over = bool(starts) and not first and is_fixpoint(state, desk, starts)
-    return Plan(state.version, actions, desk.rule.reservations, _first(moments), is_over)
+    is_over = bool(starts) and not first and is_fixpoint(state, cycle, starts)
+    return Plan(state.version, actions, cycle.backfill.reservations, _first(moments), is_over)
 
 
 def _first(moments: Iterable[int | None]) -> int | None:

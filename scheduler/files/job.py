@@ -61,7 +61,7 @@ def job_from_document(document: Document, default_name: str = "") -> JobSpec:
         keys.name or default_name,
         _request(keys, document),
         **{key: getattr(keys, key) for key in _SCALARS},
-        neighbours=_neighbours(keys),
+        affinity=_affinity_of(keys),
         labels=tuple(sorted(keys.labels.items())),
         min_dp=_least(keys),
         checkpoint=CheckpointTerms(**keys.checkpoint.model_dump()),
@@ -80,7 +80,7 @@ def _axes(**sizes: Any) -> Parallelism:
     return Parallelism(**sizes, dp=dp.most if isinstance(dp, Replicas) else dp)
 
 
-def _neighbours(keys: JobKeys) -> Affinity:
+def _affinity_of(keys: JobKeys) -> Affinity:
     wanted = keys.constraints
     avoid = tuple((tier, tuple(names)) for tier, names in wanted.avoid.items())
     return Affinity(wanted.exclusive, avoid, wanted.near)
@@ -180,7 +180,7 @@ def job_to_mapping(spec: JobSpec) -> dict[str, Any]:
 
 
 def _constraints(spec: JobSpec) -> dict[str, Any]:
-    where, beside = spec.request.where, spec.neighbours
+    where, beside = spec.request.where, spec.affinity
     found = {
         "max_zones": where.max_zones,
         "same": where.same,

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Protocol
 from placement.fabric.hostset import HostSet
 from placement.workload.request import Placement
 from scheduler.core import Job, State
-from scheduler.core.capacity.placer import Find
+from scheduler.core.capacity.placer import Placer
 from scheduler.core.fold.effects import EventEffect
 from scheduler.core.model.events import Event, HostMoved, HostSignalled, JobSubmitted
 from scheduler.core.model.job import SECOND_NS
@@ -129,7 +129,7 @@ class Instruments:
         stack.enter_context(self.timed(stage, ()))
         return stack
 
-    def finding(self, find: Find) -> Find:
+    def finding(self, find: Placer) -> Placer:
         """The same, measured."""
 
         def measured(job: Job, free: HostSet, most: int) -> Placement | None:

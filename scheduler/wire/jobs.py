@@ -106,7 +106,7 @@ def restart_outlook(found: Prospect) -> spares_pb2.RestartOutlook:
 
 def _step(step: WeighedOption) -> spares_pb2.WeighedOption:
     return spares_pb2.WeighedOption(
-        option=_RESTART_OPTIONS[step.rung],
+        option=_RESTART_OPTIONS[step.option],
         possible=step.gpu_s is not None,
         taken=step.is_taken,
         gpu_hours=(step.gpu_s or 0) / 3600,

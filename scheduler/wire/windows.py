@@ -11,7 +11,7 @@ from placement import BadInput
 from placement.fabric import hostset
 from scheduler.core import Job, State
 from scheduler.core.admission.etag import window_etag
-from scheduler.core.capacity.window_hosts import strangers
+from scheduler.core.capacity.window_hosts import gangs_on
 from scheduler.core.fold.effects import WindowChange, WindowChangeKind
 from scheduler.core.model.lifecycle import WindowState
 from scheduler.core.model.window import Booking, Leave, Window, WindowKind
@@ -107,7 +107,7 @@ def _held_by(state: State, booking: Booking) -> list[Job]:
     if booking.state is WindowState.OVER:
         return []
     calendar = Calendar(state)
-    return [job for job in strangers(state, booking) if not calendar.is_for(booking, job)]
+    return [job for job in gangs_on(state, booking) if not calendar.is_for(booking, job)]
 
 
 def window_to_proto(state: State, booking: Booking) -> window_pb2.Window:

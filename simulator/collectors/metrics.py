@@ -100,7 +100,9 @@ class Metrics:
         self.completed = 0
         self.restarts = 0
         self.resizes = 0
-        self.ways: Counter[RestartOption] = Counter()  # restarts after failures, by the rung taken
+        self.ways: Counter[RestartOption] = (
+            Counter()
+        )  # by option taken
         self.host_failures = 0
         self.preemptions = 0
         self.preempted_host_ns = 0  # work that preempted gangs have to repeat
@@ -133,7 +135,7 @@ class Metrics:
                 self.restarts += 1
                 self.resizes += isinstance(event, GangResized)
                 if (step := taken(event.ladder)) is not None:
-                    self.ways[step.rung] += 1
+                    self.ways[step.option] += 1
                 self._began(event)
             case JobRequeued() if event.ladder:
                 self.ways[RestartOption.WAIT] += 1
@@ -262,8 +264,10 @@ class Metrics:
             "utilization": _ratio(spent.running, capacity_ns),
             "goodput": spent.share,
             "restarts": self.restarts,
-            "restart_ways": {rung.value: count for rung, count in sorted(self.ways.items())},
-            "same_zone_share": _ratio(sum(self.ways[rung] for rung in AT_HOME), self.ways.total()),
+            "restart_ways": {option.value: count for option, count in sorted(self.ways.items())},
+            "same_zone_share": _ratio(
+                sum(self.ways[option] for option in AT_HOME), self.ways.total()
+            ),
             "events": self.events,
         }
 

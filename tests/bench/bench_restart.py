@@ -57,7 +57,7 @@ HOUR_NS = 3_600 * SECOND_NS
 
 @dataclass(frozen=True)
 class Row:
-    """One question, in milliseconds. `moved`: blocks that moved, at most; `rung`: the way
+    """One question, in milliseconds. `moved`: blocks that moved, at most; `option`: the way
     that was taken, or how often each."""
 
     question: str
@@ -66,7 +66,7 @@ class Row:
     p99_ms: float
     worst_ms: float
     moved: int
-    rungs: str
+    options: str
 
     @property
     def is_met(self) -> bool:
@@ -113,38 +113,38 @@ def once(state: State, hosts: Sequence[str], now_ns: int) -> tuple[State, float,
     moved = [a for a in plan.actions if isinstance(a, Swap) and a.name == "big"]
     job = after.jobs["big"]
     step = taken(job.ladder)
-    rung = step.rung.value if step else "none"
+    option = step.option.value if step else "none"
     is_swapped = bool(moved) and job.state is JobState.RUNNING
-    return after, took_ms, len(moved[0].moves) if is_swapped else 0, rung
+    return after, took_ms, len(moved[0].moves) if is_swapped else 0, option
 
 
 def one_by_one(state: State) -> Row:
     """A host of the gang fails every two hours, from the same cluster each time."""
-    rng, spent, moved, rungs = random.Random(7), [], 0, dict[str, int]()
+    rng, spent, moved, options = random.Random(7), [], 0, dict[str, int]()
     hosts = [state.loaded_fabric.hosts[h] for h in state.jobs["big"].hosts]
     for _ in range(FAILURES):
-        _, took_ms, blocks, rung = once(state, [rng.choice(hosts)], 2 * HOUR_NS)
+        _, took_ms, blocks, option = once(state, [rng.choice(hosts)], 2 * HOUR_NS)
         spent.append(took_ms)
-        moved, rungs[rung] = max(moved, blocks), rungs.get(rung, 0) + 1
-    return row("one host fails", ONE_MS, spent, moved, rungs)
+        moved, options[option] = max(moved, blocks), options.get(option, 0) + 1
+    return row("one host fails", ONE_MS, spent, moved, options)
 
 
 def row(
-    question: str, target_ms: float, spent: list[float], moved: int, rungs: dict[str, int]
+    question: str, target_ms: float, spent: list[float], moved: int, options: dict[str, int]
 ) -> Row:
     ordered = sorted(spent)
-    ways = ", ".join(f"{rung} {count}" for rung, count in sorted(rungs.items()))
+    ways = ", ".join(f"{option} {count}" for option, count in sorted(options.items()))
     at = [ordered[min(len(ordered) - 1, len(ordered) * p // 100)] for p in (50, 99, 100)]
     return Row(question, target_ms, *at, moved, ways)
 
 
 def at_once(question: str, state: State, hosts: Sequence[str], repeats: int = 5) -> Row:
-    spent, moved, rungs = [], 0, dict[str, int]()
+    spent, moved, options = [], 0, dict[str, int]()
     for _ in range(repeats):
-        _, took_ms, moved, rung = once(state, hosts, 2 * HOUR_NS)
+        _, took_ms, moved, option = once(state, hosts, 2 * HOUR_NS)
         spent.append(took_ms)
-        rungs[rung] = rungs.get(rung, 0) + 1
-    return row(question, MANY_MS, spent, moved, rungs)
+        options[option] = options.get(option, 0) + 1
+    return row(question, MANY_MS, spent, moved, options)
 
 
 def replaced_ms(state: State) -> float:
@@ -246,7 +246,7 @@ def table(rows: Sequence[Row], again_ms: float) -> str:
     for found in rows:
         lines.append(
             f"{found.question:48}{found.p50_ms:7.1f} ms{found.p99_ms:7.1f} ms"
-            f"{found.worst_ms:7.1f} ms{found.target_ms:7.0f} ms{found.moved:7,}  {found.rungs}"
+            f"{found.worst_ms:7.1f} ms{found.target_ms:7.0f} ms{found.moved:7,}  {found.options}"
             f"{'' if found.is_met else '  MISSED'}"
         )
     lines.append(f"{'placing the whole gang anew instead':48}{again_ms:7.1f} ms")

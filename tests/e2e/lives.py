@@ -236,7 +236,7 @@ class Decisions:
         self, state: State, now_ns: int, limits: SchedulingOptions, find: Find | None = None
     ) -> Plan:
         plan = decide(state, now_ns, limits, find)
-        if not plan.actions or plan.is_last:
+        if not plan.actions or plan.is_fixpoint:
             self.settled = state.version + len(plan.actions)
         return plan
 

@@ -138,7 +138,7 @@ def choosy(command: Command, rng: random.Random) -> Command:
     beside = Affinity(rng.choice(["", "", "rack"]), avoid, near)
     where = Constraints(rng.choice([0, 1, 2]), rng.choice(["", "", "zone", "rack"]))
     request = replace(command.spec.request, where=where)
-    return replace(command, spec=replace(command.spec, request=request, neighbours=beside))
+    return replace(command, spec=replace(command.spec, request=request, affinity=beside))
 
 
 @pytest.mark.parametrize("policy", [Policy.PRODUCTION, Policy.CONSERVATIVE])
@@ -161,13 +161,13 @@ def test_a_dry_run_keeps_the_same_constraints(
     script, state = [], State.empty()
     for number, hosts in enumerate((2, 3, 2, 1, 3)):
         beside = Affinity(exclusive="rack" if number % 2 else "")
-        job = submit(f"j{number}", hosts, where=where[number % 3], neighbours=beside)
+        job = submit(f"j{number}", hosts, where=where[number % 3], affinity=beside)
         script.append((START_NS + number, arriving(job)))
     started = 0
     for event in run_script(FABRIC, script):
         if isinstance(event, JobStarted):
             started += 1
-            wants = state.jobs[event.name].spec.neighbours
+            wants = state.jobs[event.name].spec.affinity
             closed = AffinityIndex(state).closed(event.name, wants)
             taken = hostset.full(FABRIC.host_count) & ~state.free | closed
             answer = dry_run(tmp_path, state, event.name, taken, capsys)

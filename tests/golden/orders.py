@@ -52,7 +52,7 @@ def _submit(
         where=_where(rest),
         min_dp=int(rest.get("min_dp", "0")),
         gpus=int(rest.get("tp", "8")),
-        neighbours=_neighbours(rest),
+        affinity=_affinity_of(rest),
     )
 
 
@@ -61,7 +61,7 @@ def _where(options: dict[str, str]) -> Constraints:
     return Constraints(int(options.get("max_zones", "0")), options.get("same", ""), labels)
 
 
-def _neighbours(options: dict[str, str]) -> Affinity:
+def _affinity_of(options: dict[str, str]) -> Affinity:
     tier, _, names = options.get("avoid", "").partition(":")
     avoid = ((tier, tuple(names.split(","))),) if names else ()
     return Affinity(options.get("exclusive", ""), avoid, options.get("near", ""))

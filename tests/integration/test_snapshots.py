@@ -184,7 +184,7 @@ async def test_a_compacted_store_is_read_by_every_later_release(tmp_path: Path) 
         await served.stub.CreateJob(create("runs", 3))
         before = await served.until("runs", RUNNING)
     assert _versions(tmp_path, "log")[0] > 1  # what the snapshot stands for is gone
-    _age(tmp_path, b"faults", b"requests", b"tidied_ns", b"windows", b"accounts")
+    _age(tmp_path, b"faults", b"requests", b"defragmented_ns", b"windows", b"accounts")
     async with serving(tmp_path, retention=SHORT) as served:
         after = await served.get("runs")
         assert (after.uid, after.placement) == (before.uid, before.placement)

@@ -59,7 +59,7 @@ def check_state(state: State) -> None:
     assert sorted(state.running) == sorted(j.name for j in jobs if j.state in HOLDING)
     stopped = [job.name for job in jobs if job.state is JobState.INTERRUPTED]
     assert sorted(state.interrupted) == sorted(stopped)
-    assert state.special == tuple(name for name in state.running if state.jobs[name].minds)
+    assert state.special == tuple(name for name in state.running if state.jobs[name].is_special)
     # only a gang keeps a host draining
     assert state.unhealthy == hostset.of(state.hosts)
     for index, host in state.hosts.items():

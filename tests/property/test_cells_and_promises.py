@@ -69,7 +69,7 @@ def any_job(random: Random, name: str, leaves: list[str], limit_s: int) -> Comma
         tenant=random.choice(leaves),
         priority_class=random.choice(("", "", "spot")),
         where=where,
-        neighbours=beside,
+        affinity=beside,
     )
 
 
@@ -119,7 +119,7 @@ class Life:
         self.promised = {
             n: at
             for n, at in self.promised.items()
-            if jobs[n].request.where == ANYWHERE and jobs[n].spec.neighbours == ANYBODY
+            if jobs[n].request.where == ANYWHERE and jobs[n].spec.affinity == ANYBODY
         }
 
     def decide(self, now_s: int) -> None:

@@ -59,7 +59,7 @@ SUBMITS = st.builds(
     priority=st.integers(0, 1),
     spares=st.sampled_from((exactly(0), exactly(1), AUTO)),
     where=WHERE,
-    neighbours=NEIGHBOURS,
+    affinity=NEIGHBOURS,
 )
 COMMANDS = st.one_of(
     SUBMITS,
@@ -95,7 +95,7 @@ def check_own(job: Job) -> None:
 def check_pair(one: Job, other: Job) -> None:
     """Alone means alone, and who is avoided is elsewhere."""
     for a, b in ((one, other), (other, one)):
-        wants = a.spec.neighbours
+        wants = a.spec.affinity
         if wants.exclusive:
             assert not domains(a, wants.exclusive) & domains(b, wants.exclusive)
         for tier, patterns in wants.avoid:

@@ -131,8 +131,8 @@ class World(preemption.Machine):
         assert not isinstance(answer, Conflict), answer
         started = [action.name for action in plan.actions if isinstance(action, Start)]
         assert started == [event.name for event in answer if isinstance(event, JobStarted)]
-        if plan.look_again_ns is not None:
-            assert plan.look_again_ns > self.now_ns
+        if plan.next_decision_ns is not None:
+            assert plan.next_decision_ns > self.now_ns
         self.check_promised(plan)
         return plan
 
@@ -203,9 +203,9 @@ class World(preemption.Machine):
         busy = 0
         for _ in range(80):
             plan, before = self.settle(), len(self.log)
-            if plan.look_again_ns is None:
+            if plan.next_decision_ns is None:
                 return
-            self.now_ns = plan.look_again_ns
+            self.now_ns = plan.next_decision_ns
             self.settle()
             busy += any(isinstance(event, CALM) for event in self.log[before:])
         assert busy < 40, "no rest"
@@ -250,7 +250,7 @@ def check_company(state: State) -> None:
 
 
 def is_plain(job: Job) -> bool:
-    return job.request.where == ANYWHERE and job.spec.neighbours == ANYBODY and not job.strikes
+    return job.request.where == ANYWHERE and job.spec.affinity == ANYBODY and not job.strikes
 
 
 def tenants_of(random: Random) -> Tenants:
@@ -298,7 +298,7 @@ def any_job(random: Random, state: State, name: str) -> Command:
         tenant=random.choice(leaves),
         priority_class=random.choice(("", "spot", "spot", "dear", "urgent")),
         where=where,
-        neighbours=beside,
+        affinity=beside,
     )
 
 

@@ -128,7 +128,7 @@ class Machine(RuleBasedStateMachine):
             assert not isinstance(events, Conflict), events
             self.record(*events)
             if not plan.actions:
-                assert plan.look_again_ns is None or plan.look_again_ns > self.now_ns
+                assert plan.next_decision_ns is None or plan.next_decision_ns > self.now_ns
                 return
         raise AssertionError("decisions do not come to an end")
 

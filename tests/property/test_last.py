@@ -50,7 +50,7 @@ def test_after_a_last_plan_nothing_starts(
         while plan is None or plan.actions:
             plan = decide(state, now_ns, limits)
             before, state = state, replay(committed(state, plan, now_ns), state)
-            if plan.is_last and plan.settles(before.version, state.version):
+            if plan.is_fixpoint and plan.leaves_nothing(before.version, state.version):
                 assert decide(state, now_ns, limits).actions == ()
 
 
@@ -58,12 +58,12 @@ def test_a_plan_is_the_last_when_all_of_a_queue_was_asked() -> None:
     state = arrived(EMPTY, [(10, 60, 0, None), (10, 60, 0, None), (2, 60, 0, None)], 0)
     plan = decide(state, 0, SchedulingOptions(policy=Policy.EASY))
     assert [action.name for action in plan.actions if isinstance(action, Start)] == ["j0-0", "j0-2"]
-    assert plan.is_last
-    assert plan.settles(plan.version, plan.version + 2)
-    assert not plan.settles(plan.version, plan.version + 1)  # one of them fell
-    assert not plan.settles(plan.version + 1, plan.version + 3)  # something came between
+    assert plan.is_fixpoint
+    assert plan.leaves_nothing(plan.version, plan.version + 2)
+    assert not plan.leaves_nothing(plan.version, plan.version + 1)  # one of them fell
+    assert not plan.leaves_nothing(plan.version + 1, plan.version + 3)  # something came between
 
 
 def test_a_plan_that_stopped_early_is_not_the_last() -> None:
     state = arrived(EMPTY, [(2, 60, 0, None)] * 3, 0)
-    assert not decide(state, 0, SchedulingOptions(batch_hosts=2)).is_last
+    assert not decide(state, 0, SchedulingOptions(batch_hosts=2)).is_fixpoint

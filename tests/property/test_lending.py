@@ -202,7 +202,7 @@ def kept(before: State, event: Event, after: State) -> None:
             assert now is not None
             assert lost <= {*now.hosts}
         elif isinstance(event, SparesChanged):
-            assert " took " in event.reason or " go: " in event.reason, event.reason
+            assert " took " in event.reason or event.reason.startswith("releases "), event.reason
         else:
             assert isinstance(event, GIVES_UP), event
 

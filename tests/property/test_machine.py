@@ -43,7 +43,7 @@ from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.plan import Start, Swap
 from scheduler.core.policies.costs import Costs
 from scheduler.core.policies.tenants import OPEN, Preemption
-from scheduler.core.rules.crash_loop import looks_again_ns
+from scheduler.core.rules.crash_loop import next_attempt_ns
 from scheduler.eventlog import snapshots
 from tests.build import cancel, cordon, drain, end, exactly, fail, repair, submit, uncordon
 from tests.property.laws import FABRIC, check_event, check_growth, check_order, check_state
@@ -125,8 +125,8 @@ class Cluster:
         assert len(events) == len(plan.actions) + lenders + shrinks
         self.record(*events)
         for job in self.state.in_state(JobState.INTERRUPTED):  # all others were dealt with
-            assert looks_again_ns(job, self.state.tenants.restarts, self.now_ns) is not None
-            assert plan.look_again_ns is not None
+            assert next_attempt_ns(job, self.state.tenants.restarts, self.now_ns) is not None
+            assert plan.next_decision_ns is not None
         check_order(before, plan, self.state, self.now_ns, self.limits)
         check_growth(before, plan, self.state, self.now_ns, self.limits)
 

@@ -196,8 +196,8 @@ class Machine(RuleBasedStateMachine):
         names = {action.name for action in started}
         self.check_preemptions(answer, [name for name in before.queue if name not in names])
         self.record(answer)
-        if plan.look_again_ns is not None:
-            assert plan.look_again_ns > self.now_ns
+        if plan.next_decision_ns is not None:
+            assert plan.next_decision_ns > self.now_ns
         if before.tenants == ALONE and sent:
             self.check_promise(before, plan)
         elif before.tenants == ALONE:

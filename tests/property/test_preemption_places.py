@@ -158,7 +158,7 @@ def is_open(state: State, job: Job, host: int) -> bool:
 def is_apart(job: Job, other: Job, host: int) -> bool:
     """Whether one of the two wants no other, or not this other, in a domain of `host`."""
     for a, b in ((job, other), (other, job)):
-        wants = a.spec.neighbours
+        wants = a.spec.affinity
         tiers = [wants.exclusive] if wants.exclusive else []
         tiers += [t for t, names in wants.avoid if any(fnmatchcase(b.name, n) for n in names)]
         held = other.hosts + other.spares + other.lent
@@ -202,7 +202,7 @@ def any_job(random: Random, name: str) -> Command:
         limit_s=random.choice((None, 60, 600)),
         spares=random.choice((exactly(0), exactly(0), exactly(1))),
         where=where if bound else Constraints(),
-        neighbours=wants if bound and random.random() < 0.5 else Affinity(),
+        affinity=wants if bound and random.random() < 0.5 else Affinity(),
         priority_class=rank,
     )
 

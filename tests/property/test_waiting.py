@@ -131,9 +131,9 @@ def test_of_a_long_queue_few_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> N
     asked = list[str]()
     each = SchedulingCycle._waits_again
 
-    def counted(desk: SchedulingCycle, job: Job) -> bool:
+    def counted(cycle: SchedulingCycle, job: Job) -> bool:
         asked.append(job.name)
-        return each(desk, job)
+        return each(cycle, job)
 
     monkeypatch.setattr(SchedulingCycle, "_waits_again", counted)
     plan = decide(state, 0, SchedulingOptions())

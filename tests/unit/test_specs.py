@@ -276,7 +276,7 @@ CONSTRAINED = {
 
 def test_constraints_arrive_and_are_written_back() -> None:
     spec = job_from_mapping(CONSTRAINED)
-    where, beside = spec.request.where, spec.neighbours
+    where, beside = spec.request.where, spec.affinity
     assert (where.max_zones, where.same) == (2, "rack")
     assert where.labels == (("disk", "nvme"), ("gpu", "h100"))
     assert (beside.exclusive, beside.near) == ("rack", "data")

@@ -115,7 +115,7 @@ def _submit(state: State, command: SubmitJob, now_ns: int) -> tuple[Event, ...] 
         return invalid(*wrong)
     try:
         axis_traffic(spec.request)
-        affinity.check(state.loaded_fabric, spec.neighbours)
+        affinity.check(state.loaded_fabric, spec.affinity)
         never = impossible(state.loaded_fabric, spec)
         if never is None and spec.checkpoint.peers:
             least, gpus = (

@@ -16,10 +16,10 @@ from scheduler.core.tenancy.quota_check import Quotas
 from scheduler.core.wording import duration, listed
 
 
-def parted(gone: Sequence[Victim]) -> tuple[tuple[str, ...], tuple[Resize, ...]]:
-    """Those that are sent away, by name, and what becomes of the others."""
-    names = tuple(gang.name for gang in gone if gang.smaller is None)
-    shrinks = (resize(v.smaller, v.job, "", v.end_ns) for v in gone if v.smaller)
+def parted(victims: Sequence[Victim]) -> tuple[tuple[str, ...], tuple[Resize, ...]]:
+    """The names of evicted gangs, and the resizes of the others."""
+    names = tuple(gang.name for gang in victims if gang.smaller is None)
+    shrinks = (resize(v.smaller, v.job, "", v.end_ns) for v in victims if v.smaller)
     return names, tuple(shrinks)
 
 

@@ -19,7 +19,7 @@ from scheduler.core.tenancy.guarantees import highest
 
 
 class HostClasses:
-    """Mutable: told of what is booked. Cost: O(grounds and their steps) for each question."""
+    """Mutable: each booking is entered. Cost: O(grounds and their steps) for each question."""
 
     def __init__(
         self,

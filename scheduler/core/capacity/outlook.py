@@ -80,7 +80,7 @@ class Outlook:
         self._state, self._now_ns, self._limits = state, now_ns, limits
         self._quotas = quotas
         self._fabric = state.loaded_fabric
-        self._company = AffinityIndex(state)
+        self._affinity = AffinityIndex(state)
         self.calendar = Calendar(state)
         self._started: list[Release] = []
         self._lent = state.lent
@@ -98,19 +98,19 @@ class Outlook:
         on_loan = (hosts & self._lent & ~hostset.of(job.lent)).bit_count()
         held, well = hosts.bit_count(), hosts & ~self._state.unhealthy
         self._started.append(Release(end_ns, job.name, job.tenant, held, well, on_loan))
-        self._company.took(job, hosts)
+        self._affinity.took(job, hosts)
 
     def left(self, names: set[str]) -> None:
         """These gangs, which ran, are gone."""
         self._running = [gang for gang in self._still_running() if gang.name not in names]
-        self._company.left(names)
+        self._affinity.left(names)
         self._hopeless.clear()
 
     def without(self, names: set[str], quotas: Quotas) -> Outlook:
         """An outlook of its own, from which these gangs are gone."""
         other = copy(self)
         other._quotas, other._started, other._hopeless = quotas, [*self._started], {}
-        other._company = self._company.without(names)
+        other._affinity = self._affinity.without(names)
         other.left(names)
         return other
 
@@ -137,7 +137,7 @@ class Outlook:
         key = (job.tenant, job.is_preemptible)
         # Short jobs may have room before others of their tenant that long ones have not.
         lasts_ns = time_limit_ns(job, self._limits) if self._before(job) else 0
-        bound = (*key, job.request.where, job.spec.neighbours, job.needed, lasts_ns)
+        bound = (*key, job.request.where, job.spec.affinity, job.needed, lasts_ns)
         if bound in self._bound_in_vain:
             return None
         found = self._earliest(job, free, is_sure=True)
@@ -145,7 +145,7 @@ class Outlook:
             found = self._earliest(job, free, is_sure=False)
         if found is not None:
             return found
-        if is_bound(job.request, job.spec.neighbours):
+        if is_bound(job.request, job.spec.affinity):
             self._bound_in_vain.add(bound)
         else:
             self._hopeless[key] = (job.needed, lasts_ns)
@@ -166,14 +166,14 @@ class Outlook:
                 return None
             if left < job.needed or not self._may_take(job, then, quotas.book):
                 continue
-            shut = closed.get(end_ns, 0)
+            barred = closed.get(end_ns, 0)
             if has_windows:
-                shut |= self.calendar.closed(job, end_ns, end_ns + lasts_ns)
-            reach = self._company.fitting(job, then & ~(quotas.kept_from(job, then) | shut))
+                barred |= self.calendar.closed(job, end_ns, end_ns + lasts_ns)
+            reach = self._affinity.fitting(job, then & ~(quotas.kept_from(job, then) | barred))
             if reach.bit_count() >= job.needed:
                 beside = min(left, reach.bit_count()) - job.needed
                 found = self._reserved(job, end_ns, then, reach, free, quotas.book, beside)
-                is_among = not found.kept and (has_windows or then & shut)
+                is_among = not found.kept and (has_windows or then & barred)
                 return replace(found, among=reach) if is_among else found
         return None
 
@@ -192,7 +192,7 @@ class Outlook:
 
     def _closed_after(self, job: Job) -> dict[int, HostSet]:
         """Hosts that gangs close to `job` after each moment of `_futures`."""
-        by_name = self._company.closed_by(job.name, job.spec.neighbours)
+        by_name = self._affinity.closed_by(job.name, job.spec.affinity)
         closed, later = dict[int, HostSet](), 0
         for gang in reversed(self.moments()) if by_name else ():
             closed.setdefault(gang.end_ns, later)
@@ -245,7 +245,7 @@ class Outlook:
         beside: int,
     ) -> BackfillReservation:
         place = self._place(job, reach, free)
-        kept = self._company.kept(job, place)
+        kept = self._affinity.kept(job, place)
         borrowed = self._quotas.borrowed(job, job.needed, book)
         return BackfillReservation(
             job.name,

@@ -1,4 +1,4 @@
-"""Where a job would run on free hosts: placement, told how many spares to hold."""
+"""Where a job would run on free hosts: placement, with the number of spares to hold."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from scheduler.core.model.policy import SchedulingOptions
 from scheduler.core.model.state import State
 
 # (job, free hosts, hosts it may hold at most) -> where it would run
-Find = Callable[[Job, HostSet, int], Placement | None]
+Placer = Callable[[Job, HostSet, int], Placement | None]
 
 
-def make_placer(state: State, limits: SchedulingOptions, hint: Hint | None = None) -> Find:
+def make_placer(state: State, limits: SchedulingOptions, hint: Hint | None = None) -> Placer:
     """Placement by the cut, on at most so many hosts, spares included. Large gangs take golden
     hosts first, and those in their early life last. `hint`: where the gang was, of which few
     blocks move."""

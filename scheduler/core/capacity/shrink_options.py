@@ -14,8 +14,8 @@ from scheduler.core.model.policy import SchedulingOptions, expected_end_ns, time
 from scheduler.core.model.state import State
 from scheduler.core.rules.calendar import Calendar
 
-Gone = tuple[Victim, ...]
-IsEnough = Callable[[Gone], bool]
+Victims = tuple[Victim, ...]
+IsEnough = Callable[[Victims], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,32 +63,37 @@ class ShrinkOptions:
         form = None if found is None else self._form(gang, found)
         return None if form is None or self._is_late(form) else form
 
-    def eased(self, gone: Gone, within: HostSet, is_enough: IsEnough, slack: Surplus) -> Gone:
-        """The dearest first, elastic gangs among `gone` drop only as many replicas as it
+    def eased(
+        self, victims: Victims, within: HostSet, is_enough: IsEnough, surplus: Surplus
+    ) -> Victims:
+        """The dearest first, elastic gangs among `victims` drop only as many replicas as it
         takes. `is_enough`: whether these make the room. Cost: see `to_free`, for those only
-        that `slack` does not hold to what they are."""
-        for gang in reversed(gone):
-            if not self._may_keep_more(gang, slack):
+        that `surplus` does not hold to what they are."""
+        for gang in reversed(victims):
+            if not self._may_keep_more(gang, surplus):
                 continue
-            if form := self._largest(gang, gone, within, is_enough, slack):
-                gone, slack = instead(gone, form), slack.less(slack.lost(gang, form.hosts))
-        return gone
+            if form := self._largest(gang, victims, within, is_enough, surplus):
+                victims, surplus = (
+                    instead(victims, form),
+                    surplus.less(surplus.lost(gang, form.hosts)),
+                )
+        return victims
 
-    def _may_keep_more(self, gang: Victim, slack: Surplus) -> bool:
+    def _may_keep_more(self, gang: Victim, surplus: Surplus) -> bool:
         """Whether by a count of hosts it might keep a replica more."""
         least = max(gang.dp + 1, self._least_dp(gang))
         larger = next((dp for dp in gang.job.sizes if least <= dp < gang.job.dp), 0)
-        wanted = (gang.hosts & slack.useful & hostset.of(gang.job.hosts)).bit_count()
-        at_will = len(gang.job.hosts) - wanted + slack.count
+        wanted = (gang.hosts & surplus.useful & hostset.of(gang.job.hosts)).bit_count()
+        at_will = len(gang.job.hosts) - wanted + surplus.count
         return bool(larger) and gang.job.at(larger).gang_hosts <= at_will
 
     def _largest(
-        self, gang: Victim, gone: Gone, within: HostSet, is_enough: IsEnough, slack: Surplus
+        self, gang: Victim, victims: Victims, within: HostSet, is_enough: IsEnough, surplus: Surplus
     ) -> Victim | None:
         def is_met(found: ShrunkGang) -> bool:
-            if slack.lost(gang, found.freed & ~self._lent) > slack.count:
+            if surplus.lost(gang, found.freed & ~self._lent) > surplus.count:
                 return False
-            return is_enough(instead(gone, self._form(gang, found)))
+            return is_enough(instead(victims, self._form(gang, found)))
 
         fit, least_dp = gang.job.held & ~self._out, self._least_dp(gang)
         found = to_free(self._fabric, gang.job, within, fit, is_met, least_dp)
@@ -115,9 +120,9 @@ class ShrinkOptions:
         return bool(form.smaller.hosts & then_closed & ~now_closed)
 
 
-def instead(gone: Sequence[Victim], form: Victim) -> Gone:
-    """`gone` with this form of one of them."""
-    return tuple(form if gang.name == form.name else gang for gang in gone)
+def instead(victims: Sequence[Victim], form: Victim) -> Victims:
+    """`victims` with this form of one of them."""
+    return tuple(form if gang.name == form.name else gang for gang in victims)
 
 
 def mild(gangs: Sequence[Victim], forms: ShrinkOptions, within: HostSet) -> Iterator[Victim]:

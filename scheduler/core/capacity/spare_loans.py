@@ -38,7 +38,7 @@ def lenders(state: State, gone: Collection[str] = ()) -> Mapping[int, Job]:
     found = {
         host: job
         for job in gangs
-        if job.request.where == ANYWHERE and job.spec.neighbours == ANYBODY and job.name not in gone
+        if job.request.where == ANYWHERE and job.spec.affinity == ANYBODY and job.name not in gone
         for host in idle(state, job)
     }
     kept = [policy.keep_idle] * fabric.zone_count

@@ -1,9 +1,9 @@
-"""Who may be sent away for whom, or made smaller, in which order, and at what loss.
+"""Which gangs may be evicted for which job, or made smaller, in which order, and at what loss.
 
 Only a gang that its class makes preemptible, and that has had its minimum run time, is
-ever sent away: by a job of higher priority, or by one that cannot be preempted itself
+ever evicted: by a job of higher priority, or by one that cannot be preempted itself
 and takes back what its own tenant is guaranteed, from a tenant that holds more than its
-guarantee. Either way no two jobs can send each other away in turn.
+guarantee. Either way no two jobs can evict each other in turn.
 
 An elastic gang drops replicas instead, by the same rights, where that is enough. What it
 has grown beyond its size at the start it gives back to any job of no less priority.
@@ -27,11 +27,11 @@ from scheduler.core.tenancy.quota_check import Quotas
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """A gang that may be sent away, or made smaller. `hosts`: those that it leaves healthy;
+    """A gang that may be evicted, or made smaller. `hosts`: those that it leaves healthy;
     `held`: how many it gives up. `cost_ns`: host-time that has to be spent again, which is
     the same for a gang that is made smaller: it stops as well. `ripe_ns`: when its minimum
-    run time is over. `least_dp`: the fewest replicas it is left with, 0 = it may be sent
-    away. `smaller`: what is left of it, None: it is sent away; `end_ns`: when that is taken
+    run time is over. `least_dp`: the fewest replicas it is left with, 0 = it may be
+    evicted. `smaller`: what is left of it, None: it is evicted; `end_ns`: when that is taken
     to end."""
 
     job: Job
@@ -81,7 +81,7 @@ def candidates(state: State, now_ns: int, below: int | None = None) -> tuple[Vic
 
 
 def victim(state: State, job: Job, now_ns: int) -> Victim:
-    """This running gang as it would be sent away now."""
+    """This running gang as it would be evicted now."""
     terms = state.tenants.preemption
     held = job.held
     ripe_ns = job.start_ns + terms.min_run_s * SECOND_NS
@@ -113,7 +113,7 @@ def is_taken_back(job: Job, held_by: Victim, quotas: Quotas) -> bool:
 
 
 def may_be_sent(job: Job, held_by: Victim, is_owed: bool, quotas: Quotas) -> bool:
-    """Whether `job` may send this gang away. `is_owed`: promises cover all it needs."""
+    """Whether `job` may evict this gang. `is_owed`: promises cover all it needs."""
     if not held_by.job.is_preemptible:
         return False
     if held_by.job.priority < job.priority:
@@ -133,55 +133,55 @@ def is_owed(job: Job, quotas: Quotas, hosts: int | None = None) -> bool:
     return not quotas.is_open and quotas.uncovered(job, needed) == 0
 
 
-def fits(job: Job, free: HostSet, quotas: Quotas, shut: HostSet = 0) -> bool:
-    """Whether hosts, limits and promises leave room for `job`, wherever it lies off the `shut`."""
+def fits(job: Job, free: HostSet, quotas: Quotas, barred: HostSet = 0) -> bool:
+    """Whether hosts, limits and promises leave room for `job` off the `barred` hosts."""
     allowed = quotas.allowance(job, free)
-    allowed = allowed.on(allowed.reach & ~shut)
+    allowed = allowed.on(allowed.reach & ~barred)
     return job.needed <= min(allowed.limit, allowed.pool)
 
 
-def unneeded(job: Job, gone: Sequence[Victim], free: HostSet, quotas: Quotas) -> Victim | None:
+def unneeded(job: Job, victims: Sequence[Victim], free: HostSet, quotas: Quotas) -> Victim | None:
     """One of these gangs without which there is room for `job` all the same."""
-    left_over = (free | freed(gone)).bit_count() - job.needed
-    for gang in gone:
+    left_over = (free | freed(victims)).bit_count() - job.needed
+    for gang in victims:
         if (gang.hosts & ~free).bit_count() > left_over:
             continue
-        rest = [other for other in gone if other is not gang]
+        rest = [other for other in victims if other is not gang]
         if fits(job, free | freed(rest), without(quotas, rest)):
             return gang
     return None
 
 
-def unneeded_to_swap(count: int, gone: Sequence[Victim], free: HostSet) -> Victim | None:
+def unneeded_to_swap(count: int, victims: Sequence[Victim], free: HostSet) -> Victim | None:
     """One of these gangs without which there are so many hosts to swap in all the same.
     `free`: with the spares of the gang that swaps."""
-    for gang in gone:
-        rest = [other for other in gone if other is not gang]
+    for gang in victims:
+        rest = [other for other in victims if other is not gang]
         if (free | freed(rest)).bit_count() >= count:
             return gang
     return None
 
 
-def without(quotas: Quotas, gone: Sequence[Victim]) -> Quotas:
+def without(quotas: Quotas, victims: Sequence[Victim]) -> Quotas:
     """The quotas once these gangs are gone, or smaller."""
     after = quotas.copy()
-    for gang in gone:
+    for gang in victims:
         after.left(gang.job, gang.gives)
     return after
 
 
-def alone(company: AffinityIndex, gone: Sequence[Victim]) -> AffinityIndex:
-    """The company once these gangs are gone, or smaller."""
-    after = company.without([gang.name for gang in gone])
-    for gang in gone:
+def alone(affinity: AffinityIndex, victims: Sequence[Victim]) -> AffinityIndex:
+    """The affinity once these gangs are gone, or smaller."""
+    after = affinity.without([gang.name for gang in victims])
+    for gang in victims:
         if gang.smaller:
             after.took(gang.job, gang.keeps)
     return after
 
 
-def freed(gone: Sequence[Victim]) -> HostSet:
+def freed(victims: Sequence[Victim]) -> HostSet:
     """The healthy hosts that these gangs leave."""
     hosts = 0
-    for gang in gone:
+    for gang in victims:
         hosts |= gang.hosts
     return hosts

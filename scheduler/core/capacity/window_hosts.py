@@ -103,7 +103,7 @@ def _others(state: State, window: Window) -> list[Booking]:
     ]
 
 
-def spoken_for(state: State, window: Window) -> HostSet:
+def reserved_by_others(state: State, window: Window) -> HostSet:
     """Hosts of other windows at that time."""
     return reduce(or_, (other.hosts for other in _others(state, window)), 0)
 
@@ -113,7 +113,7 @@ def _chosen(state: State, window: Window) -> HostSet:
     pool = named(fabric, window.among)
     if not window.count:
         return pool
-    pool &= ~(spoken_for(state, window) | state.unhealthy)
+    pool &= ~(reserved_by_others(state, window) | state.unhealthy)
     there = pool.bit_count()
     if there < window.count:
         where = f" in {', '.join(window.among)}" if window.among else ""
@@ -176,7 +176,7 @@ def moment(time_ns: int) -> str:
     return datetime.fromtimestamp(time_ns // SECOND_NS, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
-def strangers(state: State, booking: Booking) -> list[Job]:
+def gangs_on(state: State, booking: Booking) -> list[Job]:
     """Gangs that hold hosts of the window, in order of start."""
     gangs = state.in_state(JobState.RUNNING, JobState.INTERRUPTED)
     return [job for job in gangs if job.held & booking.hosts]

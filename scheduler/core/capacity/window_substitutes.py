@@ -15,7 +15,7 @@ from placement.fabric import hostset
 from placement.fabric.constraints import around
 from placement.fabric.hostset import HostSet
 from scheduler.core.capacity.outlook import nearest
-from scheduler.core.capacity.window_hosts import held_past, named, spoken_for
+from scheduler.core.capacity.window_hosts import held_past, named, reserved_by_others
 from scheduler.core.model.events import WindowSet
 from scheduler.core.model.lifecycle import WindowState
 from scheduler.core.model.plan import ReplaceReservedHosts
@@ -61,7 +61,7 @@ def _pool(state: State, booking: Booking) -> HostSet:
     window is open."""
     window = booking.window
     pool = named(state.loaded_fabric, window.among) & ~booking.hosts
-    pool &= ~(spoken_for(state, window) | state.unhealthy)
+    pool &= ~(reserved_by_others(state, window) | state.unhealthy)
     if booking.state is WindowState.OPEN:
         return pool & state.free
     return pool & ~held_past(state, window.start_ns)

@@ -203,7 +203,7 @@ def _unwanted(ledger: Ledger, action: Action, now_ns: int) -> Stale | None:
     if avoids := hosts & avoided(job, state.tenants.restarts, now_ns):
         host = names[hostset.members(avoids)[0]]
         return stale_job(job.name, StaleReason.AVOIDED, f"host {host} stopped it of late")
-    if closed := hosts & ledger.affinity.closed(job.name, job.spec.neighbours):
+    if closed := hosts & ledger.affinity.closed(job.name, job.spec.affinity):
         host = names[hostset.members(closed)[0]]
         text = f"host {host} lies beside a job that is to be kept apart"
         return stale_job(job.name, StaleReason.AFFINITY, text)
@@ -313,8 +313,8 @@ def _swap(ledger: Ledger, action: Swap, now_ns: int) -> tuple[Event, ...] | Stal
         return _needless(name)
     ill = hostset.members(hostset.of(hosts) & state.unhealthy)
     has_failed = any(state.host(host).state not in RUNS for host in ill)
-    shut = avoided(job, state.tenants.restarts, now_ns)
-    if has_failed or (shut & hostset.of(hosts) and job.state is JobState.INTERRUPTED):
+    barred = avoided(job, state.tenants.restarts, now_ns)
+    if has_failed or (barred & hostset.of(hosts) and job.state is JobState.INTERRUPTED):
         return stale_job(name, StaleReason.HOSTS, "another host failed meanwhile")
     if wrong := broken(fabric, job.request.where, hostset.of(hosts)):
         return stale_job(name, StaleReason.HOSTS, wrong[0])

@@ -1,4 +1,4 @@
-"""Whether the gangs that a plan sends away, or makes smaller, may still be, and still have to."""
+"""Whether the victims of a plan may still be evicted or made smaller, and still have to be."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from scheduler.core.tenancy.quota_check import Quotas
 
 
 def evicted(ledger: Ledger, action: Action, now_ns: int) -> tuple[Victim, ...] | Stale:
-    """The gangs that this action sends away or makes smaller."""
+    """The gangs that this action evicts or makes smaller."""
     if not isinstance(action, Start | Swap) or not (action.victims or action.shrinks):
         return ()
     state, quotas = ledger.state, ledger.quotas
@@ -51,7 +51,7 @@ def evicted(ledger: Ledger, action: Action, now_ns: int) -> tuple[Victim, ...] |
 
 
 def _may(job: Job, gang: Victim, shrink: Resize | None, owed: bool, quotas: Quotas) -> bool:
-    """Whether `job` may still send this gang away, or make it so small."""
+    """Whether `job` may still evict this gang, or make it so small."""
     is_sent = may_be_sent(job, gang, owed, quotas)
     if shrink is None:
         return is_sent

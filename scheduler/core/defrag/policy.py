@@ -37,9 +37,9 @@ def defragmented(
     wanted, waiting = _wanted(state, idle, policy)
     if policy is None or not state.running or not is_lacking(state, wanted):
         return idle
-    due_ns = state.tidied_ns + policy.every_s * SECOND_NS
-    if state.tidied_ns and now_ns < due_ns:
-        return replace(idle, look_again_ns=min(idle.look_again_ns or due_ns, due_ns))
+    due_ns = state.defragmented_ns + policy.every_s * SECOND_NS
+    if state.defragmented_ns and now_ns < due_ns:
+        return replace(idle, next_decision_ns=min(idle.next_decision_ns or due_ns, due_ns))
     found = propose(state, wanted, now_ns, limits, state.tenants.preemption.costs)
     kept = _verdict(state, now_ns, found, policy, waiting, decide)
     if kept:

@@ -194,7 +194,7 @@ class _Mover:
 
     def __init__(self, state: State, limits: SchedulingOptions, now_ns: int) -> None:
         self._state, self._limits, self._now_ns = state, limits, now_ns
-        self._quotas, self._company = Quotas(state), AffinityIndex(state)
+        self._quotas, self._affinity = Quotas(state), AffinityIndex(state)
         self._calendar = Calendar(state)
 
     def moves(
@@ -234,7 +234,7 @@ class _Mover:
         """The gang's blocks of the domain swapped one by one, or the gang placed near."""
         job, fabric = gang.job, self._state.loaded_fabric
         free &= self._quotas.allowance(job, self._state.free).reach
-        free &= ~self._company.closed(job.name, job.spec.neighbours)
+        free &= ~self._affinity.closed(job.name, job.spec.affinity)
         end_ns = self._now_ns + time_limit_ns(job, self._limits)
         free &= ~self._calendar.closed(job, self._now_ns, end_ns)
         stays = hostset.of(job.spares)

@@ -13,7 +13,7 @@ from placement.fabric.constraints import labelled
 from placement.workload.replicas import sizes_text
 from placement.workload.request import Insufficient, Placement, Undecided
 from scheduler.core.admission.admit import admit
-from scheduler.core.capacity.placer import Find, make_placer
+from scheduler.core.capacity.placer import Placer, make_placer
 from scheduler.core.commit.commit import Conflict, commit
 from scheduler.core.decide import decide
 from scheduler.core.explain.explain import UNDECIDED, explain
@@ -30,7 +30,7 @@ from scheduler.core.tenancy.quota import domain_masks
 
 MOST_DECISIONS = 1_000  # each starts gangs on 128 hosts at least, or all that can start
 
-MakePlacer = Callable[[State, SchedulingOptions], Find]
+MakePlacer = Callable[[State, SchedulingOptions], Placer]
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,27 +41,27 @@ def explain(state: State, name: str, now_ns: int, limits: SchedulingOptions) -> 
 
 
 class Reasons:
-    """The reasons of one version at one moment, each found when it is first asked for.
+    """The reasons of one version at one moment, each computed when it is first read.
 
     The stages are those of a decision, except that hosts are counted and not placed.
-    The queue is walked once, and only as far as somebody asks. Cost: some 15 us for each
-    job of the queue, and 1 ms for each reason. Not for several threads at once.
+    The queue is walked once, and only as far as the jobs that are read. Cost: about 15 us
+    for each job of the queue, and 1 ms for each reason. Not for several threads at once.
     """
 
     def __init__(self, state: State, now_ns: int, limits: SchedulingOptions) -> None:
         self._state, self._now_ns, self._limits = state, now_ns, limits
         aim = make_placer(state, limits)
         cycle = SchedulingCycle(state, now_ns, limits, state.free, _counted, aim)
-        self._told = _Told(state, now_ns, limits, cycle.rule)
+        self._explainer = _Explainer(state, now_ns, limits, cycle.backfill)
         self._walk = cycle.verdicts()
         self._turns: dict[str, _Turn] = {}
-        self._found: dict[str, Reason] = {}
+        self._reasons: dict[str, Reason] = {}
 
     def of(self, name: str) -> Reason:
         """Raises: KeyError when no such job is at hand."""
-        if name not in self._found:
-            self._found[name] = self._reason(name)
-        return self._found[name]
+        if name not in self._reasons:
+            self._reasons[name] = self._reason(name)
+        return self._reasons[name]
 
     def _reason(self, name: str) -> Reason:
         job = self._state.find(name)
@@ -69,17 +69,17 @@ class Reasons:
             raise KeyError(name)
         if job.state is not JobState.QUEUED:
             smaller = is_smaller(job) and job.state is JobState.RUNNING
-            told = f" {size_text(job, self._limits)}" if smaller else ""
-            told += resting_text(job, self._state.tenants.restarts, self._now_ns)
-            return Reason(name, WaitReason.NOT_WAITING, f"{name} is {job.state}{told}")
+            size = f" {size_text(job, self._limits)}" if smaller else ""
+            size += resting_text(job, self._state.tenants.restarts, self._now_ns)
+            return Reason(name, WaitReason.NOT_WAITING, f"{name} is {job.state}{size}")
         while name not in self._turns:
-            turn = self._told.turn(next(self._walk))
+            turn = self._explainer.turn(next(self._walk))
             self._turns[turn.verdict.job.name] = turn
-        return self._told.reason(self._turns[name])
+        return self._explainer.reason(self._turns[name])
 
 
 def _counted(job: Job, free: HostSet, most: int) -> Placement:
-    """As many hosts as the job needs, whichever."""
+    """Any hosts, as many as the job needs."""
     return Placement(tuple(hostset.members(highest(free, job.needed))))
 
 
@@ -94,18 +94,18 @@ class _Turn:
     blocker: Job | None
 
 
-class _Told:
+class _Explainer:
     """Puts verdicts into words."""
 
     def __init__(
-        self, state: State, now_ns: int, limits: SchedulingOptions, rule: Backfill
+        self, state: State, now_ns: int, limits: SchedulingOptions, backfill: Backfill
     ) -> None:
         self._state, self._now_ns, self._limits = state, now_ns, limits
-        self._rule = rule
+        self._backfill = backfill
         policy = queue_policy(limits.policy)
         context = policy.context(state, now_ns, limits, state.free)
         self._quotas, self._outlook = context.quotas, context.outlook
-        self._in_the_way = Obstacles(state, now_ns, limits, self._quotas, self._outlook)
+        self._obstacles = Obstacles(state, now_ns, limits, self._quotas, self._outlook)
         self._preempting = PreemptionStage(
             *(state, now_ns, limits, self._quotas, self._outlook, context.affinity),
             make_placer(state, limits),
@@ -117,7 +117,7 @@ class _Told:
         self._blocker: Job | None = None
 
     def turn(self, verdict: QueueVerdict) -> _Turn:
-        """The next job of the queue, with what those before it leave to say."""
+        """The next job of the queue, and how many jobs before it wait or are due."""
         turn = _Turn(verdict, self._ahead, self._due, self._blocker)
         self._ahead += 1
         self._due += verdict.placement is not None
@@ -127,33 +127,35 @@ class _Told:
 
     def reason(self, turn: _Turn) -> Reason:
         """One sentence, and what stands in the way."""
-        found = self._plain(turn)
+        reason = self._plain(turn)
         if turn.verdict.placement is not None:
-            sent, shrinks = parted(turn.verdict.sent)
-            return replace(found, preempts=sent, shrinks=_sizes(shrinks))
-        return self._with_others(found, turn.verdict.job)
+            evicted, shrinks = parted(turn.verdict.evicted)
+            return replace(reason, preempts=evicted, shrinks=_sizes(shrinks))
+        return self._with_others(reason, turn.verdict.job)
 
-    def _with_others(self, found: Reason, job: Job) -> Reason:
-        """`found`, and whom the job may send away once they have had their minimum run time."""
+    def _with_others(self, reason: Reason, job: Job) -> Reason:
+        """`reason`, and the gangs that the job may evict once their minimum run time is over."""
         end_ns = self._now_ns + time_limit_ns(job, self._limits)
         choice = self._preempting.anyway(job, self._state.free, end_ns)
         when_ns = max((v.ripe_ns for v in choice.victims), default=0) if choice else 0
         if choice is None or when_ns <= self._now_ns:
-            return found
-        sent, shrinks = parted(choice.victims)
+            return reason
+        evicted, shrinks = parted(choice.victims)
         wait = duration(-(-(when_ns - self._now_ns) // SECOND_NS))
-        sentence = f"{found.sentence}; or by {yielding(DOING, sent, shrinks)} in {wait}"
+        sentence = f"{reason.sentence}; or by {yielding(DOING, evicted, shrinks)} in {wait}"
         sizes = _sizes(shrinks)
-        return replace(found, sentence=sentence, preempts=sent, shrinks=sizes, preempt_ns=when_ns)
+        return replace(
+            reason, sentence=sentence, preempts=evicted, shrinks=sizes, preempt_ns=when_ns
+        )
 
     def _plain(self, turn: _Turn) -> Reason:
-        """Without those that may be sent away."""
+        """Without gangs that may be evicted."""
         verdict, job = turn.verdict, turn.verdict.job
         if verdict.placement is not None:
             room = hosts_text(verdict.free)
             sentence = f"fits on {job.needed:,} of {room} free; starts with the next decision"
-            if verdict.sent:
-                how = yielding(DOING, *parted(verdict.sent))
+            if verdict.evicted:
+                how = yielding(DOING, *parted(verdict.evicted))
                 sentence = f"starts with the next decision, by {how}"
             return self._base(turn, WaitReason.DUE, sentence)
         if verdict.reason is WaitReason.LIMIT:
@@ -169,10 +171,10 @@ class _Told:
         if verdict.reason is WaitReason.AVOIDS:
             room = f"needs {needs_text(job)}; {verdict.free:,} are free"
             terms = self._state.tenants.restarts
-            told = avoided_text(self._state.loaded_fabric, job, terms, self._now_ns)
-            return self._base(turn, WaitReason.AVOIDS, f"{room}, {told}")
+            avoids = avoided_text(self._state.loaded_fabric, job, terms, self._now_ns)
+            return self._base(turn, WaitReason.AVOIDS, f"{room}, {avoids}")
         if verdict.reason is WaitReason.WINDOW:
-            return self._spoken_for(turn)
+            return self._closed_by_windows(turn)
         if verdict.reason is WaitReason.CONSTRAINTS:
             return self._constrained(turn)
         return self._behind(turn)
@@ -180,7 +182,7 @@ class _Told:
     def _base(
         self, turn: _Turn, cause: WaitReason, sentence: str, obstacles: tuple[Obstacle, ...] = ()
     ) -> Reason:
-        """What every reason states. Nobody misses hosts who only has to wait his turn."""
+        """What every reason states. A job that only waits its turn misses no hosts."""
         verdict, job = turn.verdict, turn.verdict.job
         room = min(verdict.free, verdict.allowed.pool, max(0, verdict.allowed.limit))
         missing = max(0, job.needed - room)
@@ -191,7 +193,7 @@ class _Told:
             job.needed,
             self._free,
             missing=missing,
-            rooms=self._in_the_way.rooms(verdict.allowed) if missing else (),
+            rooms=self._obstacles.rooms(verdict.allowed) if missing else (),
             obstacles=obstacles,
         )
 
@@ -199,101 +201,109 @@ class _Told:
         job, allowed = turn.verdict.job, turn.verdict.allowed
         book = self._quotas.book
         holds, limit = book.held[allowed.whose], book.limit(allowed.whose)
-        found = self._outlook.limit_reservation(job, allowed.whose, limit - holds)
-        running = self._in_the_way.running(found, whose=allowed.whose)
+        reservation = self._outlook.limit_reservation(job, allowed.whose, limit - holds)
+        running = self._obstacles.running(reservation, whose=allowed.whose)
         sentence = (
             f"needs {needs_text(job)}; tenant {allowed.whose} holds {holds:,}"
-            f" of its limit of {limit:,}{self._when(found, running)}"
+            f" of its limit of {limit:,}{self._when(reservation, running)}"
         )
-        obstacles = (self._in_the_way.limit(allowed.whose), *running)
-        return self._until(self._base(turn, WaitReason.LIMIT, sentence, obstacles), found, running)
+        obstacles = (self._obstacles.limit(allowed.whose), *running)
+        return self._until(
+            self._base(turn, WaitReason.LIMIT, sentence, obstacles), reservation, running
+        )
 
     def _promised(self, turn: _Turn) -> Reason:
         job, pool = turn.verdict.job, turn.verdict.allowed.pool
-        promises = self._in_the_way.guarantees(job)
-        found = self._own_reservation(job)
-        running = self._in_the_way.running(found)
+        promises = self._obstacles.guarantees(job)
+        reservation = self._own_reservation(job)
+        running = self._obstacles.running(reservation)
         owners = listed(tuple(promise.name for promise in promises)) or "others"
         sentence = (
             f"needs {needs_text(job)}; {turn.verdict.free:,} are free, of which tenant"
             f" {job.tenant} can have {pool:,}: the rest is guaranteed to {owners}"
-            f"{self._when(found, running)}"
+            f"{self._when(reservation, running)}"
         )
         base = self._base(turn, WaitReason.PROMISES, sentence, (*promises, *running))
-        return self._until(base, found, running)
+        return self._until(base, reservation, running)
 
     def _constrained(self, turn: _Turn) -> Reason:
         job = turn.verdict.job
-        found = self._own_reservation(job)
-        running = self._in_the_way.running(found)
+        reservation = self._own_reservation(job)
+        running = self._obstacles.running(reservation)
         room = AffinityIndex(self._state).room_text(job, self._state.free)
-        when = self._when(found, running) or "; no end of a running job makes the room"
+        when = self._when(reservation, running) or "; no end of a running job makes the room"
         sentence = f"needs {needs_text(job)}{room}{when}"
         base = self._base(turn, WaitReason.CONSTRAINTS, sentence, running)
-        return self._until(base, found, running)
+        return self._until(base, reservation, running)
 
-    def _spoken_for(self, turn: _Turn) -> Reason:
+    def _closed_by_windows(self, turn: _Turn) -> Reason:
         """Enough hosts are free, and windows close too many of them."""
         job, free = turn.verdict.job, turn.verdict.free
-        windows = self._in_the_way.windows(job)
-        found = self._own_reservation(job)
-        running = self._in_the_way.running(found)
+        windows = self._obstacles.windows(job)
+        reservation = self._own_reservation(job)
+        running = self._obstacles.running(reservation)
         calendar, now_ns = self._outlook.calendar, self._now_ns
         lasts_ns = time_limit_ns(job, self._limits)
         reach = self._quotas.allowance(job, self._state.free).reach
         passes_s = fits_s(calendar, job, reach, now_ns, lasts_ns)
         closed = closed_text(self._state, job, windows, now_ns, lasts_ns)
         hint = f"; with a time limit of {duration(passes_s)} it would start now" if passes_s else ""
-        when = self._when(found, running, windows)
+        when = self._when(reservation, running, windows)
         sentence = f"needs {needs_text(job)}; {free:,} are free, {closed}{when}{hint}"
         base = self._base(turn, WaitReason.WINDOW, sentence, (*windows, *running))
-        return replace(self._until(base, found, running), passes_s=passes_s)
+        return replace(self._until(base, reservation, running), passes_s=passes_s)
 
     def _short(self, turn: _Turn) -> Reason:
         job, free = turn.verdict.job, self._free
-        found = self._own_reservation(job)
-        running = self._in_the_way.running(found)
-        windows = self._in_the_way.windows(job)
+        reservation = self._own_reservation(job)
+        running = self._obstacles.running(reservation)
+        windows = self._obstacles.windows(job)
         wish = wish_text(self._state.loaded_fabric, job.request.where)
         are = "is" if free == 1 else "are"
         needs = f"needs {needs_text(job)}{wish}; {free:,} {are} free"
         queue = f"; {jobs_text(turn.ahead)} ahead of it" if turn.ahead else ""
-        when = f"; {self._hopeless()}" if found is None else self._when(found, running, windows)
+        when = (
+            f"; {self._hopeless()}"
+            if reservation is None
+            else self._when(reservation, running, windows)
+        )
         obstacles = (
             *running,
             *windows,
-            *self._in_the_way.out_of_service(),
-            *(self._in_the_way.guarantees(job) if found is None else ()),
+            *self._obstacles.out_of_service(),
+            *(self._obstacles.guarantees(job) if reservation is None else ()),
             *self._blockers(turn),
         )
         base = self._base(turn, WaitReason.HOSTS, f"{needs}{when}{queue}", obstacles)
-        is_first = turn.blocker is None and self._rule.reserves_places
+        is_first = turn.blocker is None and self._backfill.reserves_places
         places: tuple[str, ...] = ()
-        if found is not None and is_first:
-            places = domains_of(self._state.loaded_fabric, found.hosts)
-        return replace(self._until(base, found, running), reserved_in=places)
+        if reservation is not None and is_first:
+            places = domains_of(self._state.loaded_fabric, reservation.hosts)
+        return replace(self._until(base, reservation, running), reserved_in=places)
 
     def _until(
-        self, base: Reason, found: BackfillReservation | None, running: tuple[Obstacle, ...]
+        self, base: Reason, reservation: BackfillReservation | None, running: tuple[Obstacle, ...]
     ) -> Reason:
-        """`base` with the earliest start, and whose ends it rests on."""
-        if found is None:
+        """`base` with the earliest start, and the gangs whose ends make it."""
+        if reservation is None:
             return base
         waits_for = tuple(obstacle.name for obstacle in running)
-        return replace(base, start_ns=found.start_ns, waits_for=waits_for)
+        return replace(base, start_ns=reservation.start_ns, waits_for=waits_for)
 
     def _when(
         self,
-        found: BackfillReservation | None,
+        reservation: BackfillReservation | None,
         running: tuple[Obstacle, ...],
         windows: tuple[Obstacle, ...] = (),
     ) -> str:
         """`; a, window w end in 2 h 00 min by stated limits`."""
-        if found is None:
+        if reservation is None:
             return ""
-        wait_s = max(0, found.start_ns - self._now_ns) // SECOND_NS
+        wait_s = max(0, reservation.start_ns - self._now_ns) // SECOND_NS
         names = tuple(obstacle.name for obstacle in running)
-        passed = [w for w in windows if w.clear_ns is not None and w.clear_ns <= found.start_ns]
+        passed = [
+            w for w in windows if w.clear_ns is not None and w.clear_ns <= reservation.start_ns
+        ]
         everybody = (*names, *(f"window {window.name}" for window in passed))
         late = [o.name for o in running if o.basis is Basis.OUTRUN]
         outrun = f", which {', '.join(late)} outran" if late else ""
@@ -317,7 +327,7 @@ class _Told:
         return f"by assumed limits ({assumed} where none is stated)"
 
     def _blockers(self, turn: _Turn) -> tuple[Obstacle, ...]:
-        return () if turn.blocker is None else (self._in_the_way.ahead(turn.blocker),)
+        return () if turn.blocker is None else (self._obstacles.ahead(turn.blocker),)
 
     def _behind(self, turn: _Turn) -> Reason:
         first, behind = turn.blocker, turn.verdict.behind
@@ -328,8 +338,8 @@ class _Told:
         passes_s = self._passes_s(turn.verdict)
         hint = f"; with a time limit of {duration(passes_s)} it would not" if passes_s else ""
         who = f"{first.name} ({hosts_text(first.needed)})"
-        sentence = f"would fit, but {who} is ahead of it; {self._rule.behind_text}{hint}"
-        obstacle = self._in_the_way.ahead(first, behind)
+        sentence = f"would fit, but {who} is ahead of it; {self._backfill.behind_text}{hint}"
+        obstacle = self._obstacles.ahead(first, behind)
         base = self._base(turn, WaitReason.BEHIND, sentence, (obstacle,))
         return replace(base, waits_for=(first.name,), passes_s=passes_s)
 

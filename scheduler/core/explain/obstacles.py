@@ -21,10 +21,12 @@ class Obstacles:
         self._state, self._now_ns, self._limits = state, now_ns, limits
         self._quotas, self._outlook = quotas, outlook
 
-    def running(self, found: BackfillReservation | None, whose: str = "") -> tuple[Obstacle, ...]:
-        """Gangs that end by the start of `found`, first end first; with `whose`, only
+    def running(
+        self, reservation: BackfillReservation | None, whose: str = ""
+    ) -> tuple[Obstacle, ...]:
+        """Gangs that end by the start of `reservation`, first end first; with `whose`, only
         those of that tenant."""
-        if found is None:
+        if reservation is None:
             return ()
         return tuple(
             Obstacle(
@@ -35,7 +37,7 @@ class Obstacles:
                 self._basis(self._state.jobs[gang.name]),
             )
             for gang in self._outlook.ends()
-            if gang.end_ns <= found.start_ns
+            if gang.end_ns <= reservation.start_ns
             and (not whose or whose in self._quotas.path(gang.tenant))
         )
 
@@ -44,9 +46,9 @@ class Obstacles:
             return Basis.OUTRUN
         return Basis.ASSUMED if job.spec.time_limit_s is None else Basis.STATED
 
-    def ahead(self, job: Job, found: BackfillReservation | None = None) -> Obstacle:
-        """A waiting job that goes first; `found`: its reservation, if that is known."""
-        start_ns = None if found is None else found.start_ns
+    def ahead(self, job: Job, reservation: BackfillReservation | None = None) -> Obstacle:
+        """A waiting job that goes first; `reservation`: its reservation, if that is known."""
+        start_ns = None if reservation is None else reservation.start_ns
         return Obstacle(ObstacleKind.AHEAD, job.name, job.needed, start_ns)
 
     def limit(self, whose: str) -> Obstacle:
@@ -65,7 +67,7 @@ class Obstacles:
         """Windows that close idle hosts to the job if it starts now, first end first."""
         end_ns = self._now_ns + time_limit_ns(job, self._limits)
         idle = ~(self._state.held | self._state.unhealthy)
-        found = [
+        windows = [
             Obstacle(
                 ObstacleKind.WINDOW,
                 booking.window.name,
@@ -75,7 +77,7 @@ class Obstacles:
             for booking in self._outlook.calendar.closing(job, self._now_ns, end_ns)
             if booking.hosts & idle
         ]
-        return tuple(sorted(found, key=lambda o: (o.clear_ns, o.name)))
+        return tuple(sorted(windows, key=lambda o: (o.clear_ns, o.name)))
 
     def out_of_service(self) -> tuple[Obstacle, ...]:
         hosts = self._state.unhealthy.bit_count()

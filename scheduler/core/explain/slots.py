@@ -95,7 +95,7 @@ def slots(
 
 
 class _Counter:
-    """Asks a desk at which everybody who waits has been served."""
+    """Asks a cycle that every waiting job has passed."""
 
     def __init__(self, state: State, now_ns: int, limits: SchedulingOptions, asker: Asker) -> None:
         self._state, self._now_ns, self._asker = state, now_ns, asker
@@ -103,16 +103,16 @@ class _Counter:
         self._name = next(name for i in count() if (name := f"slot-{i}") not in state.jobs)
         self._check()
         find = make_placer(state, limits)
-        self._desk = SchedulingCycle(state, now_ns, limits, state.free, find, find)
-        for _ in self._desk.verdicts():
+        self._cycle = SchedulingCycle(state, now_ns, limits, state.free, find, find)
+        for _ in self._cycle.verdicts():
             pass
         tiers = state.loaded_fabric.tiers
         self.domains: tuple[str, ...] = tuple(tiers[0].domains) if tiers else ()
         self.masks = domain_masks(state.loaded_fabric, tiers[0].name) if tiers else ()
         job = self._job(1)
         self.tenant = job.tenant
-        self.free = self._desk.free
-        self.reach = self._desk.allowance(job).reach
+        self.free = self._cycle.free
+        self.reach = self._cycle.allowance(job).reach
         self.usable = tuple((self.reach & mask).bit_count() for mask in self.masks)
 
     def _check(self) -> None:
@@ -139,7 +139,7 @@ class _Counter:
     def most(self, hosts: int) -> int:
         """How many jobs of so many hosts would start, one after the other."""
         totals = range(1, self.free.bit_count() // hosts + 1)
-        return bisect_left(totals, 1, key=lambda k: not self._desk.may_start(self._job(k * hosts)))
+        return bisect_left(totals, 1, key=lambda k: not self._cycle.may_start(self._job(k * hosts)))
 
     def count(self, gpus: int) -> SlotCount:
         hosts = gpus // self._gpus

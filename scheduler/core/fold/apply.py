@@ -87,7 +87,7 @@ def apply(state: State, event: Event) -> State:
         case JobPreempted():
             after_event = _requeued(state, event, JobMove.PREEMPT)
         case Defragmented():
-            after_event = evolve(state, tidied_ns=event.time_ns)
+            after_event = evolve(state, defragmented_ns=event.time_ns)
         case JobEnded():
             after_event = _ended(state, event)
         case HostMoved() | HostSignalled() | HealthLoaded() | HostsJudged():
@@ -144,7 +144,7 @@ def _updated(state: State, event: JobUpdated) -> State:
     updated = owned(updated, state.tenants)
     changed = evolve(state, jobs=_with(state.jobs, job.name, updated))
     if job.state is not JobState.QUEUED:
-        special = tuple(name for name in state.running if changed.jobs[name].minds)
+        special = tuple(name for name in state.running if changed.jobs[name].is_special)
         return evolve(changed, special=special)
     less = evolve(changed, queue=_unqueued(state, job))
     has_moved = evolve(updated, spec=job.spec, update_ns=job.update_ns) != job
@@ -191,7 +191,7 @@ def _started(state: State, event: JobStarted) -> State:
         jobs=_with(state.jobs, job.name, running),
         queue=_unqueued(state, job),
         running=(*state.running, job.name),
-        special=(*state.special, job.name) if job.minds else state.special,
+        special=(*state.special, job.name) if job.is_special else state.special,
         held=state.held | running.held,
         accounts=charged(state, job.tenant, _size(running), event.time_ns),
     )

@@ -140,7 +140,7 @@ class JobRequeued(Struct, frozen=True):
 
 
 class JobPreempted(Struct, frozen=True):
-    """A gang was sent away so that `preempted_by`, which starts next, has its hosts."""
+    """A gang was evicted so that `preempted_by`, which starts next, has its hosts."""
 
     time_ns: int
     name: str

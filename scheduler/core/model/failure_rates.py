@@ -102,9 +102,9 @@ def sizing(policy: SparePolicy, faults: FailureRates, hosts: int, now_ns: int) -
         repair_s = (repair_s * policy.prior_repairs + out_ns / SECOND_NS) / (
             policy.prior_repairs + faults.repairs
         )
-        told = len(faults.by_zone) * (now_ns - faults.since_ns) / SECOND_NS / repair_s
+        weight = len(faults.by_zone) * (now_ns - faults.since_ns) / SECOND_NS / repair_s
         seen = faults.dispersion(now_ns) - 1
-        excess = (excess * policy.prior_repairs + seen * told) / (policy.prior_repairs + told)
+        excess = (excess * policy.prior_repairs + seen * weight) / (policy.prior_repairs + weight)
     mean = hosts / max(1, len(faults.by_zone)) * rate * repair_s / DAY_S
     return Sizing(
         rate,

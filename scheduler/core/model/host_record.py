@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 DAY_NS = 86_400 * 1_000_000_000
 DAYS: Final = 28
-MOST: Final = 64  # reports of one kind that are told apart
+MOST: Final = 64  # distinct reports of one kind that are kept
 
 
 class DailyCount(StrEnum):

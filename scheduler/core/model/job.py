@@ -29,7 +29,7 @@ class JobSpec:
     """A user's request for one gang.
 
     `priority`: larger goes first. `time_limit_s`: how long the gang runs at most, as
-    far as its owner knows; backfill relies on it. None = not stated. `neighbours`: which
+    far as its owner knows; backfill relies on it. None = not stated. `affinity`: which
     jobs it lies beside. `labels`: (key, value), its owner's own words, sorted by key.
     `min_dp`: with how many replicas it can run at least, of those that the request asks
     for; 0 = all of them. `checkpoint`: how it saves its state.
@@ -41,7 +41,7 @@ class JobSpec:
     time_limit_s: int | None = None
     tenant: str = ""
     priority_class: str = ""
-    neighbours: Affinity = ANYBODY
+    affinity: Affinity = ANYBODY
     labels: tuple[tuple[str, str], ...] = ()
     min_dp: int = 0
     checkpoint: CheckpointTerms = AS_USUAL
@@ -83,7 +83,7 @@ class Job:
     `start_dp`: how many it started with; what it grew beyond that is on loan.
 
     `stop_ns`: when a failure stopped the present attempt, None = none has. `strikes`: the hosts
-    that stopped it; `fruitless`: attempts in a row that failed before anything was saved.
+    that stopped it; `failed_attempts`: attempts in a row that failed before anything was saved.
     `ladder`: what was weighed at the last restart. `goodput`: what its time went
     to, up to its last change. `copies`: of each block, the blocks that have its state in memory.
     `lent`: spares of it that others run on, or have just left.
@@ -115,7 +115,7 @@ class Job:
     start_dp: int = 0
     stop_ns: int | None = None
     strikes: tuple[Strike, ...] = ()
-    fruitless: int = 0
+    failed_attempts: int = 0
     ladder: Ladder = ()
     goodput: Goodput = UNCOUNTED
     copies: Holders = ()
@@ -149,11 +149,11 @@ class Job:
         return self.spec.checkpoint.costs(usual)
 
     @property
-    def minds(self) -> bool:
-        """Whether it wants more than hosts for its gang: another size, spares, or a say in who
-        lies beside it. Most jobs of most clusters do not, and decisions pass them over."""
+    def is_special(self) -> bool:
+        """Whether it asks for more than hosts for its gang: another size, spares, or affinity.
+        Most jobs of most clusters do not, and decisions skip them."""
         spec = self.spec
-        return bool(self.sizes) or spec.request.spares.hosts != 0 or spec.neighbours != ANYBODY
+        return bool(self.sizes) or spec.request.spares.hosts != 0 or spec.affinity != ANYBODY
 
     @property
     def name(self) -> str:

@@ -32,7 +32,7 @@ class Resize:
 class Start:
     """Start a queued gang on these hosts.
 
-    `victims`: running gangs to send away for it, in this order; `shrinks`: those that drop
+    `victims`: running gangs to evict for it, in this order; `shrinks`: those that drop
     replicas for it. `is_counted`: without any of them there were too few hosts, which commit
     counts again. `end_ns`: when it is taken to end. `lenders`: jobs whose idle spares it borrows.
     """
@@ -264,19 +264,19 @@ class LazyReservations(Sequence[BackfillReservation]):
 class Plan:
     """Each action stands alone: a gang commits whole or not at all.
 
-    `look_again_ns`: a decision is due then even if nothing happens until then.
-    `reservations` say what the starts left room for; nothing is done for them. `is_last`:
-    once all of it is done, another decision finds nothing until something happens.
+    `next_decision_ns`: a decision is due then even if no event comes before.
+    `reservations` say for what the starts left room; no action belongs to them. `is_fixpoint`:
+    once all actions are done, another decision finds nothing until an event comes.
     """
 
     version: int
     actions: tuple[Action, ...] = ()
     reservations: Sequence[BackfillReservation] = ()
-    look_again_ns: int | None = None
-    is_last: bool = False
+    next_decision_ns: int | None = None
+    is_fixpoint: bool = False
 
-    def settles(self, before: int, after: int) -> bool:
+    def leaves_nothing(self, before: int, after: int) -> bool:
         """Whether nothing is left to decide at version `after`, if the plan was committed at
         version `before` and nothing else has happened since."""
         is_whole = self.version == before and after == before + len(self.actions)
-        return after == self.version or (self.is_last and is_whole)
+        return after == self.version or (self.is_fixpoint and is_whole)

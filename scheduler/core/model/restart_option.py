@@ -13,7 +13,7 @@ class RestartOption(StrEnum):
     LENDER = "lender"  # spares of other jobs there
     RECALL = "recall"  # spares that are lent come back: who is on them leaves
     AWAY = "away"  # hosts elsewhere: the cut rises
-    PREEMPT = "preempt"  # hosts of gangs that are sent away
+    PREEMPT = "preempt"  # hosts of gangs that are evicted
     SHRINK = "shrink"  # an elastic gang goes on without the replicas that were hit
     REPLACE = "replace"  # placed again near where it was; more blocks move
     WAIT = "wait"  # it gives up its hosts and waits in the queue
@@ -25,16 +25,16 @@ AT_HOME = (RestartOption.ZONE, RestartOption.LENDER, RestartOption.RECALL)
 
 @dataclass(frozen=True, slots=True)
 class WeighedOption:
-    """One rung as it was weighed.
+    """One way back to work as it was weighed.
 
-    `gpu_s`: GPU-seconds that it costs, as far as can be told: standing still so far, the
-    restart and the work done again, which all rungs cost, and what only this one does.
+    `gpu_s`: GPU-seconds that it costs, as far as is known: standing still so far, the
+    restart and the work done again, which all options cost, and what only this one does.
     None: it cannot be had. `cut_rise_bytes`: per step over the outermost tier. `slower`:
     share by which a step is longer for it, None where no model says. `moved`: blocks on
     another host. `note`: what is special, or why it cannot be had.
     """
 
-    rung: RestartOption
+    option: RestartOption
     gpu_s: int | None = None
     cut_rise_bytes: int = 0
     slower: float | None = None
@@ -47,5 +47,5 @@ Ladder = tuple[WeighedOption, ...]
 
 
 def taken(ladder: Ladder) -> WeighedOption | None:
-    """The rung that was taken."""
+    """The option that was taken."""
     return next((step for step in ladder if step.is_taken), None)

@@ -58,7 +58,7 @@ class State:
     jobs in ns, under the policy *conservative* only, `shares`: on how many hosts of which
     kind, where windows tell hosts apart. `requests`: what the newest requests
     did, by request_id, oldest first. `windows`: those not over, by name. `closed`: hosts of
-    open maintenance windows, whatever their own state. `tidied_ns`: when defragmentation by
+    open maintenance windows, whatever their own state. `defragmented_ns`: when defragmentation by
     policy was last due, 0 = never. `faults`: failures and repairs so far. `seen_ns`: the
     time of the newest event. `spent`: host time of all ended jobs, by what it went to.
     """
@@ -89,7 +89,7 @@ class State:
     requests: Mapping[str, CompletedRequest] = field(default_factory=PersistentMap)
     windows: Mapping[str, Booking] = field(default_factory=PersistentMap)
     closed: HostSet = 0
-    tidied_ns: int = 0
+    defragmented_ns: int = 0
     faults: FailureRates = NO_FAULTS
     seen_ns: int = 0
     spent: Parts = NOTHING

@@ -67,7 +67,7 @@ class Aging:
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
-    """When running jobs may be sent away, and what that is taken to cost.
+    """When running jobs may be evicted, and what that is taken to cost.
 
     `min_run_s`: a gang is left alone for so long after it started.
     """
@@ -149,7 +149,7 @@ class Tenants:
 
     @cached_property
     def has_preemptible(self) -> bool:
-        """Whether any class lets its gangs be sent away."""
+        """Whether any class lets its gangs be evicted."""
         return any(level.is_preemptible for level in self.classes)
 
     @cached_property

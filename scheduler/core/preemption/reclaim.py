@@ -16,7 +16,7 @@ from placement import Swaps, choose_swaps
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from scheduler.core.capacity.eviction import shrunk
-from scheduler.core.capacity.shrink_options import Gone, ShrinkOptions, Surplus
+from scheduler.core.capacity.shrink_options import ShrinkOptions, Surplus, Victims
 from scheduler.core.capacity.victims import (
     Victim,
     candidates,
@@ -39,12 +39,12 @@ TRIED = 16  # gangs that are tried one by one
 class ReclaimedHosts:
     """`victims` leave or become smaller, and the gang swaps in hosts of theirs."""
 
-    victims: Gone
+    victims: Victims
     swaps: Swaps
 
 
 class Reclaimer:
-    """Who may still be sent away for a gang that lost hosts. Mutable: told of those who are."""
+    """Which gangs may still be evicted for a gang that lost hosts. Mutable."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Reclaimer:
         self._fabric, self._quotas = state.loaded_fabric, Quotas(state)
         found = candidates(state, now_ns) if may_preempt else ()
         self._ripe = tuple(v for v in found if v.ripe_ns <= now_ns and v.name not in busy)
-        self._forms = ShrinkOptions(state, now_ns, limits, Calendar(state))
+        self._shrink_options = ShrinkOptions(state, now_ns, limits, Calendar(state))
 
     def back(
         self, job: Job, blocks: Sequence[int], own: HostSet, free: HostSet, barred: HostSet
@@ -68,10 +68,10 @@ class Reclaimer:
         may = [form for form in forms if form is not None and form.hosts & ~barred]
         may.sort(key=lambda v: (v.job.priority, v.cost_ns, v.name))
 
-        def loan(gone: Sequence[Victim]) -> ReclaimedHosts | None:
-            room = free | (freed(gone) & ~barred)
+        def loan(victims: Sequence[Victim]) -> ReclaimedHosts | None:
+            room = free | (freed(victims) & ~barred)
             swaps = choose_swaps(self._fabric, job.request, job.hosts, blocks, own, room)
-            return None if swaps is None else ReclaimedHosts(tuple(gone), swaps)
+            return None if swaps is None else ReclaimedHosts(tuple(victims), swaps)
 
         alone = [found for v in may[:TRIED] if (found := loan((v,))) is not None]
         # the first of equals has the least loss
@@ -83,44 +83,47 @@ class Reclaimer:
         if may_be_sent(job, v, owed, self._quotas):
             return v
         everywhere = hostset.full(self._fabric.host_count)
-        return self._forms.loan(v, everywhere & within) if may_be_shrunk(job, v) else None
+        return self._shrink_options.loan(v, everywhere & within) if may_be_shrunk(job, v) else None
 
     def _eased(self, found: ReclaimedHosts) -> ReclaimedHosts:
         """The victims keep what of theirs the gang does not swap in."""
         joined = hostset.of(host for _, host in found.swaps.joined)
         theirs = joined & freed(found.victims)
 
-        def is_enough(gone: Gone) -> bool:
-            return not theirs & ~freed(gone)
+        def is_enough(victims: Victims) -> bool:
+            return not theirs & ~freed(victims)
 
         return replace(
-            found, victims=self._forms.eased(found.victims, theirs, is_enough, Surplus(theirs, 0))
+            found,
+            victims=self._shrink_options.eased(
+                found.victims, theirs, is_enough, Surplus(theirs, 0)
+            ),
         )
 
     def _several(
         self, may: list[Victim], loan: Callable[[Sequence[Victim]], ReclaimedHosts | None]
     ) -> ReclaimedHosts | None:
         """As many as it takes, and then without those that are not needed."""
-        gone: list[Victim] = []
+        victims: list[Victim] = []
         for v in may:
-            gone.append(v)
-            if loan(gone) is not None:
+            victims.append(v)
+            if loan(victims) is not None:
                 break
-        for v in reversed(gone[:-1]):
-            rest = [other for other in gone if other is not v]
+        for v in reversed(victims[:-1]):
+            rest = [other for other in victims if other is not v]
             if loan(rest) is not None:
-                gone = rest
-        return loan(gone) if gone else None
+                victims = rest
+        return loan(victims) if victims else None
 
     def left(self, action: Swap) -> HostSet:
         """Gangs make room for this swap. The answer is the hosts that they leave."""
         shrinks = {shrink.name: shrink for shrink in action.shrinks}
         found = [v for v in self._ripe if v.name in (*action.victims, *shrinks)]
         self._ripe = tuple(v for v in self._ripe if v not in found)
-        gone = [shrunk(v, shrinks[v.name]) if v.name in shrinks else v for v in found]
-        for v in gone:
+        victims = [shrunk(v, shrinks[v.name]) if v.name in shrinks else v for v in found]
+        for v in victims:
             self._quotas.left(v.job, v.gives)
-        return freed(gone)
+        return freed(victims)
 
 
 def _outer(found: ReclaimedHosts) -> int:

@@ -1,4 +1,4 @@
-"""The stage of a decision in which a job that has to wait may send others away."""
+"""The stage of a decision in which a job that has to wait may evict others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from placement.fabric.hostset import HostSet
 from placement.workload.request import Placement
 from scheduler.core.capacity.outlook import Outlook
-from scheduler.core.capacity.shrink_options import Gone, ShrinkOptions
+from scheduler.core.capacity.shrink_options import ShrinkOptions, Victims
 from scheduler.core.capacity.victims import alone, candidates
 from scheduler.core.model.job import Job
 from scheduler.core.model.plan import BackfillReservation
@@ -27,10 +27,10 @@ Place = Callable[[Job, HostSet, int], Placement | None]
 
 
 class PreemptionStage:
-    """Who may still be sent away. Mutable: gangs that leave are entered.
+    """Which gangs may still be evicted. Mutable: gangs that leave are entered.
 
-    `may_preempt`: whether the queue's policy sends anybody away. `is_by_priority`: whether
-    jobs come in order of priority. `look_again_ns`: when a gang that a waiting job may send
+    `may_preempt`: whether the queue's policy evicts gangs. `is_by_priority`: whether
+    jobs come in order of priority. `next_decision_ns`: when a gang that a waiting job may send
     away has had its minimum run time.
     """
 
@@ -41,25 +41,25 @@ class PreemptionStage:
         limits: SchedulingOptions,
         quotas: Quotas,
         outlook: Outlook,
-        company: AffinityIndex,
+        affinity: AffinityIndex,
         place: Place,
         *,
         may_preempt: bool,
         is_by_priority: bool,
     ) -> None:
         self._state, self._now_ns, self._place = state, now_ns, place
-        self._quotas, self._outlook, self._company = quotas, outlook, company
+        self._quotas, self._outlook, self._affinity = quotas, outlook, affinity
         self._running = everybody = self._candidates() if may_preempt else ()
-        self._forms = ShrinkOptions(state, now_ns, limits, outlook.calendar)
+        self._shrink_options = ShrinkOptions(state, now_ns, limits, outlook.calendar)
         self._is_ranked = is_by_priority and quotas.is_open and state.tenants.aging is None
-        # To send a gang away takes more priority than it has, to be given back as much.
+        # Evicting a gang takes more priority than it has; getting back a loan, as much.
         least = (v.job.priority - v.job.is_on_loan for v in everybody)
         self._least = min(least, default=0)
         self._in_vain: dict[Hashable, int] = {}
         self._tries = TRIES
-        self.look_again_ns: int | None = None
+        self.next_decision_ns: int | None = None
 
-    def _candidates(self) -> Gone:
+    def _candidates(self) -> Victims:
         """Without guarantees to take back, those whom the first in the queue outranks, and
         those that have grown."""
         if not self._state.queue:
@@ -70,84 +70,86 @@ class PreemptionStage:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody can be sent away."""
+        """Whether no gang can be evicted."""
         return not self._running
 
     def is_over(self, job: Job) -> bool:
-        """Whether nobody behind `job` in the queue can send anybody away."""
+        """Whether nobody behind `job` in the queue can evict a gang."""
         return self.is_idle or (self._is_ranked and job.priority <= self._least)
 
     def choice(
         self, job: Job, free: HostSet, end_ns: int, first: BackfillReservation | None
     ) -> VictimChoice | None:
-        """Whom `job` sends away to start now and end by `end_ns`, and where it starts.
+        """The gangs that `job` evicts to start now and end by `end_ns`, and where it starts.
 
         `first`, the job that waits with a reservation, starts no later for it.
         """
         if self.is_in_vain(job, end_ns):
             return None
-        aim = self._aim(job, self._now_ns, free, end_ns, first)
-        self._await(aim.unripe)
-        found = aim.choice() if aim.is_hopeful else None
-        if not aim.is_hopeful:
+        search = self._search(job, self._now_ns, free, end_ns, first)
+        self._await(search.unripe)
+        found = search.choice() if search.is_hopeful else None
+        if not search.is_hopeful:
             self._in_vain[self._kind(job, end_ns)] = job.needed
         elif found is None:
             self._tries -= 1
         return found
 
     def is_in_vain(self, job: Job, end_ns: int) -> bool:
-        """Whether it is known that `job` finds nobody to send away."""
+        """Whether it is known that `job` has no gang to evict."""
         if self.is_idle or not self._tries:
             return True
         return job.needed >= self._in_vain.get(self._kind(job, end_ns), job.needed + 1)
 
     def _kind(self, job: Job, end_ns: int) -> Hashable:
-        """What jobs have in common that may send the same gangs away."""
-        shut = avoided(job, self._state.tenants.restarts, self._now_ns)
+        """What jobs have in common that may evict the same gangs."""
+        barred = avoided(job, self._state.tenants.restarts, self._now_ns)
         windows = self._outlook.calendar.kind(job, end_ns)
-        return (job.tenant, job.priority, job.is_preemptible, windows, shut)
+        return (job.tenant, job.priority, job.is_preemptible, windows, barred)
 
     def anyway(self, job: Job, free: HostSet, end_ns: int) -> VictimChoice | None:
-        """Whom `job` would send away if everybody had had the minimum run time."""
+        """The gangs that `job` would evict if all had had the minimum run time."""
         if self.is_idle:
             return None
-        aim = self._aim(job, FOR_EVER, free, end_ns, None)
-        return aim.choice() if aim.is_hopeful else None
+        search = self._search(job, FOR_EVER, free, end_ns, None)
+        return search.choice() if search.is_hopeful else None
 
-    def _aim(
+    def _search(
         self, job: Job, until_ns: int, free: HostSet, end_ns: int, first: BackfillReservation | None
     ) -> VictimSearch:
-        fabric, shut = self._state.loaded_fabric, self._shut(job, end_ns)
-        trial = _Trial(self, job, end_ns, first, shut)
-        board = SearchState(self._running, free, shut, self._quotas, self._forms, until_ns)
+        fabric, barred = self._state.loaded_fabric, self._barred(job, end_ns)
+        trial = _Trial(self, job, end_ns, first, barred)
+        board = SearchState(
+            self._running, free, barred, self._quotas, self._shrink_options, until_ns
+        )
         return VictimSearch(fabric, job, board, trial, self._is_anywhere(job))
 
-    def _shut(self, job: Job, end_ns: int) -> HostSet:
+    def _barred(self, job: Job, end_ns: int) -> HostSet:
         """Hosts that stopped `job` of late, or that windows close to it if it starts now."""
-        shut = avoided(job, self._state.tenants.restarts, self._now_ns)
-        return shut | self._outlook.calendar.closed(job, self._now_ns, end_ns)
+        barred = avoided(job, self._state.tenants.restarts, self._now_ns)
+        return barred | self._outlook.calendar.closed(job, self._now_ns, end_ns)
 
     def _is_anywhere(self, job: Job) -> bool:
-        return self._company.is_open and not is_bound(job.spec.request, job.spec.neighbours)
+        return self._affinity.is_open and not is_bound(job.spec.request, job.spec.affinity)
 
-    def _await(self, unripe: Gone) -> None:
+    def _await(self, unripe: Victims) -> None:
         moments = [v.ripe_ns for v in unripe]
-        if self.look_again_ns is not None:
-            moments.append(self.look_again_ns)
-        self.look_again_ns = min(moments, default=None)
+        if self.next_decision_ns is not None:
+            moments.append(self.next_decision_ns)
+        self.next_decision_ns = min(moments, default=None)
 
-    def left(self, gone: Gone) -> None:
-        """These gangs are sent away, or made smaller."""
-        names = {v.name for v in gone}
+    def left(self, victims: Victims) -> None:
+        """These gangs are evicted, or made smaller."""
+        names = {v.name for v in victims}
         self._running = tuple(v for v in self._running if v.name not in names)
-        for gang in gone:
+        for gang in victims:
             self._quotas.left(gang.job, gang.gives)
         self._outlook.left(names)
-        self._company.left(names)
-        for gang in gone:
+        self._affinity.left(names)
+        for gang in victims:
             if gang.smaller:
                 self._outlook.took(gang.smaller.job, gang.keeps, gang.end_ns)
-                self._company.took(gang.job, gang.keeps)
+                self._affinity.took(gang.job, gang.keeps)
 
     def lend(self, names: Collection[str]) -> None:
         """Others start on spares of these gangs, which stay for this decision."""
@@ -158,14 +160,14 @@ class PreemptionStage:
         self._in_vain.clear()
 
     def place(
-        self, job: Job, free: HostSet, shut: HostSet, quotas: Quotas, gone: Gone
+        self, job: Job, free: HostSet, barred: HostSet, quotas: Quotas, victims: Victims
     ) -> Placement | None:
-        """Where `job` starts in what is free, off the `shut`: in its tenant's cells if they
+        """Where `job` starts in what is free, off the `barred`: in its tenant's cells if they
         hold it."""
         allowed = quotas.allowance(job, free)
-        company = alone(self._company, gone)
+        affinity = alone(self._affinity, victims)
         for hosts in (allowed.own, allowed.reach):
-            room = company.room(job, hosts & ~shut)
+            room = affinity.room(job, hosts & ~barred)
             if room.bit_count() >= job.needed:
                 return self._place(job, room, job.needed)
         return None
@@ -199,12 +201,12 @@ class PreemptionStage:
         job: Job,
         end_ns: int,
         first: BackfillReservation,
-        gone: Gone,
+        victims: Victims,
         free: HostSet,
         quotas: Quotas,
         hosts: HostSet,
     ) -> bool:
-        """Whether `first` starts as promised once `gone` are, and `job` has `hosts`.
+        """Whether `first` starts as promised once `victims` are, and `job` has `hosts`.
 
         `free`, `quotas`: as they are then.
         """
@@ -213,12 +215,12 @@ class PreemptionStage:
             return False  # held back by its limit it would have no reservation
         if (
             end_ns <= first.start_ns
-            and not any(gang.smaller for gang in gone)  # they last longer than they did
-            and not (gone and quotas.has_cells)  # cells may be chosen elsewhere without them
+            and not any(gang.smaller for gang in victims)  # they last longer than they did
+            and not (victims and quotas.has_cells)  # cells may be chosen elsewhere without them
         ):
             return True
-        after = self._outlook.without({v.name for v in gone}, quotas)
-        for gang in gone:
+        after = self._outlook.without({v.name for v in victims}, quotas)
+        for gang in victims:
             if gang.smaller:
                 after.took(gang.smaller.job, gang.keeps, gang.end_ns)
         after.took(job, hosts, end_ns)
@@ -235,34 +237,34 @@ class _Trial:
         job: Job,
         end_ns: int,
         first: BackfillReservation | None,
-        shut: HostSet,
+        barred: HostSet,
     ) -> None:
         self._stage, self._job, self._end_ns, self._first = stage, job, end_ns, first
-        self._shut = shut
+        self._barred = barred
 
-    def keeps_promises(self, free: HostSet, quotas: Quotas, gone: Gone) -> bool:
-        return self._keeps(highest(free & ~self._shut, self._job.needed), free, quotas, gone)
+    def keeps_promises(self, free: HostSet, quotas: Quotas, victims: Victims) -> bool:
+        return self._keeps(highest(free & ~self._barred, self._job.needed), free, quotas, victims)
 
-    def placed(self, free: HostSet, quotas: Quotas, gone: Gone) -> Placement | None:
-        found = self._stage.place(self._job, free, self._shut, quotas, gone)
+    def placed(self, free: HostSet, quotas: Quotas, victims: Victims) -> Placement | None:
+        found = self._stage.place(self._job, free, self._barred, quotas, victims)
         if found is None:
             return None
         hosts = found.held
-        return found if self._keeps(hosts, free, quotas, gone) else None
+        return found if self._keeps(hosts, free, quotas, victims) else None
 
-    def _keeps(self, hosts: HostSet, free: HostSet, quotas: Quotas, gone: Gone) -> bool:
+    def _keeps(self, hosts: HostSet, free: HostSet, quotas: Quotas, victims: Victims) -> bool:
         if self._first is None:
             return True
         after = quotas.copy()
         after.took(self._job, hosts)
         return self._stage.keeps(
-            self._job, self._end_ns, self._first, gone, free & ~hosts, after, hosts
+            self._job, self._end_ns, self._first, victims, free & ~hosts, after, hosts
         )
 
 
 def noted(choice: VictimChoice) -> Placement:
     """The placement, with a note that says who made room."""
-    sent = ", ".join(v.name for v in choice.victims if v.smaller is None)
-    notes = [f"preempted {sent}"] if sent else []
+    evicted = ", ".join(v.name for v in choice.victims if v.smaller is None)
+    notes = [f"preempted {evicted}"] if evicted else []
     notes += [f"shrank {v.name} to dp {v.dp:,}" for v in choice.victims if v.smaller]
     return replace(choice.placement, notes=(*choice.placement.notes, *notes))

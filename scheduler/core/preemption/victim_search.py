@@ -1,4 +1,4 @@
-"""Which gangs to send away so that a waiting one starts: few, cheap, and in one place.
+"""Which gangs to evict so that a waiting one starts: few, cheap, and in one place.
 
 A domain is aimed at: the gangs in it are taken, cheapest first, until the waiting one
 would find its hosts there. Then whoever is not needed stays, so that of those chosen none
@@ -6,11 +6,11 @@ can be left out. Several domains of every tier are tried, and the whole fabric; 
 that promise most are placed. The least cut over the outermost tier decides, for this is
 what a domain is aimed at; then the loss; then the cut on inner tiers.
 
-An elastic gang is not sent away where it is enough that it drops replicas, those in the domain
+An elastic gang is not evicted where it is enough that it drops replicas, those in the domain
 that is aimed at first, and no more than it takes for the job to start.
 
 The loss of a set: whether not all of it is on lent hosts, the highest priority among
-them, whether anybody is sent away whole, the host-time to be spent again, hosts. Sources for
+them, whether a gang is evicted entirely, the host-time to be spent again, hosts. Sources for
 what users miss: kueue#10815
 (victims without regard to topology), #10497 (too few to free a domain), #15036 (evictions
 of which nothing comes).
@@ -26,7 +26,7 @@ from typing import Protocol
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from placement.workload.request import Placement
-from scheduler.core.capacity.shrink_options import Gone, ShrinkOptions, Surplus, mild
+from scheduler.core.capacity.shrink_options import ShrinkOptions, Surplus, Victims, mild
 from scheduler.core.capacity.victims import (
     Victim,
     fits,
@@ -49,13 +49,13 @@ Key = tuple[tuple[str, int], ...]
 
 
 class StartCheck(Protocol):
-    """What becomes of the job once `gone` are: `free` hosts and `quotas` as they are then."""
+    """What becomes of the job once `victims` are: `free` hosts and `quotas` as they are then."""
 
-    def keeps_promises(self, free: HostSet, quotas: Quotas, gone: Gone) -> bool:
+    def keeps_promises(self, free: HostSet, quotas: Quotas, victims: Victims) -> bool:
         """Whether its start delays nobody that waits before it, by a count of hosts."""
         ...
 
-    def placed(self, free: HostSet, quotas: Quotas, gone: Gone) -> Placement | None:
+    def placed(self, free: HostSet, quotas: Quotas, victims: Victims) -> Placement | None:
         """Where it starts, None when it cannot."""
         ...
 
@@ -64,25 +64,25 @@ class StartCheck(Protocol):
 class VictimChoice:
     """Send `victims` away, or make them smaller, and the job starts at `placement`."""
 
-    victims: Gone
+    victims: Victims
     placement: Placement
 
 
 @dataclass(frozen=True, slots=True)
 class SearchState:
     """What there is at the turn of a job. `running`: gangs that may be hit; those that are
-    ripe by `until_ns` are. `shut`: hosts that the job may not use, some of them `free`."""
+    ripe by `until_ns` are. `barred`: hosts that the job may not use, some of them `free`."""
 
-    running: Gone
+    running: Victims
     free: HostSet
-    shut: HostSet
+    barred: HostSet
     quotas: Quotas
     forms: ShrinkOptions
     until_ns: int
 
 
 class VictimSearch:
-    """One waiting job, and the gangs that it may send away or make smaller.
+    """One waiting job, and the gangs that it may evict or make smaller.
 
     `is_anywhere`: any host that is not shut will do for it, so that a count says whether it
     fits. `unripe`: gangs that it may hit, though not yet.
@@ -91,31 +91,33 @@ class VictimSearch:
     def __init__(
         self, fabric: Fabric, job: Job, board: SearchState, trial: StartCheck, is_anywhere: bool
     ) -> None:
-        self._fabric, self._job, self._free, self._shut = fabric, job, board.free, board.shut
+        self._fabric, self._job, self._free, self._barred = fabric, job, board.free, board.barred
         self._quotas, self._trial, self._is_anywhere = board.quotas, trial, is_anywhere
-        self._is_owed, self._forms = is_owed(job, board.quotas), board.forms
+        self._is_owed, self._shrink_options = is_owed(job, board.quotas), board.forms
         self._lent = {v.name: self._is_lent(v) for v in board.running}
         found = tuple(self._of(board.running))
         self.victims = tuple(v for v in found if v.ripe_ns <= board.until_ns)
         self.unripe = tuple(v for v in found if v.ripe_ns > board.until_ns)
         self.is_hopeful = bool(self.victims) and self._fits(self.victims)
 
-    def _fits(self, gone: Gone) -> bool:
-        return fits(self._job, self._with(gone), without(self._quotas, gone), self._shut)
+    def _fits(self, victims: Victims) -> bool:
+        return fits(self._job, self._with(victims), without(self._quotas, victims), self._barred)
 
-    def _with(self, gone: Iterable[Victim]) -> HostSet:
+    def _with(self, victims: Iterable[Victim]) -> HostSet:
         """What is free once these make room."""
-        return self._free | freed(tuple(gone))
+        return self._free | freed(tuple(victims))
 
     def _is_lent(self, v: Victim) -> bool:
         return v.job.is_preemptible and is_taken_back(self._job, v, self._quotas)
 
     def _of(self, running: Iterable[Victim]) -> Iterator[Victim]:
-        """Those among `running` that the job may send away, and what others give back."""
+        """Those among `running` that the job may evict, and the hosts that others give back."""
         for v in running:
             if may_be_sent(self._job, v, self._is_owed, self._quotas):
                 yield v
-            elif may_be_shrunk(self._job, v) and (form := self._forms.loan(v, self._everywhere)):
+            elif may_be_shrunk(self._job, v) and (
+                form := self._shrink_options.loan(v, self._everywhere)
+            ):
                 yield form
 
     @property
@@ -124,22 +126,22 @@ class VictimSearch:
 
     def choice(self) -> VictimChoice | None:
         """The best set of victims, None when none makes the job start."""
-        found: dict[frozenset[tuple[str, int]], Gone] = {}
+        found: dict[frozenset[tuple[str, int]], Victims] = {}
         for target in self._targets():
-            for gone in self._sets(target & ~self._shut):
-                found.setdefault(frozenset(_key(gone)), gone)
+            for victims in self._sets(target & ~self._barred):
+                found.setdefault(frozenset(_key(victims)), victims)
         likely = sorted(found.values(), key=self._promise)[:PLACED]
-        choices = [c for gone in likely if (c := self._placed(gone)) is not None]
+        choices = [c for victims in likely if (c := self._placed(victims)) is not None]
         return min(choices, key=self._merit, default=None)
 
     def _targets(self) -> Iterator[HostSet]:
         """Hosts of domains that could hold the job, those that need least emptying first,
         and in the end all hosts."""
-        needed, reach = self._job.needed, self._with(self.victims) & ~self._shut
+        needed, reach = self._job.needed, self._with(self.victims) & ~self._barred
         for number, tier in enumerate(self._fabric.tiers):
             masks = domain_masks(self._fabric, tier.name)
             whole = [m for m in masks if (m & reach).bit_count() >= needed]
-            whole.sort(key=lambda m: -(m & self._free & ~self._shut).bit_count())
+            whole.sort(key=lambda m: -(m & self._free & ~self._barred).bit_count())
             yield from whole[:AIMED]
             if not whole and not number:
                 yield self._fewest(masks, reach)
@@ -156,13 +158,13 @@ class VictimSearch:
                 break
         return hosts
 
-    def _sets(self, target: HostSet) -> Iterator[Gone]:
+    def _sets(self, target: HostSet) -> Iterator[Victims]:
         """Sets of victims that free enough of `target`, none of them to spare."""
         useful = [v for v in map(self._aimed, self.victims, repeat(target)) if v.hosts & target]
         useful.sort(key=lambda v: self._order(v, target))
-        for gangs in (mild(useful, self._forms, target), useful):
-            if gone := self._gathered(gangs, target):
-                yield self._eased(self._pruned(gone), target)
+        for gangs in (mild(useful, self._shrink_options, target), useful):
+            if victims := self._gathered(gangs, target):
+                yield self._eased(self._pruned(victims), target)
         missing = self._job.needed - (self._free & target).bit_count()
         alone = (v for v in useful if (v.hosts & target).bit_count() >= missing)
         single = min(alone, key=lambda v: (self._loss((v,)), v.name), default=None)
@@ -171,67 +173,73 @@ class VictimSearch:
 
     def _aimed(self, v: Victim, target: HostSet) -> Victim:
         """Of what it gives back, as much as may be in `target`."""
-        return (v.smaller and self._forms.least(v, target)) or v
+        return (v.smaller and self._shrink_options.least(v, target)) or v
 
-    def _eased(self, gone: Gone, target: HostSet) -> Gone:
-        """`gone` with elastic gangs as large as they may stay; what they drop lies in
+    def _eased(self, victims: Victims, target: HostSet) -> Victims:
+        """`victims` with elastic gangs as large as they may stay; what they drop lies in
         `target` where it can."""
-        return self._forms.eased(gone, target, self._starts_without, self._slack(gone))
+        return self._shrink_options.eased(
+            victims, target, self._starts_without, self._surplus(victims)
+        )
 
-    def _slack(self, gone: Iterable[Victim]) -> Surplus:
+    def _surplus(self, victims: Iterable[Victim]) -> Surplus:
         """How many hosts are left over once these are gone."""
-        there = (self._with(gone) & ~self._shut).bit_count()
-        return Surplus(~self._shut, there - self._job.needed)
+        there = (self._with(victims) & ~self._barred).bit_count()
+        return Surplus(~self._barred, there - self._job.needed)
 
     def _order(self, v: Victim, target: HostSet) -> tuple[bool, int, int, int, str]:
         hosts = (v.hosts & target).bit_count()
         return (not self._lent[v.name], v.job.priority, v.cost_ns // hosts, -hosts, v.name)
 
-    def _gathered(self, useful: Iterable[Victim], target: HostSet) -> Gone:
+    def _gathered(self, useful: Iterable[Victim], target: HostSet) -> Victims:
         """Victims in this order until the job would start; () when it never would."""
-        gone: list[Victim] = []
+        victims: list[Victim] = []
         after = self._quotas.copy()
         there = (self._free & target).bit_count()
         for v in useful:
             if not v.least_dp and not may_be_sent(self._job, v, self._is_owed, after):
                 continue
-            gone.append(v)
+            victims.append(v)
             after.left(v.job, v.gives)
             there += (v.hosts & target).bit_count()
-            if there >= self._job.needed and self._starts_without(gone, after):
-                return tuple(gone)
+            if there >= self._job.needed and self._starts_without(victims, after):
+                return tuple(victims)
         return ()
 
-    def _pruned(self, gone: Gone) -> Gone:
+    def _pruned(self, victims: Victims) -> Victims:
         """Without those that are not needed, the dearest first."""
-        slack = self._slack(gone)
-        for v in reversed(gone):
-            if slack.lost(v, 0) > slack.count:
+        surplus = self._surplus(victims)
+        for v in reversed(victims):
+            if surplus.lost(v, 0) > surplus.count:
                 continue
-            rest = tuple(other for other in gone if other is not v)
+            rest = tuple(other for other in victims if other is not v)
             if rest and self._starts_without(rest):
-                gone, slack = rest, slack.less(slack.lost(v, 0))
-        return gone
+                victims, surplus = rest, surplus.less(surplus.lost(v, 0))
+        return victims
 
-    def _starts_without(self, gone: Iterable[Victim], after: Quotas | None = None) -> bool:
+    def _starts_without(self, victims: Iterable[Victim], after: Quotas | None = None) -> bool:
         """Whether the job starts once these gangs are gone.
 
         Hosts are counted; where the request says on which it may lie they are placed.
         """
-        gone = tuple(gone)
-        free = self._with(gone)
+        victims = tuple(victims)
+        free = self._with(victims)
         if free.bit_count() < self._job.needed:
             return False
-        after = after or without(self._quotas, gone)
-        if not fits(self._job, free, after, self._shut):
+        after = after or without(self._quotas, victims)
+        if not fits(self._job, free, after, self._barred):
             return False
-        if not self._trial.keeps_promises(free, after, gone):
+        if not self._trial.keeps_promises(free, after, victims):
             return False
-        return self._is_anywhere or self._trial.placed(free, after, gone) is not None
+        return self._is_anywhere or self._trial.placed(free, after, victims) is not None
 
-    def _promise(self, gone: Gone) -> tuple[int, Loss, Key]:
+    def _promise(self, victims: Victims) -> tuple[int, Loss, Key]:
         """Sorts sets before they are placed: by the outermost domains that they need."""
-        return self._domains(self._with(gone) & ~self._shut), self._loss(gone), _key(gone)
+        return (
+            self._domains(self._with(victims) & ~self._barred),
+            self._loss(victims),
+            _key(victims),
+        )
 
     def _domains(self, free: HostSet) -> int:
         if not self._fabric.tiers:
@@ -246,25 +254,25 @@ class VictimSearch:
                 return count + 1
         return len(masks) + 1
 
-    def _loss(self, gone: Gone) -> Loss:
+    def _loss(self, victims: Victims) -> Loss:
         return (
-            not all(self._lent[v.name] for v in gone),
-            max(v.job.priority for v in gone),
-            any(v.smaller is None for v in gone),
-            sum(v.cost_ns for v in gone),
-            sum(v.held for v in gone),
+            not all(self._lent[v.name] for v in victims),
+            max(v.job.priority for v in victims),
+            any(v.smaller is None for v in victims),
+            sum(v.cost_ns for v in victims),
+            sum(v.held for v in victims),
         )
 
-    def _placed(self, gone: Gone) -> VictimChoice | None:
-        free = self._with(gone)
-        placement = self._trial.placed(free, without(self._quotas, gone), gone)
-        return None if placement is None else VictimChoice(gone, placement)
+    def _placed(self, victims: Victims) -> VictimChoice | None:
+        free = self._with(victims)
+        placement = self._trial.placed(free, without(self._quotas, victims), victims)
+        return None if placement is None else VictimChoice(victims, placement)
 
     def _merit(self, choice: VictimChoice) -> tuple[int, Loss, tuple[int, ...], Key]:
         outer, *inner = [tier.bytes_per_step for tier in choice.placement.cuts] or [0]
-        gone = choice.victims
-        return outer, self._loss(gone), tuple(inner), _key(gone)
+        victims = choice.victims
+        return outer, self._loss(victims), tuple(inner), _key(victims)
 
 
-def _key(gone: Gone) -> Key:
-    return tuple((v.name, v.dp) for v in gone)
+def _key(victims: Victims) -> Key:
+    return tuple((v.name, v.dp) for v in victims)

@@ -39,7 +39,7 @@ class Backfill(Protocol):
         """Whether the starts of this decision leave every reservation as it is."""
         ...
 
-    def beside(self, job: Job, end_ns: int, allowed: Allowance) -> Allowance:
+    def permitted(self, job: Job, end_ns: int, allowed: Allowance) -> Allowance:
         """Of what is allowed, what `job` may take now if it ends by `end_ns`."""
         ...
 
@@ -48,7 +48,7 @@ class Backfill(Protocol):
         entered to know that."""
         ...
 
-    def off_first(self, job: Job, end_ns: int, allowed: Allowance) -> Allowance:
+    def without_first(self, job: Job, end_ns: int, allowed: Allowance) -> Allowance:
         """What is allowed less the hosts that the first reservation needs."""
         ...
 
@@ -61,7 +61,7 @@ class Backfill(Protocol):
         ...
 
     def made_room(self, free: HostSet) -> None:
-        """Gangs were sent away, and another took its hosts: so much is free now."""
+        """Gangs were evicted, and a job took its hosts: so much is free now."""
         ...
 
     def is_settled(self, job: Job) -> bool:

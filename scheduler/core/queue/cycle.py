@@ -1,4 +1,4 @@
-"""The queue passes one desk: what a decision has given away so far, and what is left.
+"""One pass along the queue: which hosts a decision has given away, and which are left.
 
 The stages that every job passes are those of `decide`.
 """
@@ -13,8 +13,8 @@ from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.workload.request import Placement
 from scheduler.core.capacity.eviction import parted
-from scheduler.core.capacity.placer import Find
-from scheduler.core.capacity.shrink_options import Gone
+from scheduler.core.capacity.placer import Placer
+from scheduler.core.capacity.shrink_options import Victims
 from scheduler.core.capacity.victims import freed, unneeded
 from scheduler.core.collections.name_list import Chunk
 from scheduler.core.model.job import Job
@@ -40,9 +40,9 @@ def _nobody(_: Chunk) -> bool:
 
 
 class SchedulingCycle:
-    """The queue passes here, one job after the other.
+    """Every queued job passes here, one after the other.
 
-    `free`: hosts not yet given away. `aim`: places those that send others away.
+    `free`: hosts not yet given away. `place_evicting`: places jobs that evict others.
     """
 
     def __init__(
@@ -51,35 +51,35 @@ class SchedulingCycle:
         now_ns: int,
         limits: SchedulingOptions,
         free: HostSet,
-        find: Find,
-        aim: Find,
+        find: Placer,
+        place_evicting: Placer,
     ) -> None:
         self.free = free
         policy = queue_policy(limits.policy)
         context = policy.context(state, now_ns, limits, free)
-        self.quotas, self.company = context.quotas, context.affinity
+        self.quotas, self.affinity = context.quotas, context.affinity
         self._outlook = context.outlook
         self.calendar = self._outlook.calendar
         self._has_windows = bool(self.calendar)
-        self.rule: Backfill = policy.backfill(context)
-        self.caps = LimitReservations(self._outlook, self.quotas)
+        self.backfill: Backfill = policy.backfill(context)
+        self.limit_reservations = LimitReservations(self._outlook, self.quotas)
         self.order: QueueOrder = policy.order(context)
         self.preempting = PreemptionStage(
-            *(state, now_ns, limits, self.quotas, self._outlook, self.company, aim),
+            *(state, now_ns, limits, self.quotas, self._outlook, self.affinity, place_evicting),
             may_preempt=policy.may_preempt,
             is_by_priority=self.order.is_by_priority,
         )
         self._loans = SpareLoans(state, now_ns, limits, self.calendar, policy.may_borrow)
-        self.sent: dict[str, Gone] = {}
+        self.evicted: dict[str, Victims] = {}
         self.clear_ns: int | None = None  # when somebody who waits may use a host again
         self._restarts = state.tenants.restarts
-        self._counted = set[str]()  # jobs that sent gangs away for want of hosts alone
+        self._counted = set[str]()  # jobs that evicted gangs for want of hosts alone
         self._jobs = state.jobs
         self._now_ns, self._limits, self._find = now_ns, limits, find
         self._everything = hostset.full(state.loaded_fabric.host_count)
         self._started_hosts = 0
         self.is_through = False  # nobody is left in the queue who was not asked, and might start
-        self._room = free.bit_count()
+        self._free_count = free.bit_count()
         # What is found for jobs of one kind, until somebody takes hosts.
         self._opened: dict[Hashable, Allowance] = {}
         self._waiting = EquivalenceCache(self._jobs)
@@ -98,15 +98,15 @@ class SchedulingCycle:
 
     def start(self, job: Job, placement: Placement) -> Start:
         """The action for one of `starts`."""
-        gone, is_counted = self.sent.get(job.name, ()), job.name in self._counted
+        victims, is_counted = self.evicted.get(job.name, ()), job.name in self._counted
         lenders = self._loans.by_name.get(job.name, ())
-        names, shrinks = parted(gone)
+        names, shrinks = parted(victims)
         end_ns = self.end_ns(job.on(len(placement.hosts)))
         return Start(job.name, placement, names, shrinks, is_counted, end_ns, lenders)
 
     def _is_done(self, job: Job) -> bool:
         """Whether nobody behind `job` can start."""
-        is_over = self.rule.is_done(self.free) and self.preempting.is_over(job)
+        is_over = self.backfill.is_done(self.free) and self.preempting.is_over(job)
         return is_over and not self._loans.is_open(self.free)
 
     def _waits_again(self, job: Job) -> bool:
@@ -137,52 +137,52 @@ class SchedulingCycle:
         reservations leave it too little, and all that could come of it has been tried for
         others. Less than it needs if it is to be asked."""
         allowed = self._open(job, end_ns)
-        room = self.rule.room(job, end_ns, allowed)
+        room = self.backfill.room(job, end_ns, allowed)
         if room is None or job.needed <= min(allowed.limit, room):
             return 0
         if not self.preempting.is_in_vain(job, end_ns):
             return 0
         if self._loans.may(job, self.free, kind):
             return 0
-        if self.caps.has_waiting(allowed.whose):
-            return UNLIMITED if job.needed > allowed.limit or self.rule.is_settled(job) else 0
-        return allowed.limit if self.rule.is_settled(job) else 0
+        if self.limit_reservations.has_waiting(allowed.whose):
+            return UNLIMITED if job.needed > allowed.limit or self.backfill.is_settled(job) else 0
+        return allowed.limit if self.backfill.is_settled(job) else 0
 
     def verdicts(self) -> Iterator[QueueVerdict]:
         """What becomes of every job of the queue, if all were decided at once."""
         for job in self.order.jobs(_nobody):
-            free, first = self._room, self._first()
+            free, first = self._free_count, self._first()
             allowed = self._allowed(job)
             outcome = self._outcome(job)
             if isinstance(outcome, Placement):
                 yield QueueVerdict(
-                    job, outcome, None, allowed, free, sent=self.sent.get(job.name, ())
+                    job, outcome, None, allowed, free, evicted=self.evicted.get(job.name, ())
                 )
                 continue
             passes_ns = None
             if outcome is WaitReason.BEHIND:
                 passes_ns = self._passes_ns(job, first)
-                first = self.caps.before(job, self.end_ns(job)) or first
+                first = self.limit_reservations.before(job, self.end_ns(job)) or first
             yield QueueVerdict(job, None, outcome, allowed, free, first, passes_ns)
 
     def may_start(self, job: Job) -> bool:
         """Whether quotas, limits and reservations let `job` start, behind all so far."""
-        return job.needed <= self._beside(job)[1]
+        return job.needed <= self._permitted(job)[1]
 
     def allowance(self, job: Job) -> Allowance:
         """What quotas, constraints and reservations of places leave `job`."""
-        return self.rule.beside(job, self.end_ns(job), self._allowed(job))
+        return self.backfill.permitted(job, self.end_ns(job), self._allowed(job))
 
     def _passes_ns(self, job: Job, first: BackfillReservation | None) -> int | None:
         """The first moment at which somebody is promised hosts that `job` may need."""
-        if not self.rule.lets_shorter_pass:
+        if not self.backfill.lets_shorter_pass:
             return None
-        held_back = self.caps.held_back(job) + ([first] if first is not None else [])
+        held_back = self.limit_reservations.held_back(job) + ([first] if first is not None else [])
         return min((other.start_ns for other in held_back), default=None)
 
     def promises(self) -> tuple[Action, ...]:
         """Reservations that have to be kept beyond this decision."""
-        return self.rule.actions()
+        return self.backfill.actions()
 
     def end_ns(self, job: Job) -> int:
         """When `job` ends if it starts now, as far as anybody knows."""
@@ -198,11 +198,11 @@ class SchedulingCycle:
         if needed > allowed.limit:
             if (placement := self._by_preempting(job, end_ns)) is not None:
                 return placement
-            self.caps.waits(job, allowed)
+            self.limit_reservations.waits(job, allowed)
             return WaitReason.LIMIT
-        allowed = self.rule.beside(job, end_ns, allowed)
+        allowed = self.backfill.permitted(job, end_ns, allowed)
         room = min(allowed.pool, allowed.limit)
-        below_cap = self.caps.room(job, end_ns, room)
+        below_cap = self.limit_reservations.room(job, end_ns, room)
         if below_cap < needed <= room:
             return WaitReason.BEHIND
         if needed <= below_cap:
@@ -214,8 +214,8 @@ class SchedulingCycle:
             return placement
         if (placement := self._by_preempting(job, end_ns)) is not None:
             return placement
-        self.rule.waits(job, self.free)
-        if needed > self._room:
+        self.backfill.waits(job, self.free)
+        if needed > self._free_count:
             return WaitReason.HOSTS
         if needed > by_quota.pool:
             return WaitReason.PROMISES
@@ -235,22 +235,24 @@ class SchedulingCycle:
         allowed = self.quotas.allowance(job, self.free)
         bound, least = min(allowed.pool, allowed.limit), None
         while (size := self._largest(job, allowed.reach, bound)) is not None:
-            beside, room = self._beside(size)
+            permitted, room = self._permitted(size)
             if size.needed <= room:
                 end_ns = self.end_ns(size)
-                placement = self._placed(size, beside, room, end_ns)
+                placement = self._placed(size, permitted, room, end_ns)
                 if placement is not None:
                     self._take(size, placement.held, end_ns)
                 return placement
-            least = self._beside(job)[1] if least is None else least
+            least = self._permitted(job)[1] if least is None else least
             bound = min(max(room, least), size.needed - 1)
         return None
 
-    def _beside(self, job: Job) -> tuple[Allowance, int]:
+    def _permitted(self, job: Job) -> tuple[Allowance, int]:
         """What those before it leave `job`, and how many hosts of that it may take."""
         end_ns = self.end_ns(job)
-        beside = self.rule.beside(job, end_ns, self._allowed(job))
-        return beside, self.caps.room(job, end_ns, min(beside.pool, beside.limit))
+        permitted = self.backfill.permitted(job, end_ns, self._allowed(job))
+        return permitted, self.limit_reservations.room(
+            job, end_ns, min(permitted.pool, permitted.limit)
+        )
 
     def _largest(self, job: Job, reach: HostSet, bound: int) -> Job | None:
         """The job at its largest size on at most `bound` hosts, if that is not its least.
@@ -260,7 +262,7 @@ class SchedulingCycle:
 
         def is_too_large(dp: int) -> bool:
             size = job.at(dp)
-            return bound < size.needed or self.company.room(size, reach).bit_count() < size.needed
+            return bound < size.needed or self.affinity.room(size, reach).bit_count() < size.needed
 
         at = bisect_left(job.sizes, True, key=is_too_large)
         return job.at(job.sizes[at - 1]) if at > 1 else None
@@ -273,30 +275,32 @@ class SchedulingCycle:
             return 0, 0
         hosts = allowed.reach & ~self.calendar.closed(job, self._now_ns, end_ns)
         hosts &= ~avoided(job, self._restarts, self._now_ns)
-        hosts &= ~self.company.closed(job.name, job.spec.neighbours)
-        beside = self.rule.beside(replace(job, needed=1), end_ns, allowed.on(hosts))
-        return beside.reach, self.caps.room(job, end_ns, min(beside.pool, beside.limit))
+        hosts &= ~self.affinity.closed(job.name, job.spec.affinity)
+        permitted = self.backfill.permitted(replace(job, needed=1), end_ns, allowed.on(hosts))
+        return permitted.reach, self.limit_reservations.room(
+            job, end_ns, min(permitted.pool, permitted.limit)
+        )
 
     def grows(self, job: Job, more: HostSet, end_ns: int) -> None:
         """A running gang takes `more` hosts."""
-        self.rule.took(job, more, end_ns)
-        self.caps.took(job, more, end_ns)
+        self.backfill.took(job, more, end_ns)
+        self.limit_reservations.took(job, more, end_ns)
         self.quotas.took(job, more)
-        self.company.took(job, job.held | more)
+        self.affinity.took(job, job.held | more)
         self._gives(more)
 
     def _allowed(self, job: Job) -> Allowance:
-        """Of what quotas leave, what windows, its constraints and its neighbours leave."""
+        """Of what quotas leave, what windows, its constraints and affinity leave."""
         allowed = self._unclosed(job)
-        return allowed.on(self.company.room(job, allowed.reach))
+        return allowed.on(self.affinity.room(job, allowed.reach))
 
     def _unclosed(self, job: Job) -> Allowance:
         """What is open to `job` if it starts now, less the hosts that stopped it of late."""
         allowed = self._open(job, self.end_ns(job))
-        if not job.strikes or not (shut := avoided(job, self._restarts, self._now_ns)):
+        if not job.strikes or not (barred := avoided(job, self._restarts, self._now_ns)):
             return allowed
         self._await(clear_ns(job, self._restarts, self._now_ns))
-        return allowed.on(allowed.reach & ~shut)
+        return allowed.on(allowed.reach & ~barred)
 
     def _open(self, job: Job, end_ns: int) -> Allowance:
         """Of what quotas leave, what no window closes to `job` until then: the same for all
@@ -318,11 +322,14 @@ class SchedulingCycle:
     ) -> Placement | None:
         """Where a preemptible `job` starts on what it may take and on idle spares of others."""
         kind, first = self._kind(job, end_ns), self._first()
-        if not (self._loans.may(job, self.free, kind) and self.caps.leaves(job, end_ns, first)):
+        if not (
+            self._loans.may(job, self.free, kind)
+            and self.limit_reservations.leaves(job, end_ns, first)
+        ):
             return None
-        reach = self._beside_loan(job, allowed.at_most(below_cap), end_ns)
-        within = self._off_first(job, end_ns)
-        room = self._loans.room(job, reach, within, end_ns, first, self.company)
+        reach = self._permitted_beside_loan(job, allowed.capped(below_cap), end_ns)
+        within = self._off_first_reservation(job, end_ns)
+        room = self._loans.room(job, reach, within, end_ns, first, self.affinity)
         found = self._noted(job, self._find(job, room, job.needed), end_ns) if room else None
         placement = self._loans.took(job, found, self.free)
         if placement is not None:
@@ -332,20 +339,20 @@ class SchedulingCycle:
             self._loans.failed(job, kind)
         return placement
 
-    def _off_first(self, job: Job, end_ns: int) -> HostSet:
+    def _off_first_reservation(self, job: Job, end_ns: int) -> HostSet:
         """Hosts, whosever they are, on which `job` is not in the way of the reservation."""
         everywhere = Allowance(UNLIMITED, "", self._everything, 0, UNLIMITED)
-        return self.rule.off_first(replace(job, needed=1), end_ns, everywhere).reach
+        return self.backfill.without_first(replace(job, needed=1), end_ns, everywhere).reach
 
-    def _beside_loan(self, job: Job, allowed: Allowance, end_ns: int) -> HostSet:
+    def _permitted_beside_loan(self, job: Job, allowed: Allowance, end_ns: int) -> HostSet:
         """What a job that borrows the rest may take of what is free."""
         part = replace(job, needed=min(job.needed, allowed.pool))
-        beside = self.rule.beside(part, end_ns, allowed)
-        return highest(beside.reach, max(0, beside.pool))
+        permitted = self.backfill.permitted(part, end_ns, allowed)
+        return highest(permitted.reach, max(0, permitted.pool))
 
     def _by_preempting(self, job: Job, end_ns: int) -> Placement | None:
-        """Where `job` starts once others are sent away for it, which they are then."""
-        if self.caps.room(job, end_ns, job.needed) < job.needed:
+        """Where `job` starts once others are evicted for it, which is entered."""
+        if self.limit_reservations.room(job, end_ns, job.needed) < job.needed:
             return None
         first = self._first()
         found = self.preempting.choice(job, self.free, end_ns, first)
@@ -353,31 +360,31 @@ class SchedulingCycle:
             return None
         if unneeded(job, found.victims, self.free, self.quotas) is None:
             self._counted.add(job.name)
-        self.sent[job.name] = found.victims
+        self.evicted[job.name] = found.victims
         self.preempting.left(found.victims)
         self._loans.left({v.name for v in found.victims})
         self.free |= freed(found.victims)
-        self._room = self.free.bit_count()
+        self._free_count = self.free.bit_count()
         placement = noted(found)
         self._take(job, placement.held, end_ns)
         if first is not None:
-            self.rule.made_room(self.free)
+            self.backfill.made_room(self.free)
         return placement
 
     def _first(self) -> BackfillReservation | None:
-        return self.rule.first
+        return self.backfill.first
 
     def _placed(self, job: Job, allowed: Allowance, most: int, end_ns: int) -> Placement | None:
         """Where `job` runs: in its tenant's own cells if they hold it, off the hosts of a
         reservation if it outlasts that, else anywhere."""
         first = self._first()
         outlasts = first is not None and end_ns > first.start_ns
-        beside = allowed.reach & ~first.hosts if first is not None and outlasts else 0
-        near = self.company.near(job.spec.neighbours)
+        permitted = allowed.reach & ~first.hosts if first is not None and outlasts else 0
+        near = self.affinity.near(job.spec.affinity)
         held = self.calendar.own(job, self._now_ns, end_ns) & allowed.reach
-        preferred = [held, allowed.own, beside]
+        preferred = [held, allowed.own, permitted]
         preferred[:0] = [hosts & near for hosts in (*preferred, allowed.reach)] if near else []
-        for hosts in (self.company.fitting(job, hosts) for hosts in preferred if hosts):
+        for hosts in (self.affinity.fitting(job, hosts) for hosts in preferred if hosts):
             if hosts.bit_count() >= job.needed:
                 found = self._find(job, hosts, min(most, hosts.bit_count()))
                 return self._noted(job, found, end_ns)
@@ -388,24 +395,24 @@ class SchedulingCycle:
         first, free = self._first(), self.free
         if placement is None or not self.preempting.stands(first, job, placement, free, end_ns):
             return None
-        return self.company.noted(job.spec.neighbours, placement)
+        return self.affinity.noted(job.spec.affinity, placement)
 
     def _take(self, job: Job, hosts: HostSet, end_ns: int) -> None:
         """Hosts of `free`, and spares of others, which nobody foresees anything for."""
         borrowed = hosts & ~self.free
-        self.rule.took(job, hosts, end_ns, borrowed)
-        self.caps.took(job, hosts, end_ns)
+        self.backfill.took(job, hosts, end_ns, borrowed)
+        self.limit_reservations.took(job, hosts, end_ns)
         self._outlook.took(job, hosts, end_ns, borrowed)
         self.quotas.took(job, hosts, borrowed)
         self.preempting.took()
-        self.company.took(job, hosts)
+        self.affinity.took(job, hosts)
         self.order.took(job, hosts.bit_count())
         self._started_hosts += hosts.bit_count()
         self._gives(hosts)
 
     def _gives(self, hosts: HostSet) -> None:
         self.free &= ~hosts
-        self._room = self.free.bit_count()
+        self._free_count = self.free.bit_count()
         self._opened.clear()
         self._waiting.clear()
         self._loans.starts()

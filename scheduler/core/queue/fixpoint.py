@@ -1,10 +1,10 @@
 """Whether a decision that starts gangs leaves anything to the next one.
 
-What starts takes hosts, and on fewer hosts nobody starts who waits now: the reservation is
-still for the same moment, with the same hosts beside it. So once all was asked, a second look
-at the same queue is needed only where more than arrival and hosts decides: where starts
-change the order, the promises to tenants, whom a job may send away, or what running gangs
-may have besides.
+A start takes hosts, and no waiting job starts on fewer hosts: the reservation is still for
+the same moment, with the same hosts. So once every job has been looked at, a second decision
+on the same queue is needed only where more than arrival and hosts counts: where starts
+change the order, the guarantees of tenants, the victims a job may have, or the hosts that
+running gangs may grow on.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ def is_fixpoint(state: State, cycle: SchedulingCycle, starts: Iterable[Start]) -
         return False
     if state.special or state.interrupted or state.unhealthy & state.held:
         return False
-    if not _is_plain(state.tenants) or any(state.jobs[start.name].minds for start in starts):
+    if not _is_plain(state.tenants) or any(state.jobs[start.name].is_special for start in starts):
         return False
-    return cycle.order.is_stable and cycle.rule.is_stable
+    return cycle.order.is_stable and cycle.backfill.is_stable
 
 
 def _is_plain(tenants: Tenants) -> bool:

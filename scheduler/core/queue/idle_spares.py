@@ -29,7 +29,7 @@ TRIES = 32  # jobs of one decision that are placed in vain
 
 
 class SpareLoans:
-    """What may still be borrowed while the queue passes. Mutable: told of each loan.
+    """What may still be borrowed while the queue passes. Mutable: each loan is entered.
 
     `by_name`: of jobs that start so, whose spares they borrow.
     """
@@ -60,7 +60,7 @@ class SpareLoans:
         return self._found
 
     def left(self, names: Collection[str]) -> None:
-        """These gangs are sent away, or smaller: what they lent is theirs no more, and what
+        """These gangs are evicted, or smaller: what they lent is theirs no more, and what
         stood idle among it has to stand idle elsewhere."""
         self._gone.update(names)
         self._found = None
@@ -100,7 +100,7 @@ class SpareLoans:
         within: HostSet,
         end_ns: int,
         first: BackfillReservation | None,
-        company: AffinityIndex,
+        affinity: AffinityIndex,
     ) -> HostSet:
         """Hosts on which `job` starts: all it may `reach`, and spares `within`; none if too few.
         `first` waits for hosts that come free until its start, spares that do among them."""
@@ -112,10 +112,10 @@ class SpareLoans:
         lent = hostset.of(h for h, owner in self._lenders.items() if ends_ns[owner.name] > start_ns)
         lent &= within & ~self._calendar.closed(job, self._now_ns, end_ns)
         lent &= ~avoided(job, self._state.tenants.restarts, self._now_ns)
-        lent &= ~company.closed(job.name, job.spec.neighbours)
-        if not is_bound(job.request, job.spec.neighbours):
+        lent &= ~affinity.closed(job.name, job.spec.affinity)
+        if not is_bound(job.request, job.spec.affinity):
             lent = self._nearest(lent, reach, job.needed - reach.bit_count())
-        room = company.fitting(job, reach | lent)
+        room = affinity.fitting(job, reach | lent)
         return room if room.bit_count() >= job.needed else 0
 
     def _nearest(self, lent: HostSet, reach: HostSet, count: int) -> HostSet:
@@ -142,4 +142,4 @@ class SpareLoans:
 
 
 def _kind(job: Job, kind: Hashable) -> Hashable:
-    return (kind, job.request.where, job.spec.neighbours)
+    return (kind, job.request.where, job.spec.affinity)

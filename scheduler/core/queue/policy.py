@@ -38,7 +38,7 @@ class QueuePolicy:
     """How the queue is served.
 
     `order`: which job is looked at next. `backfill`: whether later jobs may pass those that
-    wait. `may_preempt`: whether preemptible gangs are sent away for others, and a guarantee
+    wait. `may_preempt`: whether preemptible gangs are evicted for others, and a guarantee
     is kept by hosts that can be taken back. `may_borrow`: whether preemptible jobs start on
     idle spares of others. Quotas, windows and constraints hold under every policy.
     """

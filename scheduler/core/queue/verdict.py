@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from placement.workload.request import Placement
-from scheduler.core.capacity.shrink_options import Gone
+from scheduler.core.capacity.shrink_options import Victims
 from scheduler.core.model.job import Job
 from scheduler.core.model.plan import BackfillReservation
 from scheduler.core.tenancy.quota_check import Allowance
@@ -32,7 +32,7 @@ class QueueVerdict:
     """What becomes of one queued job. `placement` None: it waits, because of `reason`.
 
     `behind`: the reservation that it would delay. `free`: hosts free when it was its turn.
-    `passes_ns`: it would delay nobody if it ended by then. `sent`: gangs that make room.
+    `passes_ns`: it would delay nobody if it ended by then. `evicted`: gangs that make room.
     """
 
     job: Job
@@ -42,4 +42,4 @@ class QueueVerdict:
     free: int
     behind: BackfillReservation | None = None
     passes_ns: int | None = None
-    sent: Gone = ()
+    evicted: Victims = ()

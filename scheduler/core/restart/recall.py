@@ -35,8 +35,8 @@ class Recalled:
     @property
     def note(self) -> str:
         shrunk = tuple(r.name for r in self.recalls if r.resize is not None)
-        sent = tuple(r.name for r in self.recalls if r.resize is None)
-        parts = [f"preempts {listed(sent)}"] if sent else []
+        preempted = tuple(r.name for r in self.recalls if r.resize is None)
+        parts = [f"preempts {listed(preempted)}"] if preempted else []
         parts += [f"{listed(shrunk)} drop replicas"] if shrunk else []
         return ", ".join(parts)
 

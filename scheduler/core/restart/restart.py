@@ -66,7 +66,11 @@ class _Desk:
     ) -> None:
         self._state, self._now_ns, self._limits = state, now_ns, limits
         self._calendar, self._moved = calendar, sorted(moved, key=lambda j: j.order)
-        self._free, self._company, self._pools = state.free, AffinityIndex(state), SparePools(state)
+        self._free, self._affinity, self._pools = (
+            state.free,
+            AffinityIndex(state),
+            SparePools(state),
+        )
         names = frozenset(job.name for job in moved)
         may_preempt = queue_policy(limits.policy).may_preempt
         self._lent = Reclaimer(state, now_ns, limits, names, may_preempt)
@@ -97,7 +101,7 @@ class _Desk:
         self._borrowed |= joined
         if isinstance(action, Swap):
             self._gone |= {recall.name for recall in action.recalls}
-        self._company.took(job, job.held | joined)
+        self._affinity.took(job, job.held | joined)
 
     def _way(self, job: Job) -> Action | None:
         """What becomes of one gang; None: it runs on, or stands still for a while."""
@@ -138,7 +142,7 @@ class _Desk:
     def _barred(self, job: Job, end_ns: int) -> HostSet:
         """Hosts that the gang may not use until then."""
         barred = self._calendar.closed(job, self._now_ns, end_ns)
-        barred |= self._company.closed(job.name, job.spec.neighbours)
+        barred |= self._affinity.closed(job.name, job.spec.affinity)
         return barred | avoided(job, self._state.tenants.restarts, self._now_ns)
 
     def search(self, job: Job, held_back: HostSet) -> RestartSearch:

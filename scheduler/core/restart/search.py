@@ -1,7 +1,7 @@
 """The ways back to work of one gang that lost hosts: each weighed, the cheapest taken.
 
 All hosts that it lost until now are one question. Hosts in the zones of those lost leave the
-cut as it is, so nothing is cheaper and nothing else is looked at. Otherwise every rung is
+cut as it is, so nothing is cheaper and nothing else is looked at. Otherwise every option is
 weighed in GPU-seconds; what cannot be had says why. Ranks on hosts that have not failed stay,
 except where placing the gang again near where it was is the cheapest.
 """
@@ -89,12 +89,12 @@ class RestartSearch:
         for step, way in self._rungs():
             weighed.append((step, way))
             if way is not None and self._is_settled(step):
-                break  # what is lent was lent on that condition; else no rung can cost less
+                break  # what is lent was lent on that condition; else no option can cost less
         best, ladder = self._marked(weighed)
-        return self._wider(self._told(weighed[best][1], ladder))
+        return self._wider(self._explainer(weighed[best][1], ladder))
 
     def weighed(self) -> Ladder:
-        """Every rung, whatever the first ones cost; the one that would be taken is marked."""
+        """Every option, whatever the first ones cost; the one that would be taken is marked."""
         return self._marked(list(self._rungs()))[1]
 
     def _marked(self, weighed: Sequence[tuple[WeighedOption, Way | None]]) -> tuple[int, Ladder]:
@@ -104,8 +104,8 @@ class RestartSearch:
         return best, tuple(replace(s, is_taken=i == best) for i, (s, _) in enumerate(weighed))
 
     def _is_settled(self, step: WeighedOption) -> bool:
-        """Whether no rung further up is looked at."""
-        return step.rung is RestartOption.RECALL or (step.gpu_s or 0) <= self.prices.common_s
+        """Whether no later option is looked at."""
+        return step.option is RestartOption.RECALL or (step.gpu_s or 0) <= self.prices.common_s
 
     def _wider(self, way: Way) -> Way:
         """The same with room for spares in each zone, where one has hardly any left."""
@@ -124,12 +124,12 @@ class RestartSearch:
         return replace(way, moves=moves, cuts=found[1], ladder=ladder)
 
     @staticmethod
-    def _told(way: Way | None, ladder: Ladder) -> Way:
+    def _explainer(way: Way | None, ladder: Ladder) -> Way:
         assert way is not None  # waiting can always be had
         return replace(way, ladder=ladder)
 
     def _rungs(self) -> Iterator[tuple[WeighedOption, Way | None]]:
-        """Each rung with its step; None: it cannot be had."""
+        """Each option with its step; None: it cannot be had."""
         plain = self._plain()
         is_home = plain is not None and self._is_home(plain)
         away: tuple[WeighedOption, Way] | None = None
@@ -188,15 +188,15 @@ class RestartSearch:
         return stays and self.prices.rise(swaps.cuts) <= 0
 
     def _swapped(
-        self, rung: RestartOption, swaps: Swaps, lenders: tuple[str, ...] = (), note: str = ""
+        self, option: RestartOption, swaps: Swaps, lenders: tuple[str, ...] = (), note: str = ""
     ) -> tuple[WeighedOption, Swap]:
         moves = tuple(Move(b, self.job.hosts[b], joined) for b, joined in swaps.joined)
         way = Swap(self.job.name, moves, swaps.cuts, end_ns=self.end_ns, lenders=lenders)
-        return self._step(rung, moves, swaps.cuts, note=note), way
+        return self._step(option, moves, swaps.cuts, note=note), way
 
     def _step(
         self,
-        rung: RestartOption,
+        option: RestartOption,
         moves: Sequence[Move],
         cuts: tuple[TierCut, ...],
         more_s: int = 0,
@@ -205,7 +205,7 @@ class RestartSearch:
         rise = self.prices.rise(cuts)
         slower = 0.0 if rise <= 0 else self.prices.slower(self._moved(moves))
         gpu_s = self.prices.common_s + self.prices.slow_s(slower) + more_s
-        return WeighedOption(rung, gpu_s, rise, slower, len(moves), note)
+        return WeighedOption(option, gpu_s, rise, slower, len(moves), note)
 
     def _moved(self, moves: Sequence[Move]) -> list[int]:
         hosts = list(self.job.hosts)

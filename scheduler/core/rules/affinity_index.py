@@ -1,7 +1,7 @@
-"""The gangs that hold hosts while a decision is made, and what they leave a job.
+"""The gangs that hold hosts while a decision is made, and the hosts that they leave a job.
 
 Everything that a job's constraints say about hosts comes together here: labels and shapes
-(placement.constraints) on the hosts that its neighbours leave open (neighbours).
+(placement.constraints) on the hosts that the affinity of other jobs leaves open.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from scheduler.core.policies.affinity import ANYBODY, Affinity, Occupant, closed
 
 
 class AffinityIndex:
-    """Mutable: told of each start. What is found is remembered until the next one, by what
-    jobs have in common: thousands that wait want few different things."""
+    """Mutable: each start is entered. Answers are kept until the next start, by what jobs
+    have in common: thousands of waiting jobs ask for few different things."""
 
     def __init__(self, state: State) -> None:
         self._fabric: Fabric = state.loaded_fabric
@@ -40,7 +40,7 @@ class AffinityIndex:
         self._wanting = [
             name
             for name in state.special
-            if (wants := state.jobs[name].spec.neighbours) is not ANYBODY and wants != ANYBODY
+            if (wants := state.jobs[name].spec.affinity) is not ANYBODY and wants != ANYBODY
         ]
         # Most decisions ask nobody who holds what: it is found when somebody does.
         self._found: dict[str, Occupant] | None = None
@@ -51,7 +51,7 @@ class AffinityIndex:
 
     def took(self, job: Job, hosts: HostSet) -> None:
         """`job` starts on these hosts."""
-        wants = job.spec.neighbours
+        wants = job.spec.affinity
         self._change(Occupant(job.name, wants, hosts))
         if wants != ANYBODY and job.name not in self._wanting:
             self._wanting.append(job.name)
@@ -64,7 +64,7 @@ class AffinityIndex:
         self._forget()
 
     def without(self, names: Collection[str]) -> AffinityIndex:
-        """A company of its own, from which these gangs are gone."""
+        """A copy from which these gangs are gone."""
         other = copy(self)
         other._since = [*self._since]
         other._found = None if self._found is None else self._found.copy()
@@ -73,11 +73,11 @@ class AffinityIndex:
         return other
 
     @property
-    def _parties(self) -> dict[str, Occupant]:
+    def _occupants(self) -> dict[str, Occupant]:
         """Who holds which hosts, in order of start."""
         if self._found is None:
             jobs = self._state.holding
-            self._found = {j.name: _party(j) for j in jobs}
+            self._found = {j.name: _occupant_of(j) for j in jobs}
             changes, self._since = self._since, []
             for change in changes:
                 self._change(change)
@@ -103,15 +103,15 @@ class AffinityIndex:
 
     def closed_by(self, name: str, wants: Affinity) -> dict[str, HostSet]:
         """Hosts that a job leaves alone, by the neighbour that closes them."""
-        names = self._wanting if wants == ANYBODY else self._parties
-        others = [self._parties[other] for other in names]
+        names = self._wanting if wants == ANYBODY else self._occupants
+        others = [self._occupants[other] for other in names]
         return closed_by(self._fabric, Occupant(name, wants), others)
 
     def closed(self, name: str, wants: Affinity) -> HostSet:
-        """Hosts that a job leaves alone because of its neighbours."""
+        """Hosts that a job leaves alone because of other jobs."""
         if wants == ANYBODY and not self._wanting:
             return 0
-        if name in self._parties:
+        if name in self._occupants:
             return reduce(or_, self.closed_by(name, wants).values(), 0)
         key = (wants, tuple(matches(patterns, name) for patterns in self._patterns()))
         if key not in self._closed:
@@ -121,13 +121,13 @@ class AffinityIndex:
     def _patterns(self) -> tuple[tuple[str, ...], ...]:
         """All that gangs avoid: jobs that the same of these name are closed out alike."""
         if self._avoided is None:
-            everyone = [self._parties[name].wants.avoid for name in self._wanting]
+            everyone = [self._occupants[name].wants.avoid for name in self._wanting]
             self._avoided = tuple(dict.fromkeys(names for avoid in everyone for _, names in avoid))
         return self._avoided
 
     def room(self, job: Job, hosts: HostSet) -> HostSet:
         """Those of `hosts` that `job` may use; fewer than it needs if it cannot start."""
-        hosts &= ~self.closed(job.name, job.spec.neighbours)
+        hosts &= ~self.closed(job.name, job.spec.affinity)
         return self.fitting(job, hosts)
 
     def fitting(self, job: Job, hosts: HostSet) -> HostSet:
@@ -144,7 +144,7 @@ class AffinityIndex:
         """What the constraints leave of `free`, in words: ` in one rack; 12 are free, of
         which 4 lie beside jobs kept apart; at most 2 in one rack`."""
         where = job.request.where
-        closed = free & self.closed(job.name, job.spec.neighbours)
+        closed = free & self.closed(job.name, job.spec.affinity)
         beside = f", {closed.bit_count():,} of them closed by exclusive or avoid" if closed else ""
         room = room_text(self._fabric, where, free & ~closed)
         said = f"{wish_text(self._fabric, where)}; {free.bit_count():,} are free{beside}"
@@ -153,7 +153,7 @@ class AffinityIndex:
     def kept(self, job: Job, place: HostSet) -> HostSet:
         """Hosts that others leave alone so that `job` can start on `place` and nowhere
         else; none when it can start on any hosts."""
-        wants = job.spec.neighbours
+        wants = job.spec.affinity
         if not is_bound(job.request, wants):
             return 0
         return place | self.shadow(wants, place)
@@ -168,8 +168,8 @@ class AffinityIndex:
 
     def near(self, wants: Affinity) -> HostSet:
         """The outermost domains of the job that it should be near; 0 if that holds no hosts."""
-        party = self._parties.get(wants.near) if wants.near else None
-        return around(self._fabric, 0, party.hosts) if party and self._fabric.tiers else 0
+        occupant = self._occupants.get(wants.near) if wants.near else None
+        return around(self._fabric, 0, occupant.hosts) if occupant and self._fabric.tiers else 0
 
     def noted(self, wants: Affinity, placement: Placement) -> Placement:
         """The placement, saying how the wish to be near a job was met."""
@@ -177,7 +177,7 @@ class AffinityIndex:
             return placement
         hosts = (1 << host for host in placement.hosts)
         near = self.near(wants)
-        if wants.near not in self._parties:
+        if wants.near not in self._occupants:
             note = f"near {wants.near}: it holds no hosts, so its zones are not known"
         elif near and all(host & near for host in hosts):
             note = f"near {wants.near}: all hosts lie in its zones; the bound is over these"
@@ -186,9 +186,9 @@ class AffinityIndex:
         return replace(placement, notes=(*placement.notes, note))
 
 
-def _party(job: Job) -> Occupant:
+def _occupant_of(job: Job) -> Occupant:
     """What it has lent is still its own: it has to be able to come back."""
-    return Occupant(job.name, job.spec.neighbours, job.held | hostset.of(job.lent))
+    return Occupant(job.name, job.spec.affinity, job.held | hostset.of(job.lent))
 
 
 def is_bound(request: Request, wants: Affinity) -> bool:

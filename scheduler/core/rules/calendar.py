@@ -67,7 +67,7 @@ class Calendar:
 
     def kind(self, job: Job, end_ns: int) -> Hashable:
         """What jobs of a tenant that start at one moment have in common when the same windows
-        close to them: thousands wait, and few are told apart by name and by length."""
+        close to them: thousands wait, and few differ by name and by length."""
         length, name = bisect_left(self._starts, end_ns), job.spec.name
         return (length, self._known_as(name)) if name.startswith(self._prefixes) else length
 

@@ -4,7 +4,7 @@ The host that stopped a gang is not used by that gang again for a while, even wh
 reported repaired at once; twice as long each time that it stops it again. A gang whose
 attempts end one after the other before anything is saved waits between them, longer each
 time, and is given up at last: more of the same helps nobody, and every restart of it may
-send others away. Source: one job that was requeued 35 times made 548 preemptions (Kokolis
+evict others. Source: one job that was requeued 35 times made 548 preemptions (Kokolis
 et al., HPCA 2025).
 """
 
@@ -31,7 +31,7 @@ def struck(job: Job, host: int, now_ns: int, costs: Costs) -> Job:
         return hit
     ran_ns = max(0, now_ns - job.start_ns)
     saved_ns = job.costs(costs).shares(job.attempt, ran_ns, Ending.FAILED).productive_ns
-    return evolve(hit, fruitless=0 if saved_ns else job.fruitless + 1, stop_ns=now_ns)
+    return evolve(hit, failed_attempts=0 if saved_ns else job.failed_attempts + 1, stop_ns=now_ns)
 
 
 def since_stop(job: Job) -> tuple[int, ...]:
@@ -70,7 +70,7 @@ def is_soon(job: Job, terms: Restarts, now_ns: int) -> bool:
     return now_ns < last_ns <= now_ns + terms.avoid_s * SECOND_NS
 
 
-def looks_again_ns(job: Job, terms: Restarts, now_ns: int) -> int | None:
+def next_attempt_ns(job: Job, terms: Restarts, now_ns: int) -> int | None:
     """When something may be done for a gang that stands still; None: when anything happens."""
     moments = (retry_ns(job, terms), clear_ns(job, terms, now_ns) or 0)
     return min((at_ns for at_ns in moments if at_ns > now_ns), default=None)
@@ -83,7 +83,7 @@ def _until_ns(strike: Strike, terms: Restarts) -> int:
 
 def retry_ns(job: Job, terms: Restarts) -> int:
     """When a gang that stands still may run again; 0: at once."""
-    more = job.fruitless - terms.patience
+    more = job.failed_attempts - terms.patience
     if more < 0 or job.stop_ns is None:
         return 0
     wait_s = min(terms.backoff_s << min(more, MOST_DOUBLINGS), terms.most_backoff_s)
@@ -92,7 +92,7 @@ def retry_ns(job: Job, terms: Restarts) -> int:
 
 def given_up(job: Job, terms: Restarts) -> str:
     """Why the job is not started again; empty when it may be."""
-    if job.fruitless < terms.attempts:
+    if job.failed_attempts < terms.attempts:
         return ""
     return f"{failed_attempts_text(job)}; {job.reason}"
 
@@ -107,4 +107,4 @@ def resting_text(job: Job, terms: Restarts, now_ns: int) -> str:
 
 
 def failed_attempts_text(job: Job) -> str:
-    return f"{job.fruitless} attempts in a row failed before anything was saved"
+    return f"{job.failed_attempts} attempts in a row failed before anything was saved"

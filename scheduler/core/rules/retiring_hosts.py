@@ -36,13 +36,13 @@ def leave_ns(state: State, now_ns: int, limits: SchedulingOptions) -> int | None
     retiring = hostset.of(i for i, h in state.hosts.items() if h.state is HostState.RETIRING)
     if not retiring & state.held or not state.tenants.preemption.costs.checkpoint_s:
         return None
-    calendar, company = Calendar(state), AffinityIndex(state)
+    calendar, affinity = Calendar(state), AffinityIndex(state)
 
     def could(job: Job) -> bool:
         blocks = [b for b, host in enumerate(job.hosts) if hostset.has(retiring, host)]
-        shut = calendar.closed(job, now_ns, now_ns + time_limit_ns(job, limits))
-        own = hostset.of(job.spares) & ~(state.out_of_service | shut)
-        free = state.free & ~(shut | company.closed(job.name, job.spec.neighbours))
+        barred = calendar.closed(job, now_ns, now_ns + time_limit_ns(job, limits))
+        own = hostset.of(job.spares) & ~(state.out_of_service | barred)
+        free = state.free & ~(barred | affinity.closed(job.name, job.spec.affinity))
         swaps = choose_swaps(state.loaded_fabric, job.request, job.hosts, blocks, own, free)
         return bool(blocks) and swaps is not None
 

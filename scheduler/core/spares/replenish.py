@@ -63,8 +63,8 @@ def replenishments(
 def _home(state: State, now_ns: int) -> Iterator[ReplenishSpares]:
     """Spares that were lent and that nobody is on any more, unless a window has them now."""
     for job in state.in_state(JobState.RUNNING) if state.lent & ~state.held else ():
-        shut = Calendar(state).closed(job, now_ns, now_ns + 1)
-        home = (h for h in idle(state, job) if not hostset.has(shut, h))
+        barred = Calendar(state).closed(job, now_ns, now_ns + 1)
+        home = (h for h in idle(state, job) if not hostset.has(barred, h))
         spares = (*job.spares, *(h for h in home if h not in job.spares))
         if more := hostset.of(spares) & ~hostset.of(job.spares):
             yield ReplenishSpares(

@@ -19,7 +19,7 @@ from scheduler.core.tenancy.quota import QuotaBook, QuotaNode, cell_hosts
 
 
 class FutureQuota:
-    """Mutable: told of each gang that ends. `book`: who holds how many hosts then."""
+    """Mutable: each gang that ends is entered. `book`: who holds how many hosts then."""
 
     def __init__(
         self,

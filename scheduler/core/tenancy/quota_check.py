@@ -40,13 +40,13 @@ class Allowance:
         pool = min(self.pool, hosts.bit_count())
         return Allowance(self.limit, self.whose, hosts, self.own & hosts, pool)
 
-    def at_most(self, count: int) -> Allowance:
+    def capped(self, count: int) -> Allowance:
         """The same for no more hosts than so many."""
         return self if self.pool <= count else replace(self, pool=max(0, count))
 
 
 class Quotas:
-    """The quotas while one decision is made. Mutable: told of each start.
+    """The quotas while one decision is made. Mutable: each start is entered.
 
     `can_take_back`: hosts lent to preemptible gangs count as obtainable, as they are under
     a policy that preempts. Without it a promise is kept by free hosts alone.
@@ -195,7 +195,7 @@ class Quotas:
 
 
 def _preemptible_by_leaf(state: State) -> dict[str, int]:
-    """Healthy hosts of each tenant's gangs that can be sent away."""
+    """Healthy hosts of each tenant's gangs that can be evicted."""
     found: dict[str, int] = {}
     for job in state.in_state(JobState.RUNNING):
         if job.is_preemptible:

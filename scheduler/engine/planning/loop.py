@@ -106,7 +106,7 @@ class PlanningLoop:
         with self._instruments.inside(Stage.DECIDE):
             plan = await self._beside(self._mind.decide(state, self._now_ns()))
         await self._carry_out(plan)
-        return plan.look_again_ns
+        return plan.next_decision_ns
 
     async def _beside(self, work: Coroutine[Any, Any, Found]) -> Found:
         """What `work` returns. Gangs that are stopped meanwhile, or were just before, go on."""
@@ -146,9 +146,12 @@ class PlanningLoop:
         )
         if isinstance(answer, Conflict):
             self._conflicted(plan, answer)
-        elif isinstance(answer, tuple) and plan.is_last:
+        elif isinstance(answer, tuple) and plan.is_fixpoint:
             before = after.version - len(answer)
-            if plan.settles(before, after.version) and self._state().version == after.version:
+            if (
+                plan.leaves_nothing(before, after.version)
+                and self._state().version == after.version
+            ):
                 self._moved.clear()  # it was this plan that moved it, and nothing is left to do
 
     def _conflicted(self, plan: Plan, conflict: Conflict) -> None:

@@ -205,10 +205,10 @@ def test_a_dry_run_keeps_off_windows() -> None:
 def test_a_dry_run_keeps_off_the_hosts_of_others() -> None:
     state = started(EMPTY, submit("a", 1))
     machine = state.loaded_fabric
-    outcome = tried(state, submit("d", 7, neighbours=Affinity(exclusive="rack")))
+    outcome = tried(state, submit("d", 7, affinity=Affinity(exclusive="rack")))
     assert not isinstance(outcome.outcome, Start)
     assert outcome.outcome.cause is WaitReason.CONSTRAINTS
-    near = tried(state, submit("d", 1, neighbours=Affinity(near="a"))).answer
+    near = tried(state, submit("d", 1, affinity=Affinity(near="a"))).answer
     assert isinstance(near, Placement)
     assert machine.domain(near.hosts[0]) == machine.domain(state.jobs["a"].hosts[0])
 

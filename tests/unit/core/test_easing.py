@@ -8,7 +8,7 @@ import pytest
 
 from placement.fabric import hostset
 from scheduler.core import SchedulingOptions
-from scheduler.core.capacity.shrink_options import Gone, ShrinkOptions, Surplus
+from scheduler.core.capacity.shrink_options import ShrinkOptions, Surplus, Victims
 from scheduler.core.capacity.victims import candidates
 from scheduler.core.model.commands import LoadTenants
 from scheduler.core.policies.tenants import OPEN, PriorityClass
@@ -23,9 +23,9 @@ def test_only_who_can_keep_a_replica_is_asked(slack: int, kept: list[int]) -> No
     state = run(loaded(fabric(1, 3, 2)), LoadTenants(replace(OPEN, classes=(spot,))))
     for name in "ab":
         state = settled(run(state, submit(name, 3, min_dp=1, priority_class="spot")))
-    needed, asked = 6 - slack, list[Gone]()
+    needed, asked = 6 - slack, list[Victims]()
 
-    def is_enough(gone: Gone) -> bool:
+    def is_enough(gone: Victims) -> bool:
         asked.append(gone)
         return hostset.of(h for v in gone for h in hostset.members(v.hosts)).bit_count() >= needed
 

@@ -241,7 +241,7 @@ class TestGrow:
     def test_when_room_appears_after_the_next_checkpoint(self) -> None:
         state = run(started(beside(4), submit("a", 8, min_dp=2)), end("x"))
         plan = decide(state, 10, SchedulingOptions())
-        assert (plan.actions, plan.look_again_ns) == ((), CHECKPOINT_NS)
+        assert (plan.actions, plan.next_decision_ns) == ((), CHECKPOINT_NS)
         before = job(state, "a")
         after = job(schedule(state, CHECKPOINT_NS), "a")
         assert (after.dp, after.attempt) == (8, 2)
@@ -250,7 +250,7 @@ class TestGrow:
     def test_no_sooner_than_the_interval(self) -> None:
         state = run(started(beside(4), submit("a", 8, min_dp=2)), end("x"))
         limits = SchedulingOptions(resize_every_s=5_000)
-        assert decide(state, CHECKPOINT_NS, limits).look_again_ns == 3 * CHECKPOINT_NS
+        assert decide(state, CHECKPOINT_NS, limits).next_decision_ns == 3 * CHECKPOINT_NS
 
     def test_not_for_too_little(self) -> None:
         """One replica more of ten is 10 %; of eleven it is not, and twelve are the most."""

@@ -108,7 +108,7 @@ def test_a_requeued_job_starts_as_its_next_attempt() -> None:
 def test_a_job_does_not_start_on_the_host_that_just_stopped_it() -> None:
     state = schedule(run(started(EIGHT, submit("a", 8)), fail("z0-r0-h0")))
     plan = decide(run(state, repair("z0-r0-h0")), 0, SchedulingOptions())
-    assert (plan.actions, plan.look_again_ns) == ((), LATER_NS)
+    assert (plan.actions, plan.next_decision_ns) == ((), LATER_NS)
 
 
 def test_a_requeued_job_keeps_its_seniority() -> None:
@@ -137,7 +137,7 @@ def test_a_gang_whose_host_was_repaired_in_time_starts_again() -> None:
     state = run(state, fail("z0-r0-h0"), repair("z0-r0-h0"))
     assert state.jobs["a"].state is JobState.INTERRUPTED
     plan = decide(state, 0, SchedulingOptions())
-    assert (plan.actions, plan.look_again_ns) == ((), LATER_NS)
+    assert (plan.actions, plan.next_decision_ns) == ((), LATER_NS)
     state = schedule(state, LATER_NS)
     assert state.jobs["a"].state is JobState.RUNNING
     assert state.jobs["a"].attempt == 2

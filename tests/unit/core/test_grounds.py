@@ -67,8 +67,8 @@ def test_a_running_gang_that_may_not_grow_holds_no_later_time() -> None:
     state = run(state, set_window("w", *free, start_s=100, end_s=200, jobs=("b",)))
     a, b, end_ns = job(state, "a"), job(state, "b"), 1_000 * SECOND_NS
     find = make_placer(state, limits)
-    desk = SchedulingCycle(state, 0, limits, state.free, find, find)
-    assert desk.spare_room(a, end_ns) == (0, 0)
-    assert desk.spare_room(b, end_ns) == (state.free, 3)
-    desk.grows(b, state.free & -state.free, end_ns)
-    assert desk.spare_room(b, end_ns)[1] == 2
+    cycle = SchedulingCycle(state, 0, limits, state.free, find, find)
+    assert cycle.spare_room(a, end_ns) == (0, 0)
+    assert cycle.spare_room(b, end_ns) == (state.free, 3)
+    cycle.grows(b, state.free & -state.free, end_ns)
+    assert cycle.spare_room(b, end_ns)[1] == 2

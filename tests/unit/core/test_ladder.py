@@ -132,7 +132,7 @@ def test_a_gang_takes_the_spare_of_another_and_the_pool_is_filled_again() -> Non
     assert spares_of(state, "a") == []
     step = taken(state.jobs["c"].ladder)
     assert step is not None
-    assert (step.rung, step.note) == (RestartOption.LENDER, "from a")
+    assert (step.option, step.note) == (RestartOption.LENDER, "from a")
     state = run(state, repair(next(h for h in state.loaded_fabric.hosts if _is_out(state, h))))
     (action,) = decide(state, 0, SchedulingOptions()).actions
     assert isinstance(action, ReplenishSpares)
@@ -156,15 +156,15 @@ def test_the_zone_comes_first_and_nothing_else_is_weighed() -> None:
     state = started(loaded(fabric()), submit("a", 2))
     state = schedule(run(state, fail(hosts_of(state, "a")[0])))
     (step,) = state.jobs["a"].ladder
-    assert (step.rung, step.moved, step.cut_rise_bytes) == (RestartOption.ZONE, 1, 0)
+    assert (step.option, step.moved, step.cut_rise_bytes) == (RestartOption.ZONE, 1, 0)
 
 
 def test_where_the_zone_is_full_every_way_is_weighed() -> None:
     state = started(loaded(fabric()), submit("a", 4))
     state = schedule(run(state, fail(hosts_of(state, "a")[0])))
     ladder = state.jobs["a"].ladder
-    assert [step.rung for step in ladder if step.gpu_s is not None] == [RestartOption.AWAY]
-    assert {step.rung for step in ladder} >= {RestartOption.ZONE, RestartOption.LENDER}
+    assert [step.option for step in ladder if step.gpu_s is not None] == [RestartOption.AWAY]
+    assert {step.option for step in ladder} >= {RestartOption.ZONE, RestartOption.LENDER}
     step = taken(ladder)
     assert step is not None
     assert step.cut_rise_bytes > 0
@@ -191,7 +191,7 @@ def test_a_bad_host_is_avoided_twice_as_long_each_time() -> None:
         assert not avoided(state.jobs["a"], terms, just_before + 1)
         for _ in range(2):
             plan = decide(state, now_ns, SchedulingOptions())
-            now_ns = max(now_ns, plan.look_again_ns or now_ns, just_before + 1)
+            now_ns = max(now_ns, plan.next_decision_ns or now_ns, just_before + 1)
             state = schedule(state, now_ns)
         assert state.jobs["a"].state is JobState.RUNNING
 
@@ -206,7 +206,7 @@ def test_a_gang_that_saves_nothing_waits_longer_and_is_given_up() -> None:
         waits.append(max(0, retry_ns(state.jobs["a"], terms) - now_ns) // SECOND_NS)
         told = explain(state, "a", now_ns, SchedulingOptions()).sentence
         assert ("tries again in" in told) is (waits[-1] > 0)
-        if state.jobs["a"].fruitless == terms.attempts:
+        if state.jobs["a"].failed_attempts == terms.attempts:
             (action,) = decide(state, now_ns, SchedulingOptions()).actions
             assert isinstance(action, GiveUp)
         now_ns += waits[-1] * SECOND_NS
@@ -237,8 +237,8 @@ def test_what_would_happen_is_what_happens() -> None:
     assert before is not None
     step = taken(before.ladder)
     assert step is not None
-    assert step.rung is RestartOption.AWAY
-    assert {s.rung for s in before.ladder} >= {
+    assert step.option is RestartOption.AWAY
+    assert {s.option for s in before.ladder} >= {
         RestartOption.ZONE,
         RestartOption.LENDER,
         RestartOption.RECALL,

@@ -194,6 +194,6 @@ def test_nobody_shuts_a_spare_that_is_lent_out_of_its_gang() -> None:
     state = settled(run(state, submit("gang", 1, spares=exactly(1))))
     state = settled(run(state, submit("filler", 1), submit("loan", 1, priority_class="spot")))
     assert state.jobs["gang"].lent
-    alone = submit("alone", 1, neighbours=Affinity(exclusive="rack"))
+    alone = submit("alone", 1, affinity=Affinity(exclusive="rack"))
     state = run(state, end("loan"), end("filler"), alone)
-    assert AffinityIndex(state).closed("alone", state.jobs["alone"].spec.neighbours) & state.lent
+    assert AffinityIndex(state).closed("alone", state.jobs["alone"].spec.affinity) & state.lent

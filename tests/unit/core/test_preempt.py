@@ -222,7 +222,7 @@ def test_a_gang_has_its_minimum_run_time() -> None:
     state = spots(cluster(1, 1, 1, guarded), 1)
     state = run(state, submit("u", priority_class="urgent"))
     plan = decide(state, 0, SchedulingOptions())
-    assert (plan.actions, plan.look_again_ns) == ((), 600 * SECOND_NS)
+    assert (plan.actions, plan.next_decision_ns) == ((), 600 * SECOND_NS)
     assert sent_away(state, 600 * SECOND_NS) == {"u": ("s0",)}
 
 

@@ -158,7 +158,7 @@ class TestWhen:
     def test_after_the_minimum_run_time(self) -> None:
         state = urgent(spot(), 1, now_ns=0)
         plan = decide(state, 9 * MINUTE_NS, SchedulingOptions())
-        assert (plan.actions, plan.look_again_ns) == ((), 10 * MINUTE_NS)
+        assert (plan.actions, plan.next_decision_ns) == ((), 10 * MINUTE_NS)
         reason = explain(state, "u", 9 * MINUTE_NS, SchedulingOptions())
         assert reason.sentence.endswith("; or by shrinking a to dp 7 in 1 min")
         assert (reason.preempts, reason.shrinks) == ((), (Shrink("a", 7),))
@@ -168,7 +168,7 @@ class TestWhen:
         after = schedule(urgent(spot(), 1), LATER_NS)
         again = run(after, submit("v", 1, priority_class="urgent"), now_ns=LATER_NS)
         plan = decide(again, LATER_NS, SchedulingOptions())
-        assert (plan.actions, plan.look_again_ns) == ((), LATER_NS + 10 * MINUTE_NS)
+        assert (plan.actions, plan.next_decision_ns) == ((), LATER_NS + 10 * MINUTE_NS)
 
     def test_not_by_equals(self) -> None:
         state = run(spot(), submit("b", 1, priority_class="spot"), now_ns=LATER_NS)
@@ -254,7 +254,7 @@ class TestFailure:
         assert (running(after), job(after, "a").dp) == ({"a", "n"}, 3)
         step = taken(job(after, "n").ladder)
         assert step is not None
-        assert (step.rung, step.note) == (RestartOption.PREEMPT, "shrinks a to dp 3")
+        assert (step.option, step.note) == (RestartOption.PREEMPT, "shrinks a to dp 3")
         assert job(after, "a").reason.startswith("shrunk from dp 4 by n")
 
     def test_cordoned_hosts_that_it_gives_up_are_no_room(self) -> None:
@@ -280,7 +280,7 @@ class TestLoan:
     def test_to_a_job_of_the_same_priority_when_it_has_saved(self) -> None:
         state = run(grown(), submit("b", 3), now_ns=HOUR_NS // 2)
         plan = decide(state, 50 * MINUTE_NS, SchedulingOptions())
-        assert (plan.actions, plan.look_again_ns) == ((), self.DUE_NS)
+        assert (plan.actions, plan.next_decision_ns) == ((), self.DUE_NS)
         after = schedule(state, self.DUE_NS)
         assert (running(after), job(after, "a").dp) == ({"a", "b"}, 5)
         assert "it had grown from dp 4" in job(after, "a").reason

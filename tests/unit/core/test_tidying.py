@@ -52,7 +52,7 @@ def test_it_is_due_once_a_period() -> None:
     state = replay([Defragmented(HOUR_NS, "")], scattered(POLICY))
     due_ns = HOUR_NS + EVERY_S * SECOND_NS
     plan = decide(state, due_ns - 1, SchedulingOptions())
-    assert (plan.actions, plan.look_again_ns) == ((), due_ns)
+    assert (plan.actions, plan.next_decision_ns) == ((), due_ns)
     assert moved(decide(state, due_ns, SchedulingOptions()))
 
 

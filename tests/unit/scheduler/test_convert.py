@@ -176,8 +176,8 @@ def test_a_placement_names_its_hosts_in_block_order() -> None:
 def test_constraints_survive_the_wire() -> None:
     where = Constraints(2, "rack", (("disk", "nvme"), ("gpu", "h100")))
     avoid = (("zone", ("serve-*", "b")), ("rack", ("c",)))
-    neighbours = Affinity("rack", avoid, "data")
-    job = JobSpec("a", replace(request(dp=4), where=where), neighbours=neighbours)
+    affinity = Affinity("rack", avoid, "data")
+    job = JobSpec("a", replace(request(dp=4), where=where), affinity=affinity)
     sent = spec_to_proto(job).SerializeToString()
     assert spec_from_proto(job_pb2.JobSpec.FromString(sent)) == job
 

@@ -23,7 +23,7 @@ async def test_a_cancel_is_not_lost_as_the_state_moves(rounds: int) -> None:
     state = State.empty()
 
     def decided(state: State, now_ns: int) -> Plan:
-        return Plan(state.version, (), look_again_ns=3_600 * SECOND_NS)
+        return Plan(state.version, (), next_decision_ns=3_600 * SECOND_NS)
 
     async def enter(stage: object, check: Callable[[State, int], Answer]) -> Any:
         raise AssertionError("an empty plan is not carried out")

@@ -149,5 +149,7 @@ def test_a_field_that_was_not_there_yet_has_its_default(name: str) -> None:
 
 
 def test_what_a_job_did_not_have_yet_has_its_default() -> None:
-    assert a_life().jobs["runs"].fruitless == 1
-    assert decode(changed(b'"fruitless":1', b'"unheard":1'))[0].jobs["runs"].fruitless == 0
+    assert a_life().jobs["runs"].failed_attempts == 1
+    assert (
+        decode(changed(b'"failed_attempts":1', b'"unheard":1'))[0].jobs["runs"].failed_attempts == 0
+    )

@@ -132,7 +132,7 @@ class Conservative:
         before = self._shares_before.get(name, ())
         return self._grounds is not None and self._grounds.of_today(before) != what.shares
 
-    def beside(self, job: Job, end_ns: int, allowed: Allowance) -> Allowance:
+    def permitted(self, job: Job, end_ns: int, allowed: Allowance) -> Allowance:
         if job.hosts:  # it runs, and has more now or not at all: it waits for no time
             return self._now(job, end_ns, allowed)
         self._considered += 1
@@ -140,11 +140,11 @@ class Conservative:
         lasts_ns = end_ns - self._now_ns
         start_ns = self._profile.earliest(job.needed, lasts_ns, self._may_start(job, lasts_ns))
         if start_ns is None:
-            return allowed.at_most(0)
+            return allowed.capped(0)
         if start_ns == self._now_ns:
             return self._now(job, end_ns, allowed)
         self._reserve(job, start_ns, start_ns + lasts_ns)
-        return allowed.at_most(0)
+        return allowed.capped(0)
 
     def _may_start(self, job: Job, lasts_ns: int) -> Callable[[int], bool] | None:
         """Whether there are hosts enough that windows leave open, from a moment on."""
@@ -157,7 +157,7 @@ class Conservative:
         if self._grounds is not None:
             room = self._grounds.room(job, allowed.reach, self._now_ns, end_ns)
             allowed = allowed.on(room)
-        return allowed.at_most(self._profile.least(self._now_ns, end_ns))
+        return allowed.capped(self._profile.least(self._now_ns, end_ns))
 
     def _reserve(self, job: Job, start_ns: int, end_ns: int) -> None:
         shares = self._grounds.shares(job, start_ns, end_ns) if self._grounds else ()
@@ -175,7 +175,7 @@ class Conservative:
     def room(self, job: Job, end_ns: int, allowed: Allowance) -> None:
         return None  # each job has a reservation of its own
 
-    def off_first(self, job: Job, end_ns: int, allowed: Allowance) -> Allowance:
+    def without_first(self, job: Job, end_ns: int, allowed: Allowance) -> Allowance:
         return allowed
 
     def made_room(self, free: HostSet) -> None:

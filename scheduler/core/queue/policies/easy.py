@@ -59,9 +59,9 @@ class Easy:
     def is_stable(self) -> bool:
         return not any(reservation.kept for reservation in self.reservations)
 
-    def beside(self, job: Job, end_ns: int, allowed: Allowance) -> Allowance:
-        allowed = self.off_first(job, end_ns, allowed)
-        return allowed.at_most(self.room(job, end_ns, allowed))
+    def permitted(self, job: Job, end_ns: int, allowed: Allowance) -> Allowance:
+        allowed = self.without_first(job, end_ns, allowed)
+        return allowed.capped(self.room(job, end_ns, allowed))
 
     def room(self, job: Job, end_ns: int, allowed: Allowance) -> int:
         """How many hosts of what is allowed `job` may take."""
@@ -69,11 +69,11 @@ class Easy:
             return allowed.pool
         return min(allowed.pool, room_beside(self.first, job, end_ns, allowed, self._quotas))
 
-    def off_first(self, job: Job, end_ns: int, allowed: Allowance) -> Allowance:
+    def without_first(self, job: Job, end_ns: int, allowed: Allowance) -> Allowance:
         """Less the hosts that the reservation needs beyond their number. A job that others
         may not lie beside closes more hosts than it takes: unless it is known which of them
         the reservation needs, it takes none."""
-        first, wants = self.first, job.spec.neighbours
+        first, wants = self.first, job.spec.affinity
         if first is None or end_ns <= first.start_ns:
             return allowed
         if not first.kept and (wants.exclusive or wants.avoid):
@@ -88,9 +88,9 @@ class Easy:
         some count and some not, and the number is what it promises."""
         if first.lendable is not None or job.needed <= first.extra:
             return allowed
-        beside = uncounted(first, allowed.reach)
-        beside |= highest(allowed.reach & ~beside, max(0, first.extra))
-        return allowed.on(self._affinity.fitting(job, beside))
+        permitted = uncounted(first, allowed.reach)
+        permitted |= highest(allowed.reach & ~permitted, max(0, first.extra))
+        return allowed.on(self._affinity.fitting(job, permitted))
 
     def took(self, job: Job, hosts: HostSet, end_ns: int, borrowed: HostSet = 0) -> None:
         if self.first is not None:

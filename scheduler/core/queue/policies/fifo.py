@@ -43,13 +43,13 @@ class Fifo:
     def first(self) -> BackfillReservation | None:
         return next(iter(self._made()), None)
 
-    def beside(self, job: Job, end_ns: int, allowed: Allowance) -> Allowance:
-        return allowed if self._waiting is None else allowed.at_most(0)
+    def permitted(self, job: Job, end_ns: int, allowed: Allowance) -> Allowance:
+        return allowed if self._waiting is None else allowed.capped(0)
 
     def room(self, job: Job, end_ns: int, allowed: Allowance) -> int:
         return allowed.pool if self._waiting is None else 0
 
-    def off_first(self, job: Job, end_ns: int, allowed: Allowance) -> Allowance:
+    def without_first(self, job: Job, end_ns: int, allowed: Allowance) -> Allowance:
         return allowed if self._waiting is None else allowed.on(0)
 
     def took(self, job: Job, hosts: HostSet, end_ns: int, borrowed: HostSet = 0) -> None:

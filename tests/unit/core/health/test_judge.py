@@ -109,7 +109,7 @@ def test_a_gang_leaves_a_retiring_host_when_it_has_just_saved() -> None:
     state = run(state, ReportHost(host, "predicted-failure"), now_ns=half_ns)
     assert now(state, SMALL.index_by_name[host]) is HostState.RETIRING
     plan = decide(state, half_ns, SchedulingOptions())
-    assert (plan.actions, plan.look_again_ns) == ((), 2 * half_ns)
+    assert (plan.actions, plan.next_decision_ns) == ((), 2 * half_ns)
     state = schedule(state, 2 * half_ns)
     assert host not in hosts_of(state, "a")
     assert now(state, SMALL.index_by_name[host]) is HostState.IN_REPAIR
@@ -120,7 +120,7 @@ def test_a_gang_that_can_go_nowhere_stays_and_nobody_looks_in_vain() -> None:
     state = run(state, ReportHost(H, "predicted-failure"))
     for now_ns in (0, 1_800 * SECOND_NS):
         plan = decide(state, now_ns, SchedulingOptions())
-        assert (plan.actions, plan.look_again_ns) == ((), None)
+        assert (plan.actions, plan.next_decision_ns) == ((), None)
     assert now(run(state, end("a"))) is HostState.IN_REPAIR
 
 

@@ -1,4 +1,4 @@
-"""What neighbours leave a job: in decisions, reservations, commits, swaps and dry runs."""
+"""The hosts that affinity leaves a job: in decisions, reservations, commits, swaps and dry runs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def is_running(state: State, name: str) -> bool:
 
 @pytest.mark.parametrize("first", ["alone", "other"])
 def test_an_exclusive_job_shares_its_racks_whoever_comes_first(first: str) -> None:
-    jobs = {"alone": submit("alone", 3, neighbours=ALONE), "other": submit("other", 3)}
+    jobs = {"alone": submit("alone", 3, affinity=ALONE), "other": submit("other", 3)}
     state = schedule(run(loaded(), jobs.pop(first)))
     state = schedule(run(state, *jobs.values()))
     assert is_running(state, "alone") and is_running(state, "other")  # noqa: PT018
@@ -46,7 +46,7 @@ def test_an_exclusive_job_shares_its_racks_whoever_comes_first(first: str) -> No
 
 
 def test_who_avoids_is_avoided() -> None:
-    state = schedule(run(loaded(), submit("a", 1, neighbours=Affinity(avoid=(("zone", ("b",)),)))))
+    state = schedule(run(loaded(), submit("a", 1, affinity=Affinity(avoid=(("zone", ("b",)),)))))
     state = schedule(run(state, submit("b", 4), submit("c", 1)))
     assert not domains(state, "a", 0) & domains(state, "b", 0)
     assert domains(state, "c", 0) == domains(state, "a", 0)
@@ -54,7 +54,7 @@ def test_who_avoids_is_avoided() -> None:
 
 def test_a_pattern_does_not_keep_a_job_from_itself() -> None:
     apart = Affinity(avoid=(("rack", ("eval-*",)),))
-    state = schedule(run(loaded(), *(submit(f"eval-{i}", 1, neighbours=apart) for i in range(5))))
+    state = schedule(run(loaded(), *(submit(f"eval-{i}", 1, affinity=apart) for i in range(5))))
     racks = [domains(state, f"eval-{i}", 1).pop() for i in range(4)]
     assert len(set(racks)) == 4
     assert not is_running(state, "eval-4")
@@ -62,21 +62,21 @@ def test_a_pattern_does_not_keep_a_job_from_itself() -> None:
 
 def test_near_is_a_wish_and_the_answer_says_how_it_was_met() -> None:
     state = schedule(run(loaded(), submit("x", 3), submit("y", 3)))
-    state = schedule(run(state, submit("n", 1, neighbours=Affinity(near="y"))))
+    state = schedule(run(state, submit("n", 1, affinity=Affinity(near="y"))))
     assert domains(state, "n", 0) == domains(state, "y", 0)
     assert any("all hosts lie in its zones" in note for note in state.jobs["n"].notes)
-    state = schedule(run(state, submit("m", 1, neighbours=Affinity(near="y"))))
+    state = schedule(run(state, submit("m", 1, affinity=Affinity(near="y"))))
     assert is_running(state, "m")
     assert any("its zones have too little room" in note for note in state.jobs["m"].notes)
 
 
 def test_near_a_job_that_holds_nothing_is_said() -> None:
-    state = schedule(run(loaded(), submit("n", 1, neighbours=Affinity(near="nobody"))))
+    state = schedule(run(loaded(), submit("n", 1, affinity=Affinity(near="nobody"))))
     assert any("it holds no hosts" in note for note in state.jobs["n"].notes)
 
 
 @pytest.mark.parametrize(
-    ("neighbours", "where", "field"),
+    ("affinity", "where", "field"),
     [
         (Affinity(exclusive="pod"), Constraints(), "constraints.exclusive"),
         (Affinity(avoid=(("pod", ("a",)),)), Constraints(), "constraints.avoid.pod"),
@@ -86,9 +86,9 @@ def test_near_a_job_that_holds_nothing_is_said() -> None:
     ],
 )
 def test_what_cannot_be_meant_is_refused(
-    neighbours: Affinity, where: Constraints, field: str
+    affinity: Affinity, where: Constraints, field: str
 ) -> None:
-    answer = refused(loaded(), submit("j", 1, where=where, neighbours=neighbours))
+    answer = refused(loaded(), submit("j", 1, where=where, affinity=affinity))
     assert [violation.field for violation in answer.violations] == [field]
 
 
@@ -96,7 +96,7 @@ def test_a_stale_start_beside_an_exclusive_job_falls() -> None:
     state = run(loaded(), submit("other", 1))
     old = Plan(state.version, (Start("other", on(FABRIC, state.jobs["other"].spec.request, 1)),))
     state = schedule(
-        run(state, submit("alone", 1, neighbours=ALONE, priority=1)), limits=SchedulingOptions()
+        run(state, submit("alone", 1, affinity=ALONE, priority=1)), limits=SchedulingOptions()
     )
     hosts = state.jobs["alone"].hosts
     beside = hosts[0] ^ 1  # the other host of its rack
@@ -124,7 +124,7 @@ def test_a_longer_job_does_not_take_the_only_rack_that_will_do() -> None:
     apart = Affinity(avoid=(("rack", tuple("abcf")),))
     state = loaded()
     for job in jobs:
-        job = replace(job, spec=replace(job.spec, neighbours=apart))
+        job = replace(job, spec=replace(job.spec, affinity=apart))
         state = schedule(run(state, job))
     state = schedule(run(state, submit("d", 2, where=Constraints(same="rack"), limit_s=60)))
     assert not is_running(state, "d")
@@ -139,7 +139,7 @@ def test_a_longer_job_does_not_take_the_only_rack_that_will_do() -> None:
 
 def test_an_exclusive_job_that_outlasts_a_reservation_waits() -> None:
     state = schedule(run(loaded(), submit("a", 4, limit_s=3600)))
-    state = run(state, submit("big", 8, limit_s=60), submit("alone", 1, neighbours=ALONE))
+    state = run(state, submit("big", 8, limit_s=60), submit("alone", 1, affinity=ALONE))
     reason = explain(state, "alone", 0, SchedulingOptions())
     assert decide(state, 0, SchedulingOptions()).actions == ()
     assert reason.cause is WaitReason.BEHIND
@@ -150,7 +150,7 @@ def test_a_job_that_lacks_room_for_its_shape_is_told_so() -> None:
     apart = Affinity(avoid=(("rack", ("s*",)),))
     state = loaded()
     for i in range(4):
-        state = schedule(run(state, submit(f"s{i}", 1, limit_s=3600, neighbours=apart)))
+        state = schedule(run(state, submit(f"s{i}", 1, limit_s=3600, affinity=apart)))
     state = run(state, submit("d", 2, where=Constraints(same="rack")))
     reason = explain(state, "d", 0, SchedulingOptions())
     assert reason.cause is WaitReason.CONSTRAINTS
@@ -162,7 +162,7 @@ def test_a_job_that_lacks_room_for_its_shape_is_told_so() -> None:
 
 
 def test_a_failed_host_is_swapped_for_one_that_neighbours_leave() -> None:
-    state = schedule(run(loaded(), submit("alone", 3, neighbours=ALONE)))
+    state = schedule(run(loaded(), submit("alone", 3, affinity=ALONE)))
     state = schedule(run(state, submit("other", 2), submit("third", 2)))
     taken = hostset.of(h for name in state.jobs for h in state.jobs[name].hosts)
     assert taken.bit_count() == 7
