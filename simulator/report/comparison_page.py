@@ -171,7 +171,7 @@ def waits(reports: NamedReports) -> Chart:
     for each in axes[len(classes) :]:
         each.set_visible(False)
     theme.above(made, axes[0])
-    words = "The share of jobs of each size that has started after so long."
+    words = "Share of jobs of each size that have started after this wait."
     return Chart("waits", "Waits by size", words, made)
 
 
@@ -195,8 +195,8 @@ def parts(reports: NamedReports) -> Chart:
     axes.set_xlim(0, 1)
     axes.xaxis.set_major_formatter(percent())
     theme.legend(axes, ncols=4)
-    words = "Where the host-time of the whole fabric went, until each run's own end."
-    return Chart("waterfall", "Where host-time went", words, made)
+    words = "Host time of the fabric by use, until the end of each run."
+    return Chart("waterfall", "Host time by use", words, made)
 
 
 def _at(key: str) -> int:
@@ -229,5 +229,5 @@ def cuts(reports: NamedReports) -> Chart:
     is_any = any(found["cut_bytes"] for _, data in reports for found in data["sizes"])
     note_if_empty(panels[1], is_any, f"nothing crosses a {tier}")
     theme.above(made, panels[0])
-    words = f"Per size of gang, as placed: {tier}s it lies over, and what it cuts there."
+    words = f"By size of gang: the {tier}s that it spans, and the bytes that it cuts there."
     return Chart("cuts", "Cut and slowdown", words, made)
