@@ -1,7 +1,7 @@
 """The runs and pictures of docs/simulator.md: `python -m scripts.questions [TRACES]`.
 
 Three questions of planners, each one muster command on traces that are written here, the
-last on a real trace that TRACES, a folder, has to hold. Case files stay in
+last on a real trace that TRACES, a folder, has to hold. Experiment files stay in
 examples/questions; results go to build/questions, one picture of each to docs/img.
 """
 

@@ -54,9 +54,9 @@ def variants(base: Options, axes: Mapping[str, Sequence[Value]]) -> list[Variant
     return found
 
 
-def ineffective(found: Sequence[Variant]) -> list[tuple[str, str]]:
-    """(key, message) of options that would be without effect."""
-    return [fault for variant in found for fault in conflicts(variant.options)]
+def ineffective(variants: Sequence[Variant]) -> list[tuple[str, str]]:
+    """(key, message) of options that would have no effect."""
+    return [fault for variant in variants for fault in conflicts(variant.options)]
 
 
 def _named(key: str, value: Value) -> str:
@@ -78,7 +78,7 @@ def compare(
     """Replay each variant under each seed, and put the figures together.
 
     `folder`: gets the report of every run below runs/. Raises: InputError;
-    NotConserved naming the run.
+    InvariantViolated naming the run.
     """
     pieces = [
         _Piece(
@@ -110,11 +110,11 @@ def compare(
 
 
 def _alike(logs: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """A sentence for each variant in which nothing happens otherwise than in an earlier one."""
+    """A sentence for each variant whose log is that of an earlier one."""
     names = list(logs)
     for i, name in enumerate(names):
-        if same := next((other for other in names[:i] if logs[other] == logs[name]), None):
-            yield f"{name} differs in nothing from {same}: the logs are the same"
+        if same := next((earlier for earlier in names[:i] if logs[earlier] == logs[name]), None):
+            yield f"{name} gives the same log as {same}"
 
 
 def _place(folder: Path | None, at: int, variant: Variant, seed: int) -> Path | None:

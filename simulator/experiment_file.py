@@ -95,7 +95,7 @@ def _axis(key: str, values: Any, folder: Path, wrong: list[tuple[str, str]]) -> 
     if isinstance(values, dict):
         return _range(key, values, wrong)
     if not isinstance(values, list) or not values:
-        wrong.append((path, "must be a list with a value at least"))
+        wrong.append((path, "must be a list of at least one value"))
         return [None]
     found: list[Value] = []
     for at, value in enumerate(values):

@@ -41,7 +41,7 @@ class AttemptBegan:
 
 @dataclass(frozen=True, slots=True)
 class AttemptStopped:
-    """A host failed: the gang stands still and holds its hosts."""
+    """A host failed: the gang stops and keeps its hosts."""
 
     run: Attempt
 

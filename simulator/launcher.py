@@ -54,7 +54,7 @@ class Launcher:
             self._timing.forget(event.name)
 
     def silence(self, host: str) -> None:
-        """The host has failed and nobody knows yet: its gang stands still."""
+        """The host has failed, which is not detected yet: its gang stops."""
         self._silent.add(host)
         run = self._gangs.run_on(host)
         if run is not None:

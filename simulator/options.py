@@ -24,7 +24,7 @@ MOST = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TextKind:
     """`reader`: `module:function` that raises BadInput or InputError on a wrong text."""
 
     reader: str = ""
@@ -39,7 +39,7 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class WholeKind:
     """A whole number from `low` to `high`."""
 
     low: int = 0
@@ -54,7 +54,7 @@ class Whole:
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class NumberKind:
     """A number from `low` to `high`; `is_above`: but not `low` itself. `word`: a text that a
     command line takes as well, and an experiment file does not."""
 
@@ -85,7 +85,7 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ChoiceKind:
     names: tuple[str, ...]
 
     def check(self, value: Value) -> Value:
@@ -95,7 +95,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Flag:
+class FlagKind:
     def check(self, value: Value) -> Value:
         if not isinstance(value, bool):
             raise BadInput("", f"must be true or false, not {value!r}")
@@ -103,13 +103,13 @@ class Flag:
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class ReplayOption:
     """One option. `is_file`: its value names a file (`fabric`: or a preset). `has_files`: its
     text may name files among other things. `is_several`: `muster compare` takes several
     values of it. `is_command_line`: not only a key of an experiment file."""
 
     key: str
-    kind: Text | Whole | Number | Choice | Flag
+    kind: TextKind | WholeKind | NumberKind | ChoiceKind | FlagKind
     help: str
     default: Value = None
     is_needed: bool = False
@@ -125,166 +125,166 @@ class Option:
 
 
 OPTIONS = (
-    Option(
+    ReplayOption(
         "trace",
-        Text("simulator.traces.load:check_readable"),
+        TextKind("simulator.traces.load:check_readable"),
         "The trace file, plain or gzip.",
         is_needed=True,
         is_file=True,
     ),
-    Option(
+    ReplayOption(
         "trace_format",
-        Text("simulator.traces.load:find_format"),
+        TextKind("simulator.traces.load:find_format"),
         # Spelt out, for the readers are imported only when a command runs; a test compares.
         "swf, philly-csv, philly-json, helios, acme, pai, gavel, slurm-sacct or muster.",
         is_needed=True,
     ),
-    Option(
+    ReplayOption(
         "fabric",
-        Text("scheduler.files.inputs:load_fabric"),
+        TextKind("scheduler.files.inputs:load_fabric"),
         "The cluster: a preset (roce-24k, ib-24k) or a fabric file.",
         is_needed=True,
         is_file=True,
         is_several=True,
     ),
-    Option(
+    ReplayOption(
         "oversubscription",
-        Number(0.01, 1000),
+        NumberKind(0.01, 1000),
         "Oversubscription of the uplinks of the fabric's outermost tier.",
         is_command_line=False,
     ),
-    Option(
+    ReplayOption(
         "policy",
-        Text("scheduler.core.queue.policies:queue_policy"),
+        TextKind("scheduler.core.queue.policies:queue_policy"),
         "The queue policy: production, easy, fifo, conservative, or one that a package adds.",
         "production",
         is_several=True,
     ),
-    Option(
+    ReplayOption(
         "placement",
-        Choice(("minimum-cut", "consecutive", "random", "spread")),
+        ChoiceKind(("minimum-cut", "consecutive", "random", "spread")),
         "How hosts are chosen: minimum-cut is the scheduler's own; for comparison: consecutive"
         " (fewest domains by free hosts), random, or spread (Arnold's measure).",
         "minimum-cut",
         is_several=True,
     ),
-    Option(
+    ReplayOption(
         "spares",
-        Text("simulator.options:check_spares"),
+        TextKind("simulator.options:check_spares"),
         'Spares of every job: auto, a number of hosts or a share such as "2%". Default: what jobs'
         " of a muster trace state, and 0 for jobs of which only the size is known.",
         is_several=True,
     ),
-    Option(
+    ReplayOption(
         "failures",
-        Text("simulator.failures:parse"),
+        TextKind("simulator.failures:parse"),
         "Failures of hosts: poisson:rate=6.5,repair_h=24 (per 1,000 host-days), weibull:, llama3,"
         " rsc1, rsc2, ft-hsdp, infinitehbd:FILE, lanl:FILE, a YAML file of causes, or host events"
         " (CSV, JSON); several joined with `;`.",
         has_files=True,
         is_several=True,
     ),
-    Option(
+    ReplayOption(
         "failure_scale",
-        Number(1e-6, 1e6),
+        NumberKind(1e-6, 1e6),
         "All rates of the failure model are multiplied by this.",
         1.0,
         is_command_line=False,
     ),
-    Option(
+    ReplayOption(
         "seed",
-        Whole(),
+        WholeKind(),
         "Seed of all random draws: failures, random placement, shapes of jobs.",
         0,
         is_several=True,
     ),
-    Option(
+    ReplayOption(
         "checkpoint_s",
-        Whole(),
+        WholeKind(),
         "Seconds of progress between two checkpoints. Default: from the tenants file, else 1800.",
         is_several=True,
     ),
-    Option(
+    ReplayOption(
         "restart_s",
-        Whole(),
+        WholeKind(),
         "Seconds until an interrupted gang makes progress again. Default: from the tenants file,"
         " else 300.",
     ),
-    Option(
+    ReplayOption(
         "detect_s",
-        Whole(),
+        WholeKind(),
         "Seconds until a failure is detected; work in them is lost. Default: from the tenants"
         " file, else 0.",
     ),
-    Option(
+    ReplayOption(
         "times",
-        Text("simulator.timing:load_time_model"),
+        TextKind("simulator.timing:load_time_model"),
         "A time model: default, llama3 or a YAML file, then changes, such as"
         " llama3,checkpoint.interval_s=1800. It replaces --checkpoint-s, --restart-s and"
         " --detect-s, and makes steps slower where placement and neighbours do.",
         has_files=True,
     ),
-    Option(
+    ReplayOption(
         "until_h",
-        Number(0, 876_000, is_above=True),
+        NumberKind(0, 876_000, is_above=True),
         "Hours after the first submit when the replay ends; live jobs are cancelled then.",
     ),
-    Option(
+    ReplayOption(
         "decision_s",
-        Number(0, 86_400, word=MEASURED),
+        NumberKind(0, 86_400, word=MEASURED),
         f"Seconds that a scheduling decision takes; {MEASURED}: as long as it takes here.",
         0.0,
     ),
-    Option(
+    ReplayOption(
         "attach",
-        Choice(("ring", "llm", "llm-elastic")),
+        ChoiceKind(("ring", "llm", "llm-elastic")),
         "Shape of jobs of which the trace knows only the size: ring is data parallel alone; llm"
         " adds a model and its parallelism; llm-elastic lets data-parallel jobs shrink.",
         "ring",
     ),
-    Option(
+    ReplayOption(
         "tenants",
-        Text("scheduler.files.tenants:load_tenants"),
+        TextKind("scheduler.files.tenants:load_tenants"),
         "A tenants file. A job belongs to the tenant that its account, queue or user names.",
         is_file=True,
     ),
-    Option(
+    ReplayOption(
         "health",
-        Text("scheduler.files.health.policyfile:load_health"),
+        TextKind("scheduler.files.health.policyfile:load_health"),
         "A health file, as for muster serve: what reports about hosts lead to.",
         is_file=True,
     ),
-    Option(
+    ReplayOption(
         "windows",
-        Text("scheduler.files.windows:load_windows"),
+        TextKind("scheduler.files.windows:load_windows"),
         "A windows file; a time such as +2h counts from the first submit.",
         is_file=True,
     ),
-    Option(
+    ReplayOption(
         "assumed_limit_h",
-        Number(0.01, 87_600),
+        NumberKind(0.01, 87_600),
         "Time limit in hours of jobs that state none. Default: their run time.",
     ),
-    Option(
+    ReplayOption(
         "resize_every_s",
-        Whole(),
+        WholeKind(),
         "Seconds after its last start before an elastic gang may grow.",
         RESIZE_EVERY_S,
     ),
-    Option(
+    ReplayOption(
         "least_gain_percent",
-        Whole(),
+        WholeKind(),
         "An elastic gang restarts to grow when it gains this many percent of replicas, or all"
         " that it asks for.",
         LEAST_GAIN_PERCENT,
     ),
-    Option(
+    ReplayOption(
         "since",
-        Text(),
+        TextKind(),
         "Leave out jobs submitted before: YYYY-MM-DD, or seconds after the first submit.",
     ),
-    Option("limit", Whole(1), "Replay this many jobs at most."),
-    Option("strict", Flag(), "Refuse a trace that has a wrong record.", False),
+    ReplayOption("limit", WholeKind(1), "Replay this many jobs at most."),
+    ReplayOption("strict", FlagKind(), "Refuse a trace that has a wrong record.", False),
 )
 BY_KEY = {option.key: option for option in OPTIONS}
 DEFAULTS: dict[str, Value] = {option.key: option.default for option in OPTIONS}
@@ -321,7 +321,7 @@ def from_command_line(key: str, value: Value) -> Value:
     if key == "trace":  # one that cannot be read is named by its reader
         return value
     try:
-        if isinstance(option.kind, Number) and option.kind.word and isinstance(value, str):
+        if isinstance(option.kind, NumberKind) and option.kind.word and isinstance(value, str):
             return option.kind.check_text(value)
         return checked(key, value)
     except BadInput as error:

@@ -135,12 +135,12 @@ class Replay:
             self._kernel.at(self._zero_ns + self._experiment.until_ns, TimeLimitReached(), ARRIVAL)
 
     def _stop(self, _: TimeLimitReached) -> None:
-        """The time is over: nothing more arrives, and what is live is cut off."""
+        """The time limit is reached: no more jobs arrive, and live jobs are cancelled."""
         self._jobs = iter(())
         self._await_job(None)
         for name in tuple(self._engine.state.jobs):
             if refusal := self._engine.send(CancelJob(name)):
-                raise RuntimeError(f"{name} could not be cut off: {refusal.message}")
+                raise RuntimeError(f"{name} could not be cancelled: {refusal.message}")
 
     def _record(self, event: Event, state: State) -> None:
         self._launcher.feed(event)
@@ -158,7 +158,7 @@ class Replay:
 
     def _arrive(self, _: JobArrived) -> None:
         job, experiment = self._next, self._experiment
-        if job is None:  # cut off meanwhile
+        if job is None:  # the time limit was reached meanwhile
             return
         gpus_per_host = experiment.fabric.gpus_per_host
         spec = job_spec(

@@ -224,27 +224,30 @@ def _assumptions(experiment: Experiment) -> Iterator[str]:
     if experiment.health:
         yield mapping.HEALTH
     if experiment.windows:
-        yield "windows: +2h counts from the first submit; requeued gangs lose what others do"
+        yield (
+            "windows: +2h counts from the first submit; a gang that a window requeues loses work"
+            " like any interrupted gang"
+        )
     yield _spares(experiment)
     if experiment.decision_ns is None:
-        yield "a decision takes as long as it does here: such a run does not repeat exactly"
+        yield "a decision takes as long as it takes here: the replay does not repeat exactly"
     else:
         yield f"a decision takes {experiment.decision_ns / SECOND_NS:g} s"
     yield _interruption(experiment)
     if experiment.until_ns is not None:
         until_h = experiment.until_ns / SECOND_NS / 3600
-        yield f"{until_h:g} h after the first submit live jobs are cut off"
+        yield f"the replay ends {until_h:g} h after the first submit; live jobs are cancelled then"
     if experiment.failures:
         scale = "" if experiment.failure_scale == 1 else f", rates x {experiment.failure_scale:g}"
         text = f"injected failures: {experiment.failures}{scale}"
-        yield f"{text}; those in the recorded run times count as well"
+        yield f"{text}, in addition to those that recorded run times contain"
     else:
-        yield "no failures are injected; recorded run times contain those of their time"
+        yield "no failures are injected; recorded run times contain the failures of their time"
 
 
 def _spares(experiment: Experiment) -> str:
     if experiment.spares is not None:
-        return f"spares: {experiment.spares} for every job, whatever it states"
+        return f"spares: {experiment.spares} for every job, in place of what it states"
     return (
         "spares: 0 for jobs of which only the size is known; a muster trace's jobs with a shape"
         " hold what they state, auto if nothing"
@@ -261,5 +264,5 @@ def _interruption(experiment: Experiment) -> str:
         )
     return (
         f"an interruption loses the work since the last checkpoint ({costs.checkpoint_s} s apart)"
-        f" and {costs.restart_s} s to restart; a failure is noticed after {costs.detect_s} s"
+        f" and {costs.restart_s} s to restart; a failure is detected after {costs.detect_s} s"
     )

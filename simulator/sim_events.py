@@ -1,6 +1,6 @@
-"""What stands on the clock: plain values, so that a replay can be written down.
+"""What the virtual clock can hold: plain values, each of which says what is due.
 
-Each says what is due; who acts on it registers with the kernel. Numbers are priorities:
+Whoever acts on a kind registers with the kernel. Numbers are priorities:
 what happens first when several things happen at one instant. Whatever frees hosts or takes
 them away, then what asks for them, then one decision for all of it.
 """
@@ -68,16 +68,3 @@ class PlanReady:
 @dataclass(frozen=True, slots=True)
 class DecisionDue:
     """The log has grown since the last one."""
-
-
-SimEvent = (
-    GangFinished
-    | DecideAgain
-    | CommandDue
-    | HostChanged
-    | FailureDetected
-    | JobArrived
-    | TimeLimitReached
-    | PlanReady
-    | DecisionDue
-)

@@ -80,7 +80,7 @@ def run_points(
     dask: str | None = None,
     on_done: Callable[[], None] | None = None,
 ) -> None:
-    """Run these points, keeping each as it ends. Raises: InputError; NotConserved
+    """Run these points, keeping each as it ends. Raises: InputError; InvariantViolated
     naming the point: those that ended before it are kept."""
     for number, result in run_all(run_point, waiting, processes, dask):
         store.put(waiting[number].name, result)
@@ -134,4 +134,4 @@ def notes(table: Table) -> Iterator[str]:
             others = json.dumps([value for axis, value in point["at"].items() if axis != key])
             logs.setdefault(others, set()).add(point["log_sha256"])
         if len(values) > 1 and all(len(found) == 1 for found in logs.values()):
-            yield f"{key} changes nothing here: all its values give the same log"
+            yield f"{key} has no effect here: all its values give the same log"

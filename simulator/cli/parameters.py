@@ -9,7 +9,16 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from simulator.options import OPTIONS, Choice, Flag, Number, Option, Value, Whole, from_command_line
+from simulator.options import (
+    OPTIONS,
+    ChoiceKind,
+    FlagKind,
+    NumberKind,
+    ReplayOption,
+    Value,
+    WholeKind,
+    from_command_line,
+)
 
 
 def with_options(command: Callable[..., None], takes_several: bool = False) -> Callable[..., None]:
@@ -30,10 +39,10 @@ def with_options(command: Callable[..., None], takes_several: bool = False) -> C
     return wrapped
 
 
-def _parameter(option: Option, takes_several: bool) -> inspect.Parameter:
+def _parameter(option: ReplayOption, takes_several: bool) -> inspect.Parameter:
     is_list = takes_several and option.is_several
     default: Any = None if is_list else option.default
-    if isinstance(option.kind, Number) and option.kind.word and default is not None:
+    if isinstance(option.kind, NumberKind) and option.kind.word and default is not None:
         default = f"{default:g}"
     if option.is_needed:
         default = inspect.Parameter.empty
@@ -45,31 +54,33 @@ def _parameter(option: Option, takes_several: bool) -> inspect.Parameter:
     )
 
 
-def _type(option: Option, is_list: bool) -> Any:
+def _type(option: ReplayOption, is_list: bool) -> Any:
     kind = option.kind
     one: Any = str
-    if isinstance(kind, Choice) and not is_list:  # typer has no lists of choices
+    if isinstance(kind, ChoiceKind) and not is_list:  # typer has no lists of choices
         one = Literal[kind.names]
-    elif isinstance(kind, Flag):
+    elif isinstance(kind, FlagKind):
         return bool
-    elif isinstance(kind, Whole):
+    elif isinstance(kind, WholeKind):
         one = int
-    elif isinstance(kind, Number) and not kind.word:
+    elif isinstance(kind, NumberKind) and not kind.word:
         one = float
     if is_list:
         return list[one] if option.is_needed else list[one] | None
     return one if option.is_needed or option.default is not None else one | None
 
 
-def _info(option: Option, is_list: bool) -> Any:
+def _info(option: ReplayOption, is_list: bool) -> Any:
     if option.key == "trace":
         return typer.Argument(help=option.help, show_default=False)
     text = option.help
     if is_list:
         usual = "" if option.default is None else f" Default: {option.default}."
         text = f"{text}{usual} May be given several times."
-    has_default = option.default is not None and not is_list and not isinstance(option.kind, Flag)
-    declared = [option.flag] if isinstance(option.kind, Flag) else []
+    has_default = (
+        option.default is not None and not is_list and not isinstance(option.kind, FlagKind)
+    )
+    declared = [option.flag] if isinstance(option.kind, FlagKind) else []
     return typer.Option(
         *declared, help=text, show_default=has_default, metavar=_bounds(option.kind)
     )
@@ -77,11 +88,11 @@ def _info(option: Option, is_list: bool) -> Any:
 
 def _bounds(kind: object) -> str | None:
     """The range of a number, and the names of a choice, as help shows them."""
-    if isinstance(kind, Choice):
+    if isinstance(kind, ChoiceKind):
         return f"<{'|'.join(kind.names)}>"
-    if isinstance(kind, Whole):
+    if isinstance(kind, WholeKind):
         return f"<int >= {kind.low}>"
-    if isinstance(kind, Number):
+    if isinstance(kind, NumberKind):
         word = f"{kind.word} or " if kind.word else ""
         return f"<{word}{kind.low:g} to {kind.high:g}>"
     return None

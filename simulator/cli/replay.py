@@ -13,7 +13,7 @@ from scheduler.files.errors import InputError, Problem
 from simulator.cli.parameters import checked_values, with_options
 
 
-class OutputFormat(StrEnum):
+class TotalsFormat(StrEnum):
     """How a result is written."""
 
     TABLE = "table"
@@ -34,8 +34,8 @@ def replay_command(
         bool, typer.Option("--parquet", help="Tables of --report as Parquet too; needs pyarrow.")
     ] = False,
     output: Annotated[
-        OutputFormat, typer.Option("--format", help="Output format of the totals.")
-    ] = OutputFormat.TABLE,
+        TotalsFormat, typer.Option("--format", help="Output format of the totals.")
+    ] = TotalsFormat.TABLE,
     **options: Any,
 ) -> None:
     """Replay a trace through the scheduler that the service runs.
@@ -52,4 +52,4 @@ def replay_command(
     for key, message in conflicts(values):
         raise InputError(Problem(BY_KEY[key].flag, message))
     totals = run_with_progress(experiment_of(values), report, parquet)
-    typer.echo(json.dumps(totals) if output is OutputFormat.JSON else table(totals))
+    typer.echo(json.dumps(totals) if output is TotalsFormat.JSON else table(totals))

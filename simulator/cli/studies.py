@@ -13,8 +13,8 @@ import typer
 
 from scheduler.files.errors import InputError, Problem
 from simulator.cli.parameters import checked_values, with_options
-from simulator.cli.replay import OutputFormat
-from simulator.options import BY_KEY, DEFAULTS, OPTIONS, Option, Value, from_command_line
+from simulator.cli.replay import TotalsFormat
+from simulator.options import BY_KEY, DEFAULTS, OPTIONS, ReplayOption, Value, from_command_line
 
 
 class PointsFormat(StrEnum):
@@ -33,7 +33,9 @@ def register(app: typer.Typer) -> None:
 
 Processes = Annotated[
     int | None,
-    typer.Option(min=1, help="Replays at once; default: the cores.", show_default=False),
+    typer.Option(
+        min=1, help="Number of replays at once. Default: the number of cores.", show_default=False
+    ),
 ]
 
 
@@ -47,14 +49,14 @@ def compare_command(
     ] = False,
     processes: Processes = None,
     output: Annotated[
-        OutputFormat, typer.Option("--format", help="Output format.")
-    ] = OutputFormat.TABLE,
+        TotalsFormat, typer.Option("--format", help="Output format.")
+    ] = TotalsFormat.TABLE,
     **options: Any,
 ) -> None:
     """Replay one trace in several ways, under the same seeds, and compare the results.
 
-    Every combination of the options that are given several times is a variant; the first
-    is the baseline. --failures none stands for no failures.
+    Every combination of options that are given several times is a variant. The
+    first variant is the baseline. --failures none stands for no failures.
     """
     from simulator import compare as study
     from simulator.cli.terminal import violations_reported
@@ -79,10 +81,10 @@ def compare_command(
         from simulator.report.comparison_page import write_comparison
 
         write_comparison(report, result)
-    typer.echo(json.dumps(result) if output is OutputFormat.JSON else _side_by_side(result))
+    typer.echo(json.dumps(result) if output is TotalsFormat.JSON else _side_by_side(result))
 
 
-def _values(option: Option, texts: Sequence[Value] | None) -> list[Value]:
+def _values(option: ReplayOption, texts: Sequence[Value] | None) -> list[Value]:
     """The values of an option that may be given several times."""
     values = [
         None if option.key == "failures" and text == "none" else from_command_line(option.key, text)
@@ -163,7 +165,7 @@ def sweep_command(
     ],
     report: Annotated[
         Path,
-        typer.Option(help="Folder of the page and of the points; finished ones are kept in it."),
+        typer.Option(help="Folder for the page and the points; finished points stay in it."),
     ],
     processes: Processes = None,
     dask: Annotated[
@@ -174,11 +176,11 @@ def sweep_command(
         PointsFormat, typer.Option("--format", help="How it is written.")
     ] = PointsFormat.TABLE,
 ) -> None:
-    """Replay every point of a grid: spares, oversubscription, failures, policies, seeds, ...
+    """Replay every point of a grid: spares, oversubscription, failures, policies, seeds.
 
-    A point that is finished is a file, named by a digest of all that it depends on: run the
-    same command again after an interruption, or with a larger grid, and only what is
-    missing is run.
+    A finished point is a file, named by a digest of everything that it depends
+    on. The same command, run again after an interruption or with a larger grid,
+    runs only the points that are missing.
     """
     from simulator import sweep as study
     from simulator.cli.terminal import violations_reported
@@ -190,7 +192,7 @@ def sweep_command(
     store = study.PointStore(report)
     waiting, ready = study.split(grid, store)
     if ready:
-        typer.echo(f"{len(ready):,} of {len(grid.points):,} points are there already", err=True)
+        typer.echo(f"{len(ready):,} of {len(grid.points):,} points are finished already", err=True)
     with violations_reported(), _counted(len(grid.points), "points", len(ready)) as on_done:
         study.run_points(waiting, store, processes or cores(), dask, on_done)
     table = study.collect(grid, store)

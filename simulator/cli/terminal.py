@@ -1,4 +1,4 @@
-"""A replay as people start it: warnings, a progress bar, a table at the end."""
+"""A replay on a terminal: warnings, a progress bar, a table of totals."""
 
 from __future__ import annotations
 

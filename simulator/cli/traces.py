@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from simulator.cli.replay import OutputFormat
+from simulator.cli.replay import TotalsFormat
 from simulator.options import BY_KEY
 
 if TYPE_CHECKING:
@@ -24,17 +24,20 @@ File = Annotated[Path, typer.Argument(help="The trace, plain or gzip.", show_def
 FormatName = Annotated[
     str, typer.Option("--trace-format", help=BY_KEY["trace_format"].help, show_default=False)
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="Refuse a trace with a wrong record.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Refuse a trace that has a wrong record.")]
 Out = Annotated[
     Path | None,
     typer.Option(
-        "--output", "-o", help="Where to, gzip if it ends in .gz; standard output by default."
+        "--output", "-o", help="Output file, gzip if it ends in .gz. Default: standard output."
     ),
 ]
-Seed = Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Of everything random.")]
+Seed = Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Seed of the random draws.")]
 Rules = Annotated[
     Literal["ring", "llm", "llm-elastic"],
-    typer.Option(help="llm: jobs of a host and more get a model and a shape; ring: sizes alone."),
+    typer.Option(
+        help="Shape of jobs: ring keeps sizes alone; llm and llm-elastic give jobs of a host"
+        " and more a model and its parallelism."
+    ),
 ]
 
 
@@ -52,10 +55,10 @@ def show_command(
     trace_format: FormatName,
     strict: Strict = False,
     output: Annotated[
-        OutputFormat, typer.Option("--format", help="How it is written.")
-    ] = OutputFormat.TABLE,
+        TotalsFormat, typer.Option("--format", help="Output format.")
+    ] = TotalsFormat.TABLE,
 ) -> None:
-    """Say what a trace holds: sizes, run times, GPU-hours, arrivals, ends, bad records."""
+    """Summarise a trace: sizes, run times, GPU-hours, arrivals, outcomes, bad records."""
     from simulator.report.trace_table import table
     from simulator.traces.summary import TraceSummary
 
@@ -65,7 +68,7 @@ def show_command(
         summary.add(job)
     figures = summary.figures()
     figures |= {"skipped": skipped.total(), "skipped_by_reason": dict(sorted(skipped.items()))}
-    typer.echo(json.dumps(figures) if output is OutputFormat.JSON else table(trace.name, figures))
+    typer.echo(json.dumps(figures) if output is TotalsFormat.JSON else table(trace.name, figures))
 
 
 def convert_command(
@@ -75,18 +78,18 @@ def convert_command(
     strict: Strict = False,
     attach: Rules = "ring",
     fabric: Annotated[
-        str | None, typer.Option(help="With --attach: whose hosts the gangs fill.")
+        str | None, typer.Option(help="With --attach: the cluster whose hosts shaped jobs fill.")
     ] = None,
     seed: Seed = 0,
 ) -> None:
-    """Write a trace of any format as muster's, a JSON record a line."""
+    """Convert a trace of any format to muster's: one JSON record a line."""
     from scheduler.files.errors import InputError, Problem
     from scheduler.files.inputs import load_fabric
 
     if attach != "ring" and fabric is None:
         raise InputError(Problem("--fabric", "is needed to give jobs a shape"))
     if attach == "ring" and fabric is not None:
-        raise InputError(Problem("--fabric", "goes with --attach, which gives jobs a shape"))
+        raise InputError(Problem("--fabric", "is used only with --attach llm or llm-elastic"))
     skipped: Counter[str] = Counter()
     jobs = _jobs(trace, trace_format, strict, skipped)
     lines = _lines(jobs, attach, load_fabric(fabric) if fabric else None, seed)
@@ -98,15 +101,20 @@ def convert_command(
 def generate_command(
     mix: Annotated[
         Literal["acme-kalos", "acme-seren", "philly", "rsc-1", "rsc-2"],
-        typer.Option(help="Whose published sizes, run times and ends.", show_default=False),
+        typer.Option(
+            help="The cluster whose published sizes, run times and outcomes are drawn.",
+            show_default=False,
+        ),
     ],
     fabric: Annotated[
         str, typer.Option(help="The cluster to fill: a preset or a file.", show_default=False)
     ],
-    jobs: Annotated[int, typer.Option(min=1, max=100_000_000, help="How many.")] = 10_000,
+    jobs: Annotated[int, typer.Option(min=1, max=100_000_000, help="Number of jobs.")] = 10_000,
     load: Annotated[
         float,
-        typer.Option(min=0.001, max=1000, help="Host time of all jobs over that of the cluster."),
+        typer.Option(
+            min=0.001, max=1000, help="Host time of all jobs over host time of the cluster."
+        ),
     ] = 0.8,
     seed: Seed = 0,
     attach: Rules = "ring",
@@ -114,8 +122,8 @@ def generate_command(
 ) -> None:
     """Generate a synthetic trace after the published job mix of a cluster.
 
-    What is published and what is chosen is in docs/traces.md. The same options give the
-    same bytes.
+    docs/traces.md says what is published and what is chosen. The same options
+    give the same bytes.
     """
     from scheduler.files.inputs import load_fabric
     from simulator.mixes.fit import fit
@@ -138,7 +146,7 @@ def generate_command(
 
 
 def _jobs(path: Path, trace_format: str, strict: bool, skipped: Counter[str]) -> Iterator[TraceJob]:
-    """The jobs of a file; wrong records go to stderr, all others than jobs are counted."""
+    """The jobs of a file. Wrong records go to stderr; whatever is left out is counted."""
     from scheduler.files.errors import InputError, Problem
     from simulator.cli.terminal import Warnings
     from simulator.traces.load import TraceFile, find_format
@@ -161,7 +169,7 @@ def _jobs(path: Path, trace_format: str, strict: bool, skipped: Counter[str]) ->
         yield job
     if is_empty and faults:
         text = f"holds no job in the format {trace_format}: {faults:,} records are wrong"
-        raise InputError(Problem("", f"{text}, the first as said above", str(path)))
+        raise InputError(Problem("", f"{text}, the first is named above", str(path)))
     warnings.close()
 
 

@@ -117,8 +117,8 @@ class FailureCounts:
 
 
 _ANSWERS: dict[type, str] = {
-    GangResized: "went on smaller",
-    JobRequeued: "went back to the queue",
-    JobPreempted: "sent away for another",
+    GangResized: "continued with fewer replicas",
+    JobRequeued: "requeued",
+    JobPreempted: "preempted",
     JobEnded: "ended",
 }

@@ -59,7 +59,7 @@ class InvariantChecker:
         self._ended = 0
 
     def feed(self, event: Event, state: State) -> None:
-        """Raises: NotConserved."""
+        """Raises: InvariantViolated."""
         self._held_host_ns += (event.time_ns - self._now_ns) * len(self._holder)
         self._now_ns = event.time_ns
         match event:
@@ -114,16 +114,18 @@ class InvariantChecker:
             del self._holder[host], self._hosts[name][host]
 
     def check(self, tally: ArrivalCounts, metrics: Metrics) -> None:
-        """Raises: NotConserved."""
+        """Raises: InvariantViolated."""
         refused, live = sum(tally.refused.values()), metrics.unfinished
         held_host_ns, (_, hosts) = metrics.spent().hosts.held, metrics.accounts()
-        for what, one, other in (
+        for quantity, counted, expected in (
             ("jobs offered", tally.offered, self._submitted + refused),
             ("jobs admitted", self._submitted, self._ended + live),
             ("jobs counted", metrics.submitted, self._submitted),
             ("host-ns held", self._held_host_ns, held_host_ns),
             ("host-ns of attempts that are over", *metrics.ran()),
-            ("host-ns by what they went to", hosts.held, held_host_ns),
+            ("host-ns by use", hosts.held, held_host_ns),
         ):
-            if one != other:
-                raise InvariantViolated(f"{what}: {one:,} on one side, {other:,} on the other")
+            if counted != expected:
+                raise InvariantViolated(
+                    f"{quantity}: {counted:,} on one side, {expected:,} on the other"
+                )

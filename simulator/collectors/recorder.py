@@ -21,7 +21,7 @@ from simulator.collectors.tables import EVENTS, JOBS, Columns, CsvTable, event_r
 from simulator.collectors.time_account import TimeAccount
 
 
-class LogDigest:
+class EventLogWriter:
     """Feed it events; it keeps their digest, and writes them when it has a `file`.
 
     Two runs with the same digest took the same decisions, to the byte: the digest is
@@ -87,15 +87,15 @@ class ReportFiles:
 
 
 class Recorder(AbstractContextManager["Recorder"]):
-    """Tell it of events and rows in order. `folder`: where files grow, None for none;
-    `has_report_data`: what pages show. A context manager that closes the files. Raises: InputError
-    on a folder in which no file can be made."""
+    """Takes events and rows in order. `folder`: where files are written, None for none;
+    `has_report_data`: whether to collect what pages show. A context manager that closes the
+    files. Raises: InputError on a folder in which no file can be made."""
 
     def __init__(
         self, fabric: Fabric, folder: Path | None = None, has_report_data: bool = False
     ) -> None:
         self._files = ReportFiles(folder) if folder else None
-        self.log = LogDigest(self._files.events if self._files else None)
+        self.log = EventLogWriter(self._files.events if self._files else None)
         self._report_data = ReportData(fabric) if has_report_data else None
 
     def __exit__(self, *error: object) -> None:
@@ -138,7 +138,7 @@ class Collectors:
         self.recorder = recorder
 
     def feed(self, event: Event, state: State) -> None:
-        """`state`: right after the event. Raises: NotConserved."""
+        """`state`: right after the event. Raises: InvariantViolated."""
         self.metrics.feed(event, state)
         self.invariants.feed(event, state)
         self.recorder.feed(event)

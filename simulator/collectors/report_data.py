@@ -58,7 +58,7 @@ class ReportData:
 
     def data(self, settled: TimeAccount) -> dict[str, Any]:
         """The run from its first event to its last, as plain values. `settled`: host time of
-        attempts that are over, by the accounts of jobs. Raises: NotConserved when the parts do
+        attempts that are over, by the accounts of jobs. Raises: InvariantViolated when the parts do
         not add up to all hosts all the time."""
         if self._timeline is None:
             raise ValueError("a log begins with its fabric; this one is empty")

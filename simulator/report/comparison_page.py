@@ -10,13 +10,14 @@ from typing import Any
 
 from matplotlib.ticker import EngFormatter
 
-from simulator.report import html, theme
+from simulator.report import theme
 from simulator.report.figures import (
     BY_KEY,
     Measure,
     SeedRange,
     shown,
 )
+from simulator.report.html import TableCell, write_page
 from simulator.report.run_charts import (
     PARTS,
     Chart,
@@ -48,44 +49,37 @@ def write_comparison(folder: Path, found: Values) -> None:
         )
         for variant in found["variants"]
     ]
-    drawn = [bars(found), timeline(reports), waits(reports), parts(reports), cuts(reports)]
-    (folder / "figures").mkdir(exist_ok=True)
-    for chart in drawn:
-        theme.save(chart.figure, folder / "figures", chart.name)
     (folder / "compare.json").write_text(json.dumps(found, indent=1) + "\n")
-    (folder / "index.html").write_text(comparison_page(folder, found, drawn), encoding="utf-8")
-
-
-def comparison_page(folder: Path, found: Values, drawn: Sequence[Chart]) -> str:
     seeds = found["seeds"]
     several = f"{len(seeds)} seeds: {', '.join(map(str, seeds))}" if len(seeds) > 1 else "one seed"
     runs = [run for variant in found["variants"] for run in variant["runs"]]
-    shared = [s for s in runs[0]["assumptions"] if all(s in run["assumptions"] for run in runs)]
-    return html.page(
-        f"{found['trace']['file']}: {len(found['variants'])} ways side by side",
-        f"Compared with the first, {found['baseline']}; {several}.",
-        [
-            _table(folder, found),
-            *map(html.note, found["notes"]),
-            *map(html.figure, drawn),
-            "<h2>What all of this rests on</h2>",
-            html.listed(shared),
-            '<p class="pale">Beside this page: <a href="compare.json">compare.json</a>, figures/,'
-            " runs/ with the report of every run.</p>",
+    write_page(
+        folder,
+        "comparison.html",
+        [bars(found), timeline(reports), waits(reports), parts(reports), cuts(reports)],
+        title=f"{found['trace']['file']}: {len(found['variants'])} variants compared",
+        subtitle=f"The baseline is {found['baseline']}; {several}.",
+        comparison=found,
+        head=["", *(variant["name"] for variant in found["variants"])],
+        rows=_rows(folder, found),
+        assumptions=[
+            sentence
+            for sentence in runs[0]["assumptions"]
+            if all(sentence in run["assumptions"] for run in runs)
         ],
     )
 
 
-def _table(folder: Path, found: Values) -> str:
+def _rows(folder: Path, found: Values) -> list[list[TableCell]]:
     """Figures by row, variants by column, better and worse than the first in colour."""
     variants = found["variants"]
     rows = []
     for figure in shown([run for variant in variants for run in variant["runs"]]):
         ranges = [_range(variant, figure) for variant in variants]
-        rows.append([html.Cell(figure.words), *(_cell(r, ranges[0], figure) for r in ranges)])
-    links = [html.Cell("", "", _links(folder, variant)) for variant in variants]
-    rows.append([html.Cell("reports"), *links])
-    return html.rich_table(["", *(variant["name"] for variant in variants)], rows)
+        rows.append([TableCell(figure.words), *(_cell(r, ranges[0], figure) for r in ranges)])
+    links = [TableCell("", "", _links(folder, variant)) for variant in variants]
+    rows.append([TableCell("reports"), *links])
+    return rows
 
 
 def _range(variant: Values, figure: Measure) -> SeedRange:
@@ -93,14 +87,14 @@ def _range(variant: Values, figure: Measure) -> SeedRange:
     return SeedRange(found["mean"], found["min"], found["max"])
 
 
-def _cell(found: SeedRange, first: SeedRange, figure: Measure) -> html.Cell:
+def _cell(found: SeedRange, first: SeedRange, figure: Measure) -> TableCell:
     change = found.mean - first.mean
     notes = [f"{100 * change / abs(first.mean):+.1f} %"] if change and first.mean else []
     if spread := found.spread(figure):
         notes.append(spread)
     is_better = change * figure.better > 0
     kind = "" if not change * figure.better else "better" if is_better else "worse"
-    return html.Cell(figure.text(found.mean), kind, note=", ".join(notes))
+    return TableCell(figure.text(found.mean), kind, note=", ".join(notes))
 
 
 def _links(folder: Path, variant: Values) -> tuple[tuple[str, str], ...]:
@@ -177,7 +171,7 @@ def waits(reports: NamedReports) -> Chart:
     for each in axes[len(classes) :]:
         each.set_visible(False)
     theme.above(made, axes[0])
-    words = "The share of jobs of each size that has started after so long."
+    words = "Share of jobs of each size that have started after this wait."
     return Chart("waits", "Waits by size", words, made)
 
 
@@ -201,8 +195,8 @@ def parts(reports: NamedReports) -> Chart:
     axes.set_xlim(0, 1)
     axes.xaxis.set_major_formatter(percent())
     theme.legend(axes, ncols=4)
-    words = "Where the host-time of the whole fabric went, until each run's own end."
-    return Chart("waterfall", "Where host-time went", words, made)
+    words = "Host time of the fabric by use, until the end of each run."
+    return Chart("waterfall", "Host time by use", words, made)
 
 
 def _at(key: str) -> int:
@@ -235,5 +229,5 @@ def cuts(reports: NamedReports) -> Chart:
     is_any = any(found["cut_bytes"] for _, data in reports for found in data["sizes"])
     note_if_empty(panels[1], is_any, f"nothing crosses a {tier}")
     theme.above(made, panels[0])
-    words = f"Per size of gang, as placed: {tier}s it lies over, and what it cuts there."
+    words = f"By size of gang: the {tier}s that it spans, and the bytes that it cuts there."
     return Chart("cuts", "Cut and slowdown", words, made)

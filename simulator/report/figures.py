@@ -47,9 +47,11 @@ FIGURES = (
     Measure("slowdown", "bounded slowdown", ("bounded_slowdown", "mean"), -1, "{:,.2f}".format),
     Measure("utilization", "utilization", ("utilization",), 1, _share),
     Measure("goodput", "goodput", ("goodput",), 1, _share),
-    Measure("ettr", "ettr", ("ettr",), 1, _share),
-    Measure("largest_took_s", "largest job took", ("largest_job", "took_s"), -1, duration),
-    Measure("largest_wait_s", "largest job waited", ("largest_job", "wait_s"), -1, duration),
+    Measure("ettr", "ETTR", ("ettr",), 1, _share),
+    Measure(
+        "largest_took_s", "largest job, first start to end", ("largest_job", "took_s"), -1, duration
+    ),
+    Measure("largest_wait_s", "largest job, wait", ("largest_job", "wait_s"), -1, duration),
     Measure("host_failures", "host failures", ("host_failures",), 0, _count),
     Measure("restarts", "restarts", ("restarts",), -1, _count),
     Measure("preemptions", "preemptions", ("preemptions",), 0, _count),

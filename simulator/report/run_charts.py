@@ -19,15 +19,15 @@ ReportValues = Mapping[str, Any]
 
 # Where host-time goes: key, words, colour. From what was wanted to what was lost.
 PARTS = (
-    ("kept", "progress that was kept", "blue"),
+    ("kept", "productive", "blue"),
     ("not_over", "running at the end", "sky"),
-    ("repeated", "work done again", "red"),
-    ("unnoticed", "failed, not yet noticed", "wine"),
+    ("repeated", "repeated work", "red"),
+    ("unnoticed", "failed, not yet detected", "wine"),
     ("restarting", "restarting", "orange"),
-    ("saving", "waiting for checkpoints", "yellow"),
+    ("saving", "writing checkpoints", "yellow"),
     ("slowed", "waiting for the network", "teal"),
-    ("stopped", "gang stands still", "pink"),
-    ("spare", "spares held", "green"),
+    ("stopped", "stopped gangs", "pink"),
+    ("spare", "spares", "green"),
     ("down", "out of service", "ink"),
     ("idle_wanted", "idle while jobs wait", "purple"),
     ("idle_unwanted", "idle, queue empty", "grey"),
@@ -35,8 +35,8 @@ PARTS = (
 PALE = ("rule", "grey", "yellow")  # bars on which dark letters are read better
 STATES = (
     ("running", "running", "blue"),
-    ("stopped", "gang stands still", "pink"),
-    ("spare", "spares held", "green"),
+    ("stopped", "stopped gangs", "pink"),
+    ("spare", "spares", "green"),
     ("down", "out of service", "ink"),
 )
 
@@ -103,7 +103,7 @@ def waits(data: ReportValues) -> Chart:
     wait_axis(axes)
     theme.legend(axes, ncols=3)
     note_if_empty(axes, has_waits(data["sizes"]), "every job started within a second")
-    words = "The share of jobs of each size that has started after so long."
+    words = "Share of jobs of each size that have started after this wait."
     return Chart("waits", "Waits by size", words, made)
 
 
@@ -171,7 +171,7 @@ def waterfall(data: ReportValues) -> Chart:
     axes.invert_yaxis()
     axes.set_xlim(0, 1)
     axes.xaxis.set_major_formatter(percent())
-    words = "Where the host-time of the whole fabric went. The bars add up exactly."
+    words = "Host time of the fabric by use. The bars add up exactly."
     return Chart("waterfall", "Goodput waterfall", words, made)
 
 
@@ -204,8 +204,8 @@ def cuts(data: ReportValues) -> Chart:
     for axes in (spanned, cut):
         axes.set_xlabel("GPUs")
     words = (
-        f"Per size of gang: over how many {tier}s it lies, what it cuts there against what no"
-        " placement could undercut (1 is optimal), and how much longer jobs took than they ran."
+        f"By size of gang: the {tier}s that it spans, the bytes that it cuts there over their lower"
+        " bound (1 is optimal), and the bounded slowdown of jobs."
     )
     return Chart("cuts", "Cut and slowdown", words, made)
 
@@ -259,7 +259,7 @@ def spares(data: ReportValues) -> Chart:
     line = data["timeline"]
     at, unit = theme.time_axis(line["at_s"])
     made, (held, used) = theme.new(2.7, 1, 2, width_ratios=(3, 2))
-    for key, words, colour in (("spare", "spares held", "green"), ("down", "failed", "red")):
+    for key, words, colour in (("spare", "spares", "green"), ("down", "failed", "red")):
         axes_values = line["series"][key]
         held.step(at, axes_values, where="post", color=light(colour), label=words, linewidth=1.2)
     held.set_ylim(0)
@@ -270,7 +270,7 @@ def spares(data: ReportValues) -> Chart:
     _bars(used, [(found["answer"], found["gangs"]) for found in answers])
     theme.titled(used, "gangs that lost a host")
     words = (
-        "Spares held and hosts out of service, and what became of gangs that lost a host."
+        "Spares held, hosts out of service, and how gangs that lost a host went on."
         f" {data['faults']['spares_used']:,} spares were swapped in."
     )
     return Chart("spares", "Spares", words, made)
@@ -284,7 +284,7 @@ def failures(data: ReportValues) -> Chart:
     _bars(down, [(found["cause"], found["down_host_s"] / 3600) for found in causes])
     theme.titled(down, "host-hours out of service")
     stopped = sum(found["stopped_gangs"] for found in data["faults"]["causes"])
-    words = f"{stopped:,} of them stopped a gang."
+    words = f"{stopped:,} failures stopped a gang."
     return Chart("failures", "Failures by cause", words, made)
 
 

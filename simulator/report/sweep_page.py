@@ -11,8 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from simulator.options import FILES
-from simulator.report import html, theme
+from simulator.report import theme
 from simulator.report.figures import BY_KEY, Measure, SeedRange
+from simulator.report.html import TableCell, write_page
 from simulator.report.points import SHOWN, plain, repeated
 from simulator.report.run_charts import Chart, percent
 
@@ -23,42 +24,30 @@ MOST_LINES = 12  # more cannot be told apart; then lines are means over the othe
 
 def write_sweep(folder: Path, table: Table) -> None:
     """index.html and its figures as PNG and SVG."""
-    drawn = charts(table)
-    (folder / "figures").mkdir(exist_ok=True)
-    for chart in drawn:
-        theme.save(chart.figure, folder / "figures", chart.name)
-    (folder / "index.html").write_text(sweep_page(table, drawn), encoding="utf-8")
-
-
-def sweep_page(table: Table, drawn: Sequence[Chart]) -> str:
-    axes = "; ".join(f"{key}: {', '.join(map(plain, each))}" for key, each in table["axes"].items())
-    return html.page(
-        f"Sweep of {len(table['points']):,} points",
-        axes,
-        [
-            *map(html.figure, drawn),
-            "<h2>All points</h2>",
-            '<p class="pale">Means over the seeds, and their range.</p>',
-            _points(table),
-            *map(html.note, table["notes"]),
-            '<p class="pale">Beside this page: <a href="points.csv">points.csv</a>,'
-            ' <a href="points.json">points.json</a>, figures/, points/.</p>',
+    axes = [key for key in table["axes"] if key != "seed"]
+    write_page(
+        folder,
+        "sweep.html",
+        charts(table),
+        title=f"Sweep of {len(table['points']):,} points",
+        subtitle="; ".join(
+            f"{key}: {', '.join(map(plain, values))}" for key, values in table["axes"].items()
+        ),
+        table=table,
+        head=[*axes, *(BY_KEY[key].words for key in SHOWN)],
+        rows=[
+            [
+                *(TableCell(plain(where[key])) for key in axes),
+                *(_cell(ranges, key) for key in SHOWN),
+            ]
+            for where, ranges in repeated(table)
         ],
     )
 
 
-def _points(table: Table) -> str:
-    axes = [key for key in table["axes"] if key != "seed"]
-    rows = [
-        [*(html.Cell(plain(where[key])) for key in axes), *(_cell(ranges, key) for key in SHOWN)]
-        for where, ranges in repeated(table)
-    ]
-    return html.rich_table([*axes, *(BY_KEY[key].words for key in SHOWN)], rows)
-
-
-def _cell(ranges: Mapping[str, SeedRange], key: str) -> html.Cell:
+def _cell(ranges: Mapping[str, SeedRange], key: str) -> TableCell:
     found, figure = ranges[key], BY_KEY[key]
-    return html.Cell(figure.text(found.mean), note=found.spread(figure))
+    return TableCell(figure.text(found.mean), note=found.spread(figure))
 
 
 def charts(table: Table) -> list[Chart]:

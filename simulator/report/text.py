@@ -20,8 +20,8 @@ def figures(totals: dict[str, Any]) -> list[tuple[str, str]]:
         ("bounded slowdown, mean", f"{totals['bounded_slowdown']['mean']:,.2f}"),
         ("utilization", f"{100 * totals['utilization']:.1f} %"),
         ("goodput", f"{100 * totals['goodput']:.2f} %"),
-        ("held host time", _parts(totals["host_s"])),
-        ("ettr", f"{100 * totals['ettr']:.2f} %"),
+        ("host time held", _parts(totals["host_s"])),
+        ("ETTR", f"{100 * totals['ettr']:.2f} %"),
         ("host failures", f"{totals['host_failures']:,}"),
         ("restarts", f"{totals['restarts']:,}"),
         ("events", f"{totals['events']:,} in {totals['seconds']:.1f} s, {speed:,.0f} a second"),
@@ -30,7 +30,7 @@ def figures(totals: dict[str, Any]) -> list[tuple[str, str]]:
         lost = f"{totals['preempted_host_s'] / 3600:,.1f} host-hours repeated"
         rows.insert(-1, ("preemptions", f"{totals['preemptions']:,}, {lost}"))
     if totals["resizes"]:
-        rows.insert(-1, ("of these resizes", f"{totals['resizes']:,}"))
+        rows.insert(-1, ("restarts to resize", f"{totals['resizes']:,}"))
     if totals["unfinished"]:
         rows.insert(2, ("unfinished", f"{totals['unfinished']:,}"))
     return rows

@@ -23,19 +23,16 @@ MAPPING = (
     "a job of g GPUs (SWF: processors) is a gang of ceil(g / GPUs per host) whole hosts, {};"
     " jobs of a muster trace keep the shape that they state"
 )
-TIME_LIMITS = (
-    "a job without a time limit has its run time as limit; one that outruns its limit runs on"
-)
-ASSUMED_LIMITS = (
-    "a job without a time limit is taken to run {:g} h; one that outruns its limit runs on"
-)
+NO_STOP = "a job that exceeds its limit is not stopped"
+TIME_LIMITS = f"a job without a time limit has its run time as limit; {NO_STOP}"
+ASSUMED_LIMITS = "a job without a time limit is assumed to run {:g} h; " + NO_STOP
 HEALTH = (
-    "health: times out of service include the stress test that the policy asks for; a host that it"
-    " retires stays out until its next repair, and one sent back is another machine then"
+    "health: repair times include the stress test of the policy; a host that the policy retires"
+    " stays out of service until its next repair, from which it returns as a new machine"
 )
 TENANTS = (
-    "a job belongs to the tenant named like its account, queue or user, else to the default"
-    " one; jobs of a muster trace say it themselves"
+    "a job belongs to the tenant with the name of its account, queue or user, else to the default"
+    " tenant; jobs of a muster trace name their tenant"
 )
 
 

@@ -16,7 +16,7 @@ from scheduler.core import Policy, SchedulingOptions, State
 from scheduler.core.model.events import Event, JobStarted
 from scheduler.core.model.job import SECOND_NS
 from simulator.collectors.metrics import Metrics
-from simulator.collectors.recorder import LogDigest
+from simulator.collectors.recorder import EventLogWriter
 from simulator.experiment import Experiment
 from simulator.replay import Replay
 from simulator.traces.load import TraceFile, find_format
@@ -32,7 +32,7 @@ def simulate(jobs: Path, hosts: int, policy: str) -> dict[str, Any]:
     """As `muster replay` does it, log and totals included."""
     starts: dict[str, int] = {}
     begin = time.process_time()
-    metrics, log = Metrics(), LogDigest()
+    metrics, log = Metrics(), EventLogWriter()
 
     def sink(event: Event, state: State) -> None:
         metrics.feed(event, state)

@@ -1,4 +1,4 @@
-"""Case files: what they mean, and every fault with its line."""
+"""Experiment files: what they mean, and every fault with its line."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_files_inside_a_failure_text_too(tmp_path: Path) -> None:
         ("repair_h=1", "repairs=1", "case.yaml:4: failures: 'repairs=1' is not one of"),
         ("[0, 1]", "[0, two]", "case.yaml:6: grid.spares.1: must be auto, a whole number"),
         ("[0, 1]", "[0, 0]", "case.yaml:6: grid.spares.1: 0 is given twice"),
-        ("[0, 1]", "3", "case.yaml:6: grid.spares: must be a list with a value at least"),
+        ("[0, 1]", "3", "case.yaml:6: grid.spares: must be a list of at least one value"),
         ("[easy, fifo]", "[lifo]", "case.yaml:7: grid.policy.0: must be one of "),
         ("{from: 3, count: 2}", "{from: 3}", "case.yaml:8: grid.seed: a range has whole numbers"),
         ("count: 2", "to: 2", "case.yaml:8: grid.seed.to: unknown key; a range has from,"),

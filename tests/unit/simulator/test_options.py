@@ -11,7 +11,7 @@ from simulator import inputs
 from simulator.experiment import experiment_of, fabric_of
 from simulator.experiment_file import load_experiment_file
 from simulator.inputs import digest
-from simulator.options import BY_KEY, DEFAULTS, Choice, Value, checked
+from simulator.options import BY_KEY, DEFAULTS, ChoiceKind, Value, checked
 from simulator.placers import PlacementStrategy
 from simulator.traces.shapes import ShapeRule
 from tests.studies import CASE, write
@@ -82,7 +82,7 @@ def test_choices_are_those_of_the_code() -> None:
     """They are spelt out, because the enums are too heavy to import for a help text."""
     for key, names in (("placement", PlacementStrategy), ("attach", ShapeRule)):
         kind = BY_KEY[key].kind
-        assert isinstance(kind, Choice)
+        assert isinstance(kind, ChoiceKind)
         assert set(kind.names) == {str(name) for name in names}
 
 

@@ -20,7 +20,7 @@ from scheduler.core.model.events import (
 )
 from scheduler.core.model.lifecycle import HostMove
 from scheduler.core.policies.costs import Costs
-from simulator.collectors.recorder import LogDigest
+from simulator.collectors.recorder import EventLogWriter
 from simulator.replay import run_script
 from simulator.traces.mapping import job_spec
 from simulator.traces.record import SECOND_NS
@@ -35,7 +35,7 @@ def kinds(log: list[Event]) -> list[str]:
 
 
 def digest(world: World) -> str:
-    log = LogDigest()
+    log = EventLogWriter()
     for event in world.log:
         log.feed(event)
     return log.digest

@@ -120,7 +120,7 @@ class TestSweep:
                 sweep.run_points(waiting, store, 1)
         result = muster("case.yaml", "--report", "out", "--processes", "1")
 
-        assert "3 of 8 points are there already" in result.stderr
+        assert "3 of 8 points are finished already" in result.stderr
 
     def test_csv_has_a_row_for_every_point(self, folder: Path) -> None:
         result = muster("case.yaml", "--report", "out", "--processes", "1", "--format", "csv")
@@ -148,7 +148,7 @@ class TestSweep:
 
     def test_an_axis_that_changes_nothing_is_named(self, folder: Path) -> None:
         shaped(folder, "spares: [0, 3]\n  seed: {count: 2}")
-        told = ["seed changes nothing here: all its values give the same log"]
+        told = ["seed has no effect here: all its values give the same log"]
 
         assert table()["notes"] == told
         assert muster("case.yaml", "--report", "out").stdout.endswith(f"note: {told[0]}\n")

@@ -242,7 +242,7 @@ def test_tenants_bound_what_their_jobs_hold(folder: Path) -> None:
     found = totals("--tenants", "tenants.yaml")
     assert found["rejected_by_reason"] == {"infeasible": 2}
     assert any(
-        "tenant named like its account, queue" in sentence for sentence in found["assumptions"]
+        "tenant with the name of its account" in sentence for sentence in found["assumptions"]
     )
     assert found["tenants"] != totals()["tenants"]
 
@@ -259,10 +259,10 @@ def test_an_assumed_limit_stands_in_for_run_times(folder: Path) -> None:
     sizes = [(1, 0, 100, 6), (2, 5, 60, 8), (3, 8, 20, 2)]
     (folder / "t.swf").write_text("".join(ROW.format(*s) for s in sizes))
     assert totals()["wait_s"]["mean"] == pytest.approx((0 + 95 + 0) / 3)
-    # job 3 is taken to run for an hour, and job 1 to end eight seconds before that
+    # job 3 is assumed to run for an hour, and job 1 to end eight seconds before that
     assumed = totals("--assumed-limit-h", "1")
     assert assumed["wait_s"]["mean"] == pytest.approx((0 + 95 + 152) / 3)
-    assert any("taken to run 1 h" in sentence for sentence in assumed["assumptions"])
+    assert any("assumed to run 1 h" in sentence for sentence in assumed["assumptions"])
 
 
 ELASTIC = """\

@@ -132,7 +132,7 @@ class TestConvert:
         convert = ("convert", "p.csv", "--trace-format", "philly-csv")
 
         told = str(muster(*convert, "--fabric", "ib-24k").exception)
-        assert told == "--fabric: goes with --attach, which gives jobs a shape"
+        assert told == "--fabric: is used only with --attach llm or llm-elastic"
         assert muster(*convert, "--seed", "-1").exit_code == 2
 
     def test_shapes_need_a_fabric(self) -> None:

@@ -8,13 +8,14 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from jinja2 import UndefinedError
 
 from placement.fabric.tree import from_spec
 from placement.workload.request import SpareRule
 from scheduler.core.policies.costs import Costs
 from simulator.experiment import Experiment, TraceSource
 from simulator.report.folder import ReportFolder
-from simulator.report.html import LONG, cards
+from simulator.report.html import render
 from simulator.report.theme import COLOURS
 from simulator.run import run
 from tests.browser import HAS_BROWSER, MISSING, opened
@@ -142,8 +143,17 @@ def test_panels_with_something_in_them_do_not(report: Path) -> None:
     assert "nothing crosses a zone" not in page
 
 
-def test_a_long_list_has_a_row_of_its_own() -> None:
-    assert cards([("a", "x" * LONG), ("b", "x" * (LONG + 1))]).count('class="long"') == 1
+def test_a_long_list_has_a_row_of_its_own(report: Path) -> None:
+    page = (report / "index.html").read_text()
+    values = re.findall(r'<div( class="long")?><dt>[^<]*</dt><dd>([^<]*)</dd>', page)
+
+    assert {bool(kind) for kind, _ in values} == {True, False}
+    assert all(bool(kind) == (len(value) > 36) for kind, value in values)
+
+
+def test_a_name_that_a_template_misses_is_an_error() -> None:
+    with pytest.raises(UndefinedError, match="subtitle"):
+        render("page.html", title="a")
 
 
 @pytest.mark.skipif(not HAS_BROWSER, reason=MISSING)
