@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import assert_never
 
 from msgspec.structs import replace
 
@@ -17,7 +18,6 @@ from scheduler.core.policies.health_signals import ENDS, SIGNALS, XID
 from scheduler.core.policies.xids import Blame
 
 _SECOND_NS = 1_000_000_000
-_BACK = (HostMove.REPAIR, HostMove.PASS, HostMove.UNCORDON, HostMove.CLEAR)
 
 
 def is_trouble(policy: HealthPolicy, signal: str, xid: int = 0) -> bool:
@@ -56,7 +56,9 @@ def moved(record: HostRecord, event: HostMoved, stopped_hosts: int) -> HostRecor
             return HostRecord(since_ns=now_ns)
         case HostMove.PASS:
             return replace(record, service_ns=now_ns, tested_ns=now_ns, mended_ns=now_ns)
-        case HostMove.FAIL | HostMove.RETIRE if event.signal not in ENDS.values():
+        case HostMove.FAIL | HostMove.RETIRE:
+            if event.signal in ENDS.values():  # a switch is to blame, and not the host
+                return record
             is_failure = event.move is HostMove.FAIL
             failures = record.failures + is_failure
             record = replace(record, trouble_ns=now_ns, failures=failures)
@@ -65,10 +67,22 @@ def moved(record: HostRecord, event: HostMoved, stopped_hosts: int) -> HostRecor
                 how = DailyCount.SINGLE if stopped_hosts == 1 else DailyCount.MULTI
                 record = record.counted(how, now_ns)
             return record
-        case move if move in _BACK:
+        case HostMove.REPAIR | HostMove.UNCORDON | HostMove.CLEAR:
             return replace(record, mended_ns=now_ns)
-        case _:
+        case (
+            HostMove.CORDON
+            | HostMove.DRAIN
+            | HostMove.EMPTY
+            | HostMove.SUSPECT
+            | HostMove.TEST
+            | HostMove.START_REPAIR
+            | HostMove.PROMOTE
+            | HostMove.DEMOTE
+            | HostMove.RETURN
+        ):
             return record
+        case _:
+            assert_never(event.move)
 
 
 def with_record(state: State, index: int, record: HostRecord) -> State:

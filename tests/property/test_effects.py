@@ -1,0 +1,119 @@
+"""Random lives: effects leave out no change of a job, host or window, and make none up."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from scheduler.core import Job, Policy, State, apply
+from scheduler.core.fold.effects import (
+    HostsChange,
+    JobChange,
+    JobChangeKind,
+    WindowChange,
+    WindowChangeKind,
+    effects,
+)
+from scheduler.core.model.events import Event, HostMoved
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.lifecycle import MOVERS, Mover, WindowState
+from scheduler.core.model.state import Host
+from tests.property.test_machine import any_command
+from tests.property.test_windows import Booked, any_window
+
+GONE = {WindowChangeKind.CLOSED, WindowChangeKind.REMOVED}
+
+
+def seen(state: State) -> dict[int, tuple[Host, str | None]]:
+    """Every host, asked one by one."""
+    if state.fabric is None:
+        return {}
+    hosts = range(state.fabric.host_count)
+    return {index: (state.shown(index), state.host(index).cordon) for index in hosts}
+
+
+def a_log(seed: int) -> list[Event]:
+    random = Random(seed)
+    cluster = Booked(list(Policy)[seed % len(Policy)])
+    for _ in range(120):
+        cluster.send(any_command(random))
+        if random.random() < 0.4:
+            cluster.send(any_window(random, cluster.now_ns))
+        cluster.now_ns += random.choice((0, 1, 10, 30)) * SECOND_NS
+        if random.random() < 0.6:
+            cluster.schedule()
+    return cluster.log
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_every_move_of_a_host_has_a_cause_that_the_lifecycle_allows(seed: int) -> None:
+    moves = [event for event in a_log(seed) if isinstance(event, HostMoved)]
+    assert [m for m in moves if m.cause not in MOVERS[m.move]] == []
+    assert all((m.cause is Mover.SIGNAL) == bool(m.signal) for m in moves)
+    assert {m.cause for m in moves} >= {Mover.OPERATOR, Mover.SIGNAL}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_change_of_a_host_is_left_out_and_none_is_made_up(seed: int) -> None:
+    state, told = State.empty(), 0
+    for event in a_log(seed):
+        after = apply(state, event)
+        done = effects(state, event, after)
+        change = next((e for e in done if isinstance(e, HostsChange)), None)
+        before, now = seen(state), seen(after)
+        expected = tuple(i for i in now if before and before[i] != now[i])
+        assert (change.indices if change else ()) == expected, event
+        assert change is None or (change.version, change.time_ns) == (after.version, event.time_ns)
+        told += len(expected)
+        state = after
+    assert told > 20
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_change_of_a_window_is_left_out_and_none_is_made_up(seed: int) -> None:
+    state, told = State.empty(), set()
+    for event in a_log(seed):
+        after = apply(state, event)
+        done = effects(state, event, after)
+        change = next((e for e in done if isinstance(e, WindowChange)), None)
+        was, now = dict(state.windows), dict(after.windows)
+        expected = [name for name in {*was, *now} if was.get(name) != now.get(name)]
+        assert len(expected) <= 1
+        assert [change.booking.window.name] * len(expected) == expected if change else not expected
+        if change is not None:
+            name = change.booking.window.name
+            assert (change.version, change.time_ns) == (after.version, event.time_ns)
+            assert change.before == was.get(name)
+            assert (change.kind in GONE) == (name not in now)
+            assert (change.booking.state is WindowState.OVER) == (name not in now)
+            assert (change.kind is WindowChangeKind.CREATED) == (name not in was)
+            told.add(change.kind)
+        state = after
+    assert {WindowChangeKind.CREATED, WindowChangeKind.OPENED} <= told
+
+
+def a_life(job: Job) -> tuple[object, ...]:
+    """What a watch shows of a job, but for its goodput and what tenants files change."""
+    return (job.spec, job.state, job.attempt, job.hosts, job.spares, job.reason, job.dp)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_change_of_a_job_is_left_out_and_none_names_another(seed: int) -> None:
+    state, kinds = State.empty(), set()
+    for event in a_log(seed):
+        after = apply(state, event)
+        changes = [e for e in effects(state, event, after) if isinstance(e, JobChange)]
+        was = {job.uid: a_life(job) for job in (*state.jobs.values(), *state.ended.values())}
+        now = {job.uid: a_life(job) for job in (*after.jobs.values(), *after.ended.values())}
+        expected = {uid for uid in {*was, *now} if was.get(uid) != now.get(uid)}
+        assert expected <= {change.job.uid for change in changes}, event
+        assert len(changes) <= 1
+        for change in changes:
+            assert (change.version, change.time_ns) == (after.version, event.time_ns)
+            assert change.before is state.jobs.get(change.job.name)
+            assert (change.before is None) == (change.kind is JobChangeKind.SUBMITTED)
+            assert (change.cause is None) == (change.kind is not JobChangeKind.REQUEUED)
+            kinds.add(change.kind)
+        state = after
+    assert kinds >= {JobChangeKind.SUBMITTED, JobChangeKind.STARTED, JobChangeKind.ENDED}
