@@ -13,7 +13,7 @@ INTERRUPTED = 130  # as shells report SIGINT
 def main() -> None:
     """Run one command, which Ctrl-C ends without a traceback also while it still loads."""
     before = signal.getsignal(signal.SIGINT)
-    if before is signal.default_int_handler:  # not one that was told to ignore it
+    if before is signal.default_int_handler:  # unless the signal is ignored
         signal.signal(signal.SIGINT, _leave)
     _open_streams()
     from scheduler.cli.program import main as run

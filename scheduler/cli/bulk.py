@@ -34,8 +34,8 @@ def report_file(path: str, kind: str, address: str, *, dry_run: bool) -> None:
         SLURM: load_slurm,
     }
     if kind not in readers:
-        told = "must be dcgm-json or slurm with --import"
-        raise typer.BadParameter(told, param_hint="--format")
+        message = "must be dcgm-json or slurm with --import"
+        raise typer.BadParameter(message, param_hint="--format")
     path = "/dev/stdin" if path == "-" else path
     found = readers[kind](path)
     with connected(address) as client:

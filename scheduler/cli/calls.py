@@ -153,8 +153,8 @@ def _refused(error: ServiceError, file: JobFile | None) -> Exception:
     if file and error.violations:
         found = [(field.removeprefix("spec."), text) for field, text in error.violations]
         return file.document.error(*found)
-    told = [f"{_typed(field)}: {text}" for field, text in error.violations]
-    return end("; ".join(told) or error.message, BAD_INPUT)
+    faults = [f"{_typed(field)}: {text}" for field, text in error.violations]
+    return end("; ".join(faults) or error.message, BAD_INPUT)
 
 
 def _typed(field: str) -> str:

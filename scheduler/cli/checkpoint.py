@@ -156,8 +156,8 @@ def _text(body: dict[str, Any]) -> str:
     rows = [("rule", "every", "goodput")]
     for found in body["advice"]:
         period, share = found["period_seconds"], found["goodput"]
-        told = ("does not hold", "") if period is None else (elapsed_text(period), _share(share))
-        rows.append((found["rule"], *told))
+        cells = ("does not hold", "") if period is None else (elapsed_text(period), _share(share))
+        rows.append((found["rule"], *cells))
     around = [("of the optimum", "every", "goodput", "lost")]
     for found in body["sensitivity"]:
         around.append(

@@ -113,8 +113,8 @@ def _give_up(error: OSError) -> int:
     # What is left in the buffer must not fail once more at exit.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if not isinstance(error, BrokenPipeError):
-        told = ": ".join(str(part) for part in (error.filename, error.strerror or error) if part)
-        typer.echo(f"muster: {told}", err=True)
+        text = ": ".join(str(part) for part in (error.filename, error.strerror or error) if part)
+        typer.echo(f"muster: {text}", err=True)
     return BAD_INPUT if isinstance(error, WRONG_PATHS) else 1
 
 

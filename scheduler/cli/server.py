@@ -220,7 +220,7 @@ def _serve(settings: Settings) -> None:
     from scheduler.server.serve import CannotListen
     from scheduler.server.serve import serve as run
 
-    code = BAD_INPUT  # it has not begun: what it was told will not do, or is not there
+    code = BAD_INPUT  # it has not begun: a wrong option or file
 
     def ready(ready: Ready) -> None:
         nonlocal code

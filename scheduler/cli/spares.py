@@ -38,13 +38,13 @@ def spares_text(answer: service_pb2.ListSparesResponse) -> str:
     rows = [_row(zone) for zone in answer.zones]
     target = sum(zone.target for zone in answer.zones)
     rate, hours = answer.failures_per_1000_host_days, answer.repair_hours
-    told = (
+    basis = (
         f"target for {rate:.2f} failures per 1,000 host-days and {hours:.1f} h of repair"
         f" ({counted(answer.failures, 'failure')} and {counted(answer.repairs, 'repair')} seen),"
         f" short at most {100 * answer.epsilon:.2f} % of the time: {target:,} spares by zone,"
         f" {answer.pooled:,} in one pool"
     )
-    return f"{columns([head, *rows], right=set(range(1, 12)))}\n\n{told}"
+    return f"{columns([head, *rows], right=set(range(1, 12)))}\n\n{basis}"
 
 
 def _row(zone: spares_pb2.ZoneSpares) -> tuple[str, ...]:

@@ -132,7 +132,7 @@ def test_place_says_where_the_copies_are() -> None:
     assert {d["tier"]: d["fatal"] for d in found["domains"]} == {"zone": 1, "rack": 0}
     text = muster("place", "job.yaml", "--fabric", "roce-24k").output
     assert "each host's state in the memory of 2 other hosts" in text
-    assert "the copies outlive the loss of any rack" in text
+    assert "the copies survive the loss of any rack" in text
 
 
 @pytest.mark.parametrize(

@@ -70,8 +70,8 @@ def copies_text(asked: Question, answer: Placement) -> str:
     if kept_by:
         lines.append(f"nothing is lost when any fail together: {', '.join(kept_by)}")
     for tier, used, fatal in fatal_domains(asked.fabric, answer.hosts, held):
-        told = "outlive the loss of any" if not fatal else f"do not outlive {fatal:,} of {used:,}"
-        lines.append(f"the copies {told} {tier}" + ("s" if fatal else ""))
+        verb = "survive the loss of any" if not fatal else f"do not survive {fatal:,} of {used:,}"
+        lines.append(f"the copies {verb} {tier}" + ("s" if fatal else ""))
     if near := close_copies(asked.fabric, answer.hosts, held):
         lines.append(f"note: {counted(len(near), 'host')} share a rack or feed with their copy")
     return "\n".join(lines)

@@ -101,16 +101,16 @@ def _remark(item: Advice, choice: AlgorithmChoice) -> str:
 
 def _advice_line(item: Advice) -> str:
     """The recommendation, what the cut assumes, and the price of the wrong direction."""
-    told = [f"{item.axis}: {_told(item.best)}"]
+    parts = [f"{item.axis}: {_choice_text(item.best)}"]
     used, far = item.of(item.used), item.of(Algorithm.FAR)
     if used and used is not item.best:
-        told.append(f"{_told(used)}, which the cut assumes")
+        parts.append(f"{_choice_text(used)}, which the cut assumes")
     if far and far is not item.best and far.cut_bytes:
-        told.append(_told(far))
-    return "; not ".join(told)
+        parts.append(_choice_text(far))
+    return "; not ".join(parts)
 
 
-def _told(choice: AlgorithmChoice) -> str:
+def _choice_text(choice: AlgorithmChoice) -> str:
     cut = bytes_text(choice.cut_bytes) if choice.cut_bytes else "nothing"
     crosses = "cross" if choice.cut_bytes else "crosses"
     return f"{choice.algorithm.value} ({cut} {crosses}, {seconds_text(choice.seconds)})"
