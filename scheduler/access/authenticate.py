@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 
 from scheduler.access.authfile import AuthFile
-from scheduler.access.watched import Reloading
+from scheduler.access.reloading import Reloading
 from scheduler.identity import ANYBODY, Caller
 from scheduler.service.errors import unauthenticated
 

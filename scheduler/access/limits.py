@@ -25,7 +25,7 @@ class Streams:
 
     @contextmanager
     def one_more(self, name: str) -> Iterator[None]:
-        """Raises: Refused when there are too many."""
+        """Raises: ApiError when there are too many."""
         if self._open.total() >= self._limits.streams:
             raise exhausted(f"{self._limits.streams} streams are open; try again later")
         if self._open[name] >= self._limits.streams_per_caller:
@@ -48,7 +48,7 @@ class Rate:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # level, as of
 
     def take(self, name: str) -> None:
-        """Count one call of `name`. Raises: Refused when it calls too often."""
+        """Count one call of `name`. Raises: ApiError when it calls too often."""
         if not self._per_s:
             return
         now = self._clock()
@@ -63,7 +63,7 @@ class Rate:
 
 
 def check_sizes(limits: CallLimits, request: Message) -> None:
-    """Raises: Refused, invalid, for a text or a list that is too long. Cost: 1 us for a
+    """Raises: ApiError, invalid, for a text or a list that is too long. Cost: 1 us for a
     request so small that nothing in it can be, as nearly all are; else some 10 us."""
     if request.ByteSize() > limits.harmless_bytes:
         _check(limits, request, "")

@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc
 
-from scheduler.access.watched import Reloading
+from scheduler.access.reloading import Reloading
 from scheduler.files.errors import InputError, Problem
 from scheduler.files.yaml12 import read_text
 
@@ -30,23 +30,23 @@ class TlsFiles:
         return tuple(filter(None, (self.certificate, self.key, self.client_ca)))
 
 
-def watched(files: TlsFiles) -> Reloading[grpc.ServerCertificateConfiguration]:
+def reloading(files: TlsFiles) -> Reloading[grpc.ServerCertificateConfiguration]:
     """The certificates, as newly as the files have them. Raises: InputError."""
     return Reloading(files.paths, lambda: _configuration(files))
 
 
 def credentials(
-    files: TlsFiles, watched: Reloading[grpc.ServerCertificateConfiguration]
+    files: TlsFiles, certificates: Reloading[grpc.ServerCertificateConfiguration]
 ) -> grpc.ServerCredentials:
     """For a port on which everybody needs a certificate when `client_ca` is given."""
 
-    served = watched.current()
+    served = certificates.current()
 
     def newer() -> Any:
         """None when nothing has changed, which its type does not know."""
         nonlocal served
-        watched.look()
-        if (found := watched.current()) is served:
+        certificates.look()
+        if (found := certificates.current()) is served:
             return None
         served = found
         return found

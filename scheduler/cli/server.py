@@ -28,7 +28,7 @@ from scheduler.cli import (
 from scheduler.cli.calls import BAD_INPUT, FAILED, end, quiet_grpc
 
 if TYPE_CHECKING:
-    from scheduler.access.door import Access
+    from scheduler.access.listener import Access
     from scheduler.observe.instruments import Tracer
     from scheduler.server.config import MetricsKeys, ServerKeys
     from scheduler.server.metrics.exposition import Exposure
@@ -198,8 +198,8 @@ def _exposure(keys: MetricsKeys | None) -> Exposure | None:
 
 
 def _access(keys: ServerKeys) -> Access:
-    from scheduler.access.door import Access
     from scheduler.access.keys import Reflection
+    from scheduler.access.listener import Access
     from scheduler.access.tls import TlsFiles
 
     shown = keys.tls

@@ -1,6 +1,6 @@
 """Whether a caller may carry out a command, on the state that the command is carried out on.
 
-The interceptor (access.guard) turns callers away early, on the state of that moment. A
+The interceptor (access.auth_interceptor) turns callers away early, on the state of that moment. A
 command then waits for the writer, and a name may have changed hands meanwhile: only what
 is checked here counts.
 """

@@ -82,9 +82,9 @@ class Writer:
         self._gathered = 0  # entries of the last batch
         self._is_urgent = False  # whether any waits that nothing should hold up
         self._disk = ThreadPoolExecutor(1, "muster-disk")
-        self._mind = PlanExecutor(self._plan, limits, self.instruments.solved, long_decision_s)
-        self._deciding = PlanningLoop(
-            self._mind,
+        self._executor = PlanExecutor(self._plan, limits, self.instruments.solved, long_decision_s)
+        self._planning = PlanningLoop(
+            self._executor,
             limits,
             self.instruments,
             lambda: self._state,
@@ -92,7 +92,7 @@ class Writer:
             self._enter,
             lambda: self.is_busy,
         )
-        self._keeper = Snapshotter(store, self._disk, retention, recovered.saved)
+        self._snapshotter = Snapshotter(store, self._disk, retention, recovered.saved)
 
     @property
     def state(self) -> State:
@@ -127,7 +127,7 @@ class Writer:
         """Check a command, and that the caller of this task may give it, and make it durable;
         the state right after it, before whatever others wrote in the same moment.
 
-        Raises: Stopped when the server is stopping, NotLeading, StoreError when the disk
+        Raises: WriterStopped when the server is stopping, NotLeading, StoreError when the disk
         refuses.
         """
         self._is_urgent |= isinstance(command, ReportHost | MoveHost)
@@ -191,7 +191,7 @@ class Writer:
         """
         steps = followed(self._state, tuple(event for _, event in recorded), "")
         self._advance(steps[-1].after, max(self._last_ns, steps[-1].event.time_ns))
-        self._mind.follow(step.event for step in steps)
+        self._executor.follow(step.event for step in steps)
         self.instruments.heard(steps)
         self._publish(steps)
 
@@ -199,7 +199,7 @@ class Writer:
         """Jump to a later state, where the events between are no longer kept. Watchers
         must resume, for they would miss some."""
         self.feed.cut_off()
-        self._mind.forget()
+        self._executor.forget()
         self._advance(recovered.state, recovered.last_ns)
 
     async def reach(self, version: int) -> None:
@@ -213,13 +213,13 @@ class Writer:
         self._turn_away()
         self.feed.close()
         self._disk.shutdown()
-        self._mind.close()
-        self._deciding.close()
+        self._executor.close()
+        self._planning.close()
 
     async def _write_and_decide(self, term: int) -> None:
         self._term = term
-        self._deciding.begin()
-        decider = asyncio.create_task(self._deciding.run())
+        self._planning.begin()
+        decider = asyncio.create_task(self._planning.run())
         try:
             while self.is_leading and not (self._is_stopping and not self._queue):
                 await self._arrived.wait()
@@ -228,12 +228,12 @@ class Writer:
                     await self._gather()
                     await self._write(self._batch())
             if self.is_leading:
-                await self._keeper.finish(self._state, self._last_ns)
+                await self._snapshotter.finish(self._state, self._last_ns)
         finally:
             self._term = None
             decider.cancel()
             await asyncio.wait({decider})  # it must not ask for threads that close() ends
-            self._keeper.abandon()
+            self._snapshotter.abandon()
 
     def _turn_away(self) -> None:
         """Refuse what waits."""
@@ -300,10 +300,10 @@ class Writer:
                 log.error("no command is accepted until the store can be written: %s", error)
                 return
             self._advance(state, now_ns)
-            self._mind.follow(step.event for step in steps)
+            self._executor.follow(step.event for step in steps)
             self.instruments.wrote(steps)
-            self._deciding.wrote(steps)
-            self._keeper.offer(state, now_ns)
+            self._planning.wrote(steps)
+            self._snapshotter.offer(state, now_ns)
         for entry, result in zip(batch, answers, strict=True):
             entry.resolve(*result)
         self._publish(steps)

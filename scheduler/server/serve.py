@@ -15,8 +15,8 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from placement import warm_up
 from placement.fabric.tree import Fabric
-from scheduler.access.door import Access, CannotListen, Listener
-from scheduler.access.waiting import at_most
+from scheduler.access.listener import Access, CannotListen, Listener
+from scheduler.access.queue_limit import at_most
 from scheduler.core import Rejected, SchedulingOptions, Tenants
 from scheduler.core.model.commands import LoadHealth, LoadTenants
 from scheduler.engine.feed import Feed
@@ -112,9 +112,9 @@ async def serve(
     Raises: StoreError when the log cannot be used, CannotListen, InputError for
     certificates or an auth file that will not do.
     """
-    asked, scrapers = settings.metrics, MetricsAuth()
-    if asked is not None:
-        scrapers = metrics_auth(asked.host, asked.port, settings.access, settings.clock)
+    exposure, scrapers = settings.metrics, MetricsAuth()
+    if exposure is not None:
+        scrapers = metrics_auth(exposure.host, exposure.port, settings.access, settings.clock)
     signals = signals or Signals().listen()
     gauges = Gauges(Instruments(settings.tracer), settings.metrics)
     try:
@@ -133,17 +133,17 @@ async def _serve(
         servicer = scheduler_service(backend, settings.new_uid, settings.clock())
         checks = health.aio.HealthServicer()
         consistency = ReadConsistency(SERVICE)
-        door = Listener(settings.access, lambda: backend.state, settings.clock)
-        interceptors = (CallMetrics(gauges.instruments), door.guard, consistency)
-        server = Listeners((*_OPTIONS, *door.options), interceptors)
-        _register(server, servicer, checks, has_reflection=door.has_reflection)
-        address = door.open(server, settings.listen)
+        listener = Listener(settings.access, lambda: backend.state, settings.clock)
+        interceptors = (CallMetrics(gauges.instruments), listener.interceptor, consistency)
+        server = Listeners((*_OPTIONS, *listener.options), interceptors)
+        _register(server, servicer, checks, has_reflection=listener.has_reflection)
+        address = listener.open(server, settings.listen)
         await _set_health(checks, is_ready=False)
         await server.start()
         try:
             writer, replica = await _recovered(store, settings, address, gauges.instruments)
             writing = asyncio.create_task(replica.run() if replica else writer.run())
-            reloading = asyncio.create_task(_reload(settings, signals.reload, door, writer))
+            reloading = asyncio.create_task(_reload(settings, signals.reload, listener, writer))
             if replica:
                 await _first(writing, signals.stop, replica.is_ready)
             if not (writing.done() or signals.stop.is_set()):
@@ -212,13 +212,15 @@ async def _first(writing: asyncio.Task[None], *events: asyncio.Event) -> None:
         task.cancel()
 
 
-async def _reload(settings: Settings, asked: asyncio.Event, door: Listener, writer: Writer) -> None:
+async def _reload(
+    settings: Settings, requested: asyncio.Event, listener: Listener, writer: Writer
+) -> None:
     """At every SIGHUP take up changed certificates, tokens, roles, tenants and health."""
     act_for(Caller(SERVER, Role.ADMIN))  # files are its operator's word
     while True:
-        await asked.wait()
-        asked.clear()
-        door.look()
+        await requested.wait()
+        requested.clear()
+        listener.look()
         if settings.tenants_file is not None:
             await _reload_tenants(settings.tenants_file, writer)
         if settings.health_file is not None:

@@ -24,7 +24,7 @@ Item = TypeVar("Item")
 
 
 def jobs_page(state: State, request: service_pb2.ListJobsRequest) -> listing.Page[Job]:
-    """Raises: Refused."""
+    """Raises: ApiError."""
     states = _states(request.states, job_state)
     query = listing.Query(states, request.filter, request.order_by)
     most = size(request.page_size, JOBS_PAGE, MOST_JOBS)
@@ -34,7 +34,7 @@ def jobs_page(state: State, request: service_pb2.ListJobsRequest) -> listing.Pag
 def hosts_page(
     state: State, request: service_pb2.ListHostsRequest, now_ns: int
 ) -> service_pb2.ListHostsResponse:
-    """Raises: Refused."""
+    """Raises: ApiError."""
     states = _states(request.states, host_state)
     query = listing.Query(states, request.filter, job=request.job)
     most = size(request.page_size, HOSTS_PAGE, MOST_HOSTS)
@@ -49,7 +49,7 @@ def hosts_page(
 def windows_page(
     state: State, request: service_pb2.ListWindowsRequest
 ) -> service_pb2.ListWindowsResponse:
-    """Raises: Refused."""
+    """Raises: ApiError."""
     states = _states(request.states, windows.window_state)
     query = listing.Query(states, request.filter, request.order_by)
     most, seen = size(request.page_size, WINDOWS_PAGE, MOST_WINDOWS), own_windows(state)
@@ -64,7 +64,7 @@ def windows_page(
 def tenants_page(
     state: State, request: service_pb2.ListTenantsRequest, now_ns: int
 ) -> service_pb2.ListTenantsResponse:
-    """Those that concern the caller. Raises: Refused."""
+    """Those that concern the caller. Raises: ApiError."""
     who, every = caller(), standings(state, now_ns)
     found = [one for one in every if who.knows(state.tenants, one.tenant.name)]
     most = size(request.page_size, WHOLE_PAGE, MOST_HOSTS)
@@ -79,7 +79,7 @@ def tenants_page(
 
 
 def whole_page(kind: str, of: str, items: Sequence[Item], request: Any) -> listing.Page[Item]:
-    """A page of a list without filter and order. Raises: Refused."""
+    """A page of a list without filter and order. Raises: ApiError."""
     most = size(request.page_size, WHOLE_PAGE, MOST_HOSTS)
     return _checked(lambda: listing.in_order(kind, of, items, most, request.page_token))
 
@@ -106,7 +106,7 @@ def _states(numbers: Iterable[int], by_number: Callable[[int], Member | None]) -
 
 
 def size(asked: int, default: int, most: int, field: str = "page_size") -> int:
-    """How many items a caller gets. Raises: Refused."""
+    """How many items a caller gets. Raises: ApiError."""
     if asked < 0:
         raise invalid(field, "must not be negative")
     return min(asked or default, most)

@@ -117,8 +117,8 @@ def _field_reader(field: FieldDescriptor) -> Read | None:
     if entry := _map_entry(field):
         word = _item_reader(entry)
         if word is None:
-            return dict
-        return lambda value: {key: word(v) for key, v in value.items() if v}  # 0: unspecified
+            return lambda value: dict(sorted(value.items()))  # in a message they have no order
+        return lambda value: {k: word(v) for k, v in sorted(value.items()) if v}  # 0: unspecified
     item = _item_reader(field)
     if field.is_repeated:
         return (lambda value: [item(v) for v in value]) if item else list

@@ -14,8 +14,8 @@ import pytest
 from google.rpc.error_details_pb2 import RetryInfo
 from grpc_status import rpc_status
 
-from scheduler.access.door import Access
 from scheduler.access.keys import CallLimits
+from scheduler.access.listener import Access
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.eventlog.store.sqlite import look_at
 from scheduler.v1 import service_pb2

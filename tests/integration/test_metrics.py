@@ -12,7 +12,7 @@ import grpc
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from scheduler.access.door import Access
+from scheduler.access.listener import Access
 from scheduler.observe.catalogue import METRICS, PER_JOB, MetricKind
 from scheduler.server.metrics.exposition import Exposure
 from scheduler.server.serve import CannotListen

@@ -111,7 +111,7 @@ async def internal(served: Served, patch: Patch) -> object:
 
 
 def refusing(answer: Callable[[str], Exception]) -> Producer:
-    """Refused by the guard in front of the service."""
+    """Refused by the interceptor in front of the service."""
 
     async def produce(served: Served, patch: Patch) -> object:
         patch.setattr("scheduler.engine.writer.Writer.submit", raising(answer("no")))

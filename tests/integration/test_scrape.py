@@ -13,7 +13,7 @@ from urllib.request import Request, urlopen
 import pytest
 import trustme
 
-from scheduler.access.door import CannotListen
+from scheduler.access.listener import CannotListen
 from scheduler.server.metrics.exposition import Exposure
 from tests.secured import House
 from tests.serving import Served, serving

@@ -40,7 +40,7 @@ class PlanningLoop:
 
     def __init__(
         self,
-        mind: PlanExecutor,
+        executor: PlanExecutor,
         limits: SchedulingOptions,
         instruments: Instruments,
         state: Callable[[], State],
@@ -48,7 +48,7 @@ class PlanningLoop:
         enter: Enter,
         is_busy: Callable[[], bool],
     ) -> None:
-        self._mind = mind
+        self._executor = executor
         self._limits = limits
         self._instruments = instruments
         self._state = state
@@ -78,7 +78,7 @@ class PlanningLoop:
         again_ns: int | None = None
         while True:
             await self._moved_or(again_ns)
-            await self._beside(self._mind.rest(self._is_busy()))
+            await self._beside(self._executor.rest(self._is_busy()))
             self._moved.clear()
             try:
                 with self._instruments.deciding():
@@ -104,7 +104,7 @@ class PlanningLoop:
     async def _decide(self, state: State) -> int | None:
         """Decide on `state`. The answer is when to look again, if nothing happens before."""
         with self._instruments.inside(Stage.DECIDE):
-            plan = await self._beside(self._mind.decide(state, self._now_ns()))
+            plan = await self._beside(self._executor.decide(state, self._now_ns()))
         await self._carry_out(plan)
         return plan.next_decision_ns
 

@@ -17,9 +17,9 @@ from typing import Any
 from scheduler.access import tls
 from scheduler.access.authenticate import CallerNames, bearer, unknown
 from scheduler.access.authfile import AuthFile, load_auth
-from scheduler.access.door import Access, check_exposure
+from scheduler.access.listener import Access, check_exposure
 from scheduler.access.loopback import is_loopback
-from scheduler.access.watched import Reloading
+from scheduler.access.reloading import Reloading
 from scheduler.identity import Caller
 
 log = logging.getLogger("muster.access")

@@ -51,7 +51,7 @@ class TenantFilter:
         self._ended_tenants: dict[str, set[str]] = {}
 
     def check(self, rule: MethodRule, who: Caller, request: Any) -> None:
-        """Hold `request` to what `who` may name. Raises: Refused."""
+        """Hold `request` to what `who` may name. Raises: ApiError."""
         state = self._state()
         if not who.tenant or state is None:
             return

@@ -1,6 +1,6 @@
-"""The guard before every method: who calls, may they, is it too much, and what they see.
+"""The interceptor before every method: who calls, may they, is it too much, and what they see.
 
-    identify -> role (methods.py) -> rate and streams (limits.py) -> own jobs (screen.py)
+    identify -> role (methods.py) -> rate and streams (limits.py) -> own jobs (tenant_filter.py)
 
 It acts on descriptors alone, so that a new method needs its line in the table and
 nothing else.
@@ -21,7 +21,7 @@ from scheduler.access.authenticate import Context, Identify, anybody
 from scheduler.access.keys import CallLimits
 from scheduler.access.limits import Rate, Streams, check_sizes
 from scheduler.access.methods import METHODS, MethodRule
-from scheduler.access.screen import TenantFilter
+from scheduler.access.tenant_filter import TenantFilter
 from scheduler.identity import ANYBODY, Caller, act_for
 from scheduler.service.errors import ApiError, denied, error_boundary
 from scheduler.service.interceptors import Continuation, Handler, wrapped
@@ -37,13 +37,13 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
 
     def __init__(
         self,
-        screen: TenantFilter,
+        tenant_filter: TenantFilter,
         limits: CallLimits,
         clock: Callable[[], float],
         identify: Identify = anybody,
         rules: dict[str, MethodRule] = METHODS,
     ) -> None:
-        self._screen = screen
+        self._tenant_filter = tenant_filter
         self._limits = limits
         self._identify = identify
         self._rules = rules
@@ -59,7 +59,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         return wrapped(handler, lambda inner: self._around(method, inner))
 
     def _around(self, method: str, inner: Any) -> Any:
-        """`inner` with the guard before and behind it, of the same kind as `inner`."""
+        """`inner` with the checks before and behind it, of the same kind as `inner`."""
         if inspect.isasyncgenfunction(inner):
             return self._around_stream(method, inner)
 
@@ -68,7 +68,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
                 who = self._admitted(method, context, request)
                 answer = await inner(request, context)
                 if answer is not None:  # health answers streams by writing
-                    self._screen.clean(who, answer)
+                    self._tenant_filter.clean(who, answer)
                 return answer
 
         return call
@@ -83,7 +83,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
                         async for answer in answers:
                             if may_change:
                                 self._check_still(method, context)
-                            self._screen.clean(who, answer)
+                            self._tenant_filter.clean(who, answer)
                             yield answer
 
         return stream
@@ -99,7 +99,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
                 self._rate.take(who.name)
             if isinstance(request, Message):  # and no stream of them
                 check_sizes(self._limits, request)
-                self._screen.check(rule, who, request)
+                self._tenant_filter.check(rule, who, request)
         except ApiError as refused:
             _log_refusal(method, who, context, refused)
             raise

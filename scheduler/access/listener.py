@@ -1,4 +1,4 @@
-"""The way in: address, certificates, who is asked, and the guard behind it.
+"""The way in: address, certificates, who is asked, and the interceptor behind it.
 
 Beyond loopback nobody is let in unasked or in the clear, unless that is what the
 operator insists on.
@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 import grpc
 
 from scheduler.access import tls
+from scheduler.access.auth_interceptor import AuthInterceptor
 from scheduler.access.authenticate import anybody, by_file
 from scheduler.access.authfile import load_auth
-from scheduler.access.guard import AuthInterceptor
 from scheduler.access.keys import CallLimits, Reflection
 from scheduler.access.loopback import is_loopback
 from scheduler.access.methods import METHODS, REFLECTION, MethodRule
-from scheduler.access.screen import TenantFilter
+from scheduler.access.reloading import Reloading
+from scheduler.access.tenant_filter import TenantFilter
 from scheduler.access.tls import TlsFiles
-from scheduler.access.watched import Reloading
 from scheduler.core import State
 from scheduler.service.listeners import Listeners
 
@@ -54,15 +54,17 @@ class Listener:
         self, access: Access, state: Callable[[], State | None], clock: Callable[[], int]
     ) -> None:
         self._access = access
-        self._certificates = tls.watched(access.tls) if access.tls else None
+        self._certificates = tls.reloading(access.tls) if access.tls else None
         path = access.auth_file
         self._auth = Reloading((path,), lambda: load_auth(path)) if path else None
         identify = by_file(self._auth, clock) if self._auth else anybody
         rules = METHODS
         if access.reflection is Reflection.ANYBODY:
             rules = METHODS | {REFLECTION: MethodRule(None)}
-        screen = TenantFilter(state)
-        self.guard = AuthInterceptor(screen, access.limits, time.monotonic, identify, rules)
+        tenant_filter = TenantFilter(state)
+        self.interceptor = AuthInterceptor(
+            tenant_filter, access.limits, time.monotonic, identify, rules
+        )
 
     @property
     def options(self) -> tuple[tuple[str, int], ...]:
@@ -94,9 +96,9 @@ class Listener:
 
     def look(self) -> None:
         """Take up changed certificates, tokens and roles now."""
-        for watched in (self._certificates, self._auth):
-            if watched is not None:
-                watched.look()
+        for files in (self._certificates, self._auth):
+            if files is not None:
+                files.look()
 
 
 def check_exposure(host: str, where: str, unasked: str, access: Access) -> None:
