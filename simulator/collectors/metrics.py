@@ -100,9 +100,7 @@ class Metrics:
         self.completed = 0
         self.restarts = 0
         self.resizes = 0
-        self.ways: Counter[RestartOption] = (
-            Counter()
-        )  # by option taken
+        self.ways: Counter[RestartOption] = Counter()  # by option taken
         self.host_failures = 0
         self.preemptions = 0
         self.preempted_host_ns = 0  # work that preempted gangs have to repeat
