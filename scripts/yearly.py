@@ -65,7 +65,7 @@ LLAMA3 = Request(
 
 @dataclass
 class Year:
-    """What came of it. `ways`: restarts by rung; `lost`: hosts that failed under the gang;
+    """What came of it. `ways`: restarts by option; `lost`: hosts that failed under the gang;
     `held_ns`: spares held x time; `first_cut`, `most_cut`: bytes a step over the outermost tier."""
 
     name: str
@@ -87,7 +87,7 @@ class Year:
     def share(self) -> float:
         """Of restarts, those in the zone with the cut unchanged."""
         all_ways = sum(self.ways.values()) + self.requeues
-        same = sum(self.ways[rung] for rung in AT_HOME)
+        same = sum(self.ways[option] for option in AT_HOME)
         return same / all_ways if all_ways else 0.0
 
     def feed(self, event: Event, state: State) -> None:
@@ -99,7 +99,7 @@ class Year:
         if isinstance(event, JobRequeued | JobEnded):
             self.requeues += 1
         if isinstance(event, GangSwapped) and (step := taken(event.ladder)):
-            self.ways[step.rung] += 1
+            self.ways[step.option] += 1
             self.moved[step.moved] += 1
         if isinstance(event, JobStarted | GangSwapped):
             bytes_per_step = event.cuts[0].bytes_per_step
@@ -107,7 +107,7 @@ class Year:
             self.most_cut = max(self.most_cut, bytes_per_step)
 
     def __str__(self) -> str:
-        ways = ", ".join(f"{rung.value} {count:,}" for rung, count in sorted(self.ways.items()))
+        ways = ", ".join(f"{option.value} {count:,}" for option, count in sorted(self.ways.items()))
         blocks = sum(n * count for n, count in self.moved.items())
         restarts = sum(self.moved.values())
         few = self.moved[0] + self.moved[1]

@@ -16,7 +16,7 @@ import pytest
 from placement.fabric import hostset
 from placement.workload.request import AUTO
 from scheduler.core import JobState, Plan, SchedulingOptions, State, decide, replay
-from scheduler.core.capacity.placer import Find
+from scheduler.core.capacity.placer import Placer
 from scheduler.core.model.commands import (
     CancelJob,
     Command,
@@ -233,7 +233,7 @@ class Decisions:
         monkeypatch.setattr(writer, "decide", self)
 
     def __call__(
-        self, state: State, now_ns: int, limits: SchedulingOptions, find: Find | None = None
+        self, state: State, now_ns: int, limits: SchedulingOptions, find: Placer | None = None
     ) -> Plan:
         plan = decide(state, now_ns, limits, find)
         if not plan.actions or plan.is_fixpoint:

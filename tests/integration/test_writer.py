@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from scheduler.core import Plan, SchedulingOptions, State, decide
-from scheduler.core.capacity.placer import Find
+from scheduler.core.capacity.placer import Placer
 from scheduler.core.model.commands import CancelJob, SubmitJob
 from scheduler.core.model.events import GangSwapped, JobStarted
 from scheduler.core.model.plan import Start
@@ -37,7 +37,7 @@ class _Held:
         self.count = 0
         monkeypatch.setattr("scheduler.engine.writer.decide", self)
 
-    def __call__(self, state: State, now_ns: int, limits: SchedulingOptions, find: Find) -> Plan:
+    def __call__(self, state: State, now_ns: int, limits: SchedulingOptions, find: Placer) -> Plan:
         self.count += 1
         self.begun.release()
         assert self.go.acquire(timeout=5)
@@ -128,7 +128,7 @@ async def test_a_plan_that_falls_on_its_own_version_is_not_tried_for_ever(
 ) -> None:
     calls = []
 
-    def bad(state: State, now_ns: int, limits: SchedulingOptions, find: Find) -> Plan:
+    def bad(state: State, now_ns: int, limits: SchedulingOptions, find: Placer) -> Plan:
         calls.append(state.version)
         return Plan(state.version, (Start("nobody", on(fabric(), spec("x").request, 0)),))
 
@@ -143,7 +143,7 @@ async def test_a_plan_that_falls_on_its_own_version_is_not_tried_for_ever(
 async def test_a_bug_in_a_decision_leaves_the_service_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(state: State, now_ns: int, limits: SchedulingOptions, find: Find) -> Plan:
+    def broken(state: State, now_ns: int, limits: SchedulingOptions, find: Placer) -> Plan:
         if "poison" in state.jobs:
             raise ZeroDivisionError
         return decide(state, now_ns, limits, find)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.core import Policy, SchedulingOptions, State, admit, decide, replay
-from scheduler.core.capacity.window_hosts import strangers
+from scheduler.core.capacity.window_hosts import gangs_on
 from scheduler.core.model.commands import Command
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import WindowState
@@ -133,7 +133,7 @@ def check_open(state: State) -> None:
     """Maintenance finds its hosts empty, a reservation those alone that it is for."""
     for booking in state.windows.values():
         if booking.state is WindowState.OPEN:
-            there = [job.name for job in strangers(state, booking)]
+            there = [job.name for job in gangs_on(state, booking)]
             is_held = booking.window.kind is WindowKind.RESERVATION
             assert all(is_held and name.startswith("vip") for name in there)
 

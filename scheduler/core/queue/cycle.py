@@ -25,8 +25,8 @@ from scheduler.core.preemption.stage import PreemptionStage, noted
 from scheduler.core.queue.backfill import Backfill, LimitReservations
 from scheduler.core.queue.equivalence import EquivalenceCache
 from scheduler.core.queue.idle_spares import SpareLoans
-from scheduler.core.queue.order import QueueOrder
 from scheduler.core.queue.policies import queue_policy
+from scheduler.core.queue.policy import QueueOrder
 from scheduler.core.queue.verdict import QueueVerdict, WaitReason
 from scheduler.core.rules.crash_loop import avoided, clear_ns
 from scheduler.core.tenancy.guarantees import highest

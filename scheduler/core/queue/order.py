@@ -1,38 +1,13 @@
-"""The order in which a decision looks at the queue: what every order answers, and arrival."""
+"""Orders in which a decision looks at the queue: by arrival, or as a policy has sorted it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
+from collections.abc import Iterable, Iterator
 
 from scheduler.core.collections.name_list import Chunk, NameList
 from scheduler.core.model.job import Job
 from scheduler.core.model.state import State
-from scheduler.core.queue.policy import QueueContext
-
-AllWait = Callable[[Chunk], bool]  # whether these neighbours in the queue all have to wait
-
-
-class QueueOrder(Protocol):
-    """The queued jobs, next one first. Mutable: starts may change the order of the rest.
-
-    `is_by_priority`: whether no job comes before one of higher priority. `is_stable`: whether
-    those that wait keep their order when others start and time passes.
-    """
-
-    is_by_priority: bool
-
-    @property
-    def is_stable(self) -> bool: ...
-
-    def jobs(self, all_wait: AllWait) -> Iterator[Job]:
-        """Of neighbours in the queue for which `all_wait` holds when it is their turn, the
-        last one alone will do; an order other than the queue's own asks about none."""
-        ...
-
-    def took(self, job: Job, hosts: int) -> None:
-        """`job` starts on that many hosts."""
-        ...
+from scheduler.core.queue.policy import AllWait, QueueContext
 
 
 class ArrivalOrder:

@@ -2,20 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from placement.fabric.hostset import HostSet
 from scheduler.core.capacity.outlook import Outlook
+from scheduler.core.collections.name_list import Chunk
+from scheduler.core.model.job import Job
 from scheduler.core.model.policy import SchedulingOptions
 from scheduler.core.model.state import State
+from scheduler.core.queue.backfill import Backfill
 from scheduler.core.rules.affinity_index import AffinityIndex
 from scheduler.core.tenancy.quota_check import Quotas
 
-if TYPE_CHECKING:
-    from scheduler.core.queue.backfill import Backfill
-    from scheduler.core.queue.order import QueueOrder
+AllWait = Callable[[Chunk], bool]  # whether these neighbours in the queue all have to wait
+
+
+class QueueOrder(Protocol):
+    """The queued jobs, next one first. Mutable: starts may change the order of the rest.
+
+    `is_by_priority`: whether no job comes before one of higher priority. `is_stable`: whether
+    those that wait keep their order when others start and time passes.
+    """
+
+    is_by_priority: bool
+
+    @property
+    def is_stable(self) -> bool: ...
+
+    def jobs(self, all_wait: AllWait) -> Iterator[Job]:
+        """Of neighbours in the queue for which `all_wait` holds when it is their turn, the
+        last one alone will do; an order other than the queue's own asks about none."""
+        ...
+
+    def took(self, job: Job, hosts: int) -> None:
+        """`job` starts on that many hosts."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

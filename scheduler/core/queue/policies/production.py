@@ -10,9 +10,9 @@ from heapq import heapify, heappop, heapreplace
 
 from scheduler.core.model.job import SECOND_NS, Job
 from scheduler.core.policies.tenants import Aging
-from scheduler.core.queue.order import AllWait, as_queued
+from scheduler.core.queue.order import as_queued
 from scheduler.core.queue.policies.easy import Easy
-from scheduler.core.queue.policy import QueueContext, QueuePolicy
+from scheduler.core.queue.policy import AllWait, QueueContext, QueuePolicy
 from scheduler.core.tenancy.fair_share import FairShares, Key
 
 

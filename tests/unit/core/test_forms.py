@@ -1,0 +1,53 @@
+"""Forms that the code of the scheduler keeps: failures are types, policies are values."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+SOURCES = [
+    path
+    for package in ("scheduler", "simulator")
+    for path in sorted((ROOT / package).rglob("*.py"))
+    if ROOT / "scheduler" / "v1" not in path.parents
+]
+NO_FAILURE = {"_spares_text", "__getitem__"}  # a text or a number; a name or a list of names
+
+
+def members(annotation: ast.expr) -> Iterator[str]:
+    """The members of a union, as text."""
+    if isinstance(annotation, ast.BinOp):
+        yield from members(annotation.left)
+        yield from members(annotation.right)
+    else:
+        yield ast.unparse(annotation)
+
+
+def test_no_function_answers_with_a_sentence_instead_of_its_result() -> None:
+    sentences = []
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.returns is None:
+                continue
+            found = set(members(node.returns)) - {"None"}
+            if "str" in found and len(found) > 1 and node.name not in NO_FAILURE:
+                sentences.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}")
+    assert sentences == []
+
+
+def test_the_stages_ask_a_policy_its_answers_and_not_its_name() -> None:
+    by_name = re.compile(
+        r"\bPolicy\.(PRODUCTION|EASY|FIFO|CONSERVATIVE)\b|limits\.policy (is|==|in)\b"
+    )
+    registry = ROOT / "scheduler" / "core" / "model" / "policy.py"
+    asking = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in SOURCES
+        if path != registry
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if by_name.search(line)
+    ]
+    assert asking == []
