@@ -15,7 +15,7 @@ from math import ceil
 
 import numpy as np
 
-from placement.bound.charging import by_sizes
+from placement.bound.size_relaxation import by_sizes
 from placement.fabric import hostset
 from placement.fabric.constraints import check, labelled, room_text, usable, wish_text
 from placement.fabric.hostset import HostSet

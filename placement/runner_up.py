@@ -7,10 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from placement.fabric.tree import Fabric, Ints
-from placement.grid.block_grid import BlockGrid, block_grid
+from placement.grid.block_grid import block_grid
 from placement.objective.cut import cut
-from placement.search.graph_slicing import Sweeper, combs, grid_sweeper
-from placement.search.slicing_trees import plan_of
 from placement.workload.request import Placement, Request, TierCut
 
 
@@ -37,24 +35,30 @@ def runners_up(
     grid = block_grid(request, fabric.gpus_per_host)
     if grid is not None:
         room = np.bincount(zone_of[free], minlength=len(fabric.tiers[0].domains)).tolist()
-        row, slot = np.divmod(np.arange(grid.size), grid.width)
-        orders = ("whole replicas", np.lexsort((row, slot))), ("whole stages", np.arange(grid.size))
-        for name, order in orders:
-            hosts = _hosts(grid, room, order, free, zone_of[free])
+        rows, width = grid.rows, grid.width
+        by_slot = np.arange(grid.size).reshape(rows, width).T.ravel()
+        ways = ("whole replicas", by_slot, rows), ("whole stages", np.arange(grid.size), width)
+        for name, order, line in ways:
+            by_block = np.empty(grid.size, dtype=np.int64)
+            by_block[grid.block.ravel()[order]] = _filled(room, line, grid.size)
+            hosts = _hosts(by_block, free, zone_of[free])
             found.append(RunnerUp(name, cut(fabric, request, hosts)[0]))
     by_name = sorted(placement.hosts)
     found.append(RunnerUp("hosts by name", cut(fabric, request, by_name)[0]))
     return tuple(found)
 
 
-def _hosts(grid: BlockGrid, room: list[int], order: Ints, free: Ints, zones: Ints) -> list[int]:
-    """Some free host of the right zone for every block, in an `order` that zones cut into segments:
-    enough to count the outer cut."""
-    _, tree = combs(room, 1)
-    layout = Sweeper(grid_sweeper(grid).graph, [order]).layout(plan_of(tree, room))
-    by_block = np.empty(grid.size, dtype=np.int64)
-    by_block[grid.block.ravel()] = layout
-    hosts = np.empty(grid.size, dtype=np.int64)
+def _filled(room: list[int], line: int, size: int) -> Ints:
+    """The zones of so many blocks: the largest first, each with as many whole lines as it holds,
+    and what is left of them where these do not do."""
+    zones, most = np.argsort(-np.array(room), kind="stable"), np.sort(room)[::-1]
+    lines = np.repeat(zones, most // line * line)
+    return np.concatenate([lines, np.repeat(zones, most % line)])[:size]
+
+
+def _hosts(by_block: Ints, free: Ints, zones: Ints) -> list[int]:
+    """Some free host of the right zone for every block: enough to count the outer cut."""
+    hosts = np.empty(len(by_block), dtype=np.int64)
     for zone in np.unique(by_block):
         here = by_block == zone
         hosts[here] = free[zones == zone][: int(here.sum())]

@@ -1,13 +1,9 @@
 """What parts cost at least of a graph that is narrow all round a ring.
 
-Along a ring of replicas the frontier (`frontier`) holds two windows: the one that moves, and the
-first one, for the last blocks have edges to it. So a *gate* is chosen, the blocks before some
-place that have edges over it. A part for which they are *clean*, all in or all out, is found by
-going once round from there, along half as wide a frontier. One that has no clean gate among
-several is *mixed* at each, and costs at least what the cheapest walk past all of them does that
-is never clean. Where a turn of the ring carries the graph into itself and gates into each other,
-one of these stands for all.
-See docs/engine.md, "Gangs that are no grid".
+A *gate* is the blocks before some place of the ring that have edges over it. Parts for which they
+are *clean*, all in or all out, are found by going once round from there, along half as wide a
+frontier. Parts that are *mixed* at all of several gates cost at least what the cheapest walk past
+these does that is never clean. See docs/engine.md, "Gangs that are no grid".
 """
 
 from __future__ import annotations
@@ -19,8 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from placement.bound.frontier import Walk
-from placement.bound.pathwidth import Ahead, Passage
+from placement.bound.pathwidth import Ahead, Passage, Walk
 from placement.fabric.tree import Ints
 from placement.graph.hypergraph import Hypergraph
 from placement.speculative import ahead

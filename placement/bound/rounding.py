@@ -17,6 +17,7 @@ from placement.grid.block_grid import BlockGrid
 
 MOST_SUMS = 200_000  # of whole edges: about a millisecond
 STAIRS = 9
+MOST_RUNS = 500  # lengths of steps; of more, that many are tried
 
 
 def attainable(grid: BlockGrid, doubled: int) -> int:
@@ -59,7 +60,10 @@ def stairs(target: int, most: int) -> tuple[Ints, Ints, Ints, Ints]:
     the whole steps and the rest that the target climbs. Steps as long as any zone is, and
     those of which the target just climbs one more than k.
     """
-    pairs = [(1, run) for run in range(2, min(target, 2 * most) + 1)]
+    runs = np.arange(2, min(target, 2 * most) + 1)
+    if len(runs) > MOST_RUNS:
+        runs = np.unique(np.geomspace(2, runs[-1], MOST_RUNS).astype(np.int64))
+    pairs = [(1, run) for run in runs.tolist()]
     pairs += [(k * target + 1, target * target) for k in range(1, STAIRS)]
     rise, run = np.array(pairs, dtype=np.int64).T
     whole, rest = np.divmod(rise * target, run)

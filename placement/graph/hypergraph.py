@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from placement.fabric.hostset import Mask
-from placement.fabric.tree import Ints
+from placement.fabric.tree import Floats, Ints
 from placement.grid.block_grid import BlockGrid
 from placement.workload.request import Request
 from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic
@@ -101,6 +101,19 @@ class Hypergraph:
         for ends in (self.tail, self.head):
             np.add.at(paid, layout[ends[apart]], self.weight[apart])
         return paid
+
+    def egress(self, layout: Ints, zones: int) -> Floats:
+        """What leaves each zone: of a cut edge each end sends half, and a group leaves the domains
+        that it touches equally. Shape: (zones,)."""
+        leaving = np.zeros(zones)
+        edges = self.paid_by_zone(layout)
+        leaving[: len(edges)] = edges / 2
+        group, zone, held = _summed(self.group, layout[self.members], self.counts, zones)
+        total = np.bincount(group, held)[group]
+        touched = np.bincount(group)[group]
+        share = np.where(self.is_clique[group], held * (total - held), (touched - 1) / touched)
+        np.add.at(leaving, zone, self.group_weight[group] * share)
+        return leaving
 
     def period(self, order: Ints) -> int:
         """After how many blocks of an order that closes the graph comes again."""

@@ -1,13 +1,9 @@
 """Groups of one axis kept whole: a smaller grid that is often all there is to search.
 
-Where parting any group of an axis costs more than what is still open, no best layout parts
-one. Blocks of a group then move together: the grid has one slot for each group, zones hold
-as many groups as fit, and layouts and bounds of that grid are those of the whole.
-
-That no layout which parts a group is better needs a bound of its own. Of the weight of the
-axis some share is taken off: what is left is a grid with a bound like any other, and a
-layout that parts a group pays at least what the cheapest such group has lost on top.
-See docs/engine.md, "Groups kept together".
+Blocks of a group move together: the grid has one slot for each group, zones hold as many groups as
+fit, and layouts and bounds of that grid are those of the whole, unless it pays to part a group:
+then a layout pays at least what the cheapest such group has lost on the *loose* grid, which has
+less weight on the axis. See docs/engine.md, "Groups kept together".
 """
 
 from __future__ import annotations

@@ -1,31 +1,15 @@
 """What no placement can beat: column generation and branching on counts of zones.
 
-Theory of operation. By `block_grid`, the doubled cut is at least a sum over zones of a cost
-of the zone's pattern n = (n_1 .. n_S), less a constant. The patterns of all zones
-cover every row: sum over zones of n_s >= width. Beside the covering rows stand
-*counters*: how many zones have a pattern of at least t hosts, or at least t slots of
-row s. Capacities are counters (at most two zones have more than 350 hosts), so is the
-least number of zones, and so is every branching decision. Cuts are counters as well: what
-zones hold of a row, or of the gang, counts on a staircase (`stairs`).
-
-Relaxing the covering rows with prices u >= 0 and the counters with prices v leaves one
-shortest path per zone (`pricing`), hence for *any* prices
+Patterns n = (n_1 .. n_S) of whole zones cover every row; beside the covering rows stand *counters*,
+sums over the zones with a range: capacities, cuts and branching decisions. For any prices u >= 0 of
+rows and v of counters
 
     2 cut >= width sum_s u_s + sum_counters (v low, or v high where v < 0)
              + sum over zones min(0, cheapest pattern at these prices) - offset
 
-This is the Dantzig-Wolfe bound when the prices are the duals of the master LP over
-columns. The LP is solved in floats; its duals are rounded to integers first and the
-right-hand side is then computed in int64, so the bound holds whatever the LP solver
-did. It is rounded up to what the weights of whole edges can add up to.
-
-Rows are covered at least once there, which keeps prices of one sign. Where all counts of a
-node are whole and some rows are covered more than once, it is solved anew with equal rows.
-
-The root is weak where a counter is fractional, so nodes split on one: at most its
-floor, or at least its ceiling (design: placement, 5, branches on k_s, the counters
-with t = 1). The bound of the tree is the least over its open leaves.
-See docs/engine.md, "The proof".
+The prices are a linear program's, rounded to integers, and the right-hand side is computed in
+int64: so the bound holds whatever the solver did. The bound of the tree is the least over its open
+leaves. See docs/engine.md, "The proof".
 """
 
 from __future__ import annotations
@@ -45,7 +29,6 @@ from placement.proof.master import WHOLE_GANG, Counter, Pool, Range, rectangles
 from placement.proof.node import ROUNDS, Case, Exploration, Node, PricingTables
 from placement.speculative import ahead
 
-ROUNDS_EACH = 10  # of a proof, before one of two ways to charge zones is pursued
 TWO_AT_ONCE = 2.0  # rounds of work in a node, beside which another one is explored
 
 
@@ -58,12 +41,10 @@ class Prover:
         capacities: Sequence[int],
         seeds: Iterable[ZonePattern],
         lot: int = 1,
-        enough: float = inf,
     ) -> None:
         """`seeds`: patterns to start from, say those of a good layout. `lot`: slots come in
-        lots, whole hosts of several slots, say; capacities are multiples of it. `enough`:
-        a bound of the root that need not be raised, below the incumbent."""
-        self.grid, self._enough = grid, enough
+        lots, whole hosts of several slots, say; capacities are multiples of it."""
+        self.grid = grid
         self._case = case = Case(grid, capacities, lot)
         self.states = case.states
         self._tables = PricingTables(case)
@@ -140,22 +121,9 @@ class Prover:
         while self._is_open and len(begun) < many:
             known, _, node = heapq.heappop(self.heap)
             tables = self._other_tables if begun else self._tables
-            begun.append(self._exploration(tables, node, known, is_root=self.made == 1))
+            found = self.pool, self._cuts, node, known, self.incumbent
+            begun.append(Exploration(self._case, tables, *found))
         return begun
-
-    def _exploration(
-        self, tables: PricingTables, node: Node, known: int, *, is_root: bool
-    ) -> Exploration:
-        return Exploration(
-            self._case,
-            tables,
-            self.pool,
-            self._cuts,
-            node,
-            known,
-            self.incumbent,
-            self._enough if is_root else inf,
-        )
 
     def _learn(self, done: Exploration) -> None:
         """What a node has come to."""

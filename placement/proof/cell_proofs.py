@@ -6,96 +6,82 @@ See docs/engine.md, "Gangs that are no grid".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 from math import ceil
 
 import numpy as np
 
-from placement.bound.cells import Cells
+from placement.bound.cells import Cells, cell_views
+from placement.bound.size_relaxation import SizeBound
 from placement.fabric.tree import Ints
 from placement.grid.layout import ZonePattern, counts
-from placement.proof.branch_and_price import ROUNDS_EACH, Prover
-from placement.search.integer_cover import covering_slots
-from placement.search.multilevel import WIDE
-from placement.search.zone_order import arranged
+from placement.proof.branch_and_price import Prover
+from placement.search.integer_cover import arranged, covering_slots
 from placement.speculative import ahead
+from placement.workload.request import Request
 
-# Less patient than over zones, for a round on these tables takes longer.
 MOST_AGAIN = 4  # times, as long as each leaves no more than this of the gap:
 CLOSING = 0.75
 RIVAL = 0.95  # of the best bound so far: of a view that may prove more in the end
-FEW_OPEN = 4  # cases of a proof, which are gone through, if half as many are left each time
 
 
 class Views:
-    """What is proved on each view whose table is not too large, and goes on from call to call."""
+    """What is proved on each view whose table is not too large, and goes on from call to call.
+    Bounds are doubled cuts in bytes that no layout beats."""
 
-    def __init__(self, views: Sequence[Cells], capacities: Sequence[int], states: int) -> None:
+    def __init__(self, request: Request, gpus: int, capacities: Sequence[int], states: int) -> None:
         """`states`: of the pricing table of a view that is priced, at most."""
-        self.all, self._states = views, states
-        self._capacities = capacities
-        self._proofs: list[_Proof] = []
-        self._is_begun = False
+        self._request, self._gpus = request, gpus
+        self._capacities, self._states = capacities, states
+        self._proofs: list[_Proof] | None = None
 
-    def prove(self, layout: Ints, cost: int, rounds: int, bound: int) -> tuple[int, Ints | None]:
-        """A doubled cut in bytes that no layout beats, at least `bound`, from about so many rounds
-        against a layout of this `cost`; and a layout that a proof chose."""
-        if bound < cost:
-            bound = max(bound, self._begun(layout, cost, min(rounds, ROUNDS_EACH)))
-        if bound >= cost or not self._proofs:
-            return bound, None
-        best = self._pursued(cost, rounds)
-        bound = max(bound, best.bound)
-        prover, view = best.prover, best.view
-        is_better = prover.cover and view.lot == 1 and bound < cost
-        return bound, _laid_out(view, self._capacities, prover.cover) if is_better else None
+    @cached_property
+    def _views(self) -> list[tuple[Cells, SizeBound]]:
+        views = cell_views(self._request, self._gpus)
+        return [(view, SizeBound(view.grid, view.lot, view.closing)) for view in views]
 
-    def leave(self, bound: int) -> None:
-        """Views that are far behind what is known otherwise."""
-        self._proofs = [proof for proof in self._proofs if proof.bound >= RIVAL * bound]
+    def by_sizes(self, entries: int) -> int:
+        """From sizes alone, by tables of up to so many entries; 0 if all are larger."""
+        bound = 0
+        for view, sizes in self._views:
+            everything = np.ones((view.grid.rows, view.grid.width), dtype=np.bool_)
+            room = [c * view.lot for c in self._capacities]
+            bound = max(bound, view.in_bytes(sizes.least_cut(everything, room, entries)))
+        return bound
 
-    def _begun(self, layout: Ints, cost: int, rounds: int) -> int:
-        """What the proofs have come to, after so many rounds on each of several views at first: the
-        best of them and the next one, if that is near, are kept."""
-        if not self._is_begun:
-            self._is_begun = True
+    def prove(self, layout: Ints, cost: int, rounds: int, known: int) -> tuple[int, Ints | None]:
+        """From about so many rounds against a layout of this `cost`, where a bound is `known`; and
+        a layout that a proof chose. The best two views share the work; who closes a good part of
+        the gap with it goes on with as much again, and so forth."""
+        if self._proofs is None:
             room = self._capacities
-            small = [v for v in self.all if v.states([c * v.lot for c in room]) <= self._states]
-            tried = rounds if len(small) > 1 else 0
-            begun = [partial(_begun, view, room, layout, cost, tried) for view in reversed(small)]
-            for proof in ahead(begun):
-                if proof.bound >= cost:
-                    return cost
-                self._proofs.append(proof)
-            self._proofs.sort(key=lambda proof: -proof.bound)
-            best = max((proof.bound for proof in self._proofs), default=0)
-            self._proofs = [p for p in self._proofs[:2] if p.bound >= RIVAL * best]
-        for proof in self._proofs:
-            proof.learn(layout)
-        return max((proof.bound for proof in self._proofs), default=0)
-
-    def _pursued(self, cost: int, rounds: int) -> _Proof:
-        """The proof that comes furthest. Two share the work; who closes a good part of the gap with
-        it or has few cases left goes on with as much again, and so forth."""
-        if rounds <= ROUNDS_EACH:
-            self._proofs[0].prove(cost, rounds)
-            return self._proofs[0]
+            small = [
+                v for v, _ in self._views if v.states([c * v.lot for c in room]) <= self._states
+            ]
+            self._proofs = [_Proof(view, room, layout) for view in small]
         going = self._proofs
-        for turn in range(1 + MOST_AGAIN):
-            closing = []
-            before = [cost - proof.bound if proof.bound else 0 for proof in going]
-            share = rounds // len(going)
-            more = ahead([partial(each.prove, cost, share, len(going) == 1) for each in going])
-            for proof, was_open, known in zip(going, before, more, strict=True):
-                if known >= cost:
-                    return proof
-                has_few = len(proof.prover.heap) <= FEW_OPEN >> turn and known >= WIDE * cost
-                if has_few or cost - proof.bound < CLOSING * was_open:
-                    closing.append(proof)
-            going = closing
+        for proof in going:
+            proof.learn(layout)
+        for _ in range(1 + MOST_AGAIN):
+            gaps = [cost - proof.bound if proof.bound else 0 for proof in going]
+            share = max(1, rounds // max(1, len(going)))
+            more = [partial(each.prove, cost, share, len(going) == 1) for each in going]
+            for bound in ahead(more):
+                if bound >= cost:
+                    return cost, None
+            closing = [
+                p for p, gap in zip(going, gaps, strict=True) if cost - p.bound < CLOSING * gap
+            ]
+            known = max([known, *(proof.bound for proof in going)])
+            near = (p for p in self._proofs if p.bound >= RIVAL * known)
+            self._proofs = sorted(near, key=lambda proof: -proof.bound)[:2]
+            going = [proof for proof in self._proofs if proof in closing]
             if not going:
                 break
-        return max(self._proofs, key=lambda proof: proof.bound)
+        best = self._proofs[0] if self._proofs else None
+        if best is None or best.view.lot > 1 or not best.prover.cover:
+            return known, None
+        return known, _laid_out(best.view, self._capacities, best.prover.cover)
 
 
 class _Proof:
@@ -125,13 +111,6 @@ class _Proof:
         zone_of_cell = np.repeat(layout, self.view.cells_of_host)
         by_zone = counts(zone_of_cell[self.view.grid.block], len(self._room))
         return [tuple(int(n) for n in rows) for rows in by_zone if rows.any()]
-
-
-def _begun(view: Cells, capacities: Sequence[int], layout: Ints, cost: int, rounds: int) -> _Proof:
-    proof = _Proof(view, capacities, layout)
-    if rounds:
-        proof.prove(cost, rounds)
-    return proof
 
 
 def _laid_out(view: Cells, capacities: Sequence[int], cover: Sequence[ZonePattern]) -> Ints | None:

@@ -7,20 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import floor
 
 import numpy as np
 
 from placement.bound.pricing import Pricer, Prices
-from placement.bound.rounding import attainable
+from placement.bound.rounding import attainable, stairs
+from placement.fabric.tree import Ints
 from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import ZonePattern
 from placement.proof.branching import split
-from placement.proof.cuts import VIOLATED, Stairs
-from placement.proof.duals import Duals
-from placement.proof.master import WHOLE_GANG, Counter, Master, Pool, Range
-from placement.solver import LpSolution
+from placement.proof.master import WHOLE_GANG, Counter, Floats, Master, Pool, Range
+from placement.solver import ARTIFICIAL, LpSolution
 
+VIOLATED = 0.05  # zones; a cut violated by less is not worth a row
 ROUNDS = 60  # pricing rounds per node; prices have settled long before
 FEW_ROUNDS = 6
 QUICK_STATES = 3_000_000  # of the pricing table: some 30 ms a round
@@ -35,6 +36,72 @@ HANDFUL = 24  # columns taken from the pool between two pricing rounds
 SHORTCUTS = 12  # times in a row
 PROBES = 4  # programs whose work it takes to find out on what to split
 LEAST_GAP = 1e-6  # in the master's units
+
+
+class Duals:
+    """Rounds duals for patterns of up to `largest` hosts. Any prices make a valid bound; those
+    above `highest` would overflow a pattern's sum."""
+
+    def __init__(self, grid: BlockGrid, norm: float, largest: int) -> None:
+        """`norm`: costs of the master are in these."""
+        self._grid, self._norm, self._largest = grid, norm, largest
+        self._highest = (1 << 57) // (largest + 64 * grid.rows)
+        # How many price units make one cost unit: as fine as int64 has room for, with the
+        # prices of the master's artificial columns still below `highest`.
+        self.scale = max(1, min(1 << 24, int(self._highest / (2 * ARTIFICIAL * norm))))
+        self._step = grid.step * self.scale
+
+    def prices(self, master: Master, solution: LpSolution) -> Prices:
+        g, highest = self._grid, self._highest
+        counted = master.counted
+        scaled = np.array(solution.duals) * self._norm * self.scale
+        duals = np.rint(np.clip(scaled, -highest, highest)).astype(np.int64)
+        slot = duals[: g.rows] if master.is_equal else np.maximum(0, duals[: g.rows])
+        most = highest // np.maximum(1, counted.last)
+        price = np.clip(duals[g.rows :], -most, most)
+        cost = self._step - slot[:, None] * np.arange(g.width + 1, dtype=np.int64)
+        of_row = price[counted.by_row]
+        np.subtract.at(cost, counted.rows, of_row[:, None] * counted.in_row)
+        cost -= price[counted.by_every] @ counted.in_every
+        links = np.zeros(g.rows, dtype=np.int64)
+        np.add.at(links, counted.link_rows, price[counted.by_link])
+        constant = [*(g.width * each for each in slot.tolist()), 0]  # the gang's comes last
+        bounds = np.where(price > 0, counted.low, counted.high)
+        paid = zip(counted.places.tolist(), price.tolist(), bounds.tolist(), strict=True)
+        for place, each, bound in paid:
+            constant[place] += each * bound
+        sizes = price[counted.by_size] @ counted.in_all
+        return Prices(cost, sizes, links, tuple(constant), self.scale)
+
+
+class Stairs:
+    """Staircases for zones that cover `target` together, each with at most `most`."""
+
+    def __init__(self, target: int, most: int) -> None:
+        self._rise, self._run, self._whole, self._top = stairs(target, most)
+        self._most = most
+
+    @cached_property
+    def _climbed(self) -> Floats:
+        """Steps that n = 0 .. most climb on each. Shape: (most + 1, staircases)."""
+        steps, rest = np.divmod(np.arange(self._most + 1)[:, None] * self._rise, self._run)
+        return np.asarray(steps + np.minimum(rest / self._top, 1.0))
+
+    def fallen_short(self, row: int, held: Ints, share: Floats, zones: int) -> dict[Counter, Range]:
+        """The staircase that the zones fall furthest short of, if they do.
+
+        `held`: of `row` by each pattern, of which there is so much `share`.
+        """
+        if not len(self._rise):
+            return {}
+        missing = self._whole + 1 - share @ self._climbed[held]
+        worst = int(np.argmax(missing))
+        if missing[worst] <= VIOLATED:
+            return {}
+        rise, run, part = int(self._rise[worst]), int(self._run[worst]), int(self._top[worst])
+        counter = Counter(row, rise=rise, run=run, top=part)
+        climbed = int(counter.values(self._most + 1)[-1])
+        return {counter: (part * (int(self._whole[worst]) + 1), climbed * zones)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +176,10 @@ class Exploration:
         node: Node,
         known: int,
         incumbent: int,
-        enough: float,
     ) -> None:
         """`pool`: where patterns are looked for that pay here. `known`: a bound of the node.
-        `incumbent`: what costs so much is of no interest. `enough`: a bound at which the node is
-        closed, if that is less."""
+        `incumbent`: what costs so much is of no interest."""
         self._case, self._tables, self._pool, self._node = case, tables, pool, node
-        self._enough = enough
         self.cuts = dict(cuts)
         self.proved, self.incumbent = known, incumbent
         self.children: list[Node] = []
@@ -152,7 +216,7 @@ class Exploration:
             self.rounds += LEAST_WORK + case.states / STATES_A_ROUND
             value, found = self._price(master, solution)
             self.proved = max(self.proved, attainable(case.grid, value))
-            if self.proved >= min(self.incumbent, self._enough):
+            if self.proved >= self.incumbent:
                 return None
             # What is violated is read off the solution before there are more columns.
             is_over = self.proved >= self._ceiling(solution)

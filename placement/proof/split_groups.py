@@ -1,25 +1,15 @@
 """What layouts that part a group cut at least, by how many groups they part.
 
-Groups are of k blocks, as in `groups`. A layout that parts P of them pays a `price` for each
-at least. Two things are known of it, and for each P the better one counts.
-
-*With less weight.* It costs what it does on the loose grid, and P times what a parted
-group has lost there.
-
-*Lane by lane.* The first blocks of all groups are a lane, so are the second ones, and so on. All
-edges that are not of the axis lie in a lane. Where every group lies as its block in the cheapest
-lane does, these edges cost no more than they did: the layout costs at least P prices and
-the least cut of whole groups over zones that hold what zones may hold of a lane. Let a zone
+Groups are of k blocks, as in `groups`. A layout that parts P of them costs what it does on the
+loose grid, and P times what a parted group has lost there. And *lane by lane*: it costs P prices
+and the least cut of whole groups over zones that hold what zones may hold of one lane. Let a zone
 have u groups whole and q more blocks of the lane, which are of parted groups. Then
 
     k u + q <= its hosts,    and all q add up to at most P,
 
-so a zone has no more of the lane than whole groups fit, but for a few zones: that holds t blocks
-takes q >= (k t - hosts) / (k - 1), and t hosts at least. How many zones hold t or more, at
-most, is a count of those with the smallest q, and such counts make up zones again.
-
-Loose bounds grow with P and those by lanes fall, for zones then hold more of one: the
-first few P are all that have to be proved.
+so that a zone holds t blocks takes q >= (k t - hosts) / (k - 1), and t hosts at least. How many
+zones hold t or more, at most, is a count of those with the smallest q, and such counts make up
+zones again. For each P the better bound counts; the first few P are all that have to be proved.
 See docs/engine.md, "Groups kept together".
 """
 
@@ -27,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from placement.bound.charging import by_sizes
+from placement.bound.size_relaxation import by_sizes
 from placement.grid.groups import Groups
 from placement.grid.layout import Layout, patterns_of
 from placement.proof.branch_and_price import Prover

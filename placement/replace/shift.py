@@ -47,64 +47,36 @@ def shifted(
     if not fabric.tiers or request.objective is not Objective.CUT:
         return None
     zones = fabric.tiers[0].domain_by_host[list(hosts)]
-    links = _links(request, fabric.gpus_per_host)
-    if links is None or len(most) > MOST_ZONES or sum(most) < len(hosts):
+    graph = _graph(request, fabric.gpus_per_host)
+    if graph is None or len(most) > MOST_ZONES or sum(most) < len(hosts):
         return None
-    border = _Borders(links, zones.copy(), np.array(most, dtype=np.int64))
+    border = _Borders(graph, zones.copy(), np.array(most, dtype=np.int64))
     border.join()
-    if not border.relieve(2 * most_rise * links.graph.scale):
+    if not border.relieve(2 * most_rise * graph.scale):
         return None
     border.join()
-    if border.risen > most_rise * links.graph.scale:
+    if border.risen > most_rise * graph.scale:
         return None
     return seated_near(fabric, request, room, Hint(tuple(hosts)), border.zone)
 
 
 @lru_cache(maxsize=8)
-def _links(request: Request, gpus_per_host: int) -> _Links | None:
-    graph = block_graph(request, gpus_per_host)
-    return None if graph is None else _Links(graph)
-
-
-class _Links:
-    """A graph by block: what each is tied to, and the groups it is in.
-
-    `ends` and `groups`: by block, what is its own in the lists beside them.
-    """
-
-    def __init__(self, graph: Hypergraph) -> None:
-        tied = np.concatenate([graph.tail, graph.head])
-        order = np.argsort(tied, kind="stable")
-        self.other = np.concatenate([graph.head, graph.tail])[order]
-        self.weight = np.concatenate([graph.weight, graph.weight])[order]
-        self.ends = np.searchsorted(tied[order], np.arange(graph.blocks + 1))
-        order = np.argsort(graph.members, kind="stable")
-        self.group = graph.group[order]
-        self.groups = np.searchsorted(graph.members[order], np.arange(graph.blocks + 1))
-        self.graph = graph
-        weights = np.concatenate([graph.weight, graph.group_weight])
-        self.least = int(weights[weights > 0].min(initial=NEVER))
-        self.member_of = np.searchsorted(graph.group, np.arange(len(graph.group_weight) + 1))
-
-    def beside(self, block: int) -> Ints:
-        """This block and all whose price changes when it moves."""
-        groups = self.group[self.groups[block] : self.groups[block + 1]].tolist()
-        parts = [self.other[self.ends[block] : self.ends[block + 1]], np.array([block])]
-        members, begin = self.graph.members, self.member_of
-        parts += [members[begin[group] : begin[group + 1]] for group in groups]
-        return np.unique(np.concatenate(parts))
+def _graph(request: Request, gpus_per_host: int) -> Hypergraph | None:
+    """Remembered, with its incidence: zones are relieved again and again."""
+    return block_graph(request, gpus_per_host)
 
 
 class _Borders:
     """A layout on its way. `zone`: of each block; `most`: blocks that each zone may hold;
     `risen`: what it cuts more so far, in the units of the graph."""
 
-    def __init__(self, links: _Links, zone: Ints, most: Ints) -> None:
-        self._links, self.zone, self._most = links, zone, most
+    def __init__(self, graph: Hypergraph, zone: Ints, most: Ints) -> None:
+        self._graph, self.zone, self._most = graph, zone, most
         self._held = np.bincount(zone, minlength=len(most))
         self.risen = 0
-        self._a_move = links.least if links.least < NEVER else 1
-        graph, zones = links.graph, len(most)
+        weights = np.concatenate([graph.weight, graph.group_weight])
+        least = int(weights[weights > 0].min(initial=NEVER))
+        self._a_move, zones = least if least < NEVER else 1, len(most)
         meets = graph.group * zones + zone[graph.members]
         self._meets = np.bincount(meets, minlength=len(graph.group_weight) * zones)
         self._meets = self._meets.reshape(-1, zones)
@@ -136,30 +108,33 @@ class _Borders:
             self._move(int(self._block[here, there]), there)
 
     def _move(self, block: int, there: int) -> None:
-        links, here = self._links, int(self.zone[block])
+        near, here = self._graph.incidence, int(self.zone[block])
         self.risen += int(self._dearer[block, there])
-        groups = links.group[links.groups[block] : links.groups[block + 1]]
+        groups = near.in_group[near.in_begin[block] : near.in_begin[block + 1]]
         self._meets[groups, here] -= 1
         self._meets[groups, there] += 1
         self._held[here] -= 1
         self._held[there] += 1
         self.zone[block] = there
-        beside = links.beside(block)
+        # All whose price changes when the block moves.
+        others = near.link_to[near.link_begin[block] : near.link_begin[block + 1]]
+        members = self._graph.members[np.isin(self._graph.group, groups)]
+        beside = np.unique(np.concatenate([others, members, [block]]))
         self._dearer[beside] = self._priced(beside)
         self._compare({here, there, *self.zone[beside].tolist()})
 
     def _priced(self, blocks: Ints) -> Ints:
         """What more is cut once each of these is in another zone. Shape: (them, zones)."""
-        links, zones = self._links, len(self._most)
-        at, link = _spans(links.ends, blocks)
+        near, zones = self._graph.incidence, len(self._most)
+        at, link = _spans(near.link_begin, blocks)
         more = np.zeros((len(blocks), zones), dtype=np.int64)
-        np.subtract.at(more, (at, self.zone[links.other[link]]), links.weight[link])
-        at, link = _spans(links.groups, blocks)
+        np.subtract.at(more, (at, self.zone[near.link_to[link]]), near.link_weight[link])
+        at, link = _spans(near.in_begin, blocks)
         if len(at):
-            group = links.group[link]
+            group = near.in_group[link]
             others = self._meets[group]
             others[np.arange(len(at)), self.zone[blocks[at]]] -= 1
-            weight = links.graph.group_weight[group][:, None]
+            weight = self._graph.group_weight[group][:, None]
             np.add.at(more, at, np.where(others == 0, weight, 0))
         return np.asarray(more - more[np.arange(len(blocks)), self.zone[blocks]][:, None])
 

@@ -42,8 +42,11 @@ from placement.search.slicing_trees import (
 
 SMALL = 64  # blocks of a gang for which the cheap and exact comes first
 FEW_TREES = 200  # of a short search
-SLACK = 0.04  # share by which a kept neighbour may be worse, at the start
+# Share by which a kept neighbour may be worse, at the start: of a search that strays, and of one
+# that stays near, for neither finds all.
+SLACKS = (0.04, 0.01)
 WINDOW = 4  # of the allowed prefixes, a lean to one side looks at this fraction
+SWEPT = 3_000  # edges; larger graphs get fewer trees
 MOST_ORDERS = 6  # of the axes, along which blocks are swept
 
 
@@ -284,7 +287,7 @@ class Sweeper:
         capacities: Sequence[int],
         tries: int,
         target: int,
-        slack: float = SLACK,
+        slack: float = SLACKS[0],
         starts: Sequence[Tree] = (),
     ) -> Ints:
         """The best layout met among so many neighbours of the best of these trees, until one cuts
@@ -294,7 +297,7 @@ class Sweeper:
         plans = [plan_of(start, capacities) for start in trees]
         costs = [self._searched(plan, 0, 0, 0.0, 1)[0] for plan in plans]
         plan = plans[costs.index(min(costs))]
-        tries = tries if len(plan.zone) > 1 else 0
+        tries = tries * SWEPT // max(SWEPT, len(self.graph.tail)) if len(plan.zone) > 1 else 0
         word = random_word(f"{self.graph.blocks}:{sorted(capacities)}")
         return self._searched(plan, tries, target, slack, word)[1]
 
@@ -358,7 +361,7 @@ def slice_grid(
     capacities: Sequence[int],
     tries: int,
     target: int,
-    slack: float = SLACK,
+    slack: float = SLACKS[0],
     region: Region | None = None,
 ) -> Layout:
     """The best layout of a grid met among so many trees, until its doubled cut is `target`; of a
@@ -381,7 +384,6 @@ def best_of_trees(
     tries: int,
     target: float,
     axes: int = 2,
-    slack: float = SLACK,
 ) -> Layout:
     """As `Sweeper.searched`, of any layouts of trees and any value of them."""
     plans = [plan_of(start, capacities) for start in starts]
@@ -402,7 +404,7 @@ def best_of_trees(
         found = value(layout)
         if found < best_cost:
             best, best_cost = layout, found
-        if found <= _bar(cost, slack, step, tries):
+        if found <= _bar(cost, SLACKS[0], step, tries):
             cost = found
             copied(now, other)
         else:

@@ -1,13 +1,9 @@
 """Multilevel search for layouts: coarsen, anneal, refine (Walshaw 2004).
 
-One block at a time, a search cannot move a pair that must stay together: the way there costs
-too much. So `multilevel` first merges blocks along their dearest edges, two by two; the pieces
-are placed and annealed hot, taken apart one level, annealed warm, and so on down to single
-blocks. A piece that fits nowhere is taken apart earlier.
-
-`refined` has the last word on a layout that is not proved: straight lines, sweeps and patterns
-leave corners that only moves of single blocks round off, and now and then another shape is
-better altogether.
+One block at a time, a search cannot move a pair that must stay together. So `multilevel` first
+merges blocks along their dearest edges, two by two; the pieces are placed and annealed hot, taken
+apart one level, annealed warm, and so on down to single blocks. A piece that fits nowhere is taken
+apart earlier. `refined` has the last word on a layout that is not proved.
 See docs/engine.md, "The search".
 """
 
@@ -26,7 +22,6 @@ from placement.speculative import ahead
 
 MANY = 4  # graphs whose levels are kept
 PROPOSALS = 600  # of single moves, for each tree that the limits allow
-WIDE = 0.95  # of the cost: where less is proved, more work is done
 QUICK, SLOW = 200, 2_560  # proposals for each block, or piece and level, of one pass
 MOST_EACH = 500_000  # proposals of a pass, for large graphs: a tenth of a second
 # Blocks in the pieces on the coarsest level and heat of annealing, in turns: some graphs want
@@ -47,30 +42,30 @@ class Multilevel:
         self._graph, self._capacities = graph, capacities
         self._per_block, self._target = per_block, target
 
-    def polished(self, start: Ints, seed: str, times: int = 1) -> Ints:
+    def polished(self, start: Ints, seed: str) -> Ints:
         """The best layout met by moves of single blocks from a good one."""
-        rng, proposals = random.Random(f"polish {seed}"), times * self._per_block * len(start)
+        rng, proposals = random.Random(f"polish {seed}"), self._per_block * len(start)
         return annealed(self._graph, self._capacities, start, proposals, rng, self._target)
 
-    def anew(self, largest: int, seed: str, heat: float = 1.0, times: int = 1) -> Ints:
+    def anew(self, largest: int, seed: str, heat: float = 1.0) -> Ints:
         """A layout made from pieces, of at most `largest` blocks on the coarsest level."""
         rng = random.Random(f"multilevel {seed}")
         levels = _levels(self._graph, largest)
         at, pieces = _fitted(levels, self._capacities)
-        at = self._on_level(at, pieces, rng, heat, times, is_hot=True)
+        at = self._on_level(at, pieces, rng, heat, is_hot=True)
         for level in reversed(levels[:-1]):
             pieces = _numbered(level * len(self._capacities) + at)
-            at = self._on_level(at, pieces, rng, heat, times, is_hot=False)
+            at = self._on_level(at, pieces, rng, heat, is_hot=False)
         return at
 
     def _on_level(
-        self, at: Ints, pieces: Ints, rng: random.Random, heat: float, times: int, *, is_hot: bool
+        self, at: Ints, pieces: Ints, rng: random.Random, heat: float, *, is_hot: bool
     ) -> Ints:
         """Anneal pieces, each of which is in one domain; the domain of each block."""
         coarse = self._graph.merged(pieces)
         start = np.zeros(coarse.blocks, dtype=np.int64)
         start[pieces] = at
-        proposals, room = times * self._per_block * coarse.blocks, self._capacities
+        proposals, room = self._per_block * coarse.blocks, self._capacities
         best = annealed(coarse, room, start, proposals, rng, self._target, heat, is_hot=is_hot)
         return best[pieces]
 

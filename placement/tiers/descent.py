@@ -16,6 +16,7 @@ from placement.fabric.tree import Fabric, Ints
 from placement.graph.exhaustive import MOST_BLOCKS, best_partition
 from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import Layout, Region
+from placement.search.graph_slicing import SMALL
 from placement.tiers.inner_bound import common_room
 from placement.tiers.packing import Gang, Packed, Packer, Part, fitted
 from placement.workload.request import Request
@@ -34,7 +35,7 @@ class Effort(NamedTuple):
 
 MOST_PROPOSALS = 1_000_000  # in all the rounds
 GANG, PART = Effort(60, 300, 8), Effort(15, 200, 1)  # outer tiers decide more of a part
-SMALL, SMALL_GANG, SMALL_PART = 64, Effort(8, 40, 1), Effort(4, 40, 0)  # of so many blocks
+SMALL_GANG, SMALL_PART = Effort(8, 40, 1), Effort(4, 40, 0)  # of few blocks
 
 
 class Descent:

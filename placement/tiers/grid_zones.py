@@ -16,24 +16,22 @@ from math import floor
 
 import numpy as np
 
-from placement.bound.charging import ChargingForm, by_sizes, forms
+from placement.bound.size_relaxation import ChargingForm, by_sizes, forms
 from placement.grid.block_grid import BlockGrid
 from placement.grid.groups import Groups, groups_of
 from placement.grid.layout import Layout, ZonePattern, layout_cost, patterns_of
 from placement.proof.branch_and_price import Prover
 from placement.proof.split_groups import Parted
-from placement.search.graph_slicing import FEW_TREES, SLACK, SMALL, grid_sweeper, slice_grid
+from placement.search.graph_slicing import FEW_TREES, SLACKS, SMALL, grid_sweeper, slice_grid
 from placement.search.integer_cover import counts_cost, covering_slots, is_counted, laid_out
 from placement.search.multilevel import PROPOSALS, refined
 from placement.speculative import ahead
 from placement.workload.request import Limits
 
-SHARES = (16, 4, 1)  # one part in so many of the work allowed, one after the other
-SMALL_SHARES = (25, 4, 1)
+SHARES = (25, 4, 1)  # one part in so many of the work allowed, one after the other
 CLOSING = 0.75  # of the gap: who leaves no more than that open goes on with as much work again
 MOST_AGAIN = 1  # times
 NEARLY = 0.96  # of a quick layout's cut: a bound that a better one may meet
-SLACKS = (SLACK, 0.01)  # of a search that strays, and of one that stays near: neither finds all
 MOST_COLUMNS = 140  # of an integer program that chooses patterns
 ENTRIES_SHARE = 6  # of the limit, for tables of a layout that is not proved: half a second
 
@@ -66,9 +64,8 @@ def solve_zones(
 
 def _solved(grid: BlockGrid, capacities: Sequence[int], limits: Limits) -> ZoneStep:
     """The same whichever hosts of a zone and whichever zones of one size are used."""
-    shares = SMALL_SHARES if grid.size <= SMALL else SHARES
     bound = by_sizes(grid, capacities) if limits.rounds else 0
-    best = _sliced(grid, capacities, limits.trees // shares[0], bound)
+    best = _sliced(grid, capacities, limits.trees // SHARES[0], bound)
     if best.is_proved or not limits.rounds:
         return best
     groups = groups_of(grid) if grid.size > SMALL else None
@@ -76,7 +73,7 @@ def _solved(grid: BlockGrid, capacities: Sequence[int], limits: Limits) -> ZoneS
         best, is_known = _of_groups(grid, groups, capacities, limits, best)
         if is_known or best.is_proved:
             return best
-    return _in_turns(grid, capacities, limits, shares, best)
+    return _in_turns(grid, capacities, limits, best)
 
 
 def _of_groups(
@@ -108,17 +105,16 @@ def _in_turns(
     grid: BlockGrid,
     capacities: Sequence[int],
     limits: Limits,
-    shares: Sequence[int],
     best: ZoneStep,
 ) -> ZoneStep:
     """Proof and search by turns, each with a larger share of the work than the time before; then
     the proof goes on as long as it closes a good part of the gap."""
-    proof = _Proof.begun(grid, capacities, best, limits.rounds // shares[0])
+    proof = _Proof.begun(grid, capacities, best, limits.rounds // SHARES[0])
     best = proof.learned(best, limits.trees)
     best = replace(
         best, bound=max(best.bound, by_sizes(grid, capacities, limits.entries // ENTRIES_SHARE))
     )
-    for share in shares:
+    for share in SHARES:
         trees = limits.trees // share
         if best.is_proved:
             return best
@@ -219,7 +215,7 @@ def _searched(grid: BlockGrid, capacities: Sequence[int], best: ZoneStep, trees:
 
 
 def _sliced(
-    grid: BlockGrid, room: Sequence[int], trees: int, target: int, slack: float = SLACK
+    grid: BlockGrid, room: Sequence[int], trees: int, target: int, slack: float = SLACKS[0]
 ) -> ZoneStep:
     layout = slice_grid(grid, room, trees, target, slack)
     return ZoneStep(layout, layout_cost(grid, layout), target)

@@ -11,11 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from placement.fabric.tree import Fabric, Ints
+from placement.fabric.tree import Fabric, Floats, Ints
 from placement.grid.block_grid import BlockGrid, block_grid
-from placement.grid.isoperimetry import BlockAxis
 from placement.grid.layout import Layout, layout_cost
 from placement.objective.cut import egress
 from placement.search.graph_slicing import best_of_trees, combs, grid_sweeper
@@ -23,9 +21,7 @@ from placement.search.slicing_trees import TreeArrays
 from placement.tiers.grid_zones import ZoneStep, solve_zones
 from placement.tiers.spread import spread, spread_layouts, spread_note
 from placement.workload.request import Limits, Objective, Request, TierCut
-from placement.workload.traffic import Pattern
 
-Floats = npt.NDArray[np.float64]
 Score = Callable[[Layout], float]
 TIE = 1e-6  # weight of the cut beside what comes first
 SCORED = 10  # slicing trees that one stands for whose layout is scored
@@ -37,7 +33,8 @@ def score_of(request: Request, grid: BlockGrid, uplink: Floats) -> Score:
         case Objective.CUT:
             return lambda layout: float(layout_cost(grid, layout))
         case Objective.BOTTLENECK:
-            return lambda layout: float((zone_egress(grid, layout, len(uplink)) / uplink).max())
+            graph, zones = grid_sweeper(grid).graph, len(uplink)
+            return lambda layout: float((graph.egress(layout.ravel(), zones) / uplink).max())
         case Objective.SPREAD:
             return lambda layout: spread(grid, layout, request.spread_alpha)
 
@@ -133,41 +130,3 @@ def _searched(
 
     starts, tries = combs(room, sweeper.axes), limits.trees // SCORED
     return best_of_trees(build, value, starts, room, tries, -1, sweeper.axes)
-
-
-def zone_egress(grid: BlockGrid, layout: Layout, zones: int) -> Floats:
-    """What leaves each zone, in the grid's units. Shape: (zones,).
-
-    Of every cut edge each end sends half: a ring enters a zone as often as it leaves,
-    and a chain edge carries as much forwards as back.
-    """
-    total = grid.row_weight * _ends(layout[:-1], layout[1:], zones)
-    total += grid.row_wrap * _ends(layout[-1:], layout[:1], zones)
-    stride = 1
-    for axis in grid.slice_axes:
-        lines = layout.reshape(-1, axis.size, stride)
-        total += axis.weight * _axis_egress(axis, lines, zones)
-        stride *= axis.size
-    return total
-
-
-def _ends(tail: Ints, head: Ints, zones: int) -> Floats:
-    """Half a unit at either end of each edge between zones."""
-    apart = tail != head
-    ends = np.bincount(tail[apart], minlength=zones) + np.bincount(head[apart], minlength=zones)
-    return ends / 2.0
-
-
-def _axis_egress(axis: BlockAxis, lines: Ints, zones: int) -> Floats:
-    """Shape of `lines`: (.., size, stride)."""
-    if axis.pattern is Pattern.RING:
-        return _ends(lines, np.roll(lines, -1, axis=1), zones)
-    groups = np.moveaxis(lines, 1, -1).reshape(-1, axis.size)
-    rows = np.arange(len(groups))[:, None] * zones
-    held = np.bincount((rows + groups).ravel(), minlength=len(groups) * zones)
-    held = held.reshape(len(groups), zones)
-    if axis.pattern is Pattern.ALL_TO_ALL:
-        return np.asarray((held * (axis.size - held)).sum(axis=0), dtype=np.float64)
-    touched = held > 0
-    among = touched.sum(axis=1, keepdims=True)
-    return np.asarray((touched * (among - 1) / among).sum(axis=0))

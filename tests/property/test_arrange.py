@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placement.search.zone_order import _least, arranged
+from placement.search.integer_cover import _least, arranged
 
 
 @st.composite

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from placement.bound.frontier import Walk
-from placement.bound.pathwidth import least_parts
+from placement.bound.pathwidth import Walk, least_parts
 from placement.graph.exhaustive import least_of_parts
 from placement.graph.hypergraph import Hypergraph, block_graph
 from placement.search.graph_portfolio import orders

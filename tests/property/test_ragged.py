@@ -20,7 +20,7 @@ from placement.objective.cut import cut_by_axis
 from placement.proof.branch_and_price import Prover
 from placement.proof.cell_proofs import Views
 from placement.search.graph_portfolio import Blocks, orders
-from placement.tiers.graph_zones import _by_parts, _by_sizes, solve_ragged
+from placement.tiers.graph_zones import _by_parts, solve_ragged
 from placement.workload.request import Collective, Limits, Request
 from tests.build import request
 
@@ -91,9 +91,9 @@ def test_no_view_of_the_cells_proves_too_much(
         prover = Prover(view.grid, room, [], view.lot)
         proved = prover.prove(ceil(2 * (least + 1) / view.grid.unit), 40)
         assert view.grid.to_bytes(proved) <= least
-        assert _by_sizes(view, capacities, Limits().entries) <= 2 * least
     layout = np.repeat(np.arange(len(capacities)), capacities)[: asked.hosts_needed(gpus)]
-    views = Views(cell_views(asked, gpus), capacities, Limits().states)
+    views = Views(asked, gpus, capacities, Limits().states)
+    assert views.by_sizes(Limits().entries) <= 2 * least
     for rounds in (2, 20):
         bound, _ = views.prove(layout, 2 * (least + 1), rounds, 0)
         assert bound <= 2 * least

@@ -22,10 +22,9 @@ from placement.proof import branching
 from placement.proof.branch_and_price import Prover
 from placement.proof.master import EVERY_ROW, Counter
 from placement.replace.swaps import added_cut
-from placement.search.graph_slicing import slice_grid
+from placement.search.graph_slicing import grid_sweeper, slice_grid
 from placement.search.multilevel import refined
 from placement.tiers.grid_zones import solve_zones
-from placement.tiers.objectives import zone_egress
 from placement.workload.request import Collective, Limits, Request
 from tests.build import flat, request
 from tests.property.grids import requests
@@ -342,7 +341,7 @@ def test_egress_of_zones_is_what_the_referee_counts(req: Request, seed: int) -> 
     by_block[grid.block] = layout
     fabric = flat(grid.size, grid.size, grid.size, gpus=2)
     hosts = (by_block * grid.size + np.arange(grid.size)).tolist()
-    leaving = zone_egress(grid, layout, 3) * float(grid.unit)
+    leaving = grid_sweeper(grid).graph.egress(layout.ravel(), 3) * float(grid.unit)
     assert np.allclose(leaving, egress(fabric, req, hosts), atol=2)
 
 

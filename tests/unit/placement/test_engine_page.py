@@ -10,10 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from placement.bound.charging import by_sizes
 from placement.bound.pricing import Pricer, pattern_cost
 from placement.bound.rounding import attainable
-from placement.bound.size_relaxation import size_bound
+from placement.bound.size_relaxation import by_sizes, size_bound
 from placement.grid.block_grid import BlockGrid, block_grid
 from placement.grid.layout import layout_cost
 from placement.proof.branch_and_price import Prover
