@@ -9,7 +9,7 @@ SINCE ?=
 READY := $(VENV)/.ready
 PEERS := .venv-bench
 
-.PHONY: help env demo test check format lint types imports stubs stub-drift lint-proto fuzz validate bench bench-service drill-crash bench-routing bench-placement bench-replay drill-crash-postgres drill-failover lock clean
+.PHONY: help env demo test test-slow check format lint types imports stubs stub-drift lint-proto fuzz validate bench bench-service drill-crash bench-routing bench-placement bench-replay drill-crash-postgres drill-failover lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
@@ -26,8 +26,11 @@ $(READY): requirements.lock pyproject.toml
 demo: $(READY) ## the main job, end to end, on this machine in under a minute
 	@$(BIN)/python scripts/demo.py
 
-test: $(READY) ## all tests
-	$(BIN)/python -m pytest -n 2 $(ARGS)
+test: $(READY) ## all tests but the exhaustive ones
+	$(BIN)/python -m pytest -n 2 -m "not slow" $(ARGS)
+
+test-slow: $(READY) ## the exhaustive ones
+	$(BIN)/python -m pytest -n 2 -m slow $(ARGS)
 
 check: lint types imports stub-drift lint-proto ## format, lint, types, import contracts, stubs and proto
 
