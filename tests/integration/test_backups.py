@@ -198,7 +198,7 @@ def test_who_knows_the_log_before_a_restore_does_not_go_on(
     backup(database, copy)
     leading.resign()
     restore(copy, database, is_forced=True)
-    with pytest.raises(StoreError, match=r"a backup was put back in .* start it anew"):
+    with pytest.raises(StoreError, match=r"a backup was restored into .* start it anew"):
         leading.poll(10, 0.0)
     again = open_postgres(database)
     assert again.poll(10, 0.0) == []

@@ -281,7 +281,7 @@ class PostgresStore:
     def _check_kept(self, connection: Connection, after_version: int) -> None:
         if restores(connection) != self._restored:
             raise StoreError(
-                f"a backup was put back in {self.name}: what this server knows is of the log"
+                f"a backup was restored into {self.name}: what this server knows is of the log"
                 " before; start it anew"
             )
         first = _number(connection, _FIRST)
