@@ -288,7 +288,7 @@ def _walk(
         chain = (*above, (name, _positive(over, f"{here}.oversubscription")))
         if "domains" in item:
             if "hosts" in item:
-                raise BadInput(f"{here}.hosts", "stands beside `domains`: give one of them")
+                raise BadInput(f"{here}.hosts", "conflicts with `domains`: give one of them")
             yield from _walk(item["domains"], tiers, chain, f"{here}.domains", seen)
         elif depth != len(tiers) - 2:
             raise BadInput(here, f"needs `domains`: the next tier is {tiers[depth + 1].name}")

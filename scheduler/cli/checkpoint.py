@@ -95,7 +95,7 @@ def _faults(
         if value is not None and value > MOST:
             raise InputError(Problem(option, f"must be at most {MOST:,.0f}, not {value:g}"))
     if write_s is not None and bandwidth is not None:
-        raise InputError(Problem("--bandwidth", "stands beside --write-s: give one of them"))
+        raise InputError(Problem("--bandwidth", "conflicts with --write-s: give one of the two"))
     if write_s is None and sizes is None:
         raise InputError(Problem("--write-s", "is needed: the job has no model to size"))
     if write_s is None:

@@ -98,7 +98,7 @@ def _check_free(host: str, port: int) -> None:
             with socket.socket(family, kind) as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 if not _bound(probe, at):
-                    raise RuntimeError(f"somebody listens on {host}:{port}")
+                    raise RuntimeError(f"another process listens on {host}:{port}")
 
 
 def _bound(taker: socket.socket, address: object) -> bool:

@@ -198,7 +198,7 @@ def test_who_knows_the_log_before_a_restore_does_not_go_on(
     backup(database, copy)
     leading.resign()
     restore(copy, database, is_forced=True)
-    with pytest.raises(StoreError, match=r"a backup was put back in .* start it anew"):
+    with pytest.raises(StoreError, match=r"a backup was restored into .* start it again"):
         leading.poll(10, 0.0)
     again = open_postgres(database)
     assert again.poll(10, 0.0) == []
@@ -208,7 +208,7 @@ def test_who_knows_the_log_before_a_restore_does_not_go_on(
 async def test_a_server_that_was_cut_off_ends_after_a_restore(
     database: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(StoreError, match="a backup was put back"):
+    with pytest.raises(StoreError, match="a backup was restored"):
         await _served_until_restored(database, tmp_path)
 
 

@@ -57,7 +57,7 @@ async def test_a_port_that_others_share_is_refused_all_the_same(host: str) -> No
         other.bind(("127.0.0.1", 0))
         other.listen()
         listeners = Listeners()
-        with pytest.raises(RuntimeError, match="somebody listens on"):
+        with pytest.raises(RuntimeError, match="another process listens on"):
             listeners.bind(host, other.getsockname()[1], _open)
         await listeners.stop(None)
 

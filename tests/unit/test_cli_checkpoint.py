@@ -98,7 +98,7 @@ def test_a_rule_that_does_not_hold_is_shown_as_such() -> None:
         ((), "--write-s: is needed: the job has no model to size"),
         (("--write-s", "0"), "--write-s: must be a positive number, not 0"),
         (("--write-s", "nan"), "--write-s: must be a positive number, not nan"),
-        (("--write-s", "9", "--bandwidth", "8"), "--bandwidth: stands beside --write-s"),
+        (("--write-s", "9", "--bandwidth", "8"), "--bandwidth: conflicts with --write-s"),
         (("--rate", "-1"), "--rate: must be a positive number, not -1"),
         (("--rate", "1e-300", "--write-s", "9"), "--rate: must be at least 1e-09, not 1e-300"),
         (("--rate", "2e9"), "--rate: must be at most 1,000,000,000, not 2e+09"),

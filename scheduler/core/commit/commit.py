@@ -202,10 +202,10 @@ def _unwanted(ledger: Ledger, action: Action, now_ns: int) -> Stale | None:
     job, hosts, names = state.jobs[action.name], taken(action), state.loaded_fabric.hosts
     if avoids := hosts & avoided(job, state.tenants.restarts, now_ns):
         host = names[hostset.members(avoids)[0]]
-        return stale_job(job.name, StaleReason.AVOIDED, f"host {host} stopped it of late")
+        return stale_job(job.name, StaleReason.AVOIDED, f"host {host} stopped it recently")
     if closed := hosts & ledger.affinity.closed(job.name, job.spec.affinity):
         host = names[hostset.members(closed)[0]]
-        text = f"host {host} lies beside a job that is to be kept apart"
+        text = f"host {host} is closed by exclusive or avoid"
         return stale_job(job.name, StaleReason.AFFINITY, text)
     return None
 

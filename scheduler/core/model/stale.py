@@ -14,7 +14,7 @@ class StaleReason(StrEnum):
     QUOTA = "quota"  # a limit is reached, or the hosts are guaranteed to others
     VICTIM = "victim"  # a gang may not be preempted any more, or need not be
     NEEDLESS = "needless"  # a running gang need not leave its hosts any more
-    AFFINITY = "affinity"  # a host lies beside a job that is kept apart
+    AFFINITY = "affinity"  # a host is closed by exclusive or avoid
     AVOIDED = "avoided"  # a host stopped this job of late
     WINDOW = "window"  # a window closes a host, or is another one now
     LOAN = "loan"  # spares on loan are not as they were

@@ -55,7 +55,7 @@ def clear_ns(job: Job, terms: Restarts, now_ns: int) -> int | None:
 
 
 def avoided_text(fabric: Fabric, job: Job, terms: Restarts, now_ns: int) -> str:
-    """`of which z0-r0-h0 stopped it of late; avoids it for 10 min more`."""
+    """`of which z0-r0-h0 stopped it recently; avoids it for 10 min more`."""
     names = fabric.names(hostset.members(avoided(job, terms, now_ns)))
     left_ns = (clear_ns(job, terms, now_ns) or now_ns) - now_ns
     what = "it" if len(names) == 1 else "them"

@@ -58,7 +58,7 @@ def check(tenants: Tenants, fabric: Fabric) -> None:
     for tenant in tenants.tenants:
         wanted = sum(cell.count * cell_hosts(fabric, cell) for cell in tenant.cells)
         if tenant.cells and kept[tenant.name].bit_count() < wanted:
-            message = f"{fabric.name} has no room for them beside those of the tenants before"
+            message = f"{fabric.name} has no room for them after those of the tenants before"
             raise BadInput(f"tenants.{tenant.name}.cells", message)
 
 

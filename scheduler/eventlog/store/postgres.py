@@ -281,8 +281,8 @@ class PostgresStore:
     def _check_kept(self, connection: Connection, after_version: int) -> None:
         if restores(connection) != self._restored:
             raise StoreError(
-                f"a backup was put back in {self.name}: what this server knows is of the log"
-                " before; start it anew"
+                f"a backup was restored into {self.name}: this server has the log of before; start"
+                " it again"
             )
         first = _number(connection, _FIRST)
         if first > after_version + 1:

@@ -147,7 +147,7 @@ def test_a_job_that_would_delay_the_first() -> None:
 def test_nobody_overtakes_under_fifo() -> None:
     reason = why(behind(1), "c", policy=Policy.FIFO)
     assert reason.cause is WaitReason.BEHIND
-    assert reason.sentence.endswith("; nobody overtakes under fifo")
+    assert reason.sentence.endswith("; no job overtakes under fifo")
 
 
 @pytest.mark.parametrize(("limit_s", "hosts"), [(2 * HOUR, 4), (99 * HOUR, 2)])

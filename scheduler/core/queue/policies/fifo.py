@@ -16,7 +16,7 @@ class Fifo:
     """Jobs start until one waits. Its reservation says when it starts; it keeps nobody
     from anything, for nobody starts after it."""
 
-    behind_text = "nobody overtakes under fifo"
+    behind_text = "no job overtakes under fifo"
     lets_shorter_pass = False
     reserves_places = True
     is_stable = True
