@@ -11,6 +11,7 @@ from placement.fabric.tree import Ints
 from placement.kernels import Kernel
 
 INFINITE = 1 << 60
+FEW_STEPS = 3  # of a slope that are taken one by one: a window takes as long as six
 
 
 class Between(NamedTuple):
@@ -30,8 +31,9 @@ class Between(NamedTuple):
 
 class Tables(NamedTuple):
     """`tables`: `kept` of them, one after the other, that rows use by turns; each has `slots`
-    lines of `used` columns. `nearest`: one more. `first` and `last`: one line each. Slopes go over
-    so many columns as a `part` at a time, which stay in the cache."""
+    lines of `used` columns. `nearest`: one more. `first`: one line; `none`: one of
+    what is never the least. `lead`, `trail`, `down`: as many lines for `part` columns, that
+    windows slide over while they are in the cache."""
 
     tables: Ints
     kept: int
@@ -39,7 +41,10 @@ class Tables(NamedTuple):
     used: int
     nearest: Ints
     first: Ints
-    last: Ints
+    lead: Ints
+    trail: Ints
+    down: Ints
+    none: Ints
     part: int
 
 
@@ -49,51 +54,109 @@ def _less_of(a: Ints, b: Ints, into: Ints, climb: int) -> None:
         into[u] = (a[u] if a[u] < b[u] else b[u]) + climb
 
 
-def _sweep(room: Tables, begin: int, end: int, weight: int) -> None:
-    """A slope without an end over some columns of `nearest`, there and back."""
+def _sweep(source: Ints, room: Tables, begin: int, end: int, weight: int) -> None:
+    """`nearest` of a slope without an end for some columns; `source` may be the same. There
+    and back."""
     slots, used, into = room.slots, room.used, room.nearest
-    for turn in range(2 * slots - 2):
-        n, from_n = (
-            (turn + 1, turn) if turn < slots - 1 else (2 * slots - 3 - turn, 2 * slots - 2 - turn)
+    first = into[begin:end]
+    for u in range(end - begin):
+        first[u] = source[begin + u]
+    for n in range(1, slots):
+        last, now = (
+            into[(n - 1) * used + begin : (n - 1) * used + end],
+            into[n * used + begin : n * used + end],
         )
-        last = into[from_n * used + begin : from_n * used + end]
-        now = into[n * used + begin : n * used + end]
+        old = source[n * used + begin : n * used + end]
+        for u in range(len(now)):
+            moved = last[u] + weight
+            now[u] = moved if moved < old[u] else old[u]
+    for n in range(slots - 2, -1, -1):
+        last, now = (
+            into[(n + 1) * used + begin : (n + 1) * used + end],
+            into[n * used + begin : n * used + end],
+        )
         for u in range(len(now)):
             moved = last[u] + weight
             now[u] = moved if moved < now[u] else now[u]
 
 
-def _step(room: Tables, begin: int, end: int, weight: int) -> None:
-    """A slope of one slot over some columns of `nearest`."""
-    slots, used, last = room.slots, room.used, room.last[: end - begin]
+def _step(source: Ints, room: Tables, begin: int, end: int, weight: int) -> None:
+    """`nearest` of a slope of one slot for some columns; `source` may be the same."""
+    slots, used, last = room.slots, room.used, room.lead[: end - begin]
     for u in range(len(last)):
         last[u] = INFINITE
     for n in range(slots):
+        here = source[n * used + begin : n * used + end]
+        after = here if n + 1 == slots else source[(n + 1) * used + begin : (n + 1) * used + end]
         now = room.nearest[n * used + begin : n * used + end]
-        after = (
-            now if n + 1 == slots else room.nearest[(n + 1) * used + begin : (n + 1) * used + end]
-        )
         for u in range(len(last)):
-            old = now[u]
+            old = here[u]
             moved = (last[u] if last[u] < after[u] else after[u]) + weight
             last[u] = old
             now[u] = moved if moved < old else old
+
+
+def _climbed(old: Ints, last: Ints, into: Ints, climb: int) -> None:
+    """A line so much dearer, or the one before it where that is less."""
+    for u in range(len(into)):
+        here = old[u] + climb
+        into[u] = last[u] if last[u] < here else here
+
+
+def _stretches(source: Ints, room: Tables, begin: int, end: int, climb: int, length: int) -> None:
+    """Lines `climb` dearer each: the least of a line and those before it in its stretch of so
+    many lines (`lead`), and of those after it (`trail`)."""
+    slots, used, many = room.slots, room.used, end - begin
+    for n in range(slots):
+        old, last = source[n * used + begin : n * used + end], room.none[:many]
+        if n % length:
+            last = room.lead[(n - 1) * many : n * many]
+        _climbed(old, last, room.lead[n * many : (n + 1) * many], climb * n)
+    for n in range(slots - 1, -1, -1):
+        old, last = source[n * used + begin : n * used + end], room.none[:many]
+        if n + 1 < slots and (n + 1) % length:
+            last = room.trail[(n + 1) * many : (n + 2) * many]
+        _climbed(old, last, room.trail[n * many : (n + 1) * many], climb * n)
+
+
+def _slide(source: Ints, room: Tables, begin: int, end: int, weight: int, reach: int) -> None:
+    """`nearest` of a slope of `reach` slots for some columns; `source` may be the same. A window
+    is the end of one stretch of lines and the start of the next (van Herk 1992)."""
+    slots, used, many = room.slots, room.used, end - begin
+    length, last = reach + 1, slots - 1
+    _stretches(source, room, begin, end, weight, length)
+    for n in range(slots):
+        to = min(n + reach, last)
+        first, into = room.trail[n * many : (n + 1) * many], room.down[n * many : (n + 1) * many]
+        # Where the lines end within the stretch, it ends with them.
+        second = first if to // length == n // length else room.lead[to * many : (to + 1) * many]
+        for u in range(many):
+            into[u] = (first[u] if first[u] < second[u] else second[u]) - weight * n
+    _stretches(source, room, begin, end, -weight, length)
+    for n in range(slots):
+        now = room.nearest[n * used + begin : n * used + end]
+        down, second = room.down[n * many : (n + 1) * many], room.lead[n * many : (n + 1) * many]
+        first = second if n < reach else room.trail[(n - reach) * many : (n - reach + 1) * many]
+        for u in range(many):
+            up = (first[u] if first[u] < second[u] else second[u]) + weight * n
+            now[u] = up if up < down[u] else down[u]
 
 
 def _transform(source: Ints, room: Tables, between: Between, row: int) -> None:
     """nearest[n, u] = min over n' of source[n', u] + what |n - n'| costs after this row."""
     slots, used = room.slots, room.used
     for begin in range(0, used, room.part):
-        end, now = min(begin + room.part, used), room.nearest
-        for n in range(slots):
-            for u in range(n * used + begin, n * used + end):
-                now[u] = source[u]
+        end, now = min(begin + room.part, used), source
         for k in range(between.begin[row], between.begin[row + 1]):
             if between.reach[k] >= slots - 1:
-                _sweep(room, begin, end, between.weight[k])
-            else:
+                _sweep(now, room, begin, end, between.weight[k])
+            elif 0 < between.reach[k] <= FEW_STEPS:
                 for _ in range(between.reach[k]):
-                    _step(room, begin, end, between.weight[k])
+                    _step(now, room, begin, end, between.weight[k])
+                    now = room.nearest
+            else:
+                _slide(now, room, begin, end, between.weight[k], between.reach[k])
+            now = room.nearest
     floor = between.floor[row]
     if floor:
         for k in range(slots * used):
@@ -154,7 +217,9 @@ def _price_rows(cost: Ints, rows: int, between: Between, room: Tables, by_used: 
             by_used[u] = line[u] if line[u] < by_used[u] else by_used[u]
 
 
-price_rows = Kernel(_price_rows, _less_of, _sweep, _step, _transform, _linked)
+price_rows = Kernel(
+    _price_rows, _less_of, _sweep, _step, _climbed, _stretches, _slide, _transform, _linked
+)
 
 
 def _pay(room: Tables, between: Between, row: int, n: int) -> None:

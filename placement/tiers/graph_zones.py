@@ -43,25 +43,26 @@ def solve_ragged(
     best = ZoneStep(np.zeros((1, grid.size), dtype=np.int64), int(MUCH), 0)
     for share in SHARES:
         if not best.is_proved:
-            best = _step(job, _part(limits, share), views, best)
+            best = _step(job, _part(limits, share), limits.walk // share, views, best)
     if best.bound < CLOSE * best.cost:
         best = _better(job, best, job.put_anew(best.layout[0], limits.trees, best.bound))
     return grid, best
 
 
 def _part(limits: Limits, share: int) -> Limits:
-    """One part in so many of the work; rounds of a proof, if any, at least one."""
+    """One part in so many of the work, but for tables of parts, which are made once; rounds of a
+    proof, if any, at least one."""
     return replace(
         limits,
         rounds=-(-limits.rounds // share),
         trees=limits.trees // share,
         entries=limits.entries // share,
-        walk=limits.walk // share,
     )
 
 
-def _step(job: Blocks, limits: Limits, views: Views, best: ZoneStep) -> ZoneStep:
-    """A layout and a bound at least as good as `best`: cheap bounds, then layouts, then others."""
+def _step(job: Blocks, limits: Limits, walk: int, views: Views, best: ZoneStep) -> ZoneStep:
+    """A layout and a bound at least as good as `best`: cheap bounds, then layouts, then others.
+    `walk`: steps round a ring."""
     is_bounded = limits.rounds > 0
     if is_bounded:
         best = _raised(best, _by_parts(job, limits.walk))
@@ -82,7 +83,7 @@ def _step(job: Blocks, limits: Limits, views: Views, best: ZoneStep) -> ZoneStep
             best = _better(job, best, layout)
     if is_bounded and not best.is_proved and job.graph is not None:
         known, layout = best.bound * job.graph.scale, best.layout[0]
-        least = job.parts.least_around(job.capacities, layout, known, limits.walk)
+        least = job.parts.least_around(job.capacities, layout, known, walk)
         best = _raised(best, _in_bytes(job.graph, least))
     return best
 
