@@ -46,12 +46,12 @@ class _Piece:
 def variants(base: Options, axes: Mapping[str, Sequence[Value]]) -> list[Variant]:
     """Every combination of the axes, the last one fastest."""
     varied = [key for key, values in axes.items() if len(values) > 1]
-    found = []
+    combined = []
     for combination in product(*axes.values()):
         chosen = dict(zip(axes, combination, strict=True))
         name = ", ".join(_named(key, chosen[key]) for key in varied) or "run"
-        found.append(Variant(name, {**base, **chosen}))
-    return found
+        combined.append(Variant(name, {**base, **chosen}))
+    return combined
 
 
 def ineffective(variants: Sequence[Variant]) -> list[tuple[str, str]]:
@@ -68,7 +68,7 @@ def _named(key: str, value: Value) -> str:
 
 
 def compare(
-    found: Sequence[Variant],
+    variants: Sequence[Variant],
     seeds: Sequence[int],
     processes: int,
     folder: Path | None = None,
@@ -87,7 +87,7 @@ def compare(
             _place(folder, i, variant, seed),
             has_parquet,
         )
-        for i, variant in enumerate(found)
+        for i, variant in enumerate(variants)
         for seed in seeds
     ]
     runs: list[dict[str, Any]] = [{} for _ in pieces]
@@ -98,13 +98,13 @@ def compare(
     each = [runs[i : i + len(seeds)] for i in range(0, len(runs), len(seeds))]
     logs = {
         variant.name: [run["log_sha256"] for run in of]
-        for variant, of in zip(found, each, strict=True)
+        for variant, of in zip(variants, each, strict=True)
     }
     return {
         "trace": runs[0]["trace"],
         "seeds": list(seeds),
-        "baseline": found[0].name,
-        "variants": [_variant_row(variant, of) for variant, of in zip(found, each, strict=True)],
+        "baseline": variants[0].name,
+        "variants": [_variant_row(variant, of) for variant, of in zip(variants, each, strict=True)],
         "notes": [*_alike(logs)],
     }
 
@@ -136,8 +136,12 @@ def _run(piece: _Piece) -> dict[str, Any]:
 def _variant_row(variant: Variant, runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     figures = {}
     for figure in FIGURES:
-        found = SeedRange.of([figure.of(run) for run in runs])
-        figures[figure.key] = {"mean": found.mean, "min": found.least, "max": found.most}
+        seed_range = SeedRange.of([figure.of(run) for run in runs])
+        figures[figure.key] = {
+            "mean": seed_range.mean,
+            "min": seed_range.least,
+            "max": seed_range.most,
+        }
     return {
         "name": variant.name,
         "options": dict(variant.options),

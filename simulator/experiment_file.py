@@ -67,13 +67,13 @@ def load_experiment_file(path: str) -> Grid:
 
 
 def _values(body: Mapping[str, Any], folder: Path, wrong: list[tuple[str, str]]) -> dict[str, Any]:
-    found: dict[str, Value] = {}
+    values: dict[str, Value] = {}
     for key, value in body.items():
         if key not in DEFAULTS:
             wrong.append((key, _unknown(key, [*DEFAULTS, "grid"])))
         else:
-            found[key] = next(_one(key, key, value, folder, wrong), None)
-    return found
+            values[key] = next(_one(key, key, value, folder, wrong), None)
+    return values
 
 
 def _axes(grid: Any, folder: Path, wrong: list[tuple[str, str]]) -> dict[str, list[Value]]:
@@ -81,13 +81,13 @@ def _axes(grid: Any, folder: Path, wrong: list[tuple[str, str]]) -> dict[str, li
         text = "is missing" if grid is None else "must be a mapping of keys to lists of values"
         wrong.append(("grid", f"{text}; for a single run use muster replay"))
         return {}
-    found: dict[str, list[Value]] = {}
+    axes: dict[str, list[Value]] = {}
     for key, values in grid.items():
         if key not in DEFAULTS:
             wrong.append((f"grid.{key}", _unknown(key, DEFAULTS)))
         else:
-            found[key] = _axis(key, values, folder, wrong)
-    return found
+            axes[key] = _axis(key, values, folder, wrong)
+    return axes
 
 
 def _axis(key: str, values: Any, folder: Path, wrong: list[tuple[str, str]]) -> list[Value]:
@@ -97,13 +97,13 @@ def _axis(key: str, values: Any, folder: Path, wrong: list[tuple[str, str]]) -> 
     if not isinstance(values, list) or not values:
         wrong.append((path, "must be a list of at least one value"))
         return [None]
-    found: list[Value] = []
+    good: list[Value] = []
     for at, value in enumerate(values):
-        for one in _one(key, f"{path}.{at}", value, folder, wrong):
-            if one in found:
-                wrong.append((f"{path}.{at}", f"{one} is given twice"))
-            found.append(one)
-    return found
+        for item in _one(key, f"{path}.{at}", value, folder, wrong):
+            if item in good:
+                wrong.append((f"{path}.{at}", f"{item} is given twice"))
+            good.append(item)
+    return good
 
 
 def _range(key: str, values: Mapping[str, Any], wrong: list[tuple[str, str]]) -> list[Value]:
@@ -117,7 +117,7 @@ def _range(key: str, values: Mapping[str, Any], wrong: list[tuple[str, str]]) ->
         wrong.append((path, f"count must be from 1 to {MOST_POINTS:,}, and step not 0"))
     else:
         each = [numbers["from"] + i * numbers["step"] for i in range(numbers["count"])]
-        return [one for value in each for one in _one(key, path, value, Path(), wrong)]
+        return [item for value in each for item in _one(key, path, value, Path(), wrong)]
     return [None]
 
 
@@ -162,7 +162,7 @@ def _points(
 
 
 def _check_conflicts(document: Document, points: Sequence[Mapping[str, Value]]) -> None:
-    wrong = dict(found for point in points for found in conflicts(point))
+    wrong = dict(conflict for point in points for conflict in conflicts(point))
     if wrong:
         body = document.mapping()
         raise document.error(

@@ -89,11 +89,11 @@ def _content_digest(path: Path, mtime_ns: int, size: int) -> str:
 def code_digest() -> str:
     """Of the packages that decide: other code may decide otherwise."""
     top = Path(__file__).parents[1]
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for package in ("placement", "scheduler", "simulator"):
         for path in sorted((top / package).rglob("*.py")):
             name = path.relative_to(top).as_posix()
             if name.startswith("simulator/report/"):  # decides nothing
                 continue
-            found.update(name.encode() + b"\0" + path.read_bytes())
-    return found.hexdigest()
+            digest.update(name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()

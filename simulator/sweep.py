@@ -36,10 +36,10 @@ class PointStore:
     def get(self, name: str) -> dict[str, Any] | None:
         """The point, or None when it is not there or is not whole."""
         try:
-            found: dict[str, Any] = json.loads((self._folder / f"{name}.json").read_text())
+            point: dict[str, Any] = json.loads((self._folder / f"{name}.json").read_text())
         except (OSError, ValueError):
             return None
-        return found if found.get("digest") == name else None
+        return point if point.get("digest") == name else None
 
     def put(self, name: str, point: Mapping[str, Any]) -> None:
         """A point appears whole or not at all, whenever the machine stops."""
@@ -112,15 +112,15 @@ def collect(grid: Grid, store: PointStore) -> dict[str, Any]:
 
 
 def _point(grid: Grid, store: PointStore, options: Options) -> dict[str, Any]:
-    found = store.get(digest(options))
-    if found is None:
+    stored = store.get(digest(options))
+    if stored is None:
         raise InputError(Problem("--report", "a finished point has gone; run again"))
-    totals = found["totals"]
+    totals = stored["totals"]
     return {
-        "digest": found["digest"],
+        "digest": stored["digest"],
         "at": {key: options[key] for key in grid.axes},
         "figures": {figure.key: figure.of(totals) for figure in FIGURES},
-        "host_s": found["host_s"],
+        "host_s": stored["host_s"],
         "seconds": totals["seconds"],
         "log_sha256": totals["log_sha256"],
     }
@@ -131,7 +131,7 @@ def notes(table: Table) -> Iterator[str]:
     for key, values in table["axes"].items():
         logs: dict[str, set[str]] = {}
         for point in table["points"]:
-            others = json.dumps([value for axis, value in point["at"].items() if axis != key])
-            logs.setdefault(others, set()).add(point["log_sha256"])
-        if len(values) > 1 and all(len(found) == 1 for found in logs.values()):
+            elsewhere = json.dumps([value for axis, value in point["at"].items() if axis != key])
+            logs.setdefault(elsewhere, set()).add(point["log_sha256"])
+        if len(values) > 1 and all(len(digests) == 1 for digests in logs.values()):
             yield f"{key} has no effect here: all its values give the same log"

@@ -56,18 +56,18 @@ def _parameter(option: ReplayOption, takes_several: bool) -> inspect.Parameter:
 
 def _type(option: ReplayOption, is_list: bool) -> Any:
     kind = option.kind
-    one: Any = str
+    single: Any = str
     if isinstance(kind, ChoiceKind) and not is_list:  # typer has no lists of choices
-        one = Literal[kind.names]
+        single = Literal[kind.names]
     elif isinstance(kind, FlagKind):
         return bool
     elif isinstance(kind, WholeKind):
-        one = int
+        single = int
     elif isinstance(kind, NumberKind) and not kind.word:
-        one = float
+        single = float
     if is_list:
-        return list[one] if option.is_needed else list[one] | None
-    return one if option.is_needed or option.default is not None else one | None
+        return list[single] if option.is_needed else list[single] | None
+    return single if option.is_needed or option.default is not None else single | None
 
 
 def _info(option: ReplayOption, is_list: bool) -> Any:

@@ -125,21 +125,21 @@ def _counted(total: int, of: str, done: int = 0) -> Iterator[Callable[[], None] 
         yield lambda: bar.advance(task)
 
 
-def _side_by_side(found: dict[str, Any]) -> str:
+def _side_by_side(result: dict[str, Any]) -> str:
     """Figures by row, variants by column."""
     from simulator.report.figures import SeedRange, shown
 
-    variants = found["variants"]
+    variants = result["variants"]
     runs = [run for variant in variants for run in variant["runs"]]
     rows = [["", *(variant["name"] for variant in variants)]]
     for figure in shown(runs):
         ranges = [variant["figures"][figure.key] for variant in variants]
         text = [SeedRange(r["mean"], r["min"], r["max"]).text(figure) for r in ranges]
         rows.append([figure.words, *text])
-    seeds = ", ".join(map(str, found["seeds"]))
-    several = "; mean (least to most) over them" if len(found["seeds"]) > 1 else ""
-    head = f"{found['trace']['file']}, seed{'s' if several else ''} {seeds}{several}"
-    notes = [f"note: {sentence}" for sentence in (*found["notes"], *_shared(runs))]
+    seeds = ", ".join(map(str, result["seeds"]))
+    several = "; mean (least to most) over them" if len(result["seeds"]) > 1 else ""
+    head = f"{result['trace']['file']}, seed{'s' if several else ''} {seeds}{several}"
+    notes = [f"note: {sentence}" for sentence in (*result["notes"], *_shared(runs))]
     return "\n".join([head, "", *_columns(rows), "", *notes])
 
 

@@ -52,19 +52,19 @@ class TimeBins:
 
     def _integrals(self, channel: int, end_ns: int) -> Sequence[tuple[int, int]]:
         """(integral, nanoseconds) of each bin."""
-        found = []
+        integrals = []
         level = 0
         filled = self._filled(end_ns)
         for area, step in zip(
             self._area[channel][:filled], self._step[channel][:filled], strict=True
         ):
-            found.append((area + level * self.width_ns, self.width_ns))
+            integrals.append((area + level * self.width_ns, self.width_ns))
             level += step
         beyond_ns = filled * self.width_ns - (end_ns - self._zero_ns)
-        if found and beyond_ns > 0:
-            area, span = found[-1]
-            found[-1] = (area - level * beyond_ns, span - beyond_ns)
-        return found
+        if integrals and beyond_ns > 0:
+            area, span = integrals[-1]
+            integrals[-1] = (area - level * beyond_ns, span - beyond_ns)
+        return integrals
 
     def _filled(self, end_ns: int) -> int:
         self._bin(end_ns)

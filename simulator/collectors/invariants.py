@@ -98,8 +98,8 @@ class InvariantChecker:
         for swap in event.swaps:
             blocks[swap.block] = swap.joined
         before = self._hosts[event.name]
-        gone = {*self._blocks[event.name]}
-        spares = tuple(h for h in before if h not in gone and h not in blocks)
+        blocks_before = {*self._blocks[event.name]}
+        spares = tuple(h for h in before if h not in blocks_before and h not in blocks)
         self._holds(event.name, blocks, spares)
 
     def _left(self, name: str) -> None:

@@ -307,5 +307,5 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else 0.0
 
 
-def _ratio(part: int, whole: int) -> float:
-    return part / whole if whole else 0.0
+def _ratio(part: int, total: int) -> float:
+    return part / total if total else 0.0

@@ -50,26 +50,26 @@ class SizeClasses:
 
     def ended(self, row: JobRow) -> None:
         """Count a job that is over."""
-        found = self._class(row.hosts)
-        found.jobs += 1
-        found.host_ns += row.host_ns
+        size = self._class(row.hosts)
+        size.jobs += 1
+        size.host_ns += row.host_ns
         if row.wait_ns is not None:
-            found.waits_s.add(row.wait_ns / SECOND_NS)
+            size.waits_s.add(row.wait_ns / SECOND_NS)
         if row.outcome is JobState.COMPLETED:
-            found.completed += 1
-            found.slowdowns.add(row.slowdown)
+            size.completed += 1
+            size.slowdowns.add(row.slowdown)
 
     def started(self, event: JobStarted) -> None:
         """Count a gang as it was placed. Cost: O(its hosts)."""
-        found = self._class(len(event.hosts))
+        size = self._class(len(event.hosts))
         cut = event.cuts[0].bytes_per_step if event.cuts else 0
-        found.starts += 1
-        found.cut_bytes += cut
-        found.bound_bytes += min(event.lower_bound, cut)
-        found.at_bound += cut <= event.lower_bound
+        size.starts += 1
+        size.cut_bytes += cut
+        size.bound_bytes += min(event.lower_bound, cut)
+        size.at_bound += cut <= event.lower_bound
         domains = self._spanned(event.hosts)
-        found.domains += domains
-        found.most_domains = max(found.most_domains, domains)
+        size.domains += domains
+        size.most_domains = max(size.most_domains, domains)
 
     def _spanned(self, hosts: tuple[str, ...]) -> int:
         if self._domain is None:
@@ -83,7 +83,7 @@ class SizeClasses:
 
     def data(self) -> list[dict[str, Any]]:
         """One entry for each class that has a job, smallest first."""
-        return [_row(at, found) for at, found in sorted(self._classes.items())]
+        return [_row(at, size) for at, size in sorted(self._classes.items())]
 
 
 def label(at: int) -> str:
@@ -95,22 +95,22 @@ def label(at: int) -> str:
     return f"{LARGEST[at - 1] + 1:,}-{LARGEST[at]:,} GPUs"
 
 
-def _row(at: int, found: _Class) -> dict[str, Any]:
+def _row(at: int, size: _Class) -> dict[str, Any]:
     return {
         "class": label(at),
-        "jobs": found.jobs,
-        "completed": found.completed,
-        "host_s": found.host_ns / SECOND_NS,
-        "wait_s": _quantiles(found.waits_s),
-        "wait_curve": [[round(wait_s, 3), round(by, 4)] for wait_s, by in found.waits_s.curve()],
-        "slowdown": _quantiles(found.slowdowns),
-        "starts": found.starts,
-        "cut_bytes": found.cut_bytes,
-        "bound_bytes": found.bound_bytes,
-        "starts_at_bound": found.at_bound,
+        "jobs": size.jobs,
+        "completed": size.completed,
+        "host_s": size.host_ns / SECOND_NS,
+        "wait_s": _quantiles(size.waits_s),
+        "wait_curve": [[round(wait_s, 3), round(by, 4)] for wait_s, by in size.waits_s.curve()],
+        "slowdown": _quantiles(size.slowdowns),
+        "starts": size.starts,
+        "cut_bytes": size.cut_bytes,
+        "bound_bytes": size.bound_bytes,
+        "starts_at_bound": size.at_bound,
         "domains": {
-            "mean": found.domains / found.starts if found.starts else 0.0,
-            "most": found.most_domains,
+            "mean": size.domains / size.starts if size.starts else 0.0,
+            "most": size.most_domains,
         },
     }
 

@@ -77,8 +77,8 @@ class Timeline:
                     self._enqueue(run.name, len(run.hosts))
 
     def _fill(self, hosts: Iterable[str], sign: int, now_ns: int) -> None:
-        found = self._row[[self._index[host] for host in hosts]]
-        for row, count in enumerate(np.bincount(found).tolist()):
+        rows = self._row[[self._index[host] for host in hosts]]
+        for row, count in enumerate(np.bincount(rows).tolist()):
             if count:
                 self._map.add(row, sign * count, now_ns)
 

@@ -30,18 +30,18 @@ def read(path: Path, options: Mapping[str, str]) -> FleetLog:
     if not rows:
         raise InputError(Problem("System", f"no outage of system {system!r}", str(path)))
     wrong: list[Problem] = []
-    found: list[Interval] = []
+    intervals: list[Interval] = []
     servers = 0
     for line, row in rows:
         try:
-            found.append(_interval(row))
-            servers = max(servers, _servers(row), found[-1].server + 1)
+            intervals.append(_interval(row))
+            servers = max(servers, _servers(row), intervals[-1].server + 1)
         except FieldError as error:
             wrong.append(Problem(error.field, error.detail, str(path), line))
     if wrong:
         raise InputError(*wrong)
-    first_s = min(interval.start_s for interval in found)
-    moved = [Interval(i.server, i.start_s - first_s, i.down_s, i.cause) for i in found]
+    first_s = min(interval.start_s for interval in intervals)
+    moved = [Interval(i.server, i.start_s - first_s, i.down_s, i.cause) for i in intervals]
     return FleetLog(servers, max(i.start_s for i in moved) + 1, tuple(moved))
 
 

@@ -101,9 +101,9 @@ def _file(path: Path) -> _Part:
 
 def _preset(name: str, body: str) -> tuple[FailureCause, ...]:
     values = _values(body, ("scale", "lemons"))
-    found = preset(name, _positive(values, "scale") if "scale" in values else 1.0)
+    causes = preset(name, _positive(values, "scale") if "scale" in values else 1.0)
     bad = _lemons(values["lemons"]) if "lemons" in values else None
-    return tuple(replace(cause, lemons=bad) for cause in found)
+    return tuple(replace(cause, lemons=bad) for cause in causes)
 
 
 def _model(kind: str, body: str) -> FailureCause:

@@ -134,7 +134,7 @@ def _timed(parts: list[_Part], summary: ClusterSummary) -> list[_Part]:
 
 def _of_group(part: _Part, parts: Sequence[_Part], summary: ClusterSummary) -> _Part:
     """With the run time that gives its group the GPU time that it is known to take."""
-    held = _mean_gpus([other for other in parts if other.group is part.group])
+    held = _mean_gpus([each for each in parts if each.group is part.group])
     return replace(part, mean_run_s=(part.group.gpu_time or 0.0) * summary.gpu_s / held)
 
 

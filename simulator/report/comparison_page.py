@@ -21,9 +21,9 @@ from simulator.report.html import TableCell, write_page
 from simulator.report.run_charts import (
     PARTS,
     Chart,
-    beside,
     has_waits,
     jobs_text,
+    label_bar,
     note_if_empty,
     percent,
     wait_axis,
@@ -37,7 +37,7 @@ NamedReports = Sequence[tuple[str, Values]]
 BARS = ("wait_mean_s", "wait_p95_s", "slowdown", "utilization", "goodput", "makespan_s")
 
 
-def write_comparison(folder: Path, found: Values) -> None:
+def write_comparison(folder: Path, comparison: Values) -> None:
     """index.html, compare.json, and the figures as PNG and SVG.
 
     Runs under the first seed are drawn; tables and bars have the range over all.
@@ -47,21 +47,21 @@ def write_comparison(folder: Path, found: Values) -> None:
             variant["name"],
             json.loads((Path(variant["runs"][0]["report"]) / "report_data.json").read_text()),
         )
-        for variant in found["variants"]
+        for variant in comparison["variants"]
     ]
-    (folder / "compare.json").write_text(json.dumps(found, indent=1) + "\n")
-    seeds = found["seeds"]
+    (folder / "compare.json").write_text(json.dumps(comparison, indent=1) + "\n")
+    seeds = comparison["seeds"]
     several = f"{len(seeds)} seeds: {', '.join(map(str, seeds))}" if len(seeds) > 1 else "one seed"
-    runs = [run for variant in found["variants"] for run in variant["runs"]]
+    runs = [run for variant in comparison["variants"] for run in variant["runs"]]
     write_page(
         folder,
         "comparison.html",
-        [bars(found), timeline(reports), waits(reports), parts(reports), cuts(reports)],
-        title=f"{found['trace']['file']}: {len(found['variants'])} variants compared",
-        subtitle=f"The baseline is {found['baseline']}; {several}.",
-        comparison=found,
-        head=["", *(variant["name"] for variant in found["variants"])],
-        rows=_rows(folder, found),
+        [bars(comparison), timeline(reports), waits(reports), parts(reports), cuts(reports)],
+        title=f"{comparison['trace']['file']}: {len(comparison['variants'])} variants compared",
+        subtitle=f"The baseline is {comparison['baseline']}; {several}.",
+        comparison=comparison,
+        head=["", *(variant["name"] for variant in comparison["variants"])],
+        rows=_rows(folder, comparison),
         assumptions=[
             sentence
             for sentence in runs[0]["assumptions"]
@@ -70,9 +70,9 @@ def write_comparison(folder: Path, found: Values) -> None:
     )
 
 
-def _rows(folder: Path, found: Values) -> list[list[TableCell]]:
+def _rows(folder: Path, comparison: Values) -> list[list[TableCell]]:
     """Figures by row, variants by column, better and worse than the first in colour."""
-    variants = found["variants"]
+    variants = comparison["variants"]
     rows = []
     for figure in shown([run for variant in variants for run in variant["runs"]]):
         ranges = [_range(variant, figure) for variant in variants]
@@ -83,18 +83,18 @@ def _rows(folder: Path, found: Values) -> list[list[TableCell]]:
 
 
 def _range(variant: Values, figure: Measure) -> SeedRange:
-    found = variant["figures"][figure.key]
-    return SeedRange(found["mean"], found["min"], found["max"])
+    values = variant["figures"][figure.key]
+    return SeedRange(values["mean"], values["min"], values["max"])
 
 
-def _cell(found: SeedRange, first: SeedRange, figure: Measure) -> TableCell:
-    change = found.mean - first.mean
-    notes = [f"{100 * change / abs(first.mean):+.1f} %"] if change and first.mean else []
-    if spread := found.spread(figure):
+def _cell(value: SeedRange, baseline: SeedRange, figure: Measure) -> TableCell:
+    change = value.mean - baseline.mean
+    notes = [f"{100 * change / abs(baseline.mean):+.1f} %"] if change and baseline.mean else []
+    if spread := value.spread(figure):
         notes.append(spread)
     is_better = change * figure.better > 0
     kind = "" if not change * figure.better else "better" if is_better else "worse"
-    return TableCell(figure.text(found.mean), kind, note=", ".join(notes))
+    return TableCell(figure.text(value.mean), kind, note=", ".join(notes))
 
 
 def _links(folder: Path, variant: Values) -> tuple[tuple[str, str], ...]:
@@ -104,21 +104,21 @@ def _links(folder: Path, variant: Values) -> tuple[tuple[str, str], ...]:
     )
 
 
-def bars(found: Values) -> Chart:
+def bars(comparison: Values) -> Chart:
     """The main figures, with the range over seeds."""
-    made, axes = theme.new(1.4 + 0.36 * len(found["variants"]), 2, 3, sharey=True)
-    names = [variant["name"] for variant in found["variants"]]
+    made, axes = theme.new(1.4 + 0.36 * len(comparison["variants"]), 2, 3, sharey=True)
+    names = [variant["name"] for variant in comparison["variants"]]
     for each, key in zip(axes, BARS, strict=True):
         figure = BY_KEY[key]
         theme.styled(each, grid="")
         each.grid(visible=False)
-        for at, variant in enumerate(found["variants"]):
+        for at, variant in enumerate(comparison["variants"]):
             value = _range(variant, figure)
             colour = light(theme.LINES[at % len(theme.LINES)])
             each.barh(at, value.mean, color=colour, height=0.66)
             if value.most > value.least:
                 each.plot([value.least, value.most], [at, at], color=light("ink"), linewidth=1.4)
-            beside(each, value.most, at, figure.text(value.mean))
+            label_bar(each, value.most, at, figure.text(value.mean))
         each.set_yticks(range(len(names)), names)
         each.set_xticks([])
         each.margins(x=0.35)
@@ -154,16 +154,16 @@ def waits(reports: NamedReports) -> Chart:
     """A panel for each size class."""
     classes: dict[str, int] = {}
     for _, data in reports:
-        for found in data["sizes"]:
-            classes[found["class"]] = max(found["jobs"], classes.get(found["class"], 0))
+        for size in data["sizes"]:
+            classes[size["class"]] = max(size["jobs"], classes.get(size["class"], 0))
     across = min(3, len(classes))
     down = -(-len(classes) // across)
     made, axes = theme.new(0.6 + 2.1 * down, down, across, sharey=True)
     for each, (name, jobs) in zip(axes, classes.items(), strict=False):
         for i, (variant, data) in enumerate(reports):
-            for found in data["sizes"]:
-                if found["class"] == name:
-                    wait_curve(each, found, variant, theme.line_style(i))
+            for size in data["sizes"]:
+                if size["class"] == name:
+                    wait_curve(each, size, variant, theme.line_style(i))
         wait_axis(each)
         alike = (f for _, data in reports for f in data["sizes"] if f["class"] == name)
         note_if_empty(each, has_waits(alike), "every job started within a second")
@@ -215,7 +215,7 @@ def cuts(reports: NamedReports) -> Chart:
     width = 0.8 / len(reports)
     for axes, (title, of) in zip(panels, text, strict=True):
         for i, (name, data) in enumerate(reports):
-            by_class = {found["class"]: of(found) for found in data["sizes"]}
+            by_class = {size["class"]: of(size) for size in data["sizes"]}
             at = [place + (i + 0.5) * width - 0.4 for place in range(len(classes))]
             values = [by_class.get(each, 0) for each in classes]
             colour = light(theme.LINES[i % len(theme.LINES)])
@@ -226,7 +226,7 @@ def cuts(reports: NamedReports) -> Chart:
         axes.set_xlabel("GPUs")
         theme.titled(axes, title)
     panels[1].yaxis.set_major_formatter(EngFormatter("B"))
-    is_any = any(found["cut_bytes"] for _, data in reports for found in data["sizes"])
+    is_any = any(size["cut_bytes"] for _, data in reports for size in data["sizes"])
     note_if_empty(panels[1], is_any, f"nothing crosses a {tier}")
     theme.above(made, panels[0])
     words = f"By size of gang: the {tier}s that it spans, and the bytes that it cuts there."

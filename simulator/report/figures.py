@@ -20,10 +20,10 @@ class Measure:
     text: Callable[[float], str]
 
     def of(self, totals: Mapping[str, Any]) -> float:
-        found: Any = totals
+        value: Any = totals
         for step in self.path:
-            found = found[step] if found else 0
-        number: float = found
+            value = value[step] if value else 0
+        number: float = value
         return number
 
 

@@ -44,11 +44,11 @@ SHOWN = ("wait_mean_s", "wait_p95_s", "largest_took_s", "utilization", "goodput"
 def rows(table: Table) -> list[list[str]]:
     """The points for people: what varies, then the main figures, seeds taken together."""
     axes = [key for key in table["axes"] if key != "seed"]
-    found = [[*(axes or ["point"]), *(BY_KEY[key].words for key in SHOWN)]]
+    table_rows = [[*(axes or ["point"]), *(BY_KEY[key].words for key in SHOWN)]]
     for where, ranges in repeated(table):
         at = [plain(where[key]) for key in axes] or ["all"]
-        found.append([*at, *(ranges[key].text(BY_KEY[key]) for key in SHOWN)])
-    return found
+        table_rows.append([*at, *(ranges[key].text(BY_KEY[key]) for key in SHOWN)])
+    return table_rows
 
 
 def plain(value: Value) -> str:

@@ -53,12 +53,12 @@ class Chart:
 
 def charts(data: ReportValues) -> list[Chart]:
     """All figures that this run has something to show for."""
-    found = [utilisation(data), waits(data), waterfall(data), cuts(data), fabric_map(data)]
+    drawn = [utilisation(data), waits(data), waterfall(data), cuts(data), fabric_map(data)]
     if data["host_s"]["spare"] or data["faults"]["causes"]:
-        found.append(spares(data))
+        drawn.append(spares(data))
     if data["faults"]["causes"]:
-        found.append(failures(data))
-    return found
+        drawn.append(failures(data))
+    return drawn
 
 
 def utilisation(data: ReportValues) -> Chart:
@@ -96,10 +96,8 @@ def _area(axes: Axes, at: Sequence[float], values: Sequence[float], name: str) -
 
 def waits(data: ReportValues) -> Chart:
     made, (axes,) = theme.new(3.2)
-    for i, found in enumerate(data["sizes"]):
-        wait_curve(
-            axes, found, f"{found['class']} ({jobs_text(found['jobs'])})", theme.line_style(i)
-        )
+    for i, size in enumerate(data["sizes"]):
+        wait_curve(axes, size, f"{size['class']} ({jobs_text(size['jobs'])})", theme.line_style(i))
     wait_axis(axes)
     theme.legend(axes, ncols=3)
     note_if_empty(axes, has_waits(data["sizes"]), "every job started within a second")
@@ -107,16 +105,16 @@ def waits(data: ReportValues) -> Chart:
     return Chart("waits", "Waits by size", words, made)
 
 
-def wait_curve(axes: Axes, found: Mapping[str, Any], name: str, style: dict[str, Any]) -> None:
+def wait_curve(axes: Axes, size: Mapping[str, Any], name: str, style: dict[str, Any]) -> None:
     """One class's curve; waits below a second are drawn at one second."""
-    curve = found["wait_curve"]
+    curve = size["wait_curve"]
     at = [1.0, *(max(wait_s, 1.0) for wait_s, _ in curve)]
     axes.step(at, [0.0, *(by for _, by in curve)], where="post", label=name, **style)
 
 
 def has_waits(sizes: Iterable[Mapping[str, Any]]) -> bool:
     """Whether there is a curve to see."""
-    return any(wait_s > 1 for found in sizes for wait_s, _ in found["wait_curve"])
+    return any(wait_s > 1 for size in sizes for wait_s, _ in size["wait_curve"])
 
 
 def note_if_empty(axes: Axes, is_any: bool, sentence: str) -> None:
@@ -176,15 +174,15 @@ def waterfall(data: ReportValues) -> Chart:
 
 
 def cuts(data: ReportValues) -> Chart:
-    sizes = [found for found in data["sizes"] if found["starts"]]
-    names = [found["class"] for found in sizes]
+    sizes = [size for size in data["sizes"] if size["starts"]]
+    names = [size["class"] for size in sizes]
     tier = data["outer_tier"] or "domain"
     made, (spanned, cut, slow) = theme.new(2.9, 1, 3)
     places = range(len(sizes))
-    spanned.bar(places, [found["domains"]["mean"] for found in sizes], color=light("blue"))
-    spanned.plot(places, [found["domains"]["most"] for found in sizes], "_", color=light("red"))
+    spanned.bar(places, [size["domains"]["mean"] for size in sizes], color=light("blue"))
+    spanned.plot(places, [size["domains"]["most"] for size in sizes], "_", color=light("red"))
     theme.titled(spanned, f"{tier}s of a gang: mean, and most")
-    ratios = [found["cut_bytes"] / max(found["bound_bytes"], 1) for found in sizes]
+    ratios = [size["cut_bytes"] / max(size["bound_bytes"], 1) for size in sizes]
     cut.bar(
         places,
         [r if f["cut_bytes"] else 0 for r, f in zip(ratios, sizes, strict=True)],
@@ -192,9 +190,9 @@ def cuts(data: ReportValues) -> Chart:
     )
     cut.axhline(1, color=light("red"), linewidth=1)
     theme.titled(cut, "bytes cut over their lower bound")
-    note_if_empty(cut, any(found["cut_bytes"] for found in sizes), f"nothing crosses a {tier}")
+    note_if_empty(cut, any(size["cut_bytes"] for size in sizes), f"nothing crosses a {tier}")
     for key, style in (("p50", "blue"), ("p95", "red")):
-        values = [found["slowdown"][key] for found in sizes]
+        values = [size["slowdown"][key] for size in sizes]
         slow.plot(places, values, "o-", color=light(style), label=key, markersize=4)
     slow.set_yscale("log")
     theme.titled(slow, "bounded slowdown")
@@ -211,15 +209,15 @@ def cuts(data: ReportValues) -> Chart:
 
 
 def fabric_map(data: ReportValues) -> Chart:
-    found = data["timeline"]["map"]
-    at, unit = theme.time_axis(found["at_s"])
-    made, (busy, down) = theme.new(0.9 + min(0.24 * len(found["rows"]) + 1.2, 6.4), 2, sharex=True)
+    fabric = data["timeline"]["map"]
+    at, unit = theme.time_axis(fabric["at_s"])
+    made, (busy, down) = theme.new(0.9 + min(0.24 * len(fabric["rows"]) + 1.2, 6.4), 2, sharex=True)
     pairs = ((busy, "busy", "blue", "ranks run"), (down, "down", "red", "out of service"))
     for axes, key, colour, title in pairs:
         axes.grid(visible=False)
-        _heat(axes, found[key], at, colour, f"share of hosts: {title}", found["rows"])
+        _heat(axes, fabric[key], at, colour, f"share of hosts: {title}", fabric["rows"])
     down.set_xlabel(f"{unit} since the first submit")
-    words = f"Each row is one of the fabric's {found['tier']}s, or several side by side."
+    words = f"Each row is one of the fabric's {fabric['tier']}s, or several side by side."
     return Chart("map", "The fabric over time", words, made)
 
 
@@ -267,7 +265,7 @@ def spares(data: ReportValues) -> Chart:
     held.set_ylabel("hosts")
     theme.legend(held)
     answers = data["faults"]["answers"]
-    _bars(used, [(found["answer"], found["gangs"]) for found in answers])
+    _bars(used, [(answer["answer"], answer["gangs"]) for answer in answers])
     theme.titled(used, "gangs that lost a host")
     words = (
         "Spares held, hosts out of service, and how gangs that lost a host went on."
@@ -279,11 +277,11 @@ def spares(data: ReportValues) -> Chart:
 def failures(data: ReportValues) -> Chart:
     causes = data["faults"]["causes"][:14]
     made, (count, down) = theme.new(0.9 + 0.27 * max(len(causes), 3), 1, 2, sharey=True)
-    _bars(count, [(found["cause"], found["failures"]) for found in causes])
+    _bars(count, [(cause["cause"], cause["failures"]) for cause in causes])
     theme.titled(count, "failures of hosts")
-    _bars(down, [(found["cause"], found["down_host_s"] / 3600) for found in causes])
+    _bars(down, [(cause["cause"], cause["down_host_s"] / 3600) for cause in causes])
     theme.titled(down, "host-hours out of service")
-    stopped = sum(found["stopped_gangs"] for found in data["faults"]["causes"])
+    stopped = sum(cause["stopped_gangs"] for cause in data["faults"]["causes"])
     words = f"{stopped:,} failures stopped a gang."
     return Chart("failures", "Failures by cause", words, made)
 
@@ -293,7 +291,7 @@ def _bars(axes: Axes, rows: Sequence[tuple[str, float]]) -> None:
     axes.grid(visible=False)
     axes.barh(range(len(rows)), [value for _, value in rows], color=light("blue"), height=0.7)
     for at, (_, value) in enumerate(rows):
-        beside(axes, value, at, f"{value:,.0f}")
+        label_bar(axes, value, at, f"{value:,.0f}")
     axes.set_yticks(range(len(rows)), [name for name, _ in rows])
     if not axes.yaxis_inverted():
         axes.invert_yaxis()
@@ -301,7 +299,7 @@ def _bars(axes: Axes, rows: Sequence[tuple[str, float]]) -> None:
     axes.set_xticks([])
 
 
-def beside(axes: Axes, value: float, at: float, text: str) -> None:
+def label_bar(axes: Axes, value: float, at: float, text: str) -> None:
     """A number right of its bar, clear of it."""
     place: Any = {"xytext": (5, 0), "textcoords": "offset points", "va": "center"}
     axes.annotate(text, (value, at), fontsize=8, color=light("ink"), **place)

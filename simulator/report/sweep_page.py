@@ -46,8 +46,8 @@ def write_sweep(folder: Path, table: Table) -> None:
 
 
 def _cell(ranges: Mapping[str, SeedRange], key: str) -> TableCell:
-    found, figure = ranges[key], BY_KEY[key]
-    return TableCell(figure.text(found.mean), note=found.spread(figure))
+    seed_range, figure = ranges[key], BY_KEY[key]
+    return TableCell(figure.text(seed_range.mean), note=seed_range.spread(figure))
 
 
 def charts(table: Table) -> list[Chart]:
@@ -58,8 +58,8 @@ def charts(table: Table) -> list[Chart]:
 
 
 def _along(key: str, axes: Sequence[str], groups: Sequence[Group], table: Table) -> Chart:
-    others = [axis for axis in axes if axis != key]
-    lines = _lines(key, others, groups)
+    other_axes = [axis for axis in axes if axis != key]
+    lines = _lines(key, other_axes, groups)
     is_mean = len(lines) > MOST_LINES
     if is_mean:
         lines = {"mean of all others": list(groups)}
@@ -74,13 +74,13 @@ def _along(key: str, axes: Sequence[str], groups: Sequence[Group], table: Table)
     return Chart(f"along-{key.replace('_', '-')}", f"By {key.replace('_', ' ')}", words, made)
 
 
-def _lines(key: str, others: Sequence[str], groups: Sequence[Group]) -> dict[str, list[Group]]:
+def _lines(key: str, axes: Sequence[str], groups: Sequence[Group]) -> dict[str, list[Group]]:
     """Groups that differ in `key` alone, by the values of the other axes."""
-    found: dict[str, list[Group]] = {}
+    lines: dict[str, list[Group]] = {}
     for where, ranges in groups:
-        name = ", ".join(f"{other.replace('_', ' ')} {plain(where[other])}" for other in others)
-        found.setdefault(name, []).append((where, ranges))
-    return found
+        name = ", ".join(f"{axis.replace('_', ' ')} {plain(where[axis])}" for axis in axes)
+        lines.setdefault(name, []).append((where, ranges))
+    return lines
 
 
 def _panel(
@@ -131,11 +131,11 @@ def _is_whole(value: Any) -> bool:
 
 
 def _joined(groups: Sequence[Group], key: str, value: Any, figure: str) -> SeedRange:
-    found = [
+    joined = [
         ranges[figure] for where, ranges in groups if json.dumps(where[key]) == json.dumps(value)
     ]
     return SeedRange(
-        sum(each.mean for each in found) / len(found),
-        min(each.least for each in found),
-        max(each.most for each in found),
+        sum(each.mean for each in joined) / len(joined),
+        min(each.least for each in joined),
+        max(each.most for each in joined),
     )

@@ -192,14 +192,16 @@ class ModelledTiming:
 
     def _pace(self, load: GangLoad, now_ns: int) -> None:
         """New rates for the gangs on these uplinks. Cost: O(gangs on them)."""
-        beside = dict.fromkeys(name for sent in load.sent for name in self._on[sent.link])
-        for name in beside:
+        neighbours = dict.fromkeys(name for sent in load.sent for name in self._on[sent.link])
+        for name in neighbours:
             clock = self._clocks[name]
-            others = {
-                sent.link: sum(m for other, m in self._on[sent.link].items() if other != name)
+            load_by_link = {
+                sent.link: sum(
+                    m for neighbour, m in self._on[sent.link].items() if neighbour != name
+                )
                 for sent in clock.load.sent
             }
-            rate = max(1, round(MILLION / clock.load.beside(others)))
+            rate = max(1, round(MILLION / clock.load.stretch_with(load_by_link)))
             if rate != clock.rate:
                 clock.settle(now_ns)
                 clock.rate = rate

@@ -51,12 +51,12 @@ class GangLoad:
     exposed: float = 0.0
     sent: tuple[UplinkLoad, ...] = ()
 
-    def beside(self, others: dict[Link, float]) -> float:
-        """The stretch when others load these uplinks by so much on average."""
-        crowded = max((s.peak + others.get(s.link, 0.0) for s in self.sent), default=0.0)
-        asked = max((s.mean + others.get(s.link, 0.0) for s in self.sent), default=0.0)
+    def stretch_with(self, load_by_link: dict[Link, float]) -> float:
+        """The stretch when other gangs load these uplinks by so much on average."""
+        crowded = max((s.peak + load_by_link.get(s.link, 0.0) for s in self.sent), default=0.0)
+        demand = max((s.mean + load_by_link.get(s.link, 0.0) for s in self.sent), default=0.0)
         waiting = self.exposed * (max(1.0, crowded) - 1)
-        return max(self.stretch + waiting, self.stretch * asked, 1.0)
+        return max(self.stretch + waiting, self.stretch * demand, 1.0)
 
 
 ALONE = GangLoad()

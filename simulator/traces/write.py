@@ -40,8 +40,8 @@ def _of_size(job: TraceJob) -> dict[str, Any]:
 
 
 def _seconds(time_ns: int) -> int | float:
-    whole, odd = divmod(time_ns, SECOND_NS)
-    return time_ns / SECOND_NS if odd else whole
+    seconds, odd = divmod(time_ns, SECOND_NS)
+    return time_ns / SECOND_NS if odd else seconds
 
 
 @contextmanager

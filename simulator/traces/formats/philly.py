@@ -150,21 +150,21 @@ def _mapping(value: Any, path: str) -> Mapping[str, Any]:
 
 
 def _list(values: Mapping[str, Any], key: str, path: str) -> list[Any]:
-    found = values.get(key)
-    if found is None:
+    value = values.get(key)
+    if value is None:
         return []
-    if not isinstance(found, list):
-        raise FieldError(path, "must be a JSON array", str(found)[:40])
-    return found
+    if not isinstance(value, list):
+        raise FieldError(path, "must be a JSON array", str(value)[:40])
+    return value
 
 
 def _text(values: Mapping[str, Any], key: str, must: bool = True) -> str:
-    found = values.get(key)
-    if found is None and not must:
+    value = values.get(key)
+    if value is None and not must:
         return ""
-    if not isinstance(found, str) or not (found or not must):
-        raise FieldError(key, "must be a text", str(found)[:40])
-    return found
+    if not isinstance(value, str) or not (value or not must):
+        raise FieldError(key, "must be a text", str(value)[:40])
+    return value
 
 
 def read_csv(lines: Lines) -> Iterator[TraceJob | BadRecord]:

@@ -130,7 +130,7 @@ def _of_tres(text: str) -> int:
 
 
 def _of_gres(text: str) -> int:
-    return sum(int(found or 1) for found in GRES.findall(text))
+    return sum(int(number or 1) for number in GRES.findall(text))
 
 
 def _nodes(row: Row) -> int:

@@ -43,8 +43,8 @@ def span_ns(text: str, field: str) -> int:
 
     Raises: FieldError.
     """
-    found = SPAN.fullmatch(text)
-    if found is None:
+    match = SPAN.fullmatch(text)
+    if match is None:
         raise FieldError(field, "must be [D-]HH:MM:SS", text)
-    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     return (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * SECOND_NS

@@ -188,7 +188,7 @@ def test_gangs_that_share_an_uplink_slow_each_other_until_one_ends() -> None:
     }
     request = spread("x", 1, 8).spec.request  # type: ignore[union-attr]
     load = network.load(request, hosts["a"])
-    shared = load.beside({sent.link: sent.mean for sent in load.sent})
+    shared = load.stretch_with({sent.link: sent.mean for sent in load.sent})
     for name, placed in hosts.items():
         timing.expect(name, 100 * SECOND_NS, request, 8)
         timing.begin(Attempt(name, 1, placed, (), 0))

@@ -95,16 +95,16 @@ def test_neighbours_stretch_what_waits_once_the_uplink_is_full() -> None:
         1.0, 0.2, (UplinkLoad(("zone", 0), 0.6, 0.3), UplinkLoad(("zone", 1), 0.5, 0.3))
     )
 
-    assert load.beside({}) == 1
-    assert load.beside({("zone", 0): 0.4}) == 1  # 0.6 while talking + 0.4: just fits
-    assert load.beside({("zone", 0): 0.6}) == pytest.approx(1 + 0.2 * 0.2)
-    assert load.beside({("zone", 1): 0.9}) == pytest.approx(1.2)  # 0.3 + 0.9 on average
+    assert load.stretch_with({}) == 1
+    assert load.stretch_with({("zone", 0): 0.4}) == 1  # 0.6 while talking + 0.4: just fits
+    assert load.stretch_with({("zone", 0): 0.6}) == pytest.approx(1 + 0.2 * 0.2)
+    assert load.stretch_with({("zone", 1): 0.9}) == pytest.approx(1.2)  # 0.3 + 0.9 on average
 
 
 def test_a_gang_that_is_alone_on_its_uplinks_is_not_stretched_twice() -> None:
     load = NetworkModel(fabric(), 0.3).load(gang(8), alternating(8))
 
-    assert load.beside({}) == pytest.approx(load.stretch)
+    assert load.stretch_with({}) == pytest.approx(load.stretch)
     assert all(s.mean <= s.peak <= 1 for s in load.sent)
 
 
