@@ -75,6 +75,9 @@ Filter = Annotated[
 Etag = Annotated[
     str, typer.Option(help="Refuse if the etag has changed (`--format json` shows it).")
 ]
+Uid = Annotated[
+    str, typer.Option(help="Only the job with this uid; refuse if another job has the name.")
+]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Check and show the result; change nothing.")
 ]

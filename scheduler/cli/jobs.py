@@ -24,6 +24,7 @@ from scheduler.cli.calls import (
     Filter,
     Output,
     States,
+    Uid,
     Why,
     checked_only,
     connected,
@@ -185,6 +186,7 @@ def watch(
 def cancel(
     name: JobName,
     reason: Why = "",
+    uid: Uid = "",
     etag: Etag = "",
     dry_run: DryRun = False,
     output: Output = AnswerFormat.TABLE,
@@ -194,7 +196,7 @@ def cancel(
     from scheduler.cli.render import messages
 
     with connected(address) as client:
-        found = client.cancel_job(name, reason, etag=etag, dry_run=dry_run)
+        found = client.cancel_job(name, reason, uid, etag=etag, dry_run=dry_run)
         write(found, messages.job_text, output)
     checked_only(dry_run)
 
@@ -208,6 +210,7 @@ def finish(
         int, typer.Option(help="The attempt that ended; 0: the current one.", min=0, max=MOST)
     ] = 0,
     reason: Why = "",
+    uid: Uid = "",
     etag: Etag = "",
     dry_run: DryRun = False,
     output: Output = AnswerFormat.TABLE,
@@ -219,6 +222,6 @@ def finish(
 
     how = job_pb2.JobState.Value(f"JOB_STATE_{outcome.upper()}")
     with connected(address) as client:
-        found = client.end_job(name, how, attempt, reason, etag=etag, dry_run=dry_run)
+        found = client.end_job(name, how, attempt, reason, uid, etag=etag, dry_run=dry_run)
         write(found, messages.job_text, output)
     checked_only(dry_run)

@@ -113,12 +113,13 @@ class Client:
         request = service_pb2.CreateJobRequest(spec=spec_to_proto(spec), validate_only=True)
         return self._to.call(self._stub.CreateJob, request, DRY_RUN_DEADLINE_S).answer
 
-    def get_job(self, name: str) -> job_pb2.Job:
-        return self.show_job(name).job
+    def get_job(self, name: str, uid: str = "") -> job_pb2.Job:
+        """With a `uid`, the one job that has both; NOT_FOUND when another has the name."""
+        return self.show_job(name, uid).job
 
-    def show_job(self, name: str) -> service_pb2.GetJobResponse:
+    def show_job(self, name: str, uid: str = "") -> service_pb2.GetJobResponse:
         """The job and what its time went to."""
-        return self._to.call(self._stub.GetJob, service_pb2.GetJobRequest(name=name))
+        return self._to.call(self._stub.GetJob, service_pb2.GetJobRequest(name=name, uid=uid))
 
     def list_jobs(
         self,
@@ -159,8 +160,11 @@ class Client:
         )
         return self._to.call(self._stub.UpdateJob, request).job
 
-    def cancel_job(self, name: str, reason: str = "", **how: Unpack[How]) -> job_pb2.Job:
-        request = service_pb2.CancelJobRequest(name=name, reason=reason, **_how(how))
+    def cancel_job(
+        self, name: str, reason: str = "", uid: str = "", **how: Unpack[How]
+    ) -> job_pb2.Job:
+        """With a `uid`, only that job of this name."""
+        request = service_pb2.CancelJobRequest(name=name, reason=reason, uid=uid, **_how(how))
         return self._to.call(self._stub.CancelJob, request).job
 
     def end_job(
@@ -169,14 +173,17 @@ class Client:
         outcome: job_pb2.JobState.ValueType,
         attempt: int = 0,
         reason: str = "",
+        uid: str = "",
         **how: Unpack[How],
     ) -> job_pb2.Job:
-        """Report that the gang has ended; `attempt` 0 = whichever runs."""
+        """Report that the gang has ended; `attempt` 0 = whichever runs. With a `uid`, a late report
+        never ends the next job of this name."""
         request = service_pb2.EndJobRequest(
             name=name,
             outcome=outcome,
             attempt=attempt,
             reason=reason,
+            uid=uid,
             **_how(how),
         )
         return self._to.call(self._stub.EndJob, request).job

@@ -20,9 +20,9 @@ def unauthorised(state: State, command: Command, who: Caller) -> Rejected | None
     if not who.tenant:
         return None
     if isinstance(command, CancelJob | UpdateJob | EndJob):
-        job = state.find(command.name)
+        job = state.find(command.name, command.uid)
         if job is not None and not who.sees(state.tenants, job.tenant):
-            return no_job(command.name)
+            return no_job(command.name, command.uid)
     elif isinstance(command, SubmitJob):
         tenant = tenant_of(command.spec, state.tenants)
         if not who.sees(state.tenants, tenant):

@@ -203,16 +203,22 @@ class GetJobRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     NAME_FIELD_NUMBER: _builtins.int
+    UID_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the job: the live one of this name, else the newest that has ended. Required."""
+    uid: _builtins.str
+    """Uid of the one job that is meant: NOT_FOUND when another job has the name. Empty: any job of
+    this name.
+    """
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
+        uid: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "uid", b"uid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -345,7 +351,8 @@ class UpdateJobRequest(_message.Message):
     @_builtins.property
     def job(self) -> _job_pb2.Job:
         """The job by its name, with the new values in its specification. Its etag, when set, is the
-        one of the job as you know it: ABORTED when it has changed since. Required.
+        one of the job as you know it: ABORTED when it has changed since. Its uid, when set, is that
+        of the one job that is meant: NOT_FOUND when another job has the name. Required.
         """
 
     @_builtins.property
@@ -405,6 +412,7 @@ class CancelJobRequest(_message.Message):
     ETAG_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    UID_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the live job. Required."""
     reason: _builtins.str
@@ -417,6 +425,10 @@ class CancelJobRequest(_message.Message):
     """
     validate_only: _builtins.bool
     """Checks the request and returns the result without making the change."""
+    uid: _builtins.str
+    """Uid of the one job that is meant: NOT_FOUND when another job has the name. Empty: any job of
+    this name.
+    """
     def __init__(
         self,
         *,
@@ -425,10 +437,11 @@ class CancelJobRequest(_message.Message):
         etag: _builtins.str = ...,
         request_id: _builtins.str = ...,
         validate_only: _builtins.bool = ...,
+        uid: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["etag", b"etag", "name", b"name", "reason", b"reason", "request_id", b"request_id", "validate_only", b"validate_only"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["etag", b"etag", "name", b"name", "reason", b"reason", "request_id", b"request_id", "uid", b"uid", "validate_only", b"validate_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -471,6 +484,7 @@ class EndJobRequest(_message.Message):
     ETAG_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    UID_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the live job. Required."""
     outcome: _job_pb2.JobState.ValueType
@@ -487,6 +501,10 @@ class EndJobRequest(_message.Message):
     """
     validate_only: _builtins.bool
     """Checks the request and returns the result without making the change."""
+    uid: _builtins.str
+    """Uid of the one job that is meant: NOT_FOUND when another job has the name. Empty: any job of
+    this name.
+    """
     def __init__(
         self,
         *,
@@ -497,10 +515,11 @@ class EndJobRequest(_message.Message):
         etag: _builtins.str = ...,
         request_id: _builtins.str = ...,
         validate_only: _builtins.bool = ...,
+        uid: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "etag", b"etag", "name", b"name", "outcome", b"outcome", "reason", b"reason", "request_id", b"request_id", "validate_only", b"validate_only"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "etag", b"etag", "name", b"name", "outcome", b"outcome", "reason", b"reason", "request_id", b"request_id", "uid", b"uid", "validate_only", b"validate_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -31,6 +31,7 @@ def update_from_proto(request: service_pb2.UpdateJobRequest) -> UpdateJob:
         tuple(sorted(labels.items())),
         request.job.etag,
         request.request_id,
+        request.job.uid,
     )
 
 

@@ -10,7 +10,7 @@ import grpc
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.v1 import job_pb2, service_pb2
 from tests.secured import House
-from tests.serving import create, error_of, serving
+from tests.serving import create, error_of, refused, serving
 
 TENANTS = Tenants((Tenant("default"), Tenant("ads"), Tenant("bots")))
 ROUNDS = 12
@@ -54,3 +54,31 @@ async def test_a_name_that_changes_hands_gives_nobody_anothers_job(tmp_path: Pat
                     assert "ads" not in str(error_of(answer))
                 elif not isinstance(answer, BaseException):
                     assert answer.job.tenant == "bots"
+
+
+async def test_a_uid_shows_nobody_the_job_of_another_tenant(tmp_path: Path) -> None:
+    """The name is bob's own again; the uid is of ada's job, which had it before."""
+    house = House(tmp_path)
+    ada, bob = house.token("ada", "submitter", "ads"), house.token("bob", "submitter", "bots")
+    async with (
+        serving(tmp_path, access=house.access(), tenants=TENANTS) as served,
+        house.calling(served, ada) as hers,
+        house.calling(served, bob) as his,
+    ):
+        old = (await hers.CreateJob(create("a"))).job
+        await hers.CancelJob(service_pb2.CancelJobRequest(name="a", uid=old.uid))
+        new = (await his.CreateJob(create("a"))).job
+        own = service_pb2.GetJobRequest(name="a", uid=new.uid)
+        assert (await his.GetJob(own)).job.uid == new.uid
+        for call in (
+            his.GetJob(service_pb2.GetJobRequest(name="a", uid=old.uid)),
+            his.CancelJob(service_pb2.CancelJobRequest(name="a", uid=old.uid)),
+            his.UpdateJob(
+                service_pb2.UpdateJobRequest(
+                    job=job_pb2.Job(name="a", uid=old.uid, spec=job_pb2.JobSpec(priority=3))
+                )
+            ),
+        ):
+            error = await refused(call)
+            assert error.code is grpc.StatusCode.NOT_FOUND
+            assert "ads" not in str(error)

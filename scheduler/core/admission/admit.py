@@ -189,9 +189,9 @@ def _stale_window(etag: str, booking: Booking) -> Rejected | None:
 
 
 def _cancel(state: State, command: CancelJob, now_ns: int) -> tuple[Event, ...] | Rejected:
-    job = state.find(command.name)
+    job = state.find(command.name, command.uid)
     if job is None:
-        return no_job(command.name)
+        return no_job(command.name, command.uid)
     if refusal := stale(command.etag, lambda: job_etag(job), f"job {job.name}"):
         return refusal
     if job.state is JobState.CANCELLED:
@@ -208,9 +208,9 @@ _OUTCOMES = {JobState.COMPLETED: JobMove.COMPLETE, JobState.FAILED: JobMove.FAIL
 def _end(state: State, command: EndJob, now_ns: int) -> tuple[Event, ...] | Rejected:
     if command.outcome not in _OUTCOMES:
         return invalid("outcome", "must be completed or failed")
-    job = state.find(command.name)
+    job = state.find(command.name, command.uid)
     if job is None:
-        return no_job(command.name)
+        return no_job(command.name, command.uid)
     if refusal := stale(command.etag, lambda: job_etag(job), f"job {job.name}"):
         return refusal
     if job.state is command.outcome and command.attempt in (0, job.attempt):

@@ -18,9 +18,9 @@ UPDATABLE: Final = ("priority", "priority_class", "time_limit_s", "labels")
 
 def update(state: State, command: UpdateJob, now_ns: int) -> tuple[Event, ...] | Rejected:
     """Labels change as long as the job lives; what orders the queue while it waits."""
-    job = state.find(command.name)
+    job = state.find(command.name, command.uid)
     if job is None:
-        return no_job(command.name)
+        return no_job(command.name, command.uid)
     if refusal := stale(command.etag, lambda: job_etag(job), f"job {job.name}"):
         return refusal
     for field in command.fields:

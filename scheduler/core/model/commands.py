@@ -1,7 +1,8 @@
 """What can be asked of the scheduler. Each is checked by admit and never trusted.
 
 `etag`, where given: of the job, host or window as the caller knows it; when it has changed the
-command is refused. `request_id`: the same one again does nothing.
+command is refused. `request_id`: the same one again does nothing. `uid`: of the one job that is
+meant; "" for whichever has the name.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class CancelJob:
     reason: str = ""
     etag: str = ""
     request_id: str = ""
+    uid: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class UpdateJob:
     labels: tuple[tuple[str, str], ...] = ()
     etag: str = ""
     request_id: str = ""
+    uid: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,7 @@ class EndJob:
     reason: str = ""
     etag: str = ""
     request_id: str = ""
+    uid: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,8 +40,9 @@ def invalid(field: str, message: str) -> Rejected:
     return Rejected(Code.INVALID, f"{field}: {message}", (Violation(field, message),))
 
 
-def no_job(name: str) -> Rejected:
-    return Rejected(Code.NOT_FOUND, f"no job {name!r}", missing=("job", name))
+def no_job(name: str, uid: str = "") -> Rejected:
+    which = f" with uid {uid!r}" if uid else ""
+    return Rejected(Code.NOT_FOUND, f"no job {name!r}{which}", missing=("job", name))
 
 
 def no_host(name: str) -> Rejected:

@@ -149,9 +149,14 @@ class State:
         """One that no file has named yet has been there since the fabric was loaded."""
         return self.marks.get(tenant) or TenantMark(self.faults.since_ns, self.faults.since_ns)
 
-    def find(self, name: str) -> Job | None:
-        """The live job of this name, else the newest ended one at hand."""
-        return self.jobs.get(name) or self.last_ended(name)
+    def find(self, name: str, uid: str = "") -> Job | None:
+        """The live job of this name, else the newest ended one at hand; with a `uid`, the one
+        job that has both."""
+        if not uid:
+            return self.jobs.get(name) or self.last_ended(name)
+        live = self.jobs.get(name)
+        job = live if live is not None and live.uid == uid else self.ended.get(uid)
+        return job if job is not None and job.name == name else None
 
     def last_ended(self, name: str) -> Job | None:
         """The newest ended job of this name that is at hand."""

@@ -20,6 +20,7 @@ from scheduler.core.model.goodput import shown
 from scheduler.core.restart.prospect import prospect
 from scheduler.engine.writer import Writer
 from scheduler.files.errors import InputError
+from scheduler.identity import own_jobs
 from scheduler.service.backend import Backend
 from scheduler.service.errors import error_boundary, invalid, invalid_input, not_found, rejected
 from scheduler.service.pagination import jobs_page
@@ -120,7 +121,7 @@ class JobServicer:
     ) -> service_pb2.GetJobResponse:
         async with error_boundary(context):
             writer, state = self._backend.writer, self._backend.writer.state
-            job = job_of(state, request.name)
+            job = job_of(state, request.name, request.uid)
             spent = shown(job, writer.now_ns(), state.tenants.preemption.costs)
             return service_pb2.GetJobResponse(
                 job=await self._messages.of(state, job),
@@ -148,7 +149,9 @@ class JobServicer:
         self, request: service_pb2.CancelJobRequest, context: Context
     ) -> service_pb2.CancelJobResponse:
         async with error_boundary(context):
-            command = CancelJob(request.name, request.reason, request.etag, request.request_id)
+            command = CancelJob(
+                *(request.name, request.reason, request.etag, request.request_id, request.uid)
+            )
             job = await self._changed(command, only_checked=request.validate_only)
             return service_pb2.CancelJobResponse(job=job)
 
@@ -161,7 +164,7 @@ class JobServicer:
                 raise invalid("outcome", "must be JOB_STATE_COMPLETED or JOB_STATE_FAILED")
             command = EndJob(
                 *(request.name, outcome, request.attempt, request.reason),
-                *(request.etag, request.request_id),
+                *(request.etag, request.request_id, request.uid),
             )
             job = await self._changed(command, only_checked=request.validate_only)
             return service_pb2.EndJobResponse(job=job)
@@ -205,16 +208,16 @@ class JobServicer:
     ) -> job_pb2.Job:
         """The job after `command`."""
         state = await self._backend.run(command, prefix, only_checked=only_checked)
-        job = job_of(state, command.name)
-        if isinstance(command, CancelJob | EndJob):  # another may have the name by now
-            job = state.last_ended(command.name) or job
+        job = job_of(state, command.name, command.uid)
+        if isinstance(command, CancelJob | EndJob) and not command.uid:
+            job = state.last_ended(command.name) or job  # another may have the name by now
         return await self._messages.of(state, job)
 
 
-def job_of(state: State, name: str) -> Job:
-    """Raises: ApiError."""
-    job = state.find(name)
-    if job is None:
+def job_of(state: State, name: str, uid: str = "") -> Job:
+    """The job, if this task's caller may see it. Raises: ApiError."""
+    job = state.find(name, uid)
+    if job is None or not own_jobs(state)(job):
         raise not_found("job", name)
     return job
 

@@ -250,3 +250,21 @@ def test_the_newest_requests_are_remembered() -> None:
     assert list(known)[-1] == "new"
     assert "r0" not in known
     assert remembered(known, event) == known
+
+
+# --- uids --------------------------------------------------------------------------
+
+
+def test_a_late_change_does_not_meet_the_next_job_of_the_name() -> None:
+    first = WAITING.jobs["b"].uid
+    again = replace(submit("b", 1), uid="uid-b2")
+    state = run(WAITING, cancel("b"), again)
+    second = state.jobs["b"].uid
+    assert first != second
+    assert admitted(state, CancelJob("b", uid=first)) == ()  # that one is cancelled already
+    wrong = replace(update(priority=9), uid=first)
+    assert refused(state, wrong).code is Code.PRECONDITION
+    assert refused(state, EndJob("b", JobState.COMPLETED, uid=first)).code is Code.PRECONDITION
+    assert refused(state, CancelJob("b", uid="other")).code is Code.NOT_FOUND
+    assert admitted(state, CancelJob("b", uid=second))
+    assert refused(state, CancelJob("a", uid=second)).code is Code.NOT_FOUND
