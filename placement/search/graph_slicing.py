@@ -46,7 +46,7 @@ FEW_TREES = 200  # of a short search
 # that stays near, for neither finds all.
 SLACKS = (0.04, 0.01)
 WINDOW = 4  # of the allowed prefixes, a lean to one side looks at this fraction
-SWEPT = 3_000  # edges; larger graphs get fewer trees
+SWEPT = 1_500  # edges and members of groups; larger graphs get fewer trees
 MOST_ORDERS = 6  # of the axes, along which blocks are swept
 
 
@@ -297,7 +297,8 @@ class Sweeper:
         plans = [plan_of(start, capacities) for start in trees]
         costs = [self._searched(plan, 0, 0, 0.0, 1)[0] for plan in plans]
         plan = plans[costs.index(min(costs))]
-        tries = tries * SWEPT // max(SWEPT, len(self.graph.tail)) if len(plan.zone) > 1 else 0
+        size = len(self.graph.tail) + len(self.graph.group)
+        tries = tries * SWEPT // max(SWEPT, size) if len(plan.zone) > 1 else 0
         word = random_word(f"{self.graph.blocks}:{sorted(capacities)}")
         return self._searched(plan, tries, target, slack, word)[1]
 
