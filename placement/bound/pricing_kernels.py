@@ -218,7 +218,9 @@ def _price_rows(cost: Ints, rows: int, between: Between, room: Tables, by_used: 
 
 
 price_rows = Kernel(
-    _price_rows, _less_of, _sweep, _step, _climbed, _stretches, _slide, _transform, _linked
+    _price_rows,
+    *(_less_of, _sweep, _step, _climbed, _stretches, _slide, _transform, _linked),
+    inlines=False,
 )
 
 

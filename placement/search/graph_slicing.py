@@ -46,7 +46,7 @@ FEW_TREES = 200  # of a short search
 # that stays near, for neither finds all.
 SLACKS = (0.04, 0.01)
 WINDOW = 4  # of the allowed prefixes, a lean to one side looks at this fraction
-SWEPT = 3_000  # edges; larger graphs get fewer trees
+SWEPT = 1_500  # edges and members of groups; larger graphs get fewer trees
 MOST_ORDERS = 6  # of the axes, along which blocks are swept
 
 
@@ -226,12 +226,10 @@ def _search(
 ) -> int:
     """So many neighbours of a plan, until one cuts `target` or less; the least met.
     `word`: a random one, not zero."""
-    for block in range(len(now.layout)):
-        sweeps.node[block] = 0
-    cost = least = _part_graph(now.plan, graph, sweeps, 0, now.layout, now.paid)
-    refill(now.next, now.layout)
-    refill(now.best, now.layout)
-    refill(now.next_paid, now.paid)
+    cost = least = _parted_anew(now, graph, sweeps, 0)
+    refill(now.layout, now.next)
+    refill(now.best, now.next)
+    refill(now.paid, now.next_paid)
     for step in range(tries):
         if least <= target:
             break
@@ -297,7 +295,8 @@ class Sweeper:
         plans = [plan_of(start, capacities) for start in trees]
         costs = [self._searched(plan, 0, 0, 0.0, 1)[0] for plan in plans]
         plan = plans[costs.index(min(costs))]
-        tries = tries * SWEPT // max(SWEPT, len(self.graph.tail)) if len(plan.zone) > 1 else 0
+        size = len(self.graph.tail) + len(self.graph.group)
+        tries = tries * SWEPT // max(SWEPT, size) if len(plan.zone) > 1 else 0
         word = random_word(f"{self.graph.blocks}:{sorted(capacities)}")
         return self._searched(plan, tries, target, slack, word)[1]
 
@@ -311,6 +310,7 @@ class Sweeper:
         many, inside = np.zeros(self.axes, np.int64), np.zeros(int(plan.zone.max()) + 1, np.int64)
         room = curve, *by_node[:3], self._orders, along, many, inside
         sweeps = Sweeps(*by_block[:3], *by_group, *room)
+        by_block[3] = plan.zone.max()  # somewhere below the root, which is parted anew first
         now = GraphSearch(plan, copy_of(plan), *by_block[3:], *by_node[3:])
         each = blocks * nodes + 2 * (len(self.graph.tail) + len(self.graph.group))
         run = now, self.graph.incidence, sweeps, tries, slack, target, word
