@@ -23,6 +23,7 @@ from tests.bench.repair import fitted
 from tests.build import request
 
 
+@pytest.mark.slow
 def test_a_quick_run_is_valid_and_renews_its_page(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -86,6 +87,7 @@ def _raises(task: Task) -> Iterable[Ints]:
     raise ArithmeticError("no")
 
 
+@pytest.mark.slow
 def test_a_peer_that_crashes_hangs_or_raises_is_a_row() -> None:
     task = tasks(instance(9))[0]
     crashed, hung, raised = (
@@ -103,6 +105,7 @@ def test_a_peer_that_crashes_hangs_or_raises_is_a_row() -> None:
             peer.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("setting", "alpha"), [((8, 128, 4), 0.2), ((32, 32, 8), 0.8)])
 def test_no_baseline_spreads_less_in_arnolds_setting(
     setting: tuple[int, int, int], alpha: float

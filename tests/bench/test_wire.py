@@ -37,6 +37,7 @@ def test_calls_of_the_load_arrive(address):
         assert client.get_status().version > len(found["took_us"])
 
 
+@pytest.mark.slow
 def test_a_connection_takes_more_than_a_window_of_bytes(connection):
     create, cancel = METHODS["churn"]
     sent = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,6 +40,7 @@ def test_groups_lie_whole_or_are_paid_for(req: Request, seed: int, is_whole: boo
         assert layout_cost(grid, layout) >= loose + groups.parted
 
 
+@pytest.mark.slow
 def test_groups_that_are_dear_to_part_are_proved_to_lie_whole() -> None:
     """Pairs of hosts under TP 16, on zones of which some hold an odd number of hosts."""
     gang = request(

@@ -73,6 +73,7 @@ def check_found(state: State) -> None:
         ]
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(
     st.lists(ROUND, min_size=1, max_size=6),

@@ -84,6 +84,7 @@ def test_bad_input_ends_with_2(muster: Muster, arguments: tuple[str, ...], says:
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -86,6 +86,7 @@ def test_failures_are_missing(
     assert (out["domain"], out["bytes_per_s"]) == ("z0", 2 * 5e10)
 
 
+@pytest.mark.slow
 def test_striping_counts_cores(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,6 +75,7 @@ def test_ctrl_c_while_it_loads_ends_it_at_once() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_stream_that_is_closed_is_nobodys(closed: str, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(JOB.replace("tp: 2", "tp: 8"))
@@ -85,6 +86,7 @@ def test_a_stream_that_is_closed_is_nobodys(closed: str, tmp_path: Path) -> None
     assert wrong.returncode == 2
 
 
+@pytest.mark.slow
 def test_a_terminal_that_cannot_show_a_name_gets_it_escaped(tmp_path: Path) -> None:
     job = JOB.replace("tp: 2", "tp: 8").replace("name: job", "name: jöb")
     (tmp_path / "job.yaml").write_text(job, encoding="utf-8")
@@ -122,6 +124,7 @@ def test_help_loads_nothing_heavy() -> None:
 PLACING = ("numba", "numpy", "networkx", "highspy", "ortools", "scipy", "matplotlib")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments", [["--help"], ["submit", "--help"], ["jobs"], ["submit", "{job}"]]
 )
@@ -144,6 +147,7 @@ def test_a_command_that_places_nothing_loads_nothing_that_places(
     assert ("no server" in done.stderr or "127.0.0.1:1" in done.stderr) is is_client, done.stderr
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("parallelism: {tp: 8, dp: 512}\ntraffic: {dp: 1}\n")
     args = " ".join(place_args(tmp_path))
@@ -178,6 +182,7 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     assert done.stderr.splitlines()[-1] == f"{gone}: {told}"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a Linux device")
 def test_a_full_disk_is_told(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(JOB.replace("tp: 2", "tp: 8"))
@@ -194,6 +199,7 @@ def test_a_full_disk_is_told(tmp_path: Path) -> None:
     assert done.stderr.splitlines()[-1].startswith("muster: No space left")
 
 
+@pytest.mark.slow
 def test_answers_do_not_depend_on_the_process(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(JOB.replace("tp: 2", "tp: 8"))
     (tmp_path / "busy").write_text("\n".join(f"z{i}-r[000-188]-h[0-1]" for i in range(8)))

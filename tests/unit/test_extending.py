@@ -75,6 +75,7 @@ def run(tree: Path, *arguments: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("title", "most_files"),
     [

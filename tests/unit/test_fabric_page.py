@@ -23,6 +23,7 @@ def printed(
     return capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_transcripts_are_what_is_printed(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,

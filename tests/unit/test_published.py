@@ -22,6 +22,7 @@ from scripts.published import (
 ROWS = published.rows()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", [r for r in ROWS if not r.slow], ids=lambda r: r.number)
 def test_published(row: Row) -> None:
     outcome = check(row)

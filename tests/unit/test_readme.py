@@ -54,6 +54,7 @@ def test_there_are_commands() -> None:
     assert len(commands()) > 10
 
 
+@pytest.mark.slow
 def test_transcripts_are_what_is_printed(tmp_path: Path, pytestconfig: pytest.Config) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     printed = TRANSCRIPT.sub(lambda found: transcript(found[0], tmp_path), TEXT)

@@ -236,6 +236,7 @@ def test_a_job_survives_its_mapping(mapping: dict[str, Any]) -> None:
     assert job_from_mapping(job_to_mapping(spec)) == spec
 
 
+@pytest.mark.slow
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

@@ -25,6 +25,7 @@ def line(row: Row) -> str:
     return f"{known} | {done.ours_text} | {tolerance} |\n"
 
 
+@pytest.mark.slow
 def test_the_table_is_what_is_computed(pytestconfig: pytest.Config) -> None:
     text = PAGE.read_text()
     if pytestconfig.getoption("--rewrite"):

@@ -103,7 +103,7 @@ def test_a_stale_start_beside_an_exclusive_job_falls() -> None:
     plan = replace(old, actions=(Start("late", on(FABRIC, spec("late").request, beside)),))
     answer = commit(run(state, submit("late", 1)), plan, 0)
     assert isinstance(answer, Conflict)
-    assert "kept apart" in answer.stale[0].detail
+    assert "closed by exclusive or avoid" in answer.stale[0].detail
 
 
 def test_a_swap_out_of_the_one_domain_falls() -> None:

@@ -86,6 +86,7 @@ def placed(
     return Placed(monkeypatch, capsys, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rule", "spares"),
     [

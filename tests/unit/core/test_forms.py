@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[3]
 SOURCES = [
     path
@@ -26,6 +28,7 @@ def members(annotation: ast.expr) -> Iterator[str]:
         yield ast.unparse(annotation)
 
 
+@pytest.mark.slow
 def test_no_function_answers_with_a_sentence_instead_of_its_result() -> None:
     sentences = []
     for path in SOURCES:

@@ -77,11 +77,13 @@ def replayed(folder: Path, policy: str) -> float:
     return wait_s
 
 
+@pytest.mark.slow
 def test_the_example_of_the_guide_serves_the_shortest_first(installed: Path) -> None:
     assert replayed(installed, "easy") == pytest.approx((99 + 1_098) / 3)
     assert replayed(installed, "shortest-first") == pytest.approx((98 + 109) / 3)
 
 
+@pytest.mark.slow
 def test_a_name_that_nobody_registers_lists_those_that_are(installed: Path) -> None:
     known = "production, easy, fifo, conservative, shortest-first"
     (installed / "muster.yaml").write_text("policy: lifo\n")
@@ -97,6 +99,7 @@ def test_a_name_that_nobody_registers_lists_those_that_are(installed: Path) -> N
     assert known in " ".join(served.stderr.replace("│", " ").split())
 
 
+@pytest.mark.slow
 def test_a_package_that_holds_no_policy_is_refused(installed: Path) -> None:
     (installed / "shortest_first.py").write_text("POLICY = 1\n")
     served = muster(installed, "serve", "--policy", "shortest-first")

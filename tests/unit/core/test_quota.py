@@ -108,7 +108,7 @@ def test_a_copy_is_a_book_of_its_own() -> None:
                 Tenant("c", cells=(GuaranteedCell("rack", 1),)),
             ),
             "tenants.c.cells",
-            "no room for them beside",
+            "no room for them after those",
         ),
     ],
 )

@@ -57,6 +57,7 @@ def test_a_broken_file_is_read_or_refused(tmp_path: Path, seed: int, form: str) 
     assert str(tmp_path) in told or isinstance(built.fabric, Fabric)
 
 
+@pytest.mark.slow
 def test_hash_seeds_decide_nothing(tmp_path: Path) -> None:
     for form in FORMATS:
         (tmp_path / form).write_text(write_fabric(FABRICS[1], form))

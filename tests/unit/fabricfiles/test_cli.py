@@ -39,6 +39,7 @@ def muster(
     return run
 
 
+@pytest.mark.slow
 def test_there_and_back(muster: Muster) -> None:
     """What export and --overlay write, import makes a file of that is the preset."""
     args = ("--fabric", "roce-24k", "--to", "slurm", "-o", "topology.conf")
@@ -67,6 +68,7 @@ def test_without_files_it_is_standard_output(muster: Muster) -> None:
     assert err.startswith("note: assumed: ")
 
 
+@pytest.mark.slow
 def test_standard_input(tmp_path: Path) -> None:
     done = subprocess.run(
         [
@@ -89,6 +91,7 @@ def test_standard_input(tmp_path: Path) -> None:
     assert "name: s, hosts: [a]" in done.stdout
 
 
+@pytest.mark.slow
 def test_errors_name_the_place(muster: Muster) -> None:
     Path("t.conf").write_text("SwitchName=a Nodes=b[\n")
     assert muster("import", "t.conf", "--from", "slurm") == (
@@ -165,6 +168,7 @@ def test_what_looks_odd_is_said() -> None:
     assert summary(fabric())["notes"] == []
 
 
+@pytest.mark.slow
 def test_98_thousand_hosts_are_imported_in_seconds(muster: Muster) -> None:
     rows = ["SwitchName=core Switches=z[00-31]"]
     for zone in range(32):

@@ -115,6 +115,7 @@ def test_hosts_keep_their_order(tmp_path: Path, name: str, form: str) -> None:
         assert returned.hosts == found.hosts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("name", ["roce-24k", "ib-24k"])
 def test_a_preset_returns_as_the_short_form(tmp_path: Path, name: str, form: str) -> None:

@@ -161,6 +161,7 @@ def test_rules_and_configuration_are_sound() -> None:
         assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @needs_promtool
 def test_alerts_fire_when_they_should(tmp_path: Path) -> None:
     tests = {

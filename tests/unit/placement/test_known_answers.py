@@ -45,6 +45,7 @@ def zones_of(*sizes: int) -> Fabric:
     return from_spec({"name": "t", "gpus_per_host": 8, "tiers": tiers, "domains": domains})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("free", "dp", "w_dp", "w_pp", "at_most", "at_least"),
     [
@@ -70,6 +71,7 @@ def test_sixteen_stages(
     assert answer.is_optimal == (at_most == at_least)
 
 
+@pytest.mark.slow
 def test_two_zones_on_either_side_of_a_stage_that_they_share() -> None:
     """Four strips of all seven stages cut 843,926 bytes; splits on sizes of zones do not tell
     them from what is best, splits on who holds which stage do at once."""

@@ -50,6 +50,7 @@ def test_breaking_a_zone_harms_more_than_breaking_racks() -> None:
 RING = {"dp": 10}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "zones", "taken", "sizes"),
     [

@@ -231,6 +231,7 @@ def proof(built: Links, what: str, tier: str) -> Proof:
     return next(p for p in proofs(built) if (p.what, p.tier) == (what, tier))
 
 
+@pytest.mark.slow
 def test_roce_24k_is_whole_inside_a_zone_and_7_to_1_above() -> None:
     inside, out = proof(ROCE, "inside", "zone"), proof(ROCE, "out of", "zone")
     assert inside.oversubscription == pytest.approx(1)
@@ -240,6 +241,7 @@ def test_roce_24k_is_whole_inside_a_zone_and_7_to_1_above() -> None:
     assert (out.oversubscription, out.nominal) == (pytest.approx(48 / 7), 7)
 
 
+@pytest.mark.slow
 def test_ib_24k_is_whole_everywhere() -> None:
     assert {(p.what, p.tier) for p in proofs(INFINIBAND)} == {
         ("out of", "su"),
@@ -250,6 +252,7 @@ def test_ib_24k_is_whole_everywhere() -> None:
     assert all(p.oversubscription == pytest.approx(1) for p in proofs(INFINIBAND))
 
 
+@pytest.mark.slow
 def test_uneven_cables_are_whole_too_if_not_evenly_used() -> None:
     """384 cores have the ports for all, and some of them one cable more to some spines."""
     found = proof(links(preset("ib-24k"), Striping.MINIMAL), "inside", "fabric")
@@ -257,6 +260,7 @@ def test_uneven_cables_are_whole_too_if_not_evenly_used() -> None:
     assert found.by is By.MAX_FLOW
 
 
+@pytest.mark.slow
 def test_failed_uplinks_are_missing_from_the_proof() -> None:
     out = proof(links_without(ROCE, ["atsw[00-13]"]), "out of", "zone")
     assert out.flow == pytest.approx(11.2e12)

@@ -39,6 +39,7 @@ def swapped_cut(on: Fabric, free: HostSet, req: Request, old: tuple[int, ...]) -
     return swaps.cuts[0].bytes_per_step
 
 
+@pytest.mark.slow
 def test_nothing_moves_when_nothing_is_gained() -> None:
     free = hostset.of(Random(3).sample(range(ROCE.host_count), 900))
     old = placed(ROCE, free, GANG)
@@ -62,6 +63,7 @@ def test_only_the_lost_blocks_move_when_their_zones_have_room() -> None:
     assert sum(kept) == len(old.hosts) - len(lost)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_the_cut_is_never_above_that_of_swaps_nor_that_of_a_new_placement(seed: int) -> None:
     rng = Random(seed)
@@ -127,6 +129,7 @@ def test_a_gang_without_a_grid_stays_where_it_is() -> None:
     assert placed(on, hostset.full(9), req, Hint(old.hosts)).moved == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", [Objective.BOTTLENECK, Objective.SPREAD])
 def test_other_objectives_stay_near_too(objective: Objective) -> None:
     req = replace(GANG, objective=objective)
@@ -154,6 +157,7 @@ def test_a_hint_that_cannot_be_is_bad_input(hint: Hint, message: str) -> None:
         place(fabric(), hostset.full(8), request(tp=8, dp=4), hint=hint)
 
 
+@pytest.mark.slow
 def test_the_same_question_has_the_same_answer() -> None:
     free = hostset.of(Random(9).sample(range(ROCE.host_count), 650))
     old = placed(ROCE, free, GANG)

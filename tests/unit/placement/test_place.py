@@ -87,6 +87,7 @@ def worst_uplink(on: Fabric, answer: Placement, req: Request) -> float:
     return float((leaving / on.tiers[0].uplink_bytes_per_s).max())
 
 
+@pytest.mark.slow
 def test_bottleneck_spreads_what_the_cut_concentrates() -> None:
     """Stages of 128 replicas over zones that bands fit badly: the least cut loads one
     zone's uplink more than a layout that cuts more in all."""
@@ -220,6 +221,7 @@ def test_buildings_above_zones() -> None:
     assert answer.is_optimal
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["roce-24k", "ib-24k"])
 @pytest.mark.parametrize("row", [1, 2, 3])
 def test_llama_3_on_both_clusters(name: str, row: int) -> None:
@@ -230,6 +232,7 @@ def test_llama_3_on_both_clusters(name: str, row: int) -> None:
     assert answer.gap < 0.1
 
 
+@pytest.mark.slow
 def test_busy_hosts_are_never_used_and_answers_repeat() -> None:
     on = preset("roce-24k")
     rng = Random(7)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from placement.fabric import hostset
 from placement.fabric.tree import preset
 from placement.objective.cut import cut
@@ -15,6 +17,7 @@ from tests.build import fabric, flat, llama3, request
 ROCE = preset("roce-24k")
 
 
+@pytest.mark.slow
 def test_a_gang_of_16_384_gpus_makes_room_with_few_blocks_for_little_cut() -> None:
     gang, everything = llama3(), hostset.full(ROCE.host_count)
     zone_of, most = ROCE.zone_of, [376, 376, 376, 300, 340, 280, 0, 0]

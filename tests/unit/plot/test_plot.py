@@ -219,6 +219,7 @@ def muster(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_place_draws(tmp_path: Path) -> None:
     done = muster(tmp_path, "place", "job.yaml", "--fabric", "roce-24k", "--plot", "a.svg")
     assert (done.returncode, done.stderr) == (0, "")
@@ -232,6 +233,7 @@ def test_a_bad_suffix_is_told_before_anything_else(tmp_path: Path) -> None:
     assert done.stderr == "--plot: a.pdf must end in .png or .svg\n"
 
 
+@pytest.mark.slow
 def test_nothing_is_drawn_without_a_placement(tmp_path: Path) -> None:
     (tmp_path / "busy").write_text("z[0-7]-r[000-191]-h[0-1]\n")
     done = muster(
@@ -242,6 +244,7 @@ def test_nothing_is_drawn_without_a_placement(tmp_path: Path) -> None:
     assert not (tmp_path / "a.png").exists()
 
 
+@pytest.mark.slow
 def test_matplotlib_is_imported_only_to_draw(tmp_path: Path) -> None:
     code = (
         "import sys; sys.argv = ['muster', 'place', 'job.yaml', '--fabric', 'roce-24k']\n"
@@ -262,6 +265,7 @@ def test_matplotlib_is_imported_only_to_draw(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_estimate_draws_each_fabric(tmp_path: Path) -> None:
     done = muster(
         tmp_path, "estimate", "job.yaml", "--compute-seconds", "1", "--routing", "ecmp",

@@ -22,6 +22,7 @@ def test_stubs_are_made_for_the_protobuf_that_the_solver_pins(module: Path) -> N
     assert found[1].startswith("6.33.")
 
 
+@pytest.mark.slow
 def test_stubs_have_not_drifted() -> None:
     check = [sys.executable, str(ROOT / "scripts" / "stubs.py"), "--check"]
     done = subprocess.run(check, capture_output=True, text=True)

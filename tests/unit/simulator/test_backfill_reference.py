@@ -57,6 +57,7 @@ def muster_starts(jobs: list[Job], policy: Policy, folder: Path) -> dict[str, in
     return {name: int(start_s) for name, start_s in world.starts_s().items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exactness", ["exact", "loose"])
 @pytest.mark.parametrize(("seed", "load"), [(1, 0.7), (2, 1.0), (3, 1.3)])
 @pytest.mark.parametrize("policy", POLICIES)
@@ -70,6 +71,7 @@ def test_every_start_is_as_published(
     assert len(waited) > 50, "the load must make a queue"
 
 
+@pytest.mark.slow
 def test_the_policies_differ() -> None:
     """Else the comparison would prove little."""
     jobs = workload(2, 300, 1.0, "loose")

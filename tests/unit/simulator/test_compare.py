@@ -154,6 +154,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out" / "index.html"
 
 
+@pytest.mark.slow
 def test_the_page_leads_to_every_run(page: Path) -> None:
     for name in ("01-fifo", "02-easy"):
         address = f"runs/{name}/seed-0/index.html"

@@ -27,6 +27,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_points_are_those_of_one_process(tmp_path: Path) -> None:
     grid = load_experiment_file(str(write(tmp_path)))
     here, there = sweep.PointStore(tmp_path / "here"), sweep.PointStore(tmp_path / "there")

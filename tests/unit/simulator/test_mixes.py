@@ -97,6 +97,7 @@ def test_the_fit_has_the_published_ends(published: ClusterSummary) -> None:
 # --- what is drawn -------------------------------------------------------------
 
 
+@pytest.mark.slow
 @EVERY
 def test_a_trace_has_the_published_sizes_and_run_times(published: ClusterSummary) -> None:
     found = drawn(published)

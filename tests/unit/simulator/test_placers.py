@@ -30,12 +30,14 @@ def cut_of(log: list[Event]) -> int:
     return sum(event.cuts[0].bytes_per_step for event in starts(log).values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("placer", list(PlacementStrategy))
 def test_who_places_does_not_change_who_starts_when(placer: PlacementStrategy) -> None:
     own, other = starts(log_of(PlacementStrategy.MINIMUM_CUT)), starts(log_of(placer))
     assert {n: e.time_ns for n, e in own.items()} == {n: e.time_ns for n, e in other.items()}
 
 
+@pytest.mark.slow
 def test_chance_cuts_more_than_counting_and_counting_no_less_than_the_minimum_cut() -> None:
     by = {placer: cut_of(log_of(placer)) for placer in PlacementStrategy}
     assert (
@@ -50,6 +52,7 @@ def test_the_same_seed_gives_the_same_log() -> None:
     assert log_of(PlacementStrategy.RANDOM, 3) != log_of(PlacementStrategy.RANDOM, 4)
 
 
+@pytest.mark.slow
 def test_arnolds_spread_keeps_groups_in_fewer_zones_or_as_few_as_chance() -> None:
     def zones(event: JobStarted) -> int:
         return len({host.split("-")[0] for host in event.hosts})

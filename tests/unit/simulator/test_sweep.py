@@ -63,6 +63,7 @@ def table(*options: str) -> dict[str, Any]:
 
 @pytest.mark.usefixtures("folder")
 class TestSweep:
+    @pytest.mark.slow
     def test_points_are_what_replays_are(self) -> None:
         found = table()
         grid = load_experiment_file("case.yaml")
@@ -80,6 +81,7 @@ class TestSweep:
 
         assert table() == first
 
+    @pytest.mark.slow
     def test_a_larger_grid_runs_what_is_new(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -154,6 +156,7 @@ class TestSweep:
         assert muster("case.yaml", "--report", "out").stdout.endswith(f"note: {told[0]}\n")
         assert "note" not in muster("case.yaml", "--report", "out", "--format", "csv").stdout
 
+    @pytest.mark.slow
     def test_the_page_has_a_figure_for_every_axis(self, folder: Path) -> None:
         table()
         page = (folder / "out" / "index.html").read_text()
@@ -191,6 +194,7 @@ class TestSweep:
             muster("case.yaml", "--report", "taken")
 
 
+@pytest.mark.slow
 def test_processes_give_what_one_gives(folder: Path) -> None:
     grid = load_experiment_file("case.yaml")
     alone, together = sweep.PointStore(folder / "alone"), sweep.PointStore(folder / "together")
@@ -205,6 +209,7 @@ def test_processes_give_what_one_gives(folder: Path) -> None:
         assert one["totals"]["log_sha256"] == two["totals"]["log_sha256"]
 
 
+@pytest.mark.slow
 def test_what_a_point_complains_of_is_heard(folder: Path) -> None:
     (folder / "t.swf").write_text("; nothing\n")
     grid = load_experiment_file("case.yaml")

@@ -135,6 +135,7 @@ def test_a_lost_record_is_noticed(
     assert "7 records in, 6 accounted for" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_host_given_twice_is_noticed(script: ModuleType, trial: Any, tmp_path: Path) -> None:
     assert found(script, trial, tmp_path) == []
 

@@ -193,6 +193,7 @@ class TestReport:
         assert replay("--report", "out/r1").exit_code == 0
         return folder / "out" / "r1"
 
+    @pytest.mark.slow
     def test_the_log_has_the_digest_of_the_totals(self, report: Path) -> None:
         found = json.loads((report / "totals.json").read_text())
         log = (report / "events.jsonl").read_bytes()
@@ -202,6 +203,7 @@ class TestReport:
         assert [line["version"] for line in lines] == list(range(1, found["events"] + 1))
         assert lines[0]["type"] == "FabricLoaded"
 
+    @pytest.mark.slow
     def test_jobs_are_one_a_line(self, report: Path) -> None:
         with (report / "jobs.csv").open() as file:
             rows = {row["job"]: row for row in csv.DictReader(file)}
@@ -222,6 +224,7 @@ class TestReport:
             "outcome": "completed",
         }
 
+    @pytest.mark.slow
     def test_the_summary_says_what_was_assumed(self, report: Path) -> None:
         summary = (report / "summary.md").read_text()
 

@@ -104,6 +104,7 @@ class TestConvert:
         ]
         assert "2 jobs; 1 left out: duration must not be negative" in result.stderr
 
+    @pytest.mark.slow
     def test_a_replay_of_either_file_is_the_same(self) -> None:
         muster("convert", "p.csv", "--trace-format", "philly-csv", "--output", "m.jsonl.gz")
         shown = [
@@ -194,6 +195,7 @@ class TestGenerate:
 
         assert first == "# synthetic: mix acme-kalos, 300 jobs, load 0.8, ib-24k, seed 7"
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("attach", ["ring", "llm", "llm-elastic"])
     def test_what_is_generated_is_read_and_replayed(self, attach: str) -> None:
         muster(*GENERATE, "--attach", attach, "--output", "g.jsonl")

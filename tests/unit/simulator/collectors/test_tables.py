@@ -43,6 +43,7 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_there_is_a_row_for_every_event(report: Path) -> None:
     found = rows(report / "events.csv")
     log = [json.loads(line) for line in (report / "events.jsonl").read_text().splitlines()]

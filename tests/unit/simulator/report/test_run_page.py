@@ -68,6 +68,7 @@ class _Addresses(HTMLParser):
                 (self.linked if tag == "a" else self.fetched).append(value or "")
 
 
+@pytest.mark.slow
 def test_nothing_is_fetched_and_nothing_runs(report: Path) -> None:
     found = _Addresses()
     found.feed((report / "index.html").read_text())
@@ -109,12 +110,14 @@ def test_figures_are_files_as_well(report: Path) -> None:
     assert names == {f"{name}.{form}" for name in FIGURES for form in ("png", "svg")}
 
 
+@pytest.mark.slow
 def test_the_same_run_gives_the_same_bytes(report: Path, tmp_path: Path) -> None:
     again = write_report(tmp_path)
     for path in [report / "report_data.json", *sorted((report / "figures").iterdir())]:
         assert path.read_bytes() == (again / path.relative_to(report)).read_bytes(), path.name
 
 
+@pytest.mark.slow
 def test_a_run_without_failures_has_no_empty_figures(tmp_path: Path) -> None:
     text = (write_report(tmp_path, None) / "index.html").read_text()
 
@@ -122,6 +125,7 @@ def test_a_run_without_failures_has_no_empty_figures(tmp_path: Path) -> None:
     assert 'id="waits"' in text
 
 
+@pytest.mark.slow
 def test_a_panel_with_nothing_in_it_says_why(tmp_path: Path) -> None:
     trace = tmp_path / "one.swf"
     trace.write_text(ROW.format(1, 0, 600, 8))
@@ -156,6 +160,7 @@ def test_a_name_that_a_template_misses_is_an_error() -> None:
         render("page.html", title="a")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not HAS_BROWSER, reason=MISSING)
 @pytest.mark.parametrize("is_dark", [False, True])
 def test_a_browser_shows_it(report: Path, is_dark: bool) -> None:
