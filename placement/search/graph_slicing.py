@@ -46,7 +46,7 @@ FEW_TREES = 200  # of a short search
 # that stays near, for neither finds all.
 SLACKS = (0.04, 0.01)
 WINDOW = 4  # of the allowed prefixes, a lean to one side looks at this fraction
-SWEPT = 1_500  # edges and members of groups; larger graphs get fewer trees
+SWEPT = 3_000  # edges and members of groups; larger graphs get fewer trees
 MOST_ORDERS = 6  # of the axes, along which blocks are swept
 
 
