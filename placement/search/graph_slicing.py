@@ -46,8 +46,9 @@ FEW_TREES = 200  # of a short search
 # that stays near, for neither finds all.
 SLACKS = (0.04, 0.01)
 WINDOW = 4  # of the allowed prefixes, a lean to one side looks at this fraction
-SWEPT = 3_000  # edges and members of groups; larger graphs get fewer trees
+SWEPT = 4_000  # edges and members of groups; larger graphs get fewer trees
 MOST_ORDERS = 6  # of the axes, along which blocks are swept
+ALL_ORDERS = 3  # axes of which no order is left out
 
 
 class Sweeps(NamedTuple):
@@ -349,10 +350,14 @@ def grid_sweeper(grid: BlockGrid) -> Sweeper:
 
 def _region_sweeper(grid: BlockGrid, region: Region) -> Sweeper:
     row, slot = np.nonzero(region)
-    coordinates, stride = [row], 1
+    coordinates, weights, stride = [row], [grid.row_weight], 1
     for axis in grid.slice_axes:
         coordinates.append(slot // stride % axis.size)
+        weights.append(axis.weight)
         stride *= axis.size
+    if len(coordinates) > ALL_ORDERS:  # of those tried, all keep the heaviest axis together
+        heaviest = sorted(range(len(weights)), key=lambda k: -weights[k])
+        coordinates = [coordinates[k] for k in heaviest]
     return Sweeper(grid_graph(grid, region), orders_along(coordinates))
 
 
