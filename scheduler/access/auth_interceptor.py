@@ -21,7 +21,7 @@ from scheduler.access.authenticate import Context, Identify, anybody
 from scheduler.access.keys import CallLimits
 from scheduler.access.limits import Rate, Streams, check_sizes
 from scheduler.access.methods import METHODS, MethodRule
-from scheduler.access.tenant_filter import TenantFilter
+from scheduler.access.tenant_filter import TenantFilter, is_map
 from scheduler.identity import ANYBODY, Caller, act_for
 from scheduler.service.errors import ApiError, denied, error_boundary
 from scheduler.service.interceptors import Continuation, Handler, wrapped
@@ -100,6 +100,8 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
             if isinstance(request, Message):  # and no stream of them
                 check_sizes(self._limits, request)
                 self._tenant_filter.check(rule, who, request)
+                if who is not ANYBODY:
+                    _own_request_ids(request, who)
         except ApiError as refused:
             _log_refusal(method, who, context, refused)
             raise
@@ -126,6 +128,17 @@ def _check_role(rule: MethodRule, who: Caller) -> None:
     if rule.role is not None and who.role < rule.role:
         needed, has = rule.role.name.lower(), who.role.name.lower()
         raise denied(f"{who.name} is a {has}; this needs the role {needed}")
+
+
+def _own_request_ids(request: Message, who: Caller) -> None:
+    """Make request ids the caller's own: one that somebody else used is new to `who`. The length
+    of the name keeps two callers apart whatever names and ids hold."""
+    for field, value in request.ListFields():
+        if field.name == "request_id":
+            setattr(request, field.name, f"{len(who.name)}:{who.name}:{value}")
+        elif field.type == field.TYPE_MESSAGE and field.is_repeated and not is_map(field):
+            for item in value:
+                _own_request_ids(item, who)
 
 
 def _log_refusal(method: str, who: Caller | None, context: Context, refused: ApiError) -> None:

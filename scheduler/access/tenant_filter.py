@@ -75,7 +75,7 @@ class TenantFilter:
                 continue
             if field.type == FieldDescriptor.TYPE_STRING:
                 self._clean_text(state, who, message, field, value)
-            elif field.type == FieldDescriptor.TYPE_MESSAGE and not _is_map(field):
+            elif field.type == FieldDescriptor.TYPE_MESSAGE and not is_map(field):
                 if field.is_repeated:
                     _keep(value, lambda item: who.sees(state.tenants, getattr(item, "tenant", "")))
                 for inner in value if field.is_repeated else (value,):
@@ -143,5 +143,5 @@ def _keep(items: Any, is_own: Callable[[Any], bool]) -> None:
             del items[at]
 
 
-def _is_map(field: FieldDescriptor) -> bool:
+def is_map(field: FieldDescriptor) -> bool:
     return field.message_type is not None and field.message_type.GetOptions().map_entry

@@ -82,3 +82,22 @@ async def test_a_uid_shows_nobody_the_job_of_another_tenant(tmp_path: Path) -> N
             error = await refused(call)
             assert error.code is grpc.StatusCode.NOT_FOUND
             assert "ads" not in str(error)
+
+
+async def test_a_request_id_is_the_callers_own(tmp_path: Path) -> None:
+    """An id that ada used says nothing to bob, and does not stand in his way."""
+    house = House(tmp_path)
+    ada, bob = house.token("ada", "submitter", "ads"), house.token("bob", "submitter", "bots")
+    async with (
+        serving(tmp_path, access=house.access(), tenants=TENANTS) as served,
+        house.calling(served, ada) as hers,
+        house.calling(served, bob) as his,
+    ):
+        first = (await hers.CreateJob(create("secret", request_id="r"))).job
+        again = (await hers.CreateJob(create("secret", request_id="r"))).job
+        assert again.uid == first.uid
+        other = (await his.CreateJob(create("b", request_id="r"))).job
+        assert (other.name, other.tenant) == ("b", "bots")
+        error = await refused(his.CreateJob(create("c", request_id="r")))
+        assert error.fields == ("request_id",)
+        assert "secret" not in str(error)
