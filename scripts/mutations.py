@@ -4,7 +4,7 @@
 
 Every row is computed again in a process of its own in which one quantity is wrong wherever
 muster computes with it: failures a tenth or ten times as often, network cards at half their
-rate. A row notices when it fails. docs/validation.md shows the table. Rows that last a
+rate. A row notices when it fails. Rows that last a
 thousand failures last a hundred here: the factors are far outside of what chance does.
 Exit code 1 when a quantity is noticed by no row, 2 on an unknown row.
 """
