@@ -75,5 +75,9 @@ class Ledger:
             self._affinity.took(job, hosts)
 
     def after(self, events: Iterable[Event]) -> Ledger:
-        """Another ledger, on which these events have been entered as well."""
-        return Ledger(replay(events, self.state))
+        """Another ledger, on which these events have been entered as well. Hosts that were added
+        to `free` stay in it."""
+        added = self.free & ~self.state.free
+        other = Ledger(replay(events, self.state))
+        other.free |= added
+        return other

@@ -8,8 +8,6 @@ from collections.abc import Collection, Mapping
 from scheduler.eventlog.store.base import StoreError
 
 FORMAT = "muster event log"
-
-
 SCHEMA = 1
 
 

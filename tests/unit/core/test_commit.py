@@ -297,3 +297,13 @@ def test_every_action_that_falls_says_what_kind_of_change_made_it_fall() -> None
     assert isinstance(answer, Conflict)
     assert [each.reason for each in answer.stale] == [StaleReason.HOSTS, StaleReason.JOB]
     assert str(answer) == "job a: 1 hosts are not free: z0-r0-h0; job b is no longer queued"
+
+
+def test_hosts_that_were_added_to_a_ledger_stay_in_the_next_one() -> None:
+    """A start on spares on loan that also evicts has both."""
+    jobs = run(EMPTY, submit("a", 2), submit("b", 1))
+    ledger = Ledger(placed(jobs, start("a", 0, 1), start("b", 5)))
+    assert not ledger.free & 0b100001
+    ledger.free |= 0b1
+    after = ledger.after([JobRequeued(0, "b", "makes room", RequeueCause.PREEMPTED)])
+    assert after.free & 0b100011 == 0b100001
