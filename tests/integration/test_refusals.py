@@ -12,7 +12,7 @@ from google.rpc.error_details_pb2 import ErrorInfo, ResourceInfo, RetryInfo
 from grpc_status import rpc_status
 
 from scheduler.core import Code, Conflict
-from scheduler.core.model.stale import Stale, StaleReason
+from scheduler.core.model.plan import Stale, StaleReason
 from scheduler.engine.feed import FellBehind
 from scheduler.engine.proposal import WriterStopped
 from scheduler.eventlog.store import StoreError

@@ -22,7 +22,7 @@ from placement.fabric.hostset import HostSet
 from scheduler.core.model.events import SparesChanged
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
-from scheduler.core.model.stale import Stale, StaleReason, stale_job
+from scheduler.core.model.plan import Stale, StaleReason, stale_job
 from scheduler.core.model.state import State
 from scheduler.core.policies.affinity import ANYBODY
 from scheduler.core.wording import hosts_text

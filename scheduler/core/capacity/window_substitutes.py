@@ -18,8 +18,7 @@ from scheduler.core.capacity.outlook import nearest
 from scheduler.core.capacity.window_hosts import held_past, named, reserved_by_others
 from scheduler.core.model.events import WindowSet
 from scheduler.core.model.lifecycle import WindowState
-from scheduler.core.model.plan import ReplaceReservedHosts
-from scheduler.core.model.stale import Stale, StaleReason
+from scheduler.core.model.plan import ReplaceReservedHosts, Stale, StaleReason
 from scheduler.core.model.state import State
 from scheduler.core.model.window import Booking
 from scheduler.core.tenancy.guarantees import highest

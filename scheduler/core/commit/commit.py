@@ -45,12 +45,14 @@ from scheduler.core.model.plan import (
     Requeue,
     Reserve,
     Resize,
+    Stale,
+    StaleReason,
     Start,
     Swap,
     WindowTransition,
+    stale_job,
     taken,
 )
-from scheduler.core.model.stale import Stale, StaleReason, stale_job
 from scheduler.core.model.state import State
 from scheduler.core.rules import memory_copies
 from scheduler.core.rules.calendar import Calendar, turned

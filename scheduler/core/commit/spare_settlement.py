@@ -18,8 +18,17 @@ from scheduler.core.fold.apply import replay
 from scheduler.core.model.events import Event, GangResized, JobPreempted, JobRequeued, SparesChanged
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState, RequeueCause
-from scheduler.core.model.plan import Action, Recall, Resize, Start, Swap, taken
-from scheduler.core.model.stale import Stale, StaleReason, stale_job
+from scheduler.core.model.plan import (
+    Action,
+    Recall,
+    Resize,
+    Stale,
+    StaleReason,
+    Start,
+    Swap,
+    stale_job,
+    taken,
+)
 from scheduler.core.model.state import State
 from scheduler.core.wording import hosts_text
 

@@ -18,8 +18,7 @@ from placement.fabric.hostset import HostSet
 from scheduler.core.model.events import WindowClosed, WindowOpened
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import WindowState
-from scheduler.core.model.plan import WindowTransition
-from scheduler.core.model.stale import Stale, StaleReason
+from scheduler.core.model.plan import Stale, StaleReason, WindowTransition
 from scheduler.core.model.state import State
 from scheduler.core.model.window import Booking, Leave, WindowKind
 from scheduler.core.policies.affinity import matches

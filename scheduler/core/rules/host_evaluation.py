@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from scheduler.core.model.events import Event, HostMoved, HostsJudged
 from scheduler.core.model.host_record import HostRecord
 from scheduler.core.model.lifecycle import IN_SERVICE, HostMove, HostState, Mover
-from scheduler.core.model.plan import EvaluateHosts
-from scheduler.core.model.stale import Stale, StaleReason
+from scheduler.core.model.plan import EvaluateHosts, Stale, StaleReason
 from scheduler.core.model.state import Host, State
 from scheduler.core.policies.health import HealthPolicy, LemonAction
 from scheduler.core.rules.lemons import lemon_text

@@ -8,8 +8,7 @@ from placement.objective.check import violations
 from scheduler.core.model.events import GangResized
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
-from scheduler.core.model.plan import Resize
-from scheduler.core.model.stale import Stale, StaleReason, stale_job
+from scheduler.core.model.plan import Resize, Stale, StaleReason, stale_job
 from scheduler.core.model.state import State
 from scheduler.core.rules import memory_copies
 from scheduler.core.rules.calendar import Calendar

@@ -22,8 +22,7 @@ from scheduler.core.commit.ledger import Ledger
 from scheduler.core.model.commands import Command, LoadTenants
 from scheduler.core.model.events import GangSwapped, HostSwap, JobRequeued, JobStarted
 from scheduler.core.model.lifecycle import RequeueCause
-from scheduler.core.model.plan import Action, Move, Requeue, Start, Swap
-from scheduler.core.model.stale import StaleReason
+from scheduler.core.model.plan import Action, Move, Requeue, StaleReason, Start, Swap
 from scheduler.core.policies.affinity import Affinity
 from scheduler.core.policies.tenants import DEFAULT, Tenant, Tenants
 from tests.build import (

@@ -19,8 +19,7 @@ from scheduler.core import (
 )
 from scheduler.core.model.events import JobRequeued, WindowClosed
 from scheduler.core.model.lifecycle import RequeueCause, WindowState
-from scheduler.core.model.plan import Plan, Start
-from scheduler.core.model.stale import Stale, StaleReason
+from scheduler.core.model.plan import Plan, Stale, StaleReason, Start
 from scheduler.core.rules.calendar import turns
 from tests.build import (
     HOUR_NS,

@@ -22,9 +22,8 @@ from scheduler.core.explain.reason import Shrink
 from scheduler.core.model.commands import LoadTenants
 from scheduler.core.model.events import Event, GangResized, JobPreempted, JobStarted
 from scheduler.core.model.job import SECOND_NS
-from scheduler.core.model.plan import Start
+from scheduler.core.model.plan import Stale, StaleReason, Start
 from scheduler.core.model.restart_option import RestartOption, taken
-from scheduler.core.model.stale import Stale, StaleReason
 from scheduler.core.policies.costs import Costs
 from scheduler.core.policies.tenants import Preemption, PriorityClass, Tenant
 from tests.build import (
