@@ -1,4 +1,4 @@
-"""What has gone wrong of late: a fold over events that keeps the newest few."""
+"""What has gone wrong recently: a fold over events that keeps the newest few."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Incidents:
 
 
 def look_back(store: Store, version: int) -> Incidents:
-    """What the last events before `version` tell, so that a restart forgets nothing of late.
+    """What the last events before `version` tell, so that a restart forgets nothing recent.
 
     Raises: StoreError.
     """

@@ -194,7 +194,7 @@ def _untimely(ledger: Ledger, action: Action, now_ns: int) -> Stale | None:
 
 def _unwanted(ledger: Ledger, action: Action, now_ns: int) -> Stale | None:
     """Which host of the action lies beside jobs that it must not lie beside, or stopped this
-    job of late."""
+    job recently."""
     state = ledger.state
     if (
         not isinstance(action, Start | Swap | Resize | ReplenishSpares)

@@ -28,7 +28,7 @@ class FabricLoaded(Struct, frozen=True):
 
 
 class TenantsLoaded(Struct, frozen=True):
-    """From here on these tenants hold. `digest` names the content."""
+    """These tenants replace those before. `digest` names the content."""
 
     time_ns: int
     digest: str
@@ -43,7 +43,7 @@ class JobSubmitted(Struct, frozen=True):
 
 
 class JobUpdated(Struct, frozen=True):
-    """From here on the job has this specification; its gang is the same."""
+    """The specification of the job changed; its gang is the same."""
 
     time_ns: int
     name: str
@@ -196,20 +196,20 @@ class HostSignalled(Struct, frozen=True):
 
 
 class HealthLoaded(Struct, frozen=True):
-    """From here on this health policy holds."""
+    """This health policy replaces the one before."""
 
     time_ns: int
     policy: HealthPolicy
 
 
 class HostsJudged(Struct, frozen=True):
-    """The policy looked at all hosts; what it moved stands before this."""
+    """The health policy evaluated all hosts; the moves that it caused precede this event."""
 
     time_ns: int
 
 
 class WindowSet(Struct, frozen=True):
-    """A window was made, or is another from here on; its hosts are named."""
+    """A window was created or changed; its hosts are named."""
 
     time_ns: int
     window: Window
@@ -222,14 +222,14 @@ class WindowOpened(Struct, frozen=True):
 
 
 class WindowClosed(Struct, frozen=True):
-    """Its end came."""
+    """The window reached its end."""
 
     time_ns: int
     name: str
 
 
 class WindowRemoved(Struct, frozen=True):
-    """Somebody wanted it gone before its end."""
+    """An operator removed the window before its end."""
 
     time_ns: int
     name: str

@@ -292,7 +292,7 @@ class StaleReason(StrEnum):
     VICTIM = "victim"  # a gang may not be preempted any more, or need not be
     NEEDLESS = "needless"  # a running gang need not leave its hosts any more
     AFFINITY = "affinity"  # a host is closed by exclusive or avoid
-    AVOIDED = "avoided"  # a host stopped this job of late
+    AVOIDED = "avoided"  # a host stopped this job recently
     WINDOW = "window"  # a window closes a host, or is another one now
     LOAN = "loan"  # spares on loan are not as they were
     HEALTH = "health"  # something was reported about the hosts

@@ -125,7 +125,7 @@ class PreemptionStage:
         return VictimSearch(fabric, job, board, trial, self._is_anywhere(job))
 
     def _barred(self, job: Job, end_ns: int) -> HostSet:
-        """Hosts that stopped `job` of late, or that windows close to it if it starts now."""
+        """Hosts that stopped `job` recently, or that windows close to it if it starts now."""
         barred = avoided(job, self._state.tenants.restarts, self._now_ns)
         return barred | self._outlook.calendar.closed(job, self._now_ns, end_ns)
 

@@ -295,7 +295,7 @@ class SchedulingCycle:
         return allowed.on(self.affinity.room(job, allowed.reach))
 
     def _unclosed(self, job: Job) -> Allowance:
-        """What is open to `job` if it starts now, less the hosts that stopped it of late."""
+        """What is open to `job` if it starts now, less the hosts that stopped it recently."""
         allowed = self._open(job, self.end_ns(job))
         if not job.strikes or not (barred := avoided(job, self._restarts, self._now_ns)):
             return allowed

@@ -21,7 +21,7 @@ class WaitReason(StrEnum):
     PROMISES = "promises"  # enough hosts are free, and guaranteed to others
     HOSTS = "hosts"  # too few are free
     WINDOW = "window"  # enough are free, and too few that no window closes to it
-    AVOIDS = "avoids"  # enough are free, and too few that did not stop the job of late
+    AVOIDS = "avoids"  # enough are free, and too few that did not stop the job recently
     CONSTRAINTS = "constraints"  # enough are free, and too few where the job may lie
     BEHIND = "behind"  # starting would delay an earlier job
     SEARCH = "search"  # the limits of the search were spent before a placement was found

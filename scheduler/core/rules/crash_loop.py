@@ -43,7 +43,7 @@ def since_stop(job: Job) -> tuple[int, ...]:
 
 
 def avoided(job: Job, terms: Restarts, now_ns: int) -> HostSet:
-    """Hosts that stopped this job of late."""
+    """Hosts that stopped this job recently."""
     if not job.strikes:
         return 0
     return hostset.of(s.host for s in job.strikes if _until_ns(s, terms) > now_ns)
