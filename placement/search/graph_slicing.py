@@ -19,6 +19,7 @@ import random
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import permutations
+from math import factorial
 from typing import NamedTuple
 
 import numpy as np
@@ -48,7 +49,6 @@ SLACKS = (0.04, 0.01)
 WINDOW = 4  # of the allowed prefixes, a lean to one side looks at this fraction
 SWEPT = 4_000  # edges and members of groups; larger graphs get fewer trees
 MOST_ORDERS = 6  # of the axes, along which blocks are swept
-ALL_ORDERS = 3  # axes of which no order is left out
 
 
 class Sweeps(NamedTuple):
@@ -355,7 +355,7 @@ def _region_sweeper(grid: BlockGrid, region: Region) -> Sweeper:
         coordinates.append(slot // stride % axis.size)
         weights.append(axis.weight)
         stride *= axis.size
-    if len(coordinates) > ALL_ORDERS:  # of those tried, all keep the heaviest axis together
+    if factorial(len(coordinates)) > MOST_ORDERS:  # all that are tried keep the heaviest together
         heaviest = sorted(range(len(weights)), key=lambda k: -weights[k])
         coordinates = [coordinates[k] for k in heaviest]
     return Sweeper(grid_graph(grid, region), orders_along(coordinates))
