@@ -7,6 +7,7 @@ operator insists on.
 from __future__ import annotations
 
 import logging
+import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,7 +25,6 @@ from scheduler.access.reloading import Reloading
 from scheduler.access.tenant_filter import TenantFilter
 from scheduler.access.tls import TlsFiles
 from scheduler.core import State
-from scheduler.service.listeners import Listeners
 
 log = logging.getLogger("muster.access")
 
@@ -75,20 +75,20 @@ class Listener:
     def has_reflection(self) -> bool:
         return self._access.reflection is not Reflection.NOBODY
 
-    def open(self, listeners: Listeners, listen: str) -> str:
+    def open(self, server: grpc.aio.Server, listen: str) -> str:
         """Take the address; the one that was taken. Raises: CannotListen."""
         host, colon, port = listen.rpartition(":")
         if not colon or not port.isdecimal() or int(port) > 65_535:  # gRPC takes it modulo 65,536
             raise CannotListen(f"cannot listen on {listen!r}: give HOST:PORT, a port up to 65535")
         check_exposure(host, listen, "anybody may do anything", self._access)
         try:
-            bound = listeners.bind(host, int(port), self._take)
-        except RuntimeError:
+            _check_free(host, int(port))
+            bound = self._take(server, f"{host}:{port}")
+        except (OSError, RuntimeError):
             raise CannotListen(f"cannot listen on {listen}: is another server there?") from None
         return f"{host}:{bound}"
 
     def _take(self, server: grpc.aio.Server, address: str) -> int:
-        """Each server has credentials of its own, for they remember what it was last shown."""
         if self._access.tls and self._certificates:
             shown = tls.credentials(self._access.tls, self._certificates)
             return server.add_secure_port(address, shown)
@@ -99,6 +99,16 @@ class Listener:
         for files in (self._certificates, self._auth):
             if files is not None:
                 files.look()
+
+
+def _check_free(host: str, port: int) -> None:
+    """Raises: OSError. Of a name with several addresses gRPC would be content with one."""
+    for family, kind, _, _, address in socket.getaddrinfo(
+        host.strip("[]") or None, port, type=socket.SOCK_STREAM
+    ):
+        with socket.socket(family, kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
 
 
 def check_exposure(host: str, where: str, unasked: str, access: Access) -> None:

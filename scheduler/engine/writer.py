@@ -35,8 +35,8 @@ from scheduler.observe.instruments import AppliedEvent, Instruments, Stage
 
 BATCH = 256  # entries of one append at most
 _GATHER_S = 0.015  # how long an append waits at most for those who are about to arrive
-# Turns of the event loop that bring somebody: gRPC takes six for each call, and each of its
-# servers (listeners.py) accepts one after the other.
+# Turns of the event loop that bring somebody: gRPC takes six for each call, and accepts one
+# after the other.
 _TURNS, _TURNS_BUSY = 2, 12
 _MANY = 4  # entries that arrived during one append
 

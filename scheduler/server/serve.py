@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
@@ -37,7 +38,6 @@ from scheduler.server.metrics.exposition import Exposure, Gauges, MetricsPortTak
 from scheduler.server.signals import Signals, tell_systemd
 from scheduler.service.backend import Backend
 from scheduler.service.call_metrics import CallMetrics
-from scheduler.service.listeners import Listeners
 from scheduler.service.read_consistency import ReadConsistency
 from scheduler.service.rpc.service import SERVICE as DESCRIPTOR
 from scheduler.service.rpc.service import scheduler_service
@@ -55,6 +55,7 @@ _CALL_TASK = "rpc_task"  # what gRPC calls the task of each call
 _OPTIONS = (
     ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
     ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.so_reuseport", 0),  # a port that another process listens on is refused
 )
 
 
@@ -135,7 +136,8 @@ async def _serve(
         consistency = ReadConsistency(SERVICE)
         listener = Listener(settings.access, lambda: backend.state, settings.clock)
         interceptors = (CallMetrics(gauges.instruments), listener.interceptor, consistency)
-        server = Listeners((*_OPTIONS, *listener.options), interceptors)
+        options = (*_OPTIONS, *listener.options)
+        server = grpc.aio.server(interceptors=interceptors, options=options)
         _register(server, servicer, checks, has_reflection=listener.has_reflection)
         address = listener.open(server, settings.listen)
         await _set_health(checks, is_ready=False)
@@ -282,7 +284,7 @@ async def _set_health(checks: health.aio.HealthServicer, is_ready: bool) -> None
 
 
 async def _drain(
-    server: Listeners, checks: health.aio.HealthServicer, writer: Writer, drain_s: float
+    server: grpc.aio.Server, checks: health.aio.HealthServicer, writer: Writer, drain_s: float
 ) -> None:
     """Turn new calls away, end watches, let the rest finish."""
     await checks.enter_graceful_shutdown()

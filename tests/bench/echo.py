@@ -2,7 +2,7 @@
 
     python -m tests.bench.echo
 
-Prints its address. Same library, as many listeners, same message sizes, nothing checked,
+Prints its address. Same library, same message sizes, nothing checked,
 nothing written.
 """
 
@@ -13,7 +13,6 @@ import sys
 
 import grpc
 
-from scheduler.service.listeners import Listeners
 from scheduler.v1 import job_pb2, service_pb2
 from scheduler.wire.specs import spec_to_proto
 from tests.bench.clients import HOSTS
@@ -40,11 +39,11 @@ async def serve() -> None:
         request_deserializer=service_pb2.CreateJobRequest.FromString,
         response_serializer=service_pb2.CreateJobResponse.SerializeToString,
     )
-    server = Listeners()
+    server = grpc.aio.server()
     server.add_generic_rpc_handlers(
         [grpc.method_handlers_generic_handler("bench.Echo", {"Echo": method})]
     )
-    port = server.bind("127.0.0.1", 0, lambda one, address: one.add_insecure_port(address))
+    port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     print(f"127.0.0.1:{port}", flush=True)
     await asyncio.Event().wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from pathlib import Path
 
@@ -82,6 +83,17 @@ async def test_a_taken_address_is_refused(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
         with pytest.raises(CannotListen, match="is another server there"):
             async with serving(tmp_path / "other", listen=served.ready.address):
+                pass
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+async def test_a_port_that_others_would_share_is_refused(tmp_path: Path, host: str) -> None:
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        with pytest.raises(CannotListen, match="is another server there"):
+            async with serving(tmp_path, listen=f"{host}:{other.getsockname()[1]}"):
                 pass
 
 
