@@ -123,18 +123,15 @@ def job(
     name: JobName, output: Output = AnswerFormat.TABLE, address: Address = DEFAULT_ADDRESS
 ) -> None:
     """Show one job: its hosts or why it waits, and where its time went."""
-    import json
-
     from scheduler.cli.render import messages
     from scheduler.cli.render.goodput import goodput_text
 
     with connected(address) as client:
-        found = client.show_job(name)
-    if output is AnswerFormat.JSON:
-        shown = messages.to_mapping(found.job) | {"goodput": messages.to_mapping(found.goodput)}
-        typer.echo(json.dumps(shown, indent=2))
-    else:
-        typer.echo(f"{messages.job_text(found.job)}\n\n{goodput_text(found.goodput)}")
+        write(
+            client.get_job(name),
+            lambda found: f"{messages.job_text(found)}\n\n{goodput_text(found.goodput)}",
+            output,
+        )
 
 
 def explain(

@@ -106,7 +106,7 @@ class Client:
         request = service_pb2.CreateJobRequest(
             spec=spec_to_proto(spec), request_id=_request_id(request_id)
         )
-        return self._to.call(self._stub.CreateJob, request).job
+        return self._to.call(self._stub.CreateJob, request)
 
     def dry_run(self, spec: JobSpec) -> placement_pb2.Answer:
         """What `spec` would get now; nothing is changed."""
@@ -115,10 +115,6 @@ class Client:
 
     def get_job(self, name: str, uid: str = "") -> job_pb2.Job:
         """With a `uid`, the one job that has both; NOT_FOUND when another has the name."""
-        return self.show_job(name, uid).job
-
-    def show_job(self, name: str, uid: str = "") -> service_pb2.GetJobResponse:
-        """The job and what its time went to."""
         return self._to.call(self._stub.GetJob, service_pb2.GetJobRequest(name=name, uid=uid))
 
     def list_jobs(
@@ -158,14 +154,14 @@ class Client:
             request_id=_request_id(request_id),
             validate_only=dry_run,
         )
-        return self._to.call(self._stub.UpdateJob, request).job
+        return self._to.call(self._stub.UpdateJob, request)
 
     def cancel_job(
         self, name: str, reason: str = "", uid: str = "", **how: Unpack[How]
     ) -> job_pb2.Job:
         """With a `uid`, only that job of this name."""
         request = service_pb2.CancelJobRequest(name=name, reason=reason, uid=uid, **_how(how))
-        return self._to.call(self._stub.CancelJob, request).job
+        return self._to.call(self._stub.CancelJob, request)
 
     def end_job(
         self,
@@ -186,7 +182,7 @@ class Client:
             uid=uid,
             **_how(how),
         )
-        return self._to.call(self._stub.EndJob, request).job
+        return self._to.call(self._stub.EndJob, request)
 
     def explain_job(self, name: str, suppose: Sequence[str] = ()) -> service_pb2.ExplainJobResponse:
         """Why it waits; with `suppose`, also what would become of it: `["cordon z3"]`."""
@@ -223,10 +219,10 @@ class Client:
 
     def get_fabric(self) -> fabric_pb2.Fabric:
         """Tiers, domains and how many hosts."""
-        return self._to.call(self._stub.GetFabric, service_pb2.GetFabricRequest()).fabric
+        return self._to.call(self._stub.GetFabric, service_pb2.GetFabricRequest())
 
     def get_host(self, name: str) -> host_pb2.Host:
-        return self._to.call(self._stub.GetHost, service_pb2.GetHostRequest(name=name)).host
+        return self._to.call(self._stub.GetHost, service_pb2.GetHostRequest(name=name))
 
     def list_hosts(
         self, states: Collection[host_pb2.HostState.ValueType] = (), job: str = "", filter: str = ""
@@ -254,15 +250,15 @@ class Client:
 
     def cordon_host(self, name: str, reason: str = "", **how: Unpack[How]) -> host_pb2.Host:
         request = service_pb2.CordonHostRequest(name=name, reason=reason, **_how(how))
-        return self._to.call(self._stub.CordonHost, request).host
+        return self._to.call(self._stub.CordonHost, request)
 
     def uncordon_host(self, name: str, reason: str = "", **how: Unpack[How]) -> host_pb2.Host:
         request = service_pb2.UncordonHostRequest(name=name, reason=reason, **_how(how))
-        return self._to.call(self._stub.UncordonHost, request).host
+        return self._to.call(self._stub.UncordonHost, request)
 
     def drain_host(self, name: str, reason: str = "", **how: Unpack[How]) -> host_pb2.Host:
         request = service_pb2.DrainHostRequest(name=name, reason=reason, **_how(how))
-        return self._to.call(self._stub.DrainHost, request).host
+        return self._to.call(self._stub.DrainHost, request)
 
     def report_host(
         self,
@@ -334,11 +330,11 @@ class Client:
         request = service_pb2.CreateWindowRequest(
             window=window, request_id=_request_id(request_id), validate_only=dry_run
         )
-        return self._to.call(self._stub.CreateWindow, request).window
+        return self._to.call(self._stub.CreateWindow, request)
 
     def get_window(self, name: str) -> window_pb2.Window:
         """One that is not over."""
-        return self._to.call(self._stub.GetWindow, service_pb2.GetWindowRequest(name=name)).window
+        return self._to.call(self._stub.GetWindow, service_pb2.GetWindowRequest(name=name))
 
     def list_windows(
         self,
@@ -389,7 +385,7 @@ class Client:
             request_id=_request_id(request_id),
             validate_only=dry_run,
         )
-        return self._to.call(self._stub.UpdateWindow, request).window
+        return self._to.call(self._stub.UpdateWindow, request)
 
     def delete_window(
         self,
@@ -408,10 +404,10 @@ class Client:
             request_id=_request_id(request_id),
             validate_only=dry_run,
         )
-        return self._to.call(self._stub.DeleteWindow, request).window
+        return self._to.call(self._stub.DeleteWindow, request)
 
     def get_tenant(self, name: str) -> tenant_pb2.Tenant:
-        return self._to.call(self._stub.GetTenant, service_pb2.GetTenantRequest(name=name)).tenant
+        return self._to.call(self._stub.GetTenant, service_pb2.GetTenantRequest(name=name))
 
     def list_tenants(self, filter: str = "") -> service_pb2.ListTenantsResponse:
         """Quotas, and what each tenant holds and has used, parents before children."""

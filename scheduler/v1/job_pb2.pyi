@@ -900,6 +900,8 @@ class Job(_message.Message):
     DP_FIELD_NUMBER: _builtins.int
     LEGAL_DP_FIELD_NUMBER: _builtins.int
     RESTART_OPTIONS_FIELD_NUMBER: _builtins.int
+    GOODPUT_FIELD_NUMBER: _builtins.int
+    ANSWER_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the job, as in its specification."""
     uid: _builtins.str
@@ -950,6 +952,16 @@ class Job(_message.Message):
         chosen one.
         """
 
+    @_builtins.property
+    def goodput(self) -> Global___Goodput:
+        """Where its time went until now, or until its end. Set by GetJob alone."""
+
+    @_builtins.property
+    def answer(self) -> _placement_pb2.Answer:
+        """What the job would get now. Set by CreateJob with validate_only alone, where all that is set
+        besides it is the name, the specification and the tenant.
+        """
+
     def __init__(
         self,
         *,
@@ -970,10 +982,12 @@ class Job(_message.Message):
         dp: _builtins.int = ...,
         legal_dp: _abc.Iterable[_builtins.int] | None = ...,
         restart_options: _abc.Iterable[_spares_pb2.WeighedOption] | None = ...,
+        goodput: Global___Goodput | None = ...,
+        answer: _placement_pb2.Answer | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "placement", b"placement", "spec", b"spec", "update_time", b"update_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "create_time", b"create_time", "goodput", b"goodput", "placement", b"placement", "spec", b"spec", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "create_time", b"create_time", "dp", b"dp", "etag", b"etag", "legal_dp", b"legal_dp", "name", b"name", "placement", b"placement", "preemptible", b"preemptible", "priority", b"priority", "reason", b"reason", "restart_options", b"restart_options", "spec", b"spec", "state", b"state", "tenant", b"tenant", "uid", b"uid", "update_time", b"update_time", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "attempt", b"attempt", "create_time", b"create_time", "dp", b"dp", "etag", b"etag", "goodput", b"goodput", "legal_dp", b"legal_dp", "name", b"name", "placement", b"placement", "preemptible", b"preemptible", "priority", b"priority", "reason", b"reason", "restart_options", b"restart_options", "spec", b"spec", "state", b"state", "tenant", b"tenant", "uid", b"uid", "update_time", b"update_time", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

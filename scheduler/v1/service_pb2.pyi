@@ -12,10 +12,8 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from scheduler.v1 import advice_pb2 as _advice_pb2
 from scheduler.v1 import error_pb2 as _error_pb2
-from scheduler.v1 import fabric_pb2 as _fabric_pb2
 from scheduler.v1 import host_pb2 as _host_pb2
 from scheduler.v1 import job_pb2 as _job_pb2
-from scheduler.v1 import placement_pb2 as _placement_pb2
 from scheduler.v1 import spares_pb2 as _spares_pb2
 from scheduler.v1 import status_pb2 as _status_pb2
 from scheduler.v1 import tenant_pb2 as _tenant_pb2
@@ -167,36 +165,6 @@ class CreateJobRequest(_message.Message):
 Global___CreateJobRequest: _TypeAlias = CreateJobRequest  # noqa: Y015
 
 @_typing.final
-class CreateJobResponse(_message.Message):
-    """Answers CreateJob."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    JOB_FIELD_NUMBER: _builtins.int
-    ANSWER_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def job(self) -> _job_pb2.Job:
-        """The job as stored. Unset with validate_only."""
-
-    @_builtins.property
-    def answer(self) -> _placement_pb2.Answer:
-        """What the job would get now. Set with validate_only."""
-
-    def __init__(
-        self,
-        *,
-        job: _job_pb2.Job | None = ...,
-        answer: _placement_pb2.Answer | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "job", b"job"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "job", b"job"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___CreateJobResponse: _TypeAlias = CreateJobResponse  # noqa: Y015
-
-@_typing.final
 class GetJobRequest(_message.Message):
     """Asks for one job."""
 
@@ -223,36 +191,6 @@ class GetJobRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetJobRequest: _TypeAlias = GetJobRequest  # noqa: Y015
-
-@_typing.final
-class GetJobResponse(_message.Message):
-    """Answers GetJob."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    JOB_FIELD_NUMBER: _builtins.int
-    GOODPUT_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def job(self) -> _job_pb2.Job:
-        """The job, with all its hosts."""
-
-    @_builtins.property
-    def goodput(self) -> _job_pb2.Goodput:
-        """Where its time went until now, or until its end."""
-
-    def __init__(
-        self,
-        *,
-        job: _job_pb2.Job | None = ...,
-        goodput: _job_pb2.Goodput | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["goodput", b"goodput", "job", b"job"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["goodput", b"goodput", "job", b"job"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___GetJobResponse: _TypeAlias = GetJobResponse  # noqa: Y015
 
 @_typing.final
 class ListJobsRequest(_message.Message):
@@ -378,30 +316,6 @@ class UpdateJobRequest(_message.Message):
 Global___UpdateJobRequest: _TypeAlias = UpdateJobRequest  # noqa: Y015
 
 @_typing.final
-class UpdateJobResponse(_message.Message):
-    """Answers UpdateJob."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    JOB_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def job(self) -> _job_pb2.Job:
-        """The job with its changes."""
-
-    def __init__(
-        self,
-        *,
-        job: _job_pb2.Job | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___UpdateJobResponse: _TypeAlias = UpdateJobResponse  # noqa: Y015
-
-@_typing.final
 class CancelJobRequest(_message.Message):
     """Asks for the end of a job."""
 
@@ -446,30 +360,6 @@ class CancelJobRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CancelJobRequest: _TypeAlias = CancelJobRequest  # noqa: Y015
-
-@_typing.final
-class CancelJobResponse(_message.Message):
-    """Answers CancelJob."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    JOB_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def job(self) -> _job_pb2.Job:
-        """The job, cancelled."""
-
-    def __init__(
-        self,
-        *,
-        job: _job_pb2.Job | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___CancelJobResponse: _TypeAlias = CancelJobResponse  # noqa: Y015
 
 @_typing.final
 class EndJobRequest(_message.Message):
@@ -524,30 +414,6 @@ class EndJobRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___EndJobRequest: _TypeAlias = EndJobRequest  # noqa: Y015
-
-@_typing.final
-class EndJobResponse(_message.Message):
-    """Answers EndJob."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    JOB_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def job(self) -> _job_pb2.Job:
-        """The job, ended."""
-
-    def __init__(
-        self,
-        *,
-        job: _job_pb2.Job | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___EndJobResponse: _TypeAlias = EndJobResponse  # noqa: Y015
 
 @_typing.final
 class ExplainJobRequest(_message.Message):
@@ -1018,30 +884,6 @@ class GetFabricRequest(_message.Message):
 Global___GetFabricRequest: _TypeAlias = GetFabricRequest  # noqa: Y015
 
 @_typing.final
-class GetFabricResponse(_message.Message):
-    """Answers GetFabric."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    FABRIC_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def fabric(self) -> _fabric_pb2.Fabric:
-        """The fabric."""
-
-    def __init__(
-        self,
-        *,
-        fabric: _fabric_pb2.Fabric | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["fabric", b"fabric"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fabric", b"fabric"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___GetFabricResponse: _TypeAlias = GetFabricResponse  # noqa: Y015
-
-@_typing.final
 class GetTenantRequest(_message.Message):
     """Asks for one tenant."""
 
@@ -1062,30 +904,6 @@ class GetTenantRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetTenantRequest: _TypeAlias = GetTenantRequest  # noqa: Y015
-
-@_typing.final
-class GetTenantResponse(_message.Message):
-    """Answers GetTenant."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    TENANT_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def tenant(self) -> _tenant_pb2.Tenant:
-        """The tenant."""
-
-    def __init__(
-        self,
-        *,
-        tenant: _tenant_pb2.Tenant | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["tenant", b"tenant"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["tenant", b"tenant"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___GetTenantResponse: _TypeAlias = GetTenantResponse  # noqa: Y015
 
 @_typing.final
 class ListTenantsRequest(_message.Message):
@@ -1184,30 +1002,6 @@ class GetHostRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetHostRequest: _TypeAlias = GetHostRequest  # noqa: Y015
-
-@_typing.final
-class GetHostResponse(_message.Message):
-    """Answers GetHost."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    HOST_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def host(self) -> _host_pb2.Host:
-        """The host."""
-
-    def __init__(
-        self,
-        *,
-        host: _host_pb2.Host | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["host", b"host"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["host", b"host"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___GetHostResponse: _TypeAlias = GetHostResponse  # noqa: Y015
 
 @_typing.final
 class ListHostsRequest(_message.Message):
@@ -1402,30 +1196,6 @@ class CordonHostRequest(_message.Message):
 Global___CordonHostRequest: _TypeAlias = CordonHostRequest  # noqa: Y015
 
 @_typing.final
-class CordonHostResponse(_message.Message):
-    """Answers CordonHost."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    HOST_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def host(self) -> _host_pb2.Host:
-        """The host after the change."""
-
-    def __init__(
-        self,
-        *,
-        host: _host_pb2.Host | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["host", b"host"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["host", b"host"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___CordonHostResponse: _TypeAlias = CordonHostResponse  # noqa: Y015
-
-@_typing.final
 class UncordonHostRequest(_message.Message):
     """Asks to take a host back into service."""
 
@@ -1466,30 +1236,6 @@ class UncordonHostRequest(_message.Message):
 Global___UncordonHostRequest: _TypeAlias = UncordonHostRequest  # noqa: Y015
 
 @_typing.final
-class UncordonHostResponse(_message.Message):
-    """Answers UncordonHost."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    HOST_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def host(self) -> _host_pb2.Host:
-        """The host after the change."""
-
-    def __init__(
-        self,
-        *,
-        host: _host_pb2.Host | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["host", b"host"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["host", b"host"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___UncordonHostResponse: _TypeAlias = UncordonHostResponse  # noqa: Y015
-
-@_typing.final
 class DrainHostRequest(_message.Message):
     """Asks to empty a host."""
 
@@ -1528,30 +1274,6 @@ class DrainHostRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DrainHostRequest: _TypeAlias = DrainHostRequest  # noqa: Y015
-
-@_typing.final
-class DrainHostResponse(_message.Message):
-    """Answers DrainHost."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    HOST_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def host(self) -> _host_pb2.Host:
-        """The host after the change."""
-
-    def __init__(
-        self,
-        *,
-        host: _host_pb2.Host | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["host", b"host"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["host", b"host"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___DrainHostResponse: _TypeAlias = DrainHostResponse  # noqa: Y015
 
 @_typing.final
 class ReportHostRequest(_message.Message):
@@ -1836,30 +1558,6 @@ class CreateWindowRequest(_message.Message):
 Global___CreateWindowRequest: _TypeAlias = CreateWindowRequest  # noqa: Y015
 
 @_typing.final
-class CreateWindowResponse(_message.Message):
-    """Answers CreateWindow."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    WINDOW_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def window(self) -> _window_pb2.Window:
-        """The window with the hosts that it has."""
-
-    def __init__(
-        self,
-        *,
-        window: _window_pb2.Window | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["window", b"window"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["window", b"window"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___CreateWindowResponse: _TypeAlias = CreateWindowResponse  # noqa: Y015
-
-@_typing.final
 class GetWindowRequest(_message.Message):
     """Asks for one window."""
 
@@ -1880,30 +1578,6 @@ class GetWindowRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetWindowRequest: _TypeAlias = GetWindowRequest  # noqa: Y015
-
-@_typing.final
-class GetWindowResponse(_message.Message):
-    """Answers GetWindow."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    WINDOW_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def window(self) -> _window_pb2.Window:
-        """The window."""
-
-    def __init__(
-        self,
-        *,
-        window: _window_pb2.Window | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["window", b"window"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["window", b"window"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___GetWindowResponse: _TypeAlias = GetWindowResponse  # noqa: Y015
 
 @_typing.final
 class ListWindowsRequest(_message.Message):
@@ -2095,30 +1769,6 @@ class UpdateWindowRequest(_message.Message):
 Global___UpdateWindowRequest: _TypeAlias = UpdateWindowRequest  # noqa: Y015
 
 @_typing.final
-class UpdateWindowResponse(_message.Message):
-    """Answers UpdateWindow."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    WINDOW_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def window(self) -> _window_pb2.Window:
-        """The window after the change."""
-
-    def __init__(
-        self,
-        *,
-        window: _window_pb2.Window | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["window", b"window"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["window", b"window"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___UpdateWindowResponse: _TypeAlias = UpdateWindowResponse  # noqa: Y015
-
-@_typing.final
 class DeleteWindowRequest(_message.Message):
     """Asks for the end of a window."""
 
@@ -2157,27 +1807,3 @@ class DeleteWindowRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeleteWindowRequest: _TypeAlias = DeleteWindowRequest  # noqa: Y015
-
-@_typing.final
-class DeleteWindowResponse(_message.Message):
-    """Answers DeleteWindow."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    WINDOW_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def window(self) -> _window_pb2.Window:
-        """The window as it was. Unset when an earlier call with the same request_id removed it."""
-
-    def __init__(
-        self,
-        *,
-        window: _window_pb2.Window | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["window", b"window"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["window", b"window"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___DeleteWindowResponse: _TypeAlias = DeleteWindowResponse  # noqa: Y015

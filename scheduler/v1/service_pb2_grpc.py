@@ -3,7 +3,12 @@
 import grpc
 import warnings
 
+from scheduler.v1 import fabric_pb2 as scheduler_dot_v1_dot_fabric__pb2
+from scheduler.v1 import host_pb2 as scheduler_dot_v1_dot_host__pb2
+from scheduler.v1 import job_pb2 as scheduler_dot_v1_dot_job__pb2
 from scheduler.v1 import service_pb2 as scheduler_dot_v1_dot_service__pb2
+from scheduler.v1 import tenant_pb2 as scheduler_dot_v1_dot_tenant__pb2
+from scheduler.v1 import window_pb2 as scheduler_dot_v1_dot_window__pb2
 
 GRPC_GENERATED_VERSION = '1.81.1'
 GRPC_VERSION = grpc.__version__
@@ -38,12 +43,12 @@ class SchedulerServiceStub:
         self.CreateJob = channel.unary_unary(
                 '/scheduler.v1.SchedulerService/CreateJob',
                 request_serializer=scheduler_dot_v1_dot_service__pb2.CreateJobRequest.SerializeToString,
-                response_deserializer=scheduler_dot_v1_dot_service__pb2.CreateJobResponse.FromString,
+                response_deserializer=scheduler_dot_v1_dot_job__pb2.Job.FromString,
                 _registered_method=True)
         self.GetJob = channel.unary_unary(
                 '/scheduler.v1.SchedulerService/GetJob',
                 request_serializer=scheduler_dot_v1_dot_service__pb2.GetJobRequest.SerializeToString,
-                response_deserializer=scheduler_dot_v1_dot_service__pb2.GetJobResponse.FromString,
+                response_deserializer=scheduler_dot_v1_dot_job__pb2.Job.FromString,
                 _registered_method=True)
         self.ListJobs = channel.unary_unary(
                 '/scheduler.v1.SchedulerService/ListJobs',
@@ -53,17 +58,17 @@ class SchedulerServiceStub:
         self.UpdateJob = channel.unary_unary(
                 '/scheduler.v1.SchedulerService/UpdateJob',
                 request_serializer=scheduler_dot_v1_dot_service__pb2.UpdateJobRequest.SerializeToString,
-                response_deserializer=scheduler_dot_v1_dot_service__pb2.UpdateJobResponse.FromString,
+                response_deserializer=scheduler_dot_v1_dot_job__pb2.Job.FromString,
                 _registered_method=True)
         self.CancelJob = channel.unary_unary(
                 '/scheduler.v1.SchedulerService/CancelJob',
                 request_serializer=scheduler_dot_v1_dot_service__pb2.CancelJobRequest.SerializeToString,
-                response_deserializer=scheduler_dot_v1_dot_service__pb2.CancelJobResponse.FromString,
+                response_deserializer=scheduler_dot_v1_dot_job__pb2.Job.FromString,
                 _registered_method=True)
         self.EndJob = channel.unary_unary(
                 '/scheduler.v1.SchedulerService/EndJob',
                 request_serializer=scheduler_dot_v1_dot_service__pb2.EndJobRequest.SerializeToString,
-                response_deserializer=scheduler_dot_v1_dot_service__pb2.EndJobResponse.FromString,
+                response_deserializer=scheduler_dot_v1_dot_job__pb2.Job.FromString,
                 _registered_method=True)
         self.ExplainJob = channel.unary_unary(
                 '/scheduler.v1.SchedulerService/ExplainJob',
@@ -93,12 +98,12 @@ class SchedulerServiceStub:
         self.GetFabric = channel.unary_unary(
                 '/scheduler.v1.SchedulerService/GetFabric',
                 request_serializer=scheduler_dot_v1_dot_service__pb2.GetFabricRequest.SerializeToString,
-                response_deserializer=scheduler_dot_v1_dot_service__pb2.GetFabricResponse.FromString,
+                response_deserializer=scheduler_dot_v1_dot_fabric__pb2.Fabric.FromString,
                 _registered_method=True)
         self.GetTenant = channel.unary_unary(
                 '/scheduler.v1.SchedulerService/GetTenant',
                 request_serializer=scheduler_dot_v1_dot_service__pb2.GetTenantRequest.SerializeToString,
-                response_deserializer=scheduler_dot_v1_dot_service__pb2.GetTenantResponse.FromString,
+                response_deserializer=scheduler_dot_v1_dot_tenant__pb2.Tenant.FromString,
                 _registered_method=True)
         self.ListTenants = channel.unary_unary(
                 '/scheduler.v1.SchedulerService/ListTenants',
@@ -108,7 +113,7 @@ class SchedulerServiceStub:
         self.GetHost = channel.unary_unary(
                 '/scheduler.v1.SchedulerService/GetHost',
                 request_serializer=scheduler_dot_v1_dot_service__pb2.GetHostRequest.SerializeToString,
-                response_deserializer=scheduler_dot_v1_dot_service__pb2.GetHostResponse.FromString,
+                response_deserializer=scheduler_dot_v1_dot_host__pb2.Host.FromString,
                 _registered_method=True)
         self.ListHosts = channel.unary_unary(
                 '/scheduler.v1.SchedulerService/ListHosts',
@@ -123,17 +128,17 @@ class SchedulerServiceStub:
         self.CordonHost = channel.unary_unary(
                 '/scheduler.v1.SchedulerService/CordonHost',
                 request_serializer=scheduler_dot_v1_dot_service__pb2.CordonHostRequest.SerializeToString,
-                response_deserializer=scheduler_dot_v1_dot_service__pb2.CordonHostResponse.FromString,
+                response_deserializer=scheduler_dot_v1_dot_host__pb2.Host.FromString,
                 _registered_method=True)
         self.UncordonHost = channel.unary_unary(
                 '/scheduler.v1.SchedulerService/UncordonHost',
                 request_serializer=scheduler_dot_v1_dot_service__pb2.UncordonHostRequest.SerializeToString,
-                response_deserializer=scheduler_dot_v1_dot_service__pb2.UncordonHostResponse.FromString,
+                response_deserializer=scheduler_dot_v1_dot_host__pb2.Host.FromString,
                 _registered_method=True)
         self.DrainHost = channel.unary_unary(
                 '/scheduler.v1.SchedulerService/DrainHost',
                 request_serializer=scheduler_dot_v1_dot_service__pb2.DrainHostRequest.SerializeToString,
-                response_deserializer=scheduler_dot_v1_dot_service__pb2.DrainHostResponse.FromString,
+                response_deserializer=scheduler_dot_v1_dot_host__pb2.Host.FromString,
                 _registered_method=True)
         self.ReportHost = channel.unary_unary(
                 '/scheduler.v1.SchedulerService/ReportHost',
@@ -153,12 +158,12 @@ class SchedulerServiceStub:
         self.CreateWindow = channel.unary_unary(
                 '/scheduler.v1.SchedulerService/CreateWindow',
                 request_serializer=scheduler_dot_v1_dot_service__pb2.CreateWindowRequest.SerializeToString,
-                response_deserializer=scheduler_dot_v1_dot_service__pb2.CreateWindowResponse.FromString,
+                response_deserializer=scheduler_dot_v1_dot_window__pb2.Window.FromString,
                 _registered_method=True)
         self.GetWindow = channel.unary_unary(
                 '/scheduler.v1.SchedulerService/GetWindow',
                 request_serializer=scheduler_dot_v1_dot_service__pb2.GetWindowRequest.SerializeToString,
-                response_deserializer=scheduler_dot_v1_dot_service__pb2.GetWindowResponse.FromString,
+                response_deserializer=scheduler_dot_v1_dot_window__pb2.Window.FromString,
                 _registered_method=True)
         self.ListWindows = channel.unary_unary(
                 '/scheduler.v1.SchedulerService/ListWindows',
@@ -173,12 +178,12 @@ class SchedulerServiceStub:
         self.UpdateWindow = channel.unary_unary(
                 '/scheduler.v1.SchedulerService/UpdateWindow',
                 request_serializer=scheduler_dot_v1_dot_service__pb2.UpdateWindowRequest.SerializeToString,
-                response_deserializer=scheduler_dot_v1_dot_service__pb2.UpdateWindowResponse.FromString,
+                response_deserializer=scheduler_dot_v1_dot_window__pb2.Window.FromString,
                 _registered_method=True)
         self.DeleteWindow = channel.unary_unary(
                 '/scheduler.v1.SchedulerService/DeleteWindow',
                 request_serializer=scheduler_dot_v1_dot_service__pb2.DeleteWindowRequest.SerializeToString,
-                response_deserializer=scheduler_dot_v1_dot_service__pb2.DeleteWindowResponse.FromString,
+                response_deserializer=scheduler_dot_v1_dot_window__pb2.Window.FromString,
                 _registered_method=True)
 
 
@@ -188,14 +193,15 @@ class SchedulerServiceServicer:
 
     def CreateJob(self, request, context):
         """Accepts a job. It is stored when the answer comes, and starts as soon as it has its hosts:
-        too few free hosts are no error, the job waits in the queue.
+        too few free hosts are no error, the job waits in the queue. With validate_only nothing is
+        stored, and the answer has the specification and what the job would get now.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetJob(self, request, context):
-        """Returns one job; for a waiting one with the reason why it waits.
+        """Returns one job with its goodput; a waiting one with the reason why it waits.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -393,7 +399,9 @@ class SchedulerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeleteWindow(self, request, context):
-        """Removes a window, open or not: its hosts are as if it had ended.
+        """Removes a window, open or not: its hosts are as if it had ended. The answer is the window as it
+        was; its name and WINDOW_STATE_OVER alone when an earlier call with the same request_id removed
+        it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -405,12 +413,12 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
             'CreateJob': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateJob,
                     request_deserializer=scheduler_dot_v1_dot_service__pb2.CreateJobRequest.FromString,
-                    response_serializer=scheduler_dot_v1_dot_service__pb2.CreateJobResponse.SerializeToString,
+                    response_serializer=scheduler_dot_v1_dot_job__pb2.Job.SerializeToString,
             ),
             'GetJob': grpc.unary_unary_rpc_method_handler(
                     servicer.GetJob,
                     request_deserializer=scheduler_dot_v1_dot_service__pb2.GetJobRequest.FromString,
-                    response_serializer=scheduler_dot_v1_dot_service__pb2.GetJobResponse.SerializeToString,
+                    response_serializer=scheduler_dot_v1_dot_job__pb2.Job.SerializeToString,
             ),
             'ListJobs': grpc.unary_unary_rpc_method_handler(
                     servicer.ListJobs,
@@ -420,17 +428,17 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
             'UpdateJob': grpc.unary_unary_rpc_method_handler(
                     servicer.UpdateJob,
                     request_deserializer=scheduler_dot_v1_dot_service__pb2.UpdateJobRequest.FromString,
-                    response_serializer=scheduler_dot_v1_dot_service__pb2.UpdateJobResponse.SerializeToString,
+                    response_serializer=scheduler_dot_v1_dot_job__pb2.Job.SerializeToString,
             ),
             'CancelJob': grpc.unary_unary_rpc_method_handler(
                     servicer.CancelJob,
                     request_deserializer=scheduler_dot_v1_dot_service__pb2.CancelJobRequest.FromString,
-                    response_serializer=scheduler_dot_v1_dot_service__pb2.CancelJobResponse.SerializeToString,
+                    response_serializer=scheduler_dot_v1_dot_job__pb2.Job.SerializeToString,
             ),
             'EndJob': grpc.unary_unary_rpc_method_handler(
                     servicer.EndJob,
                     request_deserializer=scheduler_dot_v1_dot_service__pb2.EndJobRequest.FromString,
-                    response_serializer=scheduler_dot_v1_dot_service__pb2.EndJobResponse.SerializeToString,
+                    response_serializer=scheduler_dot_v1_dot_job__pb2.Job.SerializeToString,
             ),
             'ExplainJob': grpc.unary_unary_rpc_method_handler(
                     servicer.ExplainJob,
@@ -460,12 +468,12 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
             'GetFabric': grpc.unary_unary_rpc_method_handler(
                     servicer.GetFabric,
                     request_deserializer=scheduler_dot_v1_dot_service__pb2.GetFabricRequest.FromString,
-                    response_serializer=scheduler_dot_v1_dot_service__pb2.GetFabricResponse.SerializeToString,
+                    response_serializer=scheduler_dot_v1_dot_fabric__pb2.Fabric.SerializeToString,
             ),
             'GetTenant': grpc.unary_unary_rpc_method_handler(
                     servicer.GetTenant,
                     request_deserializer=scheduler_dot_v1_dot_service__pb2.GetTenantRequest.FromString,
-                    response_serializer=scheduler_dot_v1_dot_service__pb2.GetTenantResponse.SerializeToString,
+                    response_serializer=scheduler_dot_v1_dot_tenant__pb2.Tenant.SerializeToString,
             ),
             'ListTenants': grpc.unary_unary_rpc_method_handler(
                     servicer.ListTenants,
@@ -475,7 +483,7 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
             'GetHost': grpc.unary_unary_rpc_method_handler(
                     servicer.GetHost,
                     request_deserializer=scheduler_dot_v1_dot_service__pb2.GetHostRequest.FromString,
-                    response_serializer=scheduler_dot_v1_dot_service__pb2.GetHostResponse.SerializeToString,
+                    response_serializer=scheduler_dot_v1_dot_host__pb2.Host.SerializeToString,
             ),
             'ListHosts': grpc.unary_unary_rpc_method_handler(
                     servicer.ListHosts,
@@ -490,17 +498,17 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
             'CordonHost': grpc.unary_unary_rpc_method_handler(
                     servicer.CordonHost,
                     request_deserializer=scheduler_dot_v1_dot_service__pb2.CordonHostRequest.FromString,
-                    response_serializer=scheduler_dot_v1_dot_service__pb2.CordonHostResponse.SerializeToString,
+                    response_serializer=scheduler_dot_v1_dot_host__pb2.Host.SerializeToString,
             ),
             'UncordonHost': grpc.unary_unary_rpc_method_handler(
                     servicer.UncordonHost,
                     request_deserializer=scheduler_dot_v1_dot_service__pb2.UncordonHostRequest.FromString,
-                    response_serializer=scheduler_dot_v1_dot_service__pb2.UncordonHostResponse.SerializeToString,
+                    response_serializer=scheduler_dot_v1_dot_host__pb2.Host.SerializeToString,
             ),
             'DrainHost': grpc.unary_unary_rpc_method_handler(
                     servicer.DrainHost,
                     request_deserializer=scheduler_dot_v1_dot_service__pb2.DrainHostRequest.FromString,
-                    response_serializer=scheduler_dot_v1_dot_service__pb2.DrainHostResponse.SerializeToString,
+                    response_serializer=scheduler_dot_v1_dot_host__pb2.Host.SerializeToString,
             ),
             'ReportHost': grpc.unary_unary_rpc_method_handler(
                     servicer.ReportHost,
@@ -520,12 +528,12 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
             'CreateWindow': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateWindow,
                     request_deserializer=scheduler_dot_v1_dot_service__pb2.CreateWindowRequest.FromString,
-                    response_serializer=scheduler_dot_v1_dot_service__pb2.CreateWindowResponse.SerializeToString,
+                    response_serializer=scheduler_dot_v1_dot_window__pb2.Window.SerializeToString,
             ),
             'GetWindow': grpc.unary_unary_rpc_method_handler(
                     servicer.GetWindow,
                     request_deserializer=scheduler_dot_v1_dot_service__pb2.GetWindowRequest.FromString,
-                    response_serializer=scheduler_dot_v1_dot_service__pb2.GetWindowResponse.SerializeToString,
+                    response_serializer=scheduler_dot_v1_dot_window__pb2.Window.SerializeToString,
             ),
             'ListWindows': grpc.unary_unary_rpc_method_handler(
                     servicer.ListWindows,
@@ -540,12 +548,12 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
             'UpdateWindow': grpc.unary_unary_rpc_method_handler(
                     servicer.UpdateWindow,
                     request_deserializer=scheduler_dot_v1_dot_service__pb2.UpdateWindowRequest.FromString,
-                    response_serializer=scheduler_dot_v1_dot_service__pb2.UpdateWindowResponse.SerializeToString,
+                    response_serializer=scheduler_dot_v1_dot_window__pb2.Window.SerializeToString,
             ),
             'DeleteWindow': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteWindow,
                     request_deserializer=scheduler_dot_v1_dot_service__pb2.DeleteWindowRequest.FromString,
-                    response_serializer=scheduler_dot_v1_dot_service__pb2.DeleteWindowResponse.SerializeToString,
+                    response_serializer=scheduler_dot_v1_dot_window__pb2.Window.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -575,7 +583,7 @@ class SchedulerService:
             target,
             '/scheduler.v1.SchedulerService/CreateJob',
             scheduler_dot_v1_dot_service__pb2.CreateJobRequest.SerializeToString,
-            scheduler_dot_v1_dot_service__pb2.CreateJobResponse.FromString,
+            scheduler_dot_v1_dot_job__pb2.Job.FromString,
             options,
             channel_credentials,
             insecure,
@@ -602,7 +610,7 @@ class SchedulerService:
             target,
             '/scheduler.v1.SchedulerService/GetJob',
             scheduler_dot_v1_dot_service__pb2.GetJobRequest.SerializeToString,
-            scheduler_dot_v1_dot_service__pb2.GetJobResponse.FromString,
+            scheduler_dot_v1_dot_job__pb2.Job.FromString,
             options,
             channel_credentials,
             insecure,
@@ -656,7 +664,7 @@ class SchedulerService:
             target,
             '/scheduler.v1.SchedulerService/UpdateJob',
             scheduler_dot_v1_dot_service__pb2.UpdateJobRequest.SerializeToString,
-            scheduler_dot_v1_dot_service__pb2.UpdateJobResponse.FromString,
+            scheduler_dot_v1_dot_job__pb2.Job.FromString,
             options,
             channel_credentials,
             insecure,
@@ -683,7 +691,7 @@ class SchedulerService:
             target,
             '/scheduler.v1.SchedulerService/CancelJob',
             scheduler_dot_v1_dot_service__pb2.CancelJobRequest.SerializeToString,
-            scheduler_dot_v1_dot_service__pb2.CancelJobResponse.FromString,
+            scheduler_dot_v1_dot_job__pb2.Job.FromString,
             options,
             channel_credentials,
             insecure,
@@ -710,7 +718,7 @@ class SchedulerService:
             target,
             '/scheduler.v1.SchedulerService/EndJob',
             scheduler_dot_v1_dot_service__pb2.EndJobRequest.SerializeToString,
-            scheduler_dot_v1_dot_service__pb2.EndJobResponse.FromString,
+            scheduler_dot_v1_dot_job__pb2.Job.FromString,
             options,
             channel_credentials,
             insecure,
@@ -872,7 +880,7 @@ class SchedulerService:
             target,
             '/scheduler.v1.SchedulerService/GetFabric',
             scheduler_dot_v1_dot_service__pb2.GetFabricRequest.SerializeToString,
-            scheduler_dot_v1_dot_service__pb2.GetFabricResponse.FromString,
+            scheduler_dot_v1_dot_fabric__pb2.Fabric.FromString,
             options,
             channel_credentials,
             insecure,
@@ -899,7 +907,7 @@ class SchedulerService:
             target,
             '/scheduler.v1.SchedulerService/GetTenant',
             scheduler_dot_v1_dot_service__pb2.GetTenantRequest.SerializeToString,
-            scheduler_dot_v1_dot_service__pb2.GetTenantResponse.FromString,
+            scheduler_dot_v1_dot_tenant__pb2.Tenant.FromString,
             options,
             channel_credentials,
             insecure,
@@ -953,7 +961,7 @@ class SchedulerService:
             target,
             '/scheduler.v1.SchedulerService/GetHost',
             scheduler_dot_v1_dot_service__pb2.GetHostRequest.SerializeToString,
-            scheduler_dot_v1_dot_service__pb2.GetHostResponse.FromString,
+            scheduler_dot_v1_dot_host__pb2.Host.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1034,7 +1042,7 @@ class SchedulerService:
             target,
             '/scheduler.v1.SchedulerService/CordonHost',
             scheduler_dot_v1_dot_service__pb2.CordonHostRequest.SerializeToString,
-            scheduler_dot_v1_dot_service__pb2.CordonHostResponse.FromString,
+            scheduler_dot_v1_dot_host__pb2.Host.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1061,7 +1069,7 @@ class SchedulerService:
             target,
             '/scheduler.v1.SchedulerService/UncordonHost',
             scheduler_dot_v1_dot_service__pb2.UncordonHostRequest.SerializeToString,
-            scheduler_dot_v1_dot_service__pb2.UncordonHostResponse.FromString,
+            scheduler_dot_v1_dot_host__pb2.Host.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1088,7 +1096,7 @@ class SchedulerService:
             target,
             '/scheduler.v1.SchedulerService/DrainHost',
             scheduler_dot_v1_dot_service__pb2.DrainHostRequest.SerializeToString,
-            scheduler_dot_v1_dot_service__pb2.DrainHostResponse.FromString,
+            scheduler_dot_v1_dot_host__pb2.Host.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1196,7 +1204,7 @@ class SchedulerService:
             target,
             '/scheduler.v1.SchedulerService/CreateWindow',
             scheduler_dot_v1_dot_service__pb2.CreateWindowRequest.SerializeToString,
-            scheduler_dot_v1_dot_service__pb2.CreateWindowResponse.FromString,
+            scheduler_dot_v1_dot_window__pb2.Window.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1223,7 +1231,7 @@ class SchedulerService:
             target,
             '/scheduler.v1.SchedulerService/GetWindow',
             scheduler_dot_v1_dot_service__pb2.GetWindowRequest.SerializeToString,
-            scheduler_dot_v1_dot_service__pb2.GetWindowResponse.FromString,
+            scheduler_dot_v1_dot_window__pb2.Window.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1304,7 +1312,7 @@ class SchedulerService:
             target,
             '/scheduler.v1.SchedulerService/UpdateWindow',
             scheduler_dot_v1_dot_service__pb2.UpdateWindowRequest.SerializeToString,
-            scheduler_dot_v1_dot_service__pb2.UpdateWindowResponse.FromString,
+            scheduler_dot_v1_dot_window__pb2.Window.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1331,7 +1339,7 @@ class SchedulerService:
             target,
             '/scheduler.v1.SchedulerService/DeleteWindow',
             scheduler_dot_v1_dot_service__pb2.DeleteWindowRequest.SerializeToString,
-            scheduler_dot_v1_dot_service__pb2.DeleteWindowResponse.FromString,
+            scheduler_dot_v1_dot_window__pb2.Window.FromString,
             options,
             channel_credentials,
             insecure,

@@ -5,7 +5,12 @@ The scheduler's interface to users, launchers and operators. Errors are in error
 
 from collections import abc as _abc
 from grpc import aio as _aio
+from scheduler.v1 import fabric_pb2 as _fabric_pb2
+from scheduler.v1 import host_pb2 as _host_pb2
+from scheduler.v1 import job_pb2 as _job_pb2
 from scheduler.v1 import service_pb2 as _service_pb2
+from scheduler.v1 import tenant_pb2 as _tenant_pb2
+from scheduler.v1 import window_pb2 as _window_pb2
 import abc as _abc_1
 import grpc as _grpc
 import sys
@@ -33,19 +38,20 @@ class SchedulerServiceStub:
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> SchedulerServiceAsyncStub: ...
-    CreateJob: _grpc.UnaryUnaryMultiCallable[_service_pb2.CreateJobRequest, _service_pb2.CreateJobResponse]
+    CreateJob: _grpc.UnaryUnaryMultiCallable[_service_pb2.CreateJobRequest, _job_pb2.Job]
     """Accepts a job. It is stored when the answer comes, and starts as soon as it has its hosts:
-    too few free hosts are no error, the job waits in the queue.
+    too few free hosts are no error, the job waits in the queue. With validate_only nothing is
+    stored, and the answer has the specification and what the job would get now.
     """
-    GetJob: _grpc.UnaryUnaryMultiCallable[_service_pb2.GetJobRequest, _service_pb2.GetJobResponse]
-    """Returns one job; for a waiting one with the reason why it waits."""
+    GetJob: _grpc.UnaryUnaryMultiCallable[_service_pb2.GetJobRequest, _job_pb2.Job]
+    """Returns one job with its goodput; a waiting one with the reason why it waits."""
     ListJobs: _grpc.UnaryUnaryMultiCallable[_service_pb2.ListJobsRequest, _service_pb2.ListJobsResponse]
     """Lists live jobs and the newest that have ended, by default in the order of their arrival."""
-    UpdateJob: _grpc.UnaryUnaryMultiCallable[_service_pb2.UpdateJobRequest, _service_pb2.UpdateJobResponse]
+    UpdateJob: _grpc.UnaryUnaryMultiCallable[_service_pb2.UpdateJobRequest, _job_pb2.Job]
     """Changes the labels of a live job, or priority and time limit of one that waits."""
-    CancelJob: _grpc.UnaryUnaryMultiCallable[_service_pb2.CancelJobRequest, _service_pb2.CancelJobResponse]
+    CancelJob: _grpc.UnaryUnaryMultiCallable[_service_pb2.CancelJobRequest, _job_pb2.Job]
     """Cancels a job; its gang stops. Cancelling a cancelled job changes nothing."""
-    EndJob: _grpc.UnaryUnaryMultiCallable[_service_pb2.EndJobRequest, _service_pb2.EndJobResponse]
+    EndJob: _grpc.UnaryUnaryMultiCallable[_service_pb2.EndJobRequest, _job_pb2.Job]
     """Reports that a gang has ended by itself. For launchers and operators."""
     ExplainJob: _grpc.UnaryUnaryMultiCallable[_service_pb2.ExplainJobRequest, _service_pb2.ExplainJobResponse]
     """Says why a job waits, what would have to be freed, and when it starts at the latest."""
@@ -62,13 +68,13 @@ class SchedulerServiceStub:
     """Shows the spares of each outermost domain: who holds them, their strength, and what one
     more would buy.
     """
-    GetFabric: _grpc.UnaryUnaryMultiCallable[_service_pb2.GetFabricRequest, _service_pb2.GetFabricResponse]
+    GetFabric: _grpc.UnaryUnaryMultiCallable[_service_pb2.GetFabricRequest, _fabric_pb2.Fabric]
     """Returns the fabric. A log has exactly one."""
-    GetTenant: _grpc.UnaryUnaryMultiCallable[_service_pb2.GetTenantRequest, _service_pb2.GetTenantResponse]
+    GetTenant: _grpc.UnaryUnaryMultiCallable[_service_pb2.GetTenantRequest, _tenant_pb2.Tenant]
     """Returns one tenant with its quota and what it holds."""
     ListTenants: _grpc.UnaryUnaryMultiCallable[_service_pb2.ListTenantsRequest, _service_pb2.ListTenantsResponse]
     """Lists tenants with their quotas and what they hold, parents before children."""
-    GetHost: _grpc.UnaryUnaryMultiCallable[_service_pb2.GetHostRequest, _service_pb2.GetHostResponse]
+    GetHost: _grpc.UnaryUnaryMultiCallable[_service_pb2.GetHostRequest, _host_pb2.Host]
     """Returns one host, with who holds it."""
     ListHosts: _grpc.UnaryUnaryMultiCallable[_service_pb2.ListHostsRequest, _service_pb2.ListHostsResponse]
     """Lists hosts in the order of the fabric."""
@@ -76,11 +82,11 @@ class SchedulerServiceStub:
     """Streams every change of hosts, whatever the cause, in the order of the log, from a version
     onwards. Who holds a host is a change of a job.
     """
-    CordonHost: _grpc.UnaryUnaryMultiCallable[_service_pb2.CordonHostRequest, _service_pb2.CordonHostResponse]
+    CordonHost: _grpc.UnaryUnaryMultiCallable[_service_pb2.CordonHostRequest, _host_pb2.Host]
     """Keeps new gangs off a host; a gang that runs there goes on."""
-    UncordonHost: _grpc.UnaryUnaryMultiCallable[_service_pb2.UncordonHostRequest, _service_pb2.UncordonHostResponse]
+    UncordonHost: _grpc.UnaryUnaryMultiCallable[_service_pb2.UncordonHostRequest, _host_pb2.Host]
     """Takes a cordoned or draining host back into service."""
-    DrainHost: _grpc.UnaryUnaryMultiCallable[_service_pb2.DrainHostRequest, _service_pb2.DrainHostResponse]
+    DrainHost: _grpc.UnaryUnaryMultiCallable[_service_pb2.DrainHostRequest, _host_pb2.Host]
     """Cordons a host and moves its gang to another host, or waits until the gang ends."""
     ReportHost: _grpc.UnaryUnaryMultiCallable[_service_pb2.ReportHostRequest, _service_pb2.ReportHostResponse]
     """Reports a health signal of a host. Some take it out of service, some count until there are
@@ -94,11 +100,11 @@ class SchedulerServiceStub:
     """Shows the cluster on one screen: hosts and GPUs by domain, the queue by tenant, gangs with
     their cuts, and recent incidents.
     """
-    CreateWindow: _grpc.UnaryUnaryMultiCallable[_service_pb2.CreateWindowRequest, _service_pb2.CreateWindowResponse]
+    CreateWindow: _grpc.UnaryUnaryMultiCallable[_service_pb2.CreateWindowRequest, _window_pb2.Window]
     """Keeps hosts for maintenance, or holds them for a tenant or for jobs, between two moments.
     Making the same window again changes nothing.
     """
-    GetWindow: _grpc.UnaryUnaryMultiCallable[_service_pb2.GetWindowRequest, _service_pb2.GetWindowResponse]
+    GetWindow: _grpc.UnaryUnaryMultiCallable[_service_pb2.GetWindowRequest, _window_pb2.Window]
     """Returns one window that is not over."""
     ListWindows: _grpc.UnaryUnaryMultiCallable[_service_pb2.ListWindowsRequest, _service_pb2.ListWindowsResponse]
     """Lists the windows that are not over, by default in the order in which they were made."""
@@ -106,29 +112,33 @@ class SchedulerServiceStub:
     """Streams every change of windows, whatever the cause, in the order of the log, from a version
     onwards. Who holds the hosts of a window is a change of a job.
     """
-    UpdateWindow: _grpc.UnaryUnaryMultiCallable[_service_pb2.UpdateWindowRequest, _service_pb2.UpdateWindowResponse]
+    UpdateWindow: _grpc.UnaryUnaryMultiCallable[_service_pb2.UpdateWindowRequest, _window_pb2.Window]
     """Changes a window; of one that is open only its end and its terms."""
-    DeleteWindow: _grpc.UnaryUnaryMultiCallable[_service_pb2.DeleteWindowRequest, _service_pb2.DeleteWindowResponse]
-    """Removes a window, open or not: its hosts are as if it had ended."""
+    DeleteWindow: _grpc.UnaryUnaryMultiCallable[_service_pb2.DeleteWindowRequest, _window_pb2.Window]
+    """Removes a window, open or not: its hosts are as if it had ended. The answer is the window as it
+    was; its name and WINDOW_STATE_OVER alone when an earlier call with the same request_id removed
+    it.
+    """
 
 @_typing.type_check_only
 class SchedulerServiceAsyncStub(SchedulerServiceStub):
     """Admits jobs, places gangs and keeps hosts."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
-    CreateJob: _aio.UnaryUnaryMultiCallable[_service_pb2.CreateJobRequest, _service_pb2.CreateJobResponse]  # type: ignore[assignment]
+    CreateJob: _aio.UnaryUnaryMultiCallable[_service_pb2.CreateJobRequest, _job_pb2.Job]  # type: ignore[assignment]
     """Accepts a job. It is stored when the answer comes, and starts as soon as it has its hosts:
-    too few free hosts are no error, the job waits in the queue.
+    too few free hosts are no error, the job waits in the queue. With validate_only nothing is
+    stored, and the answer has the specification and what the job would get now.
     """
-    GetJob: _aio.UnaryUnaryMultiCallable[_service_pb2.GetJobRequest, _service_pb2.GetJobResponse]  # type: ignore[assignment]
-    """Returns one job; for a waiting one with the reason why it waits."""
+    GetJob: _aio.UnaryUnaryMultiCallable[_service_pb2.GetJobRequest, _job_pb2.Job]  # type: ignore[assignment]
+    """Returns one job with its goodput; a waiting one with the reason why it waits."""
     ListJobs: _aio.UnaryUnaryMultiCallable[_service_pb2.ListJobsRequest, _service_pb2.ListJobsResponse]  # type: ignore[assignment]
     """Lists live jobs and the newest that have ended, by default in the order of their arrival."""
-    UpdateJob: _aio.UnaryUnaryMultiCallable[_service_pb2.UpdateJobRequest, _service_pb2.UpdateJobResponse]  # type: ignore[assignment]
+    UpdateJob: _aio.UnaryUnaryMultiCallable[_service_pb2.UpdateJobRequest, _job_pb2.Job]  # type: ignore[assignment]
     """Changes the labels of a live job, or priority and time limit of one that waits."""
-    CancelJob: _aio.UnaryUnaryMultiCallable[_service_pb2.CancelJobRequest, _service_pb2.CancelJobResponse]  # type: ignore[assignment]
+    CancelJob: _aio.UnaryUnaryMultiCallable[_service_pb2.CancelJobRequest, _job_pb2.Job]  # type: ignore[assignment]
     """Cancels a job; its gang stops. Cancelling a cancelled job changes nothing."""
-    EndJob: _aio.UnaryUnaryMultiCallable[_service_pb2.EndJobRequest, _service_pb2.EndJobResponse]  # type: ignore[assignment]
+    EndJob: _aio.UnaryUnaryMultiCallable[_service_pb2.EndJobRequest, _job_pb2.Job]  # type: ignore[assignment]
     """Reports that a gang has ended by itself. For launchers and operators."""
     ExplainJob: _aio.UnaryUnaryMultiCallable[_service_pb2.ExplainJobRequest, _service_pb2.ExplainJobResponse]  # type: ignore[assignment]
     """Says why a job waits, what would have to be freed, and when it starts at the latest."""
@@ -145,13 +155,13 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     """Shows the spares of each outermost domain: who holds them, their strength, and what one
     more would buy.
     """
-    GetFabric: _aio.UnaryUnaryMultiCallable[_service_pb2.GetFabricRequest, _service_pb2.GetFabricResponse]  # type: ignore[assignment]
+    GetFabric: _aio.UnaryUnaryMultiCallable[_service_pb2.GetFabricRequest, _fabric_pb2.Fabric]  # type: ignore[assignment]
     """Returns the fabric. A log has exactly one."""
-    GetTenant: _aio.UnaryUnaryMultiCallable[_service_pb2.GetTenantRequest, _service_pb2.GetTenantResponse]  # type: ignore[assignment]
+    GetTenant: _aio.UnaryUnaryMultiCallable[_service_pb2.GetTenantRequest, _tenant_pb2.Tenant]  # type: ignore[assignment]
     """Returns one tenant with its quota and what it holds."""
     ListTenants: _aio.UnaryUnaryMultiCallable[_service_pb2.ListTenantsRequest, _service_pb2.ListTenantsResponse]  # type: ignore[assignment]
     """Lists tenants with their quotas and what they hold, parents before children."""
-    GetHost: _aio.UnaryUnaryMultiCallable[_service_pb2.GetHostRequest, _service_pb2.GetHostResponse]  # type: ignore[assignment]
+    GetHost: _aio.UnaryUnaryMultiCallable[_service_pb2.GetHostRequest, _host_pb2.Host]  # type: ignore[assignment]
     """Returns one host, with who holds it."""
     ListHosts: _aio.UnaryUnaryMultiCallable[_service_pb2.ListHostsRequest, _service_pb2.ListHostsResponse]  # type: ignore[assignment]
     """Lists hosts in the order of the fabric."""
@@ -159,11 +169,11 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     """Streams every change of hosts, whatever the cause, in the order of the log, from a version
     onwards. Who holds a host is a change of a job.
     """
-    CordonHost: _aio.UnaryUnaryMultiCallable[_service_pb2.CordonHostRequest, _service_pb2.CordonHostResponse]  # type: ignore[assignment]
+    CordonHost: _aio.UnaryUnaryMultiCallable[_service_pb2.CordonHostRequest, _host_pb2.Host]  # type: ignore[assignment]
     """Keeps new gangs off a host; a gang that runs there goes on."""
-    UncordonHost: _aio.UnaryUnaryMultiCallable[_service_pb2.UncordonHostRequest, _service_pb2.UncordonHostResponse]  # type: ignore[assignment]
+    UncordonHost: _aio.UnaryUnaryMultiCallable[_service_pb2.UncordonHostRequest, _host_pb2.Host]  # type: ignore[assignment]
     """Takes a cordoned or draining host back into service."""
-    DrainHost: _aio.UnaryUnaryMultiCallable[_service_pb2.DrainHostRequest, _service_pb2.DrainHostResponse]  # type: ignore[assignment]
+    DrainHost: _aio.UnaryUnaryMultiCallable[_service_pb2.DrainHostRequest, _host_pb2.Host]  # type: ignore[assignment]
     """Cordons a host and moves its gang to another host, or waits until the gang ends."""
     ReportHost: _aio.UnaryUnaryMultiCallable[_service_pb2.ReportHostRequest, _service_pb2.ReportHostResponse]  # type: ignore[assignment]
     """Reports a health signal of a host. Some take it out of service, some count until there are
@@ -177,11 +187,11 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     """Shows the cluster on one screen: hosts and GPUs by domain, the queue by tenant, gangs with
     their cuts, and recent incidents.
     """
-    CreateWindow: _aio.UnaryUnaryMultiCallable[_service_pb2.CreateWindowRequest, _service_pb2.CreateWindowResponse]  # type: ignore[assignment]
+    CreateWindow: _aio.UnaryUnaryMultiCallable[_service_pb2.CreateWindowRequest, _window_pb2.Window]  # type: ignore[assignment]
     """Keeps hosts for maintenance, or holds them for a tenant or for jobs, between two moments.
     Making the same window again changes nothing.
     """
-    GetWindow: _aio.UnaryUnaryMultiCallable[_service_pb2.GetWindowRequest, _service_pb2.GetWindowResponse]  # type: ignore[assignment]
+    GetWindow: _aio.UnaryUnaryMultiCallable[_service_pb2.GetWindowRequest, _window_pb2.Window]  # type: ignore[assignment]
     """Returns one window that is not over."""
     ListWindows: _aio.UnaryUnaryMultiCallable[_service_pb2.ListWindowsRequest, _service_pb2.ListWindowsResponse]  # type: ignore[assignment]
     """Lists the windows that are not over, by default in the order in which they were made."""
@@ -189,10 +199,13 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     """Streams every change of windows, whatever the cause, in the order of the log, from a version
     onwards. Who holds the hosts of a window is a change of a job.
     """
-    UpdateWindow: _aio.UnaryUnaryMultiCallable[_service_pb2.UpdateWindowRequest, _service_pb2.UpdateWindowResponse]  # type: ignore[assignment]
+    UpdateWindow: _aio.UnaryUnaryMultiCallable[_service_pb2.UpdateWindowRequest, _window_pb2.Window]  # type: ignore[assignment]
     """Changes a window; of one that is open only its end and its terms."""
-    DeleteWindow: _aio.UnaryUnaryMultiCallable[_service_pb2.DeleteWindowRequest, _service_pb2.DeleteWindowResponse]  # type: ignore[assignment]
-    """Removes a window, open or not: its hosts are as if it had ended."""
+    DeleteWindow: _aio.UnaryUnaryMultiCallable[_service_pb2.DeleteWindowRequest, _window_pb2.Window]  # type: ignore[assignment]
+    """Removes a window, open or not: its hosts are as if it had ended. The answer is the window as it
+    was; its name and WINDOW_STATE_OVER alone when an earlier call with the same request_id removed
+    it.
+    """
 
 class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
     """Admits jobs, places gangs and keeps hosts."""
@@ -202,9 +215,10 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _service_pb2.CreateJobRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_service_pb2.CreateJobResponse, _abc.Awaitable[_service_pb2.CreateJobResponse]]:
+    ) -> _typing.Union[_job_pb2.Job, _abc.Awaitable[_job_pb2.Job]]:
         """Accepts a job. It is stored when the answer comes, and starts as soon as it has its hosts:
-        too few free hosts are no error, the job waits in the queue.
+        too few free hosts are no error, the job waits in the queue. With validate_only nothing is
+        stored, and the answer has the specification and what the job would get now.
         """
 
     @_abc_1.abstractmethod
@@ -212,8 +226,8 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _service_pb2.GetJobRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_service_pb2.GetJobResponse, _abc.Awaitable[_service_pb2.GetJobResponse]]:
-        """Returns one job; for a waiting one with the reason why it waits."""
+    ) -> _typing.Union[_job_pb2.Job, _abc.Awaitable[_job_pb2.Job]]:
+        """Returns one job with its goodput; a waiting one with the reason why it waits."""
 
     @_abc_1.abstractmethod
     def ListJobs(
@@ -228,7 +242,7 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _service_pb2.UpdateJobRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_service_pb2.UpdateJobResponse, _abc.Awaitable[_service_pb2.UpdateJobResponse]]:
+    ) -> _typing.Union[_job_pb2.Job, _abc.Awaitable[_job_pb2.Job]]:
         """Changes the labels of a live job, or priority and time limit of one that waits."""
 
     @_abc_1.abstractmethod
@@ -236,7 +250,7 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _service_pb2.CancelJobRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_service_pb2.CancelJobResponse, _abc.Awaitable[_service_pb2.CancelJobResponse]]:
+    ) -> _typing.Union[_job_pb2.Job, _abc.Awaitable[_job_pb2.Job]]:
         """Cancels a job; its gang stops. Cancelling a cancelled job changes nothing."""
 
     @_abc_1.abstractmethod
@@ -244,7 +258,7 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _service_pb2.EndJobRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_service_pb2.EndJobResponse, _abc.Awaitable[_service_pb2.EndJobResponse]]:
+    ) -> _typing.Union[_job_pb2.Job, _abc.Awaitable[_job_pb2.Job]]:
         """Reports that a gang has ended by itself. For launchers and operators."""
 
     @_abc_1.abstractmethod
@@ -297,7 +311,7 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _service_pb2.GetFabricRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_service_pb2.GetFabricResponse, _abc.Awaitable[_service_pb2.GetFabricResponse]]:
+    ) -> _typing.Union[_fabric_pb2.Fabric, _abc.Awaitable[_fabric_pb2.Fabric]]:
         """Returns the fabric. A log has exactly one."""
 
     @_abc_1.abstractmethod
@@ -305,7 +319,7 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _service_pb2.GetTenantRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_service_pb2.GetTenantResponse, _abc.Awaitable[_service_pb2.GetTenantResponse]]:
+    ) -> _typing.Union[_tenant_pb2.Tenant, _abc.Awaitable[_tenant_pb2.Tenant]]:
         """Returns one tenant with its quota and what it holds."""
 
     @_abc_1.abstractmethod
@@ -321,7 +335,7 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _service_pb2.GetHostRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_service_pb2.GetHostResponse, _abc.Awaitable[_service_pb2.GetHostResponse]]:
+    ) -> _typing.Union[_host_pb2.Host, _abc.Awaitable[_host_pb2.Host]]:
         """Returns one host, with who holds it."""
 
     @_abc_1.abstractmethod
@@ -347,7 +361,7 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _service_pb2.CordonHostRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_service_pb2.CordonHostResponse, _abc.Awaitable[_service_pb2.CordonHostResponse]]:
+    ) -> _typing.Union[_host_pb2.Host, _abc.Awaitable[_host_pb2.Host]]:
         """Keeps new gangs off a host; a gang that runs there goes on."""
 
     @_abc_1.abstractmethod
@@ -355,7 +369,7 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _service_pb2.UncordonHostRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_service_pb2.UncordonHostResponse, _abc.Awaitable[_service_pb2.UncordonHostResponse]]:
+    ) -> _typing.Union[_host_pb2.Host, _abc.Awaitable[_host_pb2.Host]]:
         """Takes a cordoned or draining host back into service."""
 
     @_abc_1.abstractmethod
@@ -363,7 +377,7 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _service_pb2.DrainHostRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_service_pb2.DrainHostResponse, _abc.Awaitable[_service_pb2.DrainHostResponse]]:
+    ) -> _typing.Union[_host_pb2.Host, _abc.Awaitable[_host_pb2.Host]]:
         """Cordons a host and moves its gang to another host, or waits until the gang ends."""
 
     @_abc_1.abstractmethod
@@ -401,7 +415,7 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _service_pb2.CreateWindowRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_service_pb2.CreateWindowResponse, _abc.Awaitable[_service_pb2.CreateWindowResponse]]:
+    ) -> _typing.Union[_window_pb2.Window, _abc.Awaitable[_window_pb2.Window]]:
         """Keeps hosts for maintenance, or holds them for a tenant or for jobs, between two moments.
         Making the same window again changes nothing.
         """
@@ -411,7 +425,7 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _service_pb2.GetWindowRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_service_pb2.GetWindowResponse, _abc.Awaitable[_service_pb2.GetWindowResponse]]:
+    ) -> _typing.Union[_window_pb2.Window, _abc.Awaitable[_window_pb2.Window]]:
         """Returns one window that is not over."""
 
     @_abc_1.abstractmethod
@@ -437,7 +451,7 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _service_pb2.UpdateWindowRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_service_pb2.UpdateWindowResponse, _abc.Awaitable[_service_pb2.UpdateWindowResponse]]:
+    ) -> _typing.Union[_window_pb2.Window, _abc.Awaitable[_window_pb2.Window]]:
         """Changes a window; of one that is open only its end and its terms."""
 
     @_abc_1.abstractmethod
@@ -445,7 +459,10 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _service_pb2.DeleteWindowRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_service_pb2.DeleteWindowResponse, _abc.Awaitable[_service_pb2.DeleteWindowResponse]]:
-        """Removes a window, open or not: its hosts are as if it had ended."""
+    ) -> _typing.Union[_window_pb2.Window, _abc.Awaitable[_window_pb2.Window]]:
+        """Removes a window, open or not: its hosts are as if it had ended. The answer is the window as it
+        was; its name and WINDOW_STATE_OVER alone when an earlier call with the same request_id removed
+        it.
+        """
 
 def add_SchedulerServiceServicer_to_server(servicer: SchedulerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

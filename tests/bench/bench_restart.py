@@ -204,7 +204,7 @@ async def with_server(folder: Path, question: str, tenants: str, reports: int) -
             await asyncio.sleep(0.2)
         rng, spent = random.Random(5), []
         for _ in range(reports):
-            job = (await stub.GetJob(pb.GetJobRequest(name="big"))).job
+            job = await stub.GetJob(pb.GetJobRequest(name="big"))
             host = rng.choice(list(job.placement.hosts))
             spent.append(await _reported_ms(stub, host))
             await stub.ReportHost(pb.ReportHostRequest(name=host, signal="repaired"))

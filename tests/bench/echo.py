@@ -19,25 +19,22 @@ from tests.bench.clients import HOSTS
 from tests.build import spec
 
 
-def _answer() -> service_pb2.CreateJobResponse:
-    job = job_pb2.Job(
+def _answer() -> job_pb2.Job:
+    return job_pb2.Job(
         name="load-00000000", uid="u" * 36, spec=spec_to_proto(spec("x", HOSTS, gpus=8))
     )
-    return service_pb2.CreateJobResponse(job=job)
 
 
 async def serve() -> None:
     answer = _answer()
 
-    async def echo(
-        request: service_pb2.CreateJobRequest, _: object
-    ) -> service_pb2.CreateJobResponse:
+    async def echo(request: service_pb2.CreateJobRequest, _: object) -> job_pb2.Job:
         return answer
 
     method = grpc.unary_unary_rpc_method_handler(
         echo,
         request_deserializer=service_pb2.CreateJobRequest.FromString,
-        response_serializer=service_pb2.CreateJobResponse.SerializeToString,
+        response_serializer=job_pb2.Job.SerializeToString,
     )
     server = grpc.aio.server()
     server.add_generic_rpc_handlers(

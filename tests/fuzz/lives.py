@@ -57,17 +57,14 @@ class Life:
                 self._paged(call, answer)
             case service_pb2.DefragmentResponse():
                 self._proposal = answer.etag
-            case service_pb2.DeleteWindowResponse():
-                self._etags.pop(answer.window.name, None)
-            case None:
-                pass
-            case _ if answer.DESCRIPTOR.name.endswith("WindowResponse"):
-                window: window_pb2.Window = answer.window  # type: ignore[attr-defined]
-                assert window.uid
-                assert window.etag
-                assert window.update_time.ToNanoseconds() >= window.create_time.ToNanoseconds()
-                assert window.chosen_hosts
-                self._etags[window.name] = window.etag
+            case window_pb2.Window() if call.method == "DeleteWindow":
+                self._etags.pop(answer.name, None)
+            case window_pb2.Window():
+                assert answer.uid
+                assert answer.etag
+                assert answer.update_time.ToNanoseconds() >= answer.create_time.ToNanoseconds()
+                assert answer.chosen_hosts
+                self._etags[answer.name] = answer.etag
 
     def _paged(self, call: Call, answer: service_pb2.ListWindowsResponse) -> None:
         asked = call.request

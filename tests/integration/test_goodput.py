@@ -15,7 +15,7 @@ from tests.serving import COMPLETED, RUNNING, Served, create, serving
 HERE = Exposure("127.0.0.1", 0, is_per_job=True)
 
 
-async def shown(served: Served, name: str) -> service_pb2.GetJobResponse:
+async def shown(served: Served, name: str) -> job_pb2.Job:
     return await served.stub.GetJob(service_pb2.GetJobRequest(name=name))
 
 
@@ -37,7 +37,7 @@ async def test_the_parts_add_up_to_the_age_of_the_job(tmp_path: Path) -> None:
         await served.until("a", RUNNING)
         found = await shown(served, "a")
         goodput = found.goodput
-        assert sum(times(goodput).values()) == ns(goodput.count_time) - ns(found.job.create_time)
+        assert sum(times(goodput).values()) == ns(goodput.count_time) - ns(found.create_time)
         assert [share.part for share in goodput.parts] == list(job_pb2.GoodputPart.values())[1:]
         assert "productive" in goodput_text(goodput)
 
@@ -46,7 +46,7 @@ async def test_a_restart_of_the_server_forgets_nothing(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
         await served.stub.CreateJob(create("a", hosts=2))
         await served.until("a", RUNNING)
-        host = (await shown(served, "a")).job.placement.hosts[0]
+        host = (await shown(served, "a")).placement.hosts[0]
         await served.stub.ReportHost(service_pb2.ReportHostRequest(name=host, signal="gpu-lost"))
         await served.until("a", RUNNING)
         await finish(served, "a")

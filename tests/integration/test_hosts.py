@@ -47,7 +47,7 @@ async def test_hosts_are_listed_page_by_page(tmp_path: Path) -> None:
 async def test_a_cordoned_host_takes_no_gang_until_it_is_uncordoned(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
         request = service_pb2.CordonHostRequest(name="z0-r0-h0", reason="new cable")
-        host = (await served.stub.CordonHost(request)).host
+        host = await served.stub.CordonHost(request)
         await served.stub.CreateJob(create("all", 8))
         assert (await served.get("all")).state == QUEUED
         await served.stub.UncordonHost(service_pb2.UncordonHostRequest(name="z0-r0-h0"))

@@ -45,15 +45,15 @@ async def test_a_name_that_changes_hands_gives_nobody_anothers_job(tmp_path: Pat
                 hers.CreateJob(create(name)), *attacks, return_exceptions=True
             )
             assert not isinstance(made, BaseException), made
-            job = (await hers.GetJob(service_pb2.GetJobRequest(name=name))).job
-            assert job.uid == made.job.uid
+            job = await hers.GetJob(service_pb2.GetJobRequest(name=name))
+            assert job.uid == made.uid
             assert job.state != job_pb2.JOB_STATE_CANCELLED
             assert not job.spec.labels
             for answer in answers:
                 if isinstance(answer, grpc.aio.AioRpcError):
                     assert "ads" not in str(error_of(answer))
                 elif not isinstance(answer, BaseException):
-                    assert answer.job.tenant == "bots"
+                    assert answer.tenant == "bots"
 
 
 async def test_a_uid_shows_nobody_the_job_of_another_tenant(tmp_path: Path) -> None:
@@ -65,11 +65,11 @@ async def test_a_uid_shows_nobody_the_job_of_another_tenant(tmp_path: Path) -> N
         house.calling(served, ada) as hers,
         house.calling(served, bob) as his,
     ):
-        old = (await hers.CreateJob(create("a"))).job
+        old = await hers.CreateJob(create("a"))
         await hers.CancelJob(service_pb2.CancelJobRequest(name="a", uid=old.uid))
-        new = (await his.CreateJob(create("a"))).job
+        new = await his.CreateJob(create("a"))
         own = service_pb2.GetJobRequest(name="a", uid=new.uid)
-        assert (await his.GetJob(own)).job.uid == new.uid
+        assert (await his.GetJob(own)).uid == new.uid
         for call in (
             his.GetJob(service_pb2.GetJobRequest(name="a", uid=old.uid)),
             his.CancelJob(service_pb2.CancelJobRequest(name="a", uid=old.uid)),
@@ -93,10 +93,10 @@ async def test_a_request_id_is_the_callers_own(tmp_path: Path) -> None:
         house.calling(served, ada) as hers,
         house.calling(served, bob) as his,
     ):
-        first = (await hers.CreateJob(create("secret", request_id="r"))).job
-        again = (await hers.CreateJob(create("secret", request_id="r"))).job
+        first = await hers.CreateJob(create("secret", request_id="r"))
+        again = await hers.CreateJob(create("secret", request_id="r"))
         assert again.uid == first.uid
-        other = (await his.CreateJob(create("b", request_id="r"))).job
+        other = await his.CreateJob(create("b", request_id="r"))
         assert (other.name, other.tenant) == ("b", "bots")
         error = await refused(his.CreateJob(create("c", request_id="r")))
         assert error.fields == ("request_id",)

@@ -28,7 +28,7 @@ from tests.serving import (
 
 async def test_a_job_that_fits_runs_on_as_many_hosts_as_it_needs(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
-        created = (await served.stub.CreateJob(create("a", 4, spares=exactly(1)))).job
+        created = await served.stub.CreateJob(create("a", 4, spares=exactly(1)))
         job = await served.until("a", RUNNING)
     assert created.uid == job.uid
     assert job.attempt == 1
@@ -60,7 +60,7 @@ async def test_a_job_without_room_waits_and_says_why(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
         await served.stub.CreateJob(create("big", 8))
         await served.until("big", RUNNING)
-        waiting = (await served.stub.CreateJob(create("next", 4))).job
+        waiting = await served.stub.CreateJob(create("next", 4))
         answer = await served.stub.ExplainJob(service_pb2.ExplainJobRequest(name="next"))
     assert waiting.state == QUEUED
     assert not waiting.HasField("placement")
@@ -80,7 +80,7 @@ async def test_the_end_of_a_job_starts_the_next(tmp_path: Path) -> None:
         ended = await served.stub.EndJob(
             service_pb2.EndJobRequest(name="big", outcome=COMPLETED, attempt=1)
         )
-        assert ended.job.state == COMPLETED
+        assert ended.state == COMPLETED
         await served.until("next", RUNNING)
 
 
@@ -88,8 +88,8 @@ async def test_cancelling_twice_is_cancelling_once(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
         await served.stub.CreateJob(create("a"))
         request = service_pb2.CancelJobRequest(name="a", reason="typo")
-        first = (await served.stub.CancelJob(request)).job
-        second = (await served.stub.CancelJob(request)).job
+        first = await served.stub.CancelJob(request)
+        second = await served.stub.CancelJob(request)
     assert (first.state, first.reason) == (CANCELLED, "typo")
     assert second.update_time == first.update_time
     assert second.state == CANCELLED
@@ -131,9 +131,10 @@ async def test_jobs_are_listed_by_state(tmp_path: Path) -> None:
 async def _dry_run(served: Served, hosts: int) -> placement_pb2.Answer:
     request = create("try", hosts)
     request.validate_only = True
-    response = await served.stub.CreateJob(request)
-    assert not response.HasField("job")
-    return response.answer
+    supposed = await served.stub.CreateJob(request)
+    assert (supposed.name, supposed.spec.name, supposed.tenant) == ("try", "try", "default")
+    assert not supposed.uid
+    return supposed.answer
 
 
 async def test_a_dry_run_answers_and_changes_nothing(tmp_path: Path) -> None:
@@ -156,8 +157,8 @@ async def test_a_dry_run_answers_and_changes_nothing(tmp_path: Path) -> None:
 
 async def test_a_retried_request_is_the_same_job(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
-        first = (await served.stub.CreateJob(create("a", request_id="r1"))).job
-        again = (await served.stub.CreateJob(create("a", request_id="r1"))).job
+        first = await served.stub.CreateJob(create("a", request_id="r1"))
+        again = await served.stub.CreateJob(create("a", request_id="r1"))
         assert again.uid == first.uid
         assert await _names(served) == ["a"]
 
@@ -166,10 +167,10 @@ async def test_a_retried_request_finds_its_job_after_the_name_was_used_again(
     tmp_path: Path,
 ) -> None:
     async with serving(tmp_path) as served:
-        first = (await served.stub.CreateJob(create("a", request_id="r1"))).job
+        first = await served.stub.CreateJob(create("a", request_id="r1"))
         await served.stub.CancelJob(service_pb2.CancelJobRequest(name="a"))
-        other = (await served.stub.CreateJob(create("a", request_id="r2"))).job
-        again = (await served.stub.CreateJob(create("a", request_id="r1"))).job
+        other = await served.stub.CreateJob(create("a", request_id="r2"))
+        again = await served.stub.CreateJob(create("a", request_id="r1"))
     assert other.uid != first.uid
     assert (again.uid, again.state) == (first.uid, CANCELLED)
 
@@ -178,7 +179,7 @@ async def test_a_search_without_budget_is_undecided_and_the_job_waits(tmp_path: 
     limits = SchedulingOptions(place=PlaceLimits(0, 0))
     async with serving(tmp_path, limits=limits) as served:
         answer = await _dry_run(served, 6)
-        job = (await served.stub.CreateJob(create("a", 6, pp=3))).job
+        job = await served.stub.CreateJob(create("a", 6, pp=3))
     assert job.state == QUEUED
     assert answer.outcome == placement_pb2.OUTCOME_UNDECIDED
     assert answer.reason
@@ -219,14 +220,14 @@ async def test_a_cancel_answers_with_what_it_cancelled_though_the_name_lives_aga
 ) -> None:
     """Both are written in one append, behind a slow one."""
     async with serving(tmp_path) as served:
-        first = (await served.stub.CreateJob(create("a"))).job
+        first = await served.stub.CreateJob(create("a"))
         slow_disk(monkeypatch)
         before = served.stub.CreateJob(create("b"))
         await asyncio.sleep(0.01)
         cancel = served.stub.CancelJob(service_pb2.CancelJobRequest(name="a"))
         await asyncio.sleep(0.01)  # calls made at once may arrive in any order
         again = served.stub.CreateJob(create("a", 2))
-        ended, made = (await cancel).job, (await again).job
+        ended, made = await cancel, await again
         await before
     assert (ended.uid, ended.state) == (first.uid, CANCELLED)
     assert made.uid != first.uid
@@ -234,10 +235,10 @@ async def test_a_cancel_answers_with_what_it_cancelled_though_the_name_lives_aga
 
 async def test_a_cancel_that_is_repeated_does_not_answer_with_a_later_job(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
-        first = (await served.stub.CreateJob(create("a"))).job
+        first = await served.stub.CreateJob(create("a"))
         request = service_pb2.CancelJobRequest(name="a", request_id="c")
         await served.stub.CancelJob(request)
         await served.stub.CreateJob(create("a"))
-        repeated = (await served.stub.CancelJob(request)).job
+        repeated = await served.stub.CancelJob(request)
         assert (repeated.uid, repeated.state) == (first.uid, CANCELLED)
         assert (await served.get("a")).uid != first.uid

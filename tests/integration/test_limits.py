@@ -46,7 +46,7 @@ async def test_a_tenant_with_too_many_waiting_jobs_gets_no_more(tmp_path: Path) 
     retry = RetryInfo()
     assert any(detail.Unpack(retry) for detail in status.details)
     assert retry.retry_delay.seconds == 1
-    assert (again.job.name, other.job.name) == ("b", "d")
+    assert (again.name, other.name) == ("b", "d")
 
 
 async def test_submits_at_once_do_not_pass_the_limit_together(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ async def test_the_log_has_who_asked_and_nobody_for_the_schedulers_own(tmp_path:
     ):
         await stub.CreateJob(create("a"))
         async with asyncio.timeout(5):
-            while (await stub.GetJob(service_pb2.GetJobRequest(name="a"))).job.attempt == 0:
+            while (await stub.GetJob(service_pb2.GetJobRequest(name="a"))).attempt == 0:
                 await asyncio.sleep(0.01)
         await stub.CancelJob(service_pb2.CancelJobRequest(name="a"))
     copy = look_at(url(tmp_path))

@@ -111,7 +111,7 @@ async def test_a_latest_read_sees_every_acknowledged_write_at_once(
         for name in (f"job-{n}" for n in range(30)):
             await leader.stub.CreateJob(create(name))
             request = service_pb2.GetJobRequest(name=name)
-            assert (await follower.stub.GetJob(request, metadata=LATEST)).job.name == name
+            assert (await follower.stub.GetJob(request, metadata=LATEST)).name == name
 
 
 async def test_a_read_waits_for_the_version_that_its_caller_has_seen(

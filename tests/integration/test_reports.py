@@ -45,7 +45,7 @@ async def test_many_reports_are_checked_and_none_is_made(tmp_path: Path) -> None
     assert first.host.state == host_pb2.HOST_STATE_FAILED
     assert first.reason == error_pb2.ERROR_REASON_UNSPECIFIED
     assert second.reason == error_pb2.ERROR_REASON_NOT_FOUND
-    assert host.host.state == after.host.state == host_pb2.HOST_STATE_HEALTHY
+    assert host.state == after.state == host_pb2.HOST_STATE_HEALTHY
     assert error.fields == ("reports[1].validate_only",)
 
 

@@ -34,7 +34,7 @@ class Stopping(service_pb2_grpc.SchedulerServiceServicer):
     def CreateJob(self, request: service_pb2.CreateJobRequest, context: Any) -> Any:
         self.asked.append(request.request_id)
         self._drop(context)
-        return service_pb2.CreateJobResponse(job=job_pb2.Job(name=request.spec.name))
+        return job_pb2.Job(name=request.spec.name)
 
     def WatchHosts(
         self, request: service_pb2.WatchHostsRequest, context: Any

@@ -37,10 +37,10 @@ def create(
 async def test_standings_and_jobs_tell_whose_they_are(tmp_path: Path) -> None:
     async with serving(tmp_path, tenants=TENANTS) as served:
         made = await served.stub.CreateJob(create("a", 3, "language", "spot"))
-        assert (made.job.tenant, made.job.priority, made.job.preemptible) == ("language", -7, True)
+        assert (made.tenant, made.priority, made.preemptible) == ("language", -7, True)
         await served.until("a", RUNNING)
         await served.stub.CreateJob(create("b", 4, "language"))
-        job = (await served.stub.GetJob(service_pb2.GetJobRequest(name="b"))).job
+        job = await served.stub.GetJob(service_pb2.GetJobRequest(name="b"))
         limited = "needs 4 hosts; tenant research holds 3 of its limit of 5; a ends in 2"
         assert job.reason.startswith(limited)
         why = await served.stub.ExplainJob(service_pb2.ExplainJobRequest(name="b"))
@@ -96,7 +96,7 @@ async def test_a_restart_keeps_the_tenants_or_takes_new_ones(tmp_path: Path) -> 
     async with serving(tmp_path, tenants=fewer) as served:
         answer = await served.stub.ListTenants(service_pb2.ListTenantsRequest())
         assert [(t.name, t.held_gpus) for t in answer.tenants] == [("language", 16), ("default", 0)]
-        job = (await served.stub.GetJob(service_pb2.GetJobRequest(name="a"))).job
+        job = await served.stub.GetJob(service_pb2.GetJobRequest(name="a"))
         assert job.state == job_pb2.JOB_STATE_RUNNING
 
 
@@ -140,7 +140,7 @@ async def test_a_tenant_has_times_and_an_etag_that_follow_the_file(tmp_path: Pat
         await served.stub.CreateJob(create("a", 2, "language"))
         await served.until("a", RUNNING)
         ask = service_pb2.GetTenantRequest(name="language")
-        held = (await served.stub.GetTenant(ask)).tenant
+        held = await served.stub.GetTenant(ask)
         error = await refused(served.stub.GetTenant(service_pb2.GetTenantRequest(name="x")))
     assert (error.code, error.reason) == (grpc.StatusCode.NOT_FOUND, "NOT_FOUND")
     assert (held.etag, held.held_gpus) == (first["language"].etag, 16)
@@ -167,7 +167,7 @@ async def test_a_tenant_has_times_and_an_etag_that_follow_the_file(tmp_path: Pat
 
 async def test_tenants_without_a_file_are_as_old_as_the_fabric(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
-        fabric = (await served.stub.GetFabric(service_pb2.GetFabricRequest())).fabric
+        fabric = await served.stub.GetFabric(service_pb2.GetFabricRequest())
         (tenant,) = (await _tenants(served)).values()
     assert tenant.create_time == tenant.update_time == fabric.create_time
     assert (fabric.host_count, fabric.gpus_per_host, fabric.uid) == (

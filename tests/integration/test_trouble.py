@@ -185,7 +185,7 @@ async def test_a_retry_after_the_caller_went_away_is_the_same_job(
         first = served.stub.CreateJob(create("once", request_id="r"))
         await asyncio.sleep(0.1)  # the append is under way
         first.cancel()
-        again = (await served.stub.CreateJob(create("once", request_id="r"))).job
+        again = await served.stub.CreateJob(create("once", request_id="r"))
         assert again.state in (QUEUED, RUNNING)
     assert _submitted(tmp_path) == ["once"]
 

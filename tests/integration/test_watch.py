@@ -201,7 +201,7 @@ async def test_streams_cut_off_at_random_and_resumed_have_neither_gap_nor_repeat
             await asyncio.wait_for(follow(served, 2 + len(seen)), 20)
             await living
             mark = await served.stub.CreateJob(create(f"last-of-{half[0]}", 8))
-            await asyncio.wait_for(follow(served, mark.job.version), 20)
+            await asyncio.wait_for(follow(served, mark.version), 20)
     async with serving(tmp_path) as served:
         whole = await _read(served, len(seen), after_version=0)
     assert seen == whole

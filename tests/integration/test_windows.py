@@ -41,10 +41,10 @@ async def windows(served: Served) -> list[window_pb2.Window]:
 
 async def test_a_window_outlives_the_server(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
-        made = (await served.stub.CreateWindow(making())).window
+        made = await served.stub.CreateWindow(making())
         assert made.state == PENDING
         assert list(made.chosen_hosts) == ["z0-r0-h0", "z0-r0-h1", "z0-r1-h0", "z0-r1-h1"]
-        again = (await served.stub.CreateWindow(making())).window
+        again = await served.stub.CreateWindow(making())
         assert again == made
     async with serving(tmp_path) as served:
         assert [window.name for window in await windows(served)] == ["w"]
@@ -57,11 +57,11 @@ async def test_a_window_is_changed_by_its_mask_and_removed(tmp_path: Path) -> No
             window=window_pb2.Window(name="w", end_time=at(9_000), reason="longer"),
             update_mask=FieldMask(paths=["end_time"]),
         )
-        after = (await served.stub.UpdateWindow(later)).window
+        after = await served.stub.UpdateWindow(later)
         assert after.end_time == at(9_000)
         assert after.reason == ""
         gone = await served.stub.DeleteWindow(service_pb2.DeleteWindowRequest(name="w"))
-        assert gone.window.name == "w"
+        assert gone.name == "w"
         assert await windows(served) == []
         error = await refused(served.stub.DeleteWindow(service_pb2.DeleteWindowRequest(name="w")))
         assert error.code is grpc.StatusCode.NOT_FOUND
@@ -71,7 +71,7 @@ async def test_only_checked_nothing_is_made(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
         request = making()
         request.validate_only = True
-        assert (await served.stub.CreateWindow(request)).window.state == PENDING
+        assert (await served.stub.CreateWindow(request)).state == PENDING
         assert await windows(served) == []
 
 
@@ -130,34 +130,34 @@ async def test_a_window_is_a_resource_with_its_times_and_a_name_for_what_it_is(
     tmp_path: Path,
 ) -> None:
     async with serving(tmp_path) as served:
-        made = (await served.stub.CreateWindow(making())).window
+        made = await served.stub.CreateWindow(making())
         found = await served.stub.GetWindow(service_pb2.GetWindowRequest(name="w"))
-        assert found.window == made
+        assert found == made
         assert made.create_time == made.update_time
         longer = service_pb2.UpdateWindowRequest(
             window=window_pb2.Window(name="w", end_time=at(9_000))
         )
-        changed = (await served.stub.UpdateWindow(longer)).window
+        changed = await served.stub.UpdateWindow(longer)
         assert (changed.uid, changed.create_time) == (made.uid, made.create_time)
         assert changed.update_time.ToNanoseconds() > made.update_time.ToNanoseconds()
         assert changed.etag != made.etag
         await served.stub.DeleteWindow(service_pb2.DeleteWindowRequest(name="w"))
-        other = (await served.stub.CreateWindow(making())).window
+        other = await served.stub.CreateWindow(making())
         assert other.uid != made.uid
     async with serving(tmp_path) as served:
         again = await served.stub.GetWindow(service_pb2.GetWindowRequest(name="w"))
-        assert (again.window.uid, again.window.etag) == (other.uid, other.etag)
+        assert (again.uid, again.etag) == (other.uid, other.etag)
         error = await refused(served.stub.GetWindow(service_pb2.GetWindowRequest(name="v")))
     assert (error.code, error.reason) == (grpc.StatusCode.NOT_FOUND, "NOT_FOUND")
 
 
 async def test_who_has_seen_another_window_changes_nothing(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
-        old = (await served.stub.CreateWindow(making())).window
+        old = await served.stub.CreateWindow(making())
         longer = service_pb2.UpdateWindowRequest(
             window=window_pb2.Window(name="w", end_time=at(9_000), etag=old.etag)
         )
-        now = (await served.stub.UpdateWindow(longer)).window
+        now = await served.stub.UpdateWindow(longer)
         longer.window.end_time.CopyFrom(at(9_500))
         stale = await refused(served.stub.UpdateWindow(longer))
         gone = service_pb2.DeleteWindowRequest(name="w", etag=old.etag)
@@ -174,10 +174,11 @@ async def test_a_request_that_is_made_again_does_nothing(tmp_path: Path) -> None
     async with serving(tmp_path) as served:
         ask = making()
         ask.request_id = "r1"
-        made = (await served.stub.CreateWindow(ask)).window
+        made = await served.stub.CreateWindow(ask)
         gone = service_pb2.DeleteWindowRequest(name="w", request_id="r2")
-        assert (await served.stub.DeleteWindow(gone)).window.uid == made.uid
-        assert not (await served.stub.DeleteWindow(gone)).HasField("window")
+        assert (await served.stub.DeleteWindow(gone)).uid == made.uid
+        again = await served.stub.DeleteWindow(gone)
+        assert again == window_pb2.Window(name="w", state=window_pb2.WINDOW_STATE_OVER)
         reused = making(name="v")
         reused.request_id = "r1"
         error = await refused(served.stub.CreateWindow(reused))

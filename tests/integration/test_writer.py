@@ -53,7 +53,7 @@ async def test_commands_are_answered_while_a_decision_is_made(
     held = _Held(monkeypatch)
     async with serving(tmp_path) as served:
         await held.next_begun()
-        job = (await served.stub.CreateJob(create("a"))).job
+        job = await served.stub.CreateJob(create("a"))
         assert job.state == QUEUED
         held.go.release(50)
         await served.until("a", RUNNING)

@@ -13,7 +13,7 @@ from scheduler.core.model.lifecycle import HostMove
 from scheduler.service.backend import Backend
 from scheduler.service.errors import error_boundary, not_found
 from scheduler.service.pagination import hosts_page
-from scheduler.v1 import host_pb2, service_pb2
+from scheduler.v1 import fabric_pb2, host_pb2, service_pb2
 from scheduler.wire.jobs import host_to_proto
 from scheduler.wire.listing import held
 from scheduler.wire.tenants import fabric_to_proto
@@ -30,20 +30,16 @@ class HostServicer:
 
     async def GetFabric(
         self, request: service_pb2.GetFabricRequest, context: Context
-    ) -> service_pb2.GetFabricResponse:
+    ) -> fabric_pb2.Fabric:
         async with error_boundary(context):
-            fabric = await asyncio.to_thread(fabric_to_proto, self._backend.writer.state)
-            return service_pb2.GetFabricResponse(fabric=fabric)
+            return await asyncio.to_thread(fabric_to_proto, self._backend.writer.state)
 
-    async def GetHost(
-        self, request: service_pb2.GetHostRequest, context: Context
-    ) -> service_pb2.GetHostResponse:
+    async def GetHost(self, request: service_pb2.GetHostRequest, context: Context) -> host_pb2.Host:
         async with error_boundary(context):
             writer = self._backend.writer
             if request.name not in writer.state.loaded_fabric.index_by_name:
                 raise not_found("host", request.name)
-            host = host_message(writer.state, request.name, writer.now_ns())
-            return service_pb2.GetHostResponse(host=host)
+            return host_message(writer.state, request.name, writer.now_ns())
 
     async def ListHosts(
         self, request: service_pb2.ListHostsRequest, context: Context
@@ -54,24 +50,21 @@ class HostServicer:
 
     async def CordonHost(
         self, request: service_pb2.CordonHostRequest, context: Context
-    ) -> service_pb2.CordonHostResponse:
+    ) -> host_pb2.Host:
         async with error_boundary(context):
-            host = await self._moved(request, HostMove.CORDON)
-            return service_pb2.CordonHostResponse(host=host)
+            return await self._moved(request, HostMove.CORDON)
 
     async def UncordonHost(
         self, request: service_pb2.UncordonHostRequest, context: Context
-    ) -> service_pb2.UncordonHostResponse:
+    ) -> host_pb2.Host:
         async with error_boundary(context):
-            host = await self._moved(request, HostMove.UNCORDON)
-            return service_pb2.UncordonHostResponse(host=host)
+            return await self._moved(request, HostMove.UNCORDON)
 
     async def DrainHost(
         self, request: service_pb2.DrainHostRequest, context: Context
-    ) -> service_pb2.DrainHostResponse:
+    ) -> host_pb2.Host:
         async with error_boundary(context):
-            host = await self._moved(request, HostMove.DRAIN)
-            return service_pb2.DrainHostResponse(host=host)
+            return await self._moved(request, HostMove.DRAIN)
 
     async def _moved(self, request: MoveRequest, move: HostMove) -> host_pb2.Host:
         command = MoveHost(request.name, move, request.reason, request.etag, request.request_id)

@@ -18,6 +18,7 @@ from scheduler.core.explain.whatif import what_if
 from scheduler.core.model.commands import CancelJob, EndJob, SubmitJob, UpdateJob
 from scheduler.core.model.goodput import shown
 from scheduler.core.restart.prospect import prospect
+from scheduler.core.tenancy.ownership import tenant_of
 from scheduler.engine.writer import Writer
 from scheduler.files.errors import InputError
 from scheduler.identity import own_jobs
@@ -28,13 +29,12 @@ from scheduler.v1 import advice_pb2, job_pb2, placement_pb2, service_pb2
 from scheduler.wire import reasons
 from scheduler.wire.jobs import (
     answer_to_proto,
-    fill_job,
     goodput_to_proto,
     job_state,
     job_to_proto,
     restart_outlook,
 )
-from scheduler.wire.specs import SpecReader
+from scheduler.wire.specs import SpecReader, fill_spec
 from scheduler.wire.update_mask import update_from_proto
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -95,7 +95,7 @@ class JobServicer:
 
     async def CreateJob(
         self, request: service_pb2.CreateJobRequest, context: Context
-    ) -> service_pb2.CreateJobResponse:
+    ) -> job_pb2.Job:
         async with error_boundary(context):
             writer = self._backend.writer
             try:
@@ -105,28 +105,26 @@ class JobServicer:
             command = SubmitJob(spec, self._new_uid(), request.request_id)
             if request.validate_only:
                 answer = await asyncio.to_thread(_dry_run, writer, command)
-                return service_pb2.CreateJobResponse(answer=answer)
+                tenant = tenant_of(spec, writer.state.tenants)
+                supposed = job_pb2.Job(name=spec.name, tenant=tenant, answer=answer)
+                fill_spec(supposed.spec, spec)
+                return supposed
             state = await self._backend.run(command, "spec.")
             made = state.by_request(request.request_id) if request.request_id else None
             job = made or job_of(state, spec.name)
             is_long = writer.is_busy or len(state.queue) > _SHORT_QUEUE
             if is_long and job.uid == command.uid:  # else an earlier call made it
-                fresh = service_pb2.CreateJobResponse()
-                fill_job(fresh.job, state.loaded_fabric, job, state.version, _FRESH)
-                return fresh
-            return service_pb2.CreateJobResponse(job=await self._messages.of(state, job))
+                return job_to_proto(state.loaded_fabric, job, state.version, _FRESH)
+            return await self._messages.of(state, job)
 
-    async def GetJob(
-        self, request: service_pb2.GetJobRequest, context: Context
-    ) -> service_pb2.GetJobResponse:
+    async def GetJob(self, request: service_pb2.GetJobRequest, context: Context) -> job_pb2.Job:
         async with error_boundary(context):
             writer, state = self._backend.writer, self._backend.writer.state
             job = job_of(state, request.name, request.uid)
             spent = shown(job, writer.now_ns(), state.tenants.preemption.costs)
-            return service_pb2.GetJobResponse(
-                job=await self._messages.of(state, job),
-                goodput=goodput_to_proto(spent, state.loaded_fabric.gpus_per_host),
-            )
+            message = await self._messages.of(state, job)
+            message.goodput.CopyFrom(goodput_to_proto(spent, state.loaded_fabric.gpus_per_host))
+            return message
 
     async def ListJobs(
         self, request: service_pb2.ListJobsRequest, context: Context
@@ -136,28 +134,24 @@ class JobServicer:
 
     async def UpdateJob(
         self, request: service_pb2.UpdateJobRequest, context: Context
-    ) -> service_pb2.UpdateJobResponse:
+    ) -> job_pb2.Job:
         async with error_boundary(context):
             try:
                 command = update_from_proto(request)
             except BadInput as error:
                 raise invalid(error.field, error.message) from None
-            job = await self._changed(command, "job.spec.", only_checked=request.validate_only)
-            return service_pb2.UpdateJobResponse(job=job)
+            return await self._changed(command, "job.spec.", only_checked=request.validate_only)
 
     async def CancelJob(
         self, request: service_pb2.CancelJobRequest, context: Context
-    ) -> service_pb2.CancelJobResponse:
+    ) -> job_pb2.Job:
         async with error_boundary(context):
             command = CancelJob(
                 *(request.name, request.reason, request.etag, request.request_id, request.uid)
             )
-            job = await self._changed(command, only_checked=request.validate_only)
-            return service_pb2.CancelJobResponse(job=job)
+            return await self._changed(command, only_checked=request.validate_only)
 
-    async def EndJob(
-        self, request: service_pb2.EndJobRequest, context: Context
-    ) -> service_pb2.EndJobResponse:
+    async def EndJob(self, request: service_pb2.EndJobRequest, context: Context) -> job_pb2.Job:
         async with error_boundary(context):
             outcome = job_state(request.outcome)
             if outcome not in (JobState.COMPLETED, JobState.FAILED):
@@ -166,8 +160,7 @@ class JobServicer:
                 *(request.name, outcome, request.attempt, request.reason),
                 *(request.etag, request.request_id, request.uid),
             )
-            job = await self._changed(command, only_checked=request.validate_only)
-            return service_pb2.EndJobResponse(job=job)
+            return await self._changed(command, only_checked=request.validate_only)
 
     async def ExplainJob(
         self, request: service_pb2.ExplainJobRequest, context: Context

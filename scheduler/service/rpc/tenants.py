@@ -11,7 +11,7 @@ from scheduler.identity import caller
 from scheduler.service.backend import Backend
 from scheduler.service.errors import error_boundary, not_found
 from scheduler.service.pagination import tenants_page
-from scheduler.v1 import service_pb2
+from scheduler.v1 import service_pb2, tenant_pb2
 from scheduler.wire.tenants import tenant_to_proto
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -23,14 +23,14 @@ class TenantServicer:
 
     async def GetTenant(
         self, request: service_pb2.GetTenantRequest, context: Context
-    ) -> service_pb2.GetTenantResponse:
+    ) -> tenant_pb2.Tenant:
         async with error_boundary(context):
             state, now_ns = self._backend.writer.state, self._backend.writer.now_ns()
             name = request.name
             if name not in state.tenants.by_name or not caller().knows(state.tenants, name):
                 raise not_found("tenant", name)
             standing = next(s for s in standings(state, now_ns) if s.tenant.name == name)
-            return service_pb2.GetTenantResponse(tenant=tenant_to_proto(state, standing))
+            return tenant_to_proto(state, standing)
 
     async def ListTenants(
         self, request: service_pb2.ListTenantsRequest, context: Context

@@ -16,7 +16,7 @@ from scheduler.identity import own_windows
 from scheduler.service.backend import Backend
 from scheduler.service.errors import ApiError, conflict, error_boundary, invalid, not_found
 from scheduler.service.pagination import windows_page
-from scheduler.v1 import error_pb2, service_pb2
+from scheduler.v1 import error_pb2, service_pb2, window_pb2
 from scheduler.wire.windows import changed, window_from_proto, window_to_proto
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -28,7 +28,7 @@ class WindowServicer:
 
     async def CreateWindow(
         self, request: service_pb2.CreateWindowRequest, context: Context
-    ) -> service_pb2.CreateWindowResponse:
+    ) -> window_pb2.Window:
         async with error_boundary(context):
             try:
                 window = window_from_proto(request.window)
@@ -36,18 +36,17 @@ class WindowServicer:
                 raise invalid(f"window.{error.field}", error.message) from None
             command = SetWindow(window, request_id=request.request_id)
             state = await self._backend.run(command, "window.", only_checked=request.validate_only)
-            made = window_to_proto(state, _booking(state, window.name))
-            return service_pb2.CreateWindowResponse(window=made)
+            return window_to_proto(state, _booking(state, window.name))
 
     async def GetWindow(
         self, request: service_pb2.GetWindowRequest, context: Context
-    ) -> service_pb2.GetWindowResponse:
+    ) -> window_pb2.Window:
         async with error_boundary(context):
             state = self._backend.writer.state
             booking = _booking(state, request.name)
             if not own_windows(state)(booking):
                 raise not_found("window", request.name)
-            return service_pb2.GetWindowResponse(window=window_to_proto(state, booking))
+            return window_to_proto(state, booking)
 
     async def ListWindows(
         self, request: service_pb2.ListWindowsRequest, context: Context
@@ -57,7 +56,7 @@ class WindowServicer:
 
     async def UpdateWindow(
         self, request: service_pb2.UpdateWindowRequest, context: Context
-    ) -> service_pb2.UpdateWindowResponse:
+    ) -> window_pb2.Window:
         async with error_boundary(context):
             name = request.window.name
             before = _booking(self._backend.writer.state, name)
@@ -77,19 +76,19 @@ class WindowServicer:
                 if given or refusal.reason != error_pb2.ERROR_REASON_ETAG_MISMATCH:
                     raise
                 raise conflict(f"window {name} changed meanwhile") from None
-            after = window_to_proto(state, _booking(state, name))
-            return service_pb2.UpdateWindowResponse(window=after)
+            return window_to_proto(state, _booking(state, name))
 
     async def DeleteWindow(
         self, request: service_pb2.DeleteWindowRequest, context: Context
-    ) -> service_pb2.DeleteWindowResponse:
+    ) -> window_pb2.Window:
         async with error_boundary(context):
             before = self._backend.writer.state
             command = RemoveWindow(request.name, request.reason, request.etag, request.request_id)
             await self._backend.run(command, only_checked=request.validate_only)
             booking = before.windows.get(request.name)
-            was = window_to_proto(before, booking) if booking else None
-            return service_pb2.DeleteWindowResponse(window=was)
+            if booking is None:  # an earlier call with this request id removed it
+                return window_pb2.Window(name=request.name, state=window_pb2.WINDOW_STATE_OVER)
+            return window_to_proto(before, booking)
 
 
 def _booking(state: State, name: str) -> Booking:
