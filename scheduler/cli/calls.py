@@ -45,7 +45,7 @@ TYPED = {
     "start_time": "--start",
     "suppose": "--if",
     "tenant": "--tenant",
-    "time_limit_s": "--limit",
+    "time_limit": "--limit",
     "value": "--value",
     "xid": "--xid",
 }
@@ -154,7 +154,9 @@ def _refused(error: ServiceError, file: JobFile | None) -> Exception:
     if error.code != "INVALID_ARGUMENT":
         return end(error.message, INFEASIBLE if error.reason == "INFEASIBLE" else FAILED)
     if file and error.violations:
-        found = [(field.removeprefix("spec."), text) for field, text in error.violations]
+        from scheduler.wire.specs import file_key
+
+        found = [(file_key(field.removeprefix("spec.")), text) for field, text in error.violations]
         return file.document.error(*found)
     faults = [f"{_typed(field)}: {text}" for field, text in error.violations]
     return end("; ".join(faults) or error.message, BAD_INPUT)

@@ -37,7 +37,8 @@ def spares_text(answer: service_pb2.ListSparesResponse) -> str:
     )
     rows = [_row(zone) for zone in answer.zones]
     target = sum(zone.target for zone in answer.zones)
-    rate, hours = answer.failures_per_1000_host_days, answer.repair_hours
+    rate = answer.failures_per_1000_host_days
+    hours = answer.mean_repair_duration.ToNanoseconds() / (3_600 * 10**9)
     basis = (
         f"target for {rate:.2f} failures per 1,000 host-days and {hours:.1f} h of repair"
         f" ({counted(answer.failures, 'failure')} and {counted(answer.repairs, 'repair')} seen),"

@@ -49,8 +49,9 @@ def update(
     """Change the labels of a job, or its priority and time limit while it is queued."""
     from scheduler.cli.render import messages
     from scheduler.v1 import job_pb2
+    from scheduler.wire.durations import duration
 
-    given = {"priority": priority, "priority_class": priority_class, "time_limit_s": time_limit_s}
+    given = {"priority": priority, "priority_class": priority_class, "time_limit": time_limit_s}
     fields = [field for field, value in given.items() if value is not None]
     changes = [_label(text) for text in label or ()]
     if not (fields or changes or unlabel):
@@ -61,7 +62,7 @@ def update(
     wanted = job_pb2.JobSpec(
         priority=priority or 0,
         priority_class=priority_class or "",
-        time_limit_s=time_limit_s or None,
+        time_limit=duration(time_limit_s) if time_limit_s else None,
     )
     with connected(address) as client:
         if changes or unlabel:

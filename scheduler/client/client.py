@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterator, Sequence
 from types import TracebackType
 from typing import Any, TypedDict, Unpack
 
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.field_mask_pb2 import FieldMask
 
 from scheduler.client.connection import Connection
@@ -30,6 +31,7 @@ from scheduler.v1 import (
     tenant_pb2,
     window_pb2,
 )
+from scheduler.wire.durations import duration
 from scheduler.wire.specs import spec_to_proto
 
 DEADLINE_S = 30.0
@@ -58,6 +60,10 @@ def _how(how: How) -> dict[str, Any]:
 def _request_id(given: str = "") -> str:
     """A new one unless one is given, so that a call that is tried again is done once."""
     return given or str(uuid.uuid4())
+
+
+def _duration(seconds: int | None) -> Duration | None:
+    return None if seconds is None else duration(seconds)
 
 
 class Client:
@@ -199,7 +205,10 @@ class Client:
     ) -> service_pb2.ListSlotsResponse:
         """How many jobs of each size in GPUs would start now."""
         request = service_pb2.ListSlotsRequest(
-            sizes=sizes, tenant=tenant, priority_class=priority_class, time_limit_s=time_limit_s
+            sizes=sizes,
+            tenant=tenant,
+            priority_class=priority_class,
+            time_limit=_duration(time_limit_s),
         )
         return self._to.call(self._stub.ListSlots, request)
 
@@ -313,7 +322,10 @@ class Client:
         `etag`: of the proposal; other moves are not made.
         """
         request = service_pb2.DefragmentRequest(
-            apply=apply, checkpoint_s=checkpoint_s, restart_s=restart_s, **_how(how)
+            apply=apply,
+            checkpoint_interval=_duration(checkpoint_s),
+            restart_duration=_duration(restart_s),
+            **_how(how),
         )
         if job:
             request.job = job

@@ -22,6 +22,7 @@ from scheduler.engine.proposal import NotLeading, WriterStopped
 from scheduler.eventlog.store import Compacted, Deposed, NotWritten, StoreError, Unreachable
 from scheduler.files.errors import InputError
 from scheduler.v1 import error_pb2
+from scheduler.wire.specs import wire_path
 
 DOMAIN = "muster"
 PREFIX = "ERROR_REASON_"
@@ -129,7 +130,7 @@ class ApiError(Exception):
 def rejected(answer: Rejected, prefix: str = "") -> ApiError:
     """What admit refused. `prefix`: where the command's fields lie in the request."""
     violations = [
-        (v.field if v.field == "request_id" else prefix + v.field, v.message)
+        (v.field if v.field == "request_id" else prefix + wire_path(v.field), v.message)
         for v in answer.violations
     ]
     return ApiError(_REASONS[answer.code], answer.message, violations, answer.missing)

@@ -5,6 +5,7 @@ Why a job waits, and what would change that."""
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -162,7 +163,7 @@ class Reason(_message.Message):
     WAITS_FOR_FIELD_NUMBER: _builtins.int
     RESERVED_IN_FIELD_NUMBER: _builtins.int
     OBSTACLES_FIELD_NUMBER: _builtins.int
-    PASSING_TIME_LIMIT_S_FIELD_NUMBER: _builtins.int
+    PASSING_TIME_LIMIT_FIELD_NUMBER: _builtins.int
     PREEMPTS_FIELD_NUMBER: _builtins.int
     PREEMPT_TIME_FIELD_NUMBER: _builtins.int
     SHRINKS_FIELD_NUMBER: _builtins.int
@@ -176,10 +177,6 @@ class Reason(_message.Message):
     """Hosts that are free now. 0 unless it waits."""
     missing_hosts: _builtins.int
     """How many hosts more than it may use now it needs, for want of hosts or of quota."""
-    passing_time_limit_s: _builtins.int
-    """With a time limit of at most so many seconds it would start now, ahead of the queue.
-    0: no time limit would help.
-    """
     @_builtins.property
     def rooms(self) -> _containers.RepeatedCompositeFieldContainer[Global___DomainRoom]:
         """Where hosts are free, by outermost domain in the order of the fabric. Empty when none are
@@ -201,6 +198,12 @@ class Reason(_message.Message):
     @_builtins.property
     def obstacles(self) -> _containers.RepeatedCompositeFieldContainer[Global___Obstacle]:
         """Everything that blocks it."""
+
+    @_builtins.property
+    def passing_time_limit(self) -> _duration_pb2.Duration:
+        """With a time limit of at most this it would start now, ahead of the queue. Unset: no time limit
+        would help.
+        """
 
     @_builtins.property
     def preempts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -231,14 +234,14 @@ class Reason(_message.Message):
         waits_for: _abc.Iterable[_builtins.str] | None = ...,
         reserved_in: _abc.Iterable[_builtins.str] | None = ...,
         obstacles: _abc.Iterable[Global___Obstacle] | None = ...,
-        passing_time_limit_s: _builtins.int = ...,
+        passing_time_limit: _duration_pb2.Duration | None = ...,
         preempts: _abc.Iterable[_builtins.str] | None = ...,
         preempt_time: _timestamp_pb2.Timestamp | None = ...,
         shrinks: _abc.Iterable[Global___Shrink] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["preempt_time", b"preempt_time", "start_time", b"start_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["passing_time_limit", b"passing_time_limit", "preempt_time", b"preempt_time", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "free_hosts", b"free_hosts", "missing_hosts", b"missing_hosts", "needed_hosts", b"needed_hosts", "obstacles", b"obstacles", "passing_time_limit_s", b"passing_time_limit_s", "preempt_time", b"preempt_time", "preempts", b"preempts", "reserved_in", b"reserved_in", "rooms", b"rooms", "sentence", b"sentence", "shrinks", b"shrinks", "start_time", b"start_time", "waits_for", b"waits_for"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "free_hosts", b"free_hosts", "missing_hosts", b"missing_hosts", "needed_hosts", b"needed_hosts", "obstacles", b"obstacles", "passing_time_limit", b"passing_time_limit", "preempt_time", b"preempt_time", "preempts", b"preempts", "reserved_in", b"reserved_in", "rooms", b"rooms", "sentence", b"sentence", "shrinks", b"shrinks", "start_time", b"start_time", "waits_for", b"waits_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

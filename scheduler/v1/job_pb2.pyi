@@ -5,6 +5,7 @@ Jobs: what a user asks for, and its state."""
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -349,7 +350,7 @@ class JobSpec(_message.Message):
     SPARES_FIELD_NUMBER: _builtins.int
     OBJECTIVE_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
-    TIME_LIMIT_S_FIELD_NUMBER: _builtins.int
+    TIME_LIMIT_FIELD_NUMBER: _builtins.int
     TRAINING_FIELD_NUMBER: _builtins.int
     TENANT_FIELD_NUMBER: _builtins.int
     PRIORITY_CLASS_FIELD_NUMBER: _builtins.int
@@ -369,10 +370,6 @@ class JobSpec(_message.Message):
     """What the placement minimises first. Unspecified means the cut."""
     priority: _builtins.int
     """Jobs of larger priority leave the queue first."""
-    time_limit_s: _builtins.int
-    """How long the gang runs at most, in seconds, as far as you know. Jobs behind it in the queue
-    are let through on the strength of this. Unset: not stated.
-    """
     tenant: _builtins.str
     """Who answers for the job, one of ListTenants that has no sub-tenants. Empty: the default one."""
     priority_class: _builtins.str
@@ -402,6 +399,12 @@ class JobSpec(_message.Message):
     @_builtins.property
     def batch(self) -> Global___Batch:
         """Sequences per step. Required with `model`."""
+
+    @_builtins.property
+    def time_limit(self) -> _duration_pb2.Duration:
+        """How long the gang runs at most, as far as you know, in whole seconds. Jobs behind it in the
+        queue are let through on the strength of this. Unset: not stated.
+        """
 
     @_builtins.property
     def training(self) -> Global___Training:
@@ -435,7 +438,7 @@ class JobSpec(_message.Message):
         spares: _builtins.str = ...,
         objective: Global___Objective.ValueType = ...,
         priority: _builtins.int = ...,
-        time_limit_s: _builtins.int | None = ...,
+        time_limit: _duration_pb2.Duration | None = ...,
         training: Global___Training | None = ...,
         tenant: _builtins.str = ...,
         priority_class: _builtins.str = ...,
@@ -444,18 +447,13 @@ class JobSpec(_message.Message):
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         checkpoint: Global___Checkpoint | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha", "_time_limit_s", b"_time_limit_s", "batch", b"batch", "checkpoint", b"checkpoint", "constraints", b"constraints", "model", b"model", "parallelism", b"parallelism", "spread_alpha", b"spread_alpha", "time_limit_s", b"time_limit_s", "training", b"training"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha", "batch", b"batch", "checkpoint", b"checkpoint", "constraints", b"constraints", "model", b"model", "parallelism", b"parallelism", "spread_alpha", b"spread_alpha", "time_limit", b"time_limit", "training", b"training"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha", "_time_limit_s", b"_time_limit_s", "batch", b"batch", "checkpoint", b"checkpoint", "collectives", b"collectives", "constraints", b"constraints", "labels", b"labels", "model", b"model", "name", b"name", "objective", b"objective", "parallelism", b"parallelism", "priority", b"priority", "priority_class", b"priority_class", "spares", b"spares", "spread_alpha", b"spread_alpha", "tenant", b"tenant", "time_limit_s", b"time_limit_s", "traffic", b"traffic", "training", b"training"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha", "batch", b"batch", "checkpoint", b"checkpoint", "collectives", b"collectives", "constraints", b"constraints", "labels", b"labels", "model", b"model", "name", b"name", "objective", b"objective", "parallelism", b"parallelism", "priority", b"priority", "priority_class", b"priority_class", "spares", b"spares", "spread_alpha", b"spread_alpha", "tenant", b"tenant", "time_limit", b"time_limit", "traffic", b"traffic", "training", b"training"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__spread_alpha: _TypeAlias = _typing.Literal["spread_alpha"]  # noqa: Y015
     _WhichOneofArgType__spread_alpha: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha"]  # noqa: Y015
-    _WhichOneofReturnType__time_limit_s: _TypeAlias = _typing.Literal["time_limit_s"]  # noqa: Y015
-    _WhichOneofArgType__time_limit_s: _TypeAlias = _typing.Literal["_time_limit_s", b"_time_limit_s"]  # noqa: Y015
-    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__spread_alpha) -> _WhichOneofReturnType__spread_alpha | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__time_limit_s) -> _WhichOneofReturnType__time_limit_s | None: ...
 
 Global___JobSpec: _TypeAlias = JobSpec  # noqa: Y015
 
@@ -465,36 +463,35 @@ class Checkpoint(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    INTERVAL_S_FIELD_NUMBER: _builtins.int
+    INTERVAL_FIELD_NUMBER: _builtins.int
     PEERS_FIELD_NUMBER: _builtins.int
-    PEER_INTERVAL_S_FIELD_NUMBER: _builtins.int
-    interval_s: _builtins.int
-    """Productive seconds between two checkpoints in storage. Unset: as the tenants file says."""
+    PEER_INTERVAL_FIELD_NUMBER: _builtins.int
     peers: _builtins.int
     """Hosts that each have a copy of a host's state in memory, 0 to 3: outside its rack, its TP and
     its PP groups, chosen with the placement.
     """
-    peer_interval_s: _builtins.int
-    """Seconds between two renewals of these copies. Unset means 60."""
+    @_builtins.property
+    def interval(self) -> _duration_pb2.Duration:
+        """Productive time between two checkpoints in storage, in whole seconds. Unset: as the tenants
+        file says.
+        """
+
+    @_builtins.property
+    def peer_interval(self) -> _duration_pb2.Duration:
+        """Time between two renewals of these copies, in whole seconds. Unset means 60 seconds."""
+
     def __init__(
         self,
         *,
-        interval_s: _builtins.int | None = ...,
+        interval: _duration_pb2.Duration | None = ...,
         peers: _builtins.int = ...,
-        peer_interval_s: _builtins.int | None = ...,
+        peer_interval: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_interval_s", b"_interval_s", "_peer_interval_s", b"_peer_interval_s", "interval_s", b"interval_s", "peer_interval_s", b"peer_interval_s"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["interval", b"interval", "peer_interval", b"peer_interval"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_interval_s", b"_interval_s", "_peer_interval_s", b"_peer_interval_s", "interval_s", b"interval_s", "peer_interval_s", b"peer_interval_s", "peers", b"peers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["interval", b"interval", "peer_interval", b"peer_interval", "peers", b"peers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__interval_s: _TypeAlias = _typing.Literal["interval_s"]  # noqa: Y015
-    _WhichOneofArgType__interval_s: _TypeAlias = _typing.Literal["_interval_s", b"_interval_s"]  # noqa: Y015
-    _WhichOneofReturnType__peer_interval_s: _TypeAlias = _typing.Literal["peer_interval_s"]  # noqa: Y015
-    _WhichOneofArgType__peer_interval_s: _TypeAlias = _typing.Literal["_peer_interval_s", b"_peer_interval_s"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__interval_s) -> _WhichOneofReturnType__interval_s | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__peer_interval_s) -> _WhichOneofReturnType__peer_interval_s | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Checkpoint: _TypeAlias = Checkpoint  # noqa: Y015
 
@@ -1044,28 +1041,30 @@ class GoodputShare(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PART_FIELD_NUMBER: _builtins.int
-    TIME_NS_FIELD_NUMBER: _builtins.int
+    DURATION_FIELD_NUMBER: _builtins.int
     GPU_HOURS_FIELD_NUMBER: _builtins.int
     SHARE_FIELD_NUMBER: _builtins.int
     part: Global___GoodputPart.ValueType
     """Which one."""
-    time_ns: _builtins.int
-    """Nanoseconds of the job. Always 0 for spares, which are counted apart."""
     gpu_hours: _builtins.float
     """The same over the hosts that the gang held or waited for, in GPU-hours."""
     share: _builtins.float
     """Share of the job's time, from 0 to 1."""
+    @_builtins.property
+    def duration(self) -> _duration_pb2.Duration:
+        """Time of the job, to the nanosecond. Always 0 for spares, which are counted apart."""
+
     def __init__(
         self,
         *,
         part: Global___GoodputPart.ValueType = ...,
-        time_ns: _builtins.int = ...,
+        duration: _duration_pb2.Duration | None = ...,
         gpu_hours: _builtins.float = ...,
         share: _builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["duration", b"duration"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["gpu_hours", b"gpu_hours", "part", b"part", "share", b"share", "time_ns", b"time_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duration", b"duration", "gpu_hours", b"gpu_hours", "part", b"part", "share", b"share"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -5,6 +5,7 @@ The scheduler's interface to users, launchers and operators. Errors are in error
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
@@ -295,7 +296,7 @@ class UpdateJobRequest(_message.Message):
 
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
-        """What to change: spec.priority, spec.priority_class, spec.time_limit_s or spec.labels, which
+        """What to change: spec.priority, spec.priority_class, spec.time_limit or spec.labels, which
         are replaced as a whole; "*" for all of them. Unset: the fields that are set in the job.
         """
 
@@ -504,16 +505,18 @@ class ListSlotsRequest(_message.Message):
     SIZES_FIELD_NUMBER: _builtins.int
     TENANT_FIELD_NUMBER: _builtins.int
     PRIORITY_CLASS_FIELD_NUMBER: _builtins.int
-    TIME_LIMIT_S_FIELD_NUMBER: _builtins.int
+    TIME_LIMIT_FIELD_NUMBER: _builtins.int
     tenant: _builtins.str
     """Whose jobs. Empty: those of the default tenant."""
     priority_class: _builtins.str
     """Their priority class. Empty: none."""
-    time_limit_s: _builtins.int
-    """Their time limit, on which backfill relies. Unset: the one that is assumed."""
     @_builtins.property
     def sizes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Sizes in GPUs that fill whole hosts. Empty: those of 8, 64, 512 and 2,048 that do."""
+
+    @_builtins.property
+    def time_limit(self) -> _duration_pb2.Duration:
+        """Their time limit, on which backfill relies, in whole seconds. Unset: the one that is assumed."""
 
     def __init__(
         self,
@@ -521,15 +524,13 @@ class ListSlotsRequest(_message.Message):
         sizes: _abc.Iterable[_builtins.int] | None = ...,
         tenant: _builtins.str = ...,
         priority_class: _builtins.str = ...,
-        time_limit_s: _builtins.int | None = ...,
+        time_limit: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_time_limit_s", b"_time_limit_s", "time_limit_s", b"time_limit_s"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["time_limit", b"time_limit"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_time_limit_s", b"_time_limit_s", "priority_class", b"priority_class", "sizes", b"sizes", "tenant", b"tenant", "time_limit_s", b"time_limit_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["priority_class", b"priority_class", "sizes", b"sizes", "tenant", b"tenant", "time_limit", b"time_limit"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__time_limit_s: _TypeAlias = _typing.Literal["time_limit_s"]  # noqa: Y015
-    _WhichOneofArgType__time_limit_s: _TypeAlias = _typing.Literal["_time_limit_s", b"_time_limit_s"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__time_limit_s) -> _WhichOneofReturnType__time_limit_s | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListSlotsRequest: _TypeAlias = ListSlotsRequest  # noqa: Y015
 
@@ -592,8 +593,8 @@ class DefragmentRequest(_message.Message):
     HOSTS_FIELD_NUMBER: _builtins.int
     JOB_FIELD_NUMBER: _builtins.int
     APPLY_FIELD_NUMBER: _builtins.int
-    CHECKPOINT_S_FIELD_NUMBER: _builtins.int
-    RESTART_S_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_INTERVAL_FIELD_NUMBER: _builtins.int
+    RESTART_DURATION_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
     ETAG_FIELD_NUMBER: _builtins.int
@@ -605,14 +606,6 @@ class DefragmentRequest(_message.Message):
     """Makes the moves that this call proposes, which equal those of an earlier proposal as long as
     its etag holds. Unset: only proposes them.
     """
-    checkpoint_s: _builtins.int
-    """How often gangs are taken to save their state, for the price. Unset: as in the
-    tenants file, 1,800 seconds by default.
-    """
-    restart_s: _builtins.int
-    """How long a gang is taken to restart, for the price. Unset: as in the tenants file,
-    300 seconds by default.
-    """
     request_id: _builtins.str
     """Any text that is unique to this request, at best a UUID. The same one again makes no second
     moves, and is answered as applied, without them. The newest 50,000 are known.
@@ -623,33 +616,36 @@ class DefragmentRequest(_message.Message):
     """The etag of the proposal as you know it: ABORTED when other moves are found by now. Empty: not
     checked.
     """
+    @_builtins.property
+    def checkpoint_interval(self) -> _duration_pb2.Duration:
+        """How often gangs are taken to save their state, for the price, in whole seconds. Unset: as in
+        the tenants file, 1,800 seconds by default.
+        """
+
+    @_builtins.property
+    def restart_duration(self) -> _duration_pb2.Duration:
+        """How long a gang is taken to restart, for the price, in whole seconds. Unset: as in the tenants
+        file, 300 seconds by default.
+        """
+
     def __init__(
         self,
         *,
         hosts: _builtins.int = ...,
         job: _builtins.str = ...,
         apply: _builtins.bool = ...,
-        checkpoint_s: _builtins.int | None = ...,
-        restart_s: _builtins.int | None = ...,
+        checkpoint_interval: _duration_pb2.Duration | None = ...,
+        restart_duration: _duration_pb2.Duration | None = ...,
         request_id: _builtins.str = ...,
         validate_only: _builtins.bool = ...,
         etag: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_checkpoint_s", b"_checkpoint_s", "_restart_s", b"_restart_s", "checkpoint_s", b"checkpoint_s", "hosts", b"hosts", "job", b"job", "restart_s", b"restart_s", "wanted", b"wanted"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint_interval", b"checkpoint_interval", "hosts", b"hosts", "job", b"job", "restart_duration", b"restart_duration", "wanted", b"wanted"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_checkpoint_s", b"_checkpoint_s", "_restart_s", b"_restart_s", "apply", b"apply", "checkpoint_s", b"checkpoint_s", "etag", b"etag", "hosts", b"hosts", "job", b"job", "request_id", b"request_id", "restart_s", b"restart_s", "validate_only", b"validate_only", "wanted", b"wanted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["apply", b"apply", "checkpoint_interval", b"checkpoint_interval", "etag", b"etag", "hosts", b"hosts", "job", b"job", "request_id", b"request_id", "restart_duration", b"restart_duration", "validate_only", b"validate_only", "wanted", b"wanted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__checkpoint_s: _TypeAlias = _typing.Literal["checkpoint_s"]  # noqa: Y015
-    _WhichOneofArgType__checkpoint_s: _TypeAlias = _typing.Literal["_checkpoint_s", b"_checkpoint_s"]  # noqa: Y015
-    _WhichOneofReturnType__restart_s: _TypeAlias = _typing.Literal["restart_s"]  # noqa: Y015
-    _WhichOneofArgType__restart_s: _TypeAlias = _typing.Literal["_restart_s", b"_restart_s"]  # noqa: Y015
     _WhichOneofReturnType_wanted: _TypeAlias = _typing.Literal["hosts", "job"]  # noqa: Y015
     _WhichOneofArgType_wanted: _TypeAlias = _typing.Literal["wanted", b"wanted"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__checkpoint_s) -> _WhichOneofReturnType__checkpoint_s | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__restart_s) -> _WhichOneofReturnType__restart_s | None: ...
-    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_wanted) -> _WhichOneofReturnType_wanted | None: ...
 
 Global___DefragmentRequest: _TypeAlias = DefragmentRequest  # noqa: Y015
@@ -818,7 +814,7 @@ class ListSparesResponse(_message.Message):
 
     ZONES_FIELD_NUMBER: _builtins.int
     FAILURES_PER_1000_HOST_DAYS_FIELD_NUMBER: _builtins.int
-    REPAIR_HOURS_FIELD_NUMBER: _builtins.int
+    MEAN_REPAIR_DURATION_FIELD_NUMBER: _builtins.int
     EPSILON_FIELD_NUMBER: _builtins.int
     FAILURES_FIELD_NUMBER: _builtins.int
     REPAIRS_FIELD_NUMBER: _builtins.int
@@ -827,8 +823,6 @@ class ListSparesResponse(_message.Message):
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     failures_per_1000_host_days: _builtins.float
     """Failures by which spares are sized, as far as the log has them."""
-    repair_hours: _builtins.float
-    """Mean hours until a failed host is back, likewise."""
     epsilon: _builtins.float
     """Share of the time in which a domain may be short of spares."""
     failures: _builtins.int
@@ -845,12 +839,16 @@ class ListSparesResponse(_message.Message):
     def zones(self) -> _containers.RepeatedCompositeFieldContainer[_spares_pb2.ZoneSpares]:
         """Outermost domains, in the order of the fabric."""
 
+    @_builtins.property
+    def mean_repair_duration(self) -> _duration_pb2.Duration:
+        """Mean time until a failed host is back, likewise."""
+
     def __init__(
         self,
         *,
         zones: _abc.Iterable[_spares_pb2.ZoneSpares] | None = ...,
         failures_per_1000_host_days: _builtins.float = ...,
-        repair_hours: _builtins.float = ...,
+        mean_repair_duration: _duration_pb2.Duration | None = ...,
         epsilon: _builtins.float = ...,
         failures: _builtins.int = ...,
         repairs: _builtins.int = ...,
@@ -858,9 +856,9 @@ class ListSparesResponse(_message.Message):
         version: _builtins.int = ...,
         next_page_token: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["mean_repair_duration", b"mean_repair_duration"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epsilon", b"epsilon", "failures", b"failures", "failures_per_1000_host_days", b"failures_per_1000_host_days", "next_page_token", b"next_page_token", "pooled", b"pooled", "repair_hours", b"repair_hours", "repairs", b"repairs", "version", b"version", "zones", b"zones"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epsilon", b"epsilon", "failures", b"failures", "failures_per_1000_host_days", b"failures_per_1000_host_days", "mean_repair_duration", b"mean_repair_duration", "next_page_token", b"next_page_token", "pooled", b"pooled", "repairs", b"repairs", "version", b"version", "zones", b"zones"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

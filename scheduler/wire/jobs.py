@@ -24,6 +24,7 @@ from scheduler.core.model.restart_option import RestartOption, WeighedOption
 from scheduler.core.restart.prospect import Prospect
 from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2, spares_pb2
 from scheduler.wire import listing
+from scheduler.wire.durations import duration_of_ns
 from scheduler.wire.host_records import record_to_proto
 from scheduler.wire.specs import fill_spec, numbers
 
@@ -124,7 +125,7 @@ def goodput_to_proto(account: Goodput, gpus_per_host: int) -> job_pb2.Goodput:
         parts=[
             job_pb2.GoodputShare(
                 part=job_pb2.GoodputPart.Value(f"GOODPUT_PART_{part.upper()}"),
-                time_ns=(time_ns := getattr(account.time, part)),
+                duration=duration_of_ns(time_ns := getattr(account.time, part)),
                 gpu_hours=getattr(account.hosts, part) * gpus_per_host / HOUR_NS,
                 share=time_ns / whole_ns if whole_ns else 0.0,
             )

@@ -15,6 +15,7 @@ from scheduler.core.explain.whatif import WhatIf
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.queue.verdict import WaitReason
 from scheduler.v1 import advice_pb2, service_pb2
+from scheduler.wire.durations import duration
 from scheduler.wire.jobs import JOB_STATES, cut_to_proto, job_placement, timestamp
 from scheduler.wire.specs import numbers
 
@@ -92,7 +93,7 @@ def reason_to_proto(reason: Reason) -> advice_pb2.Reason:
         waits_for=reason.waits_for,
         reserved_in=reason.reserved_in,
         obstacles=map(_obstacle, reason.obstacles),
-        passing_time_limit_s=reason.passes_s or 0,
+        passing_time_limit=duration(reason.passes_s) if reason.passes_s else None,
         preempts=reason.preempts,
         preempt_time=None if reason.preempt_ns is None else timestamp(reason.preempt_ns),
         shrinks=[advice_pb2.Shrink(job=shrink.name, dp=shrink.dp) for shrink in reason.shrinks],

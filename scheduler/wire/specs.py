@@ -2,22 +2,26 @@
 
 A message has the keys of the job file by the same names, so that both ways go through the
 mapping that files.job reads and writes: one schema, and the same errors at the same paths. How
-a field is copied follows from its descriptor. Two keys have another shape in a message:
-`parallelism.dp` of an elastic gang, and `constraints.avoid`.
+a field is copied follows from its descriptor. Some keys have another shape in a message:
+`parallelism.dp` of an elastic gang, `constraints.avoid`, and durations, which the key gives in
+seconds: `time_limit_s` is the field `time_limit`.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from inspect import signature
 from operator import attrgetter
 from typing import Any, TypeAlias
 
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 
 from scheduler.core import JobSpec
+from scheduler.files.errors import InputError
 from scheduler.files.job import job_from_mapping, job_to_mapping
 from scheduler.v1 import job_pb2
 
@@ -41,7 +45,22 @@ def spec_from_proto(message: job_pb2.JobSpec) -> JobSpec:
         axes["dp"] = {"min": least, "max": axes.get("dp", 1)}
     if avoid := mapping.get("constraints", {}).get("avoid"):
         mapping["constraints"]["avoid"] = {a.get("tier", ""): a.get("jobs", []) for a in avoid}
-    return job_from_mapping(mapping)
+    try:
+        return job_from_mapping(mapping)
+    except InputError as error:
+        found = (replace(problem, field=wire_path(problem.field)) for problem in error.found)
+        raise InputError(*found) from None
+
+
+def wire_path(key: str) -> str:
+    """The path in a specification of what the job file calls `key`: `checkpoint.interval` of
+    `checkpoint.interval_s`."""
+    return _WIRE_PATHS.get(key, key)
+
+
+def file_key(path: str) -> str:
+    """What the job file calls the field at `path` of a specification."""
+    return _FILE_KEYS.get(path, path)
 
 
 def spec_to_proto(spec: JobSpec) -> job_pb2.JobSpec:
@@ -101,15 +120,20 @@ _PARTS = attrgetter(*(name for name in signature(JobSpec).parameters if name != 
 
 def _reader(kind: Descriptor) -> Read:
     """Reads a message of this kind; fields that are unset are left out."""
-    readers = {field.name: _field_reader(field) for field in kind.fields}
+    readers = {field.name: (_key(field), _field_reader(field)) for field in kind.fields}
 
     def read(message: Message) -> dict[str, Any]:
-        return {
-            field.name: convert(value) if (convert := readers[field.name]) else value
-            for field, value in message.ListFields()
-        }
+        mapping = {}
+        for field, value in message.ListFields():
+            key, convert = readers[field.name]
+            mapping[key] = convert(value) if convert else value
+        return mapping
 
     return read
+
+
+def _key(field: FieldDescriptor) -> str:
+    return f"{field.name}_s" if field.message_type is Duration.DESCRIPTOR else field.name
 
 
 def _field_reader(field: FieldDescriptor) -> Read | None:
@@ -126,6 +150,8 @@ def _field_reader(field: FieldDescriptor) -> Read | None:
 
 
 def _item_reader(field: FieldDescriptor) -> Read | None:
+    if field.message_type is Duration.DESCRIPTOR:
+        return _seconds
     if field.message_type is not None:
         return _reader(field.message_type)
     if field.enum_type is not None:
@@ -134,9 +160,14 @@ def _item_reader(field: FieldDescriptor) -> Read | None:
     return None
 
 
+def _seconds(message: Duration) -> float:
+    """A whole number where it is one, which the job file's rules ask for."""
+    return message.seconds + message.nanos / 10**9 if message.nanos else message.seconds
+
+
 def _filler(kind: Descriptor) -> Fill:
     """Writes a mapping into an empty message of this kind."""
-    fillers = {field.name: _field_filler(field) for field in kind.fields}
+    fillers = {_key(field): _field_filler(field) for field in kind.fields}
 
     def fill(message: Any, mapping: Mapping[str, Any]) -> None:
         for key, value in mapping.items():
@@ -157,6 +188,8 @@ def _field_filler(field: FieldDescriptor) -> Callable[[Any, Any], None]:
         if field.is_repeated:
             return lambda message, value: getattr(message, name).extend(map(convert, value))
         return lambda message, value: setattr(message, name, convert(value))
+    if field.message_type is Duration.DESCRIPTOR:
+        return lambda message, value: setattr(getattr(message, name), "seconds", value)
     inner = _filler(field.message_type)
 
     def repeated(message: Any, value: Sequence[Mapping[str, Any]]) -> None:
@@ -189,5 +222,16 @@ def _map_entry(field: FieldDescriptor) -> FieldDescriptor | None:
     return kind.fields_by_name["value"] if kind and kind.GetOptions().map_entry else None
 
 
+def _durations(kind: Descriptor, above: str = "") -> Iterator[str]:
+    """Paths of the durations in a message of this kind."""
+    for field in kind.fields:
+        if field.message_type is Duration.DESCRIPTOR:
+            yield above + field.name
+        elif field.message_type is not None and not _map_entry(field):
+            yield from _durations(field.message_type, f"{above}{field.name}.")
+
+
+_WIRE_PATHS = {f"{path}_s": path for path in _durations(job_pb2.JobSpec.DESCRIPTOR)}
+_FILE_KEYS = {path: key for key, path in _WIRE_PATHS.items()}
 _read_spec: Read = _reader(job_pb2.JobSpec.DESCRIPTOR)
 _fill_spec: Fill = _filler(job_pb2.JobSpec.DESCRIPTOR)

@@ -7,6 +7,8 @@ from scheduler.core.admission.update import UPDATABLE
 from scheduler.core.model.commands import UpdateJob
 from scheduler.files.job_keys import MOST, parse_labels
 from scheduler.v1 import service_pb2
+from scheduler.wire.durations import whole_seconds
+from scheduler.wire.specs import wire_path
 
 _ROOT = "spec."
 
@@ -16,8 +18,11 @@ def update_from_proto(request: service_pb2.UpdateJobRequest) -> UpdateJob:
     spec = request.job.spec
     if spec.priority < -MOST:
         raise BadInput("job.spec.priority", f"must be at least {-MOST:,}")
-    if spec.time_limit_s > MOST:
-        raise BadInput("job.spec.time_limit_s", f"must be at most {MOST:,}")
+    limit_s = None
+    if spec.HasField("time_limit"):
+        limit_s = whole_seconds("job.spec.time_limit", spec.time_limit)
+        if limit_s > MOST:
+            raise BadInput("job.spec.time_limit", f"must be at most {MOST:,} seconds")
     try:
         labels = parse_labels(dict(spec.labels))
     except BadInput as error:
@@ -27,7 +32,7 @@ def update_from_proto(request: service_pb2.UpdateJobRequest) -> UpdateJob:
         _fields(request),
         spec.priority,
         spec.priority_class,
-        spec.time_limit_s if spec.HasField("time_limit_s") else None,
+        limit_s,
         tuple(sorted(labels.items())),
         request.job.etag,
         request.request_id,
@@ -37,19 +42,20 @@ def update_from_proto(request: service_pb2.UpdateJobRequest) -> UpdateJob:
 
 def _fields(request: service_pb2.UpdateJobRequest) -> tuple[str, ...]:
     """Names of the fields, in the order of UPDATABLE."""
-    known = ", ".join(_ROOT + name for name in UPDATABLE)
+    by_field = {wire_path(name): name for name in UPDATABLE}
+    known = ", ".join(_ROOT + field for field in by_field)
     wanted: set[str] = set()
     if not request.HasField("update_mask"):
         for field, _ in request.job.spec.ListFields():
-            if field.name not in UPDATABLE:
+            if field.name not in by_field:
                 where = f"job.spec.{field.name}"
                 raise BadInput(where, f"cannot be changed; give an update_mask of {known}")
-            wanted.add(field.name)
+            wanted.add(by_field[field.name])
     for place, path in enumerate(request.update_mask.paths):
         if path in ("*", "spec"):
             wanted.update(UPDATABLE)
-        elif path.removeprefix(_ROOT) in UPDATABLE and path.startswith(_ROOT):
-            wanted.add(path.removeprefix(_ROOT))
+        elif path.startswith(_ROOT) and path.removeprefix(_ROOT) in by_field:
+            wanted.add(by_field[path.removeprefix(_ROOT)])
         else:
             raise BadInput(f"update_mask.paths[{place}]", f"{path!r} is none of {known}")
     if not wanted:

@@ -39,7 +39,7 @@ def requests(first: int, *, varied: bool = False) -> Iterator[tuple[bytes, bytes
     for number in count(first):
         message.spec.name = message.request_id = f"load-{number:08d}"
         if varied:
-            message.spec.time_limit_s = 3_600 + number
+            message.spec.time_limit.seconds = 3_600 + number
         cancel = service_pb2.CancelJobRequest(name=message.spec.name)
         yield message.SerializeToString(), cancel.SerializeToString()
 

@@ -103,4 +103,4 @@ class Load:
             if error.reason == "NOT_FOUND":
                 return None
             raise
-        return Seen(job.spec.time_limit_s, job.state not in _ENDED)
+        return Seen(job.spec.time_limit.seconds, job.state not in _ENDED)

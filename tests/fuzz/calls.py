@@ -34,6 +34,7 @@ from scheduler.service.backend import Backend
 from scheduler.service.errors import RULES
 from scheduler.service.rpc.service import scheduler_service
 from scheduler.v1 import error_pb2, job_pb2, service_pb2, window_pb2
+from scheduler.wire.durations import duration
 from scheduler.wire.jobs import timestamp
 from scheduler.wire.specs import spec_to_proto
 from tests.build import exactly, fabric_spec, spec
@@ -122,7 +123,7 @@ def _valid(method: str) -> Iterator[Message]:
             yield kind(spec=spec_to_proto(spec(name, hosts, **more)))  # type: ignore[arg-type]
             yield kind(spec=spec_to_proto(spec(name, hosts)), validate_only=True)
     elif method == "UpdateJob":
-        wanted = job_pb2.JobSpec(priority=2, labels={"team": "nlp"}, time_limit_s=60)
+        wanted = job_pb2.JobSpec(priority=2, labels={"team": "nlp"}, time_limit=duration(60))
         yield kind(job=job_pb2.Job(name="c", spec=wanted))
     elif method == "EndJob":
         yield kind(name="a", outcome=job_pb2.JOB_STATE_COMPLETED)

@@ -10,6 +10,7 @@ import pytest
 from google.protobuf.field_mask_pb2 import FieldMask
 
 from scheduler.v1 import host_pb2, job_pb2, service_pb2
+from scheduler.wire.durations import duration
 from tests.serving import (
     CANCELLED,
     COMPLETED,
@@ -67,7 +68,7 @@ async def test_bad_updates_name_their_field(tmp_path: Path) -> None:
         "job.spec.tenant": with_spec(tenant="x"),
         "job.spec.labels": with_spec("spec.labels", labels={"no spaces": ""}),
         "job.spec.labels.long": with_spec("spec.labels", labels={"long": "x" * 300}),
-        "job.spec.time_limit_s": with_spec("spec.time_limit_s", time_limit_s=0),
+        "job.spec.time_limit": with_spec("spec.time_limit", time_limit=duration(0)),
         "job.spec.priority": with_spec("spec.priority", priority=-(2**31)),
         "job.spec.priority_class": with_spec("spec.priority_class", priority_class="gold"),
     }

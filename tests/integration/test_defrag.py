@@ -10,6 +10,7 @@ import grpc
 
 from scheduler.core.model.events import Defragmented
 from scheduler.v1 import service_pb2
+from scheduler.wire.durations import duration
 from tests.serving import COMPLETED, RUNNING, Served, create, logged, refused, serving
 
 
@@ -27,7 +28,7 @@ async def test_moves_are_proposed_then_made_and_the_job_starts(tmp_path: Path) -
         await scattered(served)
         proposed = await served.stub.Defragment(service_pb2.DefragmentRequest(hosts=4))
         before = await served.get("e")
-        asked = service_pb2.DefragmentRequest(hosts=4, apply=True, restart_s=600)
+        asked = service_pb2.DefragmentRequest(hosts=4, apply=True, restart_duration=duration(600))
         made = await served.stub.Defragment(asked)
         after = await served.get("e")
         await served.stub.CreateJob(create("large", 4))
@@ -49,7 +50,9 @@ async def test_as_many_hosts_as_a_waiting_job_needs(tmp_path: Path) -> None:
         nothing = await refused(served.stub.Defragment(service_pb2.DefragmentRequest()))
         never = await refused(served.stub.Defragment(service_pb2.DefragmentRequest(hosts=99_999)))
         negative = await refused(
-            served.stub.Defragment(service_pb2.DefragmentRequest(hosts=1, restart_s=-1))
+            served.stub.Defragment(
+                service_pb2.DefragmentRequest(hosts=1, restart_duration=duration(-1))
+            )
         )
     assert (answer.wanted_hosts, answer.applied) == (5, False)
     assert answer.sentence == "no zone has 5 hosts in service"
@@ -59,7 +62,7 @@ async def test_as_many_hosts_as_a_waiting_job_needs(tmp_path: Path) -> None:
     )
     assert nobody.reason == "NOT_FOUND"
     assert nothing.fields == ("hosts",)
-    assert negative.fields == ("restart_s",)
+    assert negative.fields == ("restart_duration",)
 
 
 async def test_a_request_that_is_made_again_moves_nobody_twice(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def ns(moment: Timestamp) -> int:
 
 
 def times(goodput: job_pb2.Goodput) -> dict[int, int]:
-    return {share.part: share.time_ns for share in goodput.parts}
+    return {share.part: share.duration.ToNanoseconds() for share in goodput.parts}
 
 
 async def test_the_parts_add_up_to_the_age_of_the_job(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ async def test_the_clock_opens_and_closes_a_window(tmp_path: Path) -> None:
     async with serving(tmp_path, clock=clock) as served:
         await served.stub.CreateWindow(making(start_s=0.05, end_s=1_000))
         waiting = create("a", hosts=8)
-        waiting.spec.time_limit_s = 60
+        waiting.spec.time_limit.seconds = 60
         await served.stub.CreateJob(waiting)
         now_ns += SECOND_NS // 10
         for _ in range(200):

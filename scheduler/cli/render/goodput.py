@@ -13,7 +13,7 @@ def goodput_text(goodput: job_pb2.Goodput) -> str:
     """A line for each part that is not nothing, then what all of it amounts to."""
     rows = [("PART", "TIME", "SHARE", "GPU-HOURS")]
     for share in goodput.parts:
-        if share.time_ns or share.gpu_hours:
+        if share.duration.ToNanoseconds() or share.gpu_hours:
             rows.append(_row(share))
     if len(rows) == 1:
         return "no time has passed"
@@ -25,7 +25,7 @@ def _row(share: job_pb2.GoodputShare) -> tuple[str, str, str, str]:
     name = plain(job_pb2.GoodputPart.Name(share.part), "GOODPUT_PART_")
     if share.part == job_pb2.GOODPUT_PART_SPARE:
         return (f"{name}s held", "", "", _hours(share.gpu_hours))
-    time = elapsed_text(share.time_ns / NS_PER_S)
+    time = elapsed_text(share.duration.ToNanoseconds() / NS_PER_S)
     return (name, time, percent_text(share.share), _hours(share.gpu_hours))
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
+from typing import Any, Final
 
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -14,16 +16,43 @@ from placement.workload.replicas import sizes_text
 from scheduler.cli.render.restart import options_text
 from scheduler.cli.render.text import bytes_text, columns, counted
 from scheduler.files.errors import one_line
-from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2, tenant_pb2
+from scheduler.v1 import advice_pb2, host_pb2, job_pb2, placement_pb2, service_pb2, tenant_pb2
 
 _SHOWN_HOSTS = 8
 
 
 def to_mapping(message: Message) -> dict[str, Any]:
-    """The message as JSON values, under the names of the .proto file."""
-    return MessageToDict(
+    """The message as JSON values, under the names of the .proto file; durations as numbers, with
+    the unit in the key, as in the files that people write."""
+    values = MessageToDict(
         message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
+    return _with_units(message.DESCRIPTOR, values)
+
+
+def _with_units(kind: Any, values: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        inner = kind.fields_by_name[name].message_type
+        if inner is None or inner.GetOptions().map_entry:
+            found[name] = value
+        elif inner is Duration.DESCRIPTOR:
+            key, convert = _UNITS.get(f"{kind.name}.{name}", (f"{name}_s", str))
+            found[key] = convert(Decimal(value.removesuffix("s")))
+        elif isinstance(value, list):
+            found[name] = [_with_units(inner, v) if isinstance(v, dict) else v for v in value]
+        else:
+            found[name] = _with_units(inner, value) if isinstance(value, dict) else value
+    if kind is advice_pb2.Reason.DESCRIPTOR:
+        found.setdefault("passing_time_limit_s", "0")
+    return found
+
+
+# Key and value of durations that are not in seconds; int64 is a text in JSON, as protobuf has it.
+_UNITS: Final[dict[str, tuple[str, Callable[[Decimal], object]]]] = {
+    "GoodputShare.duration": ("time_ns", lambda seconds: str(int(seconds * 10**9))),
+    "ListSparesResponse.mean_repair_duration": ("repair_hours", lambda s: float(s / 3600)),
+}
 
 
 def to_json(message: Message) -> str:

@@ -50,8 +50,8 @@ def reason_rows(reason: advice_pb2.Reason) -> list[tuple[str, str]]:
         rows.append(("missing", counted(reason.missing_hosts, "host")))
     if reason.HasField("start_time"):
         rows.append(("starts by", time_text(reason.start_time)))
-    if reason.passing_time_limit_s:
-        rows.append(("would start", f"with time_limit_s: {reason.passing_time_limit_s}"))
+    if limit_s := reason.passing_time_limit.seconds:
+        rows.append(("would start", f"with time_limit_s: {limit_s}"))
     if reason.reserved_in:
         rows.append(("reserved in", ", ".join(reason.reserved_in)))
     if reason.waits_for:

@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 
+from placement import BadInput
 from scheduler.core import Conflict, Rejected, State
 from scheduler.core.admission.etag import stale
 from scheduler.core.admission.idempotency import was_done
@@ -19,11 +20,13 @@ from scheduler.service.backend import Backend
 from scheduler.service.errors import conflict, error_boundary, infeasible, invalid, rejected
 from scheduler.service.rpc.jobs import job_of
 from scheduler.v1 import service_pb2
+from scheduler.wire.durations import whole_seconds
 from scheduler.wire.reasons import proposal_to_proto
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Request = service_pb2.DefragmentRequest
 Response = service_pb2.DefragmentResponse
+_COSTS = {"checkpoint_interval": "checkpoint_s", "restart_duration": "restart_s"}
 
 
 class DefragServicer:
@@ -80,13 +83,19 @@ def _proposed(writer: Writer, state: State, request: Request) -> DefragProposal:
     never = beyond(state.loaded_fabric, request.hosts)  # a job may span what hosts may not
     if never:
         raise infeasible(never)
-    kept = {
-        name: getattr(request, name)
-        for name in ("checkpoint_s", "restart_s")
-        if request.HasField(name)
-    }
-    for name, seconds in kept.items():
-        if seconds < 0:
-            raise invalid(name, "must not be negative")
-    costs = replace(state.tenants.preemption.costs, **kept)
+    costs = replace(state.tenants.preemption.costs, **_costs(request))
     return propose(state, wanted, writer.now_ns(), writer.limits, costs)
+
+
+def _costs(request: Request) -> dict[str, int]:
+    """Those that the request sets, by their names in Costs. Raises: ApiError."""
+    costs = {}
+    for field, value in request.ListFields():
+        if name := _COSTS.get(field.name):
+            try:
+                costs[name] = whole_seconds(field.name, value)
+            except BadInput as error:
+                raise invalid(error.field, error.message) from None
+            if costs[name] < 0:
+                raise invalid(field.name, "must not be negative")
+    return costs

@@ -27,6 +27,7 @@ from scheduler.service.errors import error_boundary, invalid, invalid_input, not
 from scheduler.service.pagination import jobs_page
 from scheduler.v1 import advice_pb2, job_pb2, placement_pb2, service_pb2
 from scheduler.wire import reasons
+from scheduler.wire.durations import whole_seconds
 from scheduler.wire.jobs import (
     answer_to_proto,
     goodput_to_proto,
@@ -238,9 +239,11 @@ def _what_if(
 
 def _slots(writer: Writer, request: service_pb2.ListSlotsRequest) -> service_pb2.ListSlotsResponse:
     state = writer.state
-    limit_s = request.time_limit_s if request.HasField("time_limit_s") else None
-    asker = Asker(request.tenant, request.priority_class, limit_s)
     try:
+        limit_s = None
+        if request.HasField("time_limit"):
+            limit_s = whole_seconds("time_limit", request.time_limit)
+        asker = Asker(request.tenant, request.priority_class, limit_s)
         counts = slots(state, writer.now_ns(), writer.limits, asker, request.sizes)
     except BadInput as error:
         raise invalid(error.field, error.message) from None

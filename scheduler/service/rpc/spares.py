@@ -16,6 +16,7 @@ from scheduler.service.backend import Backend
 from scheduler.service.errors import error_boundary
 from scheduler.service.pagination import whole_page
 from scheduler.v1 import service_pb2, spares_pb2
+from scheduler.wire.durations import duration
 from scheduler.wire.listing import Page
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -44,7 +45,7 @@ def _answer(
         zones=[_zone(state, zone, is_own) for zone in zones.items],
         next_page_token=zones.next_token,
         failures_per_1000_host_days=sizing.failures_per_host_day * 1000,
-        repair_hours=sizing.repair_days * DAY_S / 3600,
+        mean_repair_duration=duration(sizing.repair_days * DAY_S),
         epsilon=sizing.epsilon,
         failures=found.failures,
         repairs=found.repairs,

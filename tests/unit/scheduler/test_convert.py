@@ -82,11 +82,11 @@ def test_what_is_unset_is_left_to_the_defaults() -> None:
 
 def test_a_zero_that_was_sent_is_not_a_default() -> None:
     message = job_pb2.JobSpec(name="a", parallelism=job_pb2.Parallelism(dp=0, pp=0))
-    message.time_limit_s = 0
+    message.time_limit.SetInParent()
     with pytest.raises(InputError) as caught:
         spec_from_proto(message)
     fields = {field for field, _ in caught.value.problems}
-    assert fields == {"parallelism.dp", "parallelism.pp", "time_limit_s"}
+    assert fields == {"parallelism.dp", "parallelism.pp", "time_limit"}
 
 
 def test_numbers_of_a_newer_caller_are_refused() -> None:
@@ -187,3 +187,19 @@ def test_a_negative_number_of_zones_is_refused() -> None:
     message.constraints.max_zones = -1
     with pytest.raises(InputError, match=r"constraints\.max_zones: must be at least 1"):
         spec_from_proto(message)
+
+
+def test_durations_are_whole_seconds_under_the_name_of_their_field() -> None:
+    message = spec_to_proto(spec("a"))
+    message.time_limit.FromMilliseconds(1_500)
+    message.checkpoint.interval.FromNanoseconds(1)
+    with pytest.raises(InputError) as caught:
+        spec_from_proto(message)
+    problems = dict(caught.value.problems)
+    assert problems.keys() == {"checkpoint.interval", "time_limit"}
+    assert "must be a whole number" in problems["time_limit"]
+    message.time_limit.FromSeconds(90)
+    message.checkpoint.interval.FromSeconds(600)
+    found = spec_from_proto(message)
+    assert (found.time_limit_s, found.checkpoint.interval_s) == (90, 600)
+    assert spec_from_proto(spec_to_proto(found)) == found

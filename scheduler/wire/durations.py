@@ -1,0 +1,24 @@
+"""Durations: whole seconds in files and in the core, google.protobuf.Duration in messages."""
+
+from __future__ import annotations
+
+from google.protobuf.duration_pb2 import Duration
+
+from placement import BadInput
+
+
+def duration(seconds: float) -> Duration:
+    """To the nanosecond."""
+    return duration_of_ns(round(seconds * 10**9))
+
+
+def duration_of_ns(time_ns: int) -> Duration:
+    seconds, nanos = divmod(time_ns, 10**9)
+    return Duration(seconds=seconds, nanos=nanos)
+
+
+def whole_seconds(field: str, message: Duration) -> int:
+    """`field`: its path in the request. Raises: BadInput."""
+    if message.nanos:
+        raise BadInput(field, "must be a whole number of seconds")
+    return message.seconds
