@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator, Iterable, Iterator
 from itertools import islice
 
 from scheduler.core import State
-from scheduler.core.fold.apply import apply
-from scheduler.core.fold.effects import EventEffect, effects
+from scheduler.core.fold.apply import apply, effects
+from scheduler.core.fold.effects import EventEffect
 from scheduler.core.model.events import Event
 from scheduler.engine.feed import Change
 from scheduler.eventlog.recovery import newest_snapshot

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from scheduler.core import Conflict, Rejected, State
-from scheduler.core.fold.apply import apply
-from scheduler.core.fold.effects import effects
+from scheduler.core.fold.apply import apply, effects
 from scheduler.core.model.events import Event
 from scheduler.observe.instruments import AppliedEvent, Stage, StageMark
 

@@ -11,7 +11,7 @@ from typing import assert_never
 
 from placement.fabric import hostset
 from scheduler.core import Job, JobState, State
-from scheduler.core.fold.apply import apply
+from scheduler.core.fold.apply import apply, effects
 from scheduler.core.fold.effects import (
     EventEffect,
     HostReport,
@@ -20,7 +20,6 @@ from scheduler.core.fold.effects import (
     JobChange,
     JobChangeKind,
     WindowChange,
-    effects,
 )
 from scheduler.core.model.events import Event
 from scheduler.core.model.job import SECOND_NS

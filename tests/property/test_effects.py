@@ -7,13 +7,13 @@ from random import Random
 import pytest
 
 from scheduler.core import Job, Policy, State, apply
+from scheduler.core.fold.apply import effects
 from scheduler.core.fold.effects import (
     HostsChange,
     JobChange,
     JobChangeKind,
     WindowChange,
     WindowChangeKind,
-    effects,
 )
 from scheduler.core.model.events import Event, HostMoved
 from scheduler.core.model.job import SECOND_NS

@@ -81,7 +81,7 @@ def run(tree: Path, *arguments: str) -> None:
     [
         ("Add a field of the job spec", 4),
         ("Add a unary RPC", 6),
-        ("Add an event", 4),
+        ("Add an event", 3),
         ("Add a trace format", 2),
     ],
 )

@@ -20,7 +20,7 @@ from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.state import State
 from scheduler.core.policies.costs import Ending
 
-JobEvent = (
+AccountedEvent = (
     JobStarted
     | GangSwapped
     | GangResized
@@ -32,14 +32,14 @@ JobEvent = (
 )
 
 
-def account(state: State, job: Job, event: JobEvent) -> Goodput:
+def account(state: State, job: Job, event: AccountedEvent) -> Goodput:
     """What the time of `job`, as it is in `state`, went to until `event` changed it. Whatever
     changes the state of a job or its hosts asks here. Cost: some 5 us."""
     costs, is_restored = state.tenants.preemption.costs, _is_restored(event)
     return counted(job, event.time_ns, costs, _ending(job, event), is_restored=is_restored)
 
 
-def _is_restored(event: JobEvent) -> bool:
+def _is_restored(event: AccountedEvent) -> bool:
     """Whether each host that joined loads a copy from a peer. A gang that goes on with the
     hosts it had has no copy to load, and goes back to what is in storage."""
     return (
@@ -47,7 +47,7 @@ def _is_restored(event: JobEvent) -> bool:
     )
 
 
-def _ending(job: Job, event: JobEvent) -> Ending | None:
+def _ending(job: Job, event: AccountedEvent) -> Ending | None:
     """How the event ends the attempt of `job`; None: it does not."""
     match event:
         case SparesChanged() | HostMoved():

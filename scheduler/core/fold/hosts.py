@@ -1,8 +1,9 @@
-"""What the events of hosts make of the state."""
+"""What the events of hosts make of the state, and what readers of the log see of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import assert_never
 
 from msgspec.structs import replace
 
@@ -10,9 +11,24 @@ from placement.fabric import hostset
 from scheduler.core.collections.evolve import evolve
 from scheduler.core.collections.persistent_map import with_entry, without_entry
 from scheduler.core.fold import host_record
+from scheduler.core.fold.effects import (
+    EventEffect,
+    HostReport,
+    HostTransition,
+    JobChange,
+    JobChangeKind,
+    hosts_change,
+    job_change,
+)
 from scheduler.core.fold.goodput import account
 from scheduler.core.model import failure_rates
-from scheduler.core.model.events import HealthLoaded, HostMoved, HostSignalled, HostsJudged
+from scheduler.core.model.events import (
+    HealthLoaded,
+    HostEvent,
+    HostMoved,
+    HostSignalled,
+    HostsJudged,
+)
 from scheduler.core.model.host_record import BLANK, HostRecord
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import (
@@ -33,12 +49,11 @@ from scheduler.core.rules.host_evaluation import is_early, verdict
 from scheduler.core.tenancy.ownership import charged
 from scheduler.core.wording import listed
 
-HostEvent = HostMoved | HostSignalled | HealthLoaded | HostsJudged
 _CORDONS = (HostMove.CORDON, HostMove.DRAIN)
 _COUNTED = frozenset(HostMove) - {HostMove.CORDON, HostMove.DRAIN, HostMove.EMPTY}
 
 
-def changed(state: State, event: HostEvent) -> State:
+def applied(state: State, event: HostEvent) -> State:
     """The state after `event`. Raises: KeyError on a host or a move that cannot be."""
     match event:
         case HostMoved():
@@ -49,6 +64,33 @@ def changed(state: State, event: HostEvent) -> State:
             return _judged(evolve(state, health=event.policy), event.time_ns)
         case HostsJudged():
             return _judged(state, event.time_ns)
+        case _:
+            assert_never(event)
+
+
+def effects(before: State, event: HostEvent, after: State) -> Iterator[EventEffect]:
+    """What `event` did to the host that it names, and to the job that held it."""
+    match event:
+        case HostMoved():
+            index = after.loaded_fabric.index_by_name[event.host]
+            yield from _stopped(before, event, after, index)
+            yield HostTransition(event.host, event.move, event.cause, event.signal)
+            yield from hosts_change(before, event, after, 1 << index)
+        case HostSignalled():
+            yield HostReport(event.host, event.signal)
+        case HealthLoaded() | HostsJudged():
+            return
+        case _:
+            assert_never(event)
+
+
+def _stopped(before: State, event: HostMoved, after: State, index: int) -> Iterator[JobChange]:
+    """The job that lost a host by a failure, if any."""
+    job = before.holder(index) if event.move is HostMove.FAIL else None
+    if job is not None:
+        is_block = index in job.hosts
+        kind = JobChangeKind.INTERRUPTED if is_block else JobChangeKind.SPARE_LOST
+        yield job_change(before, event, after, job.name, kind)
 
 
 def _signalled(state: State, event: HostSignalled) -> State:

@@ -1,19 +1,31 @@
-"""What the events of windows make of the state."""
+"""What the events of windows make of the state, and what readers of the log see of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import reduce
 from operator import or_
+from typing import assert_never
 
+from placement.fabric.hostset import HostSet
 from scheduler.core.collections.persistent_map import PersistentMap
-from scheduler.core.model.events import WindowClosed, WindowOpened, WindowRemoved, WindowSet
+from scheduler.core.fold.effects import (
+    EventEffect,
+    WindowChange,
+    WindowChangeKind,
+    hosts_change,
+)
+from scheduler.core.model.events import (
+    WindowClosed,
+    WindowEvent,
+    WindowOpened,
+    WindowRemoved,
+    WindowSet,
+)
 from scheduler.core.model.lifecycle import WINDOW_MOVES, WindowMove, WindowState, after
 from scheduler.core.model.state import State
 from scheduler.core.model.window import Booking
-
-WindowEvent = WindowSet | WindowOpened | WindowClosed | WindowRemoved
 
 _MOVES = {
     WindowOpened: WindowMove.OPEN,
@@ -22,7 +34,7 @@ _MOVES = {
 }
 
 
-def booked(state: State, event: WindowEvent) -> State:
+def applied(state: State, event: WindowEvent) -> State:
     """The state after `event`.
 
     Raises: KeyError on a window that is not there, or a move that its table forbids.
@@ -40,6 +52,28 @@ def booked(state: State, event: WindowEvent) -> State:
     )
 
 
+def effects(before: State, event: WindowEvent, after: State) -> Iterator[EventEffect]:
+    """What `event` did to its window, and to the hosts that the window closes."""
+    match event:
+        case WindowSet():
+            name = event.window.name
+            is_new = name not in before.windows
+            kind = WindowChangeKind.CREATED if is_new else WindowChangeKind.UPDATED
+            yield _change(before, event, after, name, kind)
+            yield from hosts_change(before, event, after, _closed_by(after, name))
+        case WindowOpened():
+            yield _change(before, event, after, event.name, WindowChangeKind.OPENED)
+            yield from hosts_change(before, event, after, _closed_by(after, event.name))
+        case WindowClosed():
+            yield _change(before, event, after, event.name, WindowChangeKind.CLOSED)
+            yield from hosts_change(before, event, after, _closed_by(before, event.name))
+        case WindowRemoved():
+            yield _change(before, event, after, event.name, WindowChangeKind.REMOVED)
+            yield from hosts_change(before, event, after, _closed_by(before, event.name))
+        case _:
+            assert_never(event)
+
+
 def _set(state: State, event: WindowSet) -> Booking:
     hosts = state.loaded_fabric.indices(event.window.hosts)
     before = state.windows.get(event.window.name)
@@ -54,3 +88,20 @@ def _set(state: State, event: WindowSet) -> Booking:
 def _with(state: State, windows: Mapping[str, Booking]) -> State:
     closed = reduce(or_, (b.hosts for b in windows.values() if b.is_closing), 0)
     return replace(state, windows=windows, closed=closed)
+
+
+def _change(
+    before: State, event: WindowEvent, after: State, name: str, kind: WindowChangeKind
+) -> WindowChange:
+    was, now = before.windows.get(name), after.windows.get(name)
+    booking = now or was
+    if booking is None:  # pragma: no cover - apply refuses such an event
+        raise KeyError(name)
+    if now is None:
+        booking = replace(booking, state=WindowState.OVER, since_ns=event.time_ns)
+    return WindowChange(after.version, event.time_ns, kind, was, booking, after)
+
+
+def _closed_by(state: State, name: str) -> HostSet:
+    booking = state.windows.get(name)
+    return booking.hosts if booking is not None and booking.is_closing else 0

@@ -248,10 +248,10 @@ RequestEvent = (  # has the id of the request that caused it
     | WindowRemoved
 )
 
-Event = (
-    FabricLoaded
-    | TenantsLoaded
-    | JobSubmitted
+ClusterEvent = FabricLoaded | TenantsLoaded | Defragmented
+
+JobEvent = (
+    JobSubmitted
     | JobUpdated
     | JobsReserved
     | JobStarted
@@ -260,14 +260,11 @@ Event = (
     | SparesChanged
     | JobRequeued
     | JobPreempted
-    | Defragmented
     | JobEnded
-    | HostMoved
-    | HostSignalled
-    | HealthLoaded
-    | HostsJudged
-    | WindowSet
-    | WindowOpened
-    | WindowClosed
-    | WindowRemoved
 )
+
+HostEvent = HostMoved | HostSignalled | HealthLoaded | HostsJudged
+
+WindowEvent = WindowSet | WindowOpened | WindowClosed | WindowRemoved
+
+Event = ClusterEvent | JobEvent | HostEvent | WindowEvent

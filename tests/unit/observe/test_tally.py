@@ -10,8 +10,7 @@ import pytest
 from placement.workload.request import TierCut
 from scheduler.core import JobState, State, replay
 from scheduler.core.decide import decide
-from scheduler.core.fold.apply import apply
-from scheduler.core.fold.effects import effects
+from scheduler.core.fold.apply import apply, effects
 from scheduler.core.model.commands import Command, ReportHost
 from scheduler.core.model.events import Event, FabricLoaded, GangResized, JobPreempted, JobRequeued
 from scheduler.core.model.job import SECOND_NS

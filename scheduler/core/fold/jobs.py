@@ -1,0 +1,390 @@
+"""What the events of jobs make of the state, and what readers of the log see of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import assert_never
+
+from placement import legal_sizes
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
+from placement.workload.replicas import sized
+from scheduler.core.collections.evolve import evolve
+from scheduler.core.collections.name_list import NameList
+from scheduler.core.collections.persistent_map import newest
+from scheduler.core.collections.persistent_map import with_entry as _with
+from scheduler.core.collections.persistent_map import without_entry as _without
+from scheduler.core.fold.effects import (
+    EventEffect,
+    HostsChange,
+    JobChangeKind,
+    hosts_change,
+    job_change,
+)
+from scheduler.core.fold.goodput import account
+from scheduler.core.fold.host_record import begun
+from scheduler.core.fold.hosts import emptied
+from scheduler.core.model.events import (
+    GangResized,
+    GangSwapped,
+    JobEnded,
+    JobEvent,
+    JobPreempted,
+    JobRequeued,
+    JobsReserved,
+    JobStarted,
+    JobSubmitted,
+    JobUpdated,
+    SparesChanged,
+)
+from scheduler.core.model.goodput import Goodput
+from scheduler.core.model.job import Job
+from scheduler.core.model.lifecycle import JOB_MOVES, JobMove, JobState, RequeueCause, after
+from scheduler.core.model.state import RETAINED, State
+from scheduler.core.tenancy.ownership import charged, owned
+
+
+def applied(state: State, event: JobEvent) -> State:
+    """The state after `event`. Raises: KeyError on a job or a move that cannot be."""
+    match event:
+        case JobSubmitted():
+            return _submitted(state, event)
+        case JobUpdated():
+            return _updated(state, event)
+        case JobsReserved():
+            return _reserved(state, event)
+        case JobStarted():
+            return _started(state, event)
+        case GangSwapped():
+            return _swapped(state, event)
+        case GangResized():
+            return _resized(state, event)
+        case SparesChanged():
+            return _spares_changed(state, event)
+        case JobRequeued():
+            return _requeued(state, event, JobMove.REQUEUE)
+        case JobPreempted():
+            return _requeued(state, event, JobMove.PREEMPT)
+        case JobEnded():
+            return _ended(state, event)
+        case _:
+            assert_never(event)
+
+
+def effects(before: State, event: JobEvent, after: State) -> Iterator[EventEffect]:
+    """What `event` did to its job, and to hosts that its gang took or left."""
+    match event:
+        case JobsReserved():
+            return
+        case JobSubmitted():
+            yield job_change(before, event, after, event.spec.name, JobChangeKind.SUBMITTED)
+        case JobUpdated():
+            yield job_change(before, event, after, event.name, JobChangeKind.UPDATED)
+        case JobStarted():
+            yield job_change(before, event, after, event.name, JobChangeKind.STARTED)
+            yield from _hosts(before, event, after, before.held ^ after.held)
+        case GangSwapped():
+            yield job_change(before, event, after, event.name, JobChangeKind.SWAPPED)
+            yield from _hosts(before, event, after, _gang_moved(before, event.name, after))
+        case GangResized():
+            yield job_change(before, event, after, event.name, JobChangeKind.RESIZED)
+            yield from _hosts(before, event, after, _gang_moved(before, event.name, after))
+        case SparesChanged():
+            yield job_change(before, event, after, event.name, JobChangeKind.SPARES_CHANGED)
+            yield from _hosts(before, event, after, before.held ^ after.held)
+        case JobRequeued():
+            change = job_change(before, event, after, event.name, JobChangeKind.REQUEUED)
+            yield change._replace(cause=event.cause)
+            yield from _hosts(before, event, after, before.held ^ after.held)
+        case JobPreempted():
+            change = job_change(before, event, after, event.name, JobChangeKind.REQUEUED)
+            yield change._replace(cause=RequeueCause.PREEMPTED)
+            yield from _hosts(before, event, after, before.held ^ after.held)
+        case JobEnded():
+            yield job_change(before, event, after, event.name, JobChangeKind.ENDED)
+            yield from _hosts(before, event, after, before.held ^ after.held)
+        case _:
+            assert_never(event)
+
+
+def _submitted(state: State, event: JobSubmitted) -> State:
+    fabric, request = state.loaded_fabric, event.spec.request
+    sizes = legal_sizes(fabric, request, event.spec.min_dp) if event.spec.min_dp else ()
+    dp = sizes[0] if sizes else request.parallelism.dp
+    hosts = sized(request, dp).hosts_needed(fabric.gpus_per_host)
+    job = Job(
+        spec=event.spec,
+        uid=event.uid,
+        gang_hosts=hosts,
+        needed=hosts + request.spares.required(hosts),
+        submit_ns=event.time_ns,
+        state_ns=event.time_ns,
+        update_ns=event.time_ns,
+        sequence=state.version + 1,
+        request_id=event.request_id,
+        sizes=sizes,
+        dp=dp,
+        goodput=Goodput(event.time_ns),
+    )
+    job = owned(job, state.tenants)
+    return evolve(state, jobs=_with(state.jobs, job.name, job), queue=_queued(state, job))
+
+
+def _updated(state: State, event: JobUpdated) -> State:
+    """A waiting job goes to its new place, and what was promised to it as it was is void."""
+    job = state.jobs[event.name]
+    updated = evolve(job, spec=event.spec, update_ns=event.time_ns)
+    updated = owned(updated, state.tenants)
+    changed = evolve(state, jobs=_with(state.jobs, job.name, updated))
+    if job.state is not JobState.QUEUED:
+        special = tuple(name for name in state.running if changed.jobs[name].is_special)
+        return evolve(changed, special=special)
+    less = evolve(changed, queue=_unqueued(state, job))
+    has_moved = evolve(updated, spec=job.spec, update_ns=job.update_ns) != job
+    is_as_long = event.spec.time_limit_s == job.spec.time_limit_s
+    kept = less if is_as_long and not has_moved else _unreserved(less, job.name)
+    return evolve(kept, queue=_queued(less, updated))
+
+
+def _reserved(state: State, event: JobsReserved) -> State:
+    reserved, shares = state.reserved, state.shares
+    for name, start_ns in event.starts:
+        reserved = _with(reserved, name, start_ns)
+        shares = _without(shares, name) if name in shares else shares
+    index = state.loaded_fabric.index_by_name
+    for name, parts in event.shares:
+        shares = _with(shares, name, tuple((index[host], count) for host, count in parts))
+    return evolve(state, reserved=reserved, shares=shares)
+
+
+def _started(state: State, event: JobStarted) -> State:
+    fabric = state.loaded_fabric
+    job = state.jobs[event.name]
+    size = job.on(len(event.hosts))
+    running = evolve(
+        size,
+        start_dp=size.dp,
+        state=after(JOB_MOVES, job.state, JobMove.START),
+        attempt=event.attempt,
+        start_ns=event.time_ns,
+        state_ns=event.time_ns,
+        hosts=fabric.indices(event.hosts),
+        spares=fabric.indices(event.spares),
+        cuts=event.cuts,
+        lower_bound=event.lower_bound,
+        notes=event.notes,
+        copies=event.copies,
+        reason="",
+        stop_ns=None,
+        goodput=account(state, job, event),
+    )
+    return evolve(
+        _unreserved(state, job.name),
+        records=begun(state.records, running.hosts, event.time_ns),
+        jobs=_with(state.jobs, job.name, running),
+        queue=_unqueued(state, job),
+        running=(*state.running, job.name),
+        special=(*state.special, job.name) if job.is_special else state.special,
+        held=state.held | running.held,
+        accounts=charged(state, job.tenant, _size(running), event.time_ns),
+    )
+
+
+def _swapped(state: State, event: GangSwapped) -> State:
+    fabric = state.loaded_fabric
+    job = state.jobs[event.name]
+    joined = {swap.block: fabric.index_by_name[swap.joined] for swap in event.swaps}
+    now = after(JOB_MOVES, job.state, JobMove.SWAP)
+    after_swap = list(job.hosts)
+    for block, host in joined.items():
+        after_swap[block] = host
+    hosts = tuple(after_swap)
+    # The bound holds for the hosts that were free at the start: its spares were, but for
+    # those that it holds since.
+    is_bounded = set(joined.values()) <= set(job.spares)
+    is_bounded &= job.lower_bound <= sum(tier.bytes_per_step for tier in event.cuts[:1])
+    running = evolve(
+        job,
+        state=now,
+        attempt=event.attempt,
+        start_ns=event.time_ns,
+        state_ns=event.time_ns,
+        hosts=hosts,
+        spares=tuple(s for s in job.spares if s not in joined.values()),
+        cuts=event.cuts,
+        copies=event.copies or job.copies,
+        lower_bound=job.lower_bound if is_bounded else 0,
+        reason="",
+        stop_ns=None,
+        ladder=event.ladder,
+        goodput=account(state, job, event),
+    )
+    held = (state.held & ~job.held) | running.held
+    swapped = evolve(
+        state,
+        jobs=_with(state.jobs, job.name, running),
+        interrupted=_less(state.interrupted, job.name),
+        held=held,
+        accounts=charged(state, job.tenant, _size(running) - _size(job), event.time_ns),
+    )
+    return emptied(swapped, job, event.time_ns)
+
+
+def _resized(state: State, event: GangResized) -> State:
+    fabric = state.loaded_fabric
+    job = state.jobs[event.name]
+    running = evolve(
+        job.at(event.dp),
+        state=after(JOB_MOVES, job.state, JobMove.RESIZE),
+        attempt=event.attempt,
+        start_ns=event.time_ns,
+        state_ns=event.time_ns,
+        hosts=fabric.indices(event.hosts),
+        spares=fabric.indices(event.spares),
+        cuts=event.cuts,
+        lower_bound=event.lower_bound,
+        notes=event.notes,
+        copies=event.copies,
+        reason=event.reason,
+        stop_ns=None,
+        ladder=event.ladder,
+        goodput=account(state, job, event),
+    )
+    resized = evolve(
+        state,
+        jobs=_with(state.jobs, job.name, running),
+        interrupted=_less(state.interrupted, job.name),
+        held=(state.held & ~job.held) | running.held,
+        accounts=charged(state, job.tenant, _size(running) - _size(job), event.time_ns),
+    )
+    return emptied(resized, job, event.time_ns)
+
+
+def _spares_changed(state: State, event: SparesChanged) -> State:
+    job = state.jobs[event.name]
+    indices = state.loaded_fabric.indices
+    changed = evolve(
+        job,
+        spares=indices(event.spares),
+        lent=indices(event.lent),
+        goodput=account(state, job, event),
+    )
+    after_change = evolve(
+        state,
+        lent=(state.lent & ~hostset.of(job.lent)) | hostset.of(changed.lent),
+        jobs=_with(state.jobs, job.name, changed),
+        held=(state.held & ~job.held) | changed.held,
+        accounts=charged(state, job.tenant, _size(changed) - _size(job), event.time_ns),
+    )
+    return emptied(after_change, job, event.time_ns)
+
+
+def _requeued(state: State, event: JobRequeued | JobPreempted, move: JobMove) -> State:
+    job = state.jobs[event.name]
+    queued = evolve(
+        job.least,
+        state=after(JOB_MOVES, job.state, move),
+        state_ns=event.time_ns,
+        hosts=(),
+        spares=(),
+        lent=(),
+        cuts=(),
+        lower_bound=0,
+        notes=(),
+        copies=(),
+        reason=event.reason,
+        stop_ns=None,
+        ladder=event.ladder if isinstance(event, JobRequeued) else (),
+        goodput=account(state, job, event),
+    )
+    freed = evolve(
+        state,
+        jobs=_with(state.jobs, job.name, queued),
+        queue=_queued(state, queued),
+        running=_less(state.running, job.name),
+        interrupted=_less(state.interrupted, job.name),
+        special=_less(state.special, job.name),
+        held=state.held & ~job.held,
+        lent=state.lent & ~hostset.of(job.lent),
+        accounts=charged(state, job.tenant, -_size(job), event.time_ns),
+    )
+    return emptied(freed, job, event.time_ns)
+
+
+_ENDINGS: Mapping[JobState, JobMove] = {
+    JobState.COMPLETED: JobMove.COMPLETE,
+    JobState.FAILED: JobMove.FAIL,
+    JobState.CANCELLED: JobMove.CANCEL,
+}
+
+
+def _ended(state: State, event: JobEnded) -> State:
+    job = state.jobs[event.name]
+    over = evolve(
+        job,
+        state=after(JOB_MOVES, job.state, _ENDINGS[event.outcome]),
+        state_ns=event.time_ns,
+        reason=event.reason,
+        goodput=account(state, job, event),
+    )
+    ended = newest(_with(state.ended, job.uid, over), RETAINED)
+    freed = evolve(
+        _unreserved(state, job.name),
+        jobs=_without(state.jobs, job.name),
+        queue=_unqueued(state, job) if job.state is JobState.QUEUED else state.queue,
+        running=_less(state.running, job.name),
+        interrupted=_less(state.interrupted, job.name),
+        special=_less(state.special, job.name),
+        ended=ended,
+        spent=state.spent + over.goodput.hosts,
+        held=state.held & ~job.held,
+        lent=state.lent & ~hostset.of(job.lent),
+        accounts=charged(state, job.tenant, -_size(job), event.time_ns),
+    )
+    return emptied(freed, job, event.time_ns)
+
+
+def _queued(state: State, job: Job) -> NameList:
+    """The queue with `job` in its place: a requeued job keeps its seniority."""
+    return _names(state).having(job.name, job.order, lambda name: state.jobs[name].order)
+
+
+def _unqueued(state: State, job: Job) -> NameList:
+    """The queue without `job`, which is in it."""
+    return _names(state).without(job.name, job.order, lambda name: state.jobs[name].order)
+
+
+def _names(state: State) -> NameList:
+    return state.queue if isinstance(state.queue, NameList) else NameList(state.queue)
+
+
+def _size(job: Job) -> int:
+    return len(job.hosts) + len(job.spares)
+
+
+def _unreserved(state: State, name: str) -> State:
+    """Nothing is promised to that job."""
+    if name not in state.reserved:
+        return state
+    shares = _without(state.shares, name) if name in state.shares else state.shares
+    return evolve(state, reserved=_without(state.reserved, name), shares=shares)
+
+
+def _less(names: tuple[str, ...], name: str) -> tuple[str, ...]:
+    if name not in names:
+        return names
+    at = names.index(name)
+    return names[:at] + names[at + 1 :]
+
+
+def _gang_moved(before: State, name: str, after: State) -> HostSet:
+    """Hosts that a gang took or left; a block's host may be a spare by now."""
+    blocks = hostset.of(before.jobs[name].hosts) ^ hostset.of(after.jobs[name].hosts)
+    return before.held ^ after.held | blocks
+
+
+def _hosts(before: State, event: JobEvent, after: State, touched: HostSet) -> Iterator[HostsChange]:
+    """Of hosts that a gang took or left, those that are out show it."""
+    return hosts_change(
+        before, event, after, touched & (before.unhealthy | after.unhealthy | after.closed)
+    )
