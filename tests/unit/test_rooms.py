@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import shutil
 import subprocess
 import sys
@@ -37,3 +38,23 @@ def test_a_planted_import_breaks_a_contract(
     done = subprocess.run(lint, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1, done.stdout + done.stderr
     assert any(broken in row and "BROKEN" in row for row in done.stdout.splitlines()), done.stdout
+
+
+def test_one_module_reads_which_spares_are_lent() -> None:
+    """The fold writes `lent`, and the etag covers it; everybody else asks SpareLoans, or the job
+    what it owns."""
+    core = ROOT / "scheduler" / "core"
+    readers = {
+        path.relative_to(core).as_posix()
+        for path in core.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr == "lent"
+    }
+    assert readers == {
+        "admission/etag.py",
+        "fold/hosts.py",
+        "fold/jobs.py",
+        "model/job.py",
+        "model/state.py",
+        "tenancy/spare_loans.py",
+    }

@@ -1,7 +1,7 @@
 """What could be had: hosts that are free, will be free, or could be freed.
 
 Inside: the placer, free hosts over time (profile, outlook, host classes), pools of
-spares and spares on loan, elastic gangs that grow or shrink, victims and what their
+spares, elastic gangs that grow or shrink, victims and what their
 eviction frees, hosts for windows.
 Enters: a state. Leaves: candidates with their price; who gets them is decided above.
 """

@@ -16,7 +16,6 @@ from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
 
-from placement.fabric import hostset
 from placement.fabric.constraints import masks, tier_of
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
@@ -30,13 +29,15 @@ from scheduler.core.tenancy.future_quota import FutureQuota
 from scheduler.core.tenancy.guarantees import highest
 from scheduler.core.tenancy.quota import QuotaBook, domain_masks
 from scheduler.core.tenancy.quota_check import Quotas
+from scheduler.core.tenancy.spare_loans import SpareLoans
 
 
 def releases(state: State, now_ns: int, limits: SchedulingOptions) -> list[Release]:
     """One for each gang that holds hosts, first end first. Cost: O(gangs log gangs), 0.2 us for
     each whose limit is not over while all its hosts are its own and well."""
-    if state.lent or state.unhealthy & state.held:
-        return sorted(_release(job, state, now_ns, limits) for job in state.holding)
+    loans = SpareLoans(state)
+    if loans.hosts or state.unhealthy & state.held:
+        return sorted(_release(job, loans, now_ns, limits) for job in state.holding)
     found = sorted([job.release for job in state.holding])
     late = bisect_left(found, (now_ns + 1,))
     if not late:
@@ -50,15 +51,15 @@ def _overdue(gang: Release, job: Job, now_ns: int, limits: SchedulingOptions) ->
     return Release(expected_end_ns(job, now_ns, limits), *gang[1:])
 
 
-def _release(job: Job, state: State, now_ns: int, limits: SchedulingOptions) -> Release:
+def _release(job: Job, loans: SpareLoans, now_ns: int, limits: SchedulingOptions) -> Release:
     """As the gang knows it, but for time that is past, and for what others hold or have lost."""
     release = job.release
     if release.end_ns <= now_ns:
         release = _overdue(release, job, now_ns, limits)
-    if release.hosts & state.unhealthy:
-        release = release._replace(hosts=release.hosts & ~state.unhealthy)
-    if state.lent & job.held:
-        release = release._replace(borrowed=(job.held & state.lent).bit_count())
+    if lost := release.hosts & loans.state.unhealthy:
+        release = release._replace(hosts=release.hosts & ~lost)
+    if borrowed := loans.borrowed(job):
+        release = release._replace(borrowed=borrowed.bit_count())
     return release
 
 
@@ -83,7 +84,7 @@ class Outlook:
         self._affinity = AffinityIndex(state)
         self.calendar = Calendar(state)
         self._started: list[Release] = []
-        self._lent = state.lent
+        self._lent = SpareLoans(state).hosts
         self._running: list[Release] | None = None
         # Of each limit, the first job of this walk that it holds back: see `Caps`.
         self.held_back: dict[str, BackfillReservation] = {}
@@ -95,7 +96,7 @@ class Outlook:
         """`job` starts on these hosts, some of them `borrowed`, or goes on with them, and ends
         then."""
         self._lent |= borrowed
-        on_loan = (hosts & self._lent & ~hostset.of(job.lent)).bit_count()
+        on_loan = (hosts & self._lent & ~job.lent_hosts).bit_count()
         held, well = hosts.bit_count(), hosts & ~self._state.unhealthy
         self._started.append(Release(end_ns, job.name, job.tenant, held, well, on_loan))
         self._affinity.took(job, hosts)
@@ -222,8 +223,7 @@ class Outlook:
 
     def _own_hosts(self, gang: Release) -> HostSet:
         """All that it holds, or has lent."""
-        job = self._state.jobs[gang.name]
-        return gang.hosts | job.held | hostset.of(job.lent)
+        return gang.hosts | self._state.jobs[gang.name].owned
 
     def _may_take(self, job: Job, then: HostSet, book: QuotaBook) -> bool:
         """Whether limits and promises leave so many hosts."""

@@ -13,6 +13,7 @@ from scheduler.core.capacity.victims import Victim
 from scheduler.core.model.policy import SchedulingOptions, expected_end_ns, time_limit_ns
 from scheduler.core.model.state import State
 from scheduler.core.rules.calendar import Calendar
+from scheduler.core.tenancy.spare_loans import SpareLoans
 
 Victims = tuple[Victim, ...]
 IsEnough = Callable[[Victims], bool]
@@ -44,7 +45,7 @@ class ShrinkOptions:
         self, state: State, now_ns: int, limits: SchedulingOptions, calendar: Calendar
     ) -> None:
         self._fabric, self._out = state.loaded_fabric, state.out_of_service
-        self._lent = state.lent
+        self._lent = SpareLoans(state).hosts
         self._now_ns, self._limits, self._calendar = now_ns, limits, calendar
         self._costs = state.tenants.preemption.costs
 

@@ -16,12 +16,12 @@ from placement import Sizing
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
-from scheduler.core.capacity.spare_loans import idle
 from scheduler.core.model.failure_rates import sizing
 from scheduler.core.model.job import Job
 from scheduler.core.model.state import State
 from scheduler.core.tenancy.guarantees import highest
 from scheduler.core.tenancy.quota import domain_masks
+from scheduler.core.tenancy.spare_loans import SpareLoans
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,10 @@ class SparePools:
     """The spares at one state. Cost: O(hosts held) at the first question."""
 
     state: State
+
+    @property
+    def loans(self) -> SpareLoans:
+        return SpareLoans(self.state)
 
     @cached_property
     def sizing(self) -> Sizing:
@@ -59,7 +63,7 @@ class SparePools:
     @cached_property
     def held(self) -> tuple[int, ...]:
         """Their spares in service, those that are lent among them, by outermost domain."""
-        held = reduce(or_, (hostset.of(job.spares + job.lent) for job in self.jobs), 0)
+        held = reduce(or_, (hostset.of(job.all_spares) for job in self.jobs), 0)
         return self._by_zone(held & ~self.state.out_of_service)
 
     @cached_property
@@ -103,21 +107,16 @@ class SparePools:
             spare: other.name
             for other in self.jobs
             if other.name != job.name
-            for spare in idle(self.state, other)
+            for spare in self.loans.idle(other)
             if hostset.has(near, spare)
         }
-
-    def holders(self, hosts: HostSet) -> dict[int, str]:
-        """Whose spares these are, that others are on."""
-        gangs = self.state.holding
-        return {h: job.name for job in gangs for h in job.lent if hostset.has(hosts, h)}
 
     def recallable(self, job: Job) -> HostSet:
         """Spares that are lent and that `job` may have back: its own, and those that others
         share with it."""
-        mine = hostset.of(job.lent)
+        mine = job.lent_hosts
         if job.spec.request.spares.is_auto:
-            mine |= reduce(or_, (hostset.of(other.lent) for other in self.jobs), 0)
+            mine |= reduce(or_, (other.lent_hosts for other in self.jobs), 0)
         return mine & self.state.held & ~self.state.out_of_service
 
     def _by_zone(self, hosts: HostSet) -> tuple[int, ...]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from scheduler.core.capacity.shrink import ShrunkGang
 from scheduler.core.model.job import SECOND_NS, Job
@@ -23,6 +22,7 @@ from scheduler.core.model.state import State
 from scheduler.core.policies.costs import Costs
 from scheduler.core.rules.affinity_index import AffinityIndex
 from scheduler.core.tenancy.quota_check import Quotas
+from scheduler.core.tenancy.spare_loans import SpareLoans
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +55,14 @@ class Victim:
     @property
     def keeps(self) -> HostSet:
         """What it holds, or has lent, once it is smaller."""
-        return (self.smaller.hosts if self.smaller else 0) | hostset.of(self.job.lent)
+        return (self.smaller.hosts if self.smaller else 0) | self.job.lent_hosts
 
     @property
     def gives(self) -> HostSet:
         """All the hosts that it gives up."""
         if self.smaller:
             return self.job.held & ~self.smaller.hosts
-        return self.job.held | hostset.of(self.job.lent)
+        return self.job.owned
 
 
 def candidates(state: State, now_ns: int, below: int | None = None) -> tuple[Victim, ...]:
@@ -76,7 +76,7 @@ def candidates(state: State, now_ns: int, below: int | None = None) -> tuple[Vic
         victim(state, job, now_ns)
         for job in map(state.jobs.__getitem__, names)
         if job.state is JobState.RUNNING
-        and ((job.is_preemptible and (below is None or job.priority < below)) or job.is_on_loan)
+        and ((job.is_preemptible and (below is None or job.priority < below)) or job.has_grown)
     )
 
 
@@ -87,7 +87,7 @@ def victim(state: State, job: Job, now_ns: int) -> Victim:
     ripe_ns = job.start_ns + terms.min_run_s * SECOND_NS
     return Victim(
         job,
-        held & ~(state.out_of_service | state.lent),  # what it borrowed goes home
+        held & ~(state.out_of_service | SpareLoans(state).hosts),  # what it borrowed goes home
         held.bit_count(),
         cost_ns(job, now_ns, terms.costs),
         ripe_ns,
@@ -123,7 +123,7 @@ def may_be_sent(job: Job, held_by: Victim, is_owed: bool, quotas: Quotas) -> boo
 
 def may_be_shrunk(job: Job, held_by: Victim) -> bool:
     """Whether this gang gives back to `job` what it has grown."""
-    return held_by.job.is_on_loan and held_by.job.priority <= job.priority
+    return held_by.job.has_grown and held_by.job.priority <= job.priority
 
 
 def is_owed(job: Job, quotas: Quotas, hosts: int | None = None) -> bool:

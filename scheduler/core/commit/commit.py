@@ -11,7 +11,6 @@ from placement.fabric.hostset import HostSet
 from placement.objective.check import violations
 from placement.objective.cut import cut
 from scheduler.core.capacity.eviction import made_room
-from scheduler.core.capacity.spare_loans import changed, idle
 from scheduler.core.capacity.window_substitutes import rehosted
 from scheduler.core.commit.eviction_check import evicted
 from scheduler.core.commit.ledger import Ledger
@@ -60,6 +59,7 @@ from scheduler.core.rules.crash_loop import avoided
 from scheduler.core.rules.host_evaluation import judged
 from scheduler.core.rules.resize import is_needless, misfit, resized
 from scheduler.core.tenancy.quota_check import Allowance
+from scheduler.core.tenancy.spare_loans import SpareLoans
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def _on_loan(ledger: Ledger, action: Action, now_ns: int) -> tuple[Event, ...] |
         return first
     after = ledger.after(first)
     if isinstance(action, Start):
-        after.free |= taken(action) & after.state.lent
+        after.free |= taken(action) & SpareLoans(after.state).hosts
     outcome = _checked(after, once_settled(action), now_ns)
     return outcome if isinstance(outcome, Stale) else (*first, *outcome)
 
@@ -296,10 +296,10 @@ def _swap(ledger: Ledger, action: Swap, now_ns: int) -> tuple[Event, ...] | Stal
     fabric = state.loaded_fabric
     hosts = list(job.hosts)
     usable = ledger.free | (hostset.of(job.spares) & ~state.out_of_service)
-    lent = _lent(state, action)
-    if isinstance(lent, Stale):
-        return lent
-    usable |= hostset.of(host for host, _ in lent)
+    shared = _shared(state, action)
+    if isinstance(shared, Stale):
+        return shared
+    usable |= hostset.of(shared)
     # Blocks may change places: what one leaves another may take.
     usable |= hostset.of(move.left for move in action.moves) & ~state.out_of_service
     for move in action.moves:
@@ -324,20 +324,20 @@ def _swap(ledger: Ledger, action: Swap, now_ns: int) -> tuple[Event, ...] | Stal
         return stale_job(name, StaleReason.JOB, "other blocks moved meanwhile")
     swapped = memory_copies.swapped(state, job, action, hosts, now_ns)
     behind = left_behind(state, job, hosts, now_ns)
-    return (*given(state, action, lent, now_ns), *behind, swapped)
+    return (*given(state, action, shared, now_ns), *behind, swapped)
 
 
-def _lent(state: State, action: Swap) -> list[tuple[int, str]] | Stale:
-    """Spares of other jobs that join, each with its job."""
+def _shared(state: State, action: Swap) -> list[int] | Stale:
+    """Spares of other jobs that join."""
     joined = {move.joined for move in action.moves}
-    spares: list[tuple[int, str]] = []
+    spares: list[int] = []
     for name in action.lenders:
         job = state.jobs.get(name)
         held = job.spares if job is not None else ()
         mine = [s for s in held if s in joined and not hostset.has(state.out_of_service, s)]
         if job is None or not mine or not job.spec.request.spares.is_auto:
             return stale_job(action.name, StaleReason.LOAN, f"{name} has no spare for it any more")
-        spares += [(spare, name) for spare in mine]
+        spares += mine
     return spares
 
 
@@ -349,16 +349,15 @@ def _replenished(ledger: Ledger, action: ReplenishSpares, now_ns: int) -> Spares
         return _not_running(action.name)
     if hostset.of(action.spares) & ~(action.joined | hostset.of(job.spares)):
         return stale_job(action.name, StaleReason.JOB, "its spares changed meanwhile")
-    allowed, home = ledger.quotas.allowance(job, ledger.free), hostset.of(idle(state, job))
-    more = action.joined & ~home
+    allowed, loans = ledger.quotas.allowance(job, ledger.free), SpareLoans(state)
+    more = action.joined & ~hostset.of(loans.idle(job))
     if more & ~(ledger.free & allowed.reach):
         text = "a host is no longer free to be held"
         return stale_job(action.name, StaleReason.HOSTS, text)
     if more.bit_count() > min(allowed.limit, allowed.pool):
         text = f"tenant {job.tenant} may hold no more meanwhile"
         return stale_job(action.name, StaleReason.QUOTA, text)
-    lent = tuple(host for host in job.lent if host not in action.spares)
-    return changed(state, job, action.spares, lent, action.reason, now_ns)
+    return loans.holds(job, action.spares, action.reason, now_ns)
 
 
 def _resize(ledger: Ledger, action: Resize, now_ns: int) -> GangResized | Stale:

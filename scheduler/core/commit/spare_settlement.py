@@ -13,7 +13,6 @@ from msgspec.structs import replace as with_fields
 
 from placement.fabric import hostset
 from placement.fabric.constraints import ANYWHERE, joinable
-from scheduler.core.capacity.spare_loans import back, changed, lends
 from scheduler.core.fold.apply import replay
 from scheduler.core.model.events import Event, GangResized, JobPreempted, JobRequeued, SparesChanged
 from scheduler.core.model.job import Job
@@ -30,6 +29,7 @@ from scheduler.core.model.plan import (
     taken,
 )
 from scheduler.core.model.state import State
+from scheduler.core.tenancy.spare_loans import SpareLoans
 from scheduler.core.wording import hosts_text
 
 Resized = Callable[[State, Resize], GangResized | Stale]
@@ -39,7 +39,9 @@ def touches_loans(state: State, action: Action) -> bool:
     """Whether the action borrows spares, or takes some that were lent."""
     if isinstance(action, Start):
         return bool(action.lenders)
-    return isinstance(action, Swap) and bool(action.recalls or taken(action) & state.lent)
+    return isinstance(action, Swap) and bool(
+        action.recalls or taken(action) & SpareLoans(state).hosts
+    )
 
 
 def settled(
@@ -47,7 +49,7 @@ def settled(
 ) -> tuple[Event, ...] | Stale:
     """The events that come first. `resized`: what is recorded of a resize."""
     if isinstance(action, Start):
-        return lends(state, action.name, taken(action), action.lenders, now_ns)
+        return SpareLoans(state).lend(action.name, taken(action), action.lenders, now_ns)
     if not isinstance(action, Swap):
         return ()
     events: list[Event] = []
@@ -57,24 +59,21 @@ def settled(
             return event
         events.append(event)
     after = replay(events, state)
-    events += back(after, taken(action), now_ns)
-    if taken(action) & replay(events, state).lent:
+    home = tuple(SpareLoans(after).give_back(taken(action), now_ns))
+    if taken(action) & SpareLoans(replay(home, after)).hosts:
         text = "a spare that was lent is not back"
         return stale_job(action.name, StaleReason.LOAN, text)
-    return tuple(events)
+    return (*events, *home)
 
 
-def given(
-    state: State, action: Swap, lent: list[tuple[int, str]], now_ns: int
-) -> Iterator[SparesChanged]:
-    """What each lender holds from here on."""
-    joined = {host for host, _ in lent}
+def given(state: State, action: Swap, shared: list[int], now_ns: int) -> Iterator[SparesChanged]:
+    """What each holder of the spares that join has from here on."""
     for name in action.lenders:
         job = state.jobs[name]
-        kept = tuple(s for s in job.spares if s not in joined)
+        kept = tuple(s for s in job.spares if s not in shared)
         count = len(job.spares) - len(kept)
         reason = f"{action.name} took {hosts_text(count)} for failed ones"
-        yield changed(state, job, kept, job.lent, reason, now_ns)
+        yield SpareLoans(state).holds(job, kept, reason, now_ns)
 
 
 def left_behind(
@@ -92,7 +91,7 @@ def left_behind(
             gang |= 1 << spare
     if len(kept) < len(job.spares):
         reason = f"leaves {hosts_text(len(job.spares) - len(kept))} outside its constraints"
-        yield changed(state, job, tuple(kept), job.lent, reason, now_ns)
+        yield SpareLoans(state).holds(job, tuple(kept), reason, now_ns)
 
 
 def once_settled(action: Action) -> Action:
@@ -104,7 +103,7 @@ def once_settled(action: Action) -> Action:
 
 def _left(state: State, recall: Recall, whose: str, now_ns: int, resized: Resized) -> Event | Stale:
     job = state.jobs.get(recall.name)
-    if job is None or not hostset.of(job.hosts) & state.lent:
+    if job is None or not SpareLoans(state).borrowed(job):
         text = f"{recall.name} left what it borrowed meanwhile"
         return stale_job(whose, StaleReason.LOAN, text)
     if job.state is JobState.INTERRUPTED:

@@ -163,6 +163,20 @@ class Job:
     def held(self) -> HostSet:
         return hostset.of(self.hosts + self.spares)
 
+    @derived_from("lent")
+    def lent_hosts(self) -> HostSet:
+        return hostset.of(self.lent)
+
+    @property
+    def owned(self) -> HostSet:
+        """All that it holds, or has lent."""
+        return self.held | self.lent_hosts
+
+    @property
+    def all_spares(self) -> tuple[int, ...]:
+        """Its spares, those that it has lent among them."""
+        return self.spares + self.lent
+
     @derived_from("spec", "sizes", "dp")
     def limit_ns(self) -> int | None:
         """How long it runs at most at its present size, where its owner says that."""
@@ -174,9 +188,8 @@ class Job:
         """What it leaves when its limit is over, if all its hosts are its own and well; in the
         past where its owner states no limit."""
         end_ns = 0 if self.limit_ns is None else self.start_ns + self.limit_ns
-        count = len(self.hosts) + len(self.spares) + len(self.lent)
-        hosts = self.held | hostset.of(self.lent)
-        return Release(end_ns, self.spec.name, self.tenant, count, hosts)
+        count = len(self.hosts) + len(self.all_spares)
+        return Release(end_ns, self.spec.name, self.tenant, count, self.owned)
 
     def lasting(self, limit_s: int) -> int:
         """What a limit means at the present size, in ns. It is meant for all the replicas that
@@ -195,8 +208,8 @@ class Job:
         return len(self.sizes) > 1
 
     @property
-    def is_on_loan(self) -> bool:
-        """Whether it has grown onto hosts that that no job waited for then."""
+    def has_grown(self) -> bool:
+        """Whether it has grown onto hosts that no job waited for then."""
         return bool(self.sizes) and self.dp > self.start_dp > 0
 
     @property

@@ -53,7 +53,7 @@ class PreemptionStage:
         self._shrink_options = ShrinkOptions(state, now_ns, limits, outlook.calendar)
         self._is_ranked = is_by_priority and quotas.is_open and state.tenants.aging is None
         # Evicting a gang takes more priority than it has; getting back a loan, as much.
-        least = (v.job.priority - v.job.is_on_loan for v in everybody)
+        least = (v.job.priority - v.job.has_grown for v in everybody)
         self._least = min(least, default=0)
         self._in_vain: dict[Hashable, int] = {}
         self._tries = TRIES

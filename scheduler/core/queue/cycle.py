@@ -24,7 +24,7 @@ from scheduler.core.model.state import State
 from scheduler.core.preemption.stage import PreemptionStage, noted
 from scheduler.core.queue.backfill import Backfill, LimitReservations
 from scheduler.core.queue.equivalence import EquivalenceCache
-from scheduler.core.queue.idle_spares import SpareLoans
+from scheduler.core.queue.idle_spares import QueueLoans
 from scheduler.core.queue.policies import queue_policy
 from scheduler.core.queue.policy import QueueOrder
 from scheduler.core.queue.verdict import QueueVerdict, WaitReason
@@ -69,7 +69,7 @@ class SchedulingCycle:
             may_preempt=policy.may_preempt,
             is_by_priority=self.order.is_by_priority,
         )
-        self._loans = SpareLoans(state, now_ns, limits, self.calendar, policy.may_borrow)
+        self._loans = QueueLoans(state, now_ns, limits, self.calendar, policy.may_borrow)
         self.evicted: dict[str, Victims] = {}
         self.clear_ns: int | None = None  # when somebody who waits may use a host again
         self._restarts = state.tenants.restarts

@@ -13,7 +13,6 @@ from dataclasses import replace
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.workload.request import Placement
-from scheduler.core.capacity.spare_loans import lenders
 from scheduler.core.model.job import Job
 from scheduler.core.model.plan import BackfillReservation
 from scheduler.core.model.policy import SchedulingOptions, expected_end_ns
@@ -23,12 +22,13 @@ from scheduler.core.rules.calendar import Calendar
 from scheduler.core.rules.crash_loop import avoided
 from scheduler.core.tenancy.guarantees import highest
 from scheduler.core.tenancy.quota import domain_masks
+from scheduler.core.tenancy.spare_loans import SpareLoans
 from scheduler.core.wording import hosts_text, listed
 
 TRIES = 32  # jobs of one decision that are placed in vain
 
 
-class SpareLoans:
+class QueueLoans:
     """What may still be borrowed while the queue passes. Mutable: each loan is entered.
 
     `by_name`: of jobs that start so, whose spares they borrow.
@@ -55,7 +55,7 @@ class SpareLoans:
     @property
     def _lenders(self) -> dict[int, Job]:
         if self._found is None:
-            found = lenders(self._state, self._gone) if self._may else {}
+            found = SpareLoans(self._state).lendable(self._gone) if self._may else {}
             self._found = {h: job for h, job in found.items() if h not in self._given}
         return self._found
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
-from scheduler.core.capacity.spare_loans import idle
 from scheduler.core.capacity.spare_pools import SparePools
 from scheduler.core.fold.apply import apply
 from scheduler.core.model.events import HostMoved
@@ -17,6 +16,7 @@ from scheduler.core.model.restart_option import Ladder, taken
 from scheduler.core.model.state import State
 from scheduler.core.restart.restart import search_restart
 from scheduler.core.restart.search import RestartSearch
+from scheduler.core.tenancy.spare_loans import SpareLoans
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,8 @@ def prospect(state: State, name: str, now_ns: int, limits: SchedulingOptions) ->
     sound = [host for host in job.hosts if state.host(host).state in RUNS]
     if not sound:
         return None
-    stands_by = hostset.of(h for other in state.holding for h in idle(state, other)) | state.free
+    loans = SpareLoans(state)
+    stands_by = hostset.of(h for gang in state.holding for h in loans.idle(gang)) | state.free
     zones = SparePools(state).zones
     zone_of = state.loaded_fabric.zone_of
     host = min(sound, key=lambda h: ((stands_by & zones[zone_of(h)]).bit_count(), h))
@@ -53,7 +54,7 @@ def cost_s(
     host = next(hosts, None)
     if host is None:
         return None
-    spares = hostset.of(h for other in state.holding for h in (*other.spares, *other.lent))
+    spares = hostset.of(h for gang in state.holding for h in gang.all_spares)
     found = _failed(state, job, host, now_ns, limits, spares & zone)
     step, common_s = taken(found.best().ladder), found.prices.common_s
     if step is None or step.gpu_s is None or step.gpu_s - common_s >= found.prices.waiting_s:

@@ -14,13 +14,13 @@ from placement import Swaps
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from scheduler.core.capacity.shrink import resize, without_hosts
-from scheduler.core.capacity.spare_loans import SpareDebt, debts
 from scheduler.core.capacity.victims import cost_ns
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.plan import Recall
 from scheduler.core.model.policy import SchedulingOptions, time_limit_ns
 from scheduler.core.model.state import State
+from scheduler.core.tenancy.spare_loans import SpareDebt, SpareLoans
 from scheduler.core.wording import hosts_text, listed
 
 
@@ -57,7 +57,7 @@ class Recalls:
     ) -> Recalled | None:
         """The borrowers that leave so that `swaps` finds hosts among the `lent`; None: it
         does not."""
-        owing = [d for d in debts(self.state, lent) if d.job.name not in self.busy]
+        owing = [d for d in SpareLoans(self.state).debts(lent) if d.job.name not in self.busy]
         owing = sorted((d for d in owing if d.job.name != job.name), key=self._key)
         found, room = None, 0
         for debt in owing:

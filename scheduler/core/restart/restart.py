@@ -9,7 +9,6 @@ from __future__ import annotations
 from placement import choose_swaps
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
-from scheduler.core.capacity.spare_loans import idle
 from scheduler.core.capacity.spare_pools import SparePools
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import RUNS, HostState, JobState, RequeueCause
@@ -73,7 +72,7 @@ class _Desk:
         )
         names = frozenset(job.name for job in moved)
         may_preempt = queue_policy(limits.policy).may_preempt
-        self._lent = Reclaimer(state, now_ns, limits, names, may_preempt)
+        self._reclaimer = Reclaimer(state, now_ns, limits, names, may_preempt)
         self._borrowed = self._left = 0
         self._acted, self._gone = set[str](), set[str]()  # gangs
 
@@ -96,7 +95,7 @@ class _Desk:
     def _take(self, job: Job, action: Swap | Resize) -> None:
         joined = taken(action)
         if isinstance(action, Swap) and (action.victims or action.shrinks):
-            self._free |= self._lent.left(action)
+            self._free |= self._reclaimer.left(action)
         self._free &= ~joined
         self._borrowed |= joined
         if isinstance(action, Swap):
@@ -154,11 +153,15 @@ class _Desk:
         state, now_ns, limits = self._state, self._now_ns, self._limits
         busy = frozenset(self._acted | self._gone)
         recalls = Recalls(state, now_ns, limits, busy, self._borrowed)
-        return RestartSearch(state, job, loss, self._lent, self._pools, limits, now_ns, recalls)
+        return RestartSearch(
+            state, job, loss, self._reclaimer, self._pools, limits, now_ns, recalls
+        )
 
     def _loss(self, job: Job, blocks: tuple[int, ...], barred: HostSet) -> Loss:
         state = self._state
-        own = hostset.of(idle(state, job)) & ~(state.out_of_service | barred | self._borrowed)
+        own = hostset.of(self._pools.loans.idle(job)) & ~(
+            state.out_of_service | barred | self._borrowed
+        )
         lendable = (
             {
                 host: name

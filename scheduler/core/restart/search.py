@@ -68,7 +68,7 @@ class RestartSearch:
     state: State
     job: Job
     loss: Loss
-    lent: Reclaimer
+    reclaimer: Reclaimer
     pools: SparePools
     limits: SchedulingOptions
     now_ns: int
@@ -239,7 +239,7 @@ class RestartSearch:
         found = self.recalls.back(self.job, lent, home)
         if found is None:
             return WeighedOption(RestartOption.RECALL, note="too few spares are lent there"), None
-        holders = {**self.loss.lendable, **self.pools.holders(lent)}
+        holders = {**self.loss.lendable, **self.pools.loans.holders(lent)}
         names = (holders.get(joined, self.job.name) for _, joined in found.swaps.joined)
         whose = tuple(dict.fromkeys(name for name in names if name != self.job.name))
         step, way = self._swapped(RestartOption.RECALL, found.swaps, whose, found.note)
@@ -249,7 +249,7 @@ class RestartSearch:
 
     def _preempting(self) -> tuple[WeighedOption, Way | None]:
         loss, job = self.loss, self.job
-        loan = self.lent.back(job, loss.blocks, loss.own, loss.free, loss.barred)
+        loan = self.reclaimer.back(job, loss.blocks, loss.own, loss.free, loss.barred)
         if loan is None:
             return WeighedOption(
                 RestartOption.PREEMPT, note="no gang may be preempted for it"

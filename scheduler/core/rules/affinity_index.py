@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import reduce
 from operator import or_
 
-from placement.fabric import hostset
 from placement.fabric.constraints import (
     ANYWHERE,
     Constraints,
@@ -188,7 +187,7 @@ class AffinityIndex:
 
 def _occupant_of(job: Job) -> Occupant:
     """What it has lent is still its own: it has to be able to come back."""
-    return Occupant(job.name, job.spec.affinity, job.held | hostset.of(job.lent))
+    return Occupant(job.name, job.spec.affinity, job.owned)
 
 
 def is_bound(request: Request, wants: Affinity) -> bool:

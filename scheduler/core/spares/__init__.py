@@ -2,6 +2,6 @@
 
 Inside: which spares are replenished and which are let go, and the outlook of each zone.
 The rule is policies.spares, the fold over failures model.failure_rates, the pools and
-loans are capacity.spare_pools and capacity.spare_loans.
+loans are capacity.spare_pools and tenancy.spare_loans.
 Enters: a state. Leaves: changes of spares in a plan; ZoneOutlook.
 """

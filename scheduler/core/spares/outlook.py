@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 from placement import Sizing
 from placement.fabric.hostset import HostSet
-from scheduler.core.capacity.spare_loans import debts
 from scheduler.core.capacity.spare_pools import SparePools, rack_hosts
 from scheduler.core.model.lifecycle import HostState, JobState
 from scheduler.core.model.policy import SchedulingOptions
@@ -95,9 +94,9 @@ def _zone(pools: SparePools, at: int, name: str, price_s: float | None) -> ZoneO
     spares = {
         job.name: count
         for job in map(state.jobs.__getitem__, state.running)
-        if (count := sum(inside >> s & 1 for s in job.spares + job.lent))
+        if (count := sum(inside >> s & 1 for s in job.all_spares))
     }
-    owing = [(debt.job.name, debt.hosts.bit_count()) for debt in debts(state, state.lent & inside)]
+    owing = [(debt.job.name, debt.hosts.bit_count()) for debt in pools.loans.debts(inside)]
     shared = {job.name for job in pools.jobs}
     return ZoneOutlook(
         name,

@@ -19,7 +19,6 @@ from typing import Protocol
 from placement.fabric import hostset
 from placement.fabric.constraints import ANYWHERE, joinable
 from placement.fabric.hostset import HostSet
-from scheduler.core.capacity.spare_loans import idle
 from scheduler.core.capacity.spare_pools import SparePools
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
@@ -27,6 +26,7 @@ from scheduler.core.model.plan import ReplenishSpares
 from scheduler.core.model.policy import SchedulingOptions, expected_end_ns
 from scheduler.core.model.state import State
 from scheduler.core.rules.calendar import Calendar
+from scheduler.core.tenancy.spare_loans import SpareLoans
 from scheduler.core.wording import hosts_text
 
 SURELY = 10  # times as seldom short as asked for
@@ -62,9 +62,10 @@ def replenishments(
 
 def _home(state: State, now_ns: int) -> Iterator[ReplenishSpares]:
     """Spares that were lent and that nobody is on any more, unless a window has them now."""
-    for job in state.in_state(JobState.RUNNING) if state.lent & ~state.held else ():
+    loans = SpareLoans(state)
+    for job in state.in_state(JobState.RUNNING) if loans.vacated else ():
         barred = Calendar(state).closed(job, now_ns, now_ns + 1)
-        home = (h for h in idle(state, job) if not hostset.has(barred, h))
+        home = (h for h in loans.idle(job) if not hostset.has(barred, h))
         spares = (*job.spares, *(h for h in home if h not in job.spares))
         if more := hostset.of(spares) & ~hostset.of(job.spares):
             yield ReplenishSpares(
@@ -78,7 +79,7 @@ def _required(
     """For gangs that insist on more spares than they have left."""
     for job in sorted(pools.state.in_state(JobState.RUNNING), key=lambda j: j.order):
         rule = job.spec.request.spares
-        lacking = 0 if rule.is_auto else rule.required(len(job.hosts)) - len(job.spares + job.lent)
+        lacking = 0 if rule.is_auto else rule.required(len(job.hosts)) - len(job.all_spares)
         if lacking > 0:
             held = hostset.of(job.hosts)
             near = reduce(or_, (zone for zone in pools.zones if zone & held), 0)

@@ -205,7 +205,7 @@ class QuotaBook:
             drop = self._promise[name] - after
         return drop
 
-    def lent(self, preemptible_by_leaf: Mapping[str, int]) -> int:
+    def reclaimable(self, preemptible_by_leaf: Mapping[str, int]) -> int:
         """How many of these hosts, which preemptible gangs hold, tenants hold beyond their
         guarantees: others can take them back."""
         lent = dict.fromkeys(("", *self.nodes), 0)

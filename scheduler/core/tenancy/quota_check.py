@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
@@ -16,6 +15,7 @@ from scheduler.core.model.state import State
 from scheduler.core.tenancy.future_quota import FutureQuota
 from scheduler.core.tenancy.guarantees import kept_hosts
 from scheduler.core.tenancy.quota import UNLIMITED, QuotaBook, empty_book
+from scheduler.core.tenancy.spare_loans import SpareLoans
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +61,12 @@ class Quotas:
             if account.held:
                 self.book.take(name, account.held)
         self._borrowed: dict[str, HostSet] = {}  # others' spares, by the tenant that uses them
-        for job in state.holding if state.lent else ():
-            self.book.take(job.tenant, len(job.lent))  # what it has lent it still holds
-            self._borrow(job, job.held & state.lent)
+        loans = SpareLoans(state)
+        for job in state.holding if loans.hosts else ():
+            self.book.take(job.tenant, job.lent_hosts.bit_count())  # it still holds them
+            self._borrow(job, loans.borrowed(job))
         self._held = _held_by_leaf(state) if state.tenants.has_cells else {}
-        self._unhealthy = state.unhealthy | state.lent
+        self._unhealthy = state.unhealthy | loans.hosts
         is_lending = can_take_back and state.tenants.preemption.is_on and not self.is_open
         self._lent = _preemptible_by_leaf(state) if is_lending else None
         self._kept: dict[str, HostSet] | None = None
@@ -86,7 +87,7 @@ class Quotas:
         reach = free & ~others
         pool = reach.bit_count()
         if not job.is_preemptible:
-            obtainable = free.bit_count() + self.book.lent(self._lent or {})
+            obtainable = free.bit_count() + self.book.reclaimable(self._lent or {})
             pool = min(pool, self.book.most(job.tenant, obtainable))
         return Allowance(limit, whose, reach, own, pool)
 
@@ -132,8 +133,8 @@ class Quotas:
         self._lend(job, -(hosts & ~self._unhealthy).bit_count())
         if self._tenants.has_cells:
             self._held[job.tenant] &= ~hosts
-        if job.lent:
-            self._pass_over(hosts & hostset.of(job.lent))
+        if lent := hosts & job.lent_hosts:
+            self._pass_over(lent)
         self._kept = None
         self._memo.clear()
 
@@ -197,16 +198,17 @@ class Quotas:
 def _preemptible_by_leaf(state: State) -> dict[str, int]:
     """Healthy hosts of each tenant's gangs that can be evicted."""
     found: dict[str, int] = {}
+    elsewhere = state.unhealthy | SpareLoans(state).hosts
     for job in state.in_state(JobState.RUNNING):
         if job.is_preemptible:
-            hosts = (job.held & ~(state.unhealthy | state.lent)).bit_count()
+            hosts = (job.held & ~elsewhere).bit_count()
             found[job.tenant] = found.get(job.tenant, 0) + hosts
     return found
 
 
 def _held_by_leaf(state: State) -> dict[str, HostSet]:
     held: dict[str, HostSet] = {}
+    loans = SpareLoans(state)
     for job in state.in_state(JobState.RUNNING, JobState.INTERRUPTED):
-        own = job.held & ~state.lent | hostset.of(job.lent)
-        held[job.tenant] = held.get(job.tenant, 0) | own
+        held[job.tenant] = held.get(job.tenant, 0) | loans.owned(job)
     return held

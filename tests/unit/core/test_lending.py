@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from scheduler.core import SchedulingOptions, State, decide, replay
-from scheduler.core.capacity.spare_loans import lenders
 from scheduler.core.model.commands import LoadTenants
 from scheduler.core.model.events import GangResized
 from scheduler.core.model.job import SECOND_NS
@@ -16,6 +15,7 @@ from scheduler.core.policies.costs import Costs
 from scheduler.core.policies.spares import SparePolicy
 from scheduler.core.policies.tenants import Preemption, PriorityClass, Tenant, Tenants
 from scheduler.core.rules.affinity_index import AffinityIndex
+from scheduler.core.tenancy.spare_loans import SpareLoans
 from tests.build import (
     HOUR_NS,
     committed,
@@ -151,9 +151,9 @@ def test_a_spare_stands_idle_though_the_one_that_did_is_taken() -> None:
             submit("rest", 1, priority_class="spot"),
         )
     )
-    (lender,) = {job.name for job in lenders(state).values()}
+    (lender,) = {job.name for job in SpareLoans(state).lendable().values()}
     (kept,) = {"dear", "low"} - {lender}
-    gone = lenders(state, gone=(kept,))
+    gone = SpareLoans(state).lendable(evicted=(kept,))
     assert gone == {}
 
 
