@@ -55,10 +55,10 @@ stub-drift: $(READY)
 	$(BIN)/python scripts/stubs.py --check
 
 lint-proto: $(READY) ## lint proto/, and compare it with the last release (SINCE=ref) for changes that break clients
-	@cd proto && ../$(BIN)/buf lint
+	@$(BIN)/python -m scripts.protolint
 	@since="$(SINCE)"; since="$${since:-$$(git describe --tags --abbrev=0 --match 'v*' 2> /dev/null)}"; \
 	if [ -z "$$since" ]; then echo "buf breaking: skipped, nothing is released yet (compare with SINCE=ref)"; \
-	else $(BIN)/buf breaking proto --against ".git#ref=$$since,subdir=proto" && echo "buf breaking: none since $$since"; fi
+	else $(BIN)/python -m scripts.protolint "$$since" && echo "buf breaking: none since $$since"; fi
 
 fuzz: $(READY) ## a million wrong inputs: requests, files, traces; ARGS="--seed 2 --only yaml"
 	$(BIN)/python -m tests.fuzz $(ARGS)

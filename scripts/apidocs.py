@@ -6,7 +6,6 @@ cannot say different things.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -14,20 +13,22 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from google.api import annotations_pb2
 from google.protobuf.descriptor_pb2 import (
     DescriptorProto,
     EnumDescriptorProto,
     FieldDescriptorProto,
     FileDescriptorProto,
     FileDescriptorSet,
+    MethodDescriptorProto,
     ServiceDescriptorProto,
 )
 
 from scheduler.access.methods import ANY_CALL, ANY_CHANGE, METHODS, MethodRule
 from scheduler.service.errors import RULES, word
+from scripts.stubs import PROTO, describe
 
 ROOT = Path(__file__).resolve().parent.parent
-PROTO = ROOT / "proto"
 PAGE = ROOT / "docs" / "api.md"
 PACKAGE = "scheduler.v1"
 
@@ -59,16 +60,11 @@ class File:
 @cache
 def files() -> tuple[File, ...]:
     """The files of the package, compiled with their comments."""
-    sources = sorted(str(p.relative_to(PROTO)) for p in PROTO.glob("scheduler/v1/*.proto"))
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch) / "set"
-        command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{PROTO}"]
-        command += ["--include_source_info", f"--descriptor_set_out={out}", *sources]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            sys.exit(done.stderr)
+        describe(PROTO, out)
         found = FileDescriptorSet.FromString(out.read_bytes())
-    return tuple(File(proto, _comments(proto)) for proto in found.file)
+    return tuple(File(proto, _comments(proto)) for proto in found.file if proto.package == PACKAGE)
 
 
 def _comments(proto: FileDescriptorProto) -> dict[tuple[int, ...], str]:
@@ -146,10 +142,18 @@ def _service(file: File, s: int, service: ServiceDescriptorProto) -> Iterator[st
         yield ""
         yield file.said(_SERVICES, s, _METHODS, m)
         yield ""
-        yield f"Takes {_link(request)}, answers {stream}{_link(answer)}."
+        yield f"Takes {_link(request)}, answers {stream}{_link(answer)}. {_http(method)}"
         yield ""
         yield _access(METHODS[f"/{PACKAGE}.{service.name}/{method.name}"])
         yield ""
+
+
+def _http(method: MethodDescriptorProto) -> str:
+    """The call through a gateway that reads google.api.http."""
+    rule = method.options.Extensions[annotations_pb2.http]
+    verb = rule.WhichOneof("pattern")
+    body = f" with {'the request' if rule.body == '*' else f'`{rule.body}`'} as its body"
+    return f"By HTTP: `{verb.upper()} {getattr(rule, verb)}`{body if rule.body else ''}."
 
 
 def _access(rule: MethodRule) -> str:

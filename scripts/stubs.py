@@ -11,23 +11,40 @@ import sys
 import tempfile
 from pathlib import Path
 
+from google.api import annotations_pb2
+
 ROOT = Path(__file__).resolve().parent.parent
 PROTO = ROOT / "proto"
 PACKAGE = Path("scheduler/v1")
+IMPORTED = Path(annotations_pb2.__file__).parents[2]
+
+
+def protoc(proto: Path, *options: str) -> None:
+    """Run protoc on the files below `proto`. Ends the process with what it says is wrong."""
+    sources = sorted(str(p.relative_to(proto)) for p in (proto / PACKAGE).glob("*.proto"))
+    command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{proto}", f"-I{IMPORTED}"]
+    # protoc finds the mypy plug-ins on PATH; they lie beside this interpreter.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    done = subprocess.run(
+        [*command, *options, *sources],
+        cwd=proto,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        sys.exit(done.stderr)
+
+
+def describe(proto: Path, out: Path) -> None:
+    """Write the descriptors of the files below `proto` and of what they import, with comments."""
+    protoc(proto, "--include_imports", "--include_source_info", f"--descriptor_set_out={out}")
 
 
 def generate(target: Path) -> None:
     """Write the stubs below `target`; imports then read `scheduler.v1.job_pb2`."""
-    outputs = [f"--{kind}_out={target}" for kind in ("python", "grpc_python", "mypy", "mypy_grpc")]
-    sources = sorted(str(p.relative_to(PROTO)) for p in (PROTO / PACKAGE).glob("*.proto"))
-    command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{PROTO}", *outputs, *sources]
-    # protoc finds the mypy plug-ins on PATH; they lie beside this interpreter.
-    beside = str(Path(sys.executable).parent)
-    path = os.pathsep.join([beside, os.environ.get("PATH", "")])
-    environment = {**os.environ, "PATH": path}
-    done = subprocess.run(command, cwd=PROTO, env=environment, capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(done.stderr)
+    kinds = ("python", "grpc_python", "mypy", "mypy_grpc")
+    protoc(PROTO, *(f"--{kind}_out={target}" for kind in kinds))
 
 
 def stubs(root: Path) -> dict[str, str]:

@@ -25,6 +25,7 @@ from scheduler.access.tenant_filter import TenantFilter, is_map
 from scheduler.identity import ANYBODY, Caller, act_for
 from scheduler.service.errors import ApiError, denied, error_boundary
 from scheduler.service.interceptors import Continuation, Handler, wrapped
+from scheduler.service.required import check_required
 
 log = logging.getLogger("muster.access")
 
@@ -99,6 +100,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
                 self._rate.take(who.name)
             if isinstance(request, Message):  # and no stream of them
                 check_sizes(self._limits, request)
+                check_required(request)
                 self._tenant_filter.check(rule, who, request)
                 if who is not ANYBODY:
                     _own_request_ids(request, who)

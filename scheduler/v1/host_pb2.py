@@ -22,26 +22,58 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.api import field_behavior_pb2 as google_dot_api_dot_field__behavior__pb2
+from google.api import resource_pb2 as google_dot_api_dot_resource__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17scheduler/v1/host.proto\x12\x0cscheduler.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe9\x02\n\x04Host\x12\x0c\n\x04name\x18\x01 \x01(\t\x12&\n\x05state\x18\x02 \x01(\x0e\x32\x17.scheduler.v1.HostState\x12/\n\x0bupdate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x0f\n\x07\x64omains\x18\x05 \x03(\t\x12\x0b\n\x03job\x18\x06 \x01(\t\x12\x12\n\x05\x62lock\x18\x07 \x01(\x05H\x00\x88\x01\x01\x12\x0f\n\x07version\x18\x08 \x01(\x03\x12\x0c\n\x04\x65tag\x18\t \x01(\t\x12\x0b\n\x03uid\x18\n \x01(\t\x12\x10\n\x08\x63ordoned\x18\x0b \x01(\x08\x12\x15\n\rcordon_reason\x18\x0c \x01(\t\x12(\n\x06record\x18\r \x01(\x0b\x32\x18.scheduler.v1.HostRecord\x12/\n\x0b\x63reate_time\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x08\n\x06_block\"\x9f\x03\n\nHostRecord\x12\x0f\n\x07reports\x18\x01 \x01(\x03\x12\x10\n\x08\x66\x61ilures\x18\x02 \x01(\x03\x12\x35\n\x11last_trouble_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\x0elast_test_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x30\n\x0cservice_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nearly_life\x18\x06 \x01(\x08\x12\x31\n\rlemon_signals\x18\x07 \x01(\x0b\x32\x1a.scheduler.v1.LemonSignals\x12\x16\n\x0eover_threshold\x18\x08 \x03(\t\x12\r\n\x05lemon\x18\t \x01(\x08\x12\x34\n\x06recent\x18\n \x03(\x0b\x32$.scheduler.v1.HostRecord.RecentEntry\x1a-\n\x0bRecentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"\xc3\x01\n\x0cLemonSignals\x12\x18\n\x10\x65xcl_jobid_count\x18\x01 \x01(\x05\x12\x0f\n\x07xid_cnt\x18\x02 \x01(\x05\x12\x0f\n\x07tickets\x18\x03 \x01(\x05\x12\x11\n\tout_count\x18\x04 \x01(\x05\x12\x1d\n\x15multi_node_node_fails\x18\x05 \x01(\x05\x12\x1e\n\x16single_node_node_fails\x18\x06 \x01(\x05\x12%\n\x1dsingle_node_node_failure_rate\x18\x07 \x01(\x01*\xaa\x02\n\tHostState\x12\x1a\n\x16HOST_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12HOST_STATE_HEALTHY\x10\x01\x12\x17\n\x13HOST_STATE_CORDONED\x10\x02\x12\x17\n\x13HOST_STATE_DRAINING\x10\x03\x12\x15\n\x11HOST_STATE_FAILED\x10\x04\x12\x12\n\x0eHOST_STATE_NEW\x10\x05\x12\x16\n\x12HOST_STATE_BURN_IN\x10\x06\x12\x15\n\x11HOST_STATE_GOLDEN\x10\x07\x12\x16\n\x12HOST_STATE_SUSPECT\x10\x08\x12\x17\n\x13HOST_STATE_RETIRING\x10\t\x12\x18\n\x14HOST_STATE_IN_REPAIR\x10\n\x12\x12\n\x0eHOST_STATE_RMA\x10\x0b\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17scheduler/v1/host.proto\x12\x0cscheduler.v1\x1a\x1fgoogle/api/field_behavior.proto\x1a\x19google/api/resource.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe4\x03\n\x04Host\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x08\x12,\n\x05state\x18\x02 \x01(\x0e\x32\x17.scheduler.v1.HostStateB\x04\xe2\x41\x01\x03\x12\x35\n\x0bupdate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x04\xe2\x41\x01\x03\x12\x14\n\x06reason\x18\x04 \x01(\tB\x04\xe2\x41\x01\x03\x12\x15\n\x07\x64omains\x18\x05 \x03(\tB\x04\xe2\x41\x01\x03\x12\x11\n\x03job\x18\x06 \x01(\tB\x04\xe2\x41\x01\x03\x12\x18\n\x05\x62lock\x18\x07 \x01(\x05\x42\x04\xe2\x41\x01\x03H\x00\x88\x01\x01\x12\x15\n\x07version\x18\x08 \x01(\x03\x42\x04\xe2\x41\x01\x03\x12\x12\n\x04\x65tag\x18\t \x01(\tB\x04\xe2\x41\x01\x03\x12\x11\n\x03uid\x18\n \x01(\tB\x04\xe2\x41\x01\x03\x12\x16\n\x08\x63ordoned\x18\x0b \x01(\x08\x42\x04\xe2\x41\x01\x03\x12\x1b\n\rcordon_reason\x18\x0c \x01(\tB\x04\xe2\x41\x01\x03\x12.\n\x06record\x18\r \x01(\x0b\x32\x18.scheduler.v1.HostRecordB\x04\xe2\x41\x01\x03\x12\x35\n\x0b\x63reate_time\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x04\xe2\x41\x01\x03:%\xea\x41\"\n\x0bmuster/Host\x12\x06{host}*\x05hosts2\x04hostB\x08\n\x06_block\"\x9f\x03\n\nHostRecord\x12\x0f\n\x07reports\x18\x01 \x01(\x03\x12\x10\n\x08\x66\x61ilures\x18\x02 \x01(\x03\x12\x35\n\x11last_trouble_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\x0elast_test_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x30\n\x0cservice_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nearly_life\x18\x06 \x01(\x08\x12\x31\n\rlemon_signals\x18\x07 \x01(\x0b\x32\x1a.scheduler.v1.LemonSignals\x12\x16\n\x0eover_threshold\x18\x08 \x03(\t\x12\r\n\x05lemon\x18\t \x01(\x08\x12\x34\n\x06recent\x18\n \x03(\x0b\x32$.scheduler.v1.HostRecord.RecentEntry\x1a-\n\x0bRecentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"\xc3\x01\n\x0cLemonSignals\x12\x18\n\x10\x65xcl_jobid_count\x18\x01 \x01(\x05\x12\x0f\n\x07xid_cnt\x18\x02 \x01(\x05\x12\x0f\n\x07tickets\x18\x03 \x01(\x05\x12\x11\n\tout_count\x18\x04 \x01(\x05\x12\x1d\n\x15multi_node_node_fails\x18\x05 \x01(\x05\x12\x1e\n\x16single_node_node_fails\x18\x06 \x01(\x05\x12%\n\x1dsingle_node_node_failure_rate\x18\x07 \x01(\x01*\xaa\x02\n\tHostState\x12\x1a\n\x16HOST_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12HOST_STATE_HEALTHY\x10\x01\x12\x17\n\x13HOST_STATE_CORDONED\x10\x02\x12\x17\n\x13HOST_STATE_DRAINING\x10\x03\x12\x15\n\x11HOST_STATE_FAILED\x10\x04\x12\x12\n\x0eHOST_STATE_NEW\x10\x05\x12\x16\n\x12HOST_STATE_BURN_IN\x10\x06\x12\x15\n\x11HOST_STATE_GOLDEN\x10\x07\x12\x16\n\x12HOST_STATE_SUSPECT\x10\x08\x12\x17\n\x13HOST_STATE_RETIRING\x10\t\x12\x18\n\x14HOST_STATE_IN_REPAIR\x10\n\x12\x12\n\x0eHOST_STATE_RMA\x10\x0b\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'scheduler.v1.host_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_HOST'].fields_by_name['name']._loaded_options = None
+  _globals['_HOST'].fields_by_name['name']._serialized_options = b'\342A\001\010'
+  _globals['_HOST'].fields_by_name['state']._loaded_options = None
+  _globals['_HOST'].fields_by_name['state']._serialized_options = b'\342A\001\003'
+  _globals['_HOST'].fields_by_name['update_time']._loaded_options = None
+  _globals['_HOST'].fields_by_name['update_time']._serialized_options = b'\342A\001\003'
+  _globals['_HOST'].fields_by_name['reason']._loaded_options = None
+  _globals['_HOST'].fields_by_name['reason']._serialized_options = b'\342A\001\003'
+  _globals['_HOST'].fields_by_name['domains']._loaded_options = None
+  _globals['_HOST'].fields_by_name['domains']._serialized_options = b'\342A\001\003'
+  _globals['_HOST'].fields_by_name['job']._loaded_options = None
+  _globals['_HOST'].fields_by_name['job']._serialized_options = b'\342A\001\003'
+  _globals['_HOST'].fields_by_name['block']._loaded_options = None
+  _globals['_HOST'].fields_by_name['block']._serialized_options = b'\342A\001\003'
+  _globals['_HOST'].fields_by_name['version']._loaded_options = None
+  _globals['_HOST'].fields_by_name['version']._serialized_options = b'\342A\001\003'
+  _globals['_HOST'].fields_by_name['etag']._loaded_options = None
+  _globals['_HOST'].fields_by_name['etag']._serialized_options = b'\342A\001\003'
+  _globals['_HOST'].fields_by_name['uid']._loaded_options = None
+  _globals['_HOST'].fields_by_name['uid']._serialized_options = b'\342A\001\003'
+  _globals['_HOST'].fields_by_name['cordoned']._loaded_options = None
+  _globals['_HOST'].fields_by_name['cordoned']._serialized_options = b'\342A\001\003'
+  _globals['_HOST'].fields_by_name['cordon_reason']._loaded_options = None
+  _globals['_HOST'].fields_by_name['cordon_reason']._serialized_options = b'\342A\001\003'
+  _globals['_HOST'].fields_by_name['record']._loaded_options = None
+  _globals['_HOST'].fields_by_name['record']._serialized_options = b'\342A\001\003'
+  _globals['_HOST'].fields_by_name['create_time']._loaded_options = None
+  _globals['_HOST'].fields_by_name['create_time']._serialized_options = b'\342A\001\003'
+  _globals['_HOST']._loaded_options = None
+  _globals['_HOST']._serialized_options = b'\352A\"\n\013muster/Host\022\006{host}*\005hosts2\004host'
   _globals['_HOSTRECORD_RECENTENTRY']._loaded_options = None
   _globals['_HOSTRECORD_RECENTENTRY']._serialized_options = b'8\001'
-  _globals['_HOSTSTATE']._serialized_start=1055
-  _globals['_HOSTSTATE']._serialized_end=1353
-  _globals['_HOST']._serialized_start=75
-  _globals['_HOST']._serialized_end=436
-  _globals['_HOSTRECORD']._serialized_start=439
-  _globals['_HOSTRECORD']._serialized_end=854
-  _globals['_HOSTRECORD_RECENTENTRY']._serialized_start=809
-  _globals['_HOSTRECORD_RECENTENTRY']._serialized_end=854
-  _globals['_LEMONSIGNALS']._serialized_start=857
-  _globals['_LEMONSIGNALS']._serialized_end=1052
+  _globals['_HOSTSTATE']._serialized_start=1238
+  _globals['_HOSTSTATE']._serialized_end=1536
+  _globals['_HOST']._serialized_start=135
+  _globals['_HOST']._serialized_end=619
+  _globals['_HOSTRECORD']._serialized_start=622
+  _globals['_HOSTRECORD']._serialized_end=1037
+  _globals['_HOSTRECORD_RECENTENTRY']._serialized_start=992
+  _globals['_HOSTRECORD_RECENTENTRY']._serialized_end=1037
+  _globals['_LEMONSIGNALS']._serialized_start=1040
+  _globals['_LEMONSIGNALS']._serialized_end=1235
 # @@protoc_insertion_point(module_scope)

@@ -22,18 +22,54 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.api import field_behavior_pb2 as google_dot_api_dot_field__behavior__pb2
+from google.api import resource_pb2 as google_dot_api_dot_resource__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19scheduler/v1/tenant.proto\x12\x0cscheduler.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8b\x03\n\x06Tenant\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06parent\x18\x02 \x01(\t\x12\x17\n\x0fguaranteed_gpus\x18\x03 \x01(\x03\x12\x17\n\nlimit_gpus\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12\x0e\n\x06weight\x18\x05 \x01(\x05\x12!\n\x05\x63\x65lls\x18\x06 \x03(\x0b\x32\x12.scheduler.v1.Cell\x12\x11\n\theld_gpus\x18\x07 \x01(\x03\x12\x13\n\x0bqueued_gpus\x18\x08 \x01(\x03\x12\x16\n\x0eused_gpu_hours\x18\t \x01(\x01\x12\r\n\x05share\x18\n \x01(\x01\x12\x12\n\nkept_hosts\x18\x0b \x01(\x05\x12\x0b\n\x03uid\x18\x0c \x01(\t\x12/\n\x0b\x63reate_time\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bupdate_time\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04\x65tag\x18\x0f \x01(\t\x12\x0f\n\x07version\x18\x10 \x01(\x03\x42\r\n\x0b_limit_gpus\"2\n\x04\x43\x65ll\x12\x0c\n\x04tier\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x05\x12\r\n\x05hosts\x18\x03 \x01(\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19scheduler/v1/tenant.proto\x12\x0cscheduler.v1\x1a\x1fgoogle/api/field_behavior.proto\x1a\x19google/api/resource.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9a\x04\n\x06Tenant\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x08\x12\x14\n\x06parent\x18\x02 \x01(\tB\x04\xe2\x41\x01\x03\x12\x1d\n\x0fguaranteed_gpus\x18\x03 \x01(\x03\x42\x04\xe2\x41\x01\x03\x12\x1d\n\nlimit_gpus\x18\x04 \x01(\x03\x42\x04\xe2\x41\x01\x03H\x00\x88\x01\x01\x12\x14\n\x06weight\x18\x05 \x01(\x05\x42\x04\xe2\x41\x01\x03\x12\'\n\x05\x63\x65lls\x18\x06 \x03(\x0b\x32\x12.scheduler.v1.CellB\x04\xe2\x41\x01\x03\x12\x17\n\theld_gpus\x18\x07 \x01(\x03\x42\x04\xe2\x41\x01\x03\x12\x19\n\x0bqueued_gpus\x18\x08 \x01(\x03\x42\x04\xe2\x41\x01\x03\x12\x1c\n\x0eused_gpu_hours\x18\t \x01(\x01\x42\x04\xe2\x41\x01\x03\x12\x13\n\x05share\x18\n \x01(\x01\x42\x04\xe2\x41\x01\x03\x12\x18\n\nkept_hosts\x18\x0b \x01(\x05\x42\x04\xe2\x41\x01\x03\x12\x11\n\x03uid\x18\x0c \x01(\tB\x04\xe2\x41\x01\x03\x12\x35\n\x0b\x63reate_time\x18\r \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x04\xe2\x41\x01\x03\x12\x35\n\x0bupdate_time\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x04\xe2\x41\x01\x03\x12\x12\n\x04\x65tag\x18\x0f \x01(\tB\x04\xe2\x41\x01\x03\x12\x15\n\x07version\x18\x10 \x01(\x03\x42\x04\xe2\x41\x01\x03:-\xea\x41*\n\rmuster/Tenant\x12\x08{tenant}*\x07tenants2\x06tenantB\r\n\x0b_limit_gpus\"2\n\x04\x43\x65ll\x12\x0c\n\x04tier\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x05\x12\r\n\x05hosts\x18\x03 \x01(\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'scheduler.v1.tenant_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TENANT']._serialized_start=77
-  _globals['_TENANT']._serialized_end=472
-  _globals['_CELL']._serialized_start=474
-  _globals['_CELL']._serialized_end=524
+  _globals['_TENANT'].fields_by_name['name']._loaded_options = None
+  _globals['_TENANT'].fields_by_name['name']._serialized_options = b'\342A\001\010'
+  _globals['_TENANT'].fields_by_name['parent']._loaded_options = None
+  _globals['_TENANT'].fields_by_name['parent']._serialized_options = b'\342A\001\003'
+  _globals['_TENANT'].fields_by_name['guaranteed_gpus']._loaded_options = None
+  _globals['_TENANT'].fields_by_name['guaranteed_gpus']._serialized_options = b'\342A\001\003'
+  _globals['_TENANT'].fields_by_name['limit_gpus']._loaded_options = None
+  _globals['_TENANT'].fields_by_name['limit_gpus']._serialized_options = b'\342A\001\003'
+  _globals['_TENANT'].fields_by_name['weight']._loaded_options = None
+  _globals['_TENANT'].fields_by_name['weight']._serialized_options = b'\342A\001\003'
+  _globals['_TENANT'].fields_by_name['cells']._loaded_options = None
+  _globals['_TENANT'].fields_by_name['cells']._serialized_options = b'\342A\001\003'
+  _globals['_TENANT'].fields_by_name['held_gpus']._loaded_options = None
+  _globals['_TENANT'].fields_by_name['held_gpus']._serialized_options = b'\342A\001\003'
+  _globals['_TENANT'].fields_by_name['queued_gpus']._loaded_options = None
+  _globals['_TENANT'].fields_by_name['queued_gpus']._serialized_options = b'\342A\001\003'
+  _globals['_TENANT'].fields_by_name['used_gpu_hours']._loaded_options = None
+  _globals['_TENANT'].fields_by_name['used_gpu_hours']._serialized_options = b'\342A\001\003'
+  _globals['_TENANT'].fields_by_name['share']._loaded_options = None
+  _globals['_TENANT'].fields_by_name['share']._serialized_options = b'\342A\001\003'
+  _globals['_TENANT'].fields_by_name['kept_hosts']._loaded_options = None
+  _globals['_TENANT'].fields_by_name['kept_hosts']._serialized_options = b'\342A\001\003'
+  _globals['_TENANT'].fields_by_name['uid']._loaded_options = None
+  _globals['_TENANT'].fields_by_name['uid']._serialized_options = b'\342A\001\003'
+  _globals['_TENANT'].fields_by_name['create_time']._loaded_options = None
+  _globals['_TENANT'].fields_by_name['create_time']._serialized_options = b'\342A\001\003'
+  _globals['_TENANT'].fields_by_name['update_time']._loaded_options = None
+  _globals['_TENANT'].fields_by_name['update_time']._serialized_options = b'\342A\001\003'
+  _globals['_TENANT'].fields_by_name['etag']._loaded_options = None
+  _globals['_TENANT'].fields_by_name['etag']._serialized_options = b'\342A\001\003'
+  _globals['_TENANT'].fields_by_name['version']._loaded_options = None
+  _globals['_TENANT'].fields_by_name['version']._serialized_options = b'\342A\001\003'
+  _globals['_TENANT']._loaded_options = None
+  _globals['_TENANT']._serialized_options = b'\352A*\n\rmuster/Tenant\022\010{tenant}*\007tenants2\006tenant'
+  _globals['_TENANT']._serialized_start=137
+  _globals['_TENANT']._serialized_end=675
+  _globals['_CELL']._serialized_start=677
+  _globals['_CELL']._serialized_end=727
 # @@protoc_insertion_point(module_scope)

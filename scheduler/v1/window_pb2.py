@@ -22,22 +22,64 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.api import field_behavior_pb2 as google_dot_api_dot_field__behavior__pb2
+from google.api import resource_pb2 as google_dot_api_dot_resource__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19scheduler/v1/window.proto\x12\x0cscheduler.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8a\x04\n\x06Window\x12\x0c\n\x04name\x18\x01 \x01(\t\x12&\n\x04kind\x18\x02 \x01(\x0e\x32\x18.scheduler.v1.WindowKind\x12.\n\nstart_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05hosts\x18\x05 \x03(\t\x12\x12\n\nhost_count\x18\x06 \x01(\x05\x12\x0e\n\x06tenant\x18\x07 \x01(\t\x12\x0c\n\x04jobs\x18\x08 \x03(\t\x12(\n\x05leave\x18\t \x01(\x0e\x32\x19.scheduler.v1.WindowLeave\x12\x0e\n\x06reason\x18\n \x01(\t\x12(\n\x05state\x18\x0b \x01(\x0e\x32\x19.scheduler.v1.WindowState\x12\x14\n\x0c\x63hosen_hosts\x18\x0c \x03(\t\x12\x12\n\nheld_hosts\x18\r \x01(\x05\x12\x0f\n\x07held_by\x18\x0e \x03(\t\x12\x0f\n\x07version\x18\x0f \x01(\x03\x12\x0b\n\x03uid\x18\x10 \x01(\t\x12/\n\x0b\x63reate_time\x18\x11 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bupdate_time\x18\x12 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04\x65tag\x18\x13 \x01(\t*c\n\nWindowKind\x12\x1b\n\x17WINDOW_KIND_UNSPECIFIED\x10\x00\x12\x1b\n\x17WINDOW_KIND_MAINTENANCE\x10\x01\x12\x1b\n\x17WINDOW_KIND_RESERVATION\x10\x02*s\n\x0bWindowState\x12\x1c\n\x18WINDOW_STATE_UNSPECIFIED\x10\x00\x12\x18\n\x14WINDOW_STATE_PENDING\x10\x01\x12\x15\n\x11WINDOW_STATE_OPEN\x10\x02\x12\x15\n\x11WINDOW_STATE_OVER\x10\x03*s\n\x0bWindowLeave\x12\x1c\n\x18WINDOW_LEAVE_UNSPECIFIED\x10\x00\x12\x15\n\x11WINDOW_LEAVE_WAIT\x10\x01\x12\x15\n\x11WINDOW_LEAVE_MOVE\x10\x02\x12\x18\n\x14WINDOW_LEAVE_REQUEUE\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19scheduler/v1/window.proto\x12\x0cscheduler.v1\x1a\x1fgoogle/api/field_behavior.proto\x1a\x19google/api/resource.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xab\x05\n\x06Window\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x08\x12,\n\x04kind\x18\x02 \x01(\x0e\x32\x18.scheduler.v1.WindowKindB\x04\xe2\x41\x01\x02\x12\x34\n\nstart_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x04\xe2\x41\x01\x02\x12\x32\n\x08\x65nd_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x04\xe2\x41\x01\x02\x12\x13\n\x05hosts\x18\x05 \x03(\tB\x04\xe2\x41\x01\x01\x12\x18\n\nhost_count\x18\x06 \x01(\x05\x42\x04\xe2\x41\x01\x01\x12\x14\n\x06tenant\x18\x07 \x01(\tB\x04\xe2\x41\x01\x01\x12\x12\n\x04jobs\x18\x08 \x03(\tB\x04\xe2\x41\x01\x01\x12.\n\x05leave\x18\t \x01(\x0e\x32\x19.scheduler.v1.WindowLeaveB\x04\xe2\x41\x01\x01\x12\x14\n\x06reason\x18\n \x01(\tB\x04\xe2\x41\x01\x01\x12.\n\x05state\x18\x0b \x01(\x0e\x32\x19.scheduler.v1.WindowStateB\x04\xe2\x41\x01\x03\x12\x1a\n\x0c\x63hosen_hosts\x18\x0c \x03(\tB\x04\xe2\x41\x01\x03\x12\x18\n\nheld_hosts\x18\r \x01(\x05\x42\x04\xe2\x41\x01\x03\x12\x15\n\x07held_by\x18\x0e \x03(\tB\x04\xe2\x41\x01\x03\x12\x15\n\x07version\x18\x0f \x01(\x03\x42\x04\xe2\x41\x01\x03\x12\x11\n\x03uid\x18\x10 \x01(\tB\x04\xe2\x41\x01\x01\x12\x35\n\x0b\x63reate_time\x18\x11 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x04\xe2\x41\x01\x03\x12\x35\n\x0bupdate_time\x18\x12 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x04\xe2\x41\x01\x03\x12\x12\n\x04\x65tag\x18\x13 \x01(\tB\x04\xe2\x41\x01\x01:-\xea\x41*\n\rmuster/Window\x12\x08{window}*\x07windows2\x06window*c\n\nWindowKind\x12\x1b\n\x17WINDOW_KIND_UNSPECIFIED\x10\x00\x12\x1b\n\x17WINDOW_KIND_MAINTENANCE\x10\x01\x12\x1b\n\x17WINDOW_KIND_RESERVATION\x10\x02*s\n\x0bWindowState\x12\x1c\n\x18WINDOW_STATE_UNSPECIFIED\x10\x00\x12\x18\n\x14WINDOW_STATE_PENDING\x10\x01\x12\x15\n\x11WINDOW_STATE_OPEN\x10\x02\x12\x15\n\x11WINDOW_STATE_OVER\x10\x03*s\n\x0bWindowLeave\x12\x1c\n\x18WINDOW_LEAVE_UNSPECIFIED\x10\x00\x12\x15\n\x11WINDOW_LEAVE_WAIT\x10\x01\x12\x15\n\x11WINDOW_LEAVE_MOVE\x10\x02\x12\x18\n\x14WINDOW_LEAVE_REQUEUE\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'scheduler.v1.window_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_WINDOWKIND']._serialized_start=601
-  _globals['_WINDOWKIND']._serialized_end=700
-  _globals['_WINDOWSTATE']._serialized_start=702
-  _globals['_WINDOWSTATE']._serialized_end=817
-  _globals['_WINDOWLEAVE']._serialized_start=819
-  _globals['_WINDOWLEAVE']._serialized_end=934
-  _globals['_WINDOW']._serialized_start=77
-  _globals['_WINDOW']._serialized_end=599
+  _globals['_WINDOW'].fields_by_name['name']._loaded_options = None
+  _globals['_WINDOW'].fields_by_name['name']._serialized_options = b'\342A\001\010'
+  _globals['_WINDOW'].fields_by_name['kind']._loaded_options = None
+  _globals['_WINDOW'].fields_by_name['kind']._serialized_options = b'\342A\001\002'
+  _globals['_WINDOW'].fields_by_name['start_time']._loaded_options = None
+  _globals['_WINDOW'].fields_by_name['start_time']._serialized_options = b'\342A\001\002'
+  _globals['_WINDOW'].fields_by_name['end_time']._loaded_options = None
+  _globals['_WINDOW'].fields_by_name['end_time']._serialized_options = b'\342A\001\002'
+  _globals['_WINDOW'].fields_by_name['hosts']._loaded_options = None
+  _globals['_WINDOW'].fields_by_name['hosts']._serialized_options = b'\342A\001\001'
+  _globals['_WINDOW'].fields_by_name['host_count']._loaded_options = None
+  _globals['_WINDOW'].fields_by_name['host_count']._serialized_options = b'\342A\001\001'
+  _globals['_WINDOW'].fields_by_name['tenant']._loaded_options = None
+  _globals['_WINDOW'].fields_by_name['tenant']._serialized_options = b'\342A\001\001'
+  _globals['_WINDOW'].fields_by_name['jobs']._loaded_options = None
+  _globals['_WINDOW'].fields_by_name['jobs']._serialized_options = b'\342A\001\001'
+  _globals['_WINDOW'].fields_by_name['leave']._loaded_options = None
+  _globals['_WINDOW'].fields_by_name['leave']._serialized_options = b'\342A\001\001'
+  _globals['_WINDOW'].fields_by_name['reason']._loaded_options = None
+  _globals['_WINDOW'].fields_by_name['reason']._serialized_options = b'\342A\001\001'
+  _globals['_WINDOW'].fields_by_name['state']._loaded_options = None
+  _globals['_WINDOW'].fields_by_name['state']._serialized_options = b'\342A\001\003'
+  _globals['_WINDOW'].fields_by_name['chosen_hosts']._loaded_options = None
+  _globals['_WINDOW'].fields_by_name['chosen_hosts']._serialized_options = b'\342A\001\003'
+  _globals['_WINDOW'].fields_by_name['held_hosts']._loaded_options = None
+  _globals['_WINDOW'].fields_by_name['held_hosts']._serialized_options = b'\342A\001\003'
+  _globals['_WINDOW'].fields_by_name['held_by']._loaded_options = None
+  _globals['_WINDOW'].fields_by_name['held_by']._serialized_options = b'\342A\001\003'
+  _globals['_WINDOW'].fields_by_name['version']._loaded_options = None
+  _globals['_WINDOW'].fields_by_name['version']._serialized_options = b'\342A\001\003'
+  _globals['_WINDOW'].fields_by_name['uid']._loaded_options = None
+  _globals['_WINDOW'].fields_by_name['uid']._serialized_options = b'\342A\001\001'
+  _globals['_WINDOW'].fields_by_name['create_time']._loaded_options = None
+  _globals['_WINDOW'].fields_by_name['create_time']._serialized_options = b'\342A\001\003'
+  _globals['_WINDOW'].fields_by_name['update_time']._loaded_options = None
+  _globals['_WINDOW'].fields_by_name['update_time']._serialized_options = b'\342A\001\003'
+  _globals['_WINDOW'].fields_by_name['etag']._loaded_options = None
+  _globals['_WINDOW'].fields_by_name['etag']._serialized_options = b'\342A\001\001'
+  _globals['_WINDOW']._loaded_options = None
+  _globals['_WINDOW']._serialized_options = b'\352A*\n\rmuster/Window\022\010{window}*\007windows2\006window'
+  _globals['_WINDOWKIND']._serialized_start=822
+  _globals['_WINDOWKIND']._serialized_end=921
+  _globals['_WINDOWSTATE']._serialized_start=923
+  _globals['_WINDOWSTATE']._serialized_end=1038
+  _globals['_WINDOWLEAVE']._serialized_start=1040
+  _globals['_WINDOWLEAVE']._serialized_end=1155
+  _globals['_WINDOW']._serialized_start=137
+  _globals['_WINDOW']._serialized_end=820
 # @@protoc_insertion_point(module_scope)
