@@ -18,12 +18,13 @@ from statistics import fmean, stdev
 
 from placement.fabric.tree import Fabric, from_spec, preset
 from scheduler.core import State
-from scheduler.core.model.events import Event, HostMoved
+from scheduler.core.fold.effects import HostTransition
+from scheduler.core.model.events import Event
 from simulator.collectors.metrics import Metrics
 from simulator.experiment import Experiment
 from simulator.failures import parse
 from simulator.failures.presets import LLAMA3
-from simulator.gangs import AttemptStopped, GangTracker
+from simulator.gangs import AttemptStopped, EffectReader, GangTracker
 from simulator.replay import Replay
 from simulator.timing import load_time_model
 from simulator.traces.load import TraceFile, find_format
@@ -93,12 +94,14 @@ def run(variant: Variant, seed: int) -> Result:
         until_ns=DAYS * 86_400 * SECOND_NS,
     )
     metrics, gangs, causes = Metrics(), GangTracker(), Counter[str]()
+    effects = EffectReader()
 
     def sink(event: Event, state: State) -> None:
         metrics.feed(event, state)
-        stops = [c for c in gangs.feed(event) if isinstance(c, AttemptStopped)]
-        if stops and isinstance(event, HostMoved):
-            causes[event.reason.partition(": ")[2]] += len(stops)
+        done = effects.read(event, state)
+        stops = [c for c in gangs.feed(done) if isinstance(c, AttemptStopped)]
+        if stops:
+            causes[next(e.detail for e in done if isinstance(e, HostTransition))] += len(stops)
 
     jobs = TraceFile(TRACE, find_format("muster"), refused)
     replay = Replay(experiment, jobs, sink, parse("llama3")(fabric, seed))

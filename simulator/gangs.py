@@ -1,4 +1,4 @@
-"""Which gangs hold which hosts: a fold over the event log.
+"""Which gangs hold which hosts: a fold over what the events of a log did.
 
 The stand-in launcher and the metrics both ask it, so that what is charged to a job
 and what is counted for it are one and the same.
@@ -6,20 +6,35 @@ and what is counted for it are one and the same.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import assert_never
 
-from scheduler.core.model.events import (
-    Event,
-    GangResized,
-    GangSwapped,
-    HostMoved,
-    JobEnded,
-    JobPreempted,
-    JobRequeued,
-    JobStarted,
-    SparesChanged,
+from scheduler.core import State
+from scheduler.core.fold.apply import effects
+from scheduler.core.fold.effects import (
+    EventEffect,
+    HostReport,
+    HostsChange,
+    HostTransition,
+    JobChange,
+    JobChangeKind,
+    WindowChange,
 )
-from scheduler.core.model.lifecycle import HostMove, JobState
+from scheduler.core.model.events import Event
+from scheduler.core.model.lifecycle import JobState
+
+
+class EffectReader:
+    """The effects of a log that comes event by event, from its first one."""
+
+    def __init__(self) -> None:
+        self._before = State.empty()
+
+    def read(self, event: Event, state: State) -> tuple[EventEffect, ...]:
+        """What this event did. `state`: right after it. Cost: 2 us."""
+        before, self._before = self._before, state
+        return effects(before, event, state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,31 +103,38 @@ class GangTracker:
         run = self._runs.get(self._holder.get(host, ""))
         return None if run is None or host in run.spares else run
 
-    def feed(self, event: Event) -> tuple[Change, ...]:
-        """What this event does to attempts, in order. Cost: O(hosts of the gang)."""
-        match event:
-            case JobStarted():
-                return self._begin(event)
-            case GangSwapped():
-                return self._swap(event)
-            case GangResized():
-                return self._leave(event.name, event.time_ns) + self._begin(event)
-            case SparesChanged():
-                return self._hold(event)
-            case JobRequeued() | JobPreempted():
-                return self._leave(event.name, event.time_ns)
-            case JobEnded():
-                complete = event.outcome is JobState.COMPLETED
-                return self._leave(event.name, event.time_ns, complete)
-            case HostMoved(move=HostMove.FAIL):
-                return self._fail(event)
-            case _:
-                return ()
+    def feed(self, done: Iterable[EventEffect]) -> tuple[Change, ...]:
+        """What these effects of one event do to attempts, in order. Cost: O(hosts of the gang)."""
+        changes: tuple[Change, ...] = ()
+        for effect in done:
+            match effect:
+                case JobChange():
+                    changes += self._changed(effect)
+                case HostsChange() | WindowChange() | HostTransition() | HostReport():
+                    pass
+                case _:
+                    assert_never(effect)
+        return changes
 
-    def _begin(self, event: JobStarted | GangResized) -> tuple[Change, ...]:
-        return self._enter(
-            Attempt(event.name, event.attempt, event.hosts, event.spares, event.time_ns)
-        )
+    def _changed(self, change: JobChange) -> tuple[Change, ...]:
+        job, now_ns = change.job, change.time_ns
+        match change.kind:
+            case JobChangeKind.STARTED:
+                return self._enter(_attempt(change))
+            case JobChangeKind.SWAPPED | JobChangeKind.RESIZED:
+                return self._leave(job.name, now_ns) + self._enter(_attempt(change))
+            case JobChangeKind.SPARES_CHANGED | JobChangeKind.SPARE_LOST:
+                return self._hold(job.name, change.fabric.names(job.spares))
+            case JobChangeKind.REQUEUED:
+                return self._leave(job.name, now_ns)
+            case JobChangeKind.ENDED:
+                return self._leave(job.name, now_ns, job.state is JobState.COMPLETED)
+            case JobChangeKind.INTERRUPTED:
+                return self._stop(job.name, now_ns)
+            case JobChangeKind.SUBMITTED | JobChangeKind.UPDATED:
+                return ()
+            case _:
+                assert_never(change.kind)
 
     def _enter(self, run: Attempt) -> tuple[Change, ...]:
         if self._known is not None:
@@ -138,43 +160,30 @@ class GangTracker:
             self.running -= len(run.hosts)
         return (AttemptLeft(run, stop_ns - run.start_ns, complete),)
 
-    def _swap(self, event: GangSwapped) -> tuple[Change, ...]:
-        run = self._runs[event.name]
-        hosts = list(run.hosts)
-        for swap in event.swaps:
-            hosts[swap.block] = swap.joined
-        spares = tuple(s for s in run.spares if s not in hosts)
-        left = self._leave(event.name, event.time_ns)
-        return left + self._enter(
-            Attempt(event.name, event.attempt, tuple(hosts), spares, event.time_ns)
-        )
-
-    def _hold(self, event: SparesChanged) -> tuple[Change, ...]:
+    def _hold(self, name: str, spares: tuple[str, ...]) -> tuple[Change, ...]:
         """Other spares from here on; the ranks run on."""
-        run = self._runs[event.name]
+        run = self._runs[name]
         if self._known is not None:
             for host in run.spares:
                 del self._known[host]
-            self._known |= dict.fromkeys(event.spares, run.name)
-        more = len(event.spares) - len(run.spares)
+            self._known |= dict.fromkeys(spares, name)
+        more = len(spares) - len(run.spares)
         self.held += more
         self.spares += more
-        self._runs[event.name] = replace(run, spares=event.spares)
+        self._runs[name] = replace(run, spares=spares)
         return ()
 
-    def _fail(self, event: HostMoved) -> tuple[Change, ...]:
-        name = self._holder.get(event.host)
-        if name is None:
-            return ()
+    def _stop(self, name: str, now_ns: int) -> tuple[Change, ...]:
+        """A host failed; of a gang that stands still already, a further one."""
         run = self._runs[name]
-        if event.host in run.spares:
-            self._runs[name] = replace(run, spares=tuple(s for s in run.spares if s != event.host))
-            del self._holder[event.host]
-            self.held -= 1
-            self.spares -= 1
-            return ()
         if run.stop_ns is not None:
             return ()
         self.running -= len(run.hosts)
-        self._runs[name] = stopped = replace(run, stop_ns=event.time_ns)
+        self._runs[name] = stopped = replace(run, stop_ns=now_ns)
         return (AttemptStopped(stopped),)
+
+
+def _attempt(change: JobChange) -> Attempt:
+    """The one that this change begins."""
+    job, names = change.job, change.fabric.names
+    return Attempt(job.name, job.attempt, names(job.hosts), names(job.spares), change.time_ns)

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import assert_never
 
+from scheduler.core import State
 from scheduler.core.model.commands import EndJob
 from scheduler.core.model.events import Event, JobEnded
 from scheduler.core.model.lifecycle import JobState
-from simulator.gangs import Attempt, AttemptBegan, AttemptLeft, AttemptStopped, GangTracker
+from simulator.gangs import (
+    Attempt,
+    AttemptBegan,
+    AttemptLeft,
+    AttemptStopped,
+    EffectReader,
+    GangTracker,
+)
 from simulator.kernel import SimulationKernel
 from simulator.sim_events import END, GangFinished
 from simulator.timing import Timing
@@ -28,15 +37,16 @@ class Launcher:
         self._kernel = kernel
         self._end = end
         self._timing = timing
+        self._effects = EffectReader()
         self._gangs = GangTracker()
         self._attempt: dict[str, int] = {}
         self._entry: dict[str, int] = {}
         self._silent: set[str] = set()
         kernel.on(GangFinished, self._ends)
 
-    def feed(self, event: Event) -> None:
-        """Start, stop and end gangs as the log says; `event` is the state's newest."""
-        for change in self._gangs.feed(event):
+    def feed(self, event: Event, state: State) -> None:
+        """Start, stop and end gangs as the log says. `state`: right after `event`."""
+        for change in self._gangs.feed(self._effects.read(event, state)):
             match change:
                 case AttemptBegan(run):
                     self._start(run)
@@ -45,6 +55,8 @@ class Launcher:
                 case AttemptLeft(run):
                     self._cancel(run.name)
                     self._timing.leave(change)
+                case _:
+                    assert_never(change)
             self._hurry()
 
     def forget(self, event: Event) -> None:

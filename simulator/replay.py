@@ -143,7 +143,7 @@ class Replay:
                 raise RuntimeError(f"{name} could not be cancelled: {refusal.message}")
 
     def _record(self, event: Event, state: State) -> None:
-        self._launcher.feed(event)
+        self._launcher.feed(event, state)
         self._sink(event, state)
         self._launcher.forget(event)
 

@@ -19,7 +19,7 @@ from scripts.published import Evidence, Row, Value, differs, within
 from simulator.experiment import Experiment
 from simulator.failures import parse
 from simulator.failures.presets import RSC1_RATE
-from simulator.gangs import AttemptLeft, GangTracker
+from simulator.gangs import AttemptLeft, EffectReader, GangTracker
 from simulator.mixes.fit import fit
 from simulator.mixes.generate import MixRequest, generate
 from simulator.mixes.published import MIXES
@@ -52,10 +52,10 @@ def weeks(seed: int = 0) -> Hits:
     """Every job that arrives in 28 days, to its end."""
     tiers = [{"name": "pod", "count": PODS}, {"name": "host", "count": POD}]
     fabric = from_spec({"name": "rsc-1", "gpus_per_host": GPUS, "tiers": tiers})
-    hits, gangs = Hits(), GangTracker()
+    hits, gangs, effects = Hits(), GangTracker(), EffectReader()
 
     def sink(event: Event, state: State) -> None:
-        for change in gangs.feed(event):
+        for change in gangs.feed(effects.read(event, state)):
             if isinstance(change, AttemptLeft):
                 run, ran_s = change.run, change.ran_ns / SECOND_NS
                 hits.count(GPUS * len(run.hosts), ran_s, float(run.stop_ns is not None))

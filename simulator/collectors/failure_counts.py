@@ -1,24 +1,24 @@
-"""Failures by cause, and what the scheduler did about them: a fold over the event log."""
+"""Failures by cause, and what the scheduler did about them: a fold over effects of events."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, assert_never
 
-from scheduler.core.model.events import (
-    Event,
-    GangResized,
-    GangSwapped,
-    HostMoved,
-    JobEnded,
-    JobPreempted,
-    JobRequeued,
+from scheduler.core.fold.effects import (
+    EventEffect,
+    HostReport,
+    HostsChange,
+    HostTransition,
+    JobChange,
+    JobChangeKind,
+    WindowChange,
 )
 from scheduler.core.model.job import SECOND_NS
-from scheduler.core.model.lifecycle import HostMove
-from simulator.gangs import AttemptLeft, AttemptStopped, Change
+from scheduler.core.model.lifecycle import HostMove, RequeueCause
+from simulator.gangs import AttemptBegan, AttemptLeft, AttemptStopped, Change
 
 MOST_CAUSES = 30  # the rest are counted together
 OTHER = "other causes"
@@ -44,49 +44,57 @@ class FailureCounts:
         self._answers: Counter[str] = Counter()
         self._stood_ns: Counter[str] = Counter()
 
-    def feed(self, event: Event, changes: Sequence[Change]) -> None:
-        """Count one event, after the gangs made these changes of it."""
-        match event:
-            case HostMoved(move=HostMove.FAIL):
-                self._failed(event, changes)
-            case HostMoved(move=HostMove.REPAIR):
-                self._repaired(event.host, event.time_ns)
-            case GangSwapped() | GangResized() | JobRequeued() | JobPreempted() | JobEnded():
-                self._answered(event, changes)
-            case _:
-                pass
+    def feed(self, now_ns: int, done: Iterable[EventEffect], changes: Sequence[Change]) -> None:
+        """Count the effects of one event, after the gangs made these changes of them."""
+        for effect in done:
+            match effect:
+                case HostTransition(move=HostMove.FAIL):
+                    self._failed(effect, changes, now_ns)
+                case HostTransition(move=HostMove.REPAIR):
+                    self._repaired(effect.host, now_ns)
+                case JobChange():
+                    self._answered(effect, changes)
+                case HostTransition() | HostReport() | HostsChange() | WindowChange():
+                    pass
+                case _:
+                    assert_never(effect)
 
-    def _failed(self, event: HostMoved, changes: Sequence[Change]) -> None:
-        cause = self._cause(event.reason)
+    def _failed(self, fail: HostTransition, changes: Sequence[Change], now_ns: int) -> None:
+        cause = self._cause(fail.detail or fail.signal or "unknown")
         self._causes[cause].failures += 1
         self._causes[cause].stopped_gangs += any(
             isinstance(each, AttemptStopped) for each in changes
         )
-        self._down.setdefault(event.host, (cause, event.time_ns))
+        self._down.setdefault(fail.host, (cause, now_ns))
 
     def _repaired(self, host: str, now_ns: int) -> None:
         if host in self._down:
             cause, since_ns = self._down.pop(host)
             self._causes[cause].down_ns += now_ns - since_ns
 
-    def _answered(self, event: Event, changes: Sequence[Change]) -> None:
+    def _answered(self, change: JobChange, changes: Sequence[Change]) -> None:
         left = next((each for each in changes if isinstance(each, AttemptLeft)), None)
         if left is None:
             return
-        if isinstance(event, GangSwapped):
-            joined = {swap.joined for swap in event.swaps}
-            used = len(joined & set(left.run.spares))
+        answer = _ANSWERS[change.kind]
+        if change.kind is JobChangeKind.SWAPPED:
+            joined = {
+                host
+                for each in changes
+                if isinstance(each, AttemptBegan)
+                for host in each.run.hosts
+            }
+            used = len(joined.intersection(left.run.spares))
             self.spares_used += used
             answer = "swapped to a spare" if used else "swapped to a free host"
-        else:
-            answer = _ANSWERS[type(event)]
+        elif change.cause is RequeueCause.PREEMPTED:
+            answer = "preempted"
         if left.run.stop_ns is not None:
             self._answers[answer] += 1
-            self._stood_ns[answer] += event.time_ns - left.run.stop_ns
+            self._stood_ns[answer] += change.time_ns - left.run.stop_ns
 
-    def _cause(self, reason: str) -> str:
-        """The detail of a report names the cause: `host-down: gpu` is gpu."""
-        cause = reason.partition(": ")[2] or reason or "unknown"
+    def _cause(self, cause: str) -> str:
+        """The name under which it is counted."""
         if cause not in self._causes and len(self._causes) >= MOST_CAUSES:
             cause = OTHER
         self._causes.setdefault(cause, _Cause())
@@ -116,9 +124,10 @@ class FailureCounts:
         }
 
 
-_ANSWERS: dict[type, str] = {
-    GangResized: "continued with fewer replicas",
-    JobRequeued: "requeued",
-    JobPreempted: "preempted",
-    JobEnded: "ended",
+# Changes by which a gang leaves its hosts, or some of them.
+_ANSWERS = {
+    JobChangeKind.SWAPPED: "swapped to a free host",
+    JobChangeKind.RESIZED: "continued with fewer replicas",
+    JobChangeKind.REQUEUED: "requeued",
+    JobChangeKind.ENDED: "ended",
 }

@@ -1,4 +1,4 @@
-"""What a replay amounts to: folds over the event log, nothing else.
+"""What a replay amounts to: folds over the effects of events, nothing else.
 
 Wait: submit to first start. Bounded slowdown: (end - submit) / run, at least 1, with a
 run below 10 s counted as 10 s (Feitelson 2001). Utilization: host-seconds in which
@@ -12,23 +12,21 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, assert_never
 
 from scheduler.core import State
-from scheduler.core.model.events import (
-    Event,
-    GangResized,
-    GangSwapped,
-    HostMoved,
-    JobEnded,
-    JobPreempted,
-    JobRequeued,
-    JobStarted,
-    JobSubmitted,
+from scheduler.core.fold.effects import (
+    HostReport,
+    HostsChange,
+    HostTransition,
+    JobChange,
+    JobChangeKind,
+    WindowChange,
 )
+from scheduler.core.model.events import Event
 from scheduler.core.model.goodput import NOTHING, Goodput, shown
 from scheduler.core.model.job import SECOND_NS
-from scheduler.core.model.lifecycle import HostMove, JobState
+from scheduler.core.model.lifecycle import HostMove, JobState, RequeueCause
 from scheduler.core.model.restart_option import AT_HOME, RestartOption, taken
 from simulator.collectors.time_account import (
     EMPTY,
@@ -37,6 +35,7 @@ from simulator.collectors.time_account import (
     TimeAccount,
     settled,
 )
+from simulator.gangs import EffectReader
 from simulator.timing import AttemptTime
 
 FLOOR_NS = 10 * SECOND_NS
@@ -107,6 +106,7 @@ class Metrics:
         self.first_submit_ns: int | None = None
         self.last_end_ns: int | None = None
         self.largest: JobRow | None = None  # of the jobs that ran, the first to end
+        self._effects = EffectReader()
         self._known: AttemptTimes | None = None
         self._on_row = on_row
         self._open: dict[str, _Open] = {}
@@ -124,75 +124,91 @@ class Metrics:
         """Count one event. `state`: right after it."""
         self.events += 1
         self._now_ns, self._state = event.time_ns, state
-        match event:
-            case JobSubmitted():
-                self._submitted(event)
-            case JobStarted():
-                self._started(event)
-            case GangSwapped() | GangResized():
-                self.restarts += 1
-                self.resizes += isinstance(event, GangResized)
-                if (step := taken(event.ladder)) is not None:
-                    self.ways[step.option] += 1
-                self._began(event)
-            case JobRequeued() if event.ladder:
-                self.ways[RestartOption.WAIT] += 1
-            case JobPreempted():
-                self._preempted(event)
-            case JobEnded():
-                self._ended(event)
-            case HostMoved(move=HostMove.FAIL):
-                self.host_failures += 1
-            case _:
-                pass
+        for effect in self._effects.read(event, state):
+            match effect:
+                case JobChange():
+                    self._changed(effect)
+                case HostTransition():
+                    self.host_failures += effect.move is HostMove.FAIL
+                case HostReport() | HostsChange() | WindowChange():
+                    pass
+                case _:
+                    assert_never(effect)
 
-    def _submitted(self, event: JobSubmitted) -> None:
+    def _changed(self, change: JobChange) -> None:
+        match change.kind:
+            case JobChangeKind.SUBMITTED:
+                self._submitted(change)
+            case JobChangeKind.STARTED:
+                self._started(change)
+            case JobChangeKind.SWAPPED | JobChangeKind.RESIZED:
+                self.restarts += 1
+                self.resizes += change.kind is JobChangeKind.RESIZED
+                if (step := taken(change.job.ladder)) is not None:
+                    self.ways[step.option] += 1
+                self._began(change)
+            case JobChangeKind.REQUEUED:
+                if change.job.ladder:
+                    self.ways[RestartOption.WAIT] += 1
+                if change.cause is RequeueCause.PREEMPTED:
+                    self._preempted(change.job.name)
+            case JobChangeKind.ENDED:
+                self._ended(change)
+            case JobChangeKind.UPDATED | JobChangeKind.SPARES_CHANGED:
+                pass
+            case JobChangeKind.INTERRUPTED | JobChangeKind.SPARE_LOST:
+                pass
+            case _:
+                assert_never(change.kind)
+
+    def _submitted(self, change: JobChange) -> None:
         self.submitted += 1
         if self.first_submit_ns is None:
-            self.first_submit_ns = event.time_ns
-        self._open[event.spec.name] = _Open(event.uid, event.time_ns)
+            self.first_submit_ns = change.time_ns
+        self._open[change.job.name] = _Open(change.job.uid, change.time_ns)
 
-    def _started(self, event: JobStarted) -> None:
-        job = self._open[event.name]
-        job.hosts = len(event.hosts)
+    def _started(self, change: JobChange) -> None:
+        job = self._open[change.job.name]
+        job.hosts = len(change.job.hosts)
         if job.start_ns is None:
-            job.start_ns = event.time_ns
-            self._waits_s.append((event.time_ns - job.submit_ns) / SECOND_NS)
+            job.start_ns = change.time_ns
+            self._waits_s.append((change.time_ns - job.submit_ns) / SECOND_NS)
         else:
             self.restarts += 1
-        self._began(event)
+        self._began(change)
 
-    def _began(self, event: JobStarted | GangSwapped | GangResized) -> None:
-        job = self._open[event.name]
-        job.attempts = event.attempt
-        if event.attempt > 1:  # before the first, no host of it ran
-            job.began = self._host_time(event.name)
+    def _began(self, change: JobChange) -> None:
+        job = self._open[change.job.name]
+        job.attempts = change.job.attempt
+        if change.job.attempt > 1:  # before the first, no host of it ran
+            job.began = self._host_time(change.job.name)
 
-    def _preempted(self, event: JobPreempted) -> None:
-        spent = self._host_time(event.name) - self._open[event.name].began
+    def _preempted(self, name: str) -> None:
+        spent = self._host_time(name) - self._open[name].began
         self.preemptions += 1
         self.preempted_host_ns += spent.running - spent.productive
 
-    def _ended(self, event: JobEnded) -> None:
-        job = self._open.pop(event.name)
+    def _ended(self, change: JobChange) -> None:
+        name, outcome = change.job.name, change.job.state
+        job = self._open.pop(name)
         account = self._state.ended[job.uid].goodput
-        time, hosts = self._known.spent(event.name) if self._known else (None, None)
+        time, hosts = self._known.spent(name) if self._known else (None, None)
         row = JobRow(
-            event.name,
+            name,
             job.submit_ns,
             job.start_ns,
-            event.time_ns,
+            change.time_ns,
             job.hosts,
             job.attempts,
             settled(account.time, time),
             settled(account.hosts, hosts),
-            event.outcome,
+            outcome,
         )
         self._time += account.time
-        self.last_end_ns = event.time_ns
+        self.last_end_ns = change.time_ns
         if row.start_ns is not None and (not self.largest or row.hosts > self.largest.hosts):
             self.largest = row
-        if event.outcome is JobState.COMPLETED:
+        if outcome is JobState.COMPLETED:
             self.completed += 1
             self._slowdowns.append(row.slowdown)
         if self._on_row:

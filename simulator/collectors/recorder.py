@@ -5,12 +5,14 @@ tables and collects the data of the report."""
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any, TextIO
 
 from placement.fabric.tree import Fabric
 from scheduler.core import State
+from scheduler.core.fold.effects import EventEffect
 from scheduler.core.model.events import Event
 from scheduler.eventlog.codec import encode
 from scheduler.files.errors import unwritable
@@ -19,6 +21,7 @@ from simulator.collectors.metrics import JobRow, Metrics
 from simulator.collectors.report_data import ReportData
 from simulator.collectors.tables import EVENTS, JOBS, Columns, CsvTable, event_row, job_row
 from simulator.collectors.time_account import TimeAccount
+from simulator.gangs import EffectReader
 
 
 class EventLogWriter:
@@ -80,10 +83,10 @@ class ReportFiles:
         """One line of the jobs table."""
         self._job_table.add(job_row(row))
 
-    def event(self, event: Event) -> None:
+    def event(self, event: Event, done: Sequence[EventEffect]) -> None:
         """One line of the events table."""
         self._version += 1
-        self._event_table.add(event_row(self._version, event))
+        self._event_table.add(event_row(self._version, event, done))
 
 
 class Recorder(AbstractContextManager["Recorder"]):
@@ -96,6 +99,7 @@ class Recorder(AbstractContextManager["Recorder"]):
     ) -> None:
         self._files = ReportFiles(folder) if folder else None
         self.log = EventLogWriter(self._files.events if self._files else None)
+        self._effects = EffectReader()
         self._report_data = ReportData(fabric) if has_report_data else None
 
     def __exit__(self, *error: object) -> None:
@@ -106,12 +110,14 @@ class Recorder(AbstractContextManager["Recorder"]):
         if self._files:
             self._files.close()
 
-    def feed(self, event: Event) -> None:
+    def feed(self, event: Event, state: State) -> None:
+        """One event. `state`: right after it."""
         self.log.feed(event)
+        done = self._effects.read(event, state) if self._files or self._report_data else ()
         if self._files:
-            self._files.event(event)
+            self._files.event(event, done)
         if self._report_data:
-            self._report_data.feed(event)
+            self._report_data.feed(event, done)
 
     def ended(self, row: JobRow) -> None:
         """One job that is over; the event that ended it comes next."""
@@ -141,7 +147,7 @@ class Collectors:
         """`state`: right after the event. Raises: InvariantViolated."""
         self.metrics.feed(event, state)
         self.invariants.feed(event, state)
-        self.recorder.feed(event)
+        self.recorder.feed(event, state)
 
     def report_data(self) -> dict[str, Any]:
         """What pages show; empty without report data."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from heapq import heappush, heappushpop
 from typing import Any
 
 from placement.fabric.tree import Fabric
+from scheduler.core.fold.effects import EventEffect
 from scheduler.core.model.events import Event, JobStarted
 from scheduler.core.model.job import SECOND_NS
 from simulator.collectors.failure_counts import FailureCounts
@@ -34,15 +36,15 @@ class ReportData:
         self._longest: list[tuple[int, int, JobRow]] = []
         self._rows = 0
 
-    def feed(self, event: Event) -> None:
-        """Count one event. Cost: O(hosts of its gang)."""
+    def feed(self, event: Event, done: Sequence[EventEffect]) -> None:
+        """Count one event, which had these effects. Cost: O(hosts of its gang)."""
         if self._timeline is None:
             self._zero_ns = event.time_ns
             self._timeline = Timeline(self._fabric, event.time_ns)
         self._now_ns = event.time_ns
-        changes = self._gangs.feed(event)
-        self._timeline.feed(event, changes, self._gangs)
-        self._faults.feed(event, changes)
+        changes = self._gangs.feed(done)
+        self._timeline.feed(event.time_ns, done, changes, self._gangs)
+        self._faults.feed(event.time_ns, done, changes)
         if isinstance(event, JobStarted):
             self._sizes.started(event)
 

@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import csv
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TextIO
+from typing import TextIO, assert_never
 
-from scheduler.core.model.events import (
-    Event,
-    GangResized,
-    GangSwapped,
-    HostMoved,
-    JobEnded,
-    JobStarted,
-    JobSubmitted,
+from scheduler.core.fold.effects import (
+    EventEffect,
+    HostReport,
+    HostsChange,
+    HostTransition,
+    JobChange,
+    JobChangeKind,
+    WindowChange,
 )
+from scheduler.core.model.events import Event
 from scheduler.core.model.job import SECOND_NS
 from scheduler.files.errors import InputError, Problem
 from simulator.collectors.metrics import JobRow
@@ -117,33 +118,52 @@ def job_row(row: JobRow) -> list[Cell]:
     ]
 
 
-def event_row(version: int, event: Event) -> list[Cell]:
-    """An event in the columns of EVENTS; what its kind does not have is left empty."""
+def event_row(version: int, event: Event, done: Iterable[EventEffect]) -> list[Cell]:
+    """An event in the columns of EVENTS, from what it did (`done`); what its kind does not have
+    is left empty."""
     row: dict[str, Cell] = {"version": version, "time_s": event.time_ns / SECOND_NS}
     row |= {"type": type(event).__name__, "reason": getattr(event, "reason", "") or None}
-    match event:
-        case JobSubmitted():
-            row["job"] = event.spec.name
-        case JobStarted() | GangResized():
-            row |= {"job": event.name, "attempt": event.attempt, "bound_bytes": event.lower_bound}
-            row |= {
-                "hosts": len(event.hosts),
-                "spares": len(event.spares),
-                "cut_bytes": _cut(event),
-            }
-        case GangSwapped():
-            row |= {"job": event.name, "attempt": event.attempt, "cut_bytes": _cut(event)}
-            row["reason"] = ", ".join(f"{swap.left} > {swap.joined}" for swap in event.swaps)
-        case JobEnded():
-            row |= {"job": event.name, "move": event.outcome.value}
-        case HostMoved():
-            row |= {"host": event.host, "move": event.move.value}
-        case _:
-            row["job"] = getattr(event, "name", None)
-            row["host"] = getattr(event, "host", None)
+    for effect in done:
+        match effect:
+            case JobChange():
+                row |= _of_job(effect)
+            case HostTransition():
+                row |= {"host": effect.host, "move": effect.move.value}
+            case HostReport():
+                row["host"] = effect.host
+            case HostsChange() | WindowChange():
+                pass
+            case _:
+                assert_never(effect)
     return [row.get(name) for name, _ in EVENTS]
 
 
-def _cut(event: JobStarted | GangResized | GangSwapped) -> int:
-    """Bytes per step over the outermost tier."""
-    return event.cuts[0].bytes_per_step if event.cuts else 0
+def _of_job(change: JobChange) -> dict[str, Cell]:
+    job, before = change.job, change.before
+    cut = job.cuts[0].bytes_per_step if job.cuts else 0  # over the outermost tier
+    match change.kind:
+        case JobChangeKind.STARTED | JobChangeKind.RESIZED:
+            return {
+                "job": job.name,
+                "attempt": job.attempt,
+                "hosts": len(job.hosts),
+                "spares": len(job.spares),
+                "cut_bytes": cut,
+                "bound_bytes": job.lower_bound,
+            }
+        case JobChangeKind.SWAPPED:
+            assert before is not None
+            pairs = zip(before.hosts, job.hosts, strict=True)
+            names = [change.fabric.names(pair) for pair in pairs if pair[0] != pair[1]]
+            swaps = ", ".join(f"{left} > {joined}" for left, joined in names)
+            return {"job": job.name, "attempt": job.attempt, "cut_bytes": cut, "reason": swaps}
+        case JobChangeKind.ENDED:
+            return {"job": job.name, "move": job.state.value}
+        case JobChangeKind.SUBMITTED | JobChangeKind.UPDATED | JobChangeKind.REQUEUED:
+            return {"job": job.name}
+        case JobChangeKind.SPARES_CHANGED:
+            return {"job": job.name}
+        case JobChangeKind.INTERRUPTED | JobChangeKind.SPARE_LOST:
+            return {}  # the row is that of the host
+        case _:
+            assert_never(change.kind)

@@ -1,21 +1,21 @@
-"""What hosts did and what waited, over time: a fold over the event log."""
+"""What hosts did and what waited, over time: a fold over effects of events."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, assert_never
 
 import numpy as np
 
 from placement.fabric.tree import Fabric
-from scheduler.core.model.events import (
-    Event,
-    HostMoved,
-    JobEnded,
-    JobPreempted,
-    JobRequeued,
-    JobStarted,
-    JobSubmitted,
+from scheduler.core.fold.effects import (
+    EventEffect,
+    HostReport,
+    HostsChange,
+    HostTransition,
+    JobChange,
+    JobChangeKind,
+    WindowChange,
 )
 from scheduler.core.model.lifecycle import HostMove
 from simulator.collectors.bins import TimeBins
@@ -45,36 +45,63 @@ class Timeline:
         self._queued_hosts = 0
         self._down: set[str] = set()
 
-    def feed(self, event: Event, changes: Sequence[Change], gangs: GangTracker) -> None:
-        """Count one event, after `gangs` made these changes of it."""
-        match event:
-            case JobSubmitted():
-                self._enqueue(event.spec.name, event.spec.request.hosts_needed(self._gpus))
-            case JobStarted() | JobEnded():
-                self._queued_hosts -= self._queued.pop(event.name, 0)
-            case HostMoved():
-                self._moved(event)
-            case _:
-                pass
+    def feed(
+        self,
+        now_ns: int,
+        done: Iterable[EventEffect],
+        changes: Sequence[Change],
+        gangs: GangTracker,
+    ) -> None:
+        """Count the effects of one event, after `gangs` made these changes of them."""
+        for effect in done:
+            match effect:
+                case JobChange():
+                    self._job(effect)
+                case HostTransition():
+                    self._moved(effect, now_ns)
+                case HostReport() | HostsChange() | WindowChange():
+                    pass
+                case _:
+                    assert_never(effect)
         for change in changes:
-            self._gang(change, event)
-        self._levels(event.time_ns, gangs)
+            self._gang(change, now_ns)
+        self._levels(now_ns, gangs)
+
+    def _job(self, change: JobChange) -> None:
+        """The queue after it."""
+        job = change.job
+        match change.kind:
+            case JobChangeKind.SUBMITTED:
+                self._enqueue(job.name, job.request.hosts_needed(self._gpus))
+            case JobChangeKind.REQUEUED:
+                assert change.before is not None
+                self._enqueue(job.name, len(change.before.hosts))
+            case JobChangeKind.STARTED | JobChangeKind.ENDED:
+                self._queued_hosts -= self._queued.pop(job.name, 0)
+            case JobChangeKind.UPDATED | JobChangeKind.SWAPPED | JobChangeKind.RESIZED:
+                pass
+            case JobChangeKind.INTERRUPTED | JobChangeKind.SPARE_LOST:
+                pass
+            case JobChangeKind.SPARES_CHANGED:
+                pass
+            case _:
+                assert_never(change.kind)
 
     def _enqueue(self, name: str, hosts: int) -> None:
         self._queued[name] = hosts
         self._queued_hosts += hosts
 
-    def _gang(self, change: Change, event: Event) -> None:
+    def _gang(self, change: Change, now_ns: int) -> None:
         match change:
             case AttemptBegan(run):
-                self._fill(run.hosts, 1, event.time_ns)
+                self._fill(run.hosts, 1, now_ns)
             case AttemptStopped(run):
-                self._fill(run.hosts, -1, event.time_ns)
+                self._fill(run.hosts, -1, now_ns)
             case AttemptLeft(run):
                 if run.stop_ns is None:
-                    self._fill(run.hosts, -1, event.time_ns)
-                if isinstance(event, JobRequeued | JobPreempted):
-                    self._enqueue(run.name, len(run.hosts))
+                    self._fill(run.hosts, -1, now_ns)
+            case _:
+                assert_never(change)
 
     def _fill(self, hosts: Iterable[str], sign: int, now_ns: int) -> None:
         rows = self._row[[self._index[host] for host in hosts]]
@@ -82,16 +109,16 @@ class Timeline:
             if count:
                 self._map.add(row, sign * count, now_ns)
 
-    def _moved(self, event: HostMoved) -> None:
-        is_down = event.host in self._down
-        if event.move is HostMove.FAIL and not is_down:
-            self._down.add(event.host)
-        elif event.move is HostMove.REPAIR and is_down:
-            self._down.discard(event.host)
+    def _moved(self, effect: HostTransition, now_ns: int) -> None:
+        is_down = effect.host in self._down
+        if effect.move is HostMove.FAIL and not is_down:
+            self._down.add(effect.host)
+        elif effect.move is HostMove.REPAIR and is_down:
+            self._down.discard(effect.host)
         else:
             return
-        row = int(self._row[self._index[event.host]])
-        self._map.add(len(self._rows) + row, -1 if is_down else 1, event.time_ns)
+        row = int(self._row[self._index[effect.host]])
+        self._map.add(len(self._rows) + row, -1 if is_down else 1, now_ns)
 
     def _levels(self, now_ns: int, gangs: GangTracker) -> None:
         down = sum(not gangs.holds(host) for host in self._down)

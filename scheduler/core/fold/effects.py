@@ -86,12 +86,14 @@ class WindowChange:
 
 
 class HostTransition(NamedTuple):
-    """A host made a move of its lifecycle. `signal`: the report that moved it, if one did."""
+    """A host made a move of its lifecycle. `signal`: the report that moved it, if one did;
+    `detail`: what the move's reason adds to that."""
 
     host: str
     move: HostMove
     cause: Mover
     signal: str
+    detail: str = ""
 
 
 class HostReport(NamedTuple):

@@ -74,7 +74,8 @@ def effects(before: State, event: HostEvent, after: State) -> Iterator[EventEffe
         case HostMoved():
             index = after.loaded_fabric.index_by_name[event.host]
             yield from _stopped(before, event, after, index)
-            yield HostTransition(event.host, event.move, event.cause, event.signal)
+            detail = event.reason.removeprefix(event.signal).removeprefix(": ")
+            yield HostTransition(event.host, event.move, event.cause, event.signal, detail)
             yield from hosts_change(before, event, after, 1 << index)
         case HostSignalled():
             yield HostReport(event.host, event.signal)

@@ -10,10 +10,13 @@ import pytest
 
 from placement.fabric.tree import Fabric, from_spec
 from placement.workload.request import SpareRule
-from scheduler.core import SchedulingOptions, State
-from scheduler.core.model.events import Event
+from scheduler.core import SchedulingOptions, State, apply
+from scheduler.core.fold.apply import effects
+from scheduler.core.model.events import Event, FabricLoaded, HostMoved
+from scheduler.core.model.lifecycle import HostMove
 from scheduler.core.policies.costs import Costs
 from simulator import failures
+from simulator.collectors.failure_counts import FailureCounts
 from simulator.collectors.invariants import InvariantViolated
 from simulator.collectors.metrics import JobRow, Metrics
 from simulator.collectors.report_data import ReportData
@@ -22,6 +25,7 @@ from simulator.collectors.time_account import EMPTY, TimeAccount
 from simulator.collectors.timeline import MOST_ROWS, rows
 from simulator.experiment import Experiment
 from simulator.failures import Outage
+from simulator.gangs import EffectReader
 from simulator.replay import Replay
 from simulator.timing import TimeModel, load_time_model
 from simulator.traces.record import TraceJob
@@ -42,12 +46,12 @@ def collected(
     spares: SpareRule | None = None,
     times: TimeModel | None = None,
 ) -> tuple[dict[str, Any], Metrics]:
-    data = ReportData(fabric)
+    data, effects = ReportData(fabric), EffectReader()
     metrics = Metrics(data.ended)
 
     def sink(event: Event, state: State) -> None:
         metrics.feed(event, state)
-        data.feed(event)
+        data.feed(event, effects.read(event, state))
 
     costs = COSTS if times is None else times.costs
     experiment = Experiment(fabric, SchedulingOptions(), costs, spares, times=times)
@@ -138,9 +142,11 @@ def test_rows_of_jobs_add_up_to_the_totals() -> None:
 
 
 def test_parts_that_do_not_add_up_are_no_story() -> None:
-    data = ReportData(machine(2))
+    data, effects = ReportData(machine(2)), EffectReader()
     Replay(
-        Experiment(machine(2)), [trace_job("a", 0, 100)], lambda event, _: data.feed(event)
+        Experiment(machine(2)),
+        [trace_job("a", 0, 100)],
+        lambda event, state: data.feed(event, effects.read(event, state)),
     ).run()
     with pytest.raises(InvariantViolated, match="the parts are"):
         data.data(TimeAccount(productive=10**15))
@@ -164,6 +170,24 @@ def test_a_host_that_fails_is_out_of_service_until_repaired() -> None:
     assert data["host_s"]["down"] == 200
     (cause,) = data["faults"]["causes"]
     assert cause == {"cause": "test", "failures": 1, "stopped_gangs": 0, "down_host_s": 200.0}
+
+
+@pytest.mark.parametrize(
+    ("signal", "reason", "cause"),
+    [
+        ("host-down", "host-down: gpu: row 3", "gpu: row 3"),
+        ("gpu-lost", "gpu-lost", "gpu-lost"),
+        ("", "silent: no heartbeat", "silent: no heartbeat"),
+        ("", "", "unknown"),
+    ],
+)
+def test_the_signal_is_no_part_of_a_cause(signal: str, reason: str, cause: str) -> None:
+    """A colon in the words of a person or a policy does not part a signal from a cause."""
+    state = apply(State.empty(), FabricLoaded(0, machine(2).spec))
+    event = HostMoved(1, "z0-h0", HostMove.FAIL, reason, signal=signal)
+    counts = FailureCounts()
+    counts.feed(1, effects(state, event, apply(state, event)), ())
+    assert [each["cause"] for each in counts.data(2)["causes"]] == [cause]
 
 
 def test_a_failure_that_is_never_repaired_counts_to_the_end() -> None:
