@@ -88,7 +88,7 @@ def commit(state: State, plan: Plan, now_ns: int) -> tuple[Event, ...] | Conflic
             stale.append(outcome)
         else:
             events += outcome
-            ledger.apply(outcome)
+            ledger.apply(outcome, taken(action))
     if stale and not events:
         return Conflict(tuple(stale))
     return tuple(events)
@@ -96,7 +96,7 @@ def commit(state: State, plan: Plan, now_ns: int) -> tuple[Event, ...] | Conflic
 
 def _checked(ledger: Ledger, action: Action, now_ns: int) -> tuple[Event, ...] | Stale:
     """The events of `action`, those of gangs that make room for it first."""
-    if touches_loans(ledger.state, action):
+    if touches_loans(ledger.state_for(action), action):
         return _on_loan(ledger, action, now_ns)
     victims = evicted(ledger, action, now_ns)
     if isinstance(victims, Stale):
@@ -137,7 +137,7 @@ def _alone(ledger: Ledger, action: Action, now_ns: int) -> tuple[Event, ...] | S
 
 
 def _event(ledger: Ledger, action: Action, now_ns: int) -> Event | tuple[Event, ...] | Stale:
-    state = ledger.state
+    state = ledger.state_for(action)
     match action:
         case Start():
             return _start(ledger, action, now_ns)
@@ -172,7 +172,7 @@ def _event(ledger: Ledger, action: Action, now_ns: int) -> Event | tuple[Event, 
 
 def _untimely(ledger: Ledger, action: Action, now_ns: int) -> Stale | None:
     """Which window the action would reach into, or does not give way to any more."""
-    state = ledger.state
+    state = ledger.state_for(action)
     if (
         not isinstance(action, Start | Swap | Resize | Requeue | ReplenishSpares)
         or action.name not in state.jobs
@@ -195,7 +195,7 @@ def _untimely(ledger: Ledger, action: Action, now_ns: int) -> Stale | None:
 def _unwanted(ledger: Ledger, action: Action, now_ns: int) -> Stale | None:
     """Which host of the action lies beside jobs that it must not lie beside, or stopped this
     job recently."""
-    state = ledger.state
+    state = ledger.state_for(action)
     if (
         not isinstance(action, Start | Swap | Resize | ReplenishSpares)
         or action.name not in state.jobs
@@ -242,7 +242,7 @@ def _beyond_quota(name: str, allowed: Allowance, more: HostSet, count: int) -> S
 
 
 def _start(ledger: Ledger, action: Start, now_ns: int) -> JobStarted | Stale:
-    state = ledger.state
+    state = ledger.state_for(action)
     if not _may(state, action.name, JobMove.START):
         return Stale(StaleReason.JOB, f"job {action.name} is no longer queued")
     job = state.jobs[action.name]
@@ -388,7 +388,7 @@ def _defragmented(state: State, action: Defragment, now_ns: int) -> tuple[Event,
         if isinstance(outcome, Stale):
             return outcome
         events += outcome
-        ledger.apply(outcome)
+        ledger.apply(outcome, taken(swap))
     why = (action.sentence, action.asked, action.request_id)
     return (*events, Defragmented(now_ns, *why))
 

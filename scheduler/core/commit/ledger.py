@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from scheduler.core.fold.apply import replay
 from scheduler.core.model.events import Event, JobStarted
+from scheduler.core.model.plan import Action, Start
 from scheduler.core.model.state import State
 from scheduler.core.rules.affinity_index import AffinityIndex
 from scheduler.core.rules.calendar import Calendar
@@ -18,12 +18,13 @@ class Ledger:
     """Free hosts, quotas and affinity of a state to which events are applied. Mutable.
 
     `free`: hosts that nobody holds; spares on loan may be added. Each view is made when it
-    is first read. Cost of `apply`: nothing until the state is read again, for starts; they are
-    entered into the views that there are.
+    is first read. Starts are entered into the views, and applied to the state only when it is
+    read: a plan that starts many gangs is checked without making a state for each.
     """
 
     def __init__(self, state: State) -> None:
         self._state, self._pending = state, list[Event]()
+        self._started = set[str]()  # by events that are still to be applied
         self._quotas: Quotas | None = None
         self._affinity: AffinityIndex | None = None
         self._calendar: Calendar | None = None
@@ -35,7 +36,14 @@ class Ledger:
         if self._pending:
             self._state = replay(self._pending, self._state)
             self._pending.clear()
+            self._started.clear()
         return self._state
+
+    def state_for(self, action: Action) -> State:
+        """The state as far as `action` may read it. A start reads its own job, and what no start
+        changes; of hosts, quotas and neighbours it reads the views."""
+        is_apart = isinstance(action, Start) and action.name not in self._started
+        return self._state if is_apart else self.state
 
     @property
     def quotas(self) -> Quotas:
@@ -55,20 +63,20 @@ class Ledger:
             self._calendar = Calendar(self.state)
         return self._calendar
 
-    def apply(self, events: Sequence[Event]) -> None:
-        """Enter what one action does."""
-        starts = [event for event in events if isinstance(event, JobStarted)]
-        for start in starts if len(starts) == len(events) else ():
-            self._enter(start)
+    def apply(self, events: Sequence[Event], hosts: HostSet) -> None:
+        """Enter what one action does. `hosts`: those that it takes."""
         self._pending += events
-        if len(starts) < len(events):
-            self._quotas = self._affinity = self._calendar = None
-            self.free = self.state.free
+        match events:
+            case (JobStarted(name=name),):
+                self._enter(name, hosts)
+            case _:
+                self._quotas = self._affinity = self._calendar = None
+                self.free = self.state.free
 
-    def _enter(self, start: JobStarted) -> None:
-        job, fabric = self._state.jobs[start.name], self._state.loaded_fabric
-        hosts = hostset.of(fabric.indices((*start.hosts, *start.spares)))
+    def _enter(self, name: str, hosts: HostSet) -> None:
+        job = self._state.jobs[name]
         self.free &= ~hosts
+        self._started.add(name)
         if self._quotas is not None:
             self._quotas.took(job, hosts)
         if self._affinity is not None:

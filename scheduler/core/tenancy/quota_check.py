@@ -116,7 +116,8 @@ class Quotas:
         """`job` starts on these hosts, some of them `borrowed` from the spares of others."""
         own = hosts & ~borrowed
         self.book.take(job.tenant, hosts.bit_count())
-        self._borrow(job, borrowed)
+        if borrowed:
+            self._borrow(job, borrowed)
         self._lend(job, own.bit_count())
         if self._tenants.has_cells:
             self._held[job.tenant] = self._held.get(job.tenant, 0) | own

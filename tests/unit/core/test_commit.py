@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -18,11 +19,12 @@ from scheduler.core import (
     decide,
     replay,
 )
+from scheduler.core.commit import ledger as ledger_module
 from scheduler.core.commit.ledger import Ledger
 from scheduler.core.model.commands import Command, LoadTenants
-from scheduler.core.model.events import GangSwapped, HostSwap, JobRequeued, JobStarted
+from scheduler.core.model.events import Event, GangSwapped, HostSwap, JobRequeued, JobStarted
 from scheduler.core.model.lifecycle import RequeueCause
-from scheduler.core.model.plan import Action, Move, Requeue, StaleReason, Start, Swap
+from scheduler.core.model.plan import Action, Move, Requeue, StaleReason, Start, Swap, taken
 from scheduler.core.policies.affinity import Affinity
 from scheduler.core.policies.tenants import DEFAULT, Tenant, Tenants
 from tests.build import (
@@ -281,13 +283,32 @@ def test_a_ledger_after_starts_is_that_of_the_state_after_them() -> None:
     ledger, alone = Ledger(state), Affinity(exclusive="rack")
     assert ledger.quotas.allowance(state.jobs["c"], ledger.free).limit == 3
     assert ledger.affinity.closed("x", alone) == 0
-    events = committed(state, planned(state, start("a", 0, 1), start("b", 5)))
-    ledger.apply(events)
+    starts = (start("a", 0, 1), start("b", 5))
+    events = committed(state, planned(state, *starts))
+    for event, action in zip(events, starts, strict=True):
+        ledger.apply((event,), taken(action))
     fresh = Ledger(replay(events, state))
     assert (ledger.free, ledger.state) == (fresh.free, fresh.state)
     assert ledger.affinity.closed("x", alone) == fresh.affinity.closed("x", alone) == 0b110011
     for at in (ledger, fresh):
         assert at.quotas.allowance(state.jobs["c"], at.free).limit == 1
+
+
+def test_starts_are_checked_without_a_state_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = run(EMPTY, submit("a", 2), submit("b", 1))
+    plan = planned(state, start("a", 0, 1), start("b", 5), start("a", 2, 3))
+    replayed: list[State] = []
+
+    def counted(events: Iterable[Event], before: State) -> State:
+        replayed.append(before)
+        return replay(events, before)
+
+    monkeypatch.setattr(ledger_module, "replay", counted)
+    assert len(committed(state, replace(plan, actions=plan.actions[:2]))) == 2
+    assert not replayed
+    # The second start of a job needs the state after the first, and falls.
+    assert len(committed(state, plan)) == 2
+    assert len(replayed) == 1
 
 
 def test_every_action_that_falls_says_what_kind_of_change_made_it_fall() -> None:
