@@ -1,10 +1,16 @@
-"""Changes, handed to everyone who watches, in order and without a gap."""
+"""Changes, handed to everyone who watches, in order and without a gap.
+
+The newest changes of each kind are kept once, in a ring; a watch is a place in it. So a watch
+that resumes not far back costs nothing but its messages, and a reader that is slow costs no memory.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections import deque
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
 from itertools import count
 from typing import Any, Generic, TypeVar
 
@@ -12,6 +18,7 @@ from scheduler.core.fold.effects import EventEffect, HostsChange, JobChange, Win
 
 Change = TypeVar("Change", JobChange, HostsChange, WindowChange)
 
+RING = 20_000  # changes of each kind that are kept
 AT_A_TIME = 16  # watches to which a change is on its way
 _LONGEST_S = 0.05  # for which one that is not taken keeps the others waiting
 
@@ -49,6 +56,15 @@ class Turns:
         self._waiting.append(turn)
         return await turn
 
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """A turn that lasts as long as the block."""
+        turn = await self.take()
+        try:
+            yield
+        finally:
+            self.done(turn)
+
     def done(self, turn: int) -> None:
         self._since_s.pop(turn, None)
         self._next()
@@ -76,53 +92,110 @@ class Turns:
                 loop.call_later(_LONGEST_S, self._look)
 
 
-class Subscription(Generic[Change]):
-    """Changes of one kind published since this was made, for one reader.
+class Ring(Generic[Change]):
+    """The newest changes of one kind, at most `most` of them. Each has a number, 0 for the first
+    one ever; `first` is that of the oldest kept, `end` that of the next to come.
 
-    They go in turns, which leaves room for calls, until half of what may be pending is. Then
-    they go as fast as they can, and calls come more slowly.
+    `complete_after`: nothing that changed after this version is lacking.
     """
 
-    def __init__(self, kind: type[Change], depth: int, turns: Turns) -> None:
-        self.kind: type[Change] = kind
+    def __init__(self, most: int) -> None:
+        self.first = 0
+        self.end = 0
+        self.complete_after = 0
+        self._most = most
+        self._changes: list[Change] = []  # number n at n modulo `most`
+
+    def add(self, change: Change) -> None:
+        at = self.end % self._most
+        if self.end - self.first == self._most:
+            self.complete_after = self._changes[at].version
+            self.first += 1
+        self._changes[at : at + 1] = [change]
+        self.end += 1
+
+    def restart(self, version: int) -> None:
+        """Keep nothing; what comes is after `version`."""
+        self.first = self.end = -(-self.end // self._most) * self._most  # slot 0 is next
+        self.complete_after = version
+        self._changes.clear()
+
+    def at(self, number: int) -> Change:
+        """Raises: IndexError for one that is no longer kept."""
+        if not self.first <= number < self.end:
+            raise IndexError(number)
+        return self._changes[number % self._most]
+
+    def after(self, version: int) -> int:
+        """The number of the first change after a version."""
+        kept = range(self.first, self.end)
+        return self.first + bisect_right(kept, version, key=lambda number: self.at(number).version)
+
+
+class Subscription(Generic[Change]):
+    """Changes of one kind after a version, for one reader: its place in the ring.
+
+    They go in turns, which leaves room for calls. A reader that has caught up once may lag by
+    `depth` changes. From half of that on its changes go as fast as they can, and calls come more
+    slowly; beyond it is cut off. One that resumes may be as far behind as the ring goes back.
+    """
+
+    def __init__(self, ring: Ring[Change], after_version: int, depth: int, turns: Turns) -> None:
+        self._ring = ring
+        self._after_version = after_version
+        self._next = ring.after(after_version)
+        self._has_caught_up = self._next == ring.end
         self._depth = depth
         self._turns = turns
-        self._pending: deque[Change] = deque()
         self._wake = asyncio.Event()
         self._end: Exception | None = None
+        self._until: int | None = None  # what is published after the end is not read
 
     @property
     def pending(self) -> int:
         """Changes that the reader has yet to read."""
-        return len(self._pending)
+        end = self._ring.end if self._until is None else self._until
+        return max(0, end - self._next)
 
-    def offer(self, change: Change) -> None:
-        """Queue one change; a reader that is too far behind is cut off. What it has not
+    @property
+    def lag(self) -> int:
+        """The same of a reader that has caught up once; of others 0."""
+        return self.pending if self._has_caught_up else 0
+
+    def published(self) -> None:
+        """The ring has one more. A reader that is too far behind is cut off. What it has not
         read is dropped, for it may never read: it resumes from the last that it has."""
-        if len(self._pending) >= self._depth:
+        if self._end is None and self._is_too_far():
             self.end(FellBehind())
-            self._pending.clear()
-        if self._end is None:
-            self._pending.append(change)
-            self._wake.set()
+            self._until = self._next
+        self._wake.set()
 
     def end(self, why: Exception) -> None:
-        """Raise `why` at the reader once it has read what is queued."""
-        self._end = self._end or why
+        """Raise `why` at the reader once it has read what is published."""
+        if self._end is None:
+            self._end, self._until = why, self._ring.end
         self._wake.set()
+
+    def _is_too_far(self) -> bool:
+        return self._next < self._ring.first or self.lag > self._depth
+
+    def _take(self) -> Change:
+        """The next change. Raises: FellBehind when it is no longer kept."""
+        try:
+            change = self._ring.at(self._next)
+        except IndexError:
+            raise FellBehind from None
+        self._next += 1
+        self._has_caught_up |= self._next == self._ring.end
+        return change
 
     async def __aiter__(self) -> AsyncIterator[Change]:
         while True:
-            while self._pending:
-                if len(self._pending) > self._depth // 2:
-                    yield self._pending.popleft()
-                    continue
-                turn = await self._turns.take()
-                try:
-                    if self._pending:  # it is not cut off meanwhile
-                        yield self._pending.popleft()
-                finally:
-                    self._turns.done(turn)
+            while self.pending:
+                async with nullcontext() if self.lag > self._depth // 2 else self._turns.turn():
+                    # It may be cut off while it waits; what a page out of the log had is known.
+                    if self.pending and (change := self._take()).version > self._after_version:
+                        yield change
             if self._end is not None:
                 raise self._end
             self._wake.clear()
@@ -130,48 +203,67 @@ class Subscription(Generic[Change]):
 
 
 class Feed:
-    """The subscriptions. All of it runs on the event loop's thread."""
+    """The rings and the subscriptions. All of it runs on the event loop's thread.
 
-    def __init__(self, depth: int) -> None:
+    `depth`: changes by which a watch may lag. `kept`: changes of each kind for those that resume.
+    """
+
+    def __init__(self, depth: int, kept: int = RING) -> None:
         self._depth = depth
-        self._turns = Turns()
-        self._subscriptions: set[Subscription[Any]] = set()
+        self.turns = Turns()
+        kinds = (JobChange, HostsChange, WindowChange)
+        self._rings: dict[type, Ring[Any]] = {kind: Ring(max(kept, depth)) for kind in kinds}
+        self._subscriptions: dict[type, set[Subscription[Any]]] = {kind: set() for kind in kinds}
         self._is_closed = False
 
-    def subscribe(self, kind: type[Change]) -> Subscription[Change]:
-        """Changes of jobs, of hosts, or of windows."""
-        subscription = Subscription(kind, self._depth, self._turns)
+    def has(self, kind: type[Change], after_version: int) -> bool:
+        """Whether all changes of this kind after a version are kept."""
+        return after_version >= self._rings[kind].complete_after
+
+    def subscribe(self, kind: type[Change], after_version: int) -> Subscription[Change]:
+        """Changes of jobs, of hosts, or of windows. Raises: FellBehind unless it `has` them."""
+        if not self.has(kind, after_version):
+            raise FellBehind
+        subscription = Subscription(self._rings[kind], after_version, self._depth, self.turns)
         if self._is_closed:
             subscription.end(Closed())
-        self._subscriptions.add(subscription)
+        self._subscriptions[kind].add(subscription)
         return subscription
 
     @property
     def streams(self) -> int:
         """Subscriptions that are open. This and `lag` may be asked from any thread."""
-        return len(self._subscriptions)
+        return sum(map(len, self._subscriptions.values()))
 
     @property
     def lag(self) -> int:
-        """Changes that the slowest reader has yet to read."""
-        return max((one.pending for one in tuple(self._subscriptions)), default=0)
+        """Changes that the slowest reader that has caught up once has yet to read."""
+        return max((each.lag for each in self._all()), default=0)
 
     def unsubscribe(self, subscription: Subscription[Any]) -> None:
-        self._subscriptions.discard(subscription)
+        for subscriptions in self._subscriptions.values():
+            subscriptions.discard(subscription)
 
     def publish(self, effect: EventEffect) -> None:
-        """Offer it to those who watch effects of its kind."""
-        for subscription in self._subscriptions:
-            if isinstance(effect, subscription.kind):
-                subscription.offer(effect)
+        """Keep it, and wake those who watch effects of its kind."""
+        if isinstance(effect, JobChange | HostsChange | WindowChange):
+            self._rings[type(effect)].add(effect)
+            for subscription in self._subscriptions[type(effect)]:
+                subscription.published()
 
-    def cut_off(self) -> None:
-        """End every subscription of now: they would miss changes."""
-        for subscription in self._subscriptions:
+    def restart(self, version: int) -> None:
+        """Nothing up to this version can be read here: end every subscription of now, which
+        would miss changes."""
+        for ring in self._rings.values():
+            ring.restart(version)
+        for subscription in self._all():
             subscription.end(FellBehind())
 
     def close(self) -> None:
         """End every subscription, now and from now on."""
         self._is_closed = True
-        for subscription in self._subscriptions:
+        for subscription in self._all():
             subscription.end(Closed())
+
+    def _all(self) -> list[Subscription[Any]]:
+        return [each for some in tuple(self._subscriptions.values()) for each in tuple(some)]

@@ -1,56 +1,199 @@
-"""Changes out of the log, for those who watch from an earlier version."""
+"""Changes out of the log, for watches that resume further back than the feed keeps.
+
+The log has events, and a change shows its job as it was then, so somebody must fold all events
+since the last snapshot before it. Watches that resume at nearly the same place share that: a pass
+goes along the log once, keeps what it read last, and goes on when the first of its readers needs
+more. Passes take turns in one thread of their own, a page at a time.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 
 from scheduler.core import State
 from scheduler.core.fold.apply import apply, effects
-from scheduler.core.fold.effects import EventEffect
+from scheduler.core.fold.effects import EventEffect, HostsChange, JobChange, WindowChange
 from scheduler.core.model.events import Event
-from scheduler.engine.feed import Change
+from scheduler.engine.feed import Change, Closed, FellBehind
 from scheduler.eventlog.recovery import newest_snapshot
 from scheduler.eventlog.store import Compacted, Store
+from scheduler.identity import caller
 
-_PAGE = 500  # changes read at once
+AnyChange = JobChange | HostsChange | WindowChange
 
-
-async def recorded(
-    store: Store, kind: type[Change], after_version: int, to_version: int
-) -> AsyncGenerator[Change, None]:
-    """Changes after one version, up to another, read page by page in a thread.
-
-    Raises: Compacted when they are no longer kept, StoreError.
-    """
-    found = await asyncio.to_thread(_history, store, after_version)
-    changes = ((version, effect) for version, effect in found if isinstance(effect, kind))
-    while page := await asyncio.to_thread(lambda: list(islice(changes, _PAGE))):
-        for version, change in page:
-            if version > to_version:
-                return
-            yield change
+PAGE = 250  # events read at once, some 15 ms
+KEPT = 20_000  # changes that a pass keeps for those of its readers who are behind the first
+AHEAD = 5_000  # versions that a pass would have to read on for one more reader
+PASSES, PASSES_PER_CALLER = 8, 4
 
 
-def _history(store: Store, after_version: int) -> Iterator[tuple[int, EventEffect]]:
-    """Effects after a version, from the snapshot before it."""
-    if after_version + 1 < (first := store.first_version()):
-        raise Compacted(first)
-    base = newest_snapshot(store, after_version).state
-    return history(base, store.read(base.version), after_version)
+class TooManyPasses(Exception):
+    """The log is read at as many places as it may be; the message says by whom."""
+
+
+class Pass:
+    """One reading of the log from a snapshot on, to the end that it had then."""
+
+    def __init__(self, store: Store, thread: ThreadPoolExecutor, name: str) -> None:
+        """`name`: the caller for whom it is made."""
+        self.name = name
+        self.readers = 0
+        self.complete_after = 0  # of what is kept nothing after this version is lacking
+        self.version = 0  # read so far
+        self._store = store
+        self._thread = thread
+        self._changes: list[AnyChange] = []
+        self._first = 0  # the number of the oldest that is kept
+        self._states: Iterator[tuple[int, tuple[EventEffect, ...]]] = iter(())
+        self._reading: asyncio.Future[bool] | None = None
+        self._is_over = False
+
+    async def open(self, after_version: int) -> None:
+        """Begin at the last snapshot before. Raises: Compacted, StoreError."""
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._open, after_version)
+
+    def covers(self, after_version: int) -> bool:
+        """Whether somebody who wants what is after a version can read along."""
+        to_version = self.version - 1 if self._is_over else self.version + AHEAD
+        return self.complete_after <= after_version <= to_version
+
+    def first_after(self, version: int) -> int:
+        """The number of the first change kept that is after a version."""
+        skipped = (at for at, change in enumerate(self._changes) if change.version > version)
+        return self._first + next(skipped, len(self._changes))
+
+    async def at(self, number: int) -> AnyChange | None:
+        """The change of this number; None after the last. Raises: FellBehind, StoreError."""
+        while number >= self._first + len(self._changes):
+            if self._is_over:
+                return None
+            if self._reading is None:
+                self._reading = asyncio.ensure_future(self._read())
+                self._reading.add_done_callback(self._has_read)
+            await asyncio.shield(self._reading)
+        if number < self._first:
+            raise FellBehind
+        return self._changes[number - self._first]
+
+    def _has_read(self, reading: asyncio.Future[bool]) -> None:
+        self._reading = None
+        if not reading.cancelled():
+            reading.exception()  # who waits for it has it
+
+    async def _read(self) -> bool:
+        loop = asyncio.get_running_loop()
+        page = await loop.run_in_executor(self._thread, self._page)
+        for version, found in page:
+            self.version = version
+            self._changes += (each for each in found if isinstance(each, AnyChange))
+        if (gone := len(self._changes) - KEPT) > 0:
+            self.complete_after = self._changes[gone - 1].version
+            self._first += gone
+            del self._changes[:gone]
+        self._is_over = not page
+        return self._is_over
+
+    def _open(self, after_version: int) -> None:
+        if after_version + 1 < (first := self._store.first_version()):
+            raise Compacted(first)
+        base = newest_snapshot(self._store, after_version).state
+        self.complete_after = self.version = base.version
+        self._states = history(base, self._store.read(base.version))
+
+    def _page(self) -> list[tuple[int, tuple[EventEffect, ...]]]:
+        return list(islice(self._states, PAGE))
+
+
+class History:
+    """The passes of now. `most_per_caller`: of those that one caller made necessary."""
+
+    def __init__(
+        self, store: Store, most: int = PASSES, most_per_caller: int = PASSES_PER_CALLER
+    ) -> None:
+        self._store = store
+        self._most = most
+        self._most_per_caller = most_per_caller
+        self._thread = ThreadPoolExecutor(1, "muster-history")
+        self._passes: list[Pass] = []
+        self._opening = asyncio.Lock()  # of who comes meanwhile, most can read along
+        self._is_closed = False
+
+    @property
+    def passes(self) -> int:
+        return len(self._passes)
+
+    async def changes(
+        self, kind: type[Change], after_version: int, to_version: int
+    ) -> AsyncGenerator[Change, None]:
+        """Changes of one kind after one version, up to another, which the log has.
+
+        Raises: Compacted when they are no longer kept, FellBehind, TooManyPasses, Closed,
+        StoreError.
+        """
+        while after_version < to_version:
+            shared = await self._join(after_version)
+            try:
+                number = shared.first_after(after_version)
+                while (change := await self._at(shared, number)) is not None:
+                    if change.version > to_version:
+                        return
+                    if isinstance(change, kind) and change.version > after_version:
+                        yield change
+                    number += 1
+                after_version = shared.version  # others wrote since that pass began
+            finally:
+                self._leave(shared)
+
+    def close(self) -> None:
+        """Readers end with Closed."""
+        self._is_closed = True
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _at(self, shared: Pass, number: int) -> AnyChange | None:
+        if self._is_closed:
+            raise Closed
+        return await shared.at(number)
+
+    async def _join(self, after_version: int) -> Pass:
+        async with self._opening:
+            if self._is_closed:
+                raise Closed
+            shared = next((each for each in self._passes if each.covers(after_version)), None)
+            if shared is None:
+                shared = Pass(self._store, self._thread, self._admitted())
+                await shared.open(after_version)
+                self._passes.append(shared)
+            shared.readers += 1
+            return shared
+
+    def _admitted(self) -> str:
+        """The caller of this task. Raises: TooManyPasses."""
+        name = caller().name
+        if len(self._passes) >= self._most:
+            raise TooManyPasses(f"watches resume at {self._most} places of the log; try again later")
+        if Counter(each.name for each in self._passes)[name] >= self._most_per_caller:
+            most = self._most_per_caller
+            raise TooManyPasses(f"{name} resumes watches at {most} places of the log; try again later")
+        return name
+
+    def _leave(self, shared: Pass) -> None:
+        shared.readers -= 1
+        if not shared.readers:
+            self._passes.remove(shared)
 
 
 def history(
-    state: State, events: Iterable[tuple[int, Event]], after_version: int
-) -> Iterator[tuple[int, EventEffect]]:
-    """Effects after `after_version`, each with its version, from the events that follow `state`.
+    state: State, events: Iterable[tuple[int, Event]]
+) -> Iterator[tuple[int, tuple[EventEffect, ...]]]:
+    """What each of the events that follow `state` did, with its version.
 
-    Cost: the fold of all those events, some 50 us each, since a change shows its job,
-    hosts or window as they were then.
+    Cost: some 50 us an event.
     """
     for _, event in events:
         after = apply(state, event)
-        if after.version > after_version:
-            yield from ((after.version, effect) for effect in effects(state, event, after))
+        yield after.version, effects(state, event, after)
         state = after

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,7 @@ class Snapshotter:
     def __init__(self, store: Store, disk: Executor, retention: Retention, saved: int) -> None:
         self._store = store
         self._disk = disk
+        self._thread = ThreadPoolExecutor(1, "muster-snapshot")
         self._retention = retention
         self._saved = saved
         self._running: asyncio.Task[None] | None = None
@@ -73,6 +74,9 @@ class Snapshotter:
         if self._running is not None:
             self._running.cancel()
 
+    def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
     def _rest(self) -> None:
         if not self._is_ending:
             time.sleep(_PAUSE_S)
@@ -81,8 +85,8 @@ class Snapshotter:
         """Save `state`, then drop what is old. A store that refuses costs no service: the
         log alone is the truth, and the writer meets the same disk."""
         try:
-            body = await asyncio.to_thread(snapshots.encode, state, last_ns, self._rest)
-            await self._on_disk(self._store.save_snapshot, state.version, body)
+            body = await _in(self._thread, snapshots.encode, state, last_ns, self._rest)
+            await _in(self._disk, self._store.save_snapshot, state.version, body)
             self._saved = state.version
             await self._compact(last_ns)
         except StoreError as error:
@@ -92,14 +96,15 @@ class Snapshotter:
         if self._retention.log_s is None:
             return
         oldest_ns = now_ns - self._retention.log_s * SECOND_NS
-        to_version = await asyncio.to_thread(droppable, self._store, oldest_ns, self._rest)
+        to_version = await _in(self._thread, droppable, self._store, oldest_ns, self._rest)
         if to_version:
-            dropped = await self._on_disk(self._store.compact, to_version)
+            dropped = await _in(self._disk, self._store.compact, to_version)
             log.info("dropped %d events, up to version %d", dropped, to_version)
 
-    async def _on_disk(self, call: Any, *arguments: Any) -> Any:
-        """In the one thread that writes."""
-        return await asyncio.get_running_loop().run_in_executor(self._disk, call, *arguments)
+
+async def _in(thread: Executor, call: Any, *arguments: Any) -> Any:
+    """What `call` returns. It writes to the store only in the one thread that does."""
+    return await asyncio.get_running_loop().run_in_executor(thread, call, *arguments)
 
 
 def droppable(store: Store, oldest_ns: int, pause: snapshots.Pause = lambda: None) -> int:

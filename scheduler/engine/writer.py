@@ -16,6 +16,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 
 from scheduler.core import Plan, Rejected, SchedulingOptions, State, admit, decide
 from scheduler.core.capacity.placer import make_placer
@@ -23,7 +24,7 @@ from scheduler.core.model.commands import Command, MoveHost, ReportHost
 from scheduler.core.model.events import Event
 from scheduler.engine.authorisation import unauthorised
 from scheduler.engine.feed import Change, Feed
-from scheduler.engine.history import recorded
+from scheduler.engine.history import History
 from scheduler.engine.planning.executor import PlanExecutor
 from scheduler.engine.planning.loop import PlanningLoop
 from scheduler.engine.proposal import Answer, NotLeading, Proposal, WriterStopped, followed
@@ -68,6 +69,8 @@ class Writer:
         self.limits = limits
         self.feed = feed
         self.instruments = instruments or Instruments()
+        feed.restart(recovered.state.version)
+        self.history = History(store)
         self._admit = admission
         self._store = store
         self._state = recovered.state
@@ -148,15 +151,20 @@ class Writer:
     async def watch(self, kind: type[Change], after_version: int) -> AsyncGenerator[Change, None]:
         """Every change of jobs, hosts or windows after `after_version`, for ever.
 
-        Raises: Compacted when they are no longer kept; FellBehind, Closed (see feed).
+        Those that the feed no longer keeps come out of the log first.
+
+        Raises: Compacted when they are no longer kept; FellBehind, Closed (see feed);
+        TooManyPasses (see history).
         """
-        # From here on the feed has every later change, the log every earlier one.
-        subscription = self.feed.subscribe(kind)
-        joined = self._state.version
+        while not self.feed.has(kind, after_version):
+            to_version = self._state.version
+            async with aclosing(self.history.changes(kind, after_version, to_version)) as recorded:
+                async for change in recorded:
+                    async with self.feed.turns.turn():
+                        yield change
+            after_version = to_version
+        subscription = self.feed.subscribe(kind, after_version)
         try:
-            if after_version < joined:
-                async for change in recorded(self._store, kind, after_version, joined):
-                    yield change
             async for change in subscription:
                 yield change
         finally:
@@ -198,7 +206,7 @@ class Writer:
     def restart_from(self, recovered: Recovered) -> None:
         """Jump to a later state, where the events between are no longer kept. Watchers
         must resume, for they would miss some."""
-        self.feed.cut_off()
+        self.feed.restart(recovered.state.version)
         self._executor.forget()
         self._advance(recovered.state, recovered.last_ns)
 
@@ -212,6 +220,8 @@ class Writer:
         self._is_stopping = True
         self._turn_away()
         self.feed.close()
+        self.history.close()
+        self._snapshotter.close()
         self._disk.shutdown()
         self._executor.close()
         self._planning.close()

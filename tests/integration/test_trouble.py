@@ -192,7 +192,7 @@ async def test_a_retry_after_the_caller_went_away_is_the_same_job(
 
 async def test_a_watcher_that_never_reads_holds_no_memory() -> None:
     feed = Feed(depth=10)
-    subscription = feed.subscribe(HostsChange)
+    subscription = feed.subscribe(HostsChange, 0)
     change = HostsChange(1, 0, (), State.empty())
     for _ in range(1_000):
         feed.publish(change)

@@ -19,7 +19,7 @@ def change(version: int) -> HostsChange:
 
 
 def watches(feed: Feed, count: int) -> list[Subscription[HostsChange]]:
-    return [feed.subscribe(HostsChange) for _ in range(count)]
+    return [feed.subscribe(HostsChange, 0) for _ in range(count)]
 
 
 async def settled() -> None:
