@@ -9,7 +9,7 @@ SINCE ?=
 READY := $(VENV)/.ready
 PEERS := .venv-bench
 
-.PHONY: help env demo test test-slow check format lint types imports stubs stub-drift lint-proto fuzz validate bench bench-service drill-crash bench-routing bench-placement bench-replay drill-crash-postgres drill-failover lock clean
+.PHONY: help env demo test test-slow check format lint types imports stubs stub-drift lint-proto fuzz validate bench bench-service bench-watch drill-crash bench-routing bench-placement bench-replay drill-crash-postgres drill-failover lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
@@ -74,6 +74,9 @@ bench: $(READY) ## measure a handful of placements and decisions; checks every a
 
 bench-service: $(READY) ## submits, watches and memory of a server, beside the bare gRPC limit: 5 minutes
 	$(BIN)/python -m tests.bench.bench_service $(ARGS)
+
+bench-watch: $(READY) ## submits and swaps while 200 watches resume, and during dry runs: 10 minutes
+	$(BIN)/python -m tests.bench.bench_watch $(ARGS)
 
 drill-crash: $(READY) ## kill -9 a server 1,000 times under load, then check all it ever answered: 20 minutes
 	$(BIN)/python -m tests.drills.crash $(ARGS)

@@ -25,6 +25,9 @@ class CallLimits(Keys):
     list; of a label map `label_count` entries with `label_bytes` in a key or a value.
     `waiting_jobs`: of one tenant. `streams`: open watches in all, `streams_per_caller`
     of one caller. `calls_per_s` of one caller, with as many at once; 0: any number.
+    `questions`: dry runs, what-ifs and the like that wait or are under way in all,
+    `questions_per_caller` of one caller. `log_passes`: places of the log that watches resume from
+    at once, beyond what memory keeps; `log_passes_per_caller` of one caller.
     """
 
     message_bytes: Count = 4 << 20
@@ -36,6 +39,10 @@ class CallLimits(Keys):
     streams: Count = 4_000
     streams_per_caller: Count = 500
     calls_per_s: Number = 0
+    questions: Count = 64
+    questions_per_caller: Count = 16
+    log_passes: Count = 8
+    log_passes_per_caller: Count = 4
 
     @cached_property
     def harmless_bytes(self) -> int:

@@ -181,6 +181,7 @@ def _settings(keys: ServerKeys, tracer: Tracer | None) -> Settings:
         drain_s=keys.drain_s,
         advertise=keys.advertise or "",
         lease_s=keys.lease_s,
+        watch_changes=keys.watch_changes,
         retention=Retention(keys.snapshot_every, log_s),
         metrics=_exposure(keys.metrics),
         tracer=tracer,

@@ -10,7 +10,7 @@ import asyncio
 from bisect import bisect_right
 from collections import deque
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from itertools import count
 from typing import Any, Generic, TypeVar
 
@@ -20,6 +20,7 @@ Change = TypeVar("Change", JobChange, HostsChange, WindowChange)
 
 RING = 20_000  # changes of each kind that are kept
 AT_A_TIME = 16  # watches to which a change is on its way
+RESUMING_AT_A_TIME = 4  # of those that have not caught up yet, which always have more to send
 _LONGEST_S = 0.05  # for which one that is not taken keeps the others waiting
 
 
@@ -137,16 +138,20 @@ class Subscription(Generic[Change]):
 
     They go in turns, which leaves room for calls. A reader that has caught up once may lag by
     `depth` changes. From half of that on its changes go as fast as they can, and calls come more
-    slowly; beyond it is cut off. One that resumes may be as far behind as the ring goes back.
+    slowly; beyond it is cut off. One that resumes may be as far behind as the ring goes back, and
+    has turns of another kind, `resuming`.
     """
 
-    def __init__(self, ring: Ring[Change], after_version: int, depth: int, turns: Turns) -> None:
-        self._ring = ring
+    def __init__(
+        self, ring: Ring[Change], after_version: int, depth: int, turns: Turns, resuming: Turns
+    ) -> None:
+        self._ring: Ring[Change] = ring
         self._after_version = after_version
         self._next = ring.after(after_version)
         self._has_caught_up = self._next == ring.end
         self._depth = depth
         self._turns = turns
+        self._resuming = resuming
         self._wake = asyncio.Event()
         self._end: Exception | None = None
         self._until: int | None = None  # what is published after the end is not read
@@ -176,6 +181,11 @@ class Subscription(Generic[Change]):
             self._end, self._until = why, self._ring.end
         self._wake.set()
 
+    def _turn(self) -> AbstractAsyncContextManager[None]:
+        if not self._has_caught_up:
+            return self._resuming.turn()
+        return nullcontext() if self.lag > self._depth // 2 else self._turns.turn()
+
     def _is_too_far(self) -> bool:
         return self._next < self._ring.first or self.lag > self._depth
 
@@ -192,7 +202,7 @@ class Subscription(Generic[Change]):
     async def __aiter__(self) -> AsyncIterator[Change]:
         while True:
             while self.pending:
-                async with nullcontext() if self.lag > self._depth // 2 else self._turns.turn():
+                async with self._turn():
                     # It may be cut off while it waits; what a page out of the log had is known.
                     if self.pending and (change := self._take()).version > self._after_version:
                         yield change
@@ -210,7 +220,8 @@ class Feed:
 
     def __init__(self, depth: int, kept: int = RING) -> None:
         self._depth = depth
-        self.turns = Turns()
+        self._turns = Turns()
+        self.resuming = Turns(RESUMING_AT_A_TIME)
         kinds = (JobChange, HostsChange, WindowChange)
         self._rings: dict[type, Ring[Any]] = {kind: Ring(max(kept, depth)) for kind in kinds}
         self._subscriptions: dict[type, set[Subscription[Any]]] = {kind: set() for kind in kinds}
@@ -224,7 +235,8 @@ class Feed:
         """Changes of jobs, of hosts, or of windows. Raises: FellBehind unless it `has` them."""
         if not self.has(kind, after_version):
             raise FellBehind
-        subscription = Subscription(self._rings[kind], after_version, self._depth, self.turns)
+        ring, turns = self._rings[kind], (self._turns, self.resuming)
+        subscription = Subscription(ring, after_version, self._depth, *turns)
         if self._is_closed:
             subscription.end(Closed())
         self._subscriptions[kind].add(subscription)

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from itertools import islice
 
 from scheduler.core import State
 from scheduler.core.fold.apply import apply, effects
 from scheduler.core.fold.effects import EventEffect, HostsChange, JobChange, WindowChange
 from scheduler.core.model.events import Event
-from scheduler.engine.feed import Change, Closed, FellBehind
+from scheduler.engine.feed import Closed, FellBehind
 from scheduler.eventlog.recovery import newest_snapshot
 from scheduler.eventlog.store import Compacted, Store
 from scheduler.identity import caller
@@ -49,42 +50,71 @@ class Pass:
         self._changes: list[AnyChange] = []
         self._first = 0  # the number of the oldest that is kept
         self._states: Iterator[tuple[int, tuple[EventEffect, ...]]] = iter(())
-        self._reading: asyncio.Future[bool] | None = None
+        self._reading: asyncio.Future[None] | None = None
+        self._opened_for = 0  # it reads on to there in any case
         self._is_over = False
+        self._is_closed = False
 
     async def open(self, after_version: int) -> None:
         """Begin at the last snapshot before. Raises: Compacted, StoreError."""
+        self._opened_for = after_version
         await asyncio.get_running_loop().run_in_executor(self._thread, self._open, after_version)
 
     def covers(self, after_version: int) -> bool:
         """Whether somebody who wants what is after a version can read along."""
-        to_version = self.version - 1 if self._is_over else self.version + AHEAD
+        ahead = max(self.version, self._opened_for) + AHEAD
+        to_version = self.version - 1 if self._is_over else ahead
         return self.complete_after <= after_version <= to_version
 
-    def first_after(self, version: int) -> int:
-        """The number of the first change kept that is after a version."""
-        skipped = (at for at, change in enumerate(self._changes) if change.version > version)
-        return self._first + next(skipped, len(self._changes))
+    async def changes(self, after_version: int, to_version: int) -> AsyncGenerator[AnyChange, None]:
+        """Changes after one version, up to another or to the end of the pass.
 
-    async def at(self, number: int) -> AnyChange | None:
-        """The change of this number; None after the last. Raises: FellBehind, StoreError."""
-        while number >= self._first + len(self._changes):
-            if self._is_over:
-                return None
-            if self._reading is None:
-                self._reading = asyncio.ensure_future(self._read())
-                self._reading.add_done_callback(self._has_read)
-            await asyncio.shield(self._reading)
+        Raises: FellBehind for a reader too far behind the first, Closed, StoreError.
+        """
+        while self.version <= after_version and not self._is_over:
+            await self._read_on()
+        if self.complete_after > after_version:
+            raise FellBehind
+        skipped = (at for at, change in enumerate(self._changes) if change.version > after_version)
+        number = self._first + next(skipped, len(self._changes))
+        while (change := await self._at(number)) is not None and change.version <= to_version:
+            yield change
+            number += 1
+
+    def end(self) -> None:
+        """Readers end with Closed."""
+        self._is_closed = True
+
+    async def _at(self, number: int) -> AnyChange | None:
+        """The change of this number; None after the last."""
+        while number >= self._first + len(self._changes) and not self._is_over:
+            await self._read_on()
+        if self._is_closed:
+            raise Closed
         if number < self._first:
             raise FellBehind
-        return self._changes[number - self._first]
+        at = number - self._first
+        return self._changes[at] if at < len(self._changes) else None
 
-    def _has_read(self, reading: asyncio.Future[bool]) -> None:
+    async def _read_on(self) -> None:
+        """Read one more page, for all who wait for it."""
+        if self._is_closed:
+            raise Closed
+        if self._reading is None:
+            self._reading = asyncio.ensure_future(self._read())
+            self._reading.add_done_callback(self._has_read)
+        reading = self._reading
+        await asyncio.wait({reading})
+        if self._is_closed:
+            raise Closed
+        reading.result()
+
+    def _has_read(self, reading: asyncio.Future[None]) -> None:
         self._reading = None
         if not reading.cancelled():
             reading.exception()  # who waits for it has it
 
-    async def _read(self) -> bool:
+    async def _read(self) -> None:
         loop = asyncio.get_running_loop()
         page = await loop.run_in_executor(self._thread, self._page)
         for version, found in page:
@@ -95,7 +125,6 @@ class Pass:
             self._first += gone
             del self._changes[:gone]
         self._is_over = not page
-        return self._is_over
 
     def _open(self, after_version: int) -> None:
         if after_version + 1 < (first := self._store.first_version()):
@@ -126,37 +155,26 @@ class History:
     def passes(self) -> int:
         return len(self._passes)
 
-    async def changes(
-        self, kind: type[Change], after_version: int, to_version: int
-    ) -> AsyncGenerator[Change, None]:
-        """Changes of one kind after one version, up to another, which the log has.
+    @asynccontextmanager
+    async def reading(self, after_version: int) -> AsyncIterator[Pass]:
+        """A pass that has all changes after a version, perhaps shared, for as long as the block.
 
-        Raises: Compacted when they are no longer kept, FellBehind, TooManyPasses, Closed,
-        StoreError.
+        Raises: Compacted when they are no longer kept, TooManyPasses, Closed, StoreError.
         """
-        while after_version < to_version:
-            shared = await self._join(after_version)
-            try:
-                number = shared.first_after(after_version)
-                while (change := await self._at(shared, number)) is not None:
-                    if change.version > to_version:
-                        return
-                    if isinstance(change, kind) and change.version > after_version:
-                        yield change
-                    number += 1
-                after_version = shared.version  # others wrote since that pass began
-            finally:
-                self._leave(shared)
+        shared = await self._join(after_version)
+        try:
+            yield shared
+        finally:
+            shared.readers -= 1
+            if not shared.readers:
+                self._passes.remove(shared)
 
     def close(self) -> None:
         """Readers end with Closed."""
         self._is_closed = True
+        for each in self._passes:
+            each.end()
         self._thread.shutdown(wait=False, cancel_futures=True)
-
-    async def _at(self, shared: Pass, number: int) -> AnyChange | None:
-        if self._is_closed:
-            raise Closed
-        return await shared.at(number)
 
     async def _join(self, after_version: int) -> Pass:
         async with self._opening:
@@ -165,7 +183,12 @@ class History:
             shared = next((each for each in self._passes if each.covers(after_version)), None)
             if shared is None:
                 shared = Pass(self._store, self._thread, self._admitted())
-                await shared.open(after_version)
+                try:
+                    await shared.open(after_version)
+                except asyncio.CancelledError:
+                    if self._is_closed:  # the thread takes nothing more
+                        raise Closed from None
+                    raise
                 self._passes.append(shared)
             shared.readers += 1
             return shared
@@ -174,16 +197,15 @@ class History:
         """The caller of this task. Raises: TooManyPasses."""
         name = caller().name
         if len(self._passes) >= self._most:
-            raise TooManyPasses(f"watches resume at {self._most} places of the log; try again later")
+            raise TooManyPasses(
+                f"watches resume at {self._most} places of the log; try again later"
+            )
         if Counter(each.name for each in self._passes)[name] >= self._most_per_caller:
             most = self._most_per_caller
-            raise TooManyPasses(f"{name} resumes watches at {most} places of the log; try again later")
+            raise TooManyPasses(
+                f"{name} resumes watches at {most} places of the log; try again later"
+            )
         return name
-
-    def _leave(self, shared: Pass) -> None:
-        shared.readers -= 1
-        if not shared.readers:
-            self._passes.remove(shared)
 
 
 def history(

@@ -65,12 +65,13 @@ class Writer:
         instruments: Instruments | None = None,
         long_decision_s: float | None = None,
         admission: Admit = admit,
+        history: History | None = None,
     ) -> None:
         self.limits = limits
         self.feed = feed
         self.instruments = instruments or Instruments()
         feed.restart(recovered.state.version)
-        self.history = History(store)
+        self.history = history or History(store)
         self._admit = admission
         self._store = store
         self._state = recovered.state
@@ -158,11 +159,15 @@ class Writer:
         """
         while not self.feed.has(kind, after_version):
             to_version = self._state.version
-            async with aclosing(self.history.changes(kind, after_version, to_version)) as recorded:
+            async with (
+                self.history.reading(after_version) as shared,
+                aclosing(shared.changes(after_version, to_version)) as recorded,
+            ):
                 async for change in recorded:
-                    async with self.feed.turns.turn():
-                        yield change
-            after_version = to_version
+                    if isinstance(change, kind):
+                        async with self.feed.resuming.turn():
+                            yield change
+                after_version = min(shared.version, to_version)
         subscription = self.feed.subscribe(kind, after_version)
         try:
             async for change in subscription:

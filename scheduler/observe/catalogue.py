@@ -75,7 +75,9 @@ VERSION = _gauge("log_version", "Number of the log's newest event.")
 REPLAY = _gauge("replay_seconds", "Seconds from opening the log to being ready.")
 QUEUE = _gauge("writer_queue_entries", "Commands and plans that wait for the writer.")
 WATCHES = _gauge("watch_streams", "Open watches.")
-LAG = _gauge("watch_lag_changes", "Changes that the slowest watch has yet to send.")
+LAG = _gauge(
+    "watch_lag_changes", "Changes that the slowest watch that has caught up has yet to send."
+)
 STORE = _gauge("store_bytes", "Bytes of the store's files (SQLite).")
 ROOM = _gauge("store_free_bytes", "Bytes free on the disk of the store (SQLite).")
 

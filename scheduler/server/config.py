@@ -44,6 +44,7 @@ from scheduler.observe.logs import LogFormat, LogLevel
 _FILE_URL = "sqlite:///"
 _MOST_HOURS = 87_600
 _MOST_PORT = 65_535
+MOST_WATCH_CHANGES = 1_000_000  # some 2 GB
 
 
 def _refusal(message: str) -> PydanticCustomError:
@@ -192,6 +193,7 @@ class ServerKeys(Keys):
     a leader among them that is not heard of for so long is replaced.
     `traces`: the OTLP collector that spans are sent to, http(s)://HOST:PORT.
     `snapshot_every`: least events between two snapshots. `keep_log_days`: None keeps all events.
+    `watch_changes`: changes of jobs, of hosts and of windows kept in memory for watches.
     `insecure`: serve beyond loopback without TLS or without asking callers who they are.
     """
 
@@ -253,6 +255,10 @@ class ServerKeys(Keys):
         Annotated[Count, AfterValidator(_at_most(MOST_DAYS))] | None,
         ServerOption("Days for which events are kept.  [default: for ever]"),
     ] = None
+    watch_changes: Annotated[
+        Annotated[Count, AfterValidator(_at_most(MOST_WATCH_CHANGES))],
+        ServerOption("Newest changes kept in memory for watches that resume."),
+    ] = 20_000
     metrics: Annotated[MetricsKeys | None, BeforeValidator(_given)] = None
     log: Annotated[LogKeys, BeforeValidator(_given)] = Field(default_factory=LogKeys)
     traces: Annotated[

@@ -20,7 +20,8 @@ from scheduler.access.listener import Access, CannotListen, Listener
 from scheduler.access.queue_limit import at_most
 from scheduler.core import Rejected, SchedulingOptions, Tenants
 from scheduler.core.model.commands import LoadHealth, LoadTenants
-from scheduler.engine.feed import Feed
+from scheduler.engine.feed import RING, Feed
+from scheduler.engine.history import History
 from scheduler.engine.proposal import NotLeading, WriterStopped
 from scheduler.engine.replica import LeaderCandidate, Replica
 from scheduler.engine.snapshotter import Retention
@@ -38,6 +39,7 @@ from scheduler.server.metrics.exposition import Exposure, Gauges, MetricsPortTak
 from scheduler.server.signals import Signals, tell_systemd
 from scheduler.service.backend import Backend
 from scheduler.service.call_metrics import CallMetrics
+from scheduler.service.questions import Questions
 from scheduler.service.read_consistency import ReadConsistency
 from scheduler.service.rpc.service import SERVICE as DESCRIPTOR
 from scheduler.service.rpc.service import scheduler_service
@@ -64,11 +66,11 @@ class Settings:
     """`fabric_spec` is needed for a new store only; `clock` gives nanoseconds.
     `tenants` None: those that the store has.
 
-    `watch_depth`: changes by which a slow watcher may lag before it is cut off. `drain_s`:
-    how long calls may take to finish once the server stops. `tenants_file`, `health_file`:
-    read again on `reload`. Of servers that share a store: `advertise`, where the others find
-    this one, if not where it listens; `lease_s`, after which a leader that is not heard of
-    is replaced.
+    `watch_depth`: changes by which a slow watcher may lag before it is cut off. `watch_changes`:
+    of each kind, kept in memory for watches that resume. `drain_s`: how long calls may take to
+    finish once the server stops. `tenants_file`, `health_file`: read again on `reload`.
+    Of servers that share a store: `advertise`, where the others find this one, if not where it
+    listens; `lease_s`, after which a leader that is not heard of is replaced.
     `tracer` None: no traces. `long_decision_s`: decisions that take longer move to a process
     of their own; None: never.
     """
@@ -80,6 +82,7 @@ class Settings:
     clock: Callable[[], int] = time.time_ns
     new_uid: Callable[[], str] = lambda: str(uuid.uuid4())
     watch_depth: int = 10_000
+    watch_changes: int = RING
     drain_s: float = 5.0
     tenants: Tenants | None = None
     retention: Retention = field(default_factory=Retention)
@@ -130,7 +133,9 @@ async def _serve(
 ) -> None:
     store = open_store(settings.store)
     try:
-        backend = Backend()
+        limits = settings.access.limits
+        questions = Questions(limits.questions, limits.questions_per_caller)
+        backend = Backend(questions)
         servicer = scheduler_service(backend, settings.new_uid, settings.clock())
         checks = health.aio.HealthServicer()
         consistency = ReadConsistency(SERVICE)
@@ -166,6 +171,7 @@ async def _serve(
             (replica or writer).stop()
             await writing
         finally:
+            questions.close()
             await server.stop(None)
     finally:
         store.close()
@@ -191,7 +197,8 @@ async def _recovered(
 async def _writer(
     store: Store, found: Recovered, settings: Settings, instruments: Instruments
 ) -> Writer:
-    feed = Feed(settings.watch_depth)
+    limits = settings.access.limits
+    feed = Feed(settings.watch_depth, settings.watch_changes)
     instruments.incidents = await asyncio.to_thread(look_back, store, found.state.version)
     return Writer(
         store,
@@ -202,7 +209,8 @@ async def _writer(
         settings.retention,
         instruments,
         settings.long_decision_s,
-        at_most(settings.access.limits.waiting_jobs),
+        at_most(limits.waiting_jobs),
+        History(store, limits.log_passes, limits.log_passes_per_caller),
     )
 
 

@@ -8,12 +8,14 @@ from scheduler.engine.authorisation import unauthorised
 from scheduler.engine.writer import Writer
 from scheduler.identity import caller
 from scheduler.service.errors import rejected, starting
+from scheduler.service.questions import Questions
 
 
 class Backend:
-    """Shared by the servicers of one server."""
+    """Shared by the servicers of one server. `questions`: where they compute for long."""
 
-    def __init__(self) -> None:
+    def __init__(self, questions: Questions | None = None) -> None:
+        self.questions = questions or Questions()
         self._writer: Writer | None = None
 
     def attach(self, writer: Writer) -> None:

@@ -18,6 +18,7 @@ from grpc_status import rpc_status
 
 from scheduler.core import Code, Rejected
 from scheduler.engine.feed import Closed, FellBehind
+from scheduler.engine.history import TooManyPasses
 from scheduler.engine.proposal import NotLeading, WriterStopped
 from scheduler.eventlog.store import Compacted, Deposed, NotWritten, StoreError, Unreachable
 from scheduler.files.errors import InputError
@@ -230,6 +231,8 @@ def _refused(error: Exception) -> ApiError:
             return not_leader("")
         case FellBehind():
             return _BEHIND
+        case TooManyPasses():
+            return exhausted(str(error))
         case Compacted():
             return ApiError(error_pb2.ERROR_REASON_COMPACTED, str(error))
         case NotWritten():

@@ -1,9 +1,10 @@
 """Many watches of one server in a process of their own.
 
-    python -m tests.bench.watchers ADDRESS --streams 200
+    python -m tests.bench.watchers ADDRESS --streams 200 [--after VERSION --until VERSION]
 
-Says "ready" once all have begun; ends at the end of its input, and prints JSON: changes
-received in all, and whether each stream had every version once and in order.
+Says "ready" once all have begun, and with --until "reached" once all have had a change of that
+version or a later one; ends at the end of its input, and prints JSON: changes received in all,
+and whether each stream had every version once and in order.
 """
 
 from __future__ import annotations
@@ -27,26 +28,40 @@ class Watch:
 
     versions: list[int] = field(default_factory=list)
 
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+    reached: asyncio.Event = field(default_factory=asyncio.Event)
+
     async def read(
-        self, stub: service_pb2_grpc.SchedulerServiceAsyncStub, begun: asyncio.Event
+        self,
+        stub: service_pb2_grpc.SchedulerServiceAsyncStub,
+        request: service_pb2.WatchJobsRequest,
+        until: int,
     ) -> None:
-        stream = stub.WatchJobs(service_pb2.WatchJobsRequest())
+        stream = stub.WatchJobs(request)
         await stream.initial_metadata()
-        begun.set()
+        self.begun.set()
         async for change in stream:
             self.versions.append(change.version)
+            if change.version >= until:
+                self.reached.set()
 
 
-async def watch(address: str, streams: int) -> dict[str, object]:
+async def watch(
+    address: str, streams: int, after: int | None = None, until: int | None = None
+) -> dict[str, object]:
     watches = [Watch() for _ in range(streams)]
+    request = service_pb2.WatchJobsRequest(after_version=after)
     async with grpc.aio.insecure_channel(address, options=OPTIONS) as channel:
         stub = service_pb2_grpc.SchedulerServiceStub(channel)
-        begun = [asyncio.Event() for _ in watches]
-        tasks = [asyncio.create_task(w.read(stub, b)) for w, b in zip(watches, begun, strict=True)]
-        await asyncio.gather(*(event.wait() for event in begun))
+        tasks = [asyncio.create_task(w.read(stub, request, until or 0)) for w in watches]
+        await _first(tasks, [w.begun for w in watches])
         print("ready", flush=True)
+        if until is not None:
+            await _first(tasks, [w.reached for w in watches])
+            print("reached", flush=True)
         await asyncio.to_thread(sys.stdin.read)
-        await _quiet(watches)
+        if until is None:
+            await _quiet(watches)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -54,6 +69,16 @@ async def watch(address: str, streams: int) -> dict[str, object]:
     same = all(versions == seen[0] for versions in seen)
     ordered = all(a < b for a, b in zip(seen[0], seen[0][1:], strict=False))
     return {"changes": sum(map(len, seen)), "same": same, "ordered": ordered}
+
+
+async def _first(tasks: list[asyncio.Task[None]], events: list[asyncio.Event]) -> None:
+    """Until all events are set. Raises: what ends a stream before."""
+    every = asyncio.ensure_future(asyncio.gather(*(event.wait() for event in events)))
+    await asyncio.wait({every, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        if task.done():
+            await task
+    await every
 
 
 async def _quiet(watches: list[Watch]) -> None:
@@ -68,8 +93,10 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("address")
     parser.add_argument("--streams", type=int, default=200)
+    parser.add_argument("--after", type=int)
+    parser.add_argument("--until", type=int)
     args = parser.parse_args()
-    print(json.dumps(asyncio.run(watch(args.address, args.streams))))
+    print(json.dumps(asyncio.run(watch(args.address, args.streams, args.after, args.until))))
     return 0
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -39,7 +38,7 @@ class DefragServicer:
             asked = f"job {request.job}" if request.HasField("job") else f"{request.hosts} hosts"
             if request.apply and (done := _done_before(state, request, asked)):
                 return done
-            found = await asyncio.to_thread(_proposed, writer, state, request)
+            found = await self._backend.questions.ask(_proposed, writer, state, request)
             etag = moves_etag(state, found)
             if refusal := stale(request.etag, lambda: etag, "the proposal"):
                 raise rejected(refusal)

@@ -105,7 +105,7 @@ class JobServicer:
                 raise invalid_input(error, "spec.") from None
             command = SubmitJob(spec, self._new_uid(), request.request_id)
             if request.validate_only:
-                answer = await asyncio.to_thread(_dry_run, writer, command)
+                answer = await self._backend.questions.ask(_dry_run, writer, command)
                 tenant = tenant_of(spec, writer.state.tenants)
                 supposed = job_pb2.Job(name=spec.name, tenant=tenant, answer=answer)
                 fill_spec(supposed.spec, spec)
@@ -169,15 +169,15 @@ class JobServicer:
         async with error_boundary(context):
             writer, state = self._backend.writer, self._backend.writer.state
             job = job_of(state, request.name)
-            reason = await asyncio.to_thread(self._messages.reason, state, job.name)
+            reason = await self._backend.questions.ask(self._messages.reason, state, job.name)
             answer = reasons.explained(reason, job, state.version)
-            ahead = await asyncio.to_thread(
+            ahead = await self._backend.questions.ask(
                 prospect, state, job.name, writer.now_ns(), writer.limits
             )
             if ahead is not None:
                 answer.restart.CopyFrom(restart_outlook(ahead))
             if request.suppose:
-                supposed = await asyncio.to_thread(_what_if, writer, state, request)
+                supposed = await self._backend.questions.ask(_what_if, writer, state, request)
                 answer.what_if.CopyFrom(supposed)
             return answer
 
@@ -185,7 +185,7 @@ class JobServicer:
         self, request: service_pb2.ListSlotsRequest, context: Context
     ) -> service_pb2.ListSlotsResponse:
         async with error_boundary(context):
-            return await asyncio.to_thread(_slots, self._backend.writer, request)
+            return await self._backend.questions.ask(_slots, self._backend.writer, request)
 
     def _list(
         self, state: State, request: service_pb2.ListJobsRequest

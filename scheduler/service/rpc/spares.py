@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -31,7 +30,9 @@ class SpareServicer:
     ) -> service_pb2.ListSparesResponse:
         async with error_boundary(context):
             writer, state = self._backend.writer, self._backend.writer.state
-            found = await asyncio.to_thread(spares_outlook, state, writer.now_ns(), writer.limits)
+            found = await self._backend.questions.ask(
+                spares_outlook, state, writer.now_ns(), writer.limits
+            )
             zones = whole_page("spares", state.loaded_fabric.digest, found.zones, request)
             return _answer(state, found, zones, own_jobs(state))
 

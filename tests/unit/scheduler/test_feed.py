@@ -9,7 +9,14 @@ import pytest
 
 from scheduler.core import State
 from scheduler.core.fold.effects import HostsChange
-from scheduler.engine.feed import AT_A_TIME, Feed, FellBehind, Subscription, Turns
+from scheduler.engine.feed import (
+    AT_A_TIME,
+    RESUMING_AT_A_TIME,
+    Feed,
+    FellBehind,
+    Subscription,
+    Turns,
+)
 
 Watch = AsyncIterator[HostsChange]
 
@@ -104,3 +111,83 @@ async def test_a_watch_is_cut_off_while_it_waits_for_its_turn() -> None:
         feed.publish(change(version))
     with pytest.raises(FellBehind):
         await waiting
+
+
+async def read(subscription: Subscription[HostsChange], count: int) -> list[int]:
+    """Versions of the next changes."""
+    changes = aiter(subscription)
+    return [(await anext(changes)).version for _ in range(count)]
+
+
+async def test_a_watch_resumes_out_of_memory_as_far_as_the_ring_goes_back() -> None:
+    feed = Feed(depth=2, kept=5)
+    feed.restart(10)
+    for version in range(11, 24):
+        feed.publish(change(version))
+    assert [feed.has(HostsChange, version) for version in (10, 17, 18, 23)] == [0, 0, 1, 1]
+    assert await read(feed.subscribe(HostsChange, 18), 5) == [19, 20, 21, 22, 23]
+    assert await read(feed.subscribe(HostsChange, 21), 2) == [22, 23]
+    with pytest.raises(FellBehind):
+        feed.subscribe(HostsChange, 17)
+
+
+async def test_nothing_before_a_restart_is_read_and_watches_of_then_must_resume() -> None:
+    feed = Feed(depth=5)
+    for version in range(1, 4):
+        feed.publish(change(version))
+    before = feed.subscribe(HostsChange, 1)
+    feed.restart(7)
+    feed.publish(change(8))
+    with pytest.raises(FellBehind):
+        await read(before, 1)
+    assert not feed.has(HostsChange, 6)
+    assert await read(feed.subscribe(HostsChange, 7), 1) == [8]
+
+
+async def test_changes_that_a_watch_had_out_of_the_log_do_not_come_again() -> None:
+    feed = Feed(depth=5)
+    subscription = feed.subscribe(HostsChange, 2)
+    for version in range(1, 4):
+        feed.publish(change(version))
+    assert await read(subscription, 1) == [3]
+
+
+async def test_a_watch_that_resumes_may_be_further_behind_than_one_that_has_caught_up() -> None:
+    feed = Feed(depth=2, kept=100)
+    for version in range(1, 51):
+        feed.publish(change(version))
+    subscription = feed.subscribe(HostsChange, 0)
+    assert (subscription.pending, subscription.lag, feed.lag) == (50, 0, 0)
+    feed.publish(change(51))
+    assert await read(subscription, 51) == list(range(1, 52))
+    for version in range(52, 56):
+        feed.publish(change(version))
+    with pytest.raises(FellBehind):
+        await read(subscription, 3)
+
+
+async def test_a_watch_that_resumes_more_slowly_than_memory_forgets_is_cut_off() -> None:
+    feed = Feed(depth=2, kept=5)
+    for version in range(1, 6):
+        feed.publish(change(version))
+    subscription = feed.subscribe(HostsChange, 0)
+    feed.publish(change(6))
+    with pytest.raises(FellBehind):
+        await read(subscription, 1)
+
+
+async def test_watches_that_resume_leave_turns_to_the_others() -> None:
+    feed = Feed(depth=100)
+    feed.publish(change(1))
+    resuming: list[Watch] = [
+        aiter(feed.subscribe(HostsChange, 0)) for _ in range(RESUMING_AT_A_TIME + 3)
+    ]
+    reading = [asyncio.create_task(anext(watch)) for watch in resuming]
+    live: Watch = aiter(feed.subscribe(HostsChange, 1))
+    feed.publish(change(2))
+    hearing = asyncio.create_task(anext(live))
+    await settled()
+    assert [task.done() for task in reading] == [True] * RESUMING_AT_A_TIME + [False] * 3
+    assert hearing.result().version == 2
+    for task in reading:
+        task.cancel()

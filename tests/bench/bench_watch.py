@@ -1,0 +1,266 @@
+"""make bench-watch: what calls cost while many watches resume, and while many ask what would be.
+
+    python -m tests.bench.bench_watch [--streams 200] [--back 10000] [--seconds 20] [--json FILE]
+
+A real `muster serve` on roce-24k with a SQLite store, on which a gang of 16,384 GPUs runs and
+thousands of jobs came and went. One client submits jobs one after the other, a second one reports
+failures of the gang's hosts and waits until a watch has the swap: first alone, then while 200
+watches resume 10,000 versions back, then the same after a restart, when memory holds no changes
+and all must come out of the log, then while eight callers ask for dry runs of the gang. Latencies
+of a shared machine mean little by themselves; the ratio to the same calls alone, just before, does.
+The exit code is 1 when a target is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from itertools import count
+from pathlib import Path
+
+import grpc
+
+from scheduler.v1 import service_pb2 as pb
+from scheduler.v1 import service_pb2_grpc
+from scheduler.wire.specs import spec_to_proto
+from tests.bench.bench_restart import AGAIN, TENANTS, big
+from tests.bench.bench_service import Server, load, serving
+from tests.bench.clients import HOSTS
+from tests.build import spec
+
+STREAMS, BACK, ASKERS = 200, 10_000, 8
+EVERY_S, SWAP_EVERY_S = 0.02, 0.25  # from an answer to the next call
+LONGEST_S = 300.0
+CREATE_MS, SWAP_MS, DRY_RUN_CREATE_MS = 100.0, 50.0, 50.0
+
+
+@dataclass(frozen=True)
+class Took:
+    """How long some calls took."""
+
+    calls: int
+    p50_ms: float
+    p99_ms: float
+    worst_ms: float
+
+    @classmethod
+    def of(cls, took_ms: list[float]) -> Took:
+        took = sorted(took_ms)
+        rank = [took[min(len(took) - 1, len(took) * share // 100)] for share in (50, 99, 100)]
+        return cls(len(took), *rank)
+
+    def __str__(self) -> str:
+        return (
+            f"p50 {self.p50_ms:6.1f} ms  p99 {self.p99_ms:6.1f} ms"
+            f"  worst {self.worst_ms:6.1f} ms  of {self.calls:4}"
+        )
+
+
+@dataclass(frozen=True)
+class Part:
+    """What was seen meanwhile. `lasted_s`: the load."""
+
+    title: str
+    creates: Took
+    swaps: Took
+    lasted_s: float
+
+    def say(self, alone: Part | None = None) -> None:
+        for name, took, before in (
+            ("CreateJob", self.creates, alone and alone.creates),
+            ("swap", self.swaps, alone and alone.swaps),
+        ):
+            ratio = f"  {took.p99_ms / before.p99_ms:5.1f} x alone" if before else ""
+            print(f"{self.title:34} {name:9} {took}{ratio}", flush=True)
+
+
+class Callers:
+    """Submits jobs, and reports hosts of the gang and waits for its swaps, until stopped."""
+
+    _numbers = count()
+
+    def __init__(self, stub: service_pb2_grpc.SchedulerServiceAsyncStub) -> None:
+        self._stub = stub
+        self._creates: list[float] = []
+        self._swaps: list[float] = []
+
+    async def during(self, title: str, work: Callable[[], object]) -> Part:
+        """What they see while `work`, which blocks, runs in a thread."""
+        tasks = [asyncio.create_task(self._create()), asyncio.create_task(self._swap())]
+        began = time.monotonic()
+        working = asyncio.create_task(asyncio.to_thread(work))
+        await asyncio.wait({working, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+        lasted = time.monotonic() - began
+        for task in tasks:
+            if task.done():
+                await task  # it ends by an error alone
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await working
+        return Part(title, Took.of(self._creates), Took.of(self._swaps), lasted)
+
+    async def _create(self) -> None:
+        message = pb.CreateJobRequest(spec=spec_to_proto(spec("x", HOSTS, gpus=8)))
+        while True:
+            message.spec.name = f"probe-{next(self._numbers)}"
+            began = time.perf_counter()
+            await self._stub.CreateJob(message)
+            self._creates.append((time.perf_counter() - began) * 1e3)
+            await self._stub.CancelJob(pb.CancelJobRequest(name=message.spec.name))
+            await asyncio.sleep(EVERY_S)
+
+    async def _swap(self) -> None:
+        """A host of the gang fails and comes back as a spare, again and again."""
+        job = await gang(self._stub)
+        stream = self._stub.WatchJobs(pb.WatchJobsRequest(name="big"))
+        await stream.initial_metadata()
+        changes = aiter(stream)
+        for number in count():
+            host = job.placement.hosts[number * 37 % len(job.placement.hosts)]
+            began = time.perf_counter()
+            await self._stub.ReportHost(pb.ReportHostRequest(name=host, signal="gpu-lost"))
+            while (change := await anext(changes)).change != pb.JOB_CHANGE_SWAPPED:
+                pass
+            self._swaps.append((time.perf_counter() - began) * 1e3)
+            job = change.job
+            await self._stub.ReportHost(pb.ReportHostRequest(name=host, signal="repaired"))
+            await asyncio.sleep(SWAP_EVERY_S)
+
+
+async def gang(stub: service_pb2_grpc.SchedulerServiceAsyncStub):  # type: ignore[no-untyped-def]
+    return await stub.GetJob(pb.GetJobRequest(name="big"))
+
+
+def resumed(address: str, streams: int, after: int, until: int) -> dict[str, object]:
+    """Let so many watches resume, and wait until each has all there was when they began."""
+    command = [sys.executable, "-m", "tests.bench.watchers", address, "--streams", str(streams)]
+    command += ["--after", str(after), "--until", str(until)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **pipes) as watchers:  # type: ignore[call-overload]
+        assert watchers.stdout.readline() == "ready\n"
+        assert watchers.stdout.readline() == "reached\n"
+        out, _ = watchers.communicate()
+    found: dict[str, object] = json.loads(out)
+    assert found["ordered"], "a stream has a change twice, or out of order"
+    return found
+
+
+def asked(address: str, callers: int, seconds: float) -> int:
+    """Dry runs of the gang by so many callers, each one after the other, for so long."""
+
+    async def ask() -> int:
+        begun, done = time.monotonic(), 0
+        async with grpc.aio.insecure_channel(address) as channel:
+            stub = service_pb2_grpc.SchedulerServiceStub(channel)
+            message = pb.CreateJobRequest(spec=spec_to_proto(big()), validate_only=True)
+            message.spec.name = "would-be"
+
+            async def caller() -> None:
+                nonlocal done
+                while time.monotonic() < begun + seconds:
+                    await stub.CreateJob(message)
+                    done += 1
+
+            await asyncio.gather(*(caller() for _ in range(callers)))
+        return done
+
+    return asyncio.run(ask())
+
+
+@asynccontextmanager
+async def calling(server: Server) -> AsyncIterator[Callers]:
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        yield Callers(service_pb2_grpc.SchedulerServiceStub(channel))
+
+
+async def filled(server: Server, back: int) -> None:
+    """The gang runs, and so many versions are behind."""
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        stub = service_pb2_grpc.SchedulerServiceStub(channel)
+        await stub.CreateJob(pb.CreateJobRequest(spec=spec_to_proto(big())))
+        while not (await gang(stub)).placement.hosts:
+            await asyncio.sleep(0.2)
+        first = count(0, 1_000_000)
+        while (await stub.GetStatus(pb.GetStatusRequest())).version < back:
+            await asyncio.to_thread(load, server.address, "churn", 3, next(first))
+
+
+async def newest(server: Server) -> int:
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        stub = service_pb2_grpc.SchedulerServiceStub(channel)
+        return (await stub.GetStatus(pb.GetStatusRequest())).version
+
+
+async def measured(folder: Path, streams: int, back: int, seconds: float) -> list[Part]:
+    (folder / "tenants.yaml").write_text(TENANTS + AGAIN)
+    options = ("--tenants", str(folder / "tenants.yaml"))
+
+    async def while_resuming(server: Server, title: str) -> Part:
+        until = await newest(server)
+        async with calling(server) as callers:
+            return await callers.during(
+                title, lambda: resumed(server.address, streams, max(0, until - back), until)
+            )
+
+    parts = []
+
+    def add(part: Part) -> None:
+        part.say(parts[0] if parts else None)
+        parts.append(part)
+
+    with serving(folder, *options) as server:
+        await filled(server, back + 500)
+        async with calling(server) as callers:
+            add(await callers.during("alone", lambda: time.sleep(seconds)))
+        add(await while_resuming(server, f"{streams} watches resume {back:,} back"))
+        before = server.memory_mib()
+        async with calling(server) as callers:
+            title = f"{ASKERS} callers of dry runs"
+            add(await callers.during(title, lambda: asked(server.address, ASKERS, seconds)))
+        print(f"memory {before:.0f} MiB")
+    with serving(folder, *options) as server:
+        add(await while_resuming(server, "the same after a restart"))
+    return parts
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else "")
+    parser.add_argument("--streams", type=int, default=STREAMS)
+    parser.add_argument("--back", type=int, default=BACK)
+    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        parts = asyncio.run(measured(Path(folder), args.streams, args.back, args.seconds))
+    _, warm, dry_runs, cold = parts
+    for part in (warm, cold):
+        print(f"{part.title}: all had caught up after {part.lasted_s:.1f} s")
+    if args.json:
+        args.json.write_text(json.dumps([asdict(part) for part in parts], indent=2))
+    met = {
+        f"CreateJob within {CREATE_MS:.0f} ms while watches resume": max(
+            warm.creates.p99_ms, cold.creates.p99_ms
+        )
+        <= CREATE_MS,
+        f"swaps within {SWAP_MS:.0f} ms while watches resume": max(
+            warm.swaps.p99_ms, cold.swaps.p99_ms
+        )
+        <= SWAP_MS,
+        f"CreateJob within {DRY_RUN_CREATE_MS:.0f} ms during dry runs": dry_runs.creates.p99_ms
+        <= DRY_RUN_CREATE_MS,
+    }
+    for target, is_met in met.items():
+        print(f"{'met   ' if is_met else 'MISSED'} 99 of 100 {target}")
+    return 0 if all(met.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,165 @@
+"""Work that takes long holds up nobody who changes something: it has threads of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from scheduler.access.keys import CallLimits
+from scheduler.access.listener import Access
+from scheduler.core.model.events import Event
+from scheduler.eventlog.store.sqlite import SqliteStore
+from scheduler.service.rpc import jobs
+from scheduler.v1 import service_pb2
+from tests.secured import House
+from tests.serving import RUNNING, create, refused, serving
+
+MANY = 60  # more than asyncio's own threads
+
+
+@pytest.fixture
+def held() -> Iterator[threading.Event]:
+    """What `waiting` holds goes on when this is set."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def waiting(held: threading.Event, call: Callable[..., Any]) -> Callable[..., Any]:
+    def after(*arguments: Any) -> Any:
+        held.wait(20)
+        return call(*arguments)
+
+    return after
+
+
+async def test_a_submit_does_not_wait_for_watches_that_resume(
+    tmp_path: Path, held: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(tmp_path) as served:
+        for name in ("a", "b"):
+            await served.stub.CreateJob(create(name))
+    async with serving(tmp_path) as served:
+        monkeypatch.setattr(SqliteStore, "read", waiting(held, SqliteStore.read))
+        watches = [
+            served.stub.WatchJobs(service_pb2.WatchJobsRequest(after_version=number % 3))
+            for number in range(MANY)
+        ]
+        for watch in watches:
+            await watch.initial_metadata()
+        await asyncio.wait_for(served.stub.CreateJob(create("meanwhile")), 5)
+        await asyncio.wait_for(served.until("meanwhile", RUNNING), 5)
+        held.set()
+        for watch in watches:
+            async for change in watch:
+                if change.job.name == "meanwhile":
+                    break
+            watch.cancel()
+
+
+async def test_a_watch_resumes_without_the_log_as_far_as_memory_goes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(tmp_path, watch_changes=4, watch_depth=4) as served:
+        for number in range(6):
+            await served.stub.CreateJob(create(f"j{number}", 8))
+        last = (await served.get("j5")).version
+        reads: list[int] = []
+        read = SqliteStore.read
+
+        def counted(self: SqliteStore, after_version: int = 0) -> Iterator[tuple[int, Event]]:
+            reads.append(after_version)
+            return read(self, after_version)
+
+        monkeypatch.setattr(SqliteStore, "read", counted)
+        for after, expected in ((last - 1, 0), (0, 1)):
+            watch = served.stub.WatchJobs(service_pb2.WatchJobsRequest(after_version=after))
+            async for change in watch:
+                if change.version == last:
+                    break
+            watch.cancel()
+            assert len(reads) == expected
+
+
+async def test_a_submit_does_not_wait_for_dry_runs(
+    tmp_path: Path, held: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "_dry_run", waiting(held, jobs._dry_run))
+    async with serving(tmp_path) as served:
+        request = create("would-be")
+        request.validate_only = True
+        asking = [asyncio.ensure_future(served.stub.CreateJob(request)) for _ in range(8)]
+        await asyncio.wait_for(served.stub.CreateJob(create("now")), 5)
+        await asyncio.wait_for(served.until("now", RUNNING), 5)
+        assert not any(asked.done() for asked in asking)
+        held.set()
+        for answer in await asyncio.gather(*asking):
+            assert answer.name == "would-be"
+
+
+async def test_nobody_has_more_questions_under_way_than_the_limits_say(
+    tmp_path: Path, held: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "_dry_run", waiting(held, jobs._dry_run))
+    house = House(tmp_path)
+    ada, bob = (house.token(name, "operator", "") for name in ("ada", "bob"))
+    access = house.access(limits={"questions": 3, "questions_per_caller": 2})
+    request = create("would-be")
+    request.validate_only = True
+    async with (
+        serving(tmp_path, access=access) as served,
+        house.calling(served, ada) as hers,
+        house.calling(served, bob) as his,
+    ):
+        asking = [asyncio.ensure_future(hers.CreateJob(request)) for _ in range(3)]
+        first, *_ = (await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED))[0]
+        error = await refused(first)
+        assert (error.reason, error.code) == ("EXHAUSTED", grpc.StatusCode.RESOURCE_EXHAUSTED)
+        assert error.message == "ada has 2 dry runs, what-ifs and the like under way"
+        asking.remove(first)
+        asking.append(asyncio.ensure_future(his.CreateJob(request)))
+        await asyncio.sleep(0.1)
+        error = await refused(his.CreateJob(request))
+        assert error.message == "3 dry runs, what-ifs and the like wait; try again later"
+        held.set()
+        assert len(await asyncio.gather(*asking)) == 3
+        assert (await his.CreateJob(request)).name == "would-be"  # they are forgotten
+
+
+async def test_watches_resume_at_so_many_places_of_the_log_and_no_more(
+    tmp_path: Path, held: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(tmp_path) as served:
+        await served.stub.CreateJob(create("a"))
+        await served.until("a", RUNNING)
+    # The stop saved a snapshot, so what is before it and what is after it take a pass each.
+    async with serving(tmp_path) as served:
+        await served.stub.CreateJob(create("b"))
+        middle = (await served.until("b", RUNNING)).version
+    limits = CallLimits(log_passes=1)
+    async with serving(tmp_path, access=Access(limits=limits), watch_changes=1) as served:
+        for number in range(3):
+            await served.stub.CreateJob(create(f"c{number}"))
+        read = SqliteStore.read
+
+        def slowly(self: SqliteStore, after_version: int = 0) -> Iterator[tuple[int, Event]]:
+            held.wait(20)
+            yield from read(self, after_version)
+
+        monkeypatch.setattr(SqliteStore, "read", slowly)
+        later = served.stub.WatchJobs(service_pb2.WatchJobsRequest(after_version=middle - 1))
+        await later.initial_metadata()
+        await asyncio.sleep(0.1)
+        early = served.stub.WatchJobs(service_pb2.WatchJobsRequest(after_version=0))
+        error = await refused(anext(aiter(early)))
+        held.set()
+        assert (await anext(aiter(later))).job.name == "b"
+        later.cancel()
+    assert error.reason == "EXHAUSTED"
+    assert error.message == "watches resume at 1 places of the log; try again later"

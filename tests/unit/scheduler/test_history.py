@@ -1,0 +1,179 @@
+"""Changes out of the log: one pass for watches that resume near each other, and bounds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scheduler.core import State, replay
+from scheduler.core.model.events import Event, FabricLoaded
+from scheduler.engine import history as module
+from scheduler.engine.feed import Closed, FellBehind
+from scheduler.engine.history import History, TooManyPasses
+from scheduler.eventlog import snapshots
+from scheduler.eventlog.store.sqlite import SqliteStore, open_sqlite
+from tests.build import admitted, cancel, fabric_spec, submit
+
+LAST = 41  # version: a fabric, then 20 jobs that are submitted and cancelled
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    opened = open_sqlite(f"sqlite:///{tmp_path}/log.db")
+    opened.append(0, _life())
+    yield opened
+    opened.close()
+
+
+def _life() -> list[Event]:
+    events: list[Event] = [FabricLoaded(0, fabric_spec())]
+    state = replay(events)
+    for number in range(20):
+        for command in (submit(f"j{number}", 8), cancel(f"j{number}")):
+            new = admitted(state, command)
+            events += new
+            state = replay(new, state)
+    assert state.version == len(events) == LAST
+    return events
+
+
+def _saved(store: SqliteStore, version: int) -> None:
+    """A snapshot of that version."""
+    events = [event for _, event in store.read()][:version]
+    store.save_snapshot(version, snapshots.encode(replay(events), 0))
+
+
+@pytest.fixture
+def opened(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """After which versions the log was read."""
+    seen: list[int] = []
+    read = SqliteStore.read
+
+    def counted(self: SqliteStore, after_version: int = 0) -> Iterator[tuple[int, Event]]:
+        seen.append(after_version)
+        return read(self, after_version)
+
+    monkeypatch.setattr(SqliteStore, "read", counted)
+    return seen
+
+
+async def _versions(history: History, after: int, to: int = LAST) -> list[int]:
+    async with history.reading(after) as shared:
+        return [change.version async for change in shared.changes(after, to)]
+
+
+async def test_watches_that_resume_near_each_other_share_one_pass(
+    store: SqliteStore, opened: list[int]
+) -> None:
+    history = History(store)
+    places = [20, 3, 11, 40, 3, 25, 1, 0]
+    found = await asyncio.gather(*(_versions(history, after) for after in places))
+    assert found == [list(range(max(2, after + 1), LAST + 1)) for after in places]
+    assert opened == [0]
+    assert history.passes == 0
+    history.close()
+
+
+async def test_a_pass_far_from_its_snapshot_is_shared_as_well(
+    store: SqliteStore, opened: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "AHEAD", 2)
+    history = History(store)
+    found = await asyncio.gather(*(_versions(history, 30) for _ in range(9)))
+    assert found == [list(range(31, LAST + 1))] * 9
+    assert opened == [0]
+    history.close()
+
+
+async def test_a_pass_begins_at_the_last_snapshot_before_and_is_not_for_those_further_back(
+    store: SqliteStore, opened: list[int]
+) -> None:
+    _saved(store, 30)
+    opened.clear()
+    history = History(store)
+    near, far = await asyncio.gather(_versions(history, 35), _versions(history, 20))
+    assert (near, far) == (list(range(36, LAST + 1)), list(range(21, LAST + 1)))
+    assert opened == [30, 0]
+    history.close()
+
+
+async def test_a_change_out_of_a_shared_pass_shows_its_job_as_it_was(store: SqliteStore) -> None:
+    history = History(store)
+    async with history.reading(3) as shared:
+        changes = [change async for change in shared.changes(3, 5)]
+    state = State.empty()
+    for _, event in store.read():
+        state = replay([event], state)
+        for change in changes:
+            if change.version == state.version:
+                assert isinstance(change, module.JobChange)
+                assert change.job == state.find(change.job.name)
+    assert [change.version for change in changes] == [4, 5]
+    history.close()
+
+
+async def test_a_reader_too_far_behind_the_first_is_cut_off(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "KEPT", 10)
+    monkeypatch.setattr(module, "PAGE", 5)
+    history = History(store)
+    async with history.reading(0) as shared:
+        slow = aiter(shared.changes(0, LAST))
+        assert (await anext(slow)).version == 2
+        assert await _versions(history, 0) == list(range(2, LAST + 1))
+        with pytest.raises(FellBehind):
+            await anext(slow)
+        assert await _versions(history, 34) == list(range(35, LAST + 1))
+    history.close()
+
+
+async def test_far_more_changes_than_a_pass_keeps_may_lie_before_those_wanted(
+    store: SqliteStore, opened: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "KEPT", 10)
+    monkeypatch.setattr(module, "PAGE", 5)
+    history = History(store)
+    async with history.reading(33):
+        assert await _versions(history, 33) == list(range(34, LAST + 1))
+        assert opened == [0]
+        assert await _versions(history, 0) == list(range(2, LAST + 1))
+        assert opened == [0, 0]  # what the first no longer keeps takes another one
+    history.close()
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ((1, 9), "watches resume at 1 places of the log; try again later"),
+        ((9, 1), "anonymous resumes watches at 1 places of the log; try again later"),
+    ],
+)
+async def test_the_log_is_read_at_so_many_places_and_no_more(
+    store: SqliteStore, limits: tuple[int, int], message: str
+) -> None:
+    _saved(store, 30)
+    history = History(store, *limits)
+    async with history.reading(35):
+        with pytest.raises(TooManyPasses, match=message):
+            await _versions(history, 2)
+        assert await _versions(history, 33) == list(range(34, LAST + 1))
+    assert await _versions(history, 2) == list(range(3, LAST + 1))
+    history.close()
+
+
+async def test_a_server_that_stops_ends_those_who_read(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = History(store)
+    async with history.reading(0) as shared:
+        changes = aiter(shared.changes(0, LAST))
+        await anext(changes)
+        history.close()
+        with pytest.raises(Closed):
+            await anext(changes)
+    with pytest.raises(Closed):
+        await _versions(history, 0)
