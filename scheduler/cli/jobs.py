@@ -104,7 +104,7 @@ def list_jobs(
     state: States = None,
     filter: Filter = "",
     order_by: Annotated[
-        str, typer.Option(help="create_time or name, with ` desc` for the reverse.")
+        str, typer.Option(help="Fields with commas, such as `priority desc, name`.")
     ] = "",
     output: Output = AnswerFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,

@@ -152,7 +152,7 @@ def list_windows(
     state: States = None,
     filter: Filter = "",
     order_by: Annotated[
-        str, typer.Option(help="create_time, start_time or name, with ` desc` for the reverse.")
+        str, typer.Option(help="Fields with commas, such as `start_time, name desc`.")
     ] = "",
     output: Output = AnswerFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,

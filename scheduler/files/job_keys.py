@@ -27,13 +27,14 @@ from placement.workload.training import (
     Recompute,
     Sync,
 )
+from scheduler.core.model.job import MOST_LABELS
 from scheduler.core.policies.checkpoint import PEER_INTERVAL_S
 from scheduler.files.errors import short
 
 MOST = 2**31 - 1
 MOST_EDGE_BYTES = 10**15  # a petabyte per step on one edge; sums stay within 64 bits
 
-MOST_LABELS, LONGEST_LABEL = 64, 256
+LONGEST_LABEL = 256
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?")
 _LABEL_RULE = "1 to 63 letters, digits, '-', '_', '.' or '/', plain at both ends"
 

@@ -10,7 +10,7 @@ from scheduler.core.tenancy.standing import standings
 from scheduler.identity import caller, own_jobs, own_windows
 from scheduler.service.errors import invalid
 from scheduler.v1 import service_pb2
-from scheduler.wire import listing, tenants, windows
+from scheduler.wire import listing, paging, tenants, windows
 from scheduler.wire.filters import BadFilter
 from scheduler.wire.jobs import host_state, host_to_proto, job_state
 
@@ -23,7 +23,7 @@ Member = TypeVar("Member")
 Item = TypeVar("Item")
 
 
-def jobs_page(state: State, request: service_pb2.ListJobsRequest) -> listing.Page[Job]:
+def jobs_page(state: State, request: service_pb2.ListJobsRequest) -> paging.Page[Job]:
     """Raises: ApiError."""
     states = _states(request.states, job_state)
     query = listing.Query(states, request.filter, request.order_by)
@@ -78,18 +78,18 @@ def tenants_page(
     )
 
 
-def whole_page(kind: str, of: str, items: Sequence[Item], request: Any) -> listing.Page[Item]:
+def whole_page(kind: str, of: str, items: Sequence[Item], request: Any) -> paging.Page[Item]:
     """A page of a list without filter and order. Raises: ApiError."""
     most = size(request.page_size, WHOLE_PAGE, MOST_HOSTS)
     return _checked(lambda: listing.in_order(kind, of, items, most, request.page_token))
 
 
-def _checked(page: Callable[[], listing.Page[Item]]) -> listing.Page[Item]:
+def _checked(page: Callable[[], paging.Page[Item]]) -> paging.Page[Item]:
     try:
         return page()
-    except listing.BadToken as error:
+    except paging.BadToken as error:
         raise invalid("page_token", str(error)) from None
-    except listing.BadOrder as error:
+    except paging.BadOrder as error:
         raise invalid("order_by", str(error)) from None
     except BadFilter as error:
         raise invalid("filter", str(error)) from None

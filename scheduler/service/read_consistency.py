@@ -93,6 +93,8 @@ class ReadConsistency(grpc.aio.ServerInterceptor):
         least = asked.get(MIN_VERSION, "0")
         if not least.isdecimal() or len(least) > 18:
             raise invalid(MIN_VERSION, "must be a version")
+        if (read := asked.get(READ, LATEST)) != LATEST:
+            raise invalid(READ, f"must be {LATEST}, not {read!r}")
         try:
             async with asyncio.timeout(self._patience_s):
                 version = int(least)

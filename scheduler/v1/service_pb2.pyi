@@ -207,17 +207,25 @@ class ListJobsRequest(_message.Message):
     page_size: _builtins.int
     """Jobs to return at most, up to 1000. 0 means 100."""
     page_token: _builtins.str
-    """The next_page_token of the page before, for the same states, filter and order; what came or
-    went meanwhile neither repeats nor hides another. Empty: the first page.
+    """The next_page_token of the page before, for the same states, filter and order, else
+    INVALID_ARGUMENT; what came or went meanwhile neither repeats nor hides another, as long as
+    the fields of the order stay what they are. Empty: the first page.
     """
     filter: _builtins.str
     """Only jobs that match this filter, such as `state = RUNNING AND labels.team = "nlp"`. Fields:
-    name, uid, state, tenant, priority_class, priority, attempt and labels.KEY. Operators: =, !=,
-    <, <=, >, >=, `labels:KEY` for jobs that have a label; "eval-*" matches a prefix. Joined by
-    AND, OR, NOT and parentheses, after AIP-160, where OR binds tighter. Empty: all.
+    name, uid, state, tenant, priority_class, priority, attempt, labels.KEY, create_time and
+    update_time. The language is a part of AIP-160: the operators =, !=, <, <=, > and >=; a star at
+    the end or at the begin of a text matches a prefix or a suffix ("eval-*"); `:` finds a part of
+    a text; `labels.KEY:*` and `labels:KEY` ask whether there is such a label. Times are RFC 3339,
+    in UTC when no zone is given: `create_time > "2026-11-21T06:00Z"`. States are written with or
+    without JOB_STATE_. Joined by AND, OR, NOT and parentheses; OR binds tighter than AND. What is
+    not understood is INVALID_ARGUMENT, and says where. Empty: all.
     """
     order_by: _builtins.str
-    """One of create_time and name, with " desc" for the reverse. Empty: create_time."""
+    """Fields with commas between them, each with " desc" where larger values come first:
+    "priority desc, name" (AIP-132). Fields: create_time, update_time, name, tenant, priority and
+    attempt. Empty: create_time.
+    """
     @_builtins.property
     def states(self) -> _containers.RepeatedScalarFieldContainer[_job_pb2.JobState.ValueType]:
         """Only jobs in one of these states. Empty: all."""
@@ -296,8 +304,10 @@ class UpdateJobRequest(_message.Message):
 
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
-        """What to change: spec.priority, spec.priority_class, spec.time_limit or spec.labels, which
-        are replaced as a whole; "*" for all of them. Unset: the fields that are set in the job.
+        """What to change: spec.priority, spec.priority_class, spec.time_limit, spec.labels, which are
+        replaced as a whole, or spec.labels.KEY, one label, which goes when the job has none of that
+        key; a key that is no identifier stands in backticks. "*" for all of them. Unset: the fields
+        that are set in the job.
         """
 
     def __init__(
@@ -1015,15 +1025,16 @@ class ListHostsRequest(_message.Message):
     page_size: _builtins.int
     """Hosts to return at most, up to 10000. 0 means 1000."""
     page_token: _builtins.str
-    """The next_page_token of the page before, for the same states, filter and order; what came or
-    went meanwhile neither repeats nor hides another. Empty: the first page.
+    """The next_page_token of the page before, for the same states, filter and order, else
+    INVALID_ARGUMENT; what came or went meanwhile neither repeats nor hides another. Empty: the
+    first page.
     """
     job: _builtins.str
     """Only hosts that this job holds. Empty: all."""
     filter: _builtins.str
     """Only hosts that match this filter, such as `state != HEALTHY AND domains:z0`. Fields: name,
-    state, reason, job, and `domains:NAME` for hosts that lie in a domain. For the rest as in
-    ListJobs. Empty: all.
+    state, reason, job, update_time, and `domains:NAME` for hosts that lie in a domain. For the
+    rest as in ListJobs. Empty: all.
     """
     @_builtins.property
     def states(self) -> _containers.RepeatedScalarFieldContainer[_host_pb2.HostState.ValueType]:
@@ -1591,8 +1602,9 @@ class ListWindowsRequest(_message.Message):
     page_size: _builtins.int
     """Windows to return at most, up to 1000. 0 means 100."""
     page_token: _builtins.str
-    """The next_page_token of the page before, for the same states, filter and order; what came or
-    went meanwhile neither repeats nor hides another. Empty: the first page.
+    """The next_page_token of the page before, for the same states, filter and order, else
+    INVALID_ARGUMENT; what came or went meanwhile neither repeats nor hides another. Empty: the
+    first page.
     """
     filter: _builtins.str
     """Only windows that match this filter, such as `kind = MAINTENANCE AND hosts:z0-r*`. Fields:
@@ -1601,7 +1613,9 @@ class ListWindowsRequest(_message.Message):
     rest as in ListJobs. Empty: all.
     """
     order_by: _builtins.str
-    """One of create_time, start_time and name, with " desc" for the reverse. Empty: create_time."""
+    """As in ListJobs. Fields: create_time, update_time, start_time, end_time and name. Empty:
+    create_time.
+    """
     @_builtins.property
     def states(self) -> _containers.RepeatedScalarFieldContainer[_window_pb2.WindowState.ValueType]:
         """Only windows in one of these states. Empty: all."""

@@ -1,12 +1,15 @@
-"""Filters of lists: the part of AIP-160 that lists of jobs and hosts need.
+"""Filters of lists and watches: the part of AIP-160 that they need.
 
     expression = factor {"AND" factor}
     factor     = term {"OR" term}                 OR binds tighter than AND, as AIP-160 has it
     term       = ["NOT"] (restriction | "(" expression ")")
     restriction = field ("=" | "!=" | "<" | "<=" | ">" | ">=" | ":") value
 
-A value with a trailing * matches a prefix. What is not understood is refused, never
-ignored. Nothing is evaluated but comparisons, and length and depth are bounded.
+A star at the end of a value matches what begins so, at its begin what ends so; `:*` asks
+whether a field is set, or a map has a key. In quotes \\* is a star that stands for itself. Times
+are RFC 3339, with or without quotes. What is not understood is refused, never ignored: AIP-160's
+lists of restrictions without AND, functions, `-` for NOT and stars inside a value are.
+Nothing is evaluated but comparisons, and length and depth are bounded.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from placement import BadInput
-from scheduler.files.timeparse import parse_time
+from scheduler.files.timeparse import TIME, parse_time
 
 LONGEST = 4_096  # characters
 DEEPEST = 32  # parentheses and NOTs inside each other
@@ -27,7 +30,8 @@ Item = TypeVar("Item")
 Test = Callable[[Any], bool]
 
 _TOKEN = re.compile(
-    r"""\s*(?:(?P<op><=|>=|!=|=|<|>|:)|(?P<paren>[()])|(?P<word>[\w./*-]+)
+    r"""\s*(?:(?P<op><=|>=|!=|=|<|>|:)|(?P<paren>[()])
+    |(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d[\d:.]*(?:Z|[+-]\d\d:\d\d)?)|(?P<word>[\w./*-]+)
     |"(?P<double>(?:[^"\\]|\\.)*)"|'(?P<single>(?:[^'\\]|\\.)*)')""",
     re.VERBOSE,
 )
@@ -61,17 +65,20 @@ class NumberField:
 
 @dataclass(frozen=True, slots=True)
 class TimeField:
-    """A field that holds a time in ns, written as `"2026-11-21T06:00Z"`."""
+    """A field that holds a time in ns, written as `"2026-11-21T06:00Z"`. None: unset, and then
+    it is equal to no time, neither before nor after any."""
 
-    of: Callable[[Any], int]
+    of: Callable[[Any], int | None]
 
 
 @dataclass(frozen=True, slots=True)
 class ChoiceField:
-    """A field that holds one of some words, written in capitals."""
+    """A field that holds one of some words, written in capitals, with or without the prefix that
+    the .proto file gives them."""
 
     of: Callable[[Any], str]
     known: Collection[str]
+    prefix: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +117,17 @@ def parse(text: str, fields: Mapping[str, Field]) -> Test:
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    """`kind`: op, paren, word or string. `at`: characters before it."""
+    """`kind`: op, paren, word, time or string. `at`: characters before it. `stars`: places in
+    `text` of stars that stand for anything."""
 
     kind: str
     text: str
     at: int
+    stars: tuple[int, ...] = ()
+
+    @property
+    def is_any(self) -> bool:
+        return self.text == "*" and bool(self.stars)
 
 
 def _tokens(text: str) -> list[_Token]:
@@ -125,10 +138,15 @@ def _tokens(text: str) -> list[_Token]:
             at += len(text[at:]) - len(text[at:].lstrip())
             raise BadFilter(f"at {at + 1}: {text[at]!r} is not understood")
         kind = str(match.lastgroup)
-        found = match[kind]
+        found, is_plain = match[kind], True
         if kind in ("double", "single"):
-            kind, found = "string", re.sub(r"\\(.)", r"\1", found, flags=re.DOTALL)
-        tokens.append(_Token(kind, found, match.start(match.lastgroup or 0)))
+            parts = re.findall(r"\\?(.)", found, re.DOTALL)
+            stars = [part == "*" for part in re.findall(r"\\?.", found, re.DOTALL)]
+            kind, found, is_plain = "string", "".join(parts), False
+        if is_plain:
+            stars = [character == "*" for character in found]
+        places = tuple(place for place, is_star in enumerate(stars) if is_star)
+        tokens.append(_Token(kind, found, match.start(match.lastgroup or 0), places))
         at = match.end()
     return tokens
 
@@ -183,11 +201,10 @@ class _Parser:
             self._at -= 1
             raise self.refuse(f"is not a field; fields are {', '.join(self._fields)}")
         op = self._take("op", "a comparison such as = was expected")
-        if self.next is None or self.next.kind not in ("word", "string"):
+        if self.next is None or self.next.kind not in ("word", "time", "string"):
             raise self.refuse("a value was expected")
-        value = self.next
         try:
-            test = _test(field, key, op.text, value.text)
+            test = _test(field, key, op.text, self.next)
         except BadFilter as error:
             raise self.refuse(str(error)) from None
         self._at += 1
@@ -206,16 +223,19 @@ class _Parser:
         return token
 
 
-def _test(field: Field, key: str, op: str, value: str) -> Test:
+def _test(field: Field, key: str, op: str, value: _Token) -> Test:
     match field:
         case NumberField(of):
-            return _number_test(of, op, value)
+            return _number_test(of, op, value.text)
         case TimeField(of):
             return _moment_test(of, op, value)
-        case ChoiceField(of, known):
-            if value not in known:
+        case ChoiceField(of, known, prefix):
+            word = value.text.removeprefix(prefix)
+            if word not in known:
                 raise BadFilter(f"is none of {', '.join(known)}")
-            return _equality(of, op, value)
+            if op not in ("=", "!="):
+                raise BadFilter(f"a word is compared with = or !=, not with {op!r}")
+            return lambda item: (of(item) == word) == (op == "=")
         case TextField(of):
             return _text_test(of, op, value)
         case NamesField(names):
@@ -237,45 +257,71 @@ def _number_test(of: Callable[[Any], int], op: str, value: str) -> Test:
     return lambda item: compare(of(item), number)
 
 
-def _moment_test(of: Callable[[Any], int], op: str, value: str) -> Test:
+def _moment_test(of: Callable[[Any], int | None], op: str, value: _Token) -> Test:
     if op == ":":
-        raise BadFilter("a time is not compared with ':'")
-    try:
-        moment_ns = parse_time(value)
-    except BadInput as error:
-        raise BadFilter(error.message) from None
+        if value.is_any:
+            return lambda item: of(item) is not None
+        raise BadFilter("a time is not compared with ':', but for ':*', that it is set")
+    moment_ns = _moment_ns(value.text)
     compare = _COMPARISONS[op]
-    return lambda item: compare(of(item), moment_ns)
+
+    def test(item: Any) -> bool:
+        time_ns = of(item)
+        return op == "!=" if time_ns is None else compare(time_ns, moment_ns)
+
+    return test
 
 
-def _equality(of: Callable[[Any], str], op: str, value: str) -> Test:
-    if op not in ("=", "!="):
-        raise BadFilter(f"a word is compared with = or !=, not with {op!r}")
-    return lambda item: (of(item) == value) == (op == "=")
+def _moment_ns(text: str) -> int:
+    """To the nanosecond, as answers have times. Raises: BadFilter."""
+    fraction = re.fullmatch(r"(.*:\d\d)\.(\d{1,9})(\D.*)?", text, re.ASCII)
+    whole = f"{fraction[1]}{fraction[3] or ''}" if fraction else text
+    try:
+        if "." in whole:
+            raise BadInput("", "has more than nine digits of a second")
+        return parse_time(whole) + (int(fraction[2].ljust(9, "0")) if fraction else 0)
+    except BadInput:
+        raise BadFilter(f"must be {TIME}, not {text!r}") from None
 
 
-def _text_test(of: Callable[[Any], str], op: str, value: str) -> Test:
+def _text_test(of: Callable[[Any], str], op: str, value: _Token) -> Test:
     if op in ("=", "!="):
         matches = _matcher(value)
         return lambda item: matches(of(item)) == (op == "=")
     if op == ":":
-        return lambda item: value in of(item)
+        if value.stars:
+            matches = _matcher(value)
+            return lambda item: bool(text := of(item)) and matches(text)
+        return lambda item: value.text in of(item)
+    if value.stars:
+        raise BadFilter(f"a star stands after =, != or ':', not after {op!r}")
     compare = _COMPARISONS[op]
-    return lambda item: compare(of(item), value)
+    return lambda item: compare(of(item), value.text)
 
 
-def _map_test(of: Callable[[Any], Mapping[str, str]], key: str, op: str, value: str) -> Test:
+def _map_test(of: Callable[[Any], Mapping[str, str]], key: str, op: str, value: _Token) -> Test:
     if not key:
         if op != ":":
             raise BadFilter("without a key is compared with ':', as in labels:team")
         matches = _matcher(value)
         return lambda item: any(map(matches, of(item)))
+    if op == ":" and value.is_any:
+        return lambda item: key in of(item)
     test = _text_test(lambda item: of(item)[key], op, value)
     return lambda item: (key in of(item) and test(item)) or (op == "!=" and key not in of(item))
 
 
-def _matcher(value: str) -> Callable[[str], bool]:
-    """Equal, or with that prefix when the value ends in a star."""
-    if value.endswith("*"):
-        return lambda text: text.startswith(value[:-1])
-    return lambda text: text == value
+def _matcher(value: _Token) -> Callable[[str], bool]:
+    """Equal, or what a star at the begin or at the end lets pass."""
+    text, last = value.text, len(value.text) - 1
+    if any(0 < place < last for place in value.stars):
+        raise BadFilter("a star stands at the begin or at the end of a value")
+    is_open, is_cut = 0 in value.stars, last in value.stars
+    if not (is_open or is_cut):
+        return lambda found: found == text
+    if text == "*":
+        return lambda _: True
+    inner = text[is_open : len(text) - is_cut]
+    if is_open and is_cut:
+        return lambda found: inner in found
+    return lambda found: found.endswith(inner) if is_open else found.startswith(inner)

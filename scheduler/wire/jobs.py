@@ -84,7 +84,7 @@ def fill_job(
     message.name = job.name
     message.uid = job.uid
     _set_time(message.create_time, job.submit_ns)
-    _set_time(message.update_time, max(job.state_ns, job.update_ns))
+    _set_time(message.update_time, listing.changed_ns(job))
     message.state = JOB_STATES[job.state]
     message.reason = reason
     message.attempt = job.attempt

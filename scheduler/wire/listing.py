@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from hashlib import blake2b
-from itertools import islice
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import UUID, uuid5
 
 from placement.fabric.tree import Fabric
@@ -18,31 +13,15 @@ from scheduler.core.model.lifecycle import WindowState
 from scheduler.core.model.window import Booking, WindowKind
 from scheduler.core.tenancy.standing import TenantStanding
 from scheduler.identity import HIDDEN
-from scheduler.wire import filters
+from scheduler.wire import filters, paging
+from scheduler.wire.paging import Order, Page
 
 Item = TypeVar("Item")
-Key = tuple[Any, ...]  # numbers and texts
 
 
 # Identifiers of each kind lie below one of these and their log.
 _WINDOWS: Final = UUID("7b0f6a52-3c1e-4d0b-8a57-1f2e9c64d0b8")
 _TENANTS: Final = UUID("c4a1d9e0-5f3b-4f27-9d6e-80b7a2f51c36")
-
-
-class BadToken(ValueError):
-    """A page token that no such list gave out."""
-
-
-class BadOrder(ValueError):
-    """An order that lists do not have."""
-
-
-@dataclass(frozen=True, slots=True)
-class Page(Generic[Item]):
-    """`next_token` is empty on the last page."""
-
-    items: tuple[Item, ...]
-    next_token: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +33,9 @@ class Query:
     order_by: str = ""
     job: str = ""
 
-    @property
-    def digest(self) -> str:
-        text = json.dumps([sorted(self.states), self.filter, self.order_by, self.job])
-        return blake2b(text.encode(), digest_size=8).hexdigest()
+    def scope(self, kind: str) -> list[Any]:
+        """What the list's tokens are good for."""
+        return [kind, sorted(self.states), self.filter, self.order_by, self.job]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,27 +47,42 @@ class HeldHost:
     block: int | None
 
 
-_JOB_KEYS: Final[dict[str, Callable[[Job], Key]]] = {
-    "create_time": lambda job: (job.sequence,),
-    "name": lambda job: (job.name, job.sequence),
+def changed_ns(job: Job) -> int:
+    """When the job last changed its state, or was changed by its owner."""
+    return max(job.state_ns, job.update_ns)
+
+
+_JOB_ORDERS: Final[dict[str, Callable[[Job], Any]]] = {
+    "create_time": lambda job: job.submit_ns,
+    "update_time": changed_ns,
+    "name": lambda job: job.name,
+    "tenant": lambda job: job.tenant,
+    "priority": lambda job: job.priority,
+    "attempt": lambda job: job.attempt,
 }
 
 _JOB_FIELDS: Final[dict[str, filters.Field]] = {
     "name": filters.TextField(lambda job: job.name),
     "uid": filters.TextField(lambda job: job.uid),
-    "state": filters.ChoiceField(lambda job: job.state.name, tuple(JobState.__members__)),
+    "state": filters.ChoiceField(
+        lambda job: job.state.name, tuple(JobState.__members__), "JOB_STATE_"
+    ),
     "tenant": filters.TextField(lambda job: job.tenant),
     "priority_class": filters.TextField(lambda job: job.spec.priority_class),
     "priority": filters.NumberField(lambda job: job.priority),
     "attempt": filters.NumberField(lambda job: job.attempt),
     "labels": filters.MapField(lambda job: dict(job.spec.labels)),
+    "create_time": filters.TimeField(lambda job: job.submit_ns),
+    "update_time": filters.TimeField(changed_ns),
 }
 
 
-_WINDOW_KEYS: Final[dict[str, Callable[[Booking], Key]]] = {
-    "create_time": lambda booking: (booking.sequence, booking.window.name),
-    "start_time": lambda booking: (booking.window.start_ns, booking.window.name),
-    "name": lambda booking: (booking.window.name,),
+_WINDOW_ORDERS: Final[dict[str, Callable[[Booking], Any]]] = {
+    "create_time": lambda booking: booking.create_ns,
+    "update_time": lambda booking: booking.update_ns,
+    "start_time": lambda booking: booking.window.start_ns,
+    "end_time": lambda booking: booking.window.end_ns,
+    "name": lambda booking: booking.window.name,
 }
 
 
@@ -105,25 +98,13 @@ def jobs(
 
     Raises: BadToken, BadOrder, BadFilter.
     """
-    key, is_reversed = _order(query.order_by, _JOB_KEYS)
+    order = paging.parse_order(query.order_by, _JOB_ORDERS, lambda job: job.sequence)
     passes = filters.parse(query.filter, _JOB_FIELDS)
     everyone = (*state.jobs.values(), *state.ended.values())
     of_state = (j for j in everyone if not query.states or j.state in query.states)
     wanted = [job for job in of_state if is_seen(job) and passes(job)]
-    wanted.sort(key=key, reverse=is_reversed)
-    return _page("jobs", query, wanted, key, size, token, is_reversed=is_reversed)
-
-
-def _order(
-    text: str, keys: Mapping[str, Callable[[Item], Key]]
-) -> tuple[Callable[[Item], Key], bool]:
-    """The key to sort by, the first of `keys` by default, and whether backwards."""
-    words = text.split()
-    is_reversed = words[1:] == ["desc"]
-    name = words[0] if words else next(iter(keys))
-    if name not in keys or (words[1:] and not is_reversed):
-        raise BadOrder(f"must be {' or '.join(keys)}, with or without desc, not {text!r}")
-    return keys[name], is_reversed
+    order.sort(wanted)
+    return paging.page(query.scope("jobs"), wanted, order, size, token)
 
 
 def hosts(
@@ -144,7 +125,8 @@ def hosts(
         and (not query.job or (host.holder is not None and host.holder.name == query.job))
         and passes(host)
     )
-    return _page("hosts", query, wanted, lambda host: (host.index,), size, token)
+    order: Order[HeldHost] = Order(((lambda host: host.index, False),))
+    return paging.page(query.scope("hosts"), wanted, order, size, token)
 
 
 def windows(
@@ -158,12 +140,14 @@ def windows(
 
     Raises: BadToken, BadOrder, BadFilter.
     """
-    key, is_reversed = _order(query.order_by, _WINDOW_KEYS)
+    order = paging.parse_order(
+        query.order_by, _WINDOW_ORDERS, lambda b: b.sequence, lambda b: b.window.name
+    )
     passes = filters.parse(query.filter, _window_fields(state))
     of_state = (b for b in state.windows.values() if not query.states or b.state in query.states)
     wanted = [booking for booking in of_state if is_seen(booking) and passes(booking)]
-    wanted.sort(key=key, reverse=is_reversed)
-    return _page("windows", query, wanted, key, size, token, is_reversed=is_reversed)
+    order.sort(wanted)
+    return paging.page(query.scope("windows"), wanted, order, size, token)
 
 
 def _window_fields(state: State) -> dict[str, filters.Field]:
@@ -171,8 +155,10 @@ def _window_fields(state: State) -> dict[str, filters.Field]:
     return {
         "name": filters.TextField(lambda booking: booking.window.name),
         "uid": filters.TextField(lambda booking: window_uid(state, booking)),
-        "kind": filters.ChoiceField(lambda booking: booking.window.kind.name, tuple(kinds)),
-        "state": filters.ChoiceField(lambda booking: booking.state.name, states),
+        "kind": filters.ChoiceField(
+            lambda booking: booking.window.kind.name, tuple(kinds), "WINDOW_KIND_"
+        ),
+        "state": filters.ChoiceField(lambda booking: booking.state.name, states, "WINDOW_STATE_"),
         "tenant": filters.TextField(lambda booking: booking.window.tenant),
         "reason": filters.TextField(lambda booking: booking.window.reason),
         "start_time": filters.TimeField(lambda booking: booking.window.start_ns),
@@ -204,10 +190,11 @@ def tenants(
     places = {one.tenant.name: at for at, one in enumerate(found)}
     query = Query(filter=filter, order_by=state.tenants.digest)
 
-    def key(one: TenantStanding) -> Key:
-        return (places[one.tenant.name],)
+    def place(one: TenantStanding) -> int:
+        return places[one.tenant.name]
 
-    return _page("tenants", query, [one for one in found if passes(one)], key, size, token)
+    wanted = [one for one in found if passes(one)]
+    return paging.page(query.scope("tenants"), wanted, Order(((place, False),)), size, token)
 
 
 def _tenant_fields(state: State) -> dict[str, filters.Field]:
@@ -251,10 +238,13 @@ def _host_fields(state: State) -> dict[str, filters.Field]:
     return {
         "name": filters.TextField(lambda host: fabric.hosts[host.index]),
         "state": filters.ChoiceField(
-            lambda host: state.shown(host.index).state.name, tuple(HostState.__members__)
+            lambda host: state.shown(host.index).state.name,
+            tuple(HostState.__members__),
+            "HOST_STATE_",
         ),
         "reason": filters.TextField(lambda host: state.shown(host.index).reason),
         "job": filters.TextField(lambda host: host.holder.name if host.holder else ""),
+        "update_time": filters.TimeField(lambda host: state.shown(host.index).since_ns or None),
         "domains": filters.NamesField(lambda host: domains(fabric, host.index)),
     }
 
@@ -277,7 +267,8 @@ def in_order(kind: str, of: str, items: Sequence[Item], size: int, token: str) -
     """A page of items that stand where they stand. `of`: names what they are listed from;
     tokens are good for no other. Raises: BadToken."""
     places = range(len(items))
-    page = _page(kind, Query(filter=of), places, lambda at: (at,), size, token)
+    order: Order[int] = Order(((int, False),))
+    page = paging.page([kind, of], places, order, size, token)
     return Page(tuple(items[at] for at in page.items), page.next_token)
 
 
@@ -286,49 +277,3 @@ def held(state: State, index: int) -> HeldHost:
     holder = state.holder(index)
     is_block = holder is not None and index in holder.hosts
     return HeldHost(index, holder, holder.hosts.index(index) if holder and is_block else None)
-
-
-def _page(
-    kind: str,
-    query: Query,
-    ordered: Iterable[Item],
-    key: Callable[[Item], Key],
-    size: int,
-    token: str,
-    *,
-    is_reversed: bool = False,
-) -> Page[Item]:
-    """The first `size` items whose key comes after the one that `token` names.
-
-    A token holds the key of the last item, so it stays good when that one is gone.
-    """
-    last = _read_token(kind, query, token) if token else None
-
-    def is_due(item: Item) -> bool:
-        try:
-            return last is None or (key(item) < last if is_reversed else key(item) > last)
-        except TypeError:  # a token made by hand
-            raise BadToken(_NO_TOKEN) from None
-
-    found = tuple(islice(filter(is_due, ordered), size + 1))
-    if len(found) <= size:
-        return Page(found, "")
-    return Page(found[:size], _token(kind, query, key(found[size - 1])))
-
-
-_NO_TOKEN: Final = "is not the next_page_token of a list with these states, filter and order"
-
-
-def _token(kind: str, query: Query, last: Key) -> str:
-    return base64.urlsafe_b64encode(json.dumps([kind, query.digest, *last]).encode()).decode()
-
-
-def _read_token(kind: str, query: Query, token: str) -> Key:
-    try:
-        parts = json.loads(base64.urlsafe_b64decode(token.encode()))
-        got, digest, *last = parts
-    except (binascii.Error, UnicodeError, ValueError, TypeError, RecursionError):
-        raise BadToken(_NO_TOKEN) from None
-    if [got, digest] != [kind, query.digest] or not last:
-        raise BadToken(_NO_TOKEN)
-    return tuple(last)

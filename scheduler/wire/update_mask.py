@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from placement import BadInput
 from scheduler.core.admission.update import UPDATABLE
 from scheduler.core.model.commands import UpdateJob
@@ -11,6 +13,9 @@ from scheduler.wire.durations import whole_seconds
 from scheduler.wire.specs import wire_path
 
 _ROOT = "spec."
+_LABEL = f"{_ROOT}labels."
+# The key of a map, in backticks when it is no identifier (AIP-161); without them as well.
+_LABEL_PATH = re.compile(re.escape(_LABEL) + r"(?:`(?P<quoted>[^`]+)`|(?P<plain>[^`]+))")
 
 
 def update_from_proto(request: service_pb2.UpdateJobRequest) -> UpdateJob:
@@ -27,9 +32,10 @@ def update_from_proto(request: service_pb2.UpdateJobRequest) -> UpdateJob:
         labels = parse_labels(dict(spec.labels))
     except BadInput as error:
         raise BadInput(f"job.spec.{error.field}", error.message) from None
+    fields, label_keys = _named(request)
     return UpdateJob(
         request.job.name,
-        _fields(request),
+        fields,
         spec.priority,
         spec.priority_class,
         limit_s,
@@ -37,14 +43,15 @@ def update_from_proto(request: service_pb2.UpdateJobRequest) -> UpdateJob:
         request.job.etag,
         request.request_id,
         request.job.uid,
+        label_keys,
     )
 
 
-def _fields(request: service_pb2.UpdateJobRequest) -> tuple[str, ...]:
-    """Names of the fields, in the order of UPDATABLE."""
+def _named(request: service_pb2.UpdateJobRequest) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names of the fields, in the order of UPDATABLE, and keys of single labels."""
     by_field = {wire_path(name): name for name in UPDATABLE}
-    known = ", ".join(_ROOT + field for field in by_field)
-    wanted: set[str] = set()
+    known = ", ".join((*(_ROOT + field for field in by_field), f"{_LABEL}KEY"))
+    wanted, keys = set[str](), set[str]()
     if not request.HasField("update_mask"):
         for field, _ in request.job.spec.ListFields():
             if field.name not in by_field:
@@ -56,8 +63,11 @@ def _fields(request: service_pb2.UpdateJobRequest) -> tuple[str, ...]:
             wanted.update(UPDATABLE)
         elif path.startswith(_ROOT) and path.removeprefix(_ROOT) in by_field:
             wanted.add(by_field[path.removeprefix(_ROOT)])
+        elif key := _LABEL_PATH.fullmatch(path):
+            keys.add(key["quoted"] or key["plain"])
         else:
             raise BadInput(f"update_mask.paths[{place}]", f"{path!r} is none of {known}")
-    if not wanted:
+    if not (wanted or keys):
         raise BadInput("update_mask", f"names nothing to change; fields are {known}")
-    return tuple(name for name in UPDATABLE if name in wanted)
+    fields = tuple(name for name in UPDATABLE if name in wanted)
+    return fields, () if "labels" in wanted else tuple(sorted(keys))

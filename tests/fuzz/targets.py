@@ -29,7 +29,7 @@ from scheduler.files.old_placement import load_placement
 from scheduler.files.tenants import load_tenants
 from scheduler.files.windows import load_windows
 from scheduler.server.config import ServerKeys, load_server_file
-from scheduler.wire import filters, listing
+from scheduler.wire import filters, listing, paging
 from simulator import failures
 from simulator.traces.load import FORMATS, TraceFile
 from tests.build import cordon, fabric, loaded, started, submit
@@ -112,7 +112,7 @@ def _texts() -> Iterator[Target]:
         "page token",
         samples.tokens(STATE),
         lambda path: listing.jobs(STATE, listing.Query(), 1, _text(path)),
-        (listing.BadToken,),
+        (paging.BadToken,),
         weight=3,
     )
     yield Target("hostlist", samples.HOSTLISTS, _hostlist, plain, weight=3)

@@ -56,6 +56,21 @@ async def test_an_update_changes_what_its_mask_names(tmp_path: Path) -> None:
     assert len({job.etag for job in (before, after, both, cleared)}) == 4
 
 
+async def test_a_mask_names_single_labels(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        request = create("a")
+        request.spec.labels.update({"team": "nlp", "a/b.c": "1", "keep": "me"})
+        await served.stub.CreateJob(request)
+        job = job_pb2.Job(name="a", spec=job_pb2.JobSpec(labels={"team": "vision", "x": "no"}))
+        mask = FieldMask(paths=["spec.labels.team", "spec.labels.`a/b.c`", "spec.labels.gone"])
+        change = service_pb2.UpdateJobRequest(job=job, update_mask=mask)
+        after = await served.stub.UpdateJob(change)
+        bad = await refused(served.stub.UpdateJob(update("a", "spec.labels.`x")))
+    assert dict(after.spec.labels) == {"team": "vision", "keep": "me"}
+    assert bad.fields == ("update_mask.paths[0]",)
+    assert "spec.labels.KEY" in bad.message
+
+
 async def test_bad_updates_name_their_field(tmp_path: Path) -> None:
     def with_spec(*paths: str, **spec: Any) -> service_pb2.UpdateJobRequest:
         request = update("a", *paths)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import grpc
+import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
@@ -68,3 +69,13 @@ async def test_a_call_without_its_required_fields_names_all_of_them(tmp_path: Pa
                 assert error.fields == tuple(sorted(wanted)), method.name
                 checked += 1
     assert checked > 10
+
+
+@pytest.mark.parametrize(("key", "value"), [("muster-read", "newest"), ("muster-read", "")])
+async def test_metadata_that_is_not_understood_is_refused(
+    tmp_path: Path, key: str, value: str
+) -> None:
+    async with serving(tmp_path) as served:
+        call = served.stub.GetStatus(service_pb2.GetStatusRequest(), metadata=((key, value),))
+        error = await refused(call)
+    assert (error.code, error.fields) == (grpc.StatusCode.INVALID_ARGUMENT, (key,))

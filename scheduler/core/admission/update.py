@@ -8,6 +8,7 @@ from typing import Final
 from scheduler.core.admission.etag import job_etag, stale
 from scheduler.core.model.commands import UpdateJob
 from scheduler.core.model.events import Event, JobUpdated
+from scheduler.core.model.job import MOST_LABELS
 from scheduler.core.model.lifecycle import LIVE, JobState
 from scheduler.core.model.rejected import Code, Rejected, invalid, no_job
 from scheduler.core.model.state import State
@@ -29,6 +30,12 @@ def update(state: State, command: UpdateJob, now_ns: int) -> tuple[Event, ...] |
     if job.state not in LIVE:
         return Rejected(Code.PRECONDITION, f"job {job.name} is already {job.state}")
     spec = replace(job.spec, **{field: getattr(command, field) for field in command.fields})
+    if command.label_keys:
+        kept = {k: v for k, v in spec.labels if k not in command.label_keys}
+        labels = kept | {k: v for k, v in command.labels if k in command.label_keys}
+        if len(labels) > MOST_LABELS:
+            return invalid("labels", f"would be {len(labels)}, more than {MOST_LABELS}")
+        spec = replace(spec, labels=tuple(sorted(labels.items())))
     if spec == job.spec:
         return ()
     if replace(spec, labels=job.spec.labels) != job.spec and job.state is not JobState.QUEUED:

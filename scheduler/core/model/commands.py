@@ -37,7 +37,8 @@ class CancelJob:
 @dataclass(frozen=True, slots=True)
 class UpdateJob:
     """Another priority, time limit or other labels: the `fields` of the specification
-    take the values given here, the rest stays."""
+    take the values given here, the rest stays. Labels by `label_keys` take those of `labels`, or
+    go where it has none; the rest of them stay."""
 
     name: str
     fields: tuple[str, ...]
@@ -48,6 +49,7 @@ class UpdateJob:
     etag: str = ""
     request_id: str = ""
     uid: str = ""
+    label_keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from scheduler.core.policies.costs import Costs
 from scheduler.core.policies.tenants import DEFAULT
 
 SECOND_NS = 1_000_000_000
+MOST_LABELS = 64  # of one job
 
 
 @dataclass(frozen=True, slots=True)

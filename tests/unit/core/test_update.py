@@ -65,6 +65,23 @@ def test_a_time_limit_can_be_taken_back() -> None:
     assert state.jobs["b"].spec.time_limit_s is None
 
 
+def test_single_labels_change_and_go_and_the_rest_stay() -> None:
+    before = (("mine", "1"), ("old", "2"), ("team", "nlp"))
+    given = (("new", "3"), ("not-named", "4"), ("team", "vision"))
+    command = UpdateJob("big", (), labels=given, label_keys=("new", "old", "team"))
+    state = run(FULL, update("big", labels=before), command)
+    assert state.jobs["big"].spec.labels == (("mine", "1"), ("new", "3"), ("team", "vision"))
+
+
+def test_a_label_more_than_a_job_may_have_is_refused() -> None:
+    full = tuple((f"k{i:02}", "") for i in range(64))
+    state = run(FULL, update("big", labels=full))
+    one_more = UpdateJob("big", (), labels=(("x", ""),), label_keys=("x",))
+    assert refused(state, one_more).violations[0].field == "labels"
+    swapped = UpdateJob("big", (), labels=(("x", ""),), label_keys=("x", "k00"))
+    assert len(run(state, swapped).jobs["big"].spec.labels) == 64
+
+
 def test_labels_of_a_running_job_change_and_nothing_else_of_it() -> None:
     state = run(FULL, update("big", labels=LABELS))
     assert state.jobs["big"].spec.labels == LABELS

@@ -29,19 +29,21 @@ class Thing:
     labels: dict[str, str] = field(default_factory=dict)
     domains: tuple[str, ...] = ()
     start_ns: int = 0
+    seen_ns: int | None = None
 
 
 FIELDS: dict[str, Field] = {
     "name": TextField(lambda thing: thing.name),
-    "state": ChoiceField(lambda thing: thing.state, ("QUEUED", "RUNNING")),
+    "state": ChoiceField(lambda thing: thing.state, ("QUEUED", "RUNNING"), "STATE_"),
     "priority": NumberField(lambda thing: thing.priority),
     "labels": MapField(lambda thing: thing.labels),
     "domains": NamesField(lambda thing: thing.domains),
     "start": TimeField(lambda thing: thing.start_ns),
+    "seen": TimeField(lambda thing: thing.seen_ns),
 }
 THINGS = (
     Thing("eval-1", "RUNNING", 5, {"team": "nlp", "a/b.c": "x"}, ("z0", "z0-r1"), 60 * 10**9),
-    Thing("eval-2", "QUEUED", -1, {"team": "vision"}, ("z1",)),
+    Thing("eval-2", "QUEUED", -1, {"team": "vision"}, ("z1",), seen_ns=1),
     Thing("train", "QUEUED", 10, {}, ("z0",)),
 )
 
@@ -80,6 +82,26 @@ THINGS = (
         ('start = "1970-01-01T00:01Z"', "0"),
         ('start < "1970-01-01 00:01:00+00:00"', "12"),
         ('start >= "1970-01-01T01:00+01:00"', "012"),
+        ("start = 1970-01-01T00:01:00Z", "0"),
+        ("start > 1970-01-01T00:00:59.999999999Z AND state = RUNNING", "0"),
+        ("start > 1970-01-01T00:01:00.000000001Z", ""),
+        ("seen > 1970-01-01T00:00Z", "1"),
+        ("seen != 1970-01-01T00:00Z", "012"),
+        ("seen:*", "1"),
+        ("state = STATE_RUNNING", "0"),
+        ('name = "*-2"', "1"),
+        ("name = *a*", "012"),
+        ("name != *n", "01"),
+        ("name:*", "012"),
+        ("name:ev*", "01"),
+        ("labels.team:*", "01"),
+        ("labels.team:n*", "0"),
+        ("labels.team = *sion", "1"),
+        ("NOT labels.team:*", "2"),
+        ("labels:*", "01"),
+        ("labels:a/*", "0"),
+        ("domains:*-r1", "0"),
+        (r'name = "\*"', ""),
     ],
 )
 def test_what_passes(text: str, found: str) -> None:
@@ -107,6 +129,14 @@ def test_what_passes(text: str, found: str) -> None:
         ("name = a)", "AND, OR or the end"),
         ("name == a", "a value was expected"),
         ('name = "a', "at 8: '\"' is not understood"),
+        ("name = e*1", "a star stands at the begin or at the end of a value"),
+        ("name:e*1", "a star stands at the begin or at the end of a value"),
+        ("name > e*", "a star stands after =, != or ':'"),
+        ("labels.team:n*p", "a star stands at the begin or at the end"),
+        ("start = yesterday", "must be a date and time such as 2026-11-21T06:00Z"),
+        ("start = 1970-01-01T00:01:00.1234567891Z", "must be a date and time"),
+        ('start:"1970-01-01T00:01Z"', "a time is not compared with ':'"),
+        ("-state = RUNNING", "'-state': is not a field"),
         ("name = a; drop", "at 9: ';' is not understood"),
         ("a" * (LONGEST + 1), "is longer than"),
         ("(" * (DEEPEST + 2) + "name = a", "nested deeper than"),
@@ -122,3 +152,6 @@ def test_what_is_not_understood_is_refused_with_its_place(text: str, message: st
 def test_quotes_and_backslashes_are_part_of_a_value_when_escaped() -> None:
     test = parse(r'name = "a \"b\" \\"', FIELDS)
     assert test(Thing('a "b" \\'))
+    assert parse(r'name = "\*a"', FIELDS)(Thing("*a"))
+    assert not parse(r'name = "\*a"', FIELDS)(Thing("ba"))
+    assert parse(r'name = "*\*"', FIELDS)(Thing("ba*"))

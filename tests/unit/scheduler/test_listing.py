@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import base64
-import json
+import re
+from collections.abc import Callable
+from operator import itemgetter
+from typing import Any
 
 import pytest
 
 from scheduler.core import HostState, JobState, State
+from scheduler.core.model.commands import UpdateJob
 from scheduler.core.model.lifecycle import WindowState
-from scheduler.wire.listing import BadOrder, BadToken, Query, hosts, jobs, windows
+from scheduler.wire.listing import Query, hosts, jobs, windows
+from scheduler.wire.paging import BadOrder, BadToken, page, parse_order
 from tests.build import cancel, cordon, loaded, run, started, submit
 from tests.windows import remove_window, set_window
 
@@ -68,21 +73,74 @@ def test_a_token_is_good_for_its_own_query_only(other: Query) -> None:
 
 
 def test_a_token_made_by_hand_is_refused() -> None:
-    digest = Query().digest
-    forged: list[object] = [
-        *(["jobs", digest], ["jobs", digest, "x"], ["jobs", digest, None], ["jobs", digest, []]),
-        *({}, 3, "jobs", [["jobs"], digest, 1], "[" * 5_000),
-    ]
-    tokens = [json.dumps(parts) if parts != "[" * 5_000 else str(parts) for parts in forged]
-    for token in [*(base64.urlsafe_b64encode(t.encode()).decode() for t in tokens), "é", "x", "="]:
+    token = jobs(TEN, Query(), 2, "").next_token
+    raw = base64.urlsafe_b64decode(token + "==")
+    changed = [raw[:i] + bytes([raw[i] ^ 1]) + raw[i + 1 :] for i in range(len(raw))]
+    made = [b"3", b"[]", b"[" * 5_000, raw[:12], raw + b"]", *changed]
+    tokens = [base64.urlsafe_b64encode(one).decode().rstrip("=") for one in made]
+    for other in [*tokens, "é", "x", "=", f" {token}", f"{token}\n"]:
         with pytest.raises(BadToken):
-            jobs(TEN, Query(), 2, token)
+            jobs(TEN, Query(), 2, other)
 
 
-@pytest.mark.parametrize("order", ["size", "name asc desc", "name up", "desc"])
-def test_an_unknown_order_is_refused(order: str) -> None:
-    with pytest.raises(BadOrder, match="must be create_time or name"):
+def test_a_token_shows_nothing_of_what_is_in_it() -> None:
+    token = jobs(TEN, Query(order_by="name"), 2, "").next_token
+    assert b"j0" not in base64.urlsafe_b64decode(token + "==")
+    assert re.fullmatch(r"[A-Za-z0-9_-]+", token)
+
+
+@pytest.mark.parametrize(
+    ("order", "message"),
+    [
+        ("size", "'size' is none of create_time, update_time, name"),
+        ("name asc desc", "'name asc desc' is none of"),
+        ("name up", "'name up' is none of"),
+        ("desc", "'desc' is none of"),
+        ("name,", "'' is none of"),
+        ("name, priority, name desc", "name is there twice"),
+    ],
+)
+def test_an_unknown_order_is_refused(order: str, message: str) -> None:
+    with pytest.raises(BadOrder, match=message):
         jobs(TEN, Query(order_by=order), 2, "")
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 12])
+@pytest.mark.parametrize(
+    ("order_by", "key"),
+    [
+        ("first, second", lambda item: (item[0], item[1], item[2])),
+        ("first desc, second asc", lambda item: (-item[0], item[1], item[2])),
+        (" second  desc ,first", lambda item: (-item[1], item[0], item[2])),
+        ("first,second desc", lambda item: (item[0], -item[1], -item[2])),
+    ],
+)
+def test_several_fields_order_a_list_each_in_its_direction(
+    order_by: str, key: Callable[[tuple[int, int, int]], Any], size: int
+) -> None:
+    items = [(i % 2, i % 3, i) for i in range(12)]
+    fields = {"first": itemgetter(0), "second": itemgetter(1)}
+    order = parse_order(order_by, fields, itemgetter(2))
+    ordered, found, token = list(reversed(items)), list[tuple[int, int, int]](), ""
+    order.sort(ordered)
+    assert ordered == sorted(items, key=key)
+    while not found or token:
+        part = page("things", ordered, order, size, token)
+        found, token = [*found, *part.items], part.next_token
+    assert found == ordered
+
+
+def test_jobs_stand_by_priority_and_then_by_name() -> None:
+    state = run(FULL, *(submit(f"p{i}", priority=i % 2) for i in range(4)))
+    query = Query(filter="state = JOB_STATE_QUEUED", order_by="priority desc, name desc")
+    assert names(state, query) == ["p3", "p1", "p2", "p0"]
+    assert names(state, query, 3, jobs(state, query, 1, "").next_token) == ["p1", "p2", "p0"]
+
+
+def test_jobs_are_found_by_their_times() -> None:
+    state = run(TEN, UpdateJob("j3", ("priority",), priority=7), now_ns=90 * 10**9)
+    assert names(state, Query(filter='update_time > "1970-01-01T00:01Z"')) == ["j3"]
+    assert names(state, Query(filter='create_time > "1970-01-01T00:01Z"')) == []
 
 
 def test_hosts_are_found_by_state_domain_and_job() -> None:

@@ -1,0 +1,136 @@
+"""Pages of lists: the order that a request asks for, and tokens that say where a page ended.
+
+A token names the place behind the last item of a page by that item's values, so it stays good
+when the item is gone. It is sealed, for clients that read or build tokens come to depend on what
+is in them: SIV with keys that anybody may know (AIP-158). It is good for its own list alone, the
+one with the same kind, filter and order.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b, shake_256
+from itertools import islice
+from typing import Any, Final, Generic, TypeVar
+
+Item = TypeVar("Item")
+Key = tuple[Any, ...]  # numbers and texts
+
+_NO_TOKEN: Final = "is not the next_page_token of a list with these states, filter and order"
+_KEY: Final = b"muster page 1"
+_SEAL_BYTES: Final = 12
+
+
+class BadToken(ValueError):
+    """A page token that no such list gave out."""
+
+
+class BadOrder(ValueError):
+    """An order that lists do not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[Item]):
+    """`next_token` is empty on the last page."""
+
+    items: tuple[Item, ...]
+    next_token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Order(Generic[Item]):
+    """Fields by which items stand, the first first, each with whether it descends. No two items
+    are equal in all of them."""
+
+    fields: tuple[tuple[Callable[[Item], Any], bool], ...]
+
+    def key(self, item: Item) -> Key:
+        return tuple(of(item) for of, _ in self.fields)
+
+    def sort(self, items: list[Item]) -> None:
+        for of, descends in reversed(self.fields):
+            items.sort(key=of, reverse=descends)
+
+    def is_after(self, key: Key, last: Key) -> bool:
+        """Whether `key` stands behind `last`. Raises: TypeError when they are not comparable."""
+        for value, before, (_, descends) in zip(key, last, self.fields, strict=True):
+            if value != before:
+                return bool(value < before if descends else value > before)
+        return False
+
+
+def parse_order(
+    text: str, known: Mapping[str, Callable[[Item], Any]], *unique: Callable[[Item], Any]
+) -> Order[Item]:
+    """`"priority desc, name"`: fields with commas between them, ascending unless `desc` says
+    otherwise (AIP-132). Empty: by the first that is known. `unique` decides between items that
+    are equal in all of them, in the direction of the last; no two items are equal in it.
+
+    Raises: BadOrder.
+    """
+    fields, names, descends = [], set[str](), False
+    for part in text.split(",") if text.strip() else [next(iter(known))]:
+        name, *direction = part.split() or [""]
+        if name not in known or direction not in ([], ["asc"], ["desc"]):
+            choice = ", ".join(known)
+            raise BadOrder(f"{part.strip()!r} is none of {choice}, with or without asc or desc")
+        if name in names:
+            raise BadOrder(f"{name} is there twice")
+        names.add(name)
+        descends = direction == ["desc"]
+        fields.append((known[name], descends))
+    return Order((*fields, *((of, descends) for of in unique)))
+
+
+def page(
+    scope: object, items: Iterable[Item], order: Order[Item], size: int, token: str
+) -> Page[Item]:
+    """The first `size` of the items behind the place that `token` names.
+
+    `scope`: what list it is, as JSON values; tokens are good for no other. `items`: in `order`.
+
+    Raises: BadToken.
+    """
+    last = _read_token(scope, token) if token else None
+
+    def is_due(item: Item) -> bool:
+        try:
+            return last is None or order.is_after(order.key(item), last)
+        except (TypeError, ValueError):  # of a release whose lists had another order
+            raise BadToken(_NO_TOKEN) from None
+
+    found = tuple(islice(filter(is_due, items), size + 1))
+    if len(found) <= size:
+        return Page(found, "")
+    return Page(found[:size], _token(scope, order.key(found[size - 1])))
+
+
+def _token(scope: object, last: Key) -> str:
+    text = json.dumps(last).encode()
+    seal = _seal(scope, text)
+    return base64.urlsafe_b64encode(seal + _masked(seal, text)).decode().rstrip("=")
+
+
+def _read_token(scope: object, token: str) -> Key:
+    try:
+        raw = base64.b64decode(token + "=" * (-len(token) % 4), b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        raise BadToken(_NO_TOKEN) from None
+    seal, text = raw[:_SEAL_BYTES], _masked(raw[:_SEAL_BYTES], raw[_SEAL_BYTES:])
+    if _seal(scope, text) != seal:
+        raise BadToken(_NO_TOKEN)
+    return tuple(json.loads(text))
+
+
+def _seal(scope: object, text: bytes) -> bytes:
+    said = json.dumps(scope).encode() + b"\n" + text
+    return blake2b(said, key=_KEY, digest_size=_SEAL_BYTES).digest()
+
+
+def _masked(seal: bytes, text: bytes) -> bytes:
+    mask = shake_256(_KEY + seal).digest(len(text))
+    return bytes(a ^ b for a, b in zip(text, mask, strict=True))
