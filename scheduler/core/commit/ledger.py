@@ -66,12 +66,11 @@ class Ledger:
     def apply(self, events: Sequence[Event], hosts: HostSet) -> None:
         """Enter what one action does. `hosts`: those that it takes."""
         self._pending += events
-        match events:
-            case (JobStarted(name=name),):
-                self._enter(name, hosts)
-            case _:
-                self._quotas = self._affinity = self._calendar = None
-                self.free = self.state.free
+        if len(events) == 1 and isinstance(events[0], JobStarted):
+            self._enter(events[0].name, hosts)
+        else:
+            self._quotas = self._affinity = self._calendar = None
+            self.free = self.state.free
 
     def _enter(self, name: str, hosts: HostSet) -> None:
         job = self._state.jobs[name]
