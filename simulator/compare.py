@@ -105,7 +105,7 @@ def compare(
         "seeds": list(seeds),
         "baseline": variants[0].name,
         "variants": [_variant_row(variant, of) for variant, of in zip(variants, each, strict=True)],
-        "notes": [*_alike(logs)],
+        "notes": [*_alike(logs), *_warnings(variants, each)],
     }
 
 
@@ -115,6 +115,18 @@ def _alike(logs: Mapping[str, Sequence[str]]) -> Iterator[str]:
     for i, name in enumerate(names):
         if same := next((earlier for earlier in names[:i] if logs[earlier] == logs[name]), None):
             yield f"{name} gives the same log as {same}"
+
+
+def _warnings(
+    variants: Sequence[Variant], runs: Sequence[Sequence[Mapping[str, Any]]]
+) -> Iterator[str]:
+    """Those of runs, each once, with the first variant that has it."""
+    seen: set[str] = set()
+    for variant, of in zip(variants, runs, strict=True):
+        for sentence in (text for totals in of for text in totals["warnings"]):
+            if sentence not in seen:
+                seen.add(sentence)
+                yield f"{variant.name}: {sentence}"
 
 
 def _place(folder: Path | None, at: int, variant: Variant, seed: int) -> Path | None:

@@ -19,6 +19,7 @@ from scheduler.files.inputs import load_fabric
 from scheduler.files.job_keys import parse_spares
 from scheduler.files.tenants import TenantsFile, load_tenants
 from scheduler.files.windows import load_windows
+from simulator.failures import ALL, LogWindow
 from simulator.options import COSTS, MEASURED, Options, Value
 from simulator.placers import PlacementStrategy, PlacerFactory, placer_factory
 from simulator.timing import TimeModel, load_time_model
@@ -53,8 +54,8 @@ class Experiment:
     state, see `job_spec`. `attach`: the shape of jobs of which the trace knows only the size.
     `placement`: who chooses the hosts. `health`: what the scheduler makes of reports.
     `trace`: where jobs come from, None where a caller has them. `failures`: models, presets or
-    files, see failures/; `failure_scale`: by which their rates are multiplied. `seed`: of
-    failures, placement and shapes.
+    files, see failures/; `failure_scale`: by which their rates are multiplied; `log_window`: what
+    is used of recorded ones. `seed`: of failures, placement and shapes.
     """
 
     fabric: Fabric
@@ -75,6 +76,7 @@ class Experiment:
     failures: str | None = None
     failure_scale: float = 1.0
     seed: int = 0
+    log_window: LogWindow = ALL
 
     @property
     def charged(self) -> Tenants | None:
@@ -148,6 +150,7 @@ def experiment_of(options: Options) -> Experiment:
         None if options["failures"] is None else str(options["failures"]),
         float(options["failure_scale"] or 1),
         seed,
+        LogWindow(float(options["failures_from_h"] or 0) * 3600, bool(options["failures_repeat"])),
     )
 
 

@@ -192,6 +192,18 @@ OPTIONS = (
         is_command_line=False,
     ),
     ReplayOption(
+        "failures_from_h",
+        NumberKind(0, 876_000),
+        "Hours into recorded failures (logs and host events) at which the replay begins.",
+        0.0,
+    ),
+    ReplayOption(
+        "failures_repeat",
+        FlagKind(),
+        "Recorded failures begin again when their log ends.",
+        False,
+    ),
+    ReplayOption(
         "seed",
         WholeKind(),
         "Seed of all random draws: failures, random placement, shapes of jobs.",
@@ -334,5 +346,7 @@ def conflicts(options: Options) -> Iterator[tuple[str, str]]:
         for key in COSTS:
             if options[key] is not None:
                 yield key, "has no effect with --times, which sets it"
-    if options["failures"] is None and options["failure_scale"] not in (None, 1):
-        yield "failure_scale", "has no effect without failures"
+    if options["failures"] is None:
+        for key in ("failure_scale", "failures_from_h", "failures_repeat"):
+            if options[key] not in (None, DEFAULTS[key]):
+                yield key, "has no effect without failures"

@@ -77,7 +77,8 @@ def _replayed(
             warn(str(Problem("job", job.message, str(source.path), job.job.line)))
 
     jobs = _selected(source, trace)
-    replay = Replay(experiment, jobs, collectors.feed, _outages(experiment), refused)
+    stream = _outages(experiment)
+    replay = Replay(experiment, jobs, collectors.feed, stream, refused)
     collectors.metrics.use_times(replay.modelled)
 
     def step() -> None:
@@ -91,6 +92,11 @@ def _replayed(
     collectors.invariants.check(tally, collectors.metrics)
     seconds = time.perf_counter() - begin
     totals = _totals(experiment, collectors.metrics, tally, skipped, seconds)
+    totals["warnings"] = [
+        sentence
+        for log in stream.logs
+        for sentence in log.warnings(collectors.metrics.makespan_ns / SECOND_NS)
+    ]
     totals["log_sha256"] = collectors.recorder.digest()
     return totals, collectors.report_data()
 
@@ -145,12 +151,11 @@ class _Skipped:
             self._warn(f"{problem}; skipped")
 
 
-def _outages(experiment: Experiment) -> Iterable[failures.Outage]:
+def _outages(experiment: Experiment) -> failures.FailureStream:
     if experiment.failures is None:
-        return ()
-    return failures.parse(experiment.failures, experiment.failure_scale)(
-        experiment.fabric, experiment.seed
-    )
+        return failures.FailureStream()
+    source = failures.parse(experiment.failures, experiment.failure_scale, experiment.log_window)
+    return source(experiment.fabric, experiment.seed)
 
 
 def _selected(source: TraceSource, jobs: Iterable[TraceJob]) -> Iterator[TraceJob]:
@@ -187,6 +192,8 @@ def _record(experiment: Experiment) -> dict[str, Any]:
         "placement": experiment.placement.value,
         "seed": experiment.seed,
         "failures": experiment.failures,
+        "failures_from_s": experiment.log_window.from_s,
+        "failures_repeat": experiment.log_window.is_repeated,
         "times": experiment.times.model_dump() if experiment.times else None,
         "until_s": None if experiment.until_ns is None else experiment.until_ns / SECOND_NS,
         "resize_every_s": options.resize_every_s,
@@ -241,6 +248,10 @@ def _assumptions(experiment: Experiment) -> Iterator[str]:
         scale = "" if experiment.failure_scale == 1 else f", rates x {experiment.failure_scale:g}"
         text = f"injected failures: {experiment.failures}{scale}"
         yield f"{text}, in addition to those that recorded run times contain"
+        if experiment.log_window != failures.ALL:
+            again = ", and again when they end" if experiment.log_window.is_repeated else ""
+            begin_h = experiment.log_window.from_s / 3600
+            yield f"recorded failures are used from {begin_h:g} h into their log on{again}"
     else:
         yield "no failures are injected; recorded run times contain the failures of their time"
 

@@ -122,12 +122,15 @@ def _point(grid: Grid, store: PointStore, options: Options) -> dict[str, Any]:
         "figures": {figure.key: figure.of(totals) for figure in FIGURES},
         "host_s": stored["host_s"],
         "seconds": totals["seconds"],
+        "warnings": totals["warnings"],
         "log_sha256": totals["log_sha256"],
     }
 
 
 def notes(table: Table) -> Iterator[str]:
-    """A sentence for each axis along which nothing happens otherwise."""
+    """A sentence for each axis along which nothing happens otherwise, and warnings of points,
+    each once."""
+    yield from dict.fromkeys(text for point in table["points"] for text in point["warnings"])
     for key, values in table["axes"].items():
         logs: dict[str, set[str]] = {}
         for point in table["points"]:

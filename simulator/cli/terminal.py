@@ -120,5 +120,6 @@ def table(totals: dict[str, Any]) -> str:
     rows = figures(totals)
     width = max(len(name) for name, _ in rows)
     lines = [f"{name.ljust(width)}  {value}" for name, value in rows]
-    notes = [f"note: {sentence}" for sentence in totals["assumptions"]]
+    notes = [f"warning: {sentence}" for sentence in totals["warnings"]]
+    notes += [f"note: {sentence}" for sentence in totals["assumptions"]]
     return "\n".join([headline(totals), "", *lines, "", *notes])

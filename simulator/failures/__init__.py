@@ -12,10 +12,11 @@ What `--failures` takes, alone or joined with `;`:
     infinitehbd:FILE   lanl:FILE,system=12              logs of other clusters
 
 Each cause draws from random streams of its own, named by the seed, so that adding or
-changing one shifts no other.
+changing one shifts no other. Logs end: `LogWindow` begins them later, or again and again.
 """
 
-from simulator.failures.outage import Outage, Source, merged
-from simulator.failures.text import parse
+from simulator.failures.fleetlog import ALL, LogExtent, LogWindow
+from simulator.failures.outage import Outage, merged
+from simulator.failures.text import FailureStream, parse
 
-__all__ = ["Outage", "Source", "merged", "parse"]
+__all__ = ["ALL", "FailureStream", "LogExtent", "LogWindow", "Outage", "merged", "parse"]

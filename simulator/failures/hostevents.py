@@ -12,20 +12,21 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from scheduler.files.errors import InputError, Problem
 from scheduler.files.yaml12 import read_text
+from simulator.failures.fleetlog import FleetLog, OutagePairs
 from simulator.failures.outage import Outage
-from simulator.traces.record import FieldError, seconds_ns
+from simulator.traces.record import SECOND_NS, FieldError, seconds_ns
 
 COLUMNS = ["time_s", "host", "state", "cause"]
 Row = tuple[int, Mapping[str, Any]]
 
 
-def read_csv(path: Path, hosts: set[str]) -> list[Outage]:
+def read_csv(path: Path, hosts: Sequence[str]) -> FleetLog:
     """Raises: InputError with every row that is wrong."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
@@ -37,7 +38,7 @@ def read_csv(path: Path, hosts: set[str]) -> list[Outage]:
     return _outages(path, ((line, row) for line, row in rows[1:] if row), _cells, hosts)
 
 
-def read_json(path: Path, hosts: set[str]) -> list[Outage]:
+def read_json(path: Path, hosts: Sequence[str]) -> FleetLog:
     """Raises: InputError with every record that is wrong."""
     return _outages(path, json_records(path), _keys, hosts)
 
@@ -82,18 +83,24 @@ def _outages(
     path: Path,
     rows: Iterable[tuple[int, Any]],
     read: Callable[[Any], tuple[str, str, str, str]],
-    hosts: set[str],
-) -> list[Outage]:
+    hosts: Sequence[str],
+) -> FleetLog:
     outages: list[Outage] = []
     wrong: list[Problem] = []
+    index = {host: at for at, host in enumerate(hosts)}
     for line, row in rows:
         try:
-            outages.append(_outage(read(row), hosts))
+            outages.append(_outage(read(row), index))
         except FieldError as error:
             wrong.append(Problem(error.field, error.detail, str(path), line))
     if wrong:
         raise InputError(*wrong)
-    return sorted(outages, key=lambda outage: outage.time_ns)
+    pairs = OutagePairs()
+    for outage in sorted(outages, key=lambda outage: outage.time_ns):
+        note = pairs.start if outage.is_down else pairs.end
+        note(outage.host, index[outage.host], outage.time_ns / SECOND_NS, outage.cause)
+    intervals = pairs.intervals()
+    return FleetLog(len(hosts), pairs.last_s, intervals, tuple(hosts), pairs.orphan_ends, path.name)
 
 
 def _cells(row: list[str]) -> tuple[str, str, str, str]:
@@ -118,7 +125,7 @@ def _keys(record: Any) -> tuple[str, str, str, str]:
     return time_s, host, state, str(record.get("cause") or "")
 
 
-def _outage(cells: tuple[str, str, str, str], hosts: set[str]) -> Outage:
+def _outage(cells: tuple[str, str, str, str], hosts: Container[str]) -> Outage:
     time_s, host, state, cause = cells
     time_ns = seconds_ns(time_s, "time_s")
     if time_ns < 0:

@@ -1,19 +1,19 @@
 """InfiniteHBD's fault log (SIGCOMM 2025): 400 servers of an LLM cluster, 174 days.
 
 A JSON list of events, `event_time` in days; a start pairs with the next end of the same
-server and type. Servers that never fail are not named: they fill the fleet up to 400.
+server and type. Servers that never fail are not named: they fill the fleet up to 400. A log
+that was cut by date may end outages that began before it, and end before those that it begins.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from scheduler.files.errors import InputError, Problem
 from simulator.failures.cause import DAY_S
-from simulator.failures.fleetlog import FleetLog, Interval
+from simulator.failures.fleetlog import FleetLog, OutagePairs
 from simulator.failures.hostevents import json_records
 from simulator.traces.record import FieldError, number
 
@@ -24,26 +24,20 @@ STATES = ("fault_start", "fault_end")
 
 def read(path: Path, options: Mapping[str, str]) -> FleetLog:
     """Raises: InputError with file, line and field."""
-    starts: dict[tuple[str, str], deque[float]] = defaultdict(deque)
-    number_by_id: dict[str, int] = {}
-    intervals = []
+    pairs, number_by_id = OutagePairs(), dict[str, int]()
     for line, record in json_records(path):
         try:
             node, kind, time_s, cause = _event(record)
-            server = number_by_id.setdefault(node, len(number_by_id))
-            if kind == "fault_start":
-                starts[node, cause].append(time_s)
-            elif not starts[node, cause]:
-                raise FieldError("event_type", "ends what did not start", kind)
-            else:
-                began_s = starts[node, cause].popleft()
-                intervals.append(Interval(server, began_s, max(0.0, time_s - began_s), cause))
         except FieldError as error:
             raise InputError(Problem(error.field, error.detail, str(path), line)) from None
-    for (node, cause), open_s in starts.items():  # down when the log ended, and stays so
-        intervals += [Interval(number_by_id[node], s, SPAN_S, cause) for s in open_s]
-    span_s = max([SPAN_S, *(interval.start_s + 1 for interval in intervals)])
-    return FleetLog(max(FLEET, len(number_by_id)), span_s, tuple(intervals))
+        server = number_by_id.setdefault(node, len(number_by_id))
+        note = pairs.start if kind == "fault_start" else pairs.end
+        note((node, cause), server, time_s, cause)
+    intervals = pairs.intervals()
+    last_s = max((interval.start_s for interval in intervals), default=0.0)
+    span_s = max(min(SPAN_S, pairs.last_s), last_s + 1)  # the log may have been cut by date
+    servers = max(FLEET, len(number_by_id))
+    return FleetLog(servers, span_s, intervals, orphan_ends=pairs.orphan_ends, name=path.name)
 
 
 def _event(record: Any) -> tuple[str, str, float, str]:

@@ -42,7 +42,8 @@ def read(path: Path, options: Mapping[str, str]) -> FleetLog:
         raise InputError(*wrong)
     first_s = min(interval.start_s for interval in intervals)
     moved = [Interval(i.server, i.start_s - first_s, i.down_s, i.cause) for i in intervals]
-    return FleetLog(servers, max(i.start_s for i in moved) + 1, tuple(moved))
+    span_s = max(i.start_s for i in moved) + 1
+    return FleetLog(servers, span_s, tuple(moved), name=path.name)
 
 
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:

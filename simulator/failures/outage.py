@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from heapq import merge
-
-from placement.fabric.tree import Fabric
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -18,10 +16,6 @@ class Outage:
     host: str
     is_down: bool
     cause: str
-
-
-# Outages of a fabric's hosts under a seed, in time order; they may go on for ever.
-Source = Callable[[Fabric, int], Iterable[Outage]]
 
 
 def merged(streams: Iterable[Iterable[Outage]]) -> Iterator[Outage]:

@@ -13,9 +13,9 @@ from placement.fabric.tree import Fabric
 from scheduler.files.errors import InputError, Problem
 from simulator.failures import infinitehbd, lanl
 from simulator.failures.cause import HOST, REPAIRS, FailureCause, LemonHosts, RepairTime
-from simulator.failures.fleetlog import FleetLog, laid_out
+from simulator.failures.fleetlog import ALL, FleetLog, LogExtent, LogWindow, laid_out
 from simulator.failures.hostevents import read_csv, read_json
-from simulator.failures.outage import Outage, Source, merged
+from simulator.failures.outage import Outage, merged
 from simulator.failures.presets import PRESETS, preset
 from simulator.failures.process import outages
 from simulator.failures.yamlfile import load_causes
@@ -30,17 +30,61 @@ LOGS: dict[str, Callable[[Path, Mapping[str, str]], FleetLog]] = {
 }
 
 
+ReadLog = Callable[[Sequence[str]], FleetLog]  # for a fabric of these hosts
+
+
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What one part of the text stands for: causes, or a stream of its own."""
+    """What one part of the text stands for: causes, or a log."""
 
     causes: tuple[FailureCause, ...] = ()
-    stream: Source | None = None
+    log: ReadLog | None = None
 
 
-def parse(text: str, scale: float = 1.0) -> Source:
-    """Outages of what the text says, for (fabric, seed). `scale`: by which every rate is
-    multiplied; what was recorded has none.
+@dataclass(frozen=True, slots=True)
+class FailureStream(Iterable[Outage]):
+    """Outages in time order, perhaps for ever; `logs`: what is recorded of them."""
+
+    outages: Iterable[Outage] = ()
+    logs: tuple[LogExtent, ...] = ()
+
+    def __iter__(self) -> Iterator[Outage]:
+        return iter(self.outages)
+
+
+@dataclass(frozen=True, slots=True)
+class FailureSource:
+    """What a text says, for any fabric and seed."""
+
+    parts: tuple[_Part, ...]
+    window: LogWindow = ALL
+
+    def __call__(self, fabric: Fabric, seed: int) -> FailureStream:
+        """Raises: InputError."""
+        streams: list[Iterable[Outage]] = []
+        logs: list[LogExtent] = []
+        try:
+            for part in self.parts:
+                streams += [outages(cause, fabric, seed) for cause in part.causes]
+                if part.log:
+                    log = self._cut(part.log(fabric.hosts))
+                    streams.append(laid_out(log, fabric, seed, self.window.is_repeated))
+                    logs.append(LogExtent.of(log, self.window.is_repeated))
+        except BadInput as error:
+            raise _bad(f"{error.field}: {error.message}") from None
+        return FailureStream(merged(streams), tuple(logs))
+
+    def _cut(self, log: FleetLog) -> FleetLog:
+        try:
+            return self.window.cut(log)
+        except BadInput as error:
+            option = f"--{error.field.replace('_', '-')}"
+            raise InputError(Problem(option, error.message)) from None
+
+
+def parse(text: str, scale: float = 1.0, window: LogWindow = ALL) -> FailureSource:
+    """Outages of what the text says. `scale`: by which every rate is multiplied; what was
+    recorded has none. `window`: of what was recorded.
 
     Raises: InputError naming what is wrong, for a file with its line.
     """
@@ -49,25 +93,18 @@ def parse(text: str, scale: float = 1.0) -> Source:
     names = Counter(cause.name for cause in causes)
     if twice := [name for name, count in names.items() if count > 1]:
         raise _bad(f"cause {twice[0]!r} is named twice; give each model its own cause=")
-    if scale != 1 and any(part.stream for part in parts):
+    has_logs = any(part.log for part in parts)
+    if scale != 1 and has_logs:
         raise _bad("recorded failures cannot be scaled; only models have rates")
-    return partial(_all, [_scaled(part, scale) for part in parts])
+    if window != ALL and not has_logs:
+        option = "--failures-repeat" if window.is_repeated else "--failures-from-h"
+        raise InputError(Problem(option, f"is for recorded failures; {text} names no log"))
+    return FailureSource(tuple(_scaled(part, scale) for part in parts), window)
 
 
 def _scaled(part: _Part, scale: float) -> _Part:
     causes = tuple(replace(cause, rate=cause.rate * scale) for cause in part.causes)
     return replace(part, causes=causes)
-
-
-def _all(parts: Sequence[_Part], fabric: Fabric, seed: int) -> Iterator[Outage]:
-    streams: list[Iterable[Outage]] = []
-    try:
-        for part in parts:
-            streams += [outages(cause, fabric, seed) for cause in part.causes]
-            streams += [part.stream(fabric, seed)] if part.stream else []
-    except BadInput as error:
-        raise _bad(f"{error.field}: {error.message}") from None
-    return merged(streams)
 
 
 def _part(text: str) -> _Part:
@@ -80,7 +117,7 @@ def _part(text: str) -> _Part:
     if kind in LOGS and colon:
         path, _, options = body.partition(",")
         log = LOGS[kind](Path(path), _values(options, ("system",) if kind == "lanl" else ()))
-        return _Part(stream=partial(laid_out, log))
+        return _Part(log=lambda hosts: log)
     if colon and not Path(text).is_file():
         known = ", ".join([*MODELS, *PRESETS, *LOGS])
         raise _bad(f"unknown model {kind!r}; there are {known}")
@@ -96,7 +133,7 @@ def _file(path: Path) -> _Part:
     if path.suffix in (".yaml", ".yml"):
         return _Part(load_causes(path))
     read = read_json if path.suffix in (".json", ".jsonl") else read_csv
-    return _Part(stream=lambda fabric, seed: read(path, set(fabric.hosts)))
+    return _Part(log=partial(read, path))
 
 
 def _preset(name: str, body: str) -> tuple[FailureCause, ...]:

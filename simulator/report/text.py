@@ -50,6 +50,8 @@ def markdown(totals: dict[str, Any]) -> str:
     """The summary of a report folder."""
     lines = ["# Replay", "", headline(totals), "", "| figure | value |", "|---|---|"]
     lines += [f"| {name} | {value} |" for name, value in figures(totals)]
+    if totals["warnings"]:
+        lines += ["", "## Warnings", "", *(f"- {sentence}" for sentence in totals["warnings"])]
     lines += ["", "## Assumptions", ""]
     lines += [f"- {sentence}" for sentence in totals["assumptions"]]
     lines += ["", f"SHA-256 of events.jsonl: `{totals['log_sha256']}`", ""]

@@ -315,3 +315,24 @@ def test_a_wrong_health_file_is_named_with_its_line(folder: Path) -> None:
     result = replay("--health", "health.yaml")
     assert isinstance(result.exception, InputError)
     assert str(result.exception).startswith("health.yaml:1: burn_in.after_repair")
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_log_that_ends_before_the_replay_is_named_and_can_begin_again() -> None:
+    """The replay lasts 160 s, the log 20."""
+    rows = "10,z0-h0,down,gpu\n20,z0-h0,up,\n"
+    Path("log.csv").write_text(f"time_s,host,state,cause\n{rows}")
+    options = ("--failures", "log.csv", "--restart-s", "0")
+
+    once = totals(*options)
+    (warning,) = once["warnings"]
+    assert warning.startswith("log.csv ends 0.0 d after the first submit; the last 0.0 d")
+    assert f"\nwarning: {warning}\n" in replay(*options).stdout
+    again = totals(*options, "--failures-repeat", "--failures-from-h", "0.002", "--until-h", "0.05")
+    assert again["warnings"] == []
+    assert (once["host_failures"], again["failures_repeat"]) == (1, True)
+    assert again["host_failures"] > 5
+    assert any(text.startswith("recorded failures are used") for text in again["assumptions"])
+    assert "--failures-repeat: has no effect without failures" in refusal(
+        replay("--failures-repeat")
+    )

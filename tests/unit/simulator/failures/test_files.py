@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from scheduler.files.errors import InputError
-from simulator.failures import Outage, parse
+from simulator.failures import ALL, LogExtent, LogWindow, Outage, parse
 from simulator.failures.fleetlog import FleetLog, Interval, laid_out
 from simulator.failures.yamlfile import load_causes
 from simulator.traces.record import SECOND_NS
@@ -105,7 +106,7 @@ def test_host_events_as_json_in_both_forms(tmp_path: Path) -> None:
     lines = write(tmp_path / "a.jsonl", "\n\n".join(map(json.dumps, rows)))
     expected = [
         Outage(1_500_000_000, "z0-h1", True, "gpu-lost"),
-        Outage(90 * SECOND_NS, "z0-h1", False, "host-down"),
+        Outage(90 * SECOND_NS, "z0-h1", False, "gpu-lost"),
     ]
 
     assert list(parse(str(listed))(FABRIC, 0)) == expected
@@ -167,7 +168,6 @@ def test_further_copies_of_a_fleet_fail_at_other_times() -> None:
 @pytest.mark.parametrize(
     ("events", "told"),
     [
-        ([fault(1, "end")], ":1: event_type: ends what did not start: 'fault_end'"),
         ([fault(-1, "start")], ":1: event_time: must not be negative"),
         ([{"node_id": "a"}], ":1: event_time: is required"),
         ([fault(1, "start") | {"fault_type": 3}], ":1: fault_type.Class: must be a text"),
@@ -178,6 +178,92 @@ def test_bad_infinitehbd_events_are_named(tmp_path: Path, events: Any, told: str
     path = write(tmp_path / "faults.json", json.dumps(events))
 
     assert told in refusal(f"infinitehbd:{path}")
+
+
+def seconds(text: str, window: LogWindow = ALL, most: int = 20) -> list[tuple[float, bool]]:
+    """When hosts of a one-host machine go down or come back."""
+    stream = islice(parse(text, window=window)(machine(1), 0), most)
+    return [(outage.time_ns / SECOND_NS, outage.is_down) for outage in stream]
+
+
+def host_log(tmp_path: Path, *rows: tuple[float, str]) -> str:
+    body = "".join(f"{time_s},z0-h0,{state},\n" for time_s, state in rows)
+    return str(write(tmp_path / "log.csv", f"time_s,host,state,cause\n{body}"))
+
+
+def test_a_repeated_log_begins_again_where_it_ends(tmp_path: Path) -> None:
+    log = host_log(tmp_path, (10, "down"), (30, "up"), (100, "down"), (130, "up"))
+
+    assert seconds(log) == [(10, True), (30, False), (100, True), (130, False)]
+    again = seconds(log, LogWindow(is_repeated=True), 8)
+    assert again == [(t + turn, d) for turn in (0, 130) for t, d in seconds(log)]
+
+
+def test_what_a_repeated_log_leaves_down_comes_back_when_it_begins_again(tmp_path: Path) -> None:
+    rows = "10,z0-h0,down,\n30,z0-h0,up,\n95,z0-h0,down,\n110,z0-h1,down,\n110,z0-h1,up,\n"
+    log = str(write(tmp_path / "log.csv", f"time_s,host,state,cause\n{rows}"))
+    window = LogWindow(is_repeated=True)
+    stream = (o for o in parse(log, window=window)(machine(2), 0) if o.host == "z0-h0")
+
+    times = [(o.time_ns // SECOND_NS, o.is_down) for o in islice(stream, 6)]
+    assert times == [(10, True), (30, False), (95, True), (110, False), (120, True), (140, False)]
+
+
+def test_a_log_used_from_later_on_keeps_who_is_down_then(tmp_path: Path) -> None:
+    log = host_log(tmp_path, (10, "down"), (30, "up"), (100, "down"), (130, "up"))
+
+    assert seconds(log, LogWindow(20)) == [(0, True), (10, False), (80, True), (110, False)]
+    assert seconds(log, LogWindow(30)) == [(70, True), (100, False)]
+    again = seconds(log, LogWindow(90, is_repeated=True), 4)
+    assert again == [(10, True), (40, False), (50, True), (80, False)]
+
+
+def test_a_window_that_no_log_fills_is_named(tmp_path: Path) -> None:
+    log = host_log(tmp_path, (10, "down"), (30, "up"))
+    short = str(write(tmp_path / "short.csv", "time_s,host,state,cause\n0,z0-h0,down,\n"))
+    for text, window, wrong in (
+        (log, LogWindow(7200), "--failures-from-h: log.csv ends after 0.01 h"),
+        ("llama3", LogWindow(1), "--failures-from-h: is for recorded failures; llama3 names no"),
+        ("llama3", LogWindow(is_repeated=True), "--failures-repeat: is for recorded failures"),
+        (short, LogWindow(is_repeated=True), "--failures-repeat: short.csv covers no time"),
+    ):
+        with pytest.raises(InputError, match=re.escape(wrong)):
+            parse(text, window=window)(FABRIC, 0)
+
+
+def test_ends_of_what_began_before_a_log_that_was_cut_are_counted(tmp_path: Path) -> None:
+    """Its server is down from the first event on; a second end of the same is passed over."""
+    events = [
+        fault(174, "start", "b"),
+        fault(175, "end"),
+        fault(176, "end"),
+        fault(180, "end", "b"),
+    ]
+    path = write(tmp_path / "faults.json", json.dumps(events))
+    stream = parse(f"infinitehbd:{path}")(machine(400), 0)
+
+    days = [(o.time_ns / SECOND_NS / 86_400, o.is_down) for o in stream]
+    assert days == [(174, True), (174, True), (175, False), (180, False)]
+    assert stream.logs[0].orphan_ends == 2
+    assert "2 outages end that did not begin in it" in next(stream.logs[0].warnings(1))
+
+
+def test_a_log_says_when_it_begins_late_or_ends_early() -> None:
+    day_s = 86_400.0
+    events = tuple(Interval(0, day * day_s, 60, "x") for day in range(174, 348))
+    log = FleetLog(1, 348 * day_s, events, name="half.json")
+    extent = LogExtent.of(log, is_repeated=False)
+
+    (late,) = extent.warnings(100 * day_s)
+    assert "its first failure is 174.0 d after the first submit" in late
+    assert "--failures-from-h 4176 begins there" in late
+    late, early = extent.warnings(365 * day_s)
+    assert "ends 348.0 d after the first submit; the last 17.0 d of the replay" in early
+    whole = LogExtent.of(LogWindow(174 * day_s, is_repeated=True).cut(log), is_repeated=True)
+    assert not list(whole.warnings(365 * day_s))
+    assert list(LogExtent.of(FleetLog(1, 0, (), name="e.csv"), True).warnings(1)) == [
+        "e.csv holds no failure"
+    ]
 
 
 def test_lanl_takes_one_system_and_counts_from_its_first_outage(tmp_path: Path) -> None:

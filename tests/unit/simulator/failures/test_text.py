@@ -95,7 +95,7 @@ def test_a_file_is_read_in_time_order(tmp_path: Path) -> None:
 
     assert outages(str(path)) == [
         Outage(1_500_000_000, "z0-h1", True, "gpu-lost"),
-        Outage(90 * SECOND_NS, "z0-h1", False, "host-down"),
+        Outage(90 * SECOND_NS, "z0-h1", False, "gpu-lost"),
     ]
 
 
