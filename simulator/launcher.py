@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import assert_never
 
 from scheduler.core import State
-from scheduler.core.model.commands import EndJob
+from scheduler.core.model.commands import CancelJob, EndJob
 from scheduler.core.model.events import Event, JobEnded
 from scheduler.core.model.lifecycle import JobState
 from simulator.gangs import (
@@ -20,6 +20,9 @@ from simulator.gangs import (
 from simulator.kernel import SimulationKernel
 from simulator.sim_events import END, GangFinished
 from simulator.timing import Timing
+from simulator.traces.record import TraceOutcome
+
+IN_TRACE = "as in the trace"
 
 
 class Launcher:
@@ -28,21 +31,35 @@ class Launcher:
     An attempt ends when its job's remaining work is done, as `timing` has it; one that is
     interrupted keeps what was checkpointed. Work is host-time, so that a gang with half the
     replicas takes twice as long: a step takes the same samples in all, and a replica works
-    through its share at the same rate whatever their number. Memory: O(live jobs).
+    through its share at the same rate whatever their number. A job ends as its trace says that
+    it did; `unsuccessful`: those that have just failed or been cancelled so, until they are
+    forgotten. Memory: O(live jobs).
     """
 
     def __init__(
-        self, kernel: SimulationKernel, end: Callable[[EndJob], None], timing: Timing
+        self, kernel: SimulationKernel, end: Callable[[EndJob | CancelJob], None], timing: Timing
     ) -> None:
+        self.unsuccessful: set[str] = set()
         self._kernel = kernel
         self._end = end
         self._timing = timing
         self._effects = EffectReader()
         self._gangs = GangTracker()
         self._attempt: dict[str, int] = {}
+        self._outcome: dict[str, TraceOutcome] = {}  # of those that do not complete
         self._entry: dict[str, int] = {}
         self._silent: set[str] = set()
         kernel.on(GangFinished, self._ends)
+
+    def expect(self, name: str, outcome: TraceOutcome) -> None:
+        """A job was admitted that ended so in its trace."""
+        match outcome:
+            case TraceOutcome.FAILED | TraceOutcome.CANCELLED:
+                self._outcome[name] = outcome
+            case TraceOutcome.COMPLETED | TraceOutcome.UNKNOWN:
+                pass
+            case _:
+                assert_never(outcome)
 
     def feed(self, event: Event, state: State) -> None:
         """Start, stop and end gangs as the log says. `state`: right after `event`."""
@@ -63,6 +80,8 @@ class Launcher:
         """A job that is over is nobody's business any more, once all have heard of `event`."""
         if isinstance(event, JobEnded):
             self._attempt.pop(event.name, None)
+            self._outcome.pop(event.name, None)
+            self.unsuccessful.discard(event.name)
             self._timing.forget(event.name)
 
     def silence(self, host: str) -> None:
@@ -89,7 +108,15 @@ class Launcher:
         self._entry[name] = self._kernel.at(end_ns, GangFinished(name, self._attempt[name]), END)
 
     def _ends(self, due: GangFinished) -> None:
-        self._end(EndJob(due.name, JobState.COMPLETED, due.attempt))
+        outcome = self._outcome.get(due.name)
+        if outcome is not None:
+            self.unsuccessful.add(due.name)
+        if outcome is TraceOutcome.CANCELLED:
+            self._end(CancelJob(due.name, IN_TRACE))
+        elif outcome is TraceOutcome.FAILED:
+            self._end(EndJob(due.name, JobState.FAILED, due.attempt, IN_TRACE))
+        else:
+            self._end(EndJob(due.name, JobState.COMPLETED, due.attempt))
 
     def _halt(self, name: str) -> None:
         self._cancel(name)

@@ -147,7 +147,11 @@ class Replay:
         self._sink(event, state)
         self._launcher.forget(event)
 
-    def _end(self, report: EndJob) -> None:
+    def is_unsuccessful(self, name: str) -> bool:
+        """Whether a job that is live or ends right now fails or is cancelled, as in its trace."""
+        return name in self._launcher.unsuccessful
+
+    def _end(self, report: EndJob | CancelJob) -> None:
         if refusal := self._engine.send(report):
             raise RuntimeError(f"the end of a running gang was refused: {refusal.message}")
 
@@ -170,6 +174,7 @@ class Replay:
         if refusal is None:
             hosts = spec.request.hosts_needed(experiment.fabric.gpus_per_host)
             self._timing.expect(spec.name, job.run_ns, spec.request, hosts)
+            self._launcher.expect(spec.name, job.outcome)
         else:
             self.tally.refused[refusal.code.value] += 1
             if self._on_refused:

@@ -80,6 +80,7 @@ def _replayed(
     stream = _outages(experiment)
     replay = Replay(experiment, jobs, collectors.feed, stream, refused)
     collectors.metrics.use_times(replay.modelled)
+    collectors.metrics.use_ends(replay.is_unsuccessful)
 
     def step() -> None:
         if on_progress:
@@ -235,6 +236,7 @@ def _assumptions(experiment: Experiment) -> Iterator[str]:
             "windows: +2h counts from the first submit; a gang that a window requeues loses work"
             " like any interrupted gang"
         )
+    yield mapping.OUTCOMES
     yield _spares(experiment)
     if experiment.decision_ns is None:
         yield "a decision takes as long as it takes here: the replay does not repeat exactly"

@@ -118,6 +118,7 @@ def replayed(
     )
     replay = Replay(experiment, jobs, sink, outages)
     metrics.use_times(replay.modelled)
+    metrics.use_ends(replay.is_unsuccessful)
     tally = replay.run()
     return World(fabric, log, rows, metrics, tally, replay.modelled)
 

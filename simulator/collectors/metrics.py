@@ -44,7 +44,8 @@ PERCENTILES = (50, 95, 99)
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """One ended job. `run_ns`: its productive time; `host_ns`: hosts x time they ran;
+    """One ended job. `run_ns`: its productive time, or how long it ran if it did not complete;
+    `host_ns`: hosts x time they ran;
     `time`, `host_time`: what its time went to, and that of its hosts."""
 
     name: str
@@ -59,7 +60,7 @@ class JobRow:
 
     @property
     def run_ns(self) -> int:
-        return self.time.productive
+        return self.time.productive if self.outcome is JobState.COMPLETED else self.time.running
 
     @property
     def host_ns(self) -> int:
@@ -96,7 +97,7 @@ class Metrics:
     def __init__(self, on_row: Callable[[JobRow], None] | None = None) -> None:
         self.events = 0
         self.submitted = 0
-        self.completed = 0
+        self.ends: Counter[JobState] = Counter()
         self.restarts = 0
         self.resizes = 0
         self.ways: Counter[RestartOption] = Counter()  # by option taken
@@ -108,6 +109,8 @@ class Metrics:
         self.largest: JobRow | None = None  # of the jobs that ran, the first to end
         self._effects = EffectReader()
         self._known: AttemptTimes | None = None
+        self._is_unsuccessful: Callable[[str], bool] = lambda name: False
+        self._in_vain_ns = self._in_vain_host_ns = 0
         self._on_row = on_row
         self._open: dict[str, _Open] = {}
         self._time = NOTHING  # of ended jobs
@@ -119,6 +122,15 @@ class Metrics:
     def use_times(self, known: AttemptTimes | None) -> None:
         """What is known better than the scheduler knows, from now on; None: nothing is."""
         self._known = known
+
+    def use_ends(self, is_unsuccessful: Callable[[str], bool]) -> None:
+        """Which jobs end in vain: what they did is not productive. Without it all that was saved
+        is, of a job that fails and of one that the end of a replay cancels."""
+        self._is_unsuccessful = is_unsuccessful
+
+    @property
+    def completed(self) -> int:
+        return self.ends[JobState.COMPLETED]
 
     def feed(self, event: Event, state: State) -> None:
         """Count one event. `state`: right after it."""
@@ -193,6 +205,12 @@ class Metrics:
         job = self._open.pop(name)
         account = self._state.ended[job.uid].goodput
         time, hosts = self._known.spent(name) if self._known else (None, None)
+        all_time, host_time = settled(account.time, time), settled(account.hosts, hosts)
+        if self._is_unsuccessful(name):
+            self._in_vain_ns += all_time.productive
+            self._in_vain_host_ns += host_time.productive
+            all_time = all_time.in_vain(all_time.productive)
+            host_time = host_time.in_vain(host_time.productive)
         row = JobRow(
             name,
             job.submit_ns,
@@ -200,16 +218,16 @@ class Metrics:
             change.time_ns,
             job.hosts,
             job.attempts,
-            settled(account.time, time),
-            settled(account.hosts, hosts),
+            all_time,
+            host_time,
             outcome,
         )
         self._time += account.time
         self.last_end_ns = change.time_ns
         if row.start_ns is not None and (not self.largest or row.hosts > self.largest.hosts):
             self.largest = row
+        self.ends[outcome] += 1
         if outcome is JobState.COMPLETED:
-            self.completed += 1
             self._slowdowns.append(row.slowdown)
         if self._on_row:
             self._on_row(row)
@@ -222,7 +240,8 @@ class Metrics:
     def settled(self) -> TimeAccount:
         """Host time of all jobs, without what attempts that still run have run."""
         live = (job.goodput.hosts for job in self._state.jobs.values())
-        return settled(sum(live, self._state.spent), self._in_all()[1])
+        account = settled(sum(live, self._state.spent), self._in_all()[1])
+        return account.in_vain(self._in_vain_host_ns)
 
     def ran(self) -> tuple[int, int]:
         """Host time in which ranks of attempts that are over ran: by the scheduler, and by who
@@ -238,7 +257,10 @@ class Metrics:
         """What the time of all jobs went to until the last event, and that of their hosts."""
         spent = self.spent()
         time, hosts = self._in_all()
-        return settled(spent.time, time), settled(spent.hosts, hosts)
+        return (
+            settled(spent.time, time).in_vain(self._in_vain_ns),
+            settled(spent.hosts, hosts).in_vain(self._in_vain_host_ns),
+        )
 
     def spent(self) -> Goodput:
         """The scheduler's accounts of all jobs, until the last event."""
@@ -269,6 +291,8 @@ class Metrics:
         return {
             "jobs": self.submitted,
             "completed": self.completed,
+            "failed": self.ends[JobState.FAILED],
+            "cancelled": self.ends[JobState.CANCELLED],
             "makespan_s": self.makespan_ns / SECOND_NS,
             "wait_s": {
                 "mean": _mean(waits),

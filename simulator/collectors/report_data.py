@@ -18,7 +18,7 @@ from simulator.collectors.time_account import TimeAccount
 from simulator.collectors.timeline import Timeline
 from simulator.gangs import GangTracker
 
-FORMAT = 2  # of what `data` returns; pages read no other
+FORMAT = 3  # of what `data` returns; pages read no other
 MOST_LONGEST = 10
 
 
@@ -85,6 +85,7 @@ class ReportData:
         running_ns = states.pop("running")
         parts = {
             "kept": settled.productive,
+            "unsuccessful": settled.unsuccessful,
             "repeated": settled.rework,
             "unnoticed": settled.detection,
             "restarting": settled.restart,

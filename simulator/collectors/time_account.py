@@ -9,7 +9,7 @@ behave by the rule, and its account is the truth. Pages, tables and totals have 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from typing import Protocol
 
@@ -20,7 +20,8 @@ from simulator.timing import AttemptTime
 @dataclass(frozen=True, slots=True)
 class TimeAccount:
     """Time of a job (ns) or of its hosts (host-ns), by what it went to. All of it is in one
-    part; `checkpoint` and `network` are nothing where there is no time model."""
+    part; `checkpoint` and `network` are nothing where there is no time model. `unsuccessful`:
+    productive time of jobs that failed or were cancelled, as in their trace."""
 
     productive: int = 0
     rework: int = 0
@@ -30,6 +31,7 @@ class TimeAccount:
     queueing: int = 0
     checkpoint: int = 0
     network: int = 0
+    unsuccessful: int = 0
     spare: int = 0
 
     def __add__(self, other: TimeAccount) -> TimeAccount:
@@ -42,7 +44,15 @@ class TimeAccount:
     def running(self) -> int:
         """While ranks ran."""
         ran = self.productive + self.rework + self.detection + self.restart
-        return ran + self.checkpoint + self.network
+        return ran + self.checkpoint + self.network + self.unsuccessful
+
+    def in_vain(self, productive: int) -> TimeAccount:
+        """The account when so much of what was productive came to nothing."""
+        return replace(
+            self,
+            productive=self.productive - productive,
+            unsuccessful=self.unsuccessful + productive,
+        )
 
     @property
     def held(self) -> int:
@@ -94,5 +104,5 @@ def settled(account: Parts, spent: AttemptTime | None) -> TimeAccount:
         account.queueing,
         spent.checkpoint,
         spent.network,
-        account.spare,
+        spare=account.spare,
     )

@@ -21,6 +21,7 @@ ReportValues = Mapping[str, Any]
 PARTS = (
     ("kept", "productive", "blue"),
     ("not_over", "running at the end", "sky"),
+    ("unsuccessful", "jobs that then failed or were cancelled", "brown"),
     ("repeated", "repeated work", "red"),
     ("unnoticed", "failed, not yet detected", "wine"),
     ("restarting", "restarting", "orange"),

@@ -12,6 +12,7 @@ def figures(totals: dict[str, Any]) -> list[tuple[str, str]]:
     rows = [
         ("jobs", f"{totals['jobs']:,}"),
         ("completed", f"{totals['completed']:,}"),
+        *((end, f"{totals[end]:,}") for end in ("failed", "cancelled") if totals[end]),
         ("rejected", _counted(totals["rejected"], totals["rejected_by_reason"])),
         ("records skipped", _counted(totals["skipped"], totals["skipped_by_reason"])),
         ("makespan", duration(totals["makespan_s"])),

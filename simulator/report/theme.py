@@ -32,6 +32,7 @@ COLOURS: dict[str, tuple[str, str]] = {
     "wine": ("#8c2d5a", "#c9719b"),
     "yellow": ("#e3d534", "#f0e442"),
     "teal": ("#2f8f83", "#5cbfb1"),
+    "brown": ("#8a6a45", "#bd9a70"),
     "grey": ("#b1b8c0", "#5a636e"),
 }
 LINES = ("blue", "red", "green", "purple", "orange", "pink", "sky", "ink")

@@ -6,6 +6,7 @@ what its time went to.
     flat        the scheduler's own rule: two numbers for every gang
     modelled    a time model: checkpoints, restarts, steps by placement and neighbours
     network     what a gang sends over shared uplinks, and how that slows it down
+    store       writes of checkpoints to a store that gangs share
     times_file  the parameters of a model, as --times gives them;  presets: known ones
     spent       the parts of an attempt's time
 """

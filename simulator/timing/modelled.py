@@ -1,22 +1,23 @@
 """The time model at work: how far each gang is, and what it waits for.
 
 A gang's clock counts work and checkpoint writes; it runs at 1 / stretch of real time, the
-stretch being that of its placement among its neighbours (network.py). When a gang that
-shares uplinks starts or stops, the clocks of those beside it change pace.
+stretch being that of its placement among its neighbours (network.py), and slower where its
+writes wait for those of others (store.py). When a gang that shares uplinks or the store
+starts or stops, the clocks of those beside it change pace.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from placement.fabric.tree import Fabric
-from placement.workload.flops import parameter_count
 from placement.workload.replicas import sized
 from placement.workload.request import Request
 from simulator.gangs import Attempt, AttemptLeft
 from simulator.timing.network import ALONE, GangLoad, Link, NetworkModel
 from simulator.timing.spent import AttemptTime
+from simulator.timing.store import CheckpointStore, Crowding
 from simulator.timing.times_file import TimeModel
 from simulator.traces.record import SECOND_NS
 
@@ -41,6 +42,8 @@ class _Clock:
     clock_ns: int = 0
     rate: int = MILLION
     halt_ns: int | None = None
+    store_ppm: int = 0  # of real time: writes wait for the store that others use
+    store_ns: int = 0
 
     def settle(self, now_ns: int) -> None:
         """Count up to now, or to when it came to stand still."""
@@ -48,13 +51,33 @@ class _Clock:
         elapsed_ns = until_ns - max(self.at_ns, self.ready_ns)
         if elapsed_ns > 0:
             self.clock_ns += elapsed_ns * self.rate // MILLION
+            self.store_ns += elapsed_ns * self.store_ppm // MILLION
         self.at_ns = max(self.at_ns, until_ns)
+
+    @property
+    def writes(self) -> int:
+        """Checkpoints until the work is done."""
+        return max(0, self.work_ns - 1) // self.interval_ns
+
+    def set_pace(self, stretch: float, store: Crowding, now_ns: int) -> bool:
+        """Go on from `now_ns` at the pace at which steps take `stretch` times as long, with writes
+        that wait for the store. Whether that is another pace."""
+        period_ns = self.interval_ns + self.write_ns
+        waiting_ns = self.write_ns * (store.stretch - 1)
+        waiting_ns = max(waiting_ns, period_ns * (store.demand - stretch))
+        real_ns = period_ns * stretch + waiting_ns
+        rate = max(1, round(MILLION * period_ns / real_ns))
+        store_ppm = round(MILLION * waiting_ns / real_ns)
+        if (rate, store_ppm) == (self.rate, self.store_ppm):
+            return False
+        self.settle(now_ns)
+        self.rate, self.store_ppm = rate, store_ppm
+        return True
 
     @property
     def end_ns(self) -> int:
         """When the work is done at this pace."""
-        writes = max(0, self.work_ns - 1) // self.interval_ns
-        ahead_ns = self.work_ns + writes * self.write_ns - self.clock_ns
+        ahead_ns = self.work_ns + self.writes * self.write_ns - self.clock_ns
         return max(self.at_ns, self.ready_ns) - (-max(0, ahead_ns) * MILLION // self.rate)
 
     def spent(self, left: AttemptLeft) -> AttemptTime:
@@ -69,13 +92,15 @@ class _Clock:
         if left.is_complete:
             work_ns = kept_ns = min(self.work_ns, alive_ns - restart_ns)
         writing_ns = max(0, self.clock_ns - work_ns)
+        slowed_ns = alive_ns - restart_ns - work_ns - writing_ns
+        store_ns = slowed_ns if self.load is ALONE else min(self.store_ns, slowed_ns)
         return AttemptTime(
             kept_ns,
             work_ns - kept_ns,
             ran_ns - alive_ns,
             restart_ns,
-            writing_ns,
-            alive_ns - restart_ns - work_ns - writing_ns,
+            writing_ns + store_ns,
+            slowed_ns - store_ns,
         )
 
 
@@ -93,6 +118,7 @@ class ModelledTiming:
         self._remaining_host_ns: dict[str, int] = {}
         self._clocks: dict[str, _Clock] = {}
         self._on: dict[Link, dict[str, float]] = {}
+        self._store = CheckpointStore(fabric, times.checkpoint)
         self._last_hosts: dict[str, tuple[str, ...]] = {}
         self._changed: dict[str, None] = {}
 
@@ -107,8 +133,8 @@ class ModelledTiming:
         load = self._network.load(request, run.hosts) if is_known else ALONE
         ready_ns = run.start_ns + self._start_ns(run, request)
         point = self._times.checkpoint
-        write_s = self._moved_s(request, point.kind, point.write_gb_per_s) + point.stall_s
-        self._clocks[run.name] = _Clock(
+        write_s = self._store.write_s(request) + point.stall_s
+        self._clocks[run.name] = clock = _Clock(
             run,
             load,
             work_ns,
@@ -120,7 +146,8 @@ class ModelledTiming:
         self._last_hosts[run.name] = run.hosts
         for sent in load.sent:
             self._on.setdefault(sent.link, {})[run.name] = sent.mean
-        self._pace(load, run.start_ns)
+        beside = self._store.begin(run.name, request) if clock.writes else ()
+        self._pace((*self._sharing(load), *beside), run.start_ns)
 
     def halt(self, name: str, now_ns: int) -> None:
         clock = self._clocks[name]
@@ -131,7 +158,7 @@ class ModelledTiming:
         for sent in clock.load.sent:
             del self._on[sent.link][name]
         self._changed.pop(name, None)
-        self._pace(clock.load, now_ns)
+        self._pace((*self._sharing(clock.load), *self._store.end(name)), now_ns)
 
     def leave(self, left: AttemptLeft) -> None:
         name, hosts = left.run.name, len(left.run.hosts)
@@ -178,22 +205,19 @@ class ModelledTiming:
         kind, rate = point.kind, point.load_gb_per_s
         if kind == "local" and run.hosts != self._last_hosts.get(run.name):
             kind, rate = "remote", point.remote_gb_per_s
-        load_s = self._moved_s(request, kind, rate)
+        load_s = self._store.moved_s(request, kind, rate)
+        if kind == "remote":
+            load_s *= self._store.load_stretch(request)
         init_s = times.init_s(request.parallelism.world_size)
         return round((times.process_start_s + init_s + load_s + times.warmup_s) * SECOND_NS)
 
-    def _moved_s(self, request: Request, kind: str, gb_per_s: float) -> float:
-        """To write or to load the state of a gang, of which each part is moved once."""
-        state = self._times.checkpoint.gb_per_gpu * 1e9 * request.parallelism.world_size
-        if request.model is not None:
-            state = self._times.checkpoint.bytes_per_parameter * parameter_count(request.model)
-        ways = 1 if kind == "remote" else request.hosts_needed(self._fabric.gpus_per_host)
-        return state / (ways * gb_per_s * 1e9)
+    def _sharing(self, load: GangLoad) -> list[str]:
+        """Gangs on the uplinks of this load."""
+        return [name for sent in load.sent for name in self._on[sent.link]]
 
-    def _pace(self, load: GangLoad, now_ns: int) -> None:
-        """New rates for the gangs on these uplinks. Cost: O(gangs on them)."""
-        neighbours = dict.fromkeys(name for sent in load.sent for name in self._on[sent.link])
-        for name in neighbours:
+    def _pace(self, names: Iterable[str], now_ns: int) -> None:
+        """New rates for these gangs. Cost: O(gangs on their uplinks)."""
+        for name in dict.fromkeys(names):
             clock = self._clocks[name]
             load_by_link = {
                 sent.link: sum(
@@ -201,8 +225,6 @@ class ModelledTiming:
                 )
                 for sent in clock.load.sent
             }
-            rate = max(1, round(MILLION / clock.load.stretch_with(load_by_link)))
-            if rate != clock.rate:
-                clock.settle(now_ns)
-                clock.rate = rate
+            stretch = clock.load.stretch_with(load_by_link)
+            if clock.set_pace(stretch, self._store.crowding(name), now_ns):
                 self._changed[name] = None

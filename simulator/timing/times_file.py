@@ -16,7 +16,7 @@ A file holds any of these; what it leaves out is as in the preset `default`:
       kind: remote              # remote | local | peer
       bytes_per_parameter: 12
       gb_per_gpu: 1             # of jobs whose model is not known
-      write_gb_per_s: 2000      # remote: of the store, all hosts together; else of a host
+      write_gb_per_s: 2000      # remote: of the store, shared by all gangs; else of a host
       load_gb_per_s: 2000
       remote_gb_per_s: 2000     # local: what a gang that lost a host reads its state with
       stall_s: 0                # of each write, beside the transfer
@@ -26,6 +26,7 @@ A file holds any of these; what it leaves out is as in the preset `default`:
       comm_share: 0.3           # of a step, for jobs whose model is not known
 
 The first attempt of a job pays neither start nor load: recorded run times contain them.
+A host moves no more than its network cards carry.
 `local`: a write goes to the host's own disk, and in the background to remote storage, from
 where a gang that lost a host has to read.
 """

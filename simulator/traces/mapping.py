@@ -30,6 +30,10 @@ HEALTH = (
     "health: repair times include the stress test of the policy; a host that the policy retires"
     " stays out of service until its next repair, from which it returns as a new machine"
 )
+OUTCOMES = (
+    "a job that failed or was cancelled in its trace ends so, after the run time that the trace"
+    " gives it, and nothing that it did is productive"
+)
 TENANTS = (
     "a job belongs to the tenant with the name of its account, queue or user, else to the default"
     " tenant; jobs of a muster trace name their tenant"

@@ -26,8 +26,7 @@ class TraceJob:
 
     Its size is `gpus`, unless `spec` says more than a number can. `time_limit_ns`:
     what its owner asked for, None where the trace does not know. `line`: where it
-    stands in the file. `outcome`: how it ended; shown in summaries, of no effect on a
-    replay.
+    stands in the file. `outcome`: how it ended, and ends in a replay.
     """
 
     id: str

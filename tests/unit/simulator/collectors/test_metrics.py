@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from scheduler.core import Policy, Tenants
+from scheduler.core import JobState, Policy, Tenants
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.policies.costs import Costs
 from scheduler.core.policies.tenants import Preemption, PriorityClass
 from simulator.collectors.metrics import Metrics, percentile
+from simulator.collectors.time_account import EMPTY
 from simulator.replay import run_script
 from simulator.report.text import duration
+from simulator.timing import TimeModel, load_time_model
+from simulator.traces.record import TraceOutcome
 from tests.build import submit
 from tests.replays import machine, measured, replayed, trace_job
 
@@ -18,6 +23,8 @@ COSTS = Costs(checkpoint_s=30, restart_s=5)
 SHAPE = {
     "jobs": int,
     "completed": int,
+    "failed": int,
+    "cancelled": int,
     "makespan_s": float,
     "wait_s": dict,
     "bounded_slowdown": dict,
@@ -60,6 +67,38 @@ def test_utilization_counts_idle_hosts() -> None:
     totals = replayed(machine(4), [trace_job("a", 0, 30), trace_job("b", 0, 60)]).metrics.totals(4)
 
     assert totals["utilization"] == pytest.approx((30 + 60) / (4 * 60))
+
+
+@pytest.mark.parametrize("times", [None, load_time_model("default")])
+def test_jobs_end_as_in_their_trace_and_only_completed_ones_count(times: TimeModel | None) -> None:
+    """A quarter of the time held is that of a job that completes."""
+    ends = (TraceOutcome.COMPLETED, TraceOutcome.FAILED, TraceOutcome.CANCELLED)
+    jobs = [replace(trace_job(f"j{end}", 0, 7200), outcome=end) for end in ends]
+    jobs.append(replace(trace_job("late", 0, 7200), outcome=TraceOutcome.FAILED))
+    world = replayed(machine(4), jobs, times=times)
+    totals = world.metrics.totals(4)
+
+    assert {name: row.outcome.value for name, row in world.rows.items()} == {
+        "jcompleted": "completed",
+        "jfailed": "failed",
+        "jcancelled": "cancelled",
+        "late": "failed",
+    }
+    assert (totals["completed"], totals["failed"], totals["cancelled"]) == (1, 2, 1)
+    assert totals["goodput"] == pytest.approx(0.25, abs=1e-3)
+    parts = world.metrics.parts()
+    assert parts["ettr"] == pytest.approx(0.25, abs=1e-3)
+    lost_s = parts["host_s"]["unsuccessful"] + parts["host_s"]["rework"]
+    assert lost_s == pytest.approx(3 * 7200, abs=20)
+    assert sum((row.host_time for row in world.rows.values()), EMPTY) == world.metrics.accounts()[1]
+
+
+def test_a_job_that_the_end_of_the_replay_cancels_was_productive() -> None:
+    jobs = [replace(trace_job("a", 0, 9000), outcome=TraceOutcome.FAILED)]
+    world = replayed(machine(1), jobs, until_s=7200)
+
+    assert world.rows["a"].outcome is JobState.CANCELLED
+    assert world.metrics.totals(1)["goodput"] == 1.0
 
 
 def test_the_shape_of_the_totals() -> None:
