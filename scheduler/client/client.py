@@ -213,16 +213,21 @@ class Client:
         return self._to.call(self._stub.ListSlots, request)
 
     def watch_jobs(
-        self, after_version: int | None = None, name: str = ""
+        self,
+        after_version: int | None = None,
+        name: str = "",
+        filter: str = "",
+        *,
+        initial_list: bool = False,
     ) -> Iterator[service_pb2.WatchJobsResponse]:
         """Every change after `after_version` (None: from now on), across restarts of the
-        server. Ends only by ServiceError, or when the caller stops reading."""
-
-        def stream(after: int | None) -> Any:
-            request = service_pb2.WatchJobsRequest(after_version=after, name=name)
-            return self._stub.WatchJobs(request)
-
-        return self._to.watch(stream, after_version)
+        server. With `filter` only of jobs that match before or after it. With `initial_list` first
+        the jobs at hand, and a bookmark. Ends only by ServiceError, or when the caller stops
+        reading."""
+        request = service_pb2.WatchJobsRequest(
+            after_version=after_version, name=name, filter=filter
+        )
+        return self._to.watch(self._stub.WatchJobs, request, initial_list=initial_list)
 
     # --- the fabric and its hosts ----------------------------------------------
 
@@ -247,15 +252,15 @@ class Client:
         return self._to.all_pages(self._stub.ListHosts, request, "hosts")
 
     def watch_hosts(
-        self, after_version: int | None = None, name: str = ""
+        self,
+        after_version: int | None = None,
+        name: str = "",
+        *,
+        initial_list: bool = False,
     ) -> Iterator[service_pb2.WatchHostsResponse]:
         """Every change of hosts, or of one, or of those of a domain; as `watch_jobs`."""
-
-        def stream(after: int | None) -> Any:
-            request = service_pb2.WatchHostsRequest(after_version=after, name=name)
-            return self._stub.WatchHosts(request)
-
-        return self._to.watch(stream, after_version)
+        request = service_pb2.WatchHostsRequest(after_version=after_version, name=name)
+        return self._to.watch(self._stub.WatchHosts, request, initial_list=initial_list)
 
     def cordon_host(self, name: str, reason: str = "", **how: Unpack[How]) -> host_pb2.Host:
         request = service_pb2.CordonHostRequest(name=name, reason=reason, **_how(how))
@@ -369,15 +374,18 @@ class Client:
         return self._to.all_pages(self._stub.ListWindows, request, "windows")
 
     def watch_windows(
-        self, after_version: int | None = None, name: str = ""
+        self,
+        after_version: int | None = None,
+        name: str = "",
+        filter: str = "",
+        *,
+        initial_list: bool = False,
     ) -> Iterator[service_pb2.WatchWindowsResponse]:
         """Every change of windows, or of those of one name; as `watch_jobs`."""
-
-        def stream(after: int | None) -> Any:
-            request = service_pb2.WatchWindowsRequest(after_version=after, name=name)
-            return self._stub.WatchWindows(request)
-
-        return self._to.watch(stream, after_version)
+        request = service_pb2.WatchWindowsRequest(
+            after_version=after_version, name=name, filter=filter
+        )
+        return self._to.watch(self._stub.WatchWindows, request, initial_list=initial_list)
 
     def update_window(
         self,

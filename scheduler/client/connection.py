@@ -14,9 +14,10 @@ from grpc_status import rpc_status
 from scheduler.client.credentials import Credentials
 from scheduler.client.failover import PINGS, UNANSWERED, FailoverChannel, addresses
 from scheduler.files.errors import InputError, Problem
-from scheduler.v1 import service_pb2_grpc
+from scheduler.v1 import service_pb2, service_pb2_grpc
 
 _WATCH_TRIES = 8
+_BOOKMARK_S = 60  # a watch that sees little resumes no further back than that
 
 _RETRIES = {
     "methodConfig": [
@@ -105,21 +106,33 @@ class Connection:
             answer.next_page_token = page.next_page_token
         return answer  # type: ignore[no-any-return]
 
-    def watch(self, open_stream: Callable[[int | None], Any], after: int | None) -> Iterator[Any]:
-        """The messages of a stream, opened again after the last complete change where it breaks."""
-        failed = 0
+    def watch(
+        self, method: Callable[..., Any], request: Any, *, initial_list: bool = False
+    ) -> Iterator[Any]:
+        """The messages of a stream, opened again after the last complete change where it breaks.
+        A bookmark is shown where it ends an initial list, and else only moves that place."""
+        request.bookmark_interval.FromSeconds(_BOOKMARK_S)
+        after = request.after_version if request.HasField("after_version") else None
+        failed, is_listing = 0, initial_list
         while True:
-            stream = open_stream(after)
+            request.initial_list = is_listing  # from its begin, until all of it is here
+            if after is not None and not is_listing:
+                request.after_version = after
+            stream = method(request)
             try:
                 # Where a watch "from now on" began, so that it resumes there.
                 for key, value in stream.initial_metadata():
                     if key == "muster-version":
                         after, failed = int(value), 0
                 for change in stream:
+                    is_shown = is_listing or not is_bookmark(change)
+                    if is_bookmark(change):
+                        is_listing = False
                     if not getattr(change, "more", False):
                         after = change.version
                     failed = 0
-                    yield change
+                    if is_shown:
+                        yield change
             except grpc.RpcError as error:
                 failed += 1
                 if not _may_resume(error) or failed == _WATCH_TRIES:
@@ -127,6 +140,16 @@ class Connection:
                 time.sleep(min(2.0, 0.05 * 2**failed))
             finally:
                 stream.cancel()
+
+
+def is_bookmark(change: Any) -> bool:
+    """Whether a message of a watch says only how far it has come."""
+    match change:
+        case service_pb2.WatchJobsResponse():
+            return change.change == service_pb2.JOB_CHANGE_BOOKMARK
+        case service_pb2.WatchWindowsResponse():
+            return change.change == service_pb2.WINDOW_CHANGE_BOOKMARK
+    return bool(change.bookmark)
 
 
 def _channel(address: str, who: Credentials, *, retries: bool) -> grpc.Channel:

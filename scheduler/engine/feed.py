@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from dataclasses import dataclass
 from itertools import count
 from typing import Any, Generic, TypeVar
 
@@ -93,6 +94,13 @@ class Turns:
                 loop.call_later(_LONGEST_S, self._look)
 
 
+@dataclass(frozen=True, slots=True)
+class Bookmark:
+    """A watch has had all changes up to this version."""
+
+    version: int
+
+
 class Ring(Generic[Change]):
     """The newest changes of one kind, at most `most` of them. Each has a number, 0 for the first
     one ever; `first` is that of the oldest kept, `end` that of the next to come.
@@ -143,8 +151,15 @@ class Subscription(Generic[Change]):
     """
 
     def __init__(
-        self, ring: Ring[Change], after_version: int, depth: int, turns: Turns, resuming: Turns
+        self,
+        ring: Ring[Change],
+        after_version: int,
+        depth: int,
+        turns: Turns,
+        resuming: Turns,
+        idle_s: float | None,
     ) -> None:
+        self._idle_s = idle_s
         self._ring: Ring[Change] = ring
         self._after_version = after_version
         self._next = ring.after(after_version)
@@ -199,7 +214,8 @@ class Subscription(Generic[Change]):
         self._has_caught_up |= self._next == self._ring.end
         return change
 
-    async def __aiter__(self) -> AsyncIterator[Change]:
+    async def __aiter__(self) -> AsyncIterator[Change | None]:
+        """None whenever all there is has been read and nothing came for `idle_s`."""
         while True:
             while self.pending:
                 async with self._turn():
@@ -209,7 +225,12 @@ class Subscription(Generic[Change]):
             if self._end is not None:
                 raise self._end
             self._wake.clear()
-            await self._wake.wait()
+            try:
+                async with asyncio.timeout(self._idle_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                if not self.pending and self._end is None:
+                    yield None
 
 
 class Feed:
@@ -231,12 +252,14 @@ class Feed:
         """Whether all changes of this kind after a version are kept."""
         return after_version >= self._rings[kind].complete_after
 
-    def subscribe(self, kind: type[Change], after_version: int) -> Subscription[Change]:
+    def subscribe(
+        self, kind: type[Change], after_version: int, idle_s: float | None = None
+    ) -> Subscription[Change]:
         """Changes of jobs, of hosts, or of windows. Raises: FellBehind unless it `has` them."""
         if not self.has(kind, after_version):
             raise FellBehind
         ring, turns = self._rings[kind], (self._turns, self.resuming)
-        subscription = Subscription(ring, after_version, self._depth, *turns)
+        subscription = Subscription(ring, after_version, self._depth, *turns, idle_s)
         if self._is_closed:
             subscription.end(Closed())
         self._subscriptions[kind].add(subscription)

@@ -23,7 +23,7 @@ from scheduler.core.capacity.placer import make_placer
 from scheduler.core.model.commands import Command, MoveHost, ReportHost
 from scheduler.core.model.events import Event
 from scheduler.engine.authorisation import unauthorised
-from scheduler.engine.feed import Change, Feed
+from scheduler.engine.feed import Bookmark, Change, Feed
 from scheduler.engine.history import History
 from scheduler.engine.planning.executor import PlanExecutor
 from scheduler.engine.planning.loop import PlanningLoop
@@ -149,8 +149,11 @@ class Writer:
         answer, _ = await self._enter(Stage.COMMIT, check)
         return answer
 
-    async def watch(self, kind: type[Change], after_version: int) -> AsyncGenerator[Change, None]:
-        """Every change of jobs, hosts or windows after `after_version`, for ever.
+    async def watch(
+        self, kind: type[Change], after_version: int, idle_s: float | None = None
+    ) -> AsyncGenerator[Change | Bookmark, None]:
+        """Every change of jobs, hosts or windows after `after_version`, for ever, and a bookmark
+        when there was none for `idle_s`.
 
         Those that the feed no longer keeps come out of the log first.
 
@@ -168,10 +171,11 @@ class Writer:
                         async with self.feed.resuming.turn():
                             yield change
                 after_version = min(shared.version, to_version)
-        subscription = self.feed.subscribe(kind, after_version)
+        subscription = self.feed.subscribe(kind, after_version, idle_s)
         try:
-            async for change in subscription:
-                yield change
+            async for found in subscription:
+                # A state is published in the moment in which it becomes the newest.
+                yield Bookmark(self._state.version) if found is None else found
         finally:
             self.feed.unsubscribe(subscription)
 

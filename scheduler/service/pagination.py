@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from scheduler.core import Job, State
+from scheduler.core.model.window import Booking
 from scheduler.core.tenancy.standing import standings
 from scheduler.identity import caller, own_jobs, own_windows
 from scheduler.service.errors import invalid
@@ -18,6 +19,7 @@ JOBS_PAGE, MOST_JOBS = 100, 1_000
 HOSTS_PAGE, MOST_HOSTS = 1_000, 10_000
 WHOLE_PAGE = 1_000  # of tenants, of domains
 WINDOWS_PAGE, MOST_WINDOWS = 100, 1_000
+_ALL = 2**31
 
 Member = TypeVar("Member")
 Item = TypeVar("Item")
@@ -29,6 +31,17 @@ def jobs_page(state: State, request: service_pb2.ListJobsRequest) -> paging.Page
     query = listing.Query(states, request.filter, request.order_by)
     most = size(request.page_size, JOBS_PAGE, MOST_JOBS)
     return _checked(lambda: listing.jobs(state, query, most, request.page_token, own_jobs(state)))
+
+
+def all_jobs(state: State, filter: str) -> Sequence[Job]:
+    """Those that a list has, in the order of their arrival. Raises: ApiError."""
+    query = listing.Query(filter=filter)
+    return _checked(lambda: listing.jobs(state, query, _ALL, "", own_jobs(state)).items)
+
+
+def job_filter(text: str) -> Callable[[Job], bool]:
+    """Raises: ApiError."""
+    return _checked(lambda: listing.job_filter(text))
 
 
 def hosts_page(
@@ -61,6 +74,17 @@ def windows_page(
     )
 
 
+def all_windows(state: State, filter: str) -> Sequence[Booking]:
+    """Those that a list has, in the order in which they were made. Raises: ApiError."""
+    query, seen = listing.Query(filter=filter), own_windows(state)
+    return _checked(lambda: listing.windows(state, query, _ALL, "", seen).items)
+
+
+def window_filter(state: State, text: str) -> Callable[[Booking], bool]:
+    """Raises: ApiError."""
+    return _checked(lambda: listing.window_filter(state, text))
+
+
 def tenants_page(
     state: State, request: service_pb2.ListTenantsRequest, now_ns: int
 ) -> service_pb2.ListTenantsResponse:
@@ -84,9 +108,9 @@ def whole_page(kind: str, of: str, items: Sequence[Item], request: Any) -> pagin
     return _checked(lambda: listing.in_order(kind, of, items, most, request.page_token))
 
 
-def _checked(page: Callable[[], paging.Page[Item]]) -> paging.Page[Item]:
+def _checked(read: Callable[[], Item]) -> Item:
     try:
-        return page()
+        return read()
     except paging.BadToken as error:
         raise invalid("page_token", str(error)) from None
     except paging.BadOrder as error:

@@ -60,6 +60,10 @@ class _JobChangeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_JobChange.V
     """Its spares changed: some went to another gang or were released, or free hosts replaced used
     ones.
     """
+    JOB_CHANGE_LISTED: _JobChange.ValueType  # 11
+    """No change: the job is at hand when the watch begins. Only with initial_list."""
+    JOB_CHANGE_BOOKMARK: _JobChange.ValueType  # 12
+    """No change and no job: all changes up to this version have been sent."""
 
 class JobChange(_JobChange, metaclass=_JobChangeEnumTypeWrapper):
     """Kinds of changes of a job."""
@@ -88,6 +92,10 @@ JOB_CHANGE_SPARES_CHANGED: JobChange.ValueType  # 10
 """Its spares changed: some went to another gang or were released, or free hosts replaced used
 ones.
 """
+JOB_CHANGE_LISTED: JobChange.ValueType  # 11
+"""No change: the job is at hand when the watch begins. Only with initial_list."""
+JOB_CHANGE_BOOKMARK: JobChange.ValueType  # 12
+"""No change and no job: all changes up to this version have been sent."""
 Global___JobChange: _TypeAlias = JobChange  # noqa: Y015
 
 class _WindowChange:
@@ -110,6 +118,10 @@ class _WindowChangeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WindowCh
     """Somebody removed it before its end; or it is held for another tenant from here on, and you
     see it no more.
     """
+    WINDOW_CHANGE_LISTED: _WindowChange.ValueType  # 6
+    """No change: the window is not over when the watch begins. Only with initial_list."""
+    WINDOW_CHANGE_BOOKMARK: _WindowChange.ValueType  # 7
+    """No change and no window: all changes up to this version have been sent."""
 
 class WindowChange(_WindowChange, metaclass=_WindowChangeEnumTypeWrapper):
     """Kinds of changes of a window."""
@@ -128,6 +140,10 @@ WINDOW_CHANGE_REMOVED: WindowChange.ValueType  # 5
 """Somebody removed it before its end; or it is held for another tenant from here on, and you
 see it no more.
 """
+WINDOW_CHANGE_LISTED: WindowChange.ValueType  # 6
+"""No change: the window is not over when the watch begins. Only with initial_list."""
+WINDOW_CHANGE_BOOKMARK: WindowChange.ValueType  # 7
+"""No change and no window: all changes up to this version have been sent."""
 Global___WindowChange: _TypeAlias = WindowChange  # noqa: Y015
 
 @_typing.final
@@ -728,6 +744,9 @@ class WatchJobsRequest(_message.Message):
 
     AFTER_VERSION_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
+    INITIAL_LIST_FIELD_NUMBER: _builtins.int
+    BOOKMARK_INTERVAL_FIELD_NUMBER: _builtins.int
     after_version: _builtins.int
     """Changes after this version of the log: 0 for all there ever were, or the version of the last
     change you have seen. Nothing is left out and nothing repeated. OUT_OF_RANGE when changes so
@@ -736,15 +755,34 @@ class WatchJobsRequest(_message.Message):
     """
     name: _builtins.str
     """Only changes of the job with this name. Empty: of all jobs."""
+    filter: _builtins.str
+    """Only changes of jobs that match this filter before or after them, as in ListJobs, such as
+    `labels.team = "nlp"`. The change with which a job ceases to match is sent. Empty: of all jobs.
+    """
+    initial_list: _builtins.bool
+    """First the jobs that ListJobs would list, as they are at one version, ended by a bookmark of that version; then the
+    changes after it. Not with after_version. When the stream breaks before the bookmark, begin
+    again.
+    """
+    @_builtins.property
+    def bookmark_interval(self) -> _duration_pb2.Duration:
+        """A bookmark when nothing was sent for so long, 1 second to 1 hour, at most twice that: it has a
+        version alone, up to which nothing more comes, so that a watch with little to see resumes near
+        the end of the log. Unset: none.
+        """
+
     def __init__(
         self,
         *,
         after_version: _builtins.int | None = ...,
         name: _builtins.str = ...,
+        filter: _builtins.str = ...,
+        initial_list: _builtins.bool = ...,
+        bookmark_interval: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_after_version", b"_after_version", "after_version", b"after_version"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_after_version", b"_after_version", "after_version", b"after_version", "bookmark_interval", b"bookmark_interval"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after_version", b"_after_version", "after_version", b"after_version", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after_version", b"_after_version", "after_version", b"after_version", "bookmark_interval", b"bookmark_interval", "filter", b"filter", "initial_list", b"initial_list", "name", b"name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__after_version: _TypeAlias = _typing.Literal["after_version"]  # noqa: Y015
     _WhichOneofArgType__after_version: _TypeAlias = _typing.Literal["_after_version", b"_after_version"]  # noqa: Y015
@@ -763,12 +801,12 @@ class WatchJobsResponse(_message.Message):
     CHANGE_FIELD_NUMBER: _builtins.int
     JOB_FIELD_NUMBER: _builtins.int
     version: _builtins.int
-    """Version of the log that this change made."""
+    """Version of the log that this change made; of the list, or of the bookmark."""
     change: Global___JobChange.ValueType
     """Kind of change."""
     @_builtins.property
     def change_time(self) -> _timestamp_pb2.Timestamp:
-        """When it happened."""
+        """When it happened. Unset where nothing did."""
 
     @_builtins.property
     def job(self) -> _job_pb2.Job:
@@ -1097,6 +1135,8 @@ class WatchHostsRequest(_message.Message):
 
     AFTER_VERSION_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
+    INITIAL_LIST_FIELD_NUMBER: _builtins.int
+    BOOKMARK_INTERVAL_FIELD_NUMBER: _builtins.int
     after_version: _builtins.int
     """Changes after this version of the log, as in WatchJobs: 0 for all there ever were. OUT_OF_RANGE
     when changes so old are no longer kept: list the hosts, then watch from the version of the
@@ -1106,15 +1146,29 @@ class WatchHostsRequest(_message.Message):
     """Only changes of the host with this name, or of hosts in the domain with this name. Empty: of
     all hosts.
     """
+    initial_list: _builtins.bool
+    """First the hosts, as they are at one version, ended by a bookmark of that version; then the
+    changes after it. Not with after_version. When the stream breaks before the bookmark, begin
+    again.
+    """
+    @_builtins.property
+    def bookmark_interval(self) -> _duration_pb2.Duration:
+        """A bookmark when nothing was sent for so long, 1 second to 1 hour, at most twice that: it has a
+        version alone, up to which nothing more comes, so that a watch with little to see resumes near
+        the end of the log. Unset: none.
+        """
+
     def __init__(
         self,
         *,
         after_version: _builtins.int | None = ...,
         name: _builtins.str = ...,
+        initial_list: _builtins.bool = ...,
+        bookmark_interval: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_after_version", b"_after_version", "after_version", b"after_version"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_after_version", b"_after_version", "after_version", b"after_version", "bookmark_interval", b"bookmark_interval"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after_version", b"_after_version", "after_version", b"after_version", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after_version", b"_after_version", "after_version", b"after_version", "bookmark_interval", b"bookmark_interval", "initial_list", b"initial_list", "name", b"name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__after_version: _TypeAlias = _typing.Literal["after_version"]  # noqa: Y015
     _WhichOneofArgType__after_version: _TypeAlias = _typing.Literal["_after_version", b"_after_version"]  # noqa: Y015
@@ -1132,15 +1186,18 @@ class WatchHostsResponse(_message.Message):
     CHANGE_TIME_FIELD_NUMBER: _builtins.int
     HOSTS_FIELD_NUMBER: _builtins.int
     MORE_FIELD_NUMBER: _builtins.int
+    BOOKMARK_FIELD_NUMBER: _builtins.int
     version: _builtins.int
-    """Version of the log that this change made."""
+    """Version of the log that this change made; of the list, or of the bookmark."""
     more: _builtins.bool
-    """More hosts of this change follow, for it is a large one: resume from the version before it as
-    long as this is set.
+    """More hosts of this change, or of the initial list, follow, for it is a large one: resume from
+    the version before it as long as this is set.
     """
+    bookmark: _builtins.bool
+    """No change and no hosts: all changes up to this version have been sent."""
     @_builtins.property
     def change_time(self) -> _timestamp_pb2.Timestamp:
-        """When it happened."""
+        """When it happened. Unset where nothing did."""
 
     @_builtins.property
     def hosts(self) -> _containers.RepeatedCompositeFieldContainer[_host_pb2.Host]:
@@ -1155,10 +1212,11 @@ class WatchHostsResponse(_message.Message):
         change_time: _timestamp_pb2.Timestamp | None = ...,
         hosts: _abc.Iterable[_host_pb2.Host] | None = ...,
         more: _builtins.bool = ...,
+        bookmark: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["change_time", b"change_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["change_time", b"change_time", "hosts", b"hosts", "more", b"more", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bookmark", b"bookmark", "change_time", b"change_time", "hosts", b"hosts", "more", b"more", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1677,6 +1735,9 @@ class WatchWindowsRequest(_message.Message):
 
     AFTER_VERSION_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
+    INITIAL_LIST_FIELD_NUMBER: _builtins.int
+    BOOKMARK_INTERVAL_FIELD_NUMBER: _builtins.int
     after_version: _builtins.int
     """Changes after this version of the log, as in WatchJobs: 0 for all there ever were. OUT_OF_RANGE
     when changes so old are no longer kept: list the windows, then watch from the version of the
@@ -1684,15 +1745,34 @@ class WatchWindowsRequest(_message.Message):
     """
     name: _builtins.str
     """Only changes of windows with this name. Empty: of all windows."""
+    filter: _builtins.str
+    """Only changes of windows that match this filter before or after them, as in ListWindows. Empty:
+    of all windows.
+    """
+    initial_list: _builtins.bool
+    """First the windows, as they are at one version, ended by a bookmark of that version; then the
+    changes after it. Not with after_version. When the stream breaks before the bookmark, begin
+    again.
+    """
+    @_builtins.property
+    def bookmark_interval(self) -> _duration_pb2.Duration:
+        """A bookmark when nothing was sent for so long, 1 second to 1 hour, at most twice that: it has a
+        version alone, up to which nothing more comes, so that a watch with little to see resumes near
+        the end of the log. Unset: none.
+        """
+
     def __init__(
         self,
         *,
         after_version: _builtins.int | None = ...,
         name: _builtins.str = ...,
+        filter: _builtins.str = ...,
+        initial_list: _builtins.bool = ...,
+        bookmark_interval: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_after_version", b"_after_version", "after_version", b"after_version"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_after_version", b"_after_version", "after_version", b"after_version", "bookmark_interval", b"bookmark_interval"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after_version", b"_after_version", "after_version", b"after_version", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after_version", b"_after_version", "after_version", b"after_version", "bookmark_interval", b"bookmark_interval", "filter", b"filter", "initial_list", b"initial_list", "name", b"name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__after_version: _TypeAlias = _typing.Literal["after_version"]  # noqa: Y015
     _WhichOneofArgType__after_version: _TypeAlias = _typing.Literal["_after_version", b"_after_version"]  # noqa: Y015
@@ -1711,12 +1791,12 @@ class WatchWindowsResponse(_message.Message):
     CHANGE_FIELD_NUMBER: _builtins.int
     WINDOW_FIELD_NUMBER: _builtins.int
     version: _builtins.int
-    """Version of the log that this change made."""
+    """Version of the log that this change made; of the list, or of the bookmark."""
     change: Global___WindowChange.ValueType
     """Kind of change."""
     @_builtins.property
     def change_time(self) -> _timestamp_pb2.Timestamp:
-        """When it happened."""
+        """When it happened. Unset where nothing did."""
 
     @_builtins.property
     def window(self) -> _window_pb2.Window:

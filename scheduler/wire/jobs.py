@@ -206,6 +206,14 @@ def change_to_proto(change: JobChange) -> service_pb2.WatchJobsResponse:
     return message
 
 
+def listed_job(state: State, job: Job) -> service_pb2.WatchJobsResponse:
+    """A job at hand when a watch begins; its reason is its own, as in changes."""
+    change = service_pb2.JOB_CHANGE_LISTED
+    message = service_pb2.WatchJobsResponse(version=state.version, change=change)
+    fill_job(message.job, state.loaded_fabric, job, state.version, job.reason)
+    return message
+
+
 # --- hosts ---------------------------------------------------------------------
 
 

@@ -91,6 +91,16 @@ def everybodys(_: Any) -> bool:
     return True
 
 
+def job_filter(text: str) -> Callable[[Job], bool]:
+    """Raises: BadFilter."""
+    return filters.parse(text, _JOB_FIELDS)
+
+
+def window_filter(state: State, text: str) -> Callable[[Booking], bool]:
+    """`state`: any of the log. Raises: BadFilter."""
+    return filters.parse(text, _window_fields(state))
+
+
 def jobs(
     state: State, query: Query, size: int, token: str, is_seen: Callable[[Job], bool] = everybodys
 ) -> Page[Job]:

@@ -102,6 +102,15 @@ def window_change_to_proto(change: WindowChange) -> service_pb2.WatchWindowsResp
     )
 
 
+def listed_window(state: State, booking: Booking) -> service_pb2.WatchWindowsResponse:
+    """A window at hand when a watch begins."""
+    return service_pb2.WatchWindowsResponse(
+        version=state.version,
+        change=service_pb2.WINDOW_CHANGE_LISTED,
+        window=window_to_proto(state, booking),
+    )
+
+
 def _held_by(state: State, booking: Booking) -> list[Job]:
     """Gangs that hold hosts of the window and that it is not for."""
     if booking.state is WindowState.OVER:

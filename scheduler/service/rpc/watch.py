@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing
@@ -13,19 +15,24 @@ import grpc
 from scheduler.core import State
 from scheduler.core.fold.effects import HostsChange, JobChange, WindowChange, WindowChangeKind
 from scheduler.core.model.lifecycle import WindowState
+from scheduler.engine.feed import Bookmark
 from scheduler.identity import caller, own_jobs, own_windows
+from scheduler.service import pagination
 from scheduler.service.backend import Backend
 from scheduler.service.errors import error_boundary, invalid, not_found
 from scheduler.v1 import service_pb2
-from scheduler.wire.jobs import change_to_proto, host_to_proto, timestamp
+from scheduler.wire.jobs import change_to_proto, host_to_proto, listed_job, timestamp
 from scheduler.wire.listing import domains, held_hosts
-from scheduler.wire.windows import window_change_to_proto
+from scheduler.wire.windows import listed_window, window_change_to_proto
 
 MOST_HOSTS: Final = 2_000  # of one message: half a megabyte
 _KEPT: Final = 256  # changes whose messages are kept for those who watch a little later
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Made = TypeVar("Made")
+WatchRequest = (
+    service_pb2.WatchJobsRequest | service_pb2.WatchHostsRequest | service_pb2.WatchWindowsRequest
+)
 
 
 class _Shared(Generic[Made]):
@@ -73,37 +80,88 @@ class WatchServicer:
     ) -> AsyncIterator[service_pb2.WatchJobsResponse]:
         async with error_boundary(context):
             writer, who, name = self._backend.writer, caller(), request.name
-            after = await _begun(writer.state, request, context)
-            async with aclosing(writer.watch(JobChange, after)) as changes:
+            matches, pace = pagination.job_filter(request.filter), _Pace(request)
+            state = writer.state
+            after = await _begun(state, request, context)
+            if request.initial_list:
+                for job in await asyncio.to_thread(pagination.all_jobs, state, request.filter):
+                    if name in ("", job.name):
+                        yield listed_job(state, job)
+                yield _job_bookmark(after)
+            async with aclosing(writer.watch(JobChange, after, pace.interval_s)) as changes:
                 async for change in changes:
-                    if name and name != change.job.name:
+                    if isinstance(change, Bookmark):
+                        pace.sent()
+                        yield _job_bookmark(change.version)
                         continue
-                    if who.sees(writer.state.tenants, change.job.tenant):
+                    is_wanted = name in ("", change.job.name) and (
+                        matches(change.job)
+                        or (change.before is not None and matches(change.before))
+                    )
+                    if is_wanted and who.sees(writer.state.tenants, change.job.tenant):
+                        pace.sent()
                         yield self._job_changes.of(change)
+                    elif pace.is_due():
+                        yield _job_bookmark(change.version - 1)
 
     async def WatchHosts(
         self, request: service_pb2.WatchHostsRequest, context: Context
     ) -> AsyncIterator[service_pb2.WatchHostsResponse]:
         async with error_boundary(context):
             writer = self._backend.writer
-            wanted = _named(writer.state, request.name)
-            after = await _begun(writer.state, request, context)
-            async with aclosing(writer.watch(HostsChange, after)) as changes:
+            state, pace = writer.state, _Pace(request)
+            wanted = _named(state, request.name)
+            after = await _begun(state, request, context)
+            if request.initial_list:
+                indices = range(state.loaded_fabric.host_count) if wanted is None else wanted
+                at_hand = HostsChange(after, writer.now_ns(), tuple(sorted(indices)), state)
+                for message in await asyncio.to_thread(_hosts, at_hand):
+                    message.more = True  # the bookmark follows
+                    message.ClearField("change_time")
+                    yield message
+                yield _hosts_bookmark(after)
+            async with aclosing(writer.watch(HostsChange, after, pace.interval_s)) as changes:
                 async for change in changes:
-                    for message in self._host_messages(change, wanted):
+                    if isinstance(change, Bookmark):
+                        pace.sent()
+                        yield _hosts_bookmark(change.version)
+                        continue
+                    messages = list(self._host_messages(change, wanted))
+                    for message in messages:
+                        pace.sent()
                         yield message
+                    if not messages and pace.is_due():
+                        yield _hosts_bookmark(change.version - 1)
 
     async def WatchWindows(
         self, request: service_pb2.WatchWindowsRequest, context: Context
     ) -> AsyncIterator[service_pb2.WatchWindowsResponse]:
         async with error_boundary(context):
             writer = self._backend.writer
-            after = await _begun(writer.state, request, context)
-            async with aclosing(writer.watch(WindowChange, after)) as changes:
+            state, pace = writer.state, _Pace(request)
+            matches = pagination.window_filter(state, request.filter)
+            after = await _begun(state, request, context)
+            if request.initial_list:
+                for booking in pagination.all_windows(state, request.filter):
+                    if request.name in ("", booking.window.name):
+                        yield listed_window(state, booking)
+                yield _window_bookmark(after)
+            async with aclosing(writer.watch(WindowChange, after, pace.interval_s)) as changes:
                 async for change in changes:
-                    told = _as_seen(change, writer.state)
-                    if told and request.name in ("", change.booking.window.name):
-                        yield window_change_to_proto(told)
+                    if isinstance(change, Bookmark):
+                        pace.sent()
+                        yield _window_bookmark(change.version)
+                        continue
+                    seen = _as_seen(change, writer.state)
+                    is_wanted = request.name in ("", change.booking.window.name) and (
+                        matches(change.booking)
+                        or (change.before is not None and matches(change.before))
+                    )
+                    if seen and is_wanted:
+                        pace.sent()
+                        yield window_change_to_proto(seen)
+                    elif pace.is_due():
+                        yield _window_bookmark(change.version - 1)
 
     def _host_messages(
         self, change: HostsChange, wanted: frozenset[int] | None
@@ -113,6 +171,43 @@ class WatchServicer:
             yield from self._host_changes.of(change)
         elif indices := tuple(index for index in change.indices if index in wanted):
             yield from _hosts(HostsChange(change.version, change.time_ns, indices, change.state))
+
+
+class _Pace:
+    """When a watch is due a bookmark: nothing was sent for an interval. Raises: ApiError."""
+
+    def __init__(self, request: WatchRequest) -> None:
+        self.interval_s: float | None = None
+        self._sent_s = 0.0
+        if request.HasField("bookmark_interval"):
+            self.interval_s = request.bookmark_interval.ToNanoseconds() / 10**9
+            if not 1 <= self.interval_s <= 3_600:
+                raise invalid("bookmark_interval", "must be 1 second to 1 hour")
+        self.sent()
+
+    def sent(self) -> None:
+        self._sent_s = time.monotonic()
+
+    def is_due(self) -> bool:
+        """From here on it is not, for the bookmark is sent."""
+        if self.interval_s is None or time.monotonic() < self._sent_s + self.interval_s:
+            return False
+        self.sent()
+        return True
+
+
+def _job_bookmark(version: int) -> service_pb2.WatchJobsResponse:
+    change = service_pb2.JOB_CHANGE_BOOKMARK
+    return service_pb2.WatchJobsResponse(version=version, change=change)
+
+
+def _hosts_bookmark(version: int) -> service_pb2.WatchHostsResponse:
+    return service_pb2.WatchHostsResponse(version=version, bookmark=True)
+
+
+def _window_bookmark(version: int) -> service_pb2.WatchWindowsResponse:
+    change = service_pb2.WINDOW_CHANGE_BOOKMARK
+    return service_pb2.WatchWindowsResponse(version=version, change=change)
 
 
 def _as_seen(change: WindowChange, state: State) -> WindowChange | None:
@@ -128,10 +223,12 @@ def _as_seen(change: WindowChange, state: State) -> WindowChange | None:
     return replace(change, kind=WindowChangeKind.REMOVED, booking=was)
 
 
-async def _begun(state: State, request: Any, context: Context) -> int:
+async def _begun(state: State, request: WatchRequest, context: Context) -> int:
     """After which version to watch; told at once, so that a caller knows from where on it
     misses nothing. Raises: ApiError."""
     newest = state.version
+    if request.initial_list and request.HasField("after_version"):
+        raise invalid("after_version", "must be unset with initial_list, which begins now")
     after: int = request.after_version if request.HasField("after_version") else newest
     if not 0 <= after <= newest:
         raise invalid("after_version", f"must be 0 to {newest}, the newest version")

@@ -1,0 +1,185 @@
+"""Watches that list first, that bookmark, and that filter."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.field_mask_pb2 import FieldMask
+
+from scheduler.client import Client
+from scheduler.service.rpc import watch
+from scheduler.v1 import job_pb2, service_pb2
+from scheduler.wire.durations import duration
+from tests.integration.test_windows import making
+from tests.serving import COMPLETED, RUNNING, Served, create, refused, serving
+
+LISTED, BOOKMARK = service_pb2.JOB_CHANGE_LISTED, service_pb2.JOB_CHANGE_BOOKMARK
+SECOND = duration(1)
+
+
+@contextmanager
+def opened(stream: Any) -> Iterator[AsyncIterator[Any]]:
+    try:
+        yield aiter(stream)
+    finally:
+        stream.cancel()
+
+
+def labelled(name: str, **labels: str) -> Any:
+    request = create(name)
+    request.spec.labels.update(labels)
+    return request
+
+
+async def relabel(served: Served, name: str, **labels: str) -> None:
+    job = job_pb2.Job(name=name, spec=job_pb2.JobSpec(labels=labels))
+    mask = FieldMask(paths=["spec.labels"])
+    await served.stub.UpdateJob(service_pb2.UpdateJobRequest(job=job, update_mask=mask))
+
+
+async def test_jobs_at_hand_come_first_then_a_bookmark_then_every_change(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        for name in ("a", "b"):
+            await served.stub.CreateJob(create(name))
+            await served.until(name, RUNNING)
+        await served.stub.EndJob(service_pb2.EndJobRequest(name="a", outcome=COMPLETED))
+        request = service_pb2.WatchJobsRequest(initial_list=True)
+        with opened(served.stub.WatchJobs(request)) as changes:
+            first, second, mark = [await anext(changes) for _ in range(3)]
+            listed = await served.stub.ListJobs(service_pb2.ListJobsRequest())
+            await served.stub.CreateJob(create("c"))
+            after = await anext(changes)
+    assert [(c.change, c.job.name, c.job.state) for c in (first, second)] == [
+        (LISTED, "a", COMPLETED),
+        (LISTED, "b", RUNNING),
+    ]
+    assert first.version == mark.version == listed.version
+    assert (mark.change, mark.HasField("job"), mark.HasField("change_time")) == (
+        BOOKMARK,
+        False,
+        False,
+    )
+    assert (after.change, after.job.name, after.version) == (
+        service_pb2.JOB_CHANGE_SUBMITTED,
+        "c",
+        mark.version + 1,
+    )
+
+
+async def test_a_filter_lets_a_job_in_and_out_with_a_change(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        await served.stub.CreateJob(labelled("mine", team="nlp"))
+        await served.stub.CreateJob(labelled("other", team="vision"))
+        for name in ("mine", "other"):
+            await served.until(name, RUNNING)
+        request = service_pb2.WatchJobsRequest(filter="labels.team = nlp", initial_list=True)
+        with opened(served.stub.WatchJobs(request)) as changes:
+            start = [await anext(changes) for _ in range(2)]
+            await relabel(served, "other", team="nlp")
+            await relabel(served, "mine", team="vision")
+            await relabel(served, "mine", team="speech")
+            await relabel(served, "other", team="nlp", more="1")
+            seen = [await anext(changes) for _ in range(3)]
+        bad = await refused(
+            anext(aiter(served.stub.WatchJobs(service_pb2.WatchJobsRequest(filter="team = nlp"))))
+        )
+    assert [c.job.name for c in start] == ["mine", ""]
+    assert [(c.job.name, c.job.spec.labels["team"]) for c in seen] == [
+        ("other", "nlp"),
+        ("mine", "vision"),
+        ("other", "nlp"),
+    ]
+    assert (bad.code, bad.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ("filter",))
+
+
+async def test_an_idle_watch_is_told_how_far_it_has_come(tmp_path: Path) -> None:
+    """Once where nothing happens, and once where nothing that happens concerns it."""
+    async with serving(tmp_path) as served:
+        await served.stub.CreateJob(create("a"))
+        await served.until("a", RUNNING)
+        idle = service_pb2.WatchHostsRequest(bookmark_interval=SECOND)
+        busy = service_pb2.WatchJobsRequest(bookmark_interval=SECOND, name="nobody")
+        with (
+            opened(served.stub.WatchHosts(idle)) as hosts,
+            opened(served.stub.WatchJobs(busy)) as jobs,
+        ):
+            mark = asyncio.create_task(anext(jobs))
+            for number in range(60):
+                await relabel(served, "a", number=str(number))
+                await asyncio.sleep(0.05)
+                if mark.done():
+                    break
+            of_jobs, of_hosts = await mark, await anext(hosts)
+            newest = (await served.get("a")).version
+            later = await anext(hosts)
+    assert of_jobs.change == BOOKMARK
+    assert newest - 2 <= of_jobs.version < newest
+    assert (of_hosts.bookmark, list(of_hosts.hosts)) == (True, [])
+    assert later.version == newest
+
+
+@pytest.mark.parametrize(
+    ("request_fields", "field"),
+    [
+        ({"bookmark_interval": duration(0.5)}, "bookmark_interval"),
+        ({"bookmark_interval": duration(3_601)}, "bookmark_interval"),
+        ({"initial_list": True, "after_version": 0}, "after_version"),
+    ],
+)
+async def test_what_a_watch_cannot_do_is_refused(
+    tmp_path: Path, request_fields: dict[str, Any], field: str
+) -> None:
+    async with serving(tmp_path) as served:
+        for method in ("WatchJobs", "WatchHosts", "WatchWindows"):
+            request = getattr(service_pb2, f"{method}Request")(**request_fields)
+            error = await refused(anext(aiter(getattr(served.stub, method)(request))))
+            assert (error.code, error.fields) == (grpc.StatusCode.INVALID_ARGUMENT, (field,))
+
+
+async def test_hosts_and_windows_are_listed_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "MOST_HOSTS", 3)
+    async with serving(tmp_path) as served:
+        await served.stub.CreateWindow(making())
+        hosts = service_pb2.WatchHostsRequest(initial_list=True, name="z0")
+        with opened(served.stub.WatchHosts(hosts)) as changes:
+            first, second, mark = [await anext(changes) for _ in range(3)]
+        windows = service_pb2.WatchWindowsRequest(initial_list=True, filter="kind = MAINTENANCE")
+        with opened(served.stub.WatchWindows(windows)) as changes:
+            window, end = [await anext(changes) for _ in range(2)]
+    names = [host.name for host in (*first.hosts, *second.hosts)]
+    assert names == ["z0-r0-h0", "z0-r0-h1", "z0-r1-h0", "z0-r1-h1"]
+    assert (first.more, second.more, mark.more, mark.bookmark) == (True, True, False, True)
+    assert (window.change, window.window.name) == (service_pb2.WINDOW_CHANGE_LISTED, "w")
+    assert end.change == service_pb2.WINDOW_CHANGE_BOOKMARK
+
+
+async def test_the_client_shows_the_bookmark_that_ends_a_list_and_no_other(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        await served.stub.CreateJob(create("a"))
+        await served.until("a", RUNNING)
+
+        has_listed = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def read() -> list[int]:
+            seen = []
+            with Client(served.ready.address) as client:
+                for change in islice(client.watch_jobs(initial_list=True), 3):
+                    seen.append(change.change)
+                    if change.change == BOOKMARK:
+                        loop.call_soon_threadsafe(has_listed.set)
+            return seen
+
+        reading = asyncio.create_task(asyncio.to_thread(read))
+        await has_listed.wait()
+        await relabel(served, "a", team="nlp")
+        assert await reading == [LISTED, BOOKMARK, service_pb2.JOB_CHANGE_UPDATED]
