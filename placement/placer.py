@@ -15,6 +15,7 @@ from math import ceil
 
 import numpy as np
 
+from placement.baselines import consecutive
 from placement.bound.size_relaxation import by_sizes
 from placement.fabric import hostset
 from placement.fabric.constraints import check, labelled, room_text, usable, wish_text
@@ -35,6 +36,7 @@ from placement.tiers.preference import INDIFFERENT, Taste, suited
 from placement.tiers.seating import Hosts, Seating, Way
 from placement.tiers.shape import shaped
 from placement.tiers.single_domain import single_domains
+from placement.tiers.step_clock import step_clock
 from placement.workload.memory import refuse_too_large
 from placement.workload.request import (
     Answer,
@@ -44,11 +46,14 @@ from placement.workload.request import (
     Objective,
     Placement,
     Request,
+    StepBound,
     TierBound,
     TierCut,
     Undecided,
 )
 
+BY_CUT = (Objective.CUT, Objective.TIME)  # zones are laid out by the cut, at prices or not
+MOST_PRICES = 3  # at which a cut is searched
 MOST_ZONES = 96  # beyond, zones are packed as racks are
 
 
@@ -177,6 +182,7 @@ class _Placer:
             ),
             moved=None if self.hint is None else self.hint.moved(best.hosts),
             inner=self._inner(best.cuts),
+            step=self._step(best.hosts),
         )
 
     def _found(self) -> tuple[list[Hosts], Fraction, Near | None]:
@@ -187,7 +193,7 @@ class _Placer:
             return [tuple(self._inside[0][0][: self.gang].tolist())], Fraction(0), None
         seating, ways, bound = self._ways()
         if self.hint is None:
-            return [*seating.seated(ways), *self._least_cut()], bound, None
+            return self._with_others(seating.seated(ways)), bound, None
         near = Near(self.fabric, self.request, self.free, self.hint)
         fresh = [seating.zone_by_block(way) for way in ways]
         return near.options(fresh, ceil(bound), self.limits), bound, near
@@ -198,16 +204,46 @@ class _Placer:
         spares = self._reserved([self.gang])[0]
         return single_domains(self.fabric, self.free, self.gang, self.gang + spares)
 
-    def _least_cut(self) -> list[Hosts]:
-        """Where the worst uplink counts, what the least cut gives is a candidate as well."""
-        if self.request.objective is not Objective.BOTTLENECK:
-            return []
-        by_cut = replace(self.request, objective=Objective.CUT)
-        placer = _Placer(
-            *(self.fabric, by_cut, self.limits, self.free, self.most_spares, None, self.sizing)
-        )
+    def _with_others(self, found: list[Hosts]) -> list[Hosts]:
+        """What other measures give is a candidate as well."""
+        match self.request.objective:
+            case Objective.BOTTLENECK:
+                return [*found, *self._of_least_cut(self.free)]
+            case Objective.TIME:
+                return self._in_less_time(found)
+            case _:
+                return found
+
+    def _of_least_cut(self, free: Ints, prices: tuple[tuple[str, int], ...] = ()) -> list[Hosts]:
+        """By the cut on some of the hosts, at other prices of bytes."""
+        by_cut = replace(self.request, objective=Objective.CUT, prices=prices)
+        limits = replace(self.limits, rounds=0) if prices else self.limits  # proves nothing here
+        placer = _Placer(*(self.fabric, by_cut, limits, free, self.most_spares, None, self.sizing))
         seating, ways, _ = placer._ways()
         return seating.seated(ways)
+
+    def _in_less_time(self, found: list[Hosts]) -> list[Hosts]:
+        """Where the step waits for uplinks: hosts by name, the fewest domains, and the least cuts
+        at the prices that bytes have, until these are the same again; also where innermost
+        domains are not used up."""
+        clock, tried = step_clock(self.fabric, self.request), set()
+        best = min(found, key=clock.delay)
+        if not clock.delay(best):
+            return found
+        found = [*found, tuple(self.free[: self.gang].tolist())]
+        needed = self.gang + self.request.spares.required(self.gang)
+        subsets = list(clock.thinned(self.free, needed))
+        for free in subsets:
+            found.append(tuple(consecutive(self.fabric)(free, self.gang).tolist()))
+        for _ in range(MOST_PRICES):
+            best = min(found, key=clock.delay)
+            prices = clock.prices(clock.step(best))
+            if prices in tried or not clock.delay(best):
+                break
+            tried.add(prices)
+            for free in subsets:
+                found += self._of_least_cut(free, prices)
+        return found
 
     def _inner(self, cuts: tuple[TierCut, ...]) -> TierBound | None:
         if not any(cut.bytes_per_step for cut in cuts[1:]) or not self.limits.rounds:
@@ -215,6 +251,15 @@ class _Placer:
         if self.grid is None:
             return None
         return inner_bound(self.fabric, self.free, self.grid, cuts)
+
+    def _step(self, hosts: Hosts) -> StepBound | None:
+        if self.request.model is None:
+            return None
+        clock = step_clock(self.fabric, self.request)
+        seconds, least = clock.step(hosts).seconds, clock.on_one_switch.seconds
+        if not self.request.where.is_shape:  # then other hosts than these could have been taken
+            least = clock.bound(self.free)
+        return StepBound(seconds, min(seconds, least))
 
     def _option(self, hosts: Hosts) -> _Option:
         cuts = cut(self.fabric, self.request, hosts)
@@ -292,7 +337,7 @@ class _Placer:
 
     def _zones(self, capacities: list[int], wanted: list[int]) -> tuple[BlockGrid, ZoneStep]:
         """The outermost tier by the request's objective. `wanted`: spares by zone."""
-        gpus, is_by_cut = self.fabric.gpus_per_host, self.request.objective is Objective.CUT
+        gpus, is_by_cut = self.fabric.gpus_per_host, self.request.objective in BY_CUT
         if (grid := self.grid) is None:
             if not is_by_cut:
                 self.notes.append("the ranks form no grid of hosts: placed by the cut alone")

@@ -10,6 +10,7 @@ from placement.fabric.constraints import broken
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from placement.objective.cut import cut
+from placement.objective.step_time import step_time
 from placement.workload.request import Placement, Request
 
 
@@ -18,7 +19,7 @@ def violations(fabric: Fabric, free: HostSet, request: Request, placement: Place
 
     Checks that the gang is whole, no host is named twice, every host is free, the
     spares that were required are there, the constraints are kept, the cuts are what the
-    referee counts, and the bound does not exceed the cut.
+    referee counts, and no bound exceeds what it bounds.
     """
     wrong = host_violations(fabric, free, request, placement)
     if wrong:
@@ -30,6 +31,12 @@ def violations(fabric: Fabric, free: HostSet, request: Request, placement: Place
         wrong.append(f"lower bound {placement.lower_bound} exceeds the cut {placement.cut}")
     if placement.is_optimal and placement.lower_bound != placement.cut:
         wrong.append("called optimal with a gap")
+    if placement.step is not None:
+        counted_s = step_time(fabric, request, placement.hosts).seconds
+        if counted_s != placement.step.seconds:
+            wrong.append(f"a step is {counted_s} s, the placement says {placement.step.seconds} s")
+        if placement.step.least_seconds > counted_s:
+            wrong.append(f"lower bound {placement.step.least_seconds} s exceeds the step")
     if placement.inner is not None:
         inner = placement.inner
         here = sum(tier.bytes_per_step for tier in placement.cuts if tier.tier == inner.tier)

@@ -130,18 +130,23 @@ def step_time(
     Raises: BadInput as `axis_traffic`. Cost: 3 ms for 16,384 ranks.
     """
     ranks, flops = request.parallelism.world_size, training_flops(request)
-    compute_s = flops / (ranks * assumed.achieved_tflops * 1e12)
-    if assumed.compute_s is not None:
-        compute_s = assumed.compute_s
-    pipeline = Pipeline.of(request)
+    rule = exposure(request, assumed)
     loads = axis_loads(fabric, request, hosts)
-    rule = _Hiding(request, pipeline, compute_s, dict(assumed.hidden))
     spent = [(load, axis_seconds(load, congestion)) for load in loads]
     axes = tuple(AxisTime(load, s, rule.exposed_s(load.traffic.axis, s)) for load, s in spent)
     link, link_s = busiest_link(loads, congestion)
-    bubble_s = compute_s * float(pipeline.bubble)
+    bubble_s = rule.compute_s * float(rule.pipeline.bubble)
     peak = ranks * assumed.peak_tflops * 1e12
-    return StepTime(compute_s, bubble_s, axes, link, link_s, flops, peak, congestion)
+    return StepTime(rule.compute_s, bubble_s, axes, link, link_s, flops, peak, congestion)
+
+
+def exposure(request: Request, assumed: Assumptions = Assumptions()) -> Exposure:
+    """Raises: BadInput as `axis_traffic`."""
+    compute_s = assumed.compute_s
+    if compute_s is None:
+        ranks, flops = request.parallelism.world_size, training_flops(request)
+        compute_s = flops / (ranks * assumed.achieved_tflops * 1e12)
+    return Exposure(request, Pipeline.of(request), compute_s, dict(assumed.hidden))
 
 
 def axis_seconds(load: AxisLoad, congestion: Congestion | None) -> float:
@@ -168,13 +173,20 @@ def busiest_link(loads: Sequence[AxisLoad], congestion: Congestion | None) -> tu
 
 
 @dataclass(frozen=True, slots=True)
-class _Hiding:
-    """What of each axis the step waits for."""
+class Exposure:
+    """What of each axis the step waits for: convex in the time that the axis takes."""
 
     request: Request
     pipeline: Pipeline
     compute_s: float
     hidden: dict[str, float]
+
+    def slope(self, axis: str, start_s: float, end_s: float) -> float:
+        """Of the time between, the share that the step waits for."""
+        if end_s <= start_s:
+            return 0.0
+        waited_s = self.exposed_s(axis, end_s) - self.exposed_s(axis, start_s)
+        return waited_s / (end_s - start_s)
 
     def exposed_s(self, axis: str, seconds: float) -> float:
         if axis in self.hidden:

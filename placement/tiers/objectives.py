@@ -20,6 +20,7 @@ from placement.search.graph_slicing import best_of_trees, combs, grid_sweeper
 from placement.search.slicing_trees import TreeArrays
 from placement.tiers.grid_zones import ZoneStep, solve_zones
 from placement.tiers.spread import spread, spread_layouts, spread_note
+from placement.tiers.step_clock import step_clock
 from placement.workload.request import Limits, Objective, Request, TierCut
 
 Score = Callable[[Layout], float]
@@ -30,7 +31,7 @@ SCORED = 10  # slicing trees that one stands for whose layout is scored
 def score_of(request: Request, grid: BlockGrid, uplink: Floats) -> Score:
     """What the request minimises before the cut. `uplink`: bytes/s by zone."""
     match request.objective:
-        case Objective.CUT:
+        case Objective.CUT | Objective.TIME:
             return lambda layout: float(layout_cost(grid, layout))
         case Objective.BOTTLENECK:
             graph, zones = grid_sweeper(grid).graph, len(uplink)
@@ -45,6 +46,8 @@ def measure(
     """What the request minimises, by the referee's count; 0 on a fabric without tiers."""
     if not cuts:
         return 0
+    if request.objective is Objective.TIME:
+        return step_clock(fabric, request).delay(hosts)
     if request.objective is Objective.BOTTLENECK:
         leaving = np.array(egress(fabric, request, hosts))
         return float((leaving / fabric.tiers[0].uplink_bytes_per_s).max())

@@ -25,11 +25,12 @@ class Collective(StrEnum):
 
 
 class Objective(StrEnum):
-    """What is minimised first; the total cut breaks the ties of the other two."""
+    """What is minimised first; the total cut breaks the ties of the others."""
 
     CUT = "cut"
     BOTTLENECK = "bottleneck"
     SPREAD = "spread"
+    TIME = "time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,8 @@ class Request:
     `collectives`: pattern by axis, ring where nothing is said. `training`: how the
     model's state and work are split, from which its bytes follow.
     `spread_alpha`: what a zone more of a DP group weighs in `spread`, 0 to 1; one of a
-    PP group weighs the rest. `where`: on which hosts it may lie.
+    PP group weighs the rest. `prices`: what a byte of an axis counts in the cut, in
+    thousandths; 1,000 where nothing is said. `where`: on which hosts it may lie.
     """
 
     parallelism: Parallelism
@@ -92,6 +94,7 @@ class Request:
     spares: SpareRule = AUTO
     objective: Objective = Objective.CUT
     spread_alpha: float = EVEN_ALPHA
+    prices: tuple[tuple[str, int], ...] = ()
     training: Training = AS_LLAMA3
     where: Constraints = ANYWHERE
 
@@ -154,6 +157,14 @@ class TierBound:
     bytes_per_step: int
 
 
+@dataclass(frozen=True, slots=True)
+class StepBound:
+    """Seconds of a training step, and what no placement on the same free hosts goes below."""
+
+    seconds: float
+    least_seconds: float
+
+
 @dataclass(frozen=True)
 class Placement:
     """The gang's hosts in block order, its spares, and the certificate.
@@ -163,7 +174,7 @@ class Placement:
     where one domain of the tier outside holds the gang; None where that is unknown.
     `notes` says in sentences what the caller should know (fewer spares than asked for, an
     axis without traffic). `moved`: blocks on another host than the hint's, if one was
-    given.
+    given. `step`: of a job whose compute is known.
     """
 
     hosts: tuple[int, ...]
@@ -174,6 +185,7 @@ class Placement:
     notes: tuple[str, ...] = field(default=())
     moved: int | None = None
     inner: TierBound | None = None
+    step: StepBound | None = None
 
     @cached_property
     def held(self) -> HostSet:

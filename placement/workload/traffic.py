@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from placement.fabric.tree import Ints
 
 
+FULL_PRICE = 1_000  # of a byte, in the cut
+
+
 class Pattern(StrEnum):
     """Who talks to whom in a group of n ranks.
 
@@ -58,13 +61,13 @@ def axis_traffic(request: Request) -> tuple[AxisTraffic, ...]:
     use, a model without a batch, or training that does not suit the axes.
     """
     edge_bytes = {**edge_volumes(request), **_explicit(request)}
-    collectives = _collectives(request)
+    collectives, prices = _collectives(request), dict(request.prices)
     axes = []
     for name, axis, size, stride in _parts(request):
         if size == 1:
             continue
         pattern = _pattern(request, axis, collectives)
-        sent = edge_bytes.get(name, 0)
+        sent = edge_bytes.get(name, 0) * prices.get(name, FULL_PRICE) // FULL_PRICE
         axes.append(AxisTraffic(name, size, stride, pattern, sent, _wrap(request, axis, sent)))
     return tuple(axes)
 

@@ -107,11 +107,14 @@ def _request(keys: JobKeys, document: Document) -> Request:
         model,
         batch,
         keys.spares,
-        keys.objective,
+        keys.objective or _usual_objective(model),
         training=training,
         spread_alpha=keys.spread_alpha,
         where=_where(keys),
     )
+    if request.objective is Objective.TIME and model is None:
+        message = "time needs a model and a batch, from which the compute of a step follows"
+        raise document.error(("objective", message))
     try:
         axis_traffic(request)
         if _least(keys):
@@ -120,6 +123,11 @@ def _request(keys: JobKeys, document: Document) -> Request:
         message = f"{error.message}{_others(request, _least(keys))}"
         raise document.error((error.field, message)) from None
     return request
+
+
+def _usual_objective(model: ModelShape | None) -> Objective:
+    """Seconds are what a job is after, as far as it says enough to know them."""
+    return Objective.TIME if model else Objective.CUT
 
 
 def _others(request: Request, least: int) -> str:
@@ -163,7 +171,7 @@ def job_to_mapping(spec: JobSpec) -> dict[str, Any]:
     if training := _changed(request.training):
         mapping["training"] = training
     mapping["spares"] = _spares_text(request.spares)
-    if request.objective is not Objective.CUT:
+    if request.objective is not _usual_objective(request.model):
         mapping["objective"] = request.objective.value
     if request.spread_alpha != EVEN_ALPHA:
         mapping["spread_alpha"] = request.spread_alpha

@@ -301,7 +301,7 @@ class JobKeys(Keys):
     batch: _BatchKeys | None = None
     spares: Annotated[SpareRule, BeforeValidator(_spares)] = AUTO
     training: _TrainingKeys = _TrainingKeys()
-    objective: Annotated[Objective, BeforeValidator(_objective)] = Objective.CUT
+    objective: Annotated[Objective | None, BeforeValidator(_objective)] = None
     spread_alpha: Annotated[float, BeforeValidator(_share)] = EVEN_ALPHA
     priority: Rank = 0
     time_limit_s: Count | None = None

@@ -170,25 +170,29 @@ class _Objective:
 class _ObjectiveEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Objective.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     OBJECTIVE_UNSPECIFIED: _Objective.ValueType  # 0
-    """The same as OBJECTIVE_CUT."""
+    """OBJECTIVE_TIME for jobs with a model, OBJECTIVE_CUT for others."""
     OBJECTIVE_CUT: _Objective.ValueType  # 1
     """Bytes per step over the outermost tier."""
     OBJECTIVE_BOTTLENECK: _Objective.ValueType  # 2
     """Seconds per step on the busiest uplink of the outermost tier."""
     OBJECTIVE_SPREAD: _Objective.ValueType  # 3
     """Domains of the outermost tier that a data or pipeline parallel group touches, at worst."""
+    OBJECTIVE_TIME: _Objective.ValueType  # 4
+    """Seconds of a training step, for jobs that say their model and batch."""
 
 class Objective(_Objective, metaclass=_ObjectiveEnumTypeWrapper):
     """What a placement minimises first; the total cut breaks ties."""
 
 OBJECTIVE_UNSPECIFIED: Objective.ValueType  # 0
-"""The same as OBJECTIVE_CUT."""
+"""OBJECTIVE_TIME for jobs with a model, OBJECTIVE_CUT for others."""
 OBJECTIVE_CUT: Objective.ValueType  # 1
 """Bytes per step over the outermost tier."""
 OBJECTIVE_BOTTLENECK: Objective.ValueType  # 2
 """Seconds per step on the busiest uplink of the outermost tier."""
 OBJECTIVE_SPREAD: Objective.ValueType  # 3
 """Domains of the outermost tier that a data or pipeline parallel group touches, at worst."""
+OBJECTIVE_TIME: Objective.ValueType  # 4
+"""Seconds of a training step, for jobs that say their model and batch."""
 Global___Objective: _TypeAlias = Objective  # noqa: Y015
 
 class _GoodputPart:
@@ -367,7 +371,7 @@ class JobSpec(_message.Message):
     free), a number of hosts ("0", "4") or a share of the gang ("2%"). Empty means auto.
     """
     objective: Global___Objective.ValueType
-    """What the placement minimises first. Unspecified means the cut."""
+    """What the placement minimises first. Unspecified means the step time of jobs with a model, the cut of others."""
     priority: _builtins.int
     """Jobs of larger priority leave the queue first."""
     tenant: _builtins.str

@@ -345,3 +345,26 @@ def test_an_alpha_outside_0_to_1_is_bad_input(place: Muster, value: str) -> None
     result = place()
     assert result.code == 2
     assert "job.yaml:5: spread_alpha: must be a number from 0 to 1, not" in result.err
+
+
+MODEL = """
+name: dense
+parallelism: {tp: 2, pp: 2, dp: 5}
+model: {layers: 8, hidden: 4096, ffn: 16384, heads: 32, kv_heads: 8, vocab: 32000, sequence: 4096, dtype: bf16}
+batch: {global_sequences: 40, micro_sequences: 1}
+"""  # noqa: E501
+
+
+def test_a_job_with_a_model_is_placed_by_the_time_of_its_step(place: Muster) -> None:
+    write(MODEL)
+    by_time = place("--format", "json").json["step"]
+    assert 0 <= by_time["gap"] == by_time["seconds"] / by_time["lower_bound_seconds"] - 1
+    by_cut = place("--objective", "cut", "--format", "json").json["step"]
+    assert by_time["seconds"] <= by_cut["seconds"]
+    assert "no placement on these hosts is faster" in place().out
+
+
+def test_a_job_without_a_model_has_no_step_to_minimise(place: Muster) -> None:
+    result = place("--objective", "time")
+    assert result.code == 2
+    assert "objective: time needs a model and a batch" in result.err

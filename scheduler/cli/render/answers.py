@@ -19,12 +19,15 @@ from placement.workload.request import (
     Insufficient,
     Placement,
     Request,
+    StepBound,
     TierCut,
     Undecided,
 )
 from placement.workload.traffic import axis_traffic
 from scheduler.cli.render import around, copies, step_tables, steps
-from scheduler.cli.render.text import bytes_text, columns, counted, seconds_text
+from scheduler.cli.render.text import bytes_text, columns, counted, percent_text, seconds_text
+
+NEGLIGIBLE = 1e-4  # of a step: as good as its bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,7 @@ def _placed(asked: Question, answer: Placement) -> dict[str, Any]:
     estimated = steps.estimate(asked, answer, Assumptions())
     return {
         "cut": {cut.tier: _cut(answer, i, cut) for i, cut in enumerate(answer.cuts)},
+        "step": _step(answer.step) if answer.step else None,
         "traffic": _traffic(asked.request),
         "gpus_per_host": asked.fabric.gpus_per_host,
         "notes": list(answer.notes),
@@ -127,6 +131,23 @@ def _cut(answer: Placement, depth: int, cut: TierCut) -> dict[str, Any]:
         **(certificate if bound is not None else {}),
         "by_axis": dict(cut.by_axis),
     }
+
+
+def _step(step: StepBound) -> dict[str, Any]:
+    return {
+        "seconds": step.seconds,
+        "lower_bound_seconds": step.least_seconds,
+        "gap": step.seconds / step.least_seconds - 1,
+    }
+
+
+def _step_bound_text(step: StepBound) -> str:
+    least = seconds_text(step.least_seconds)
+    text = f"a step takes {seconds_text(step.seconds)}: no placement on these hosts is faster"
+    if step.seconds <= step.least_seconds * (1 + NEGLIGIBLE):
+        return text
+    gap = step.seconds / step.least_seconds - 1
+    return f"{text} than {least} ({percent_text(gap)} less)"
 
 
 def _bound(answer: Placement, depth: int) -> int | None:
@@ -198,7 +219,8 @@ def _placed_text(asked: Question, answer: Placement, seconds: dict[str, float]) 
     left = around.left_free_text(asked.fabric, asked.free, answer)
     moved = around.near_text(asked.fabric, asked.request, asked.free, asked.near, answer)
     notes = [moved, left, *(f"note: {note}" for note in answer.notes)]
-    parts = [head, _domains_text(asked, answer), _cuts_text(answer)]
+    parts = [head, _step_bound_text(answer.step) if answer.step else ""]
+    parts += [_domains_text(asked, answer), _cuts_text(answer)]
     parts += [_alternatives_text(asked, answer), _step_text(asked, answer)]
     parts += [copies.copies_text(asked, answer), *notes, time]
     return "\n\n".join(part for part in parts if part)

@@ -1,0 +1,151 @@
+"""The step as what is minimised: how late hosts make it, what a byte costs it, and its bound.
+
+Nothing is faster than one switch that joins all hosts: there each axis takes what the links
+inside hosts and the hosts' network cards need. Most placements come within a thousandth of that,
+and then no more is searched. Where uplinks hold up the step, bytes get prices: what a byte of
+each axis adds to the step, between what the network cards take of it in any case and what its
+busiest uplink takes now. The cut that is least at these prices is another candidate.
+See docs/engine.md, "The tiers".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from placement.bound.size_relaxation import is_priceable, size_bound
+from placement.fabric.tree import Fabric, Ints, Tier
+from placement.grid.block_grid import block_grid
+from placement.objective.axis_loads import BYTES_PER_S
+from placement.objective.step_time import StepTime, exposure, step_time
+from placement.workload.request import Request
+from placement.workload.traffic import FULL_PRICE, Pattern, axis_traffic
+
+LEAST_PRICE = FULL_PRICE // 100  # of bytes that hide: of two such layouts the tidier is taken
+AT_FIRST = 1.01  # times the least that an axis takes: where its slope is taken at the least
+RESOLUTION = 1_000  # steps are told apart by so small a part of the least
+
+
+class StepClock:
+    """Steps of one request on hosts of one fabric."""
+
+    def __init__(self, fabric: Fabric, request: Request) -> None:
+        self._fabric, self._request = fabric, request
+
+    @cached_property
+    def on_one_switch(self) -> StepTime:
+        """The step on a network that never holds it up."""
+        switch = replace(self._fabric, tiers=())
+        gang = self._request.hosts_needed(self._fabric.gpus_per_host)
+        return step_time(switch, self._request, range(gang))
+
+    def step(self, hosts: Sequence[int]) -> StepTime:
+        return step_time(self._fabric, self._request, hosts)
+
+    def delay(self, hosts: Sequence[int]) -> int:
+        """How much slower the step is than on one switch, in parts of RESOLUTION."""
+        least_s = self.on_one_switch.seconds
+        return int((self.step(hosts).seconds / least_s - 1) * RESOLUTION) if least_s else 0
+
+    def prices(self, step: StepTime) -> tuple[tuple[str, int], ...]:
+        """By axis, what a byte more adds to the step, in thousandths of its own time."""
+        rule, prices = exposure(self._request), []
+        for least, now in zip(self.on_one_switch.axes, step.axes, strict=True):
+            axis, start_s = now.load.traffic.axis, least.seconds
+            slope = rule.slope(axis, start_s, max(now.seconds, start_s * AT_FIRST))
+            prices.append((axis, max(LEAST_PRICE, round(FULL_PRICE * slope))))
+        return tuple(prices)
+
+    def thinned(self, free: Ints, needed: int) -> Iterator[Ints]:
+        """The free hosts, and some of each innermost domain whose uplink carries less than its
+        hosts send: hosts that share it with fewer others have more of it."""
+        yield free
+        if not self._fabric.tiers:
+            return
+        tier = self._fabric.tiers[-1]
+        domain = tier.domain_by_host
+        size = np.bincount(domain, minlength=len(tier.domains))
+        sent = size * self._fabric.gpus_per_host * self._fabric.nic_gbps * BYTES_PER_S
+        if (tier.uplink_bytes_per_s >= sent).all():
+            return
+        first = np.searchsorted(domain[free], domain[free])
+        rank = np.arange(len(free)) - first  # of a host among the free ones of its domain
+        for most in range(1, int(rank.max()) + 1):
+            some = free[rank < most]
+            if len(some) >= needed:
+                yield some
+
+    def bound(self, free: Ints) -> float:
+        """Seconds that no placement on the free hosts goes below."""
+        best = self.on_one_switch.seconds
+        if any(t.pattern is Pattern.HIERARCHICAL for t in axis_traffic(self._request)):
+            return best
+        return max([best, *self._by_uplinks(free)])
+
+    def _by_uplinks(self, free: Ints) -> Iterator[float]:
+        """Domains that hold the gang have to hold so many blocks; the least that as many send.
+
+        An axis takes no less than on any uplink, and what is exposed of it grows at least as
+        fast as at the beginning.
+        """
+        rule, least = exposure(self._request), self.on_one_switch
+        seconds = {axis.load.traffic.axis: axis.seconds for axis in least.axes}
+        slopes = {
+            axis: int(FULL_PRICE * rule.slope(axis, s, s * AT_FIRST)) for axis, s in seconds.items()
+        }
+        exposed = [axis for axis, slope in slopes.items() if slope]
+        for axes in [*([axis] for axis in exposed), exposed]:
+            prices = tuple((axis, slopes[axis] if axis in axes else 0) for axis in slopes)
+            already = sum(price * seconds[axis] for axis, price in prices) / FULL_PRICE
+            priced = replace(self._request, prices=prices)
+            for tier in self._fabric.tiers:
+                busiest = _least_busiest(self._fabric, free, priced, tier)
+                yield least.seconds + busiest - already
+
+
+@lru_cache(maxsize=64)
+def step_clock(fabric: Fabric, request: Request) -> StepClock:
+    """Remembered: a search asks for the same gang many times."""
+    return StepClock(fabric, request)
+
+
+@lru_cache(maxsize=256)
+def _egress(request: Request, gpus_per_host: int, most: int) -> Ints | None:
+    """The least bytes that leave a domain of 0 .. `most` blocks; None where that is unknown."""
+    grid = block_grid(request, gpus_per_host)
+    if grid is None or not grid.weights or not is_priceable(grid, most):
+        return None
+    leaving = size_bound(grid).part_costs(most) * float(grid.unit) / 2
+    leaving[0] = 0.0
+    return np.asarray(leaving, dtype=np.float64)
+
+
+def _least_busiest(fabric: Fabric, free: Ints, request: Request, tier: Tier) -> float:
+    """Seconds of the busiest uplink of a tier at least: the smallest within which domains still
+    take the whole gang."""
+    gang = request.hosts_needed(fabric.gpus_per_host)
+    room = np.bincount(tier.domain_by_host[free], minlength=len(tier.domains))
+    leaving = _egress(request, fabric.gpus_per_host, min(gang, int(room.max())))
+    if leaving is None:
+        return 0.0
+    speeds = tier.uplink_bytes_per_s
+    kinds, many = np.unique(np.stack([np.minimum(room, gang), speeds]), axis=1, return_counts=True)
+    blocks = np.arange(len(leaving))
+    takes = [
+        (leaving[: int(most) + 1] / speed, count)
+        for (most, speed), count in zip(kinds.T, many, strict=True)
+    ]
+
+    def holds(seconds: float) -> bool:
+        held = sum(int(blocks[: len(each)][each <= seconds].max()) * int(n) for each, n in takes)
+        return held >= gang
+
+    every = np.unique(np.concatenate([each for each, _ in takes]))
+    low, high = 0, len(every) - 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(float(every[middle])) else (middle + 1, high)
+    return float(every[low])

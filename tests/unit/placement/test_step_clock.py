@@ -1,0 +1,102 @@
+"""The step as what is minimised: no peer's layout is faster, no layout beats the bound."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from placement import consecutive, place
+from placement.fabric import hostset
+from placement.fabric.tree import Fabric, from_spec
+from placement.objective.check import violations
+from placement.objective.step_time import step_time
+from placement.tiers.step_clock import LEAST_PRICE, RESOLUTION, StepClock
+from placement.workload.request import Objective, Placement, Request
+from placement.workload.traffic import FULL_PRICE
+from scheduler.files.job import job_from_mapping
+
+DENSE = {
+    "layers": 8, "hidden": 4096, "ffn": 16384, "heads": 32, "kv_heads": 8, "vocab": 32000,
+    "sequence": 4096, "dtype": "bf16",
+}  # fmt: skip
+EXPERTS = {**DENSE, "experts": 16, "experts_per_token": 4, "expert_ffn": 8192}
+
+
+def _request(axes: dict[str, int], model: dict[str, object], sequences: int) -> Request:
+    job = {
+        "name": "j", "parallelism": axes, "model": model, "spares": 0, "objective": "time",
+        "batch": {"global_sequences": sequences, "micro_sequences": 1},
+    }  # fmt: skip
+    return job_from_mapping(job).request
+
+
+JOBS = {
+    "dense": _request({"tp": 2, "pp": 2, "dp": 2}, DENSE, 4),
+    "one micro-batch": _request({"tp": 2, "pp": 4}, DENSE, 1),
+    "replicas": _request({"tp": 2, "dp": 4}, DENSE, 4),
+    "experts": _request({"ep": 8}, EXPERTS, 8),
+    "experts and stages": _request({"ep": 4, "pp": 2}, EXPERTS, 8),
+}
+
+
+def _fabric(zone: float, rack: float, zones: int = 2, racks: int = 2, hosts: int = 2) -> Fabric:
+    tiers = [
+        {"name": "zone", "count": zones, "oversubscription": zone},
+        {"name": "rack", "count": racks, "oversubscription": rack},
+        {"name": "host", "count": hosts},
+    ]
+    return from_spec({"name": "f", "gpus_per_host": 2, "nic_gbps": 50, "tiers": tiers})
+
+
+@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize(("zone", "rack"), [(7.0, 1.0), (1.0, 2.0), (7.0, 4.0)])
+def test_no_layout_is_faster_than_the_bound(job: str, zone: float, rack: float) -> None:
+    fabric, request = _fabric(zone, rack), JOBS[job]
+    rng = random.Random(f"{job}/{zone}/{rack}")
+    for free in (range(5), sorted(rng.sample(range(8), 5))):
+        answer = place(fabric, hostset.of(free), request)
+        assert isinstance(answer, Placement)
+        assert violations(fabric, hostset.of(free), request, answer) == []
+        assert answer.step is not None
+        steps = [step_time(fabric, request, hosts).seconds for hosts in permutations(free, 4)]
+        assert answer.step.least_seconds <= min(steps) * (1 + 1e-9)
+        assert answer.step.seconds <= min(steps) * 1.05  # of every layout of four hosts
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_layouts_of_other_schedulers_are_never_faster(job: str) -> None:
+    fabric, request = _fabric(7, 2, zones=4, racks=3, hosts=4), JOBS[job]
+    rng = random.Random(job)
+    for _ in range(10):
+        free = np.array(sorted(rng.sample(range(48), 24)))
+        answer = place(fabric, hostset.of(free.tolist()), request)
+        assert isinstance(answer, Placement)
+        assert answer.step is not None
+        by_cut = place(fabric, hostset.of(free.tolist()), replace(request, objective=Objective.CUT))
+        assert isinstance(by_cut, Placement)
+        for hosts in (by_cut.hosts, free[:4], consecutive(fabric)(free, 4)):
+            peer = step_time(fabric, request, hosts).seconds
+            assert answer.step.seconds <= peer * (1 + 1 / RESOLUTION)
+
+
+def test_bytes_that_hide_have_the_least_price() -> None:
+    fabric, request = _fabric(7, 1), JOBS["dense"]
+    clock = StepClock(fabric, request)
+    prices = dict(clock.prices(clock.step((0, 4, 1, 5))))
+    assert prices["tp"] == FULL_PRICE  # each micro-batch waits for it
+    assert prices["pp"] < FULL_PRICE  # half of it, while the pipeline fills and drains
+    many = _request({"tp": 2, "pp": 2, "dp": 2}, DENSE, 4_000)
+    clock = StepClock(fabric, many)
+    assert dict(clock.prices(clock.step((0, 4, 1, 5))))["pp"] == LEAST_PRICE
+
+
+def test_a_network_that_never_holds_up_the_step_gives_its_bound() -> None:
+    fabric, request = _fabric(1, 1), JOBS["experts"]
+    answer = place(fabric, hostset.of(range(8)), request)
+    assert isinstance(answer, Placement)
+    assert answer.step is not None
+    assert answer.step.seconds == answer.step.least_seconds
