@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from scheduler.access.listener import Access
     from scheduler.observe.instruments import Tracer
     from scheduler.server.config import MetricsKeys, ServerKeys
-    from scheduler.server.metrics.exposition import Exposure
+    from scheduler.server.metrics.exposition import MetricsEndpoint
     from scheduler.server.serve import Ready, Settings
 
 
@@ -189,13 +189,13 @@ def _settings(keys: ServerKeys, tracer: Tracer | None) -> Settings:
     )
 
 
-def _exposure(keys: MetricsKeys | None) -> Exposure | None:
-    from scheduler.server.metrics.exposition import Exposure
+def _exposure(keys: MetricsKeys | None) -> MetricsEndpoint | None:
+    from scheduler.server.metrics.exposition import MetricsEndpoint
 
     if keys is None:
         return None
     host, _, port = keys.listen.rpartition(":")
-    return Exposure(host.strip("[]"), int(port), keys.per_job)
+    return MetricsEndpoint(host.strip("[]"), int(port), keys.per_job)
 
 
 def _access(keys: ServerKeys) -> Access:

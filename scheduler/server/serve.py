@@ -35,7 +35,7 @@ from scheduler.identity import SERVER, Caller, Role, act_for
 from scheduler.observe.incidents import look_back
 from scheduler.observe.instruments import Instruments, Tracer
 from scheduler.server.metrics.access import MetricsAuth, metrics_auth
-from scheduler.server.metrics.exposition import Exposure, Gauges, MetricsPortTaken
+from scheduler.server.metrics.exposition import MetricsEndpoint, Gauges, MetricsPortTaken
 from scheduler.server.signals import Signals, tell_systemd
 from scheduler.service.backend import Backend
 from scheduler.service.call_metrics import CallMetrics
@@ -88,7 +88,7 @@ class Settings:
     retention: Retention = field(default_factory=Retention)
     advertise: str = ""
     lease_s: float = 5.0
-    metrics: Exposure | None = None
+    metrics: MetricsEndpoint | None = None
     tracer: Tracer | None = None
     long_decision_s: float | None = None
     access: Access = field(default_factory=Access)

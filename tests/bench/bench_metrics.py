@@ -58,11 +58,11 @@ class Round:
 def serve(store: str, listen: str, metrics_port: int) -> None:
     """The server of one round. Port 0: nothing is measured."""
     from scheduler.server import serve
-    from scheduler.server.metrics.exposition import Exposure
+    from scheduler.server.metrics.exposition import MetricsEndpoint
 
     if not metrics_port:
         _measure_nothing(serve)
-    exposure = Exposure("127.0.0.1", metrics_port) if metrics_port else None
+    exposure = MetricsEndpoint("127.0.0.1", metrics_port) if metrics_port else None
     settings = serve.Settings(f"sqlite:///{store}", listen, fabric_spec(), metrics=exposure)
     asyncio.run(serve.serve(settings, lambda _: print("ready", flush=True)))
 

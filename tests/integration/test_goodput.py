@@ -7,12 +7,12 @@ from pathlib import Path
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from scheduler.cli.render.goodput import goodput_text
-from scheduler.server.metrics.exposition import Exposure
+from scheduler.server.metrics.exposition import MetricsEndpoint
 from scheduler.v1 import job_pb2, service_pb2
 from tests.integration.test_metrics import scraped
 from tests.serving import COMPLETED, RUNNING, Served, create, serving
 
-HERE = Exposure("127.0.0.1", 0, is_per_job=True)
+HERE = MetricsEndpoint("127.0.0.1", 0, is_per_job=True)
 
 
 async def shown(served: Served, name: str) -> job_pb2.Job:

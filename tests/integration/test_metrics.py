@@ -14,13 +14,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from scheduler.access.listener import Access
 from scheduler.observe.catalogue import METRICS, PER_JOB, MetricKind
-from scheduler.server.metrics.exposition import Exposure
+from scheduler.server.metrics.exposition import MetricsEndpoint
 from scheduler.server.serve import CannotListen
 from scheduler.v1 import service_pb2
 from tests.build import exactly
 from tests.serving import RUNNING, Served, create, refused, serving
 
-HERE = Exposure("127.0.0.1", 0)
+HERE = MetricsEndpoint("127.0.0.1", 0)
 
 
 class Scrape:
@@ -122,7 +122,7 @@ async def test_calls_are_counted_by_how_they_ended(tmp_path: Path) -> None:
 
 async def test_series_for_each_job_are_asked_for(tmp_path: Path) -> None:
     for is_per_job in (False, True):
-        async with serving(tmp_path, metrics=Exposure("127.0.0.1", 0, is_per_job)) as served:
+        async with serving(tmp_path, metrics=MetricsEndpoint("127.0.0.1", 0, is_per_job)) as served:
             if not is_per_job:
                 await served.stub.CreateJob(create("a", 8))
                 await served.until("a", RUNNING)
@@ -133,7 +133,7 @@ async def test_series_for_each_job_are_asked_for(tmp_path: Path) -> None:
 
 
 async def test_every_metric_is_in_the_catalogue_and_is_exposed(tmp_path: Path) -> None:
-    async with serving(tmp_path, metrics=Exposure("127.0.0.1", 0, True)) as served:
+    async with serving(tmp_path, metrics=MetricsEndpoint("127.0.0.1", 0, True)) as served:
         await served.stub.CreateJob(create("a"))
         await served.until("a", RUNNING)
         await served.stub.CancelJob(service_pb2.CancelJobRequest(name="a"))
@@ -155,7 +155,7 @@ async def test_an_address_that_is_taken(tmp_path: Path) -> None:
     async with serving(tmp_path, metrics=HERE) as served:
         port = urlsplit(served.ready.metrics).port or 0
         with pytest.raises(CannotListen, match=f"cannot serve metrics on 127.0.0.1:{port}"):
-            async with serving(tmp_path / "other", metrics=Exposure("127.0.0.1", port)):
+            async with serving(tmp_path / "other", metrics=MetricsEndpoint("127.0.0.1", port)):
                 pass
 
 
@@ -169,7 +169,7 @@ async def test_others_read_metrics_only_where_the_operator_insists(
     tmp_path: Path, host: str
 ) -> None:
     with pytest.raises(CannotListen, match="for metrics, beyond this machine: anybody may read"):
-        async with serving(tmp_path, metrics=Exposure(host, 0)):
+        async with serving(tmp_path, metrics=MetricsEndpoint(host, 0)):
             pass
 
 
@@ -177,6 +177,6 @@ async def test_an_insecure_server_shows_its_metrics_to_all(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     insisted = Access(is_insecure=True)
-    async with serving(tmp_path, metrics=Exposure("0.0.0.0", 0), access=insisted) as served:
+    async with serving(tmp_path, metrics=MetricsEndpoint("0.0.0.0", 0), access=insisted) as served:
         assert (await scraped(served))("muster_ready") == 1
     assert "insecure on 0.0.0.0:0 for metrics" in caplog.text

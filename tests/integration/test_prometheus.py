@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from scheduler.client import Client, ServiceError
-from scheduler.server.metrics.exposition import Exposure
+from scheduler.server.metrics.exposition import MetricsEndpoint
 from scheduler.v1 import job_pb2
 from scripts.dashboard import DASHBOARD
 from tests.build import exactly, spec
@@ -171,7 +171,7 @@ async def test_beyond_loopback_it_shows_a_token_over_tls(tmp_path: Path) -> None
     house = House(tmp_path)
     (tmp_path / "token").write_text(house.token("prometheus", "viewer", "*"), encoding="utf-8")
     (tmp_path / "ca.pem").write_bytes(house.ca.cert_pem.bytes())
-    everywhere = Exposure("0.0.0.0", 0)
+    everywhere = MetricsEndpoint("0.0.0.0", 0)
     async with serving(tmp_path, metrics=everywhere, access=house.access()) as served:
         target = f"127.0.0.1:{urlsplit(served.ready.metrics).port}"
         prometheus = Prometheus(

@@ -14,11 +14,11 @@ import pytest
 import trustme
 
 from scheduler.access.listener import CannotListen
-from scheduler.server.metrics.exposition import Exposure
+from scheduler.server.metrics.exposition import MetricsEndpoint
 from tests.secured import House
 from tests.serving import Served, serving
 
-EVERYWHERE = Exposure("0.0.0.0", 0)
+EVERYWHERE = MetricsEndpoint("0.0.0.0", 0)
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ async def test_one_who_says_nothing_holds_up_nobody(tmp_path: Path, house: House
 
 
 async def test_on_loopback_nobody_is_asked(tmp_path: Path, house: House) -> None:
-    here = Exposure("127.0.0.1", 0)
+    here = MetricsEndpoint("127.0.0.1", 0)
     async with serving(tmp_path, metrics=here, access=house.access()) as served:
         assert served.ready.metrics.startswith("http://")
         assert (await asyncio.to_thread(get, served, house, None))[0] == 200

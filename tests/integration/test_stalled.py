@@ -10,7 +10,7 @@ from urllib.request import urlopen
 import grpc
 import pytest
 
-from scheduler.server.metrics.exposition import Exposure
+from scheduler.server.metrics.exposition import MetricsEndpoint
 from scheduler.v1 import service_pb2, service_pb2_grpc
 from tests.serving import Served, create, error_of, serving
 
@@ -60,7 +60,7 @@ async def _rest(stream: grpc.aio.UnaryStreamCall) -> list[int]:  # type: ignore[
 async def test_a_client_that_stops_reading_is_cut_off_and_resumes_where_it_was(
     tmp_path: Path,
 ) -> None:
-    exposed = Exposure("127.0.0.1", 0)
+    exposed = MetricsEndpoint("127.0.0.1", 0)
     async with (
         serving(tmp_path, watch_depth=DEPTH, metrics=exposed) as served,
         grpc.aio.insecure_channel(served.ready.address, options=NARROW) as channel,

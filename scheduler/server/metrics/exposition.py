@@ -40,7 +40,7 @@ class MetricsPortTaken(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Exposure:
+class MetricsEndpoint:
     """Where /metrics is served; port 0 takes a free one. `is_per_job`: series for each
     running gang as well."""
 
@@ -55,7 +55,7 @@ class Gauges(Collector):
     `exposure` None: nothing is served. `address`: where it is served, "" before that.
     """
 
-    def __init__(self, instruments: Instruments, exposure: Exposure | None = None) -> None:
+    def __init__(self, instruments: Instruments, exposure: MetricsEndpoint | None = None) -> None:
         self.instruments = instruments
         self.address = ""
         self._exposure = exposure
