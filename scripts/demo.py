@@ -7,19 +7,21 @@ code 1. Everything is made in a temporary directory that is gone afterwards.
 
 from __future__ import annotations
 
+import json
 import random
 import signal
+import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 from demo_replay import replay_a_trace
 from telling import (
+    MUSTER,
     PATIENCE_S,
     NotAsTold,
     Server,
@@ -33,18 +35,23 @@ from telling import (
     within,
 )
 
-from placement.fabric.tree import Fabric, preset
-from placement.objective.cut import cut, egress
-from placement.workload.request import Request
-from scheduler.cli.render.text import bytes_text, seconds_text
+from placement.baselines import at_random, consecutive
+from placement.fabric.tree import Fabric, Ints
+from placement.objective.cut import cut
+from placement.objective.step_time import StepTime, step_time
+from placement.tiers.step_clock import step_clock
+from placement.workload.parallelism import Parallelism
+from placement.workload.request import NO_SPARES, Request
+from scheduler.cli.render.text import bytes_text, percent_text, seconds_text
 from scheduler.client import Client, ServiceError
 from scheduler.core import JobSpec
-from scheduler.files.inputs import read_job
+from scheduler.files.inputs import load_fabric, read_job
 from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2
 
 ROOT = Path(__file__).parent.parent
-FABRIC = "roce-24k"
-BIG, SECOND, SMALL = "llama3-405b", "llama3-405b-8k-gpus", "small"
+FABRIC = ROOT / "examples" / "fabric-tapered-24k.yaml"
+GANGS = 80  # that come before the story begins; half of them are gone again
+BIG, SECOND, SMALL = "deepseek-v3", "llama3-405b", "small"
 
 
 @dataclass(frozen=True)
@@ -83,57 +90,106 @@ def nanoseconds(change: service_pb2.WatchJobsResponse) -> int:
     return int(change.change_time.ToNanoseconds())
 
 
-def begin(server: Server) -> None:
-    fabric = preset(FABRIC)
+def begin(server: Server, fabric: Fabric) -> None:
     zones = fabric.tiers[0]
-    heading("1. A cluster and a scheduler")
+    heading("1. A busy cluster and a scheduler")
     say(
-        f"{FABRIC} is modelled on the network that trained Llama 3: {len(zones.domains)} zones of"
+        f"{fabric.name} has {len(zones.domains)} zones of"
         f" {fabric.host_count // len(zones.domains)} hosts with {fabric.gpus_per_host} GPUs each,"
-        f" {fabric.host_count * fabric.gpus_per_host:,} GPUs in all. Between zones there is only"
-        " a seventh of the bandwidth that there is inside one, so what matters is how many"
-        " bytes a job sends from zone to zone in each training step: its cut."
+        f" {fabric.host_count * fabric.gpus_per_host:,} GPUs in all. The uplinks of a rack carry"
+        " half of what its hosts can send, those of a zone a seventh of what its racks can."
     )
-    command(f"muster serve --fabric {FABRIC} --store sqlite:///muster.db")
+    command(f"muster serve --fabric examples/{FABRIC.name} --store sqlite:///muster.db")
     answer(server.start())
+
+
+def fill(stage: Stage) -> None:
+    """Gangs of others come and go: what they leave free lies in pieces."""
+    rng = random.Random(1)
+    sizes = {f"gang-{i}": int(2 ** rng.uniform(2, 7)) for i in range(GANGS)}
+    small = example(SMALL)
+    assert small.time_limit_s is not None
+    for name, hosts in sizes.items():
+        axes = Parallelism(tp=stage.fabric.gpus_per_host, dp=hosts)
+        request = Request(axes, traffic=(("dp", 10**9),), spares=NO_SPARES)
+        gang = replace(small, name=name, request=request, time_limit_s=7 * small.time_limit_s)
+        stage.client.create_job(gang)
+    with within(PATIENCE_S, "the start of all gangs"):
+        while any(state(job) != "running" for job in stage.client.list_jobs()):
+            time.sleep(0.05)
+    for name in rng.sample(sorted(sizes), GANGS // 2):
+        stage.client.end_job(name, job_pb2.JOB_STATE_COMPLETED)
+    free, every = len(free_hosts(stage)), stage.fabric.host_count
+    say(
+        f"{GANGS} gangs of 4 to 127 hosts have come and half of them are gone:"
+        f" {percent_text(1 - free / every)} of the hosts are busy, and the free ones lie in pieces."
+    )
+
+
+def free_hosts(stage: Stage) -> Ints:
+    """In the order of their names."""
+    healthy = stage.client.list_hosts([host_pb2.HOST_STATE_HEALTHY])
+    names = [host.name for host in healthy if not host.job]
+    return np.sort(np.array(stage.fabric.indices(names), dtype=np.int64))
 
 
 def place_big_job(stage: Stage) -> tuple[job_pb2.Job, Request]:
     spec = example(BIG)
     request, shape = spec.request, spec.request.parallelism
-    heading("2. One job on 16,384 GPUs")
+    heading("2. One job on 2,048 GPUs, and what its placement is worth")
     say(
-        f"Llama 3 405B: {shape.world_size:,} ranks = {shape.size('tp')} tensor-parallel x"
+        f"DeepSeek-V3: {shape.world_size:,} ranks = {shape.size('ep')} expert-parallel x"
         f" {shape.size('pp')} pipeline stages x {shape.size('dp')} replicas. They start together"
         f" or not at all, on {request.hosts_needed(stage.fabric.gpus_per_host):,} hosts."
     )
+    free = free_hosts(stage)
     submit(stage, BIG)
     changes = changes_until(stage, "STARTED", BIG)
     took_ns = nanoseconds(changes["STARTED"]) - nanoseconds(changes["SUBMITTED"])
     job = stage.client.get_job(BIG)
     check(job.state == job_pb2.JOB_STATE_RUNNING, f"{BIG} does not run: {job.reason}")
-    check(job.placement.host_count == 2048, "the gang is not on 2,048 hosts")
-    show_zones(stage.fabric, request, job.placement)
+    check(job.placement.host_count == 256, "the gang is not on 256 hosts")
+    steps = compare_steps(stage, free, job, request)
     show_cuts(stage.fabric, request, job.placement)
-    say(
-        f"Decided in {seconds_text(took_ns / 1e9)}, from submission to the whole gang's start."
-        f" {certificate(job.placement)}"
-    )
+    say(f"Decided in {seconds_text(took_ns / 1e9)}, from submission to the whole gang's start.")
+    say(step_certificate(stage.fabric, free, request, steps["muster"]))
+    say(certificate(job.placement))
     return job, request
 
 
-def show_zones(fabric: Fabric, request: Request, placement: placement_pb2.Placement) -> None:
-    zones = fabric.tiers[0]
-    hosts, spares = fabric.indices(placement.hosts), fabric.indices(placement.spares)
-    held, kept = (Counter(fabric.domain(host) for host in some) for some in (hosts, spares))
-    leaving = egress(fabric, request, hosts)
-    rows = [["zone", "hosts", "spares", "leaves per step", "time on its uplink"]]
-    for i, zone in enumerate(zones.domains):
-        if held[zone] or kept[zone]:
-            uplink_s = leaving[i] / float(zones.uplink_bytes_per_s[i])
-            sent = [bytes_text(leaving[i]), seconds_text(uplink_s)]
-            rows.append([zone, str(held[zone]), str(kept[zone]), *sent])
-    table(rows, right=range(1, 5))
+def compare_steps(
+    stage: Stage, free: Ints, job: job_pb2.Job, request: Request
+) -> dict[str, StepTime]:
+    """The step on muster's hosts and on those that others would take, counted alike."""
+    gang = request.hosts_needed(stage.fabric.gpus_per_host)
+    layouts = {
+        "muster": stage.fabric.indices(job.placement.hosts),
+        "fewest domains": consecutive(stage.fabric)(free, gang).tolist(),
+        "by host name": free[:gang].tolist(),
+        "at random": at_random("1")(free, gang).tolist(),
+    }
+    steps = {name: step_time(stage.fabric, request, hosts) for name, hosts in layouts.items()}
+    least_s = steps["muster"].seconds
+    rows = [["the same job", "a step takes", "", "the step waits for", "busiest link"]]
+    for name, step in steps.items():
+        slower = "" if name == "muster" else f"+{percent_text(step.seconds / least_s - 1)}"
+        waits = ", ".join(f"{a.load.traffic.axis} {seconds_text(a.exposed_s)}" for a in step.axes)
+        rows.append([name, seconds_text(step.seconds), slower, waits, step.busiest_link])
+    table(rows, right={1, 2})
+    check(
+        all(step.seconds > 1.02 * least_s for name, step in steps.items() if name != "muster"),
+        "another placement is as fast",
+    )
+    return steps
+
+
+def step_certificate(fabric: Fabric, free: Ints, request: Request, step: StepTime) -> str:
+    least_s = step_clock(fabric, request).bound(free)
+    check(0 < least_s <= step.seconds, "the lower bound is above the step")
+    return (
+        f"Proved: no placement on the free hosts takes less than {seconds_text(least_s)} a step;"
+        f" this one takes {seconds_text(step.seconds)}."
+    )
 
 
 def show_cuts(fabric: Fabric, request: Request, placement: placement_pb2.Placement) -> None:
@@ -164,35 +220,31 @@ def certificate(placement: placement_pb2.Placement) -> str:
     )
 
 
-def compare_orders(stage: Stage, job: job_pb2.Job, request: Request) -> None:
-    heading("3. What the order of the hosts is worth")
+def where_it_does_not_matter() -> None:
+    heading("3. Where placement does not matter")
     say(
-        "A list of hosts is half an answer: which rank goes where is the other half. The same"
-        " hosts, with the ranks laid out along the host names and at random, counted alike:"
+        "Llama 3 405B on 16,384 GPUs of a cluster that is empty, and narrow only between zones:"
+        " nearly all that the step waits for stays inside hosts, and the rest hides behind compute."
+        " Any tidy order is as fast, and muster says so:"
     )
-    placed = stage.fabric.indices(job.placement.hosts)
-    shuffled = list(placed)
-    random.Random(1).shuffle(shuffled)
-    orders = {"muster": placed, "by host name": sorted(placed), "random": shuffled}
-    tops = {name: cut(stage.fabric, request, hosts)[0] for name, hosts in orders.items()}
-    least = tops["muster"].bytes_per_step
-    rows = [["order of hosts", "over zones", "", "worst uplink", "by axis"]]
-    for name, top in tops.items():
-        times = f"{top.bytes_per_step / least:.1f} x" if least else ""
-        axes = ", ".join(f"{axis} {bytes_text(b)}" for axis, b in top.by_axis)
-        worst = seconds_text(worst_uplink_s(stage.fabric, request, orders[name]))
-        rows.append([name, bytes_text(top.bytes_per_step), times, worst, axes])
-    table(rows, right={1, 2, 3})
-    check(
-        least < min(tops["by host name"].bytes_per_step, tops["random"].bytes_per_step),
-        "another order of the same hosts cuts no more",
+    words = ["place", f"examples/{SECOND}.yaml", "--fabric", "roce-24k"]
+    command(f"muster {' '.join(words)}")
+    done = subprocess.run(
+        [MUSTER, *words, "--format", "json"], cwd=ROOT, capture_output=True, text=True
     )
-
-
-def worst_uplink_s(fabric: Fabric, request: Request, hosts: Sequence[int]) -> float:
-    uplinks = fabric.tiers[0].uplink_bytes_per_s
-    leaving = egress(fabric, request, hosts)
-    return max(b / float(uplink) for b, uplink in zip(leaving, uplinks, strict=True))
+    check(done.returncode == 0, done.stderr)
+    placed = json.loads(done.stdout)
+    least_s = placed["step"]["lower_bound_seconds"]
+    rows = [["the same job", "a step takes", ""]]
+    for name, estimate in placed["estimate"]["placements"].items():
+        slower = "" if name == "muster" else percent_text(estimate["step_seconds"] / least_s - 1)
+        rows.append([name.replace("_", " "), seconds_text(estimate["step_seconds"]), slower])
+    table(rows, right={1, 2})
+    check(placed["step"]["seconds"] < 1.01 * least_s, "the step is far from its bound")
+    say(
+        f"Proved: no placement there is faster than {seconds_text(least_s)}. It is fragmentation"
+        " and narrow racks that cost time."
+    )
 
 
 def fail_a_host(stage: Stage, before: job_pb2.Job, request: Request) -> None:
@@ -260,10 +312,9 @@ def show_swap(
 
 def fill_up(stage: Stage) -> None:
     heading("5. The next one waits, a small one does not")
-    healthy = stage.client.list_hosts([host_pb2.HOST_STATE_HEALTHY])
-    free = sum(not host.job for host in healthy)
+    free = len(free_hosts(stage))
     needs = example(SECOND).request.hosts_needed(stage.fabric.gpus_per_host)
-    say(f"{free:,} hosts are free. A job of half the size needs {needs:,}:")
+    say(f"{free:,} hosts are free. Llama 3 405B needs {needs:,}:")
     waiting = submit(stage, SECOND)
     reason = stage.client.explain_job(SECOND)
     check(waiting.state == job_pb2.JOB_STATE_QUEUED, f"{SECOND} does not wait")
@@ -275,7 +326,7 @@ def fill_up(stage: Stage) -> None:
     command("muster jobs")
     jobs = {job.name: job for job in stage.client.list_jobs()}
     rows = [["job", "state", "hosts", "spares"]]
-    for job in jobs.values():
+    for job in (jobs[name] for name in (BIG, SECOND, SMALL)):
         held_now = [str(job.placement.host_count or "-"), str(job.placement.spare_count or "-")]
         rows.append([job.name, state(job), *held_now])
     table(rows, right={2, 3})
@@ -288,11 +339,12 @@ def state(job: job_pb2.Job) -> str:
 
 
 def facts(stage: Stage) -> tuple[int, dict[str, job_pb2.Job]]:
-    """The version of the log, and every job in full but for its changing sentence."""
+    """The version of the log, and every job in full but for what changes by the second."""
     jobs = {job.name: stage.client.get_job(job.name) for job in stage.client.list_jobs()}
     version = max(job.version for job in jobs.values())
     for job in jobs.values():
         job.reason = ""
+        job.ClearField("goodput")
     return version, jobs
 
 
@@ -325,12 +377,13 @@ def stop(stage: Stage) -> None:
     say("SIGTERM: the server finished what it was asked and stopped cleanly, exit code 0.")
 
 
-def tell(folder: Path, server: Server) -> None:
-    begin(server)
+def tell(folder: Path, server: Server, fabric: Fabric) -> None:
+    begin(server, fabric)
     with Client(server.address) as client:
-        stage = Stage(server, client, preset(FABRIC))
+        stage = Stage(server, client, fabric)
+        fill(stage)
         job, request = place_big_job(stage)
-        compare_orders(stage, job, request)
+        where_it_does_not_matter()
         fail_a_host(stage, job, request)
         fill_up(stage)
         kill_and_restart(stage)
@@ -344,8 +397,8 @@ def main() -> int:
     try:
         with tempfile.TemporaryDirectory(prefix="muster-demo-") as name:
             folder = Path(name)
-            with closing(Server(folder, FABRIC)) as server:
-                tell(folder, server)
+            with closing(Server(folder, str(FABRIC))) as server:
+                tell(folder, server, load_fabric(str(FABRIC)))
     except (NotAsTold, ServiceError) as error:
         console.print(f"\nThis is not what should have happened: {error}", style="bold red")
         return 1

@@ -10,14 +10,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 from placement.fabric.hostset import HostSet
-from placement.fabric.tree import Fabric, from_spec, preset
+from placement.fabric.tree import Fabric
 from placement.workload.request import Request
+from scheduler.files.inputs import load_fabric
 from scheduler.files.job import job_from_mapping
 from tests.bench.capacity import free_hosts
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 LLAMA_405B = {
     "layers": 126, "hidden": 16384, "ffn": 53248, "heads": 128, "kv_heads": 8,
     "vocab": 128256, "sequence": 8192, "dtype": "bf16",
@@ -80,26 +83,12 @@ JOBS: dict[str, Callable[[random.Random], Request]] = {
 }
 
 
-def _tapered() -> dict[str, Any]:
-    """24 zones 7:1 of racks 2:1."""
-    return {
-        "name": "tapered-24k",
-        "gpus_per_host": 8,
-        "nic_gbps": 400,
-        "tiers": [
-            {"name": "zone", "count": 24, "oversubscription": 7},
-            {"name": "rack", "count": 32, "oversubscription": 2},
-            {"name": "host", "count": 4},
-        ],
-    }
-
-
 FABRICS = ("roce-24k", "ib-24k", "tapered-24k")
 
 
 @cache
 def time_fabric(name: str) -> Fabric:
-    return from_spec(_tapered()) if name == "tapered-24k" else preset(name)
+    return load_fabric(str(EXAMPLES / f"fabric-{name}.yaml"))
 
 
 @dataclass(frozen=True, slots=True)
