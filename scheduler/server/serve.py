@@ -35,7 +35,7 @@ from scheduler.identity import SERVER, Caller, Role, act_for
 from scheduler.observe.incidents import look_back
 from scheduler.observe.instruments import Instruments, Tracer
 from scheduler.server.metrics.access import MetricsAuth, metrics_auth
-from scheduler.server.metrics.exposition import MetricsEndpoint, Gauges, MetricsPortTaken
+from scheduler.server.metrics.exposition import Gauges, MetricsEndpoint, MetricsPortTaken
 from scheduler.server.signals import Signals, tell_systemd
 from scheduler.service.backend import Backend
 from scheduler.service.call_metrics import CallMetrics
