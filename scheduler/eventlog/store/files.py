@@ -37,10 +37,16 @@ def restore(source: Path, url: str, *, is_forced: bool = False) -> int:
     target = path_of(url)
     if not source.exists():
         raise StoreError(f"there is no backup {source}")
+    check_target(target, is_forced)
+    is_new = not target.exists()
     lock = lock_on(target)
     try:
-        check_target(target, is_forced)
-        return _copy(source, target, keep=target.with_name(f"{target.name}.replaced"))
+        keep = None if is_new else target.with_name(f"{target.name}.replaced")
+        return _copy(source, target, keep)
+    except BaseException:
+        if is_new:  # locking it made an empty one
+            target.unlink(missing_ok=True)
+        raise
     finally:
         os.close(lock)
 

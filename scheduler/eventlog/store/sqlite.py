@@ -2,7 +2,10 @@
 
 `append` is one transaction in WAL mode with synchronous=FULL, so what it returned
 from survives kill -9 and power loss. One server writes at a time: it holds a lock
-that the operating system drops when the process dies, however it dies.
+that the operating system drops when the process dies, however it dies. The lock is on
+the file itself, so it holds by whatever path somebody else comes to it. SQLite names the
+WAL after the path, so a file with a second name (a hard link) is refused: under that name
+the newest changes would be missing, and later mixed with others.
 """
 
 from __future__ import annotations
@@ -53,7 +56,7 @@ class SqliteStore:
         self.path = path
         self._connection = connection
         self._lock = lock
-        self._identity = _identity(path)
+        self._identities = self._present()
         self._folding = Folding(lambda: connect(path))
 
     @property
@@ -72,8 +75,8 @@ class SqliteStore:
         One statement, which is a transaction by itself, unless there are very many: every
         further one would let go of Python's lock, and wait for it among those who compute.
         """
-        if _identity(self.path) != self._identity:
-            raise StoreError(f"{self.path} was moved, replaced or removed while it was in use")
+        if self._present() != self._identities:
+            raise StoreError(self._what_is_gone())
         by = zip(events, actors or repeat("", len(events)), strict=True)
         rows = [
             (version, event.time_ns, *encode(event), actor)
@@ -85,6 +88,15 @@ class SqliteStore:
                 self._add(connection, part)
         self._folding.wrote(len(rows))
         return expected_version + len(rows)
+
+    def _present(self) -> tuple[tuple[int, int] | None, ...]:
+        """Which files stand at the paths of the store and of its WAL."""
+        return _identity(self.path), _identity(wal_of(self.path))
+
+    def _what_is_gone(self) -> str:
+        """SQLite would go on writing to files that no start will find."""
+        gone = self.path if _identity(self.path) != self._identities[0] else wal_of(self.path)
+        return f"{gone} was moved, replaced or removed while it was in use"
 
     def _add(self, connection: sqlite3.Connection, rows: list[tuple[Any, ...]]) -> None:
         """Raises: VersionMismatch."""
@@ -228,6 +240,11 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
+def wal_of(path: Path) -> Path:
+    """The file of changes that are not yet folded into the store."""
+    return path.with_name(path.name + "-wal")
+
+
 def look_at(url: str) -> SqliteCopy:
     """The store at `sqlite:///FILE`, to be read while a server may write to it.
 
@@ -244,6 +261,7 @@ def check_store(path: Path) -> None:
     """Raises: StoreError when a file is no store, empty, or of a newer schema."""
     if path.is_dir():
         raise StoreError(f"{path} is a folder, not a store")
+    _check_names(path, os.stat(path))
     try:
         with closing(connect(path)) as connection:
             schema = schema_of(str(path), connection)
@@ -273,6 +291,8 @@ def path_of(url: str) -> Path:
         path = Path(url.removeprefix(PREFIX)).expanduser()
     except RuntimeError as error:  # ~nobody
         raise StoreError(f"store {url!r}: {error}") from None
+    if path.is_symlink():  # files beside it stand where it leads
+        path = path.resolve()
     if path.is_dir():
         raise StoreError(f"{path} is a folder, not a store")
     if not path.parent.is_dir():
@@ -281,18 +301,38 @@ def path_of(url: str) -> Path:
 
 
 def lock_on(path: Path) -> int:
-    """A lock beside the file, held until the process ends."""
-    beside = path.with_name(path.name + ".lock")
-    try:
-        lock = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise StoreError(f"cannot make {beside}: {error.strerror}") from None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(lock)
-        raise StoreError(f"{path} is in use by another server") from None
-    return lock
+    """A lock on the file itself, which is made if it is not there, held until it is closed.
+
+    SQLite's own locks are of another kind (fcntl), which close() of any descriptor of the file
+    drops: close the lock after the connections.
+    """
+    while True:
+        try:
+            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise StoreError(f"cannot open {path}: {error.strerror}") from None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _check_names(path, os.fstat(lock))
+        except OSError:
+            os.close(lock)
+            raise StoreError(f"{path} is in use by another server") from None
+        except StoreError:
+            os.close(lock)
+            raise
+        held = os.fstat(lock)
+        if (held.st_dev, held.st_ino) == _identity(path):
+            return lock
+        os.close(lock)  # a restore put another one there meanwhile
+
+
+def _check_names(path: Path, found: os.stat_result) -> None:
+    if found.st_nlink > 1:
+        raise StoreError(
+            f"{path} is the same file as another ({found.st_nlink} hard links), and the newest"
+            " changes are kept under one name only: remove the other name, or copy the store with"
+            " muster store backup"
+        )
 
 
 def _checked(path: Path) -> sqlite3.Connection:
@@ -309,6 +349,7 @@ def _checked(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute(f"PRAGMA wal_autocheckpoint={MOST_PAGES}")
+        connection.execute(_LAST).fetchone()  # from the first read on there is a WAL
     except sqlite3.DatabaseError as error:
         connection.close()
         raise _unusable(path, error) from None

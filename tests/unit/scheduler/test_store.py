@@ -171,6 +171,49 @@ def test_one_server_at_a_time(path: Path, store: Store) -> None:
     assert refusal(path) == f"{path} is in use by another server"
 
 
+def test_the_lock_holds_by_every_path_to_the_file(path: Path, store: Store) -> None:
+    link = path.with_name("link.db")
+    link.symlink_to(path)
+    assert "is in use by another server" in refusal(link)
+    path.with_name(path.name + ".lock").unlink(missing_ok=True)
+    assert "is in use by another server" in refusal(path)
+
+
+def test_a_store_behind_a_symlink_is_the_store_it_leads_to(path: Path) -> None:
+    written(path, 2)
+    link = path.with_name("link.db")
+    link.symlink_to(path)
+    with closing(open_store(f"sqlite:///{link}")) as store:
+        store.append(2, [note(3)])
+        assert wal(path).exists()
+    with closing(open_store(f"sqlite:///{path}")) as store:
+        assert store.last_version() == 3
+
+
+def test_a_file_with_a_second_name_is_refused(path: Path) -> None:
+    written(path, 2)
+    second = path.with_name("second.db")
+    second.hardlink_to(path)
+    for name in (path, second):
+        assert "2 hard links" in refusal(name)
+        with pytest.raises(StoreError, match="2 hard links"):
+            stores.look_at(f"sqlite:///{name}")
+    second.unlink()
+    with closing(open_store(f"sqlite:///{path}")) as store:
+        assert store.last_version() == 2
+
+
+def test_a_wal_that_is_taken_away_is_noticed_and_nothing_lost(path: Path) -> None:
+    store = open_store(f"sqlite:///{path}")
+    store.append(0, [note(n) for n in range(1, 41)])
+    wal(path).unlink()
+    with pytest.raises(StoreError, match=r"log\.db-wal was moved, replaced or removed"):
+        store.append(40, [note(41)])
+    store.close()
+    with closing(open_store(f"sqlite:///{path}")) as store:
+        assert store.last_version() == 40
+
+
 def test_an_empty_file_becomes_a_store(path: Path) -> None:
     path.touch()
     written(path, 1)
