@@ -24,6 +24,7 @@ from placement.workload.training import Batch, ModelShape, Training
 from scheduler.core.model.job import JobSpec
 from scheduler.core.policies.affinity import Affinity
 from scheduler.core.policies.checkpoint import CheckpointTerms
+from scheduler.core.policies.run import RunSpec
 from scheduler.files.job_keys import JobKeys, Keys, Replicas, message_of, parse_spares, path_of
 from scheduler.files.yaml12 import Document
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 _SCALARS: dict[str, Any] = {
     name: field.default
     for name, field in signature(JobSpec).parameters.items()
-    if name in JobKeys.model_fields and name not in ("name", "labels", "checkpoint")
+    if name in JobKeys.model_fields and name not in ("name", "labels", "checkpoint", "run")
 }
 
 
@@ -65,7 +66,18 @@ def job_from_document(document: Document, default_name: str = "") -> JobSpec:
         labels=tuple(sorted(keys.labels.items())),
         min_dp=_least(keys),
         checkpoint=CheckpointTerms(**keys.checkpoint.model_dump()),
+        run=_run(keys, document),
     )
+
+
+def _run(keys: JobKeys, document: Document) -> RunSpec | None:
+    if keys.run is None:
+        return None
+    run = RunSpec(**vars(keys.run))
+    if run.warm and not run.is_python:
+        message = "is for a command that begins with `python FILE` or `python -m MODULE`"
+        raise document.error(("run.warm", message))
+    return run
 
 
 def _least(keys: JobKeys) -> int:
@@ -184,7 +196,15 @@ def job_to_mapping(spec: JobSpec) -> dict[str, Any]:
         mapping["constraints"] = constraints
     if checkpoint := _changed(spec.checkpoint):
         mapping["checkpoint"] = checkpoint
+    if spec.run:
+        mapping["run"] = _run_mapping(spec.run)
     return mapping
+
+
+def _run_mapping(run: RunSpec) -> dict[str, Any]:
+    mapping = _changed(run, always=("command",))
+    lists = {key: list(mapping[key]) for key in ("command", "warm") if key in mapping}
+    return mapping | lists | ({"env": dict(run.env)} if run.env else {})
 
 
 def _constraints(spec: JobSpec) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from placement.workload.training import (
 )
 from scheduler.core.model.job import MOST_LABELS
 from scheduler.core.policies.checkpoint import PEER_INTERVAL_S
+from scheduler.core.policies.run import GRACE_S, RANK_VARIABLES
 from scheduler.files.errors import short
 
 MOST = 2**31 - 1
@@ -36,6 +37,13 @@ MOST_EDGE_BYTES = 10**15  # a petabyte per step on one edge; sums stay within 64
 
 LONGEST_LABEL = 256
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?")
+LONGEST_ARGUMENT = 4_096
+MOST_ARGUMENTS = 1_000
+MOST_VARIABLES = 64  # of the environment
+LONGEST_VALUE = 1_024  # of one of them
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_USER = re.compile(r"[a-z_][a-z0-9_-]{0,30}")
+_MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _LABEL_RULE = "1 to 63 letters, digits, '-', '_', '.' or '/', plain at both ends"
 
 
@@ -185,6 +193,64 @@ def _avoided(value: Any) -> dict[str, list[str]]:
     return {_text(tier): _names(names) for tier, names in value.items()}
 
 
+def _argument(value: Any) -> str:
+    if not isinstance(value, str) or "\0" in value or len(value) > LONGEST_ARGUMENT:
+        most = f"a text of at most {LONGEST_ARGUMENT:,} characters"
+        raise _refusal(f"each argument must be {most}, not {short(value)}")
+    return value
+
+
+def _command(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not value or not value[0]:
+        shape = "a list of arguments, as [python, train.py], which no shell reads"
+        raise _refusal(f"must be {shape}, not {short(value)}")
+    if len(value) > MOST_ARGUMENTS:
+        raise _refusal(f"has more than {MOST_ARGUMENTS:,} arguments")
+    return tuple(_argument(item) for item in value)
+
+
+def _variables(value: Any) -> tuple[tuple[str, str], ...]:
+    if not isinstance(value, Mapping):
+        raise _refusal(f"must map variables to values, as {{NCCL_DEBUG: INFO}}, not {short(value)}")
+    if len(value) > MOST_VARIABLES:
+        raise _refusal(f"must be at most {MOST_VARIABLES}, are {len(value):,}")
+    for name, text in value.items():
+        if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
+            raise _refusal(f"{short(name)} is no name of a variable")
+        if name in RANK_VARIABLES or name.startswith("MUSTER_"):
+            raise _refusal("is set by muster for every rank", name)
+        if not isinstance(text, str) or "\0" in text or len(text) > LONGEST_VALUE:
+            raise _refusal(f"must be a text of at most {LONGEST_VALUE:,} characters", name)
+    return tuple(sorted(value.items()))
+
+
+def _workdir(value: Any) -> str:
+    parts = value.split("/") if isinstance(value, str) else []
+    if not parts or parts[0] or ".." in parts or "\0" in value or len(value) > LONGEST_ARGUMENT:
+        raise _refusal(f"must be an absolute path without .., not {short(value)}")
+    return str(value)
+
+
+def _user(value: Any) -> str:
+    if not isinstance(value, str) or not _USER.fullmatch(value):
+        raise _refusal(f"must be the name of a user on the hosts, not {short(value)}")
+    return value
+
+
+def _per_host(value: Any) -> int:
+    if value != 1 or isinstance(value, bool):
+        raise _refusal("must be 1, or left out for one process a GPU")
+    return 1
+
+
+def _modules(value: Any) -> tuple[str, ...]:
+    names = _names(value)
+    for name in names:
+        if not _MODULE.fullmatch(name):
+            raise _refusal(f"{short(name)} is no name of a Python module")
+    return tuple(names)
+
+
 def _names(value: Any) -> list[str]:
     if not isinstance(value, list) or not value:
         raise _refusal(f"must be a list of job names, not {short(value)}")
@@ -292,6 +358,16 @@ class _CheckpointKeys(Keys):
     peer_interval_s: Count = PEER_INTERVAL_S
 
 
+class _RunKeys(Keys):
+    command: Annotated[tuple[str, ...], BeforeValidator(_command)]
+    env: Annotated[tuple[tuple[str, str], ...], BeforeValidator(_variables)] = ()
+    workdir: Annotated[str, BeforeValidator(_workdir)] = ""
+    user: Annotated[str, BeforeValidator(_user)] = ""
+    per_host: Annotated[int, BeforeValidator(_per_host)] = 0
+    grace_s: Count = GRACE_S
+    warm: Annotated[tuple[str, ...], BeforeValidator(_modules)] = ()
+
+
 class JobKeys(Keys):
     name: Text = ""
     parallelism: _ParallelismKeys
@@ -310,6 +386,7 @@ class JobKeys(Keys):
     labels: Annotated[dict[str, str], BeforeValidator(_own_labels)] = Field(default_factory=dict)
     constraints: _ConstraintKeys = Field(default_factory=_ConstraintKeys)
     checkpoint: _CheckpointKeys = Field(default_factory=_CheckpointKeys)
+    run: _RunKeys | None = None
 
 
 _SECTIONS: dict[str, type[Keys]] = {
@@ -322,6 +399,7 @@ _SECTIONS: dict[str, type[Keys]] = {
     "training": _TrainingKeys,
     "constraints": _ConstraintKeys,
     "checkpoint": _CheckpointKeys,
+    "run": _RunKeys,
 }
 
 

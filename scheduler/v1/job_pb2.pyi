@@ -362,6 +362,7 @@ class JobSpec(_message.Message):
     CONSTRAINTS_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
     CHECKPOINT_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the job: 1 to 128 letters, digits, '-', '_' or '.'. Unique among live jobs; free
     again once the job has ended. Required.
@@ -430,6 +431,12 @@ class JobSpec(_message.Message):
         the tenants file says.
         """
 
+    @_builtins.property
+    def run(self) -> Global___Run:
+        """What the agents start on the hosts of the gang. Unset: somebody else starts the gang, and
+        reports its end by EndJob.
+        """
+
     def __init__(
         self,
         *,
@@ -450,16 +457,93 @@ class JobSpec(_message.Message):
         constraints: Global___Constraints | None = ...,
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         checkpoint: Global___Checkpoint | None = ...,
+        run: Global___Run | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha", "batch", b"batch", "checkpoint", b"checkpoint", "constraints", b"constraints", "model", b"model", "parallelism", b"parallelism", "spread_alpha", b"spread_alpha", "time_limit", b"time_limit", "training", b"training"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha", "batch", b"batch", "checkpoint", b"checkpoint", "constraints", b"constraints", "model", b"model", "parallelism", b"parallelism", "run", b"run", "spread_alpha", b"spread_alpha", "time_limit", b"time_limit", "training", b"training"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha", "batch", b"batch", "checkpoint", b"checkpoint", "collectives", b"collectives", "constraints", b"constraints", "labels", b"labels", "model", b"model", "name", b"name", "objective", b"objective", "parallelism", b"parallelism", "priority", b"priority", "priority_class", b"priority_class", "spares", b"spares", "spread_alpha", b"spread_alpha", "tenant", b"tenant", "time_limit", b"time_limit", "traffic", b"traffic", "training", b"training"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha", "batch", b"batch", "checkpoint", b"checkpoint", "collectives", b"collectives", "constraints", b"constraints", "labels", b"labels", "model", b"model", "name", b"name", "objective", b"objective", "parallelism", b"parallelism", "priority", b"priority", "priority_class", b"priority_class", "run", b"run", "spares", b"spares", "spread_alpha", b"spread_alpha", "tenant", b"tenant", "time_limit", b"time_limit", "traffic", b"traffic", "training", b"training"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__spread_alpha: _TypeAlias = _typing.Literal["spread_alpha"]  # noqa: Y015
     _WhichOneofArgType__spread_alpha: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__spread_alpha) -> _WhichOneofReturnType__spread_alpha | None: ...
 
 Global___JobSpec: _TypeAlias = JobSpec  # noqa: Y015
+
+@_typing.final
+class Run(_message.Message):
+    """The command of every rank of a gang."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class EnvEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    COMMAND_FIELD_NUMBER: _builtins.int
+    ENV_FIELD_NUMBER: _builtins.int
+    WORKDIR_FIELD_NUMBER: _builtins.int
+    USER_FIELD_NUMBER: _builtins.int
+    PER_HOST_FIELD_NUMBER: _builtins.int
+    GRACE_FIELD_NUMBER: _builtins.int
+    WARM_FIELD_NUMBER: _builtins.int
+    workdir: _builtins.str
+    """Absolute path of the working directory. Empty: the home directory of the user."""
+    user: _builtins.str
+    """The user of the hosts as whom the ranks run. Empty: the default one of a host."""
+    per_host: _builtins.int
+    """Processes on a host: 1 for programs that start the ranks themselves (torchrun). 0: one a GPU."""
+    @_builtins.property
+    def command(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Program and arguments; no shell reads them. Required."""
+
+    @_builtins.property
+    def env(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Variables of the environment, besides those that muster sets."""
+
+    @_builtins.property
+    def grace(self) -> _duration_pb2.Duration:
+        """From SIGTERM to SIGKILL where nothing has failed, in whole seconds. Unset means 30 seconds."""
+
+    @_builtins.property
+    def warm(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Python modules that a process has imported beforehand, from which the ranks are forked; the
+        command is then `python FILE ...` or `python -m MODULE ...`.
+        """
+
+    def __init__(
+        self,
+        *,
+        command: _abc.Iterable[_builtins.str] | None = ...,
+        env: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        workdir: _builtins.str = ...,
+        user: _builtins.str = ...,
+        per_host: _builtins.int = ...,
+        grace: _duration_pb2.Duration | None = ...,
+        warm: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["grace", b"grace"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "env", b"env", "grace", b"grace", "per_host", b"per_host", "user", b"user", "warm", b"warm", "workdir", b"workdir"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Run: _TypeAlias = Run  # noqa: Y015
 
 @_typing.final
 class Checkpoint(_message.Message):

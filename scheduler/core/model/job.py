@@ -19,6 +19,7 @@ from scheduler.core.model.restart_option import Ladder
 from scheduler.core.policies.affinity import ANYBODY, Affinity
 from scheduler.core.policies.checkpoint import AS_USUAL, CheckpointTerms
 from scheduler.core.policies.costs import Costs
+from scheduler.core.policies.run import RunSpec, SavedCheckpoint
 from scheduler.core.policies.tenants import DEFAULT
 
 SECOND_NS = 1_000_000_000
@@ -33,7 +34,8 @@ class JobSpec:
     far as its owner knows; backfill relies on it. None = not stated. `affinity`: which
     jobs it lies beside. `labels`: (key, value), its owner's own words, sorted by key.
     `min_dp`: with how many replicas it can run at least, of those that the request asks
-    for; 0 = all of them. `checkpoint`: how it saves its state.
+    for; 0 = all of them. `checkpoint`: how it saves its state. `run`: what agents start on its
+    hosts; None: somebody else does, and reports its end.
     """
 
     name: str
@@ -46,6 +48,7 @@ class JobSpec:
     labels: tuple[tuple[str, str], ...] = ()
     min_dp: int = 0
     checkpoint: CheckpointTerms = AS_USUAL
+    run: RunSpec | None = None
 
 
 class Strike(Struct, frozen=True):
@@ -88,6 +91,9 @@ class Job:
     `ladder`: what was weighed at the last restart. `goodput`: what its time went
     to, up to its last change. `copies`: of each block, the blocks that have its state in memory.
     `lent`: spares of it that others run on, or have just left.
+
+    Of a job that agents start: `launched_ns`, when all ranks of the present attempt had started,
+    None = not yet; `saved`: its newest checkpoint.
     """
 
     spec: JobSpec
@@ -121,6 +127,8 @@ class Job:
     goodput: Goodput = UNCOUNTED
     copies: Holders = ()
     lent: tuple[int, ...] = ()
+    launched_ns: int | None = None
+    saved: SavedCheckpoint | None = None
 
     @property
     def request(self) -> Request:

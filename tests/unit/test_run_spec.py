@@ -1,0 +1,95 @@
+"""`run` in a job file: what agents start, through file, message and log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scheduler.core.policies.run import RunSpec
+from scheduler.eventlog.codec import decode, encode
+from scheduler.files.errors import InputError
+from scheduler.files.job import job_from_mapping, job_to_mapping
+from scheduler.wire.specs import spec_from_proto, spec_to_proto
+from tests.build import SubmitJob, admitted, fabric, loaded
+
+JOB = {"name": "a", "parallelism": {"tp": 4, "dp": 2}, "traffic": {"dp": 1}}
+FULL = {
+    "command": ["python3", "train.py", "--lr", "0.1", ""],
+    "env": {"NCCL_DEBUG": "INFO", "A": ""},
+    "workdir": "/scratch/a",
+    "user": "alice",
+    "per_host": 1,
+    "grace_s": 5,
+    "warm": ["torch", "torch.distributed"],
+}
+
+
+@pytest.mark.parametrize("run", [{"command": ["./train"]}, FULL])
+def test_what_to_run_reads_back_as_it_was_written(run: dict[str, Any]) -> None:
+    spec = job_from_mapping(JOB | {"run": run})
+    assert job_to_mapping(spec)["run"] == run
+    assert spec_from_proto(spec_to_proto(spec)) == spec
+    (event,) = admitted(loaded(fabric(gpus=4)), SubmitJob(spec, "uid"))
+    assert decode(*encode(event)) == event
+
+
+def test_a_job_without_it_has_none() -> None:
+    spec = job_from_mapping(JOB)
+    assert spec.run is None
+    assert "run" not in job_to_mapping(spec)
+    assert not spec_to_proto(spec).HasField("run")
+
+
+@pytest.mark.parametrize(
+    ("run", "path", "text"),
+    [
+        ({}, "run.command", "is required"),
+        ({"command": "python train.py"}, "run.command", "a list of arguments"),
+        ({"command": []}, "run.command", "a list of arguments"),
+        ({"command": ["a", 1]}, "run.command", "each argument must be a text"),
+        ({"command": ["a\0"]}, "run.command", "each argument must be a text"),
+        ({"command": ["a"], "env": {"RANK": "1"}}, "run.env.RANK", "set by muster"),
+        ({"command": ["a"], "env": {"MUSTER_JOB": "1"}}, "run.env.MUSTER_JOB", "set by muster"),
+        ({"command": ["a"], "env": {"A B": "1"}}, "run.env", "no name of a variable"),
+        ({"command": ["a"], "env": {"A": 1}}, "run.env.A", "must be a text"),
+        ({"command": ["a"], "workdir": "data"}, "run.workdir", "absolute path"),
+        ({"command": ["a"], "workdir": "/a/../etc"}, "run.workdir", "without .."),
+        ({"command": ["a"], "user": "../root"}, "run.user", "name of a user"),
+        ({"command": ["a"], "per_host": 4}, "run.per_host", "must be 1"),
+        ({"command": ["a"], "grace_s": 0}, "run.grace_s", "at least 1"),
+        ({"command": ["a"], "warm": ["torch; x"]}, "run.warm", "no name of a Python module"),
+        ({"command": ["a"], "warm": ["torch"]}, "run.warm", "begins with `python FILE`"),
+        ({"command": ["python", "-c", "1"], "warm": ["torch"]}, "run.warm", "`python FILE`"),
+        ({"command": ["a"], "shell": True}, "run.shell", "unknown key"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_by_its_key(
+    run: dict[str, Any], path: str, text: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        job_from_mapping(JOB | {"run": run})
+    (problem,) = caught.value.found
+    assert problem.field == path
+    assert text in problem.message
+
+
+def test_a_fault_has_the_same_words_in_a_request() -> None:
+    message = spec_to_proto(job_from_mapping(JOB | {"run": FULL}))
+    message.run.grace.seconds = 0
+    with pytest.raises(InputError, match=r"run\.grace: must be at least 1"):
+        spec_from_proto(message)
+
+
+@pytest.mark.parametrize(
+    ("command", "is_python"),
+    [
+        (("python", "a.py"), True),
+        (("/opt/env/bin/python3.12", "-m", "train"), True),
+        (("python", "-m"), False),
+        (("python", "-u", "a.py"), False),
+        (("./train",), False),
+    ],
+)
+def test_python_programs_can_be_forked(command: tuple[str, ...], is_python: bool) -> None:
+    assert RunSpec(command).is_python is is_python
