@@ -253,7 +253,7 @@ class _Placer:
         return inner_bound(self.fabric, self.free, self.grid, cuts)
 
     def _step(self, hosts: Hosts) -> StepBound | None:
-        if self.request.model is None:
+        if not self.request.has_step_time:
             return None
         clock = step_clock(self.fabric, self.request)
         seconds, least = clock.step(hosts).seconds, clock.on_one_switch.seconds

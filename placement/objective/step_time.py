@@ -41,7 +41,7 @@ class Assumptions:
     """What the network does not say.
 
     `achieved_tflops`: of one GPU while its kernels run. `compute_s`: of one step,
-    measured; needed without a model, and used instead of the FLOPs when given.
+    measured; used instead of the request's, and of the FLOPs, when given.
     `hidden`: by axis, the share of its time that is hidden, in place of the rule.
     """
 
@@ -142,7 +142,7 @@ def step_time(
 
 def exposure(request: Request, assumed: Assumptions = Assumptions()) -> Exposure:
     """Raises: BadInput as `axis_traffic`."""
-    compute_s = assumed.compute_s
+    compute_s = request.compute_s if assumed.compute_s is None else assumed.compute_s
     if compute_s is None:
         ranks, flops = request.parallelism.world_size, training_flops(request)
         compute_s = flops / (ranks * assumed.achieved_tflops * 1e12)

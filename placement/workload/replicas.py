@@ -14,10 +14,15 @@ from placement.workload.request import Request
 
 @lru_cache(maxsize=4096)
 def sized(request: Request, dp: int) -> Request:
-    """The same gang with `dp` replicas; explicit bytes per edge stay as they are."""
+    """The same gang with `dp` replicas; explicit bytes per edge stay as they are. Its batch is
+    the same, so that fewer replicas compute longer."""
     if dp == request.parallelism.dp:
         return request
-    return replace(request, parallelism=replace(request.parallelism, dp=dp))
+    compute_s = request.compute_s
+    if compute_s is not None:
+        compute_s *= request.parallelism.dp / dp
+    parallelism = replace(request.parallelism, dp=dp)
+    return replace(request, parallelism=parallelism, compute_s=compute_s)
 
 
 def check_batch(request: Request) -> None:

@@ -84,6 +84,7 @@ class Request:
     `spread_alpha`: what a zone more of a DP group weighs in `spread`, 0 to 1; one of a
     PP group weighs the rest. `prices`: what a byte of an axis counts in the cut, in
     thousandths; 1,000 where nothing is said. `where`: on which hosts it may lie.
+    `compute_s`: measured seconds of compute in one step; wins over what the model says.
     """
 
     parallelism: Parallelism
@@ -97,10 +98,18 @@ class Request:
     prices: tuple[tuple[str, int], ...] = ()
     training: Training = AS_LLAMA3
     where: Constraints = ANYWHERE
+    compute_s: float | None = None
 
     def __post_init__(self) -> None:
+        if self.compute_s is not None and not self.compute_s > 0:
+            raise BadInput("compute_time_s", f"must be above 0, is {self.compute_s}")
         if not 0 <= self.spread_alpha <= 1:
             raise BadInput("spread_alpha", f"must be 0 to 1, is {self.spread_alpha}")
+
+    @property
+    def has_step_time(self) -> bool:
+        """Whether it says enough to know the seconds of a step."""
+        return self.model is not None or self.compute_s is not None
 
     def hosts_needed(self, gpus_per_host: int) -> int:
         """Blocks of the gang: ranks / GPUs per host.

@@ -7,7 +7,7 @@ value types of placement.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from enum import StrEnum
 from inspect import signature
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -119,13 +119,16 @@ def _request(keys: JobKeys, document: Document) -> Request:
         model,
         batch,
         keys.spares,
-        keys.objective or _usual_objective(model),
+        keys.objective or Objective.CUT,
         training=training,
         spread_alpha=keys.spread_alpha,
         where=_where(keys),
+        compute_s=keys.compute_time_s,
     )
-    if request.objective is Objective.TIME and model is None:
-        message = "time needs a model and a batch, from which the compute of a step follows"
+    if keys.objective is None:
+        request = replace(request, objective=_usual_objective(request))
+    if request.objective is Objective.TIME and not request.has_step_time:
+        message = "time needs a model and a batch, or compute_time_s: what a step computes"
         raise document.error(("objective", message))
     try:
         axis_traffic(request)
@@ -137,9 +140,9 @@ def _request(keys: JobKeys, document: Document) -> Request:
     return request
 
 
-def _usual_objective(model: ModelShape | None) -> Objective:
+def _usual_objective(request: Request) -> Objective:
     """Seconds are what a job is after, as far as it says enough to know them."""
-    return Objective.TIME if model else Objective.CUT
+    return Objective.TIME if request.has_step_time else Objective.CUT
 
 
 def _others(request: Request, least: int) -> str:
@@ -183,10 +186,12 @@ def job_to_mapping(spec: JobSpec) -> dict[str, Any]:
     if training := _changed(request.training):
         mapping["training"] = training
     mapping["spares"] = _spares_text(request.spares)
-    if request.objective is not _usual_objective(request.model):
+    if request.objective is not _usual_objective(request):
         mapping["objective"] = request.objective.value
     if request.spread_alpha != EVEN_ALPHA:
         mapping["spread_alpha"] = request.spread_alpha
+    if request.compute_s is not None:
+        mapping["compute_time_s"] = request.compute_s
     for key, default in _SCALARS.items():
         if (value := getattr(spec, key)) != default:
             mapping[key] = value

@@ -262,6 +262,7 @@ Number = Annotated[int, BeforeValidator(_NUMBER)]
 Bytes = Annotated[int, BeforeValidator(_BYTES)]
 Text = Annotated[str, BeforeValidator(_text)]
 Rank = Annotated[int, BeforeValidator(_RANK)]
+Nanoseconds = Annotated[float, BeforeValidator(lambda value: round(_positive(value), 9) or 1e-9)]
 Positive = Annotated[float, BeforeValidator(_positive)]
 Share = Annotated[float, BeforeValidator(_share)]
 Flag = Annotated[bool, BeforeValidator(_flag)]
@@ -379,6 +380,7 @@ class JobKeys(Keys):
     training: _TrainingKeys = _TrainingKeys()
     objective: Annotated[Objective | None, BeforeValidator(_objective)] = None
     spread_alpha: Annotated[float, BeforeValidator(_share)] = EVEN_ALPHA
+    compute_time_s: Nanoseconds | None = None
     priority: Rank = 0
     time_limit_s: Count | None = None
     tenant: Text = ""

@@ -170,7 +170,7 @@ class _Objective:
 class _ObjectiveEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Objective.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     OBJECTIVE_UNSPECIFIED: _Objective.ValueType  # 0
-    """OBJECTIVE_TIME for jobs with a model, OBJECTIVE_CUT for others."""
+    """OBJECTIVE_TIME for jobs with a model or a compute time, OBJECTIVE_CUT for others."""
     OBJECTIVE_CUT: _Objective.ValueType  # 1
     """Bytes per step over the outermost tier."""
     OBJECTIVE_BOTTLENECK: _Objective.ValueType  # 2
@@ -178,13 +178,13 @@ class _ObjectiveEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Objective.V
     OBJECTIVE_SPREAD: _Objective.ValueType  # 3
     """Domains of the outermost tier that a data or pipeline parallel group touches, at worst."""
     OBJECTIVE_TIME: _Objective.ValueType  # 4
-    """Seconds of a training step, for jobs that say their model and batch."""
+    """Seconds of a training step, for jobs that say their model and batch, or how long they compute."""
 
 class Objective(_Objective, metaclass=_ObjectiveEnumTypeWrapper):
     """What a placement minimises first; the total cut breaks ties."""
 
 OBJECTIVE_UNSPECIFIED: Objective.ValueType  # 0
-"""OBJECTIVE_TIME for jobs with a model, OBJECTIVE_CUT for others."""
+"""OBJECTIVE_TIME for jobs with a model or a compute time, OBJECTIVE_CUT for others."""
 OBJECTIVE_CUT: Objective.ValueType  # 1
 """Bytes per step over the outermost tier."""
 OBJECTIVE_BOTTLENECK: Objective.ValueType  # 2
@@ -192,7 +192,7 @@ OBJECTIVE_BOTTLENECK: Objective.ValueType  # 2
 OBJECTIVE_SPREAD: Objective.ValueType  # 3
 """Domains of the outermost tier that a data or pipeline parallel group touches, at worst."""
 OBJECTIVE_TIME: Objective.ValueType  # 4
-"""Seconds of a training step, for jobs that say their model and batch."""
+"""Seconds of a training step, for jobs that say their model and batch, or how long they compute."""
 Global___Objective: _TypeAlias = Objective  # noqa: Y015
 
 class _GoodputPart:
@@ -363,6 +363,7 @@ class JobSpec(_message.Message):
     LABELS_FIELD_NUMBER: _builtins.int
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
+    COMPUTE_TIME_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the job: 1 to 128 letters, digits, '-', '_' or '.'. Unique among live jobs; free
     again once the job has ended. Required.
@@ -372,7 +373,9 @@ class JobSpec(_message.Message):
     free), a number of hosts ("0", "4") or a share of the gang ("2%"). Empty means auto.
     """
     objective: Global___Objective.ValueType
-    """What the placement minimises first. Unspecified means the step time of jobs with a model, the cut of others."""
+    """What the placement minimises first. Unspecified means the step time of jobs with a model or
+    a measured `compute_time`, the cut of others.
+    """
     priority: _builtins.int
     """Jobs of larger priority leave the queue first."""
     tenant: _builtins.str
@@ -437,6 +440,10 @@ class JobSpec(_message.Message):
         reports its end by EndJob.
         """
 
+    @_builtins.property
+    def compute_time(self) -> _duration_pb2.Duration:
+        """Measured time that a GPU computes in one step, with all replicas. Unset: as `model` says."""
+
     def __init__(
         self,
         *,
@@ -458,10 +465,11 @@ class JobSpec(_message.Message):
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         checkpoint: Global___Checkpoint | None = ...,
         run: Global___Run | None = ...,
+        compute_time: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha", "batch", b"batch", "checkpoint", b"checkpoint", "constraints", b"constraints", "model", b"model", "parallelism", b"parallelism", "run", b"run", "spread_alpha", b"spread_alpha", "time_limit", b"time_limit", "training", b"training"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha", "batch", b"batch", "checkpoint", b"checkpoint", "compute_time", b"compute_time", "constraints", b"constraints", "model", b"model", "parallelism", b"parallelism", "run", b"run", "spread_alpha", b"spread_alpha", "time_limit", b"time_limit", "training", b"training"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha", "batch", b"batch", "checkpoint", b"checkpoint", "collectives", b"collectives", "constraints", b"constraints", "labels", b"labels", "model", b"model", "name", b"name", "objective", b"objective", "parallelism", b"parallelism", "priority", b"priority", "priority_class", b"priority_class", "run", b"run", "spares", b"spares", "spread_alpha", b"spread_alpha", "tenant", b"tenant", "time_limit", b"time_limit", "traffic", b"traffic", "training", b"training"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha", "batch", b"batch", "checkpoint", b"checkpoint", "collectives", b"collectives", "compute_time", b"compute_time", "constraints", b"constraints", "labels", b"labels", "model", b"model", "name", b"name", "objective", b"objective", "parallelism", b"parallelism", "priority", b"priority", "priority_class", b"priority_class", "run", b"run", "spares", b"spares", "spread_alpha", b"spread_alpha", "tenant", b"tenant", "time_limit", b"time_limit", "traffic", b"traffic", "training", b"training"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__spread_alpha: _TypeAlias = _typing.Literal["spread_alpha"]  # noqa: Y015
     _WhichOneofArgType__spread_alpha: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha"]  # noqa: Y015

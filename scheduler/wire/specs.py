@@ -24,6 +24,7 @@ from scheduler.core import JobSpec
 from scheduler.files.errors import InputError
 from scheduler.files.job import job_from_mapping, job_to_mapping
 from scheduler.v1 import job_pb2
+from scheduler.wire.durations import duration
 
 Read: TypeAlias = Callable[[Any], Any]
 Fill: TypeAlias = Callable[[Any, Mapping[str, Any]], None]
@@ -162,7 +163,9 @@ def _item_reader(field: FieldDescriptor) -> Read | None:
 
 def _seconds(message: Duration) -> float:
     """A whole number where it is one, which the job file's rules ask for."""
-    return message.seconds + message.nanos / 10**9 if message.nanos else message.seconds
+    if not message.nanos:
+        return message.seconds
+    return (message.seconds * 10**9 + message.nanos) / 10**9
 
 
 def _filler(kind: Descriptor) -> Fill:
@@ -189,7 +192,7 @@ def _field_filler(field: FieldDescriptor) -> Callable[[Any, Any], None]:
             return lambda message, value: getattr(message, name).extend(map(convert, value))
         return lambda message, value: setattr(message, name, convert(value))
     if field.message_type is Duration.DESCRIPTOR:
-        return lambda message, value: setattr(getattr(message, name), "seconds", value)
+        return lambda message, value: getattr(message, name).CopyFrom(duration(value))
     inner = _filler(field.message_type)
 
     def repeated(message: Any, value: Sequence[Mapping[str, Any]]) -> None:

@@ -90,7 +90,7 @@ class NetworkModel:
 
     def _measured(self, request: Request, chosen: Ints) -> GangLoad:
         hosts = chosen.tolist()
-        is_modelled = request.model is not None
+        is_modelled = request.has_step_time
         alone = _with_model if is_modelled else self._without_model
         step, step_s, exposed_s, talking_s = alone(self._fabric, request, hosts)
         if step_s <= 0 or talking_s <= 0:

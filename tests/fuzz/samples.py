@@ -45,8 +45,8 @@ JOBS: Final = (
     *map(_example, ("small.yaml", "llama3-405b.yaml", "deepseek-v3.yaml", "moe.yaml")),
     "name: a\nparallelism: {tp: 8, dp: 4}\ntraffic: {dp: 10}\nspares: 2%\npriority: 3\n"
     "time_limit_s: 60\ntenant: a\nlabels: {team: nlp}\nobjective: spread\nspread_alpha: 0.5\n"
-    "collectives: {dp: hierarchical}\nconstraints:\n  max_zones: 1\n  same: rack\n"
-    "  hosts: {gpu: h100}\n  avoid: {zone: [b, 'eval-*']}\n  near: c\n",
+    "compute_time_s: 3.2\ncollectives: {dp: hierarchical}\nconstraints:\n  max_zones: 1\n"
+    "  same: rack\n  hosts: {gpu: h100}\n  avoid: {zone: [b, 'eval-*']}\n  near: c\n",
 )
 FABRICS: Final = (
     *map(_example, ("fabric-irregular.yaml", "fabric-128-hosts.yaml")),

@@ -364,6 +364,22 @@ def test_a_job_with_a_model_is_placed_by_the_time_of_its_step(place: Muster) -> 
     assert "no placement on these hosts is faster" in place().out
 
 
+def test_a_measured_compute_time_stands_in_for_a_model(place: Muster) -> None:
+    write(JOB + "compute_time_s: 2.5\n")
+    answer = place("--format", "json").json
+    assert answer["step"]["lower_bound_seconds"] >= 2.5
+    estimate = answer["estimate"]["placements"]["muster"]
+    assert (estimate["compute_seconds"], estimate["step_seconds"]) == (
+        2.5,
+        answer["step"]["seconds"],
+    )
+    assert "compute 2.5 s a step, as given" in place().out
+    write(JOB + "compute_time_s: -1\n")
+    result = place()
+    assert result.code == 2
+    assert "job.yaml:5: compute_time_s: must be a number above 0" in result.err
+
+
 def test_a_job_without_a_model_has_no_step_to_minimise(place: Muster) -> None:
     result = place("--objective", "time")
     assert result.code == 2

@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placement.workload.parallelism import AXES, Parallelism
-from placement.workload.request import AUTO, Batch, Collective, SpareRule
+from placement.workload.replicas import sized
+from placement.workload.request import AUTO, Batch, Collective, Objective, SpareRule
 from placement.workload.traffic import axis_traffic
 from scheduler.files.inputs import InputError, job_from_mapping, job_to_mapping, load_job
+from scheduler.wire.specs import spec_from_proto, spec_to_proto
 from tests.build import LLAMA3
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -226,6 +228,7 @@ jobs = st.fixed_dictionaries(
         "spread_alpha": st.floats(0, 1),
         "priority": st.integers(-1000, 1000),
         "time_limit_s": st.integers(1, 10**6),
+        "compute_time_s": st.floats(1e-9, 10**6),
     },
 )
 
@@ -234,6 +237,15 @@ jobs = st.fixed_dictionaries(
 def test_a_job_survives_its_mapping(mapping: dict[str, Any]) -> None:
     spec = job_from_mapping(mapping)
     assert job_from_mapping(job_to_mapping(spec)) == spec
+    assert spec_from_proto(spec_to_proto(spec)) == spec
+
+
+def test_a_measured_compute_time_is_enough_for_the_objective_time() -> None:
+    axes = {"parallelism": {"tp": 8, "dp": {"min": 2, "max": 4}}, "traffic": {"dp": 10}}
+    assert job_from_mapping(axes).request.objective is Objective.CUT
+    request = job_from_mapping({**axes, "compute_time_s": 3.2}).request
+    assert (request.objective, request.compute_s) == (Objective.TIME, 3.2)
+    assert sized(request, 2).compute_s == 6.4  # the same batch over half of the replicas
 
 
 @pytest.mark.slow

@@ -119,12 +119,13 @@ def _choice_text(choice: AlgorithmChoice) -> str:
 def assumptions_text(found: Estimate, assumed: Assumptions) -> str:
     """Where the seconds of compute come from."""
     step = found.placed
-    if assumed.compute_s is not None:
+    if assumed.compute_s is not None or found.asked.request.compute_s is not None:
         return f"compute {seconds_text(step.compute_s)} a step, as given"
     if not step.flops:
         return (
             "no model: compute is not known, so nothing hides behind it"
-            " (`muster estimate --compute-seconds` takes how long it lasts)"
+            " (`compute_time_s` in the job file, or `muster estimate --compute-seconds`, says how"
+            " long it lasts)"
         )
     ranks = found.asked.request.parallelism.world_size
     share = percent_text(assumed.achieved_tflops / assumed.peak_tflops)

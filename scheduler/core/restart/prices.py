@@ -49,7 +49,7 @@ class RestartPrices:
 
     @cached_property
     def _step_s(self) -> float | None:
-        if self.job.spec.request.model is None:
+        if not self.job.spec.request.has_step_time:
             return None
         return step_time(self.state.loaded_fabric, self.job.request, self.job.hosts).seconds
 
