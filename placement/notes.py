@@ -16,8 +16,38 @@ from placement.workload.training import AS_LLAMA3
 @lru_cache(maxsize=4096)
 def request_notes(fabric: Fabric, request: Request) -> tuple[str, ...]:
     """About the job itself: silent axes, memory that would not do, keys without effect."""
-    found = (memory_note(request), _idle_training(request))
-    return (*_silent_axes(fabric, request), *(note for note in found if note))
+    about = (
+        *(memory_note(request), _idle_training(request)),
+        *(_uneven_heads(request), _uneven_stages(request)),
+    )
+    return (*_silent_axes(fabric, request), *(note for note in about if note))
+
+
+def _uneven_heads(request: Request) -> str | None:
+    """Frameworks split attention by whole heads; the formulas take the average."""
+    model, tp = request.model, request.parallelism.tp
+    if model is None or model.heads % tp == 0:
+        return None
+    return f"tp {tp} does not divide the model's {model.heads} heads: frameworks may refuse the job"
+
+
+def _uneven_stages(request: Request) -> str | None:
+    """Stages of unlike depth are as slow as the deepest; the formulas take the average.
+
+    Layers divide over the stages by themselves, or with the embedding and the output head
+    counted as one layer each (Llama 3, section 3.3.2).
+    """
+    model, pp = request.model, request.parallelism.pp
+    if model is None or request.batch is None:
+        return None
+    chunks = pp * request.batch.virtual_stages
+    if chunks == 1 or 0 in (model.layers % chunks, (model.layers + 2) % chunks):
+        return None
+    interleaved = f" of {request.batch.virtual_stages} chunks each" if chunks > pp else ""
+    return (
+        f"{model.layers} layers do not divide over {pp} stages{interleaved}:"
+        " bytes and times are those of an average stage"
+    )
 
 
 def _idle_training(request: Request) -> str | None:

@@ -13,12 +13,14 @@ from placement.errors import BadInput
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, from_spec, preset
+from placement.notes import request_notes
 from placement.objective.check import violations
 from placement.objective.cut import egress
 from placement.placer import place
 from placement.workload.request import (
     AUTO,
     NO_SPARES,
+    Batch,
     Infeasible,
     Insufficient,
     Limits,
@@ -28,7 +30,7 @@ from placement.workload.request import (
     SpareRule,
     Undecided,
 )
-from tests.build import LLAMA3_ROWS, fabric, flat, request
+from tests.build import LLAMA3, LLAMA3_ROWS, fabric, flat, request
 
 
 def placed(on: Fabric, free: HostSet, req: Request, limits: Limits | None = None) -> Placement:
@@ -182,6 +184,24 @@ def test_an_exact_number_is_held(rule: SpareRule, held: int) -> None:
 def test_an_axis_without_bytes_is_pointed_out() -> None:
     answer = placed(fabric(), everything(fabric()), request(tp=8, pp=2, dp=2, traffic={"dp": 1}))
     assert "axis pp spans hosts and has no traffic: it was placed as if silent" in answer.notes
+
+
+@pytest.mark.parametrize(
+    ("axes", "virtual", "note"),
+    [
+        ({"tp": 48, "pp": 2}, 1, "tp 48 does not divide the model's 128 heads"),
+        ({"tp": 8, "pp": 16}, 1, None),  # 126 layers, the embedding and the output head
+        ({"tp": 8, "pp": 10}, 1, "126 layers do not divide over 10 stages: bytes"),
+        ({"tp": 8, "pp": 16}, 3, "126 layers do not divide over 16 stages of 3 chunks each"),
+    ],
+)
+def test_a_model_that_does_not_divide_over_its_axes_is_pointed_out(
+    axes: dict[str, int], virtual: int, note: str | None
+) -> None:
+    batch = Batch(64, virtual_stages=virtual)
+    notes = request_notes(fabric(), request(**axes, model=LLAMA3, batch=batch))
+    uneven = [line for line in notes if "not divide" in line]
+    assert [line[: len(note or "")] for line in uneven] == ([note] if note else [])
 
 
 def test_ranks_that_form_no_grid_are_placed_and_bounded() -> None:
