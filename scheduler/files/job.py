@@ -21,10 +21,12 @@ from placement.workload.replicas import batch_sizes, check_batch, sizes_text
 from placement.workload.request import EVEN_ALPHA, Objective, Request, SpareRule
 from placement.workload.traffic import axis_traffic
 from placement.workload.training import Batch, ModelShape, Training
+from scheduler.core.admission.admit import NAME_RULE, is_name
 from scheduler.core.model.job import JobSpec
 from scheduler.core.policies.affinity import Affinity
 from scheduler.core.policies.checkpoint import CheckpointTerms
 from scheduler.core.policies.run import RunSpec
+from scheduler.files.errors import short
 from scheduler.files.job_keys import JobKeys, Keys, Replicas, message_of, parse_spares, path_of
 from scheduler.files.yaml12 import Document
 
@@ -58,6 +60,8 @@ def job_from_document(document: Document, default_name: str = "") -> JobSpec:
     if keys.priority and keys.priority_class:
         message = f"conflicts with priority_class {keys.priority_class}: give one of the two"
         raise document.error(("priority", message))
+    if keys.name and not is_name(keys.name):
+        raise document.error(("name", f"{NAME_RULE}, not {short(keys.name)}"))
     return JobSpec(
         keys.name or default_name,
         _request(keys, document),

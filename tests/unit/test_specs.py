@@ -45,6 +45,15 @@ def test_parallelism_and_traffic_are_a_job() -> None:
     assert spec.priority == 0
 
 
+@pytest.mark.parametrize("name", ["a\nb", "a\u202eb", "\U0001f600", "x" * 5000, "-x", "a b"])
+def test_a_name_that_no_server_takes_is_refused(name: str) -> None:
+    ((field, message),) = refusal({"name": name, "parallelism": {"dp": 2}})
+    assert field == "name"
+    assert message.startswith("must be 1 to 128 letters, digits, '-', '_' or '.'")
+    assert len(message) < 200
+    assert message.isprintable()
+
+
 def test_every_key_arrives() -> None:
     spec = job_from_mapping(
         {
