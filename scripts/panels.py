@@ -1,7 +1,8 @@
 """The panels of the dashboard: what each shows, and the queries behind it.
 
-Servers that share a store all know the state: what they all know is taken by max, what
-each does by itself is summed.
+A cluster is a scrape job of Prometheus. Its servers share a store and all know the state:
+what they all know is taken by max over the servers of a job, then summed over jobs. What
+each server does by itself is summed.
 """
 
 from __future__ import annotations
@@ -34,17 +35,30 @@ class Panel:
     stack: bool = False
 
 
-def _known(metric: str, by: str = "", labels: str = "") -> str:
-    """A gauge that every server of a job shows alike."""
+def _most(metric: str, by: str = "", labels: str = "") -> str:
+    """The largest value of a gauge."""
     inside = f"{metric}{{{_JOB}{',' if labels else ''}{labels}}}"
     return f"max by ({by}) ({inside})" if by else f"max({inside})"
 
 
+def _known(metric: str, by: str = "", labels: str = "") -> str:
+    """A gauge that every server of a job shows alike, over all jobs."""
+    return _over_jobs(_most(metric, _with_job(by), labels), by)
+
+
 def _rate(metric: str, by: str, labels: str = "") -> str:
-    """Events a second, told once however many servers know of them."""
+    """Events a second, counted once however many servers of a job know of them."""
     inside = f"rate({metric}{{{_JOB}{',' if labels else ''}{labels}}}[$__rate_interval])"
-    each = f"sum by (instance{', ' if by else ''}{by}) ({inside})"
-    return f"max by ({by}) ({each})" if by else f"max({each})"
+    each = f"sum by ({_with_job(f'instance, {by}' if by else 'instance')}) ({inside})"
+    return _over_jobs(f"max by ({_with_job(by)}) ({each})", by)
+
+
+def _with_job(by: str) -> str:
+    return f"job, {by}" if by else "job"
+
+
+def _over_jobs(expr: str, by: str) -> str:
+    return f"sum by ({by}) ({expr})" if by else f"sum({expr})"
 
 
 def _done(metric: str, by: str, labels: str = "") -> str:
@@ -75,7 +89,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             "none",
             f"sum(muster_leader{{{_JOB}}})",
         ),
-        _stat("Log version", "Number of the newest event.", "none", _known("muster_log_version")),
+        _stat("Log version", "Number of the newest event.", "none", _most("muster_log_version")),
         _stat(
             *("GPUs in use", "GPUs of running gangs over all.", "percentunit"),
             f"sum({_known('muster_gpus', 'zone', RUNNING)})"
@@ -93,7 +107,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             "Oldest wait",
             "Since the oldest waiting job was submitted.",
             "s",
-            _known("muster_oldest_wait_seconds"),
+            _most("muster_oldest_wait_seconds"),
         ),
     ),
     "GPUs": (
@@ -104,12 +118,12 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         ),
         Panel(
             *("Free GPUs by zone", "Of healthy hosts that nobody holds.", "none"),
-            (Query(_known("muster_gpus", "zone", 'use="free"'), "{{zone}}"),),
+            (Query(_most("muster_gpus", "job, zone", 'use="free"'), "{{job}} {{zone}}"),),
             stack=True,
         ),
         Panel(
             *("Spares left by zone", "Healthy hosts that jobs hold to swap in.", "none"),
-            (Query(_known("muster_spare_hosts", "zone"), "{{zone}}"),),
+            (Query(_most("muster_spare_hosts", "job, zone"), "{{job}} {{zone}}"),),
         ),
         Panel(
             *("What GPU time goes to", "GPUs, by the accounts of jobs; see GetJob.", "none"),
@@ -140,7 +154,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         ),
         Panel(
             *("Oldest wait by tenant", "Since the oldest waiting job was submitted.", "s"),
-            (Query(_known("muster_oldest_wait_seconds", "tenant"), "{{tenant}}"),),
+            (Query(_most("muster_oldest_wait_seconds", "tenant"), "{{tenant}}"),),
         ),
         Panel(
             *("Wait until start by size", "Of jobs that started, from their submission.", "s"),

@@ -2,7 +2,7 @@
 
 docs/observability.md lists them from here. Labels have few values: tenants and outermost
 domains are the operator's, everything else is a closed list. Per-job series are asked for
-separately.
+separately; their label is `job_name`, since Prometheus calls what it scrapes `job`.
 """
 
 from __future__ import annotations
@@ -57,13 +57,17 @@ BOUND = _gauge(
     "tier",
 )
 GANGS = _gauge("running_gangs", "Running gangs by proof of their cut.", "proof")
-JOB_CUT = _gauge("job_cut_bytes_per_step", "Bytes per step of a gang over a tier.", "job", "tier")
-JOB_GAP = _gauge("job_gap_ratio", "Gap of a gang: share of its cut above the lower bound.", "job")
+JOB_CUT = _gauge(
+    "job_cut_bytes_per_step", "Bytes per step of a gang over a tier.", "job_name", "tier"
+)
+JOB_GAP = _gauge(
+    "job_gap_ratio", "Gap of a gang: share of its cut above the lower bound.", "job_name"
+)
 JOB_ETTR = _gauge(
-    "job_ettr_ratio", "Productive time of a live job over the time since its submit.", "job"
+    "job_ettr_ratio", "Productive time of a live job over the time since its submit.", "job_name"
 )
 JOB_GOODPUT = _gauge(
-    "job_goodput_ratio", "Productive GPU time of a live job over what it held.", "job"
+    "job_goodput_ratio", "Productive GPU time of a live job over what it held.", "job_name"
 )
 
 # Of the server.

@@ -25,7 +25,14 @@ from placement.workload.request import Placement
 from scheduler.core import Job, State
 from scheduler.core.capacity.placer import Placer
 from scheduler.core.fold.effects import EventEffect
-from scheduler.core.model.events import Event, HostMoved, HostSignalled, JobSubmitted
+from scheduler.core.model.events import (
+    Event,
+    HostMoved,
+    HostSignalled,
+    JobSubmitted,
+    WindowEvent,
+    WindowSet,
+)
 from scheduler.core.model.job import SECOND_NS
 from scheduler.observe.counters import Counts, Histogram, Histograms
 from scheduler.observe.incidents import Incidents
@@ -206,6 +213,8 @@ def _facts(step: AppliedEvent, now_ns: int) -> dict[str, Any]:
         facts["host"] = event.host
     elif isinstance(event, JobSubmitted):
         facts["job"] = event.spec.name
+    elif isinstance(event, WindowEvent):
+        facts["window"] = event.window.name if isinstance(event, WindowSet) else event.name
     elif name := getattr(event, "name", ""):
         facts["job"] = name
     facts["actor"] = step.actor or "scheduler"

@@ -1,6 +1,6 @@
 """One record a line, for people or for programs, on stderr.
 
-Records carry facts beside their sentence: `version`, `job` or `host`, `actor`, `method`,
+Records carry facts beside their sentence: `version`, `job`, `host` or `window`, `actor`, `method`,
 `code`, `duration_ms`. Tokens, keys and the content of requests are never among them.
 """
 
@@ -12,7 +12,7 @@ import sys
 from datetime import UTC, datetime
 from enum import StrEnum
 
-FACTS = ("version", "event", "job", "host", "actor", "method", "code", "duration_ms")
+FACTS = ("version", "event", "job", "host", "window", "actor", "method", "code", "duration_ms")
 
 
 class LogFormat(StrEnum):

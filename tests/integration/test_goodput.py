@@ -64,7 +64,7 @@ async def test_the_metrics_have_all_jobs(tmp_path: Path) -> None:
         await served.stub.CreateJob(create("a", hosts=2))
         await served.until("a", RUNNING)
         found = await scraped(served)
-        assert 0 <= found("muster_job_ettr_ratio", job="a") <= 1
+        assert 0 <= found("muster_job_ettr_ratio", job_name="a") <= 1
         await finish(served, "a")
         goodput = (await shown(served, "a")).goodput
         found = await scraped(served)

@@ -128,7 +128,7 @@ async def test_series_for_each_job_are_asked_for(tmp_path: Path) -> None:
                 await served.until("a", RUNNING)
             found = await scraped(served)
             assert ("muster_job_cut_bytes_per_step" in set(found.names())) is is_per_job
-    cut = found("muster_job_cut_bytes_per_step", job="a", tier="zone")
+    cut = found("muster_job_cut_bytes_per_step", job_name="a", tier="zone")
     assert cut == found("muster_cut_bytes_per_step", tier="zone") > 0
 
 

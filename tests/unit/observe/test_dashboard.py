@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
 
 from scheduler.observe.catalogue import METRICS, PER_JOB, MetricKind
 from scripts import dashboard
@@ -48,3 +54,37 @@ def test_every_metric_asked_for_is_in_the_catalogue_and_most_are_asked_for() -> 
         "muster_host_repairs_total",
         "muster_host_signals_total",
     }
+
+
+@pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="promtool is not here (Debian: apt install prometheus)"
+)
+def test_replicas_of_a_cluster_count_once_and_clusters_add_up(tmp_path: Path) -> None:
+    """Two clusters of two servers each: 3 jobs wait in one, 4 in the other."""
+    wait = {"a": 3, "b": 4}
+    series = [
+        {
+            "series": f'muster_jobs{{job="{job}",instance="{i}",tenant="t",state="queued"}}',
+            "values": f"{jobs}x10",
+        }
+        for job, jobs in wait.items()
+        for i in range(2)
+    ]
+    (expr,) = [
+        target["expr"]
+        for panel in json.loads(dashboard.text())["panels"]
+        if panel["title"] == "Jobs waiting"
+        for target in panel["targets"]
+    ]
+    asked = {
+        "expr": expr.replace("$job", ".*"),
+        "eval_time": "5m",
+        "exp_samples": [{"labels": "{}", "value": 7}],
+    }
+    file = tmp_path / "dashboard.test.yml"
+    tests = {"tests": [{"interval": "1m", "input_series": series, "promql_expr_test": [asked]}]}
+    file.write_text(yaml.safe_dump(tests), encoding="utf-8")
+    done = subprocess.run(
+        ["promtool", "test", "rules", str(file)], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
