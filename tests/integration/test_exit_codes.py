@@ -44,6 +44,7 @@ async def test_a_command_ends_as_the_page_says(tmp_path: Path) -> None:
         (4, ["submit", str(never)]),
         (4, ["submit", str(never), "--dry-run"]),
         (4, ["defrag", "--for-hosts", "99999"]),
+        (4, ["defrag", "--for", "wide"]),
         (2, ["store", "compact", "--keep-days", "36501"]),
         (2, ["serve", "--resize-every-s", str(2**31)]),
         (2, ["serve", "--keep-log-days", "36501"]),
@@ -56,6 +57,7 @@ async def test_a_command_ends_as_the_page_says(tmp_path: Path) -> None:
     ]
     async with serving(tmp_path) as served:
         await served.stub.CreateJob(create("a"))
+        await served.stub.CreateJob(create("wide", 8))  # no zone has so many hosts
         for code, words in cases:
             ended, said = await asyncio.to_thread(_run, words, served.ready.address)
             assert ended == code, (words, said)

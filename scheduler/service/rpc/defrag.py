@@ -79,7 +79,7 @@ def _proposed(writer: Writer, state: State, request: Request) -> DefragProposal:
     wanted = job_of(state, request.job).needed if request.HasField("job") else request.hosts
     if wanted < 1:
         raise invalid("hosts", "must be at least 1")
-    never = beyond(state.loaded_fabric, request.hosts)  # a job may span what hosts may not
+    never = beyond(state.loaded_fabric, wanted)
     if never:
         raise infeasible(never)
     costs = replace(state.tenants.preemption.costs, **_costs(request))
