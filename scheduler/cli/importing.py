@@ -48,6 +48,9 @@ def import_command(
         Path | None,
         typer.Option("--output", "-o", help="The job file to write.  [default: standard output]"),
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace the file of --output if there is one.")
+    ] = False,
 ) -> None:
     """Make a job file from a Megatron-LM, TorchTitan or DeepSpeed file.
 
@@ -55,10 +58,13 @@ def import_command(
     settings that a job file cannot express become comments. Exit code: 0 written, 2 bad input.
     """
     from scheduler.files.atomic_file import write
+    from scheduler.files.errors import InputError, Problem
     from scheduler.files.importers.load import Given, import_job
     from scheduler.files.importers.shapes import model_of
     from scheduler.files.yaml12 import parse
 
+    if output is not None and output.is_file() and not force:
+        raise InputError(Problem("--output", f"{output} exists; --force replaces it"))
     added = Given(
         gpus,
         model_of(str(model)) if model else {},

@@ -54,6 +54,15 @@ def test_a_job_file_in_a_file(muster: Muster) -> None:
     assert muster("place", "job.yaml", "--fabric", "roce-24k")[0] == 0
 
 
+def test_a_job_file_that_is_there_is_kept(muster: Muster, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("mine\n")
+    said = "--output: job.yaml exists; --force replaces it\n"
+    assert muster(*IMPORT, "-o", "job.yaml") == (2, "", said)
+    assert (tmp_path / "job.yaml").read_text() == "mine\n"
+    assert muster(*IMPORT, "-o", "job.yaml", "--force")[0] == 0
+    assert load_job("job.yaml").name == "args"
+
+
 def test_a_model_from_a_job_file(muster: Muster, tmp_path: Path) -> None:
     muster(*IMPORT, "-o", "job.yaml")
     (tmp_path / "ds.json").write_text(
