@@ -89,12 +89,18 @@ def _range(variant: Values, figure: Measure) -> SeedRange:
 
 def _cell(value: SeedRange, baseline: SeedRange, figure: Measure) -> TableCell:
     change = value.mean - baseline.mean
-    notes = [f"{100 * change / abs(baseline.mean):+.1f} %"] if change and baseline.mean else []
+    notes = [change_text(change, baseline.mean)] if change and baseline.mean else []
     if spread := value.spread(figure):
         notes.append(spread)
     is_better = change * figure.better > 0
     kind = "" if not change * figure.better else "better" if is_better else "worse"
     return TableCell(figure.text(value.mean), kind, note=", ".join(notes))
+
+
+def change_text(change: float, baseline: float) -> str:
+    """In per cent; from ten times the baseline on, as a multiple of it."""
+    ratio = change / abs(baseline)
+    return f"{100 * ratio:+.1f} %" if ratio < 9 else f"{ratio + 1:,.0f} x"
 
 
 def _links(folder: Path, variant: Values) -> tuple[tuple[str, str], ...]:

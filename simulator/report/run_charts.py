@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from simulator.report import theme
 from simulator.report.text import duration
@@ -78,7 +78,7 @@ def utilisation(data: ReportValues) -> Chart:
     _time(wanted, at, unit)
     words = (
         "What hosts do, and what waits: means over"
-        f" {duration(line['bin_s'])} each. White above the colours is idle."
+        f" {duration(line['bin_s'])} each. What is empty above the colours is idle."
     )
     return Chart("utilisation", "Utilisation and queue", words, made)
 
@@ -195,7 +195,7 @@ def cuts(data: ReportValues) -> Chart:
     for key, style in (("p50", "blue"), ("p95", "red")):
         values = [size["slowdown"][key] for size in sizes]
         slow.plot(places, values, "o-", color=light(style), label=key, markersize=4)
-    slow.set_yscale("log")
+    slowdown_axis(slow)
     theme.titled(slow, "bounded slowdown")
     theme.legend(slow, loc="upper left", bbox_to_anchor=(0, 1), ncols=2)
     for axes in (spanned, cut, slow):
@@ -207,6 +207,17 @@ def cuts(data: ReportValues) -> Chart:
         " bound (1 is optimal), and the bounded slowdown of jobs."
     )
     return Chart("cuts", "Cut and slowdown", words, made)
+
+
+def slowdown_axis(axes: Axes) -> None:
+    """A logarithmic axis with plain numbers: powers of ten where it spans some, else round ones."""
+    if axes.dataLim.ymax <= 0:  # no job has ended
+        return
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    axes.yaxis.set_major_locator(LogLocator() if high >= 10 * low else MaxNLocator(5))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
 
 
 def fabric_map(data: ReportValues) -> Chart:

@@ -68,9 +68,9 @@ def _along(key: str, axes: Sequence[str], groups: Sequence[Group], table: Table)
         _panel(axes_of, BY_KEY[name], key, table["axes"][key], lines)
     if len(lines) > 1:
         theme.above(made, panels[0])
-    words = "Lines are means over the seeds, shades their range."
+    words = "Points are means over the seeds, shades or bars their range."
     if is_mean:
-        words = "The mean over all other axes; shades are the range of seeds."
+        words = "The mean over all other axes; shades or bars are the range of seeds."
     return Chart(f"along-{key.replace('_', '-')}", f"By {key.replace('_', ' ')}", words, made)
 
 
@@ -92,10 +92,16 @@ def _panel(
     for i, (name, groups) in enumerate(lines.items()):
         ranges = [_joined(groups, key, value, figure.key) for value in values]
         style = theme.line_style(i)
-        at = [places[j] for j in order]
-        axes.plot(at, [ranges[j].mean for j in order], "o", markersize=3.5, label=name, **style)
+        means = [ranges[j].mean for j in order]
         least, most = [ranges[j].least for j in order], [ranges[j].most for j in order]
-        axes.fill_between(at, least, most, color=style["color"], alpha=0.15, linewidth=0)
+        if is_number:
+            at = [places[j] for j in order]
+            axes.plot(at, means, "o", markersize=3.5, label=name, **style)
+            axes.fill_between(at, least, most, color=style["color"], alpha=0.15, linewidth=0)
+        else:  # nothing lies between two names: points side by side, with their ranges
+            at = [places[j] + 0.5 * ((i + 0.5) / len(lines) - 0.5) for j in order]
+            axes.vlines(at, least, most, color=style["color"], alpha=0.4, linewidth=2)
+            axes.plot(at, means, "o", markersize=4, label=name, color=style["color"])
     if not is_number:
         names = [_short(key, value) for value in values]
         is_long = sum(map(len, names)) > 30

@@ -97,7 +97,8 @@ class TraceFile:
         except OSError as error:
             raise self._error(0, "", f"cannot be read: {error.strerror or error}") from None
         except (UnicodeDecodeError, EOFError, zlib.error) as error:
-            raise self._error(self._line, "", f"cannot be read from here: {error}") from None
+            why = "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else error
+            raise self._error(self._line, "", f"cannot be read from here: {why}") from None
 
     def _error(self, line: int, field: str, message: str) -> InputError:
         return InputError(Problem(field, message, str(self.path), line))

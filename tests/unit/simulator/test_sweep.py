@@ -95,6 +95,13 @@ class TestSweep:
         assert {point.options["spares"] for point in ran} == {"2"}
         assert len(ran) == 4
 
+    def test_values_that_are_names_are_not_joined_by_lines(self) -> None:
+        by_policy = next(chart for chart in charts(table()) if chart.name == "along-policy")
+        lines = [line for axes in by_policy.figure.axes for line in axes.get_lines()]
+
+        assert lines
+        assert {line.get_linestyle() for line in lines} == {"None"}
+
     def test_a_point_that_is_not_whole_is_run_again(self, folder: Path) -> None:
         first = table()
         victim = folder / "out" / "points" / f"{first['points'][2]['digest']}.json"

@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 from jinja2 import UndefinedError
+from matplotlib.figure import Figure
 
 from placement.fabric.tree import from_spec
 from placement.workload.request import SpareRule
@@ -16,6 +17,7 @@ from scheduler.core.policies.costs import Costs
 from simulator.experiment import Experiment, TraceSource
 from simulator.report.folder import ReportFolder
 from simulator.report.html import render
+from simulator.report.run_charts import slowdown_axis
 from simulator.report.theme import COLOURS
 from simulator.run import run
 from tests.browser import HAS_BROWSER, MISSING, opened
@@ -179,3 +181,15 @@ def test_a_browser_shows_it(report: Path, is_dark: bool) -> None:
     assert all(width > 600 and height > 100 for _, width, height in sizes)
     assert ground == ("rgb(13, 17, 23)" if is_dark else "rgb(255, 255, 255)")
     assert not overflow
+
+
+@pytest.mark.parametrize(("low", "high"), [(1.0, 1.07), (1.0, 40_000.0), (0.0, 0.0)])
+def test_slowdowns_are_plain_numbers_on_their_axis(low: float, high: float) -> None:
+    axes = Figure().subplots()
+    axes.plot([0, 1], [low, high])
+    slowdown_axis(axes)
+    axes.figure.canvas.draw()
+    labels = [label.get_text() for label in axes.get_yticklabels(which="both")]
+
+    assert [text for text in labels if text]
+    assert all(re.fullmatch(r"[−\d,.]*", text) for text in labels)
