@@ -423,7 +423,10 @@ def message_of(error: ErrorDetails, sections: Mapping[str, type[Keys]] | None = 
             return f"must be a list, not {short(error['input'])}"
         case "enum":
             return f"must be {error['ctx']['expected']}, not {short(error['input'])}"
-    return error["msg"]
+    wrong = error["msg"]
+    if wrong.startswith("Input should "):  # pydantic's own types
+        return f"must {wrong.removeprefix('Input should ')}, not {short(error['input'])}"
+    return wrong
 
 
 def _unknown(error: ErrorDetails, sections: Mapping[str, type[Keys]]) -> str:
