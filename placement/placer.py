@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
+from itertools import product
 from math import ceil
 
 import numpy as np
@@ -20,7 +21,7 @@ from placement.bound.size_relaxation import by_sizes
 from placement.fabric import hostset
 from placement.fabric.constraints import check, labelled, room_text, usable, wish_text
 from placement.fabric.hostset import HostSet
-from placement.fabric.tree import Fabric, Ints
+from placement.fabric.tree import Fabric, Ints, innermost
 from placement.grid.block_grid import BlockGrid, block_grid
 from placement.notes import request_notes, spare_notes
 from placement.objective.cut import cut
@@ -208,17 +209,19 @@ class _Placer:
         """What other measures give is a candidate as well."""
         match self.request.objective:
             case Objective.BOTTLENECK:
-                return [*found, *self._of_least_cut(self.free)]
+                return [*found, *self._of_least_cut(self.fabric, self.free)]
             case Objective.TIME:
                 return self._in_less_time(found)
             case _:
                 return found
 
-    def _of_least_cut(self, free: Ints, prices: tuple[tuple[str, int], ...] = ()) -> list[Hosts]:
-        """By the cut on some of the hosts, at other prices of bytes."""
+    def _of_least_cut(
+        self, fabric: Fabric, free: Ints, prices: tuple[tuple[str, int], ...] = ()
+    ) -> list[Hosts]:
+        """By the cut on some of the hosts, at other prices of bytes, or on other tiers."""
         by_cut = replace(self.request, objective=Objective.CUT, prices=prices)
         limits = replace(self.limits, rounds=0) if prices else self.limits  # proves nothing here
-        placer = _Placer(*(self.fabric, by_cut, limits, free, self.most_spares, None, self.sizing))
+        placer = _Placer(*(fabric, by_cut, limits, free, self.most_spares, None, self.sizing))
         seating, ways, _ = placer._ways()
         return seating.seated(ways)
 
@@ -228,21 +231,24 @@ class _Placer:
         domains are not used up."""
         clock, tried = step_clock(self.fabric, self.request), set()
         best = min(found, key=clock.delay)
-        if not clock.delay(best):
+        if clock.is_good(best, self.free):
             return found
         found = [*found, tuple(self.free[: self.gang].tolist())]
         needed = self.gang + self.request.spares.required(self.gang)
-        subsets = list(clock.thinned(self.free, needed))
-        for free in subsets:
-            found.append(tuple(consecutive(self.fabric)(free, self.gang).tolist()))
+        trees = [self.fabric]
+        if self.fabric.has_scale_up_tier:  # what leaves racks may cost more than what goes far
+            trees.append(innermost(self.fabric))
+        subsets = list(product(trees, clock.thinned(self.free, needed)))
+        for tree, free in subsets:
+            found.append(tuple(consecutive(tree)(free, self.gang).tolist()))
         for _ in range(MOST_PRICES):
             best = min(found, key=clock.delay)
             prices = clock.prices(clock.step(best))
-            if prices in tried or not clock.delay(best):
+            if prices in tried or clock.is_good(best, self.free):
                 break
             tried.add(prices)
-            for free in subsets:
-                found += self._of_least_cut(free, prices)
+            for tree, free in subsets:
+                found += self._of_least_cut(tree, free, prices)
         return found
 
     def _inner(self, cuts: tuple[TierCut, ...]) -> TierBound | None:

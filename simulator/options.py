@@ -142,7 +142,7 @@ OPTIONS = (
     ReplayOption(
         "fabric",
         TextKind("scheduler.files.inputs:load_fabric"),
-        "The cluster: a preset (roce-24k, ib-24k) or a fabric file.",
+        "The cluster: a preset (roce-24k, ib-24k, nvl72-24k) or a fabric file.",
         is_needed=True,
         is_file=True,
         is_several=True,

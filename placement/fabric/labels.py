@@ -13,10 +13,16 @@ Labels = Mapping[str, Mapping[str, HostSet]]  # key -> value -> hosts
 Places = Mapping[str, tuple[int, Sequence[int]]]  # name -> depth in the tree, hosts inside
 
 
-def read_labels(value: Any, places: Places, host_count: int) -> Labels:
+def read_labels(
+    value: Any,
+    places: Places,
+    host_count: int,
+    inherited: Sequence[Mapping[str, str]] = (),
+) -> Labels:
     """`labels: {z0: {gpu: h100}, "z1-r[00-15]": {gpu: a100}}`: of domains and hosts, by
     name or hostlist range. What is said of a host goes before what is said of its rack,
     and that before its zone. `places`: everything that has a name, hosts included.
+    `inherited`: of each host, what its domains are labelled with where they are listed.
 
     Raises: BadInput naming the entry.
     """
@@ -26,12 +32,13 @@ def read_labels(value: Any, places: Places, host_count: int) -> Labels:
     given: list[dict[int, dict[str, str]]] = [{} for _ in range(depths)]
     for names, labels in value.items():
         path = f"labels.{names}"
-        found = _checked(labels, path)
+        found = check_labels(labels, path)
         for depth, members in _named(str(names), places, path):
             for host in members:
                 given[depth].setdefault(host, {}).update(found)
     by_host = [
-        {key: text for level in given for key, text in level.get(host, {}).items()}
+        dict(inherited[host] if inherited else {})
+        | {key: text for level in given for key, text in level.get(host, {}).items()}
         for host in range(host_count)
     ]
     return _by_value(by_host)
@@ -48,7 +55,8 @@ def _named(text: str, places: Places, path: str) -> list[tuple[int, Sequence[int
     return [places[name] for name in names]
 
 
-def _checked(labels: Any, path: str) -> dict[str, str]:
+def check_labels(labels: Any, path: str) -> dict[str, str]:
+    """Raises: BadInput unless they map texts to texts."""
     if not isinstance(labels, Mapping) or not labels:
         raise BadInput(path, "must be a mapping of labels to values, such as {gpu: h100}")
     for key, text in labels.items():

@@ -3,6 +3,9 @@
 Hosts are numbered in tree order, and that number is the host everywhere inside
 muster; names appear at the edges only. A tier keeps one array: the domain of
 each host. Nothing else of the network enters the cut (design: placement, 1).
+
+Hosts need not be alike: GPUs, network cards and links inside are kept by host. A gang lies
+on hosts with one number of GPUs, and `seen_with` is the fabric as such a gang sees it.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from placement.errors import BadInput
 from placement.fabric import hostlist
-from placement.fabric.labels import Labels, read_labels
+from placement.fabric.labels import Labels, check_labels, read_labels
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,12 +28,16 @@ if TYPE_CHECKING:
 
     Ints: TypeAlias = npt.NDArray[np.int64]
     Floats: TypeAlias = npt.NDArray[np.float64]
+    Mask: TypeAlias = npt.NDArray[np.bool_]
 else:  # numpy is loaded where a fabric is built, not where its presets are named
     Ints: TypeAlias = Any
     Floats: TypeAlias = Any
+    Mask: TypeAlias = Any
 
 KINDS = ("roce", "infiniband")
-_KEYS = ("name", "kind", "gpus_per_host", "nic_gbps", "scale_up_gbps", "tiers", "domains", "labels")
+_OF_HOSTS = ("gpus_per_host", "nic_gbps", "scale_up_gbps")
+_KEYS = ("name", "kind", *_OF_HOSTS, "tiers", "domains", "labels")
+_OF_DOMAINS = ("oversubscription", "domains", "hosts", "scale_up", "labels", *_OF_HOSTS)
 MOST_HOSTS = 200_000
 MOST_GPUS_PER_HOST = 65_536
 SCALE_UP_GBPS = 3600.0  # NVLink 4 of an H100: 450 GB/s per direction and GPU
@@ -60,6 +67,19 @@ PRESETS: dict[str, dict[str, Any]] = {
             {"name": "host", "count": 32},
         ],
     },
+    # DGX SuperPOD with DGX GB200 (2025): scalable units of 8 NVL72 racks, 18 trays of 4 GPUs in
+    # each, NVLink 5 inside the rack (900 GB/s per direction and GPU), one 400G NIC per GPU.
+    "nvl72-24k": {
+        "name": "nvl72-24k",
+        "kind": "infiniband",
+        "gpus_per_host": 4,
+        "nic_gbps": 400,
+        "tiers": [
+            {"name": "su", "count": 42},
+            {"name": "rack", "count": 8, "scale_up": {"gbps_per_gpu": 7200}},
+            {"name": "host", "count": 18},
+        ],
+    },
 }
 
 
@@ -69,12 +89,15 @@ class Tier:
 
     `domain_by_host`: shape (hosts,), index into `domains`.
     `uplink_bytes_per_s`: shape (domains,), one direction; injection / oversubscription.
+    `is_scale_up`: shape (domains,): whether GPUs of a domain talk over NVLink, whichever
+    hosts of it they are in. None where no domain of the tier is like that.
     """
 
     name: str
     domains: tuple[str, ...]
     domain_by_host: Ints
     uplink_bytes_per_s: Floats
+    is_scale_up: Mask | None = None
 
 
 @lru_cache(maxsize=64)
@@ -87,12 +110,23 @@ def sizes_of(tier: Tier) -> Ints:
     return sizes
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Hardware:
+    """What each host has: GPUs, and what one GPU sends in one direction, out of the host over
+    its network card and inside over NVLink. Each of shape (hosts,)."""
+
+    gpus: Ints
+    nic_gbps: Floats
+    scale_up_gbps: Floats
+
+
 @dataclass(frozen=True, eq=False)
 class Fabric:
     """Tiers outermost first, hosts in tree order. `spec` rebuilds the value.
 
-    `nic_gbps`, `scale_up_gbps`: of one GPU, one direction: out of its host, and inside it.
-    `labels`: the hosts of each value of each label.
+    `gpus_per_host`: of the hosts that a gang takes unless it asks for others; `nic_gbps`,
+    `scale_up_gbps`: of one GPU of these, one direction: out of its host, and inside it.
+    `by_host`: the same of every host. `labels`: the hosts of each value of each label.
     """
 
     name: str
@@ -102,12 +136,45 @@ class Fabric:
     tiers: tuple[Tier, ...]
     hosts: tuple[str, ...]
     spec: Mapping[str, Any]
+    by_host: Hardware
     scale_up_gbps: float = SCALE_UP_GBPS
     labels: Labels = field(default_factory=dict)
 
     @property
     def host_count(self) -> int:
         return len(self.hosts)
+
+    @cached_property
+    def gpu_count(self) -> int:
+        return int(self.by_host.gpus.sum())
+
+    @cached_property
+    def is_mixed(self) -> bool:
+        """Whether hosts differ in their GPUs."""
+        return bool((self.by_host.gpus != self.gpus_per_host).any())
+
+    @cached_property
+    def injection_bytes_per_s(self) -> Floats:
+        """What each host sends over its network cards. Shape: (hosts,)."""
+        return self.by_host.gpus * self.by_host.nic_gbps * 1e9 / 8
+
+    @cached_property
+    def has_scale_up_tier(self) -> bool:
+        return bool(self.tiers) and self.tiers[-1].is_scale_up is not None
+
+    @cached_property
+    def scale_up_by_host(self) -> Ints:
+        """The hosts that each host reaches over NVLink have its number: those of its rack
+        where that is a scale-up domain, else itself alone. Shape: (hosts,)."""
+        import numpy as np
+
+        alone = np.arange(self.host_count)
+        if not self.has_scale_up_tier:
+            return alone
+        rack = self.tiers[-1]
+        domain, is_joined = rack.domain_by_host, np.asarray(rack.is_scale_up)
+        first = np.searchsorted(domain, np.arange(len(rack.domains)))
+        return np.where(is_joined[domain], first[domain], alone)
 
     @cached_property
     def index_by_name(self) -> dict[str, int]:
@@ -117,6 +184,8 @@ class Fabric:
     def digest(self) -> str:
         """Names this fabric's content; equal digests place equally."""
         text = json.dumps(self.spec, sort_keys=True, separators=(",", ":"))
+        if self.gpus_per_host != self.spec.get("gpus_per_host", self.gpus_per_host):
+            text += f" seen with {self.gpus_per_host}"
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def __eq__(self, other: object) -> bool:
@@ -188,25 +257,89 @@ def from_spec(spec: Mapping[str, Any]) -> Fabric:
     kind = spec.get("kind", "roce")
     if kind not in KINDS:
         raise BadInput("kind", f"must be one of {', '.join(KINDS)}, not {kind!r}")
-    gpus = _count(spec.get("gpus_per_host"), "gpus_per_host")
-    if gpus > MOST_GPUS_PER_HOST:
-        raise BadInput("gpus_per_host", f"must be at most {MOST_GPUS_PER_HOST:,}, not {gpus:,}")
-    gbps = _positive(spec.get("nic_gbps", 400), "nic_gbps")
-    scale_up = _positive(spec.get("scale_up_gbps", SCALE_UP_GBPS), "scale_up_gbps")
+    like = _Like(*_hardware(spec, _Like(), ""))
+    if "gpus_per_host" not in spec:
+        _count(None, "gpus_per_host")
     tiers = _tier_entries(spec.get("tiers"))
-    tree = _listed_tree(spec["domains"], tiers) if "domains" in spec else _regular_tree(tiers)
-    fabric = _assemble(name, kind, gpus, gbps, tiers, tree, spec)
+    tree = _listed_tree(spec["domains"], tiers, like) if "domains" in spec else None
+    fabric = _assemble(name, kind, like, tiers, tree or _regular_tree(tiers, like), spec)
     places = _places(fabric.tiers, fabric.hosts)
-    labels = read_labels(spec.get("labels", {}), places, fabric.host_count)
-    return replace(fabric, scale_up_gbps=scale_up, labels=labels)
+    inherited = [leaf.like.labels for leaf in tree] if tree else ()
+    labels = read_labels(spec.get("labels", {}), places, fabric.host_count, inherited)
+    return replace(fabric, labels=labels)
+
+
+@lru_cache(maxsize=64)
+def seen_with(fabric: Fabric, gpus: int) -> Fabric:
+    """The fabric as a gang on hosts of so many GPUs sees it, at the speeds of the slowest such
+    host where one number stands for all of them."""
+    if gpus == fabric.gpus_per_host:
+        return fabric
+    own, mine = fabric.by_host, fabric.by_host.gpus == gpus
+    nic, scale_up = float(own.nic_gbps[mine].min()), float(own.scale_up_gbps[mine].min())
+    return replace(fabric, gpus_per_host=gpus, nic_gbps=nic, scale_up_gbps=scale_up)
+
+
+@lru_cache(maxsize=64)
+def innermost(fabric: Fabric) -> Fabric:
+    """The same hosts with the tier next to them as the only one."""
+    spec = {**fabric.spec, "tiers": fabric.spec["tiers"][-2:]}
+    return replace(fabric, tiers=fabric.tiers[-1:], spec=spec)
+
+
+@dataclass(frozen=True, slots=True)
+class _Like:
+    """What hosts have unless a domain nearer to them says otherwise."""
+
+    gpus: int = 0
+    nic_gbps: float = 400.0
+    scale_up_gbps: float = SCALE_UP_GBPS
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+def _hardware(item: Mapping[str, Any], like: _Like, path: str) -> tuple[int, float, float]:
+    """GPUs and speeds of an entry, or of what is around it."""
+    at = f"{path}." if path else ""
+    gpus = _count(item["gpus_per_host"], f"{at}gpus_per_host") if "gpus_per_host" in item else 0
+    if gpus > MOST_GPUS_PER_HOST:
+        raise BadInput(
+            f"{at}gpus_per_host", f"must be at most {MOST_GPUS_PER_HOST:,}, not {gpus:,}"
+        )
+    nic = _positive(item.get("nic_gbps", like.nic_gbps), f"{at}nic_gbps")
+    scale_up = _positive(item.get("scale_up_gbps", like.scale_up_gbps), f"{at}scale_up_gbps")
+    return gpus or like.gpus, nic, scale_up
+
+
+def _scale_up(item: Mapping[str, Any], path: str, default: float) -> float:
+    """What a GPU sends over NVLink to the hosts of its domain, in Gbit/s; 0 where it is no
+    scale-up domain."""
+    if "scale_up" not in item:
+        return default
+    value = item["scale_up"]
+    if value is None:
+        return 0.0
+    if not isinstance(value, Mapping) or "gbps_per_gpu" not in value:
+        raise BadInput(f"{path}.scale_up", "must be {gbps_per_gpu: N}, as 7200 for NVLink 5")
+    _only(value, f"{path}.scale_up", {"gbps_per_gpu"})
+    return _positive(value["gbps_per_gpu"], f"{path}.scale_up.gbps_per_gpu")
 
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """One host with the names and oversubscriptions of the domains above it."""
+    """One host with the domains above it, and what it has."""
 
     host: str
-    path: tuple[tuple[str, float], ...]
+    path: tuple[_Domain, ...]
+    like: _Like
+
+
+@dataclass(frozen=True, slots=True)
+class _Domain:
+    """`scale_up_gbps`: 0 where its hosts are joined by the network alone."""
+
+    name: str
+    oversubscription: float
+    scale_up_gbps: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +347,7 @@ class _TierEntry:
     name: str
     count: int | None
     oversubscription: float
+    scale_up_gbps: float
 
 
 def _tier_entries(value: Any) -> list[_TierEntry]:
@@ -224,17 +358,36 @@ def _tier_entries(value: Any) -> list[_TierEntry]:
         path = f"tiers.{i}"
         if not isinstance(item, Mapping):
             raise BadInput(path, "must be a mapping with name and count")
-        _only(item, path, {"name", "count", "oversubscription"})
+        _only(item, path, {"name", "count", "oversubscription", "scale_up"})
         count = None if item.get("count") is None else _count(item["count"], f"{path}.count")
         over = _positive(item.get("oversubscription", 1), f"{path}.oversubscription")
-        entries.append(_TierEntry(_text(item, "name", path), count, over))
+        scale_up = _scale_up(item, path, 0.0)
+        entries.append(_TierEntry(_text(item, "name", path), count, over, scale_up))
+    for i, entry in enumerate(entries):
+        if entry.scale_up_gbps:
+            _check_scale_up(i, entries, f"tiers.{i}")
     names = [e.name for e in entries]
     if len(set(names)) != len(names):
         raise BadInput("tiers", f"tier names repeat: {', '.join(names)}")
     return entries
 
 
-def _regular_tree(tiers: list[_TierEntry]) -> list[_Leaf]:
+def _check_scale_up(depth: int, tiers: Sequence[_TierEntry], path: str) -> None:
+    """Raises: BadInput unless the tier is the one next to the hosts."""
+    if depth == len(tiers) - 1:
+        raise BadInput(
+            f"{path}.scale_up",
+            f"{tiers[depth].name} is the host itself, whose links inside are `scale_up_gbps`:"
+            " a scale-up tier holds hosts",
+        )
+    if depth != len(tiers) - 2:
+        raise BadInput(
+            f"{path}.scale_up",
+            f"only the tier next to the hosts, {tiers[-2].name}, can be a scale-up tier",
+        )
+
+
+def _regular_tree(tiers: list[_TierEntry], like: _Like) -> list[_Leaf]:
     counts = []
     total = 1
     for i, tier in enumerate(tiers):
@@ -248,13 +401,16 @@ def _regular_tree(tiers: list[_TierEntry]) -> list[_Leaf]:
     leaves = []
     for where in product(*(range(count) for count in counts)):
         parts = [f"{t.name[0]}{i:0{w}d}" for t, i, w in zip(tiers, where, widths, strict=True)]
-        path = [("-".join(parts[: k + 1]), t.oversubscription) for k, t in enumerate(tiers[:-1])]
-        leaves.append(_Leaf("-".join(parts), tuple(path)))
+        path = [
+            _Domain("-".join(parts[: k + 1]), t.oversubscription, t.scale_up_gbps)
+            for k, t in enumerate(tiers[:-1])
+        ]
+        leaves.append(_Leaf("-".join(parts), tuple(path), like))
     return leaves
 
 
-def _listed_tree(value: Any, tiers: list[_TierEntry]) -> list[_Leaf]:
-    leaves = list(_walk(value, tiers, (), "domains", set()))
+def _listed_tree(value: Any, tiers: list[_TierEntry], like: _Like) -> list[_Leaf]:
+    leaves = list(_walk(value, tiers, (), "domains", set(), like))
     if not leaves:
         raise BadInput("domains", "the fabric has no hosts")
     if len(leaves) > MOST_HOSTS:
@@ -265,36 +421,65 @@ def _listed_tree(value: Any, tiers: list[_TierEntry]) -> list[_Leaf]:
 def _walk(
     value: Any,
     tiers: list[_TierEntry],
-    above: tuple[tuple[str, float], ...],
+    above: tuple[_Domain, ...],
     path: str,
     seen: set[tuple[int, str]],
+    like: _Like,
 ) -> Iterator[_Leaf]:
     """Leaves below one list of domains; `seen` names those met so far, by tier."""
     depth = len(above)
     if depth >= len(tiers) - 1:
         raise BadInput(path, f"is deeper than the {len(tiers)} tiers declared")
+    tier = tiers[depth]
+    if isinstance(value, Mapping):
+        value = _numbered(value, path, above, tier.name[0])
     if not isinstance(value, list):
-        raise BadInput(path, "must be a list of domains")
+        raise BadInput(path, "must be a list of domains, or {count: N} with what each has")
     for i, item in enumerate(value):
-        here = f"{path}.{i}"
+        here = path if isinstance(item, _Numbered) else f"{path}.{i}"
         if not isinstance(item, Mapping):
             raise BadInput(here, "must be a mapping with name and domains or hosts")
-        _only(item, here, {"name", "oversubscription", "domains", "hosts"})
+        _only(item, here, {"name", *_OF_DOMAINS})
         name = _text(item, "name", here)
         if (depth, name) in seen:
-            raise BadInput(f"{here}.name", f"{tiers[depth].name} {name} is listed twice")
+            raise BadInput(f"{here}.name", f"{tier.name} {name} is listed twice")
         seen.add((depth, name))
-        over = item.get("oversubscription", tiers[depth].oversubscription)
-        chain = (*above, (name, _positive(over, f"{here}.oversubscription")))
+        over = _positive(
+            item.get("oversubscription", tier.oversubscription), f"{here}.oversubscription"
+        )
+        scale_up = _scale_up(item, here, tier.scale_up_gbps)
+        if scale_up and "scale_up" in item:
+            _check_scale_up(depth, tiers, here)
+        chain = (*above, _Domain(name, over, scale_up))
+        labels = check_labels(item["labels"], f"{here}.labels") if "labels" in item else {}
+        mine = _Like(*_hardware(item, like, here), {**like.labels, **labels})
         if "domains" in item:
             if "hosts" in item:
                 raise BadInput(f"{here}.hosts", "conflicts with `domains`: give one of them")
-            yield from _walk(item["domains"], tiers, chain, f"{here}.domains", seen)
+            yield from _walk(item["domains"], tiers, chain, f"{here}.domains", seen, mine)
         elif depth != len(tiers) - 2:
             raise BadInput(here, f"needs `domains`: the next tier is {tiers[depth + 1].name}")
         else:
             for host in _listed_hosts(item.get("hosts"), name, tiers[-1].name[0], f"{here}.hosts"):
-                yield _Leaf(host, chain)
+                yield _Leaf(host, chain, mine)
+
+
+class _Numbered(dict[str, Any]):
+    """A domain that stands for one of several alike."""
+
+
+def _numbered(
+    value: Mapping[str, Any], path: str, above: Sequence[_Domain], letter: str
+) -> list[_Numbered]:
+    """`domains: {count: 192, hosts: 2}`: so many domains alike, numbered as a regular fabric
+    numbers them."""
+    _only(value, path, {"count", *_OF_DOMAINS})
+    count = _count(value.get("count"), f"{path}.count")
+    if count > MOST_HOSTS:
+        raise BadInput(f"{path}.count", f"{count:,} domains; at most {MOST_HOSTS:,} are supported")
+    stem, width = "".join(f"{domain.name}-" for domain in above[-1:]), len(str(count - 1))
+    each = {key: field for key, field in value.items() if key != "count"}
+    return [_Numbered(name=f"{stem}{letter}{i:0{width}d}", **each) for i in range(count)]
 
 
 def _listed_hosts(value: Any, domain: str, letter: str, path: str) -> list[str]:
@@ -317,8 +502,7 @@ def _listed_hosts(value: Any, domain: str, letter: str, path: str) -> list[str]:
 def _assemble(
     name: str,
     kind: str,
-    gpus: int,
-    gbps: float,
+    like: _Like,
     entries: list[_TierEntry],
     leaves: list[_Leaf],
     spec: Mapping[str, Any],
@@ -330,21 +514,32 @@ def _assemble(
         seen: set[str] = set()
         twice = next(h for h in hosts if h in seen or seen.add(h))  # type: ignore[func-returns-value]
         raise BadInput("domains", f"host {twice} is listed twice")
-    injection = gpus * gbps * 1e9 / 8
-    tiers = []
+    has = [(leaf.like, leaf.path[-1].scale_up_gbps if leaf.path else 0.0) for leaf in leaves]
+    by_host = Hardware(
+        np.array([own.gpus for own, _ in has], dtype=np.int64),
+        np.array([own.nic_gbps for own, _ in has]),
+        np.array([gbps or own.scale_up_gbps for own, gbps in has]),
+    )
+    injection, tiers = by_host.gpus * by_host.nic_gbps * 1e9 / 8, []
     for k, entry in enumerate(entries[:-1]):
         index: dict[str, int] = {}
-        over: list[float] = []
+        domains: list[_Domain] = []
         domain_by_host = np.empty(len(leaves), dtype=np.int64)
         for i, leaf in enumerate(leaves):
-            domain, ratio = leaf.path[k]
-            if domain not in index:
-                index[domain] = len(index)
-                over.append(ratio)
-            domain_by_host[i] = index[domain]
-        uplink = np.bincount(domain_by_host) * injection / np.array(over)
-        tiers.append(Tier(entry.name, tuple(index), domain_by_host, uplink))
-    return Fabric(name, kind, gpus, gbps, tuple(tiers), hosts, spec)
+            domain = leaf.path[k]
+            if domain.name not in index:
+                index[domain.name] = len(index)
+                domains.append(domain)
+            domain_by_host[i] = index[domain.name]
+        over = np.array([domain.oversubscription for domain in domains])
+        uplink = np.bincount(domain_by_host, injection) / over
+        is_scale_up = np.array([domain.scale_up_gbps > 0 for domain in domains])
+        joined = is_scale_up if is_scale_up.any() else None
+        tiers.append(Tier(entry.name, tuple(index), domain_by_host, uplink, joined))
+    inside = like.scale_up_gbps
+    if by_host.gpus.size and (usual := by_host.gpus == like.gpus).any():
+        inside = float(by_host.scale_up_gbps[usual].min())
+    return Fabric(name, kind, like.gpus, like.nic_gbps, tuple(tiers), hosts, spec, by_host, inside)
 
 
 def _places(tiers: Sequence[Tier], hosts: Sequence[str]) -> dict[str, tuple[int, list[int]]]:

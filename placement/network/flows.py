@@ -2,7 +2,7 @@
 
 Built from the same axes, patterns and bytes as the cut, so the two can be compared:
 what crosses a tier here is what the referee counts there. Bytes between GPUs of one
-host go over NVLink and are no flow.
+host, or of one scale-up domain, go over NVLink and are no flow.
 
     ring          each rank to the next of its group
     chain         both ways between neighbours, half an edge's bytes each
@@ -69,8 +69,11 @@ def flows_of(fabric: Fabric, request: Request, hosts: Sequence[int]) -> Flows:
             sizes = np.broadcast_to(np.asarray(size, dtype=np.float64), source.shape)
             parts.append(Flows(source, target, sizes, np.full(source.shape, index), axes))
     flows = merge_flows(*parts)
-    leaves_host = flows.src_gpu // fabric.gpus_per_host != flows.dst_gpu // fabric.gpus_per_host
-    return flows.part(leaves_host & (flows.bytes > 0))
+    joined = fabric.scale_up_by_host
+    source, target = (
+        joined[gpus // fabric.gpus_per_host] for gpus in (flows.src_gpu, flows.dst_gpu)
+    )
+    return flows.part((source != target) & (flows.bytes > 0))
 
 
 def merge_flows(*jobs: Flows) -> Flows:

@@ -1,10 +1,11 @@
 """Which layer of the network each axis of a placement runs on, and how busy that is.
 
-Layers from the inside: the links inside a host (scale-up, NVLink), the hosts' network
-cards, then the uplinks of the fabric's tiers, innermost first. Meta calls choosing them
-"assigning parallelism to topology layers" (RoCE, SIGCOMM 2024): a placement has chosen,
-and this table says what it chose. All flows are spread perfectly over the links of a
-layer; what hashing makes of them is in placement.network.
+Layers from the inside: the links inside a host or a scale-up tier (NVLink), the hosts'
+network cards, then the uplinks of the fabric's tiers, innermost first. Where the racks of a
+fabric are scale-up domains, network cards carry what leaves a rack and NVLink the rest. Meta
+calls choosing them "assigning parallelism to topology layers" (RoCE, SIGCOMM 2024): a
+placement has chosen, and this table says what it chose. All flows are spread perfectly over
+the links of a layer; what hashing makes of them is in placement.network.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from placement.fabric.tree import Fabric
-from placement.objective.cut import Floats, egress_by_axis
+from placement.objective.cut import Floats, egress_by_axis, egress_by_host
 from placement.workload.request import Request
 from placement.workload.traffic import AxisTraffic
 
@@ -75,15 +76,14 @@ class AxisLoad:
 
 def kinds_of_link(fabric: Fabric) -> tuple[LinkKind, ...]:
     """The layers of a fabric, innermost first."""
-    gpus = fabric.gpus_per_host
-    per_host = np.full(fabric.host_count, gpus * BYTES_PER_S)
+    scale_up = fabric.by_host.gpus * fabric.by_host.scale_up_gbps * BYTES_PER_S
     tiers = [
         LinkKind(f"{tier.name} uplink", tier.name, tier.domains, tier.uplink_bytes_per_s)
         for tier in reversed(fabric.tiers)
     ]
     return (
-        LinkKind(SCALE_UP, HOST, fabric.hosts, per_host * fabric.scale_up_gbps),
-        LinkKind(NIC, HOST, fabric.hosts, per_host * fabric.nic_gbps),
+        LinkKind(SCALE_UP, HOST, fabric.hosts, scale_up),
+        LinkKind(NIC, HOST, fabric.hosts, fabric.injection_bytes_per_s),
         *tiers,
     )
 
@@ -101,13 +101,19 @@ def axis_loads(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[
         for kind, domain in zip(kinds[1:], domains, strict=True)
     ]
     host_by_rank, loads = np.repeat(chosen, gpus), []
+    cards = None
+    if fabric.has_scale_up_tier:
+        joined = fabric.scale_up_by_host[chosen]
+        cards = egress_by_host(request, gpus, chosen, joined, fabric.host_count)
     for i, (traffic, by_rank) in enumerate(egress_by_axis(request, 1, np.arange(ranks), ranks)):
         sent = np.bincount(host_by_rank, by_rank, fabric.host_count)
         out = [by_axis[i][1] for by_axis in leaving]
-        used = zip(kinds, [np.rint(sent - out[0]), *out], strict=True)
         # The first kind of domain that nothing leaves holds every group.
         homes = (kind.inside for kind, b in zip(kinds[1:], out, strict=True) if not b.any())
         runs_on, per_gpu = next(homes, EVERYWHERE), float(sent.sum()) / ranks
+        if cards is not None:
+            out[0] = cards[i]
+        used = zip(kinds, [np.rint(sent - out[0]), *out], strict=True)
         over = tuple(_load(kind, b) for kind, b in used if b.any())
         loads.append(AxisLoad(traffic, runs_on, per_gpu, over))
     return tuple(loads)

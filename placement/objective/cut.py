@@ -7,6 +7,7 @@ of a group lie a stride apart; an edge is cut when its two ends lie in different
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ from placement.workload.request import Request, TierCut
 from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic, groups_of
 
 Floats = npt.NDArray[np.float64]
+FIRST, LAST = slice(0, 1), slice(-1, None)
 
 
 def cut(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[TierCut, ...]:
@@ -75,6 +77,22 @@ def egress_by_axis(
     )
 
 
+def egress_by_host(
+    request: Request, gpus_per_host: int, hosts: Ints, domain_by_block: Ints, host_count: int
+) -> tuple[Floats, ...]:
+    """Of each axis, the bytes per step with which each host takes part in what leaves its
+    domain. `hosts`, `domain_by_block`: of each block. Shape: (host_count,).
+
+    Each rank sends its own edges; what a hierarchical collective sends out of a domain is
+    shared by the members there.
+    """
+    host, domain = np.repeat(hosts, gpus_per_host), np.repeat(domain_by_block, gpus_per_host)
+    return tuple(
+        _leaving(t, groups_of(domain, t), host_count, groups_of(host, t))
+        for t in axis_traffic(request)
+    )
+
+
 def _crossing(traffic: AxisTraffic, groups: Ints) -> int:
     """Bytes of one axis that cross domains."""
     w, n = traffic.edge_bytes, traffic.size
@@ -102,29 +120,45 @@ def _parts(groups: Ints) -> tuple[Ints, Ints, Ints]:
     return domain, ranks, np.bincount(group)[group]
 
 
-def _leaving(traffic: AxisTraffic, groups: Ints, domains: int) -> Floats:
-    """Bytes leaving each domain along one axis. Shape: (domains,)."""
+def _leaving(traffic: AxisTraffic, groups: Ints, units: int, unit: Ints | None = None) -> Floats:
+    """Bytes leaving each domain along one axis. `unit`: of each rank, what its share is
+    counted to; its domain where nothing is given. Shape: (units,)."""
     w, n = traffic.edge_bytes, traffic.size
     if traffic.pattern is Pattern.HIERARCHICAL:
-        domain, _, spread = _parts(groups)
+        domain, inside, spread = _parts(groups)
         each = w * n / (n - 1) * (spread - 1) / spread
-        return np.asarray(np.bincount(domain, each, domains), dtype=np.float64)
+        if unit is None:
+            return np.asarray(np.bincount(domain, each, units), dtype=np.float64)
+        return _by_unit(unit, _of_ranks(groups, each / inside), units)
     if traffic.pattern is Pattern.ALL_TO_ALL:
         domain, inside, _ = _parts(groups)
-        pairs = np.bincount(domain, inside * (n - inside), domains)
-        return np.asarray(pairs * float(w), dtype=np.float64)
+        if unit is None:
+            pairs = np.bincount(domain, inside * (n - inside), units)
+            return np.asarray(pairs * float(w), dtype=np.float64)
+        return _by_unit(unit, _of_ranks(groups, (n - inside) * float(w)), units)
+    unit = groups if unit is None else unit
     if traffic.pattern is Pattern.RING:
-        return _sent(groups, np.roll(groups, -1, axis=1), w, domains)
+        return _sent(groups, np.roll(groups, -1, axis=1), unit, w, units)
     # A chain edge carries as much forwards as back: each end sends half.
-    total = np.zeros(domains)
-    for tail, head, edge in (
-        (groups[:, :-1], groups[:, 1:], w),
-        (groups[:, -1:], groups[:, :1], traffic.wrap_bytes),
-    ):
-        total += (_sent(tail, head, edge, domains) + _sent(head, tail, edge, domains)) / 2
+    total = np.zeros(units)
+    ways = ((slice(None, -1), slice(1, None)), w), ((LAST, FIRST), traffic.wrap_bytes)
+    for one_way, edge in ways:
+        for tail, head in (one_way, one_way[::-1]):
+            total += _sent(groups[:, tail], groups[:, head], unit[:, tail], edge, units) / 2
     return total
 
 
-def _sent(tail: Ints, head: Ints, edge_bytes: int, domains: int) -> Floats:
-    """Bytes of the edges tail -> head that leave each domain. Shape: (domains,)."""
-    return np.asarray(np.bincount(tail[tail != head], minlength=domains) * float(edge_bytes))
+def _of_ranks(groups: Ints, of_part: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """What holds of each (group, domain) that meet, in the order of `_parts`, for each rank."""
+    domains = int(groups.max()) + 1
+    keys = groups + np.arange(len(groups))[:, None] * domains
+    return np.asarray(of_part[np.unique(keys, return_inverse=True)[1].reshape(groups.shape)])
+
+
+def _by_unit(unit: Ints, sent: npt.NDArray[Any], units: int) -> Floats:
+    return np.asarray(np.bincount(unit.ravel(), sent.ravel(), units), dtype=np.float64)
+
+
+def _sent(tail: Ints, head: Ints, unit: Ints, edge_bytes: int, units: int) -> Floats:
+    """Bytes of the edges tail -> head that leave a domain, by the unit of the tail."""
+    return np.asarray(np.bincount(unit[tail != head], minlength=units) * float(edge_bytes))

@@ -19,13 +19,15 @@ import numpy as np
 from placement.bound.size_relaxation import is_priceable, size_bound
 from placement.fabric.tree import Fabric, Ints, Tier
 from placement.grid.block_grid import block_grid
-from placement.objective.axis_loads import BYTES_PER_S
+from placement.objective.step_floor import step_floor
 from placement.objective.step_time import StepTime, exposure, step_time
 from placement.workload.request import Request
 from placement.workload.traffic import FULL_PRICE, Pattern, axis_traffic
 
 LEAST_PRICE = FULL_PRICE // 100  # of bytes that hide: of two such layouts the tidier is taken
 AT_FIRST = 1.01  # times the least that an axis takes: where its slope is taken at the least
+MOST_PARTS = 3  # sizes of the part of a gang in an NVLink rack that are tried
+NEAR_BOUND = 1.005  # times the bound on NVLink racks
 RESOLUTION = 1_000  # steps are told apart by so small a part of the least
 
 
@@ -37,7 +39,9 @@ class StepClock:
 
     @cached_property
     def on_one_switch(self) -> StepTime:
-        """The step on a network that never holds it up."""
+        """The step on a network that never holds it up; on NVLink racks no layout is faster."""
+        if self._fabric.has_scale_up_tier:
+            return step_floor(self._fabric, self._request)
         switch = replace(self._fabric, tiers=())
         gang = self._request.hosts_needed(self._fabric.gpus_per_host)
         return step_time(switch, self._request, range(gang))
@@ -50,6 +54,13 @@ class StepClock:
         least_s = self.on_one_switch.seconds
         return int((self.step(hosts).seconds / least_s - 1) * RESOLUTION) if least_s else 0
 
+    def is_good(self, hosts: Sequence[int], free: Ints) -> bool:
+        """Whether more search is not worth its time: as fast as on one switch, or, on NVLink
+        racks, where nothing is that fast, near what no placement on the free hosts goes below."""
+        if not self._fabric.has_scale_up_tier:
+            return not self.delay(hosts)
+        return self.step(hosts).seconds <= self.bound(free) * NEAR_BOUND
+
     def prices(self, step: StepTime) -> tuple[tuple[str, int], ...]:
         """By axis, what a byte more adds to the step, in thousandths of its own time."""
         rule, prices = exposure(self._request), []
@@ -61,22 +72,36 @@ class StepClock:
 
     def thinned(self, free: Ints, needed: int) -> Iterator[Ints]:
         """The free hosts, and some of each innermost domain whose uplink carries less than its
-        hosts send: hosts that share it with fewer others have more of it."""
+        hosts send: hosts that share it with fewer others have more of it. Of NVLink racks, as
+        many hosts as whole groups of an axis take, or equal parts of a group."""
         yield free
         if not self._fabric.tiers:
             return
         tier = self._fabric.tiers[-1]
         domain = tier.domain_by_host
-        size = np.bincount(domain, minlength=len(tier.domains))
-        sent = size * self._fabric.gpus_per_host * self._fabric.nic_gbps * BYTES_PER_S
-        if (tier.uplink_bytes_per_s >= sent).all():
-            return
         first = np.searchsorted(domain[free], domain[free])
         rank = np.arange(len(free)) - first  # of a host among the free ones of its domain
-        for most in range(1, int(rank.max()) + 1):
+        sizes: Sequence[int] = range(1, int(rank.max()) + 1)
+        sent = np.bincount(domain, self._fabric.injection_bytes_per_s, len(tier.domains))
+        if (tier.uplink_bytes_per_s >= sent).all():
+            sizes = self._whole_groups(int(rank.max()) + 1)
+        for most in sizes:
             some = free[rank < most]
             if len(some) >= needed:
                 yield some
+
+    def _whole_groups(self, room: int) -> Sequence[int]:
+        """Hosts of an NVLink rack, of `room` that are free, that groups fill evenly."""
+        if not self._fabric.has_scale_up_tier:
+            return ()
+        found, gpus = set(), self._fabric.gpus_per_host
+        for traffic in axis_traffic(self._request):
+            blocks = traffic.size * max(1, traffic.stride // gpus) // max(1, gpus // traffic.stride)
+            for group in {blocks, traffic.size} if traffic.stride >= gpus else {blocks}:
+                if group > 1:
+                    racks = -(-group // room)
+                    found |= {-(-group // racks), -(-group // (racks + 1))}
+        return sorted(found & set(range(1, room)), reverse=True)[:MOST_PARTS]
 
     def bound(self, free: Ints) -> float:
         """Seconds that no placement on the free hosts goes below."""

@@ -33,7 +33,9 @@ def register(app: typer.Typer) -> None:
 def links_command(
     fabric: Annotated[
         str,
-        typer.Option(help="A preset (roce-24k, ib-24k) or a fabric file.", show_default=False),
+        typer.Option(
+            help="A preset (roce-24k, ib-24k, nvl72-24k) or a fabric file.", show_default=False
+        ),
     ],
     failed: Annotated[
         list[str] | None,

@@ -60,7 +60,9 @@ def place_command(
     job: Annotated[Path, typer.Argument(help="The job file (YAML).", show_default=False)],
     fabric: Annotated[
         str,
-        typer.Option(help="A preset (roce-24k, ib-24k) or a fabric file.", show_default=False),
+        typer.Option(
+            help="A preset (roce-24k, ib-24k, nvl72-24k) or a fabric file.", show_default=False
+        ),
     ],
     busy: Annotated[
         Path | None,

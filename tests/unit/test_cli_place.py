@@ -222,7 +222,7 @@ def test_files_that_are_not_there(place: Muster) -> None:
         ({"job": "absent.yaml"}, "absent.yaml: no such file"),
         ({"job": "."}, ".: is a directory, not a file"),
         ({"fabric": "absent.yaml"}, "absent.yaml: no such file"),
-        ({"fabric": "roce"}, "fabric: 'roce' is neither a preset (roce-24k, ib-24k) nor a file"),
+        ({"fabric": "roce"}, "fabric: 'roce' is neither a preset (roce-24k, ib-24k, nvl72-24k)"),
         ({"fabric": "."}, ".: is a directory, not a file"),
     ]:
         result = place(**args)

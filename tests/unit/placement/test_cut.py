@@ -9,7 +9,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from placement.fabric.tree import Fabric, preset
+from placement.fabric.tree import Fabric, Hardware, preset
 from placement.objective.cut import cut, cut_by_axis, egress
 from placement.workload.request import Batch, Collective, Request
 from tests.build import fabric, flat, gang, llama3, request, two_tiers
@@ -114,7 +114,8 @@ def test_blocks_are_runs_of_ranks() -> None:
 
 
 def test_a_fabric_without_tiers_has_no_cut() -> None:
-    alone = Fabric("x", "roce", 1, 400, (), ("a", "b"), {})
+    has = Hardware(np.array([1, 1]), np.array([400.0, 400.0]), np.array([3600.0, 3600.0]))
+    alone = Fabric("x", "roce", 1, 400, (), ("a", "b"), {}, has)
     req = request(dp=2, traffic={"dp": 5})
     assert cut(alone, req, (0, 1)) == ()
     assert egress(alone, req, (0, 1)) == ()

@@ -142,7 +142,7 @@ def test_equal_content_is_the_same_fabric() -> None:
 
 
 def test_unknown_preset_lists_the_known_ones() -> None:
-    with pytest.raises(BadInput, match="presets are roce-24k, ib-24k"):
+    with pytest.raises(BadInput, match="presets are roce-24k, ib-24k, nvl72-24k"):
         preset("roce")
 
 

@@ -1,0 +1,66 @@
+"""What no layout of a gang on NVLink racks goes below: each axis for itself, as if it could have
+the racks to itself.
+
+On hosts without racks of NVLink the links inside a host and its network cards carry the same
+whatever the layout, so the step on one switch is exact (tiers/step_clock.py). In a scale-up
+domain they do not: an axis may stay inside racks, or leave them. Of an axis
+
+- what stays inside hosts needs the links there;
+- all of it needs NVLink and network cards together;
+- what has to leave racks needs network cards. A rack holds R ranks at most, so a group of n
+  ranks lies in k = ceil(n / R) racks at least. In all-to-all each rank then sends to n - R
+  others outside; a ring leaves each of the k racks once, a chain crosses k - 1 times, a
+  hierarchical collective k - 1 times its payload. Some host sends at least the mean.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from placement.fabric.tree import Fabric
+from placement.objective.axis_loads import BYTES_PER_S, HOST, NIC, SCALE_UP, AxisLoad
+from placement.objective.cut import egress_by_axis
+from placement.objective.step_time import AxisTime, StepTime, exposure
+from placement.workload.request import Request
+from placement.workload.traffic import AxisTraffic, Pattern
+
+
+def step_floor(fabric: Fabric, request: Request) -> StepTime:
+    """A step that is no slower than any on the fabric's NVLink racks."""
+    gpus, ranks = fabric.gpus_per_host, request.parallelism.world_size
+    blocks, own = ranks // gpus, fabric.by_host
+    mine = own.gpus == gpus
+    nvlink = float(own.scale_up_gbps[mine].max()) * gpus * BYTES_PER_S
+    cards = float(own.nic_gbps[mine].max()) * gpus * BYTES_PER_S
+    most = gpus * int(np.bincount(fabric.scale_up_by_host[mine]).max())  # ranks of a rack
+    rule, axes, on_cards_s, inside_s = exposure(request), [], 0.0, 0.0
+    leaving = egress_by_axis(request, gpus, np.arange(blocks), blocks)
+    sending = egress_by_axis(request, 1, np.arange(ranks), ranks)
+    for (traffic, out), (_, sent) in zip(leaving, sending, strict=True):
+        mean, every = float(sent.sum()) / blocks, sent.reshape(blocks, gpus).sum(axis=1)
+        inside = float((every - out).max()) / nvlink
+        outside = _leaves_racks(traffic, most) * (ranks // traffic.size) / blocks / cards
+        seconds = max(inside, mean / (nvlink + cards), outside)
+        inside_s, on_cards_s = inside_s + inside, on_cards_s + outside
+        load = AxisLoad(traffic, HOST, float(sent.sum()) / ranks, ())
+        axes.append(AxisTime(load, seconds, rule.exposed_s(traffic.axis, seconds)))
+    link, link_s = (NIC, on_cards_s) if on_cards_s > inside_s else (SCALE_UP, inside_s)
+    bubble_s = rule.compute_s * float(rule.pipeline.bubble)
+    return StepTime(rule.compute_s, bubble_s, tuple(axes), link, link_s, 0, 0.0)
+
+
+def _leaves_racks(traffic: AxisTraffic, most: int) -> float:
+    """Bytes of one group that leave racks of `most` ranks at least."""
+    w, n = traffic.edge_bytes, traffic.size
+    racks = -(-n // most)
+    if racks == 1:
+        return 0.0
+    match traffic.pattern:
+        case Pattern.ALL_TO_ALL:
+            return float(w) * n * (n - most)
+        case Pattern.RING:
+            return float(w) * racks
+        case Pattern.CHAIN:
+            return float(w) * (racks - 1)
+        case Pattern.HIERARCHICAL:
+            return w * n / (n - 1) * (racks - 1)

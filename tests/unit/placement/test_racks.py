@@ -1,0 +1,247 @@
+"""NVLink racks: what a fabric file says of them, what goes over NVLink, what no layout beats."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+import pytest
+
+from placement import flows_of, place
+from placement.errors import BadInput
+from placement.fabric import hostset
+from placement.fabric.tree import Fabric, from_spec, preset, seen_with
+from placement.network.wiring import links
+from placement.objective.axis_loads import NIC, SCALE_UP, axis_loads
+from placement.objective.check import violations
+from placement.objective.step_floor import step_floor
+from placement.objective.step_time import step_time
+from placement.workload.request import Collective, Placement, Request
+from scheduler.files.job import job_from_mapping
+from tests.build import request
+
+NVLINK = {"gbps_per_gpu": 7200}
+MOE = {
+    "layers": 8, "hidden": 4096, "ffn": 16384, "heads": 32, "kv_heads": 8, "vocab": 32000,
+    "sequence": 4096, "dtype": "bf16", "experts": 16, "experts_per_token": 4, "expert_ffn": 8192,
+}  # fmt: skip
+
+
+def racks(zones: int = 1, racks_: int = 2, hosts: int = 2, gpus: int = 2) -> Fabric:
+    """Zones of NVLink racks."""
+    tiers: list[dict[str, Any]] = [
+        {"name": "zone", "count": zones},
+        {"name": "rack", "count": racks_, "scale_up": NVLINK},
+        {"name": "host", "count": hosts},
+    ]
+    return from_spec({"name": "f", "gpus_per_host": gpus, "nic_gbps": 400, "tiers": tiers})
+
+
+def mixed(**rack: Any) -> dict[str, Any]:
+    """A zone of 8-GPU hosts in racks of two, and one of NVLink racks with trays of 4 GPUs."""
+    trays = {"count": 2, "hosts": 3, "scale_up": NVLINK, **rack}
+    return {
+        "name": "mixed",
+        "gpus_per_host": 8,
+        "tiers": [{"name": "zone"}, {"name": "rack"}, {"name": "host"}],
+        "domains": [
+            {"name": "z0", "domains": {"count": 3, "hosts": 2}, "labels": {"gpu": "h100"}},
+            {
+                "name": "z1",
+                "domains": trays,
+                "gpus_per_host": 4,
+                "nic_gbps": 800,
+                "labels": {"gpu": "gb200"},
+            },
+        ],
+    }
+
+
+def test_nvl72_24k() -> None:
+    """DGX SuperPOD with DGX GB200: 8 racks of 18 trays a unit, 900 GB/s of NVLink a GPU."""
+    fabric = preset("nvl72-24k")
+    su, rack = fabric.tiers
+    assert (len(su.domains), len(rack.domains), fabric.host_count) == (42, 336, 6_048)
+    assert fabric.gpu_count == 42 * 576 == 24_192
+    assert fabric.hosts[-1] == "s41-r7-h17"
+    np.testing.assert_allclose(fabric.by_host.scale_up_gbps, 900e9 * 8 / 1e9)
+    np.testing.assert_allclose(rack.uplink_bytes_per_s, 72 * 50e9)
+    assert rack.is_scale_up is not None
+    assert rack.is_scale_up.all()
+    layers = links(fabric).layers
+    assert [layer.switch_count for layer in layers] == [1_344, 1_008, 576]
+    assert [len(layer.uplinks) for layer in layers] == [24_192, 24_192, 0]
+
+
+def test_hosts_of_a_rack_reach_each_other_over_nvlink() -> None:
+    assert racks(2, 2, 3).scale_up_by_host.tolist() == [0, 0, 0, 3, 3, 3, 6, 6, 6, 9, 9, 9]
+    alone = from_spec({"name": "x", "gpus_per_host": 2, "tiers": [{"name": "host", "count": 3}]})
+    assert alone.scale_up_by_host.tolist() == [0, 1, 2]
+
+
+def test_hosts_of_two_kinds_in_one_fabric() -> None:
+    fabric = from_spec(mixed())
+    assert fabric.hosts[4:8] == ("z0-r2-h0", "z0-r2-h1", "z1-r0-h0", "z1-r0-h1")
+    assert fabric.by_host.gpus.tolist() == [8] * 6 + [4] * 6
+    assert fabric.by_host.nic_gbps.tolist() == [400.0] * 6 + [800.0] * 6
+    assert fabric.by_host.scale_up_gbps.tolist() == [3600.0] * 6 + [7200.0] * 6
+    assert fabric.scale_up_by_host.tolist() == [0, 1, 2, 3, 4, 5, 6, 6, 6, 9, 9, 9]
+    assert (fabric.gpu_count, fabric.is_mixed) == (72, True)
+    np.testing.assert_allclose(fabric.tiers[0].uplink_bytes_per_s, [48 * 50e9, 24 * 100e9])
+    assert fabric.labels["gpu"] == {"gb200": 0b111111000000, "h100": 0b111111}
+
+
+def test_a_gang_sees_the_hosts_that_it_may_take() -> None:
+    fabric = from_spec(mixed())
+    trays = seen_with(fabric, 4)
+    assert (trays.gpus_per_host, trays.nic_gbps, trays.scale_up_gbps) == (4, 800.0, 7200.0)
+    assert trays != fabric
+    assert seen_with(fabric, 8) is fabric
+
+
+def test_what_is_said_of_a_host_goes_before_what_its_domain_has() -> None:
+    fabric = from_spec({**mixed(), "labels": {"z1-r0-h0": {"gpu": "broken"}}})
+    assert fabric.labels["gpu"]["broken"] == 1 << 6
+    assert fabric.labels["gpu"]["gb200"].bit_count() == 5
+
+
+TIERS = [{"name": "zone", "count": 1}, {"name": "rack", "count": 1}, {"name": "host", "count": 1}]
+
+
+def _bad(tier: int, **field: Any) -> dict[str, Any]:
+    tiers = [{**entry, **(field if i == tier else {})} for i, entry in enumerate(TIERS)]
+    return {"name": "f", "gpus_per_host": 4, "tiers": tiers}
+
+
+@pytest.mark.parametrize(
+    ("spec", "field", "message"),
+    [
+        (_bad(2, scale_up=NVLINK), "tiers.2.scale_up", "host is the host itself"),
+        (_bad(0, scale_up=NVLINK), "tiers.0.scale_up", "only the tier next to the hosts, rack"),
+        (_bad(1, scale_up=7200), "tiers.1.scale_up", "must be {gbps_per_gpu: N}"),
+        (_bad(1, scale_up={"gbps_per_gpu": 0}), "tiers.1.scale_up.gbps_per_gpu", "positive"),
+        (_bad(1, scale_up={**NVLINK, "x": 1}), "tiers.1.scale_up.x", "unknown key"),
+        (mixed(gpus_per_host=0), "domains.1.domains.gpus_per_host", "at least 1"),
+        (mixed(count=0), "domains.1.domains.count", "at least 1"),
+        (mixed(nic_gbps=-1), "domains.1.domains.nic_gbps", "positive"),
+        (mixed(labels={"gpu": 1}), "domains.1.domains.labels.gpu", "non-empty text"),
+        (mixed(name="x"), "domains.1.domains.name", "unknown key"),
+    ],
+)
+def test_bad_racks(spec: dict[str, Any], field: str, message: str) -> None:
+    with pytest.raises(BadInput) as error:
+        from_spec(spec)
+    assert error.value.field == field
+    assert message in error.value.message
+
+
+def test_a_zone_of_racks_is_no_scale_up_domain() -> None:
+    spec = mixed()
+    spec["domains"][1]["scale_up"] = NVLINK
+    with pytest.raises(BadInput, match="only the tier next to the hosts") as error:
+        from_spec(spec)
+    assert error.value.field == "domains.1.scale_up"
+
+
+def _job(axes: dict[str, int], sequences: int = 16, **keys: Any) -> Request:
+    job = {
+        "name": "j", "parallelism": axes, "model": MOE, "spares": 0,
+        "batch": {"global_sequences": sequences, "micro_sequences": 1}, **keys,
+    }  # fmt: skip
+    return job_from_mapping(job).request
+
+
+def test_an_axis_inside_a_rack_runs_on_nvlink() -> None:
+    fabric, job = racks(1, 2, 2, gpus=4), _job({"ep": 8})
+    inside, across = (axis_loads(fabric, job, hosts)[0] for hosts in ([0, 1], [0, 2]))
+    assert (inside.runs_on, across.runs_on) == ("rack", "zone")
+    assert inside.on(NIC) == 0
+    each = 7 * inside.traffic.edge_bytes  # to every other rank
+    assert inside.on(SCALE_UP) == pytest.approx(each / 900e9)
+    assert across.on(SCALE_UP) == pytest.approx(3 * inside.traffic.edge_bytes / 900e9)
+    assert across.on(NIC) == pytest.approx(4 * inside.traffic.edge_bytes / 50e9)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_leaves_racks_is_what_the_flows_carry(seed: int) -> None:
+    """Flow by flow, over pairs of GPUs: none of a rack, and each network card's bytes."""
+    rng = random.Random(seed)
+    fabric = racks(2, 2, 3, gpus=2)
+    collective = {"dp": rng.choice([Collective.RING, Collective.HIERARCHICAL])}
+    req = request(
+        tp=2, ep=3, pp=2, dp=2, traffic={"tp": 8, "ep": 60, "pp": 40, "dp": 120},
+        collectives=collective, order=rng.choice(["tp-ep-pp-dp", "tp-pp-dp-ep", "ep-tp-dp-pp"]),
+    )  # fmt: skip
+    hosts = rng.sample(range(fabric.host_count), 12)
+    sent: dict[tuple[str, int], float] = defaultdict(float)
+    flows = flows_of(fabric, req, hosts)
+    for source, target, size, axis in zip(
+        flows.src_gpu // 2, flows.dst_gpu // 2, flows.bytes, flows.axis, strict=True
+    ):
+        assert fabric.scale_up_by_host[source] != fabric.scale_up_by_host[target]
+        sent[flows.axes[axis], int(source)] += float(size)
+    for load in axis_loads(fabric, req, hosts):
+        axis = load.traffic.axis
+        busiest = max((size for (name, _), size in sent.items() if name == axis), default=0)
+        if axis != "dp" or collective["dp"] is Collective.RING:
+            assert load.on(NIC) == pytest.approx(busiest / (2 * 50e9))
+        assert load.on(NIC) * 2 * 50e9 <= sum(b for (name, _), b in sent.items() if name == axis)
+
+
+def test_a_hierarchical_collective_shares_what_leaves_a_rack_among_its_members() -> None:
+    """Four ranks, three in one rack: S (Z-1)/Z leaves each of two racks."""
+    fabric = racks(1, 2, 3, gpus=1)
+    req = request(dp=4, traffic={"dp": 300}, collectives={"dp": Collective.HIERARCHICAL})
+    load = axis_loads(fabric, req, [0, 1, 2, 3])[0]
+    leaves_each = 300 * 4 / 3 / 2
+    assert load.on(NIC) == pytest.approx(leaves_each / 50e9)  # of the host that is alone
+    nic = next(layer for layer in load.loads if layer.layer == NIC)
+    assert nic.bytes_per_step == round(2 * leaves_each)
+
+
+JOBS = {
+    "experts": _job({"ep": 8}),
+    "experts and stages": _job({"ep": 4, "pp": 2}),
+    "tensors": _job({"tp": 4, "dp": 2}),
+    "wide tensors": _job({"tp": 8}),
+    "hierarchical": _job({"tp": 2, "dp": 4}, collectives={"dp": "hierarchical"}),
+    "stages": _job({"pp": 8}),
+}
+
+
+@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize("hosts", [2, 3])
+def test_no_layout_on_racks_is_faster_than_the_floor_or_the_bound(job: str, hosts: int) -> None:
+    fabric, req = racks(2, 2, hosts), JOBS[job]
+    floor = step_floor(fabric, req)
+    rng = random.Random(f"{job}/{hosts}")
+    for _ in range(2):
+        free = sorted(rng.sample(range(fabric.host_count), 6))
+        answer = place(fabric, hostset.of(free), req)
+        assert isinstance(answer, Placement)
+        assert violations(fabric, hostset.of(free), req, answer) == []
+        assert answer.step is not None
+        steps = [step_time(fabric, req, layout) for layout in permutations(free, 4)]
+        least = min(step.seconds for step in steps)
+        assert floor.seconds <= answer.step.least_seconds <= least * (1 + 1e-9)
+        assert answer.step.seconds <= least * 1.02
+        for step in steps:
+            for mine, other in zip(floor.axes, step.axes, strict=True):
+                assert mine.seconds <= other.seconds * (1 + 1e-9)
+            assert floor.busiest_link_s <= step.busiest_link_s * (1 + 1e-9)
+
+
+def test_the_floor_is_reached_where_a_rack_holds_the_experts() -> None:
+    fabric, job = racks(1, 2, 4, gpus=4), _job({"ep": 16})
+    answer = place(fabric, hostset.of(range(8)), job)
+    assert isinstance(answer, Placement)
+    assert answer.step is not None
+    on_nvlink = step_time(fabric, job, range(4)).seconds
+    assert answer.step.seconds == on_nvlink
+    # Network cards would take a part as well if some of it left the rack: 50 of 950 GB/s.
+    assert answer.step.least_seconds == pytest.approx(on_nvlink, rel=0.05)
+    halves, three = (step_time(fabric, job, h).seconds for h in ((0, 1, 4, 5), (0, 1, 2, 4)))
+    assert on_nvlink < halves < three  # the host that is alone has the busiest network cards
