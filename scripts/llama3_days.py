@@ -18,13 +18,13 @@ from statistics import fmean, stdev
 
 from placement.fabric.tree import Fabric, from_spec, preset
 from scheduler.core import State
+from scheduler.core.fold.attempts import AttemptStopped, EffectReader, GangTracker
 from scheduler.core.fold.effects import HostTransition
 from scheduler.core.model.events import Event
 from simulator.collectors.metrics import Metrics
 from simulator.experiment import Experiment
 from simulator.failures import parse
 from simulator.failures.presets import LLAMA3
-from simulator.gangs import AttemptStopped, EffectReader, GangTracker
 from simulator.replay import Replay
 from simulator.timing import load_time_model
 from simulator.traces.load import TraceFile, find_format

@@ -6,17 +6,17 @@ from collections.abc import Callable
 from typing import assert_never
 
 from scheduler.core import State
+from scheduler.core.fold.attempts import (
+    Attempt,
+    AttemptLeft,
+    EffectReader,
+    GangTracker,
+    Launcher,
+    carry_out,
+)
 from scheduler.core.model.commands import CancelJob, EndJob
 from scheduler.core.model.events import Event, JobEnded
 from scheduler.core.model.lifecycle import JobState
-from simulator.gangs import (
-    Attempt,
-    AttemptBegan,
-    AttemptLeft,
-    AttemptStopped,
-    EffectReader,
-    GangTracker,
-)
 from simulator.kernel import SimulationKernel
 from simulator.sim_events import END, GangFinished
 from simulator.timing import Timing
@@ -25,7 +25,7 @@ from simulator.traces.record import TraceOutcome
 IN_TRACE = "as in the trace"
 
 
-class Launcher:
+class SimulatedLauncher(Launcher):
     """Reads the log and reports ends through `end`.
 
     An attempt ends when its job's remaining work is done, as `timing` has it; one that is
@@ -64,16 +64,7 @@ class Launcher:
     def feed(self, event: Event, state: State) -> None:
         """Start, stop and end gangs as the log says. `state`: right after `event`."""
         for change in self._gangs.feed(self._effects.read(event, state)):
-            match change:
-                case AttemptBegan(run):
-                    self._start(run)
-                case AttemptStopped(run):
-                    self._halt(run.name)
-                case AttemptLeft(run):
-                    self._cancel(run.name)
-                    self._timing.leave(change)
-                case _:
-                    assert_never(change)
+            carry_out(self, change)
             self._hurry()
 
     def forget(self, event: Event) -> None:
@@ -96,12 +87,22 @@ class Launcher:
         """It is known to have failed, or works again."""
         self._silent.discard(host)
 
-    def _start(self, run: Attempt) -> None:
+    def begin(self, run: Attempt) -> None:
+        """An attempt has its hosts, and starts at once."""
         self._timing.begin(run)
         self._attempt[run.name] = run.attempt
         self._await_end(run.name)
         if self._silent and not self._silent.isdisjoint(run.hosts):
             self._halt(run.name)
+
+    def stop(self, run: Attempt) -> None:
+        """A failure stopped the attempt."""
+        self._halt(run.name)
+
+    def leave(self, left: AttemptLeft) -> None:
+        """The attempt is over."""
+        self._cancel(left.run.name)
+        self._timing.leave(left)
 
     def _await_end(self, name: str) -> None:
         end_ns = self._timing.end_ns(name, self._kernel.now_ns)

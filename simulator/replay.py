@@ -24,7 +24,7 @@ from simulator.engine import Engine, Sink
 from simulator.experiment import Experiment
 from simulator.failures import Outage
 from simulator.kernel import SimulationKernel
-from simulator.launcher import Launcher
+from simulator.launcher import SimulatedLauncher
 from simulator.sim_events import (
     ARRIVAL,
     HEALTH,
@@ -114,7 +114,7 @@ class Replay:
         kernel.on(HostChanged, self._report)
         kernel.on(FailureDetected, self._hear)
         kernel.on(TimeLimitReached, self._stop)
-        self._launcher = Launcher(self._kernel, self._end, self._timing)
+        self._launcher = SimulatedLauncher(self._kernel, self._end, self._timing)
         self._engine = Engine(
             self._kernel,
             self._experiment.fabric,

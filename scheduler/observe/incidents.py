@@ -9,9 +9,11 @@ from typing import assert_never
 
 from scheduler.core import JobState
 from scheduler.core.model.events import (
+    CheckpointSaved,
     Defragmented,
     Event,
     FabricLoaded,
+    GangLaunched,
     GangResized,
     GangSwapped,
     HealthLoaded,
@@ -25,6 +27,8 @@ from scheduler.core.model.events import (
     JobStarted,
     JobSubmitted,
     JobUpdated,
+    LaunchFailed,
+    RankFailed,
     SparesChanged,
     TenantsLoaded,
     WindowClosed,
@@ -48,6 +52,8 @@ class IncidentKind(StrEnum):
     JOB_FAILED = "job_failed"
     GANG_PREEMPTED = "gang_preempted"
     GANG_RESIZED = "gang_resized"
+    RANK_FAILED = "rank_failed"
+    LAUNCH_FAILED = "launch_failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +112,11 @@ def _incident(event: Event) -> tuple[IncidentKind, str, str] | None:
             return IncidentKind.GANG_RESIZED, event.name, detail
         case JobPreempted():
             return IncidentKind.GANG_PREEMPTED, event.name, f"for {event.preempted_by}"
+        case RankFailed():
+            detail = f"rank {event.rank} on {event.host} {event.reason}"
+            return IncidentKind.RANK_FAILED, event.name, detail
+        case LaunchFailed():
+            return IncidentKind.LAUNCH_FAILED, event.name, f"{event.host}: {event.reason}"
         case JobEnded(outcome=JobState.FAILED):
             return IncidentKind.JOB_FAILED, event.name, event.reason
         case (
@@ -116,6 +127,8 @@ def _incident(event: Event) -> tuple[IncidentKind, str, str] | None:
             | JobsReserved()
             | JobStarted()
             | SparesChanged()
+            | GangLaunched()
+            | CheckpointSaved()
             | JobEnded()
             | Defragmented()
             | HostMoved()

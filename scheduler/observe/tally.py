@@ -97,6 +97,8 @@ class EventTally:
                 self.ended[job.tenant, job.state.value] += 1
             case JobChangeKind.UPDATED | JobChangeKind.SPARES_CHANGED:
                 pass
+            case JobChangeKind.LAUNCHED | JobChangeKind.SAVED:
+                pass
             case JobChangeKind.INTERRUPTED | JobChangeKind.SPARE_LOST:
                 pass  # counted with the host that failed
             case _:

@@ -995,6 +995,8 @@ class Job(_message.Message):
     RESTART_OPTIONS_FIELD_NUMBER: _builtins.int
     GOODPUT_FIELD_NUMBER: _builtins.int
     ANSWER_FIELD_NUMBER: _builtins.int
+    LAUNCH_TIME_FIELD_NUMBER: _builtins.int
+    SAVED_CHECKPOINT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the job, as in its specification."""
     uid: _builtins.str
@@ -1055,6 +1057,14 @@ class Job(_message.Message):
         besides it is the name, the specification and the tenant.
         """
 
+    @_builtins.property
+    def launch_time(self) -> _timestamp_pb2.Timestamp:
+        """When all ranks of the current run had started. Unset: not yet, or agents do not start them."""
+
+    @_builtins.property
+    def saved_checkpoint(self) -> Global___SavedCheckpoint:
+        """The newest checkpoint that its ranks have reported. Unset: none."""
+
     def __init__(
         self,
         *,
@@ -1077,14 +1087,52 @@ class Job(_message.Message):
         restart_options: _abc.Iterable[_spares_pb2.WeighedOption] | None = ...,
         goodput: Global___Goodput | None = ...,
         answer: _placement_pb2.Answer | None = ...,
+        launch_time: _timestamp_pb2.Timestamp | None = ...,
+        saved_checkpoint: Global___SavedCheckpoint | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "create_time", b"create_time", "goodput", b"goodput", "placement", b"placement", "spec", b"spec", "update_time", b"update_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "create_time", b"create_time", "goodput", b"goodput", "launch_time", b"launch_time", "placement", b"placement", "saved_checkpoint", b"saved_checkpoint", "spec", b"spec", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "attempt", b"attempt", "create_time", b"create_time", "dp", b"dp", "etag", b"etag", "goodput", b"goodput", "legal_dp", b"legal_dp", "name", b"name", "placement", b"placement", "preemptible", b"preemptible", "priority", b"priority", "reason", b"reason", "restart_options", b"restart_options", "spec", b"spec", "state", b"state", "tenant", b"tenant", "uid", b"uid", "update_time", b"update_time", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "attempt", b"attempt", "create_time", b"create_time", "dp", b"dp", "etag", b"etag", "goodput", b"goodput", "launch_time", b"launch_time", "legal_dp", b"legal_dp", "name", b"name", "placement", b"placement", "preemptible", b"preemptible", "priority", b"priority", "reason", b"reason", "restart_options", b"restart_options", "saved_checkpoint", b"saved_checkpoint", "spec", b"spec", "state", b"state", "tenant", b"tenant", "uid", b"uid", "update_time", b"update_time", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Job: _TypeAlias = Job  # noqa: Y015
+
+@_typing.final
+class SavedCheckpoint(_message.Message):
+    """A checkpoint that the ranks of a job have reported."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    WHERE_FIELD_NUMBER: _builtins.int
+    CREATE_TIME_FIELD_NUMBER: _builtins.int
+    attempt: _builtins.int
+    """The run of the gang that saved it."""
+    step: _builtins.int
+    """The training step after which it was saved."""
+    where: _builtins.str
+    """Where it is, in the words of the ranks: a path, as a rule."""
+    @_builtins.property
+    def create_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was reported."""
+
+    def __init__(
+        self,
+        *,
+        attempt: _builtins.int = ...,
+        step: _builtins.int = ...,
+        where: _builtins.str = ...,
+        create_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "create_time", b"create_time", "step", b"step", "where", b"where"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SavedCheckpoint: _TypeAlias = SavedCheckpoint  # noqa: Y015
 
 @_typing.final
 class Goodput(_message.Message):

@@ -43,7 +43,7 @@ class _JobChangeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_JobChange.V
     JOB_CHANGE_STARTED: _JobChange.ValueType  # 2
     """The gang was given its hosts."""
     JOB_CHANGE_INTERRUPTED: _JobChange.ValueType  # 3
-    """A host of the gang failed and the gang has stopped."""
+    """A host or a rank of the gang failed and the gang has stopped."""
     JOB_CHANGE_SPARE_LOST: _JobChange.ValueType  # 4
     """A host held as a spare failed; the gang runs on."""
     JOB_CHANGE_SWAPPED: _JobChange.ValueType  # 5
@@ -64,6 +64,10 @@ class _JobChangeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_JobChange.V
     """No change: the job is at hand when the watch begins. Only with initial_list."""
     JOB_CHANGE_BOOKMARK: _JobChange.ValueType  # 12
     """No change and no job: all changes up to this version have been sent."""
+    JOB_CHANGE_LAUNCHED: _JobChange.ValueType  # 13
+    """All ranks of the attempt have started. Only of jobs that agents start."""
+    JOB_CHANGE_SAVED: _JobChange.ValueType  # 14
+    """A checkpoint was reported."""
 
 class JobChange(_JobChange, metaclass=_JobChangeEnumTypeWrapper):
     """Kinds of changes of a job."""
@@ -75,7 +79,7 @@ JOB_CHANGE_SUBMITTED: JobChange.ValueType  # 1
 JOB_CHANGE_STARTED: JobChange.ValueType  # 2
 """The gang was given its hosts."""
 JOB_CHANGE_INTERRUPTED: JobChange.ValueType  # 3
-"""A host of the gang failed and the gang has stopped."""
+"""A host or a rank of the gang failed and the gang has stopped."""
 JOB_CHANGE_SPARE_LOST: JobChange.ValueType  # 4
 """A host held as a spare failed; the gang runs on."""
 JOB_CHANGE_SWAPPED: JobChange.ValueType  # 5
@@ -96,6 +100,10 @@ JOB_CHANGE_LISTED: JobChange.ValueType  # 11
 """No change: the job is at hand when the watch begins. Only with initial_list."""
 JOB_CHANGE_BOOKMARK: JobChange.ValueType  # 12
 """No change and no job: all changes up to this version have been sent."""
+JOB_CHANGE_LAUNCHED: JobChange.ValueType  # 13
+"""All ranks of the attempt have started. Only of jobs that agents start."""
+JOB_CHANGE_SAVED: JobChange.ValueType  # 14
+"""A checkpoint was reported."""
 Global___JobChange: _TypeAlias = JobChange  # noqa: Y015
 
 class _WindowChange:

@@ -42,6 +42,10 @@ class _IncidentKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Incident
     """A gang gave up its hosts for a more important job and waits in the queue again."""
     INCIDENT_KIND_GANG_RESIZED: _IncidentKind.ValueType  # 6
     """An elastic gang has more or fewer replicas from here on."""
+    INCIDENT_KIND_RANK_FAILED: _IncidentKind.ValueType  # 7
+    """A rank ended other than well, and its gang was stopped."""
+    INCIDENT_KIND_LAUNCH_FAILED: _IncidentKind.ValueType  # 8
+    """The ranks of a host could not be started."""
 
 class IncidentKind(_IncidentKind, metaclass=_IncidentKindEnumTypeWrapper):
     """Kinds of incidents."""
@@ -60,6 +64,10 @@ INCIDENT_KIND_GANG_PREEMPTED: IncidentKind.ValueType  # 5
 """A gang gave up its hosts for a more important job and waits in the queue again."""
 INCIDENT_KIND_GANG_RESIZED: IncidentKind.ValueType  # 6
 """An elastic gang has more or fewer replicas from here on."""
+INCIDENT_KIND_RANK_FAILED: IncidentKind.ValueType  # 7
+"""A rank ended other than well, and its gang was stopped."""
+INCIDENT_KIND_LAUNCH_FAILED: IncidentKind.ValueType  # 8
+"""The ranks of a host could not be started."""
 Global___IncidentKind: _TypeAlias = IncidentKind  # noqa: Y015
 
 @_typing.final

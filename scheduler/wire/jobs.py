@@ -99,6 +99,13 @@ def fill_job(
     message.dp = job.dp
     message.legal_dp.extend(job.sizes)
     message.restart_options.extend(_step(s) for s in job.ladder if with_hosts or s.is_taken)
+    if job.launched_ns is not None:
+        _set_time(message.launch_time, job.launched_ns)
+    if (saved := job.saved) is not None:
+        checkpoint = message.saved_checkpoint
+        checkpoint.attempt, checkpoint.step = saved.attempt, saved.step
+        checkpoint.where = saved.where
+        _set_time(checkpoint.create_time, saved.at_ns)
 
 
 def restart_outlook(found: Prospect) -> spares_pb2.RestartOutlook:

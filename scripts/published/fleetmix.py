@@ -14,12 +14,12 @@ from math import exp
 
 from placement.fabric.tree import from_spec
 from scheduler.core import State
+from scheduler.core.fold.attempts import AttemptLeft, EffectReader, GangTracker
 from scheduler.core.model.events import Event
 from scripts.published import Evidence, Row, Value, differs, within
 from simulator.experiment import Experiment
 from simulator.failures import parse
 from simulator.failures.presets import RSC1_RATE
-from simulator.gangs import AttemptLeft, EffectReader, GangTracker
 from simulator.mixes.fit import fit
 from simulator.mixes.generate import MixRequest, generate
 from simulator.mixes.published import MIXES

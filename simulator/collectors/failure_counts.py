@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, assert_never
 
+from scheduler.core.fold.attempts import AttemptBegan, AttemptLeft, AttemptStopped, Change
 from scheduler.core.fold.effects import (
     EventEffect,
     HostReport,
@@ -18,7 +19,6 @@ from scheduler.core.fold.effects import (
 )
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import HostMove, RequeueCause
-from simulator.gangs import AttemptBegan, AttemptLeft, AttemptStopped, Change
 
 MOST_CAUSES = 30  # the rest are counted together
 OTHER = "other causes"

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, assert_never
 
 from scheduler.core import State
+from scheduler.core.fold.attempts import EffectReader
 from scheduler.core.fold.effects import (
     HostReport,
     HostsChange,
@@ -35,7 +36,6 @@ from simulator.collectors.time_account import (
     TimeAccount,
     settled,
 )
-from simulator.gangs import EffectReader
 from simulator.timing import AttemptTime
 
 FLOOR_NS = 10 * SECOND_NS
@@ -169,6 +169,8 @@ class Metrics:
             case JobChangeKind.UPDATED | JobChangeKind.SPARES_CHANGED:
                 pass
             case JobChangeKind.INTERRUPTED | JobChangeKind.SPARE_LOST:
+                pass
+            case JobChangeKind.LAUNCHED | JobChangeKind.SAVED:
                 pass
             case _:
                 assert_never(change.kind)

@@ -12,6 +12,7 @@ from typing import Any, TextIO
 
 from placement.fabric.tree import Fabric
 from scheduler.core import State
+from scheduler.core.fold.attempts import EffectReader
 from scheduler.core.fold.effects import EventEffect
 from scheduler.core.model.events import Event
 from scheduler.eventlog.codec import encode
@@ -21,7 +22,6 @@ from simulator.collectors.metrics import JobRow, Metrics
 from simulator.collectors.report_data import ReportData
 from simulator.collectors.tables import EVENTS, JOBS, Columns, CsvTable, event_row, job_row
 from simulator.collectors.time_account import TimeAccount
-from simulator.gangs import EffectReader
 
 
 class EventLogWriter:

@@ -7,6 +7,7 @@ from heapq import heappush, heappushpop
 from typing import Any
 
 from placement.fabric.tree import Fabric
+from scheduler.core.fold.attempts import GangTracker
 from scheduler.core.fold.effects import EventEffect
 from scheduler.core.model.events import Event, JobStarted
 from scheduler.core.model.job import SECOND_NS
@@ -16,7 +17,6 @@ from simulator.collectors.metrics import JobRow
 from simulator.collectors.size_classes import SizeClasses
 from simulator.collectors.time_account import TimeAccount
 from simulator.collectors.timeline import Timeline
-from simulator.gangs import GangTracker
 
 FORMAT = 3  # of what `data` returns; pages read no other
 MOST_LONGEST = 10

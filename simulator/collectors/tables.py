@@ -161,7 +161,7 @@ def _of_job(change: JobChange) -> dict[str, Cell]:
             return {"job": job.name, "move": job.state.value}
         case JobChangeKind.SUBMITTED | JobChangeKind.UPDATED | JobChangeKind.REQUEUED:
             return {"job": job.name}
-        case JobChangeKind.SPARES_CHANGED:
+        case JobChangeKind.SPARES_CHANGED | JobChangeKind.LAUNCHED | JobChangeKind.SAVED:
             return {"job": job.name}
         case JobChangeKind.INTERRUPTED | JobChangeKind.SPARE_LOST:
             return {}  # the row is that of the host

@@ -8,6 +8,13 @@ from typing import Any, assert_never
 import numpy as np
 
 from placement.fabric.tree import Fabric
+from scheduler.core.fold.attempts import (
+    AttemptBegan,
+    AttemptLeft,
+    AttemptStopped,
+    Change,
+    GangTracker,
+)
 from scheduler.core.fold.effects import (
     EventEffect,
     HostReport,
@@ -19,7 +26,6 @@ from scheduler.core.fold.effects import (
 )
 from scheduler.core.model.lifecycle import HostMove
 from simulator.collectors.bins import TimeBins
-from simulator.gangs import AttemptBegan, AttemptLeft, AttemptStopped, Change, GangTracker
 
 MOST_ROWS = 48  # of the map; more domains than that are joined with their neighbours
 STATES = ("running", "stopped", "spare", "down", "idle_wanted", "idle_unwanted")
@@ -81,6 +87,8 @@ class Timeline:
             case JobChangeKind.UPDATED | JobChangeKind.SWAPPED | JobChangeKind.RESIZED:
                 pass
             case JobChangeKind.INTERRUPTED | JobChangeKind.SPARE_LOST:
+                pass
+            case JobChangeKind.LAUNCHED | JobChangeKind.SAVED:
                 pass
             case JobChangeKind.SPARES_CHANGED:
                 pass

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from placement.workload.request import Request
 from scheduler.core import State
-from simulator.gangs import Attempt, AttemptLeft
+from scheduler.core.fold.attempts import Attempt, AttemptLeft
 
 
 class FlatTiming:

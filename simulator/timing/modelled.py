@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from placement.fabric.tree import Fabric
 from placement.workload.replicas import sized
 from placement.workload.request import Request
-from simulator.gangs import Attempt, AttemptLeft
+from scheduler.core.fold.attempts import Attempt, AttemptLeft
 from simulator.timing.network import ALONE, GangLoad, Link, NetworkModel
 from simulator.timing.spent import AttemptTime
 from simulator.timing.store import CheckpointStore, Crowding

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Protocol
 
 from placement.workload.request import Request
-from simulator.gangs import Attempt, AttemptLeft
+from scheduler.core.fold.attempts import Attempt, AttemptLeft
 
 
 @dataclass(frozen=True, slots=True)

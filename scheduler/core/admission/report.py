@@ -48,6 +48,9 @@ def report(state: State, command: ReportHost, now_ns: int) -> tuple[Event, ...] 
     index = state.loaded_fabric.index_by_name.get(command.host)
     if index is None:
         return no_host(command.host)
+    ended = ENDS.get(command.signal)
+    if ended is not None and state.host(index).signal != ended:
+        return ()  # it is out for another reason, or not at all
     effect = _effect(state.health, state.record(index), command, now_ns)
     if effect is SIGNALS[command.signal].effect and effect in _BARE:
         return _bare(state, index, command, effect, now_ns)

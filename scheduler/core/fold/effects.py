@@ -28,6 +28,8 @@ class JobChangeKind(StrEnum):
     SUBMITTED = "submitted"
     UPDATED = "updated"
     STARTED = "started"
+    LAUNCHED = "launched"
+    SAVED = "saved"
     INTERRUPTED = "interrupted"
     SPARE_LOST = "spare_lost"
     SPARES_CHANGED = "spares_changed"

@@ -12,6 +12,8 @@ from scheduler.core.model.events import (
     JobPreempted,
     JobRequeued,
     JobStarted,
+    LaunchFailed,
+    RankFailed,
     SparesChanged,
 )
 from scheduler.core.model.goodput import Goodput, Parts, counted, kept
@@ -28,6 +30,8 @@ AccountedEvent = (
     | JobRequeued
     | JobPreempted
     | JobEnded
+    | LaunchFailed
+    | RankFailed
     | HostMoved
 )
 
@@ -50,7 +54,7 @@ def _is_restored(event: AccountedEvent) -> bool:
 def _ending(job: Job, event: AccountedEvent) -> Ending | None:
     """How the event ends the attempt of `job`; None: it does not."""
     match event:
-        case SparesChanged() | HostMoved():
+        case SparesChanged() | HostMoved() | LaunchFailed() | RankFailed():
             return None
         case JobEnded(outcome=JobState.COMPLETED):
             return Ending.COMPLETE

@@ -25,6 +25,8 @@ from scheduler.core.fold.goodput import account
 from scheduler.core.fold.host_record import begun
 from scheduler.core.fold.hosts import emptied
 from scheduler.core.model.events import (
+    CheckpointSaved,
+    GangLaunched,
     GangResized,
     GangSwapped,
     JobEnded,
@@ -35,12 +37,16 @@ from scheduler.core.model.events import (
     JobStarted,
     JobSubmitted,
     JobUpdated,
+    LaunchFailed,
+    RankFailed,
     SparesChanged,
 )
 from scheduler.core.model.goodput import Goodput
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JOB_MOVES, JobMove, JobState, RequeueCause, after
 from scheduler.core.model.state import RETAINED, State
+from scheduler.core.policies.run import SavedCheckpoint
+from scheduler.core.rules.crash_loop import stopped, struck
 from scheduler.core.tenancy.ownership import charged, owned
 
 
@@ -65,6 +71,12 @@ def applied(state: State, event: JobEvent) -> State:
             return _requeued(state, event, JobMove.REQUEUE)
         case JobPreempted():
             return _requeued(state, event, JobMove.PREEMPT)
+        case GangLaunched():
+            return _with_job(state, evolve(state.jobs[event.name], launched_ns=event.time_ns))
+        case CheckpointSaved():
+            return _saved(state, event)
+        case LaunchFailed() | RankFailed():
+            return _attempt_failed(state, event)
         case JobEnded():
             return _ended(state, event)
         case _:
@@ -100,6 +112,12 @@ def effects(before: State, event: JobEvent, after: State) -> Iterator[EventEffec
             change = job_change(before, event, after, event.name, JobChangeKind.REQUEUED)
             yield change._replace(cause=RequeueCause.PREEMPTED)
             yield from _hosts(before, event, after, before.held ^ after.held)
+        case GangLaunched():
+            yield job_change(before, event, after, event.name, JobChangeKind.LAUNCHED)
+        case CheckpointSaved():
+            yield job_change(before, event, after, event.name, JobChangeKind.SAVED)
+        case LaunchFailed() | RankFailed():
+            yield job_change(before, event, after, event.name, JobChangeKind.INTERRUPTED)
         case JobEnded():
             yield job_change(before, event, after, event.name, JobChangeKind.ENDED)
             yield from _hosts(before, event, after, before.held ^ after.held)
@@ -176,6 +194,7 @@ def _started(state: State, event: JobStarted) -> State:
         copies=event.copies,
         reason="",
         stop_ns=None,
+        launched_ns=None,
         goodput=account(state, job, event),
     )
     return evolve(
@@ -216,6 +235,7 @@ def _swapped(state: State, event: GangSwapped) -> State:
         lower_bound=job.lower_bound if is_bounded else 0,
         reason="",
         stop_ns=None,
+        launched_ns=None,
         ladder=event.ladder,
         goodput=account(state, job, event),
     )
@@ -247,6 +267,7 @@ def _resized(state: State, event: GangResized) -> State:
         copies=event.copies,
         reason=event.reason,
         stop_ns=None,
+        launched_ns=None,
         ladder=event.ladder,
         goodput=account(state, job, event),
     )
@@ -294,6 +315,7 @@ def _requeued(state: State, event: JobRequeued | JobPreempted, move: JobMove) ->
         copies=(),
         reason=event.reason,
         stop_ns=None,
+        launched_ns=None,
         ladder=event.ladder if isinstance(event, JobRequeued) else (),
         goodput=account(state, job, event),
     )
@@ -309,6 +331,35 @@ def _requeued(state: State, event: JobRequeued | JobPreempted, move: JobMove) ->
         accounts=charged(state, job.tenant, -_size(job), event.time_ns),
     )
     return emptied(freed, job, event.time_ns)
+
+
+def _with_job(state: State, job: Job) -> State:
+    return evolve(state, jobs=_with(state.jobs, job.name, job))
+
+
+def _saved(state: State, event: CheckpointSaved) -> State:
+    saved = SavedCheckpoint(event.attempt, event.step, event.where, event.time_ns)
+    return _with_job(state, evolve(state.jobs[event.name], saved=saved))
+
+
+def _attempt_failed(state: State, event: LaunchFailed | RankFailed) -> State:
+    """The gang stands still and keeps its hosts, until it is decided how it goes on."""
+    job, costs = state.jobs[event.name], state.tenants.preemption.costs
+    if isinstance(event, RankFailed):
+        text = f"rank {event.rank} on {event.host} {event.reason}"
+        hit = stopped(job, event.time_ns, costs)
+    else:
+        text = f"could not be started on {event.host}: {event.reason}"
+        hit = struck(job, state.loaded_fabric.index_by_name[event.host], event.time_ns, costs)
+    hit = evolve(
+        hit,
+        state=after(JOB_MOVES, job.state, JobMove.INTERRUPT),
+        state_ns=event.time_ns,
+        reason=text,
+        goodput=account(state, job, event),
+    )
+    interrupted = (*_less(state.interrupted, job.name), job.name)
+    return evolve(_with_job(state, hit), interrupted=interrupted)
 
 
 _ENDINGS: Mapping[JobState, JobMove] = {

@@ -148,6 +148,47 @@ class JobPreempted(Struct, frozen=True):
     reason: str
 
 
+class GangLaunched(Struct, frozen=True):
+    """All ranks of an attempt have started. Only of jobs that agents start."""
+
+    time_ns: int
+    name: str
+    attempt: int
+
+
+class LaunchFailed(Struct, frozen=True):
+    """The ranks of `host` could not be started: the attempt is over."""
+
+    time_ns: int
+    name: str
+    attempt: int
+    host: str
+    reason: str
+
+
+class RankFailed(Struct, frozen=True):
+    """A rank ended other than well, before any other of its gang: the attempt is over. Those that
+    end after it for its sake are not in the log."""
+
+    time_ns: int
+    name: str
+    attempt: int
+    rank: int
+    host: str
+    reason: str
+
+
+class CheckpointSaved(Struct, frozen=True):
+    """The ranks of an attempt reported a checkpoint at `where`, in their own words. At most one a
+    minute and job: others between are not in the log."""
+
+    time_ns: int
+    name: str
+    attempt: int
+    step: int
+    where: str
+
+
 class Defragmented(Struct, frozen=True):
     """Defragmentation was due by policy, or an operator had it done: `asked`, for what.
     `sentence`: the moves, which stand before this, or why there are none."""
@@ -260,6 +301,10 @@ JobEvent = (
     | SparesChanged
     | JobRequeued
     | JobPreempted
+    | GangLaunched
+    | LaunchFailed
+    | RankFailed
+    | CheckpointSaved
     | JobEnded
 )
 

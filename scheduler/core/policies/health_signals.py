@@ -85,6 +85,7 @@ SIGNALS: Final[dict[str, Signal]] = {
     "stress-test-failed": _fails("failed a stress test"),
     "tor-down": _fails("the switch of a rack is down: names the rack", is_domain=True),
     "switch-down": _fails("a switch is down: names the domain behind it", is_domain=True),
+    "agent-lost": _fails("its agent has not been heard of for a lease"),
     "row-remap-pending": _retires("a memory row is remapped at the next reset"),
     "pcie-degraded": _retires("a PCIe link lost lanes or speed"),
     "predicted-failure": _retires("a failure is predicted"),
@@ -120,6 +121,7 @@ SIGNALS: Final[dict[str, Signal]] = {
     "excluded": Signal("a job excluded this host; the detail names the job", is_trouble=False),
     "ticket": _says("a repair ticket was opened", Effect.START_REPAIR),
     "repaired": _says("back in service", Effect.REPAIR),
+    "agent-back": _says("its agent is heard of again", Effect.REPAIR),
     "tor-up": _says("the switch of a rack is up again", Effect.REPAIR, is_domain=True),
     "switch-up": _says("a switch is up again", Effect.REPAIR, is_domain=True),
     "burn-in": _says("its stress tests begin", Effect.TEST),
@@ -127,5 +129,5 @@ SIGNALS: Final[dict[str, Signal]] = {
     "installed": _says("another machine was installed; its record begins", Effect.INSTALL),
 }
 
-ENDS: Final = {"tor-up": "tor-down", "switch-up": "switch-down"}
+ENDS: Final = {"tor-up": "tor-down", "switch-up": "switch-down", "agent-back": "agent-lost"}
 """What each of these brings back: hosts that are out for that reason alone."""

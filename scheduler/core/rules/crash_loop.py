@@ -27,11 +27,24 @@ def struck(job: Job, host: int, now_ns: int, costs: Costs) -> Job:
     before = next((s for s in job.strikes if s.host == host), Strike(host, 0, 0))
     others = tuple(s for s in job.strikes if s.host != host)
     hit = evolve(job, strikes=(*others, Strike(host, before.count + 1, now_ns)))
+    return stopped(hit, now_ns, costs)
+
+
+def stopped(job: Job, now_ns: int, costs: Costs) -> Job:
+    """The job once something has stopped its attempt."""
     if job.stop_ns is not None:  # the attempt has been counted
-        return hit
+        return job
+    has_saved = _has_saved(job, now_ns, costs)
+    return evolve(job, failed_attempts=0 if has_saved else job.failed_attempts + 1, stop_ns=now_ns)
+
+
+def _has_saved(job: Job, now_ns: int, costs: Costs) -> bool:
+    """Whether the present attempt has saved anything: as its ranks say, if they ever have said
+    so, else as its interval makes likely."""
+    if job.saved is not None:
+        return job.saved.attempt == job.attempt
     ran_ns = max(0, now_ns - job.start_ns)
-    saved_ns = job.costs(costs).shares(job.attempt, ran_ns, Ending.FAILED).productive_ns
-    return evolve(hit, failed_attempts=0 if saved_ns else job.failed_attempts + 1, stop_ns=now_ns)
+    return job.costs(costs).shares(job.attempt, ran_ns, Ending.FAILED).productive_ns > 0
 
 
 def since_stop(job: Job) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from placement.fabric.tree import Fabric, from_spec
 from placement.workload.request import SpareRule
 from scheduler.core import SchedulingOptions, State, apply
 from scheduler.core.fold.apply import effects
+from scheduler.core.fold.attempts import EffectReader
 from scheduler.core.model.events import Event, FabricLoaded, HostMoved
 from scheduler.core.model.lifecycle import HostMove
 from scheduler.core.policies.costs import Costs
@@ -25,7 +26,6 @@ from simulator.collectors.time_account import EMPTY, TimeAccount
 from simulator.collectors.timeline import MOST_ROWS, rows
 from simulator.experiment import Experiment
 from simulator.failures import Outage
-from simulator.gangs import EffectReader
 from simulator.replay import Replay
 from simulator.timing import TimeModel, load_time_model
 from simulator.traces.record import TraceJob

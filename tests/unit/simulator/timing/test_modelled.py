@@ -9,12 +9,12 @@ import pytest
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import NO_SPARES, Request
 from scheduler.core import Tenants
+from scheduler.core.fold.attempts import Attempt, AttemptLeft
 from scheduler.core.model.events import GangSwapped, HostMoved, JobStarted
 from scheduler.core.model.job import JobSpec
 from scheduler.core.model.lifecycle import HostMove, JobState
 from scheduler.core.policies.tenants import Restarts
 from simulator.failures import parse
-from simulator.gangs import Attempt, AttemptLeft
 from simulator.timing import PARTS, AttemptTime, ModelledTiming, TimeModel, load_time_model
 from simulator.timing.network import NetworkModel
 from simulator.traces.record import SECOND_NS, TraceJob

@@ -1,16 +1,16 @@
 """Which gangs hold which hosts: a fold over what the events of a log did.
 
-The stand-in launcher and the metrics both ask it, so that what is charged to a job
-and what is counted for it are one and the same.
+Launchers follow it, the one that has agents start processes (scheduler.launch) and the
+simulator's, and so do the metrics of a replay: what is started, what is charged to a job and
+what is counted for it are one and the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import assert_never
+from typing import Protocol, assert_never
 
-from scheduler.core import State
 from scheduler.core.fold.apply import effects
 from scheduler.core.fold.effects import (
     EventEffect,
@@ -23,6 +23,7 @@ from scheduler.core.fold.effects import (
 )
 from scheduler.core.model.events import Event
 from scheduler.core.model.lifecycle import JobState
+from scheduler.core.model.state import State
 
 
 class EffectReader:
@@ -71,6 +72,31 @@ class AttemptLeft:
 
 
 Change = AttemptBegan | AttemptStopped | AttemptLeft
+
+
+class Launcher(Protocol):
+    """Carries out what the log says of gangs. How attempts end comes back as commands."""
+
+    def begin(self, run: Attempt) -> None:
+        """Start all ranks of an attempt."""
+
+    def stop(self, run: Attempt) -> None:
+        """A failure stopped the attempt; it keeps its hosts. Whatever of it still runs, ends."""
+
+    def leave(self, left: AttemptLeft) -> None:
+        """The attempt is over and its hosts are not its own any more."""
+
+
+def carry_out(launcher: Launcher, change: Change) -> None:
+    match change:
+        case AttemptBegan(run):
+            launcher.begin(run)
+        case AttemptStopped(run):
+            launcher.stop(run)
+        case AttemptLeft():
+            launcher.leave(change)
+        case _:
+            assert_never(change)
 
 
 class GangTracker:
@@ -132,6 +158,8 @@ class GangTracker:
             case JobChangeKind.INTERRUPTED:
                 return self._stop(job.name, now_ns)
             case JobChangeKind.SUBMITTED | JobChangeKind.UPDATED:
+                return ()
+            case JobChangeKind.LAUNCHED | JobChangeKind.SAVED:
                 return ()
             case _:
                 assert_never(change.kind)

@@ -1,0 +1,94 @@
+"""What agents report of gangs that they start: the facts that it makes true, or why not.
+
+A report names the job by uid and the attempt. One of an attempt that is over is answered by
+PRECONDITION and changes nothing: whatever comes late cannot touch its successor.
+"""
+
+from __future__ import annotations
+
+from scheduler.core.model.events import (
+    CheckpointSaved,
+    Event,
+    GangLaunched,
+    JobEnded,
+    LaunchFailed,
+    RankFailed,
+)
+from scheduler.core.model.job import Job
+from scheduler.core.model.lifecycle import JobState
+from scheduler.core.model.rejected import Code, Rejected, no_job
+from scheduler.core.model.state import State
+
+Answer = tuple[Event, ...] | Rejected
+
+
+def launched(state: State, name: str, uid: str, attempt: int, now_ns: int) -> Answer:
+    """All ranks have started."""
+    job = _running(state, name, uid, attempt)
+    if isinstance(job, Rejected):
+        return job
+    return () if job.launched_ns is not None else (GangLaunched(now_ns, name, attempt),)
+
+
+def launch_failed(
+    state: State,
+    name: str,
+    uid: str,
+    attempt: int,
+    host: str,
+    reason: str,
+    now_ns: int,
+    *,
+    is_final: bool = False,
+) -> Answer:
+    """The ranks of `host` could not be started. `is_final`: nor can they be anywhere else."""
+    job = _running(state, name, uid, attempt)
+    if isinstance(job, Rejected):
+        return job
+    failed = LaunchFailed(now_ns, name, attempt, host, reason)
+    if not is_final:
+        return (failed,)
+    text = f"could not be started on {host}: {reason}"
+    return (failed, JobEnded(now_ns, name, JobState.FAILED, text))
+
+
+def rank_failed(
+    state: State, name: str, uid: str, attempt: int, rank: int, host: str, reason: str, now_ns: int
+) -> Answer:
+    """`rank` ended other than well, before any other did."""
+    job = _running(state, name, uid, attempt)
+    if isinstance(job, Rejected):
+        return job
+    return (RankFailed(now_ns, name, attempt, rank, host, reason),)
+
+
+def checkpoint_saved(
+    state: State, name: str, uid: str, attempt: int, step: int, where: str, now_ns: int
+) -> Answer:
+    """A checkpoint is complete. The attempt before the present one may still report what it saved
+    when it was asked to leave, until the present one has been launched."""
+    job = state.jobs.get(name)
+    if job is None or job.uid != uid:
+        return no_job(name, uid)
+    is_last = attempt == job.attempt - 1 and job.launched_ns is None
+    is_last |= job.state is JobState.QUEUED and attempt == job.attempt
+    is_present = attempt == job.attempt and job.state is not JobState.QUEUED
+    if not is_present and not is_last:
+        return _late(job, attempt)
+    if (saved := job.saved) is not None and (saved.attempt, saved.step) >= (attempt, step):
+        return ()
+    return (CheckpointSaved(now_ns, name, attempt, step, where),)
+
+
+def _running(state: State, name: str, uid: str, attempt: int) -> Job | Rejected:
+    job = state.jobs.get(name)
+    if job is None or job.uid != uid:
+        return no_job(name, uid)
+    if job.state is not JobState.RUNNING or job.attempt != attempt:
+        return _late(job, attempt)
+    return job
+
+
+def _late(job: Job, attempt: int) -> Rejected:
+    message = f"attempt {attempt} of job {job.name} is over: it is {job.state}"
+    return Rejected(Code.PRECONDITION, f"{message}, at attempt {job.attempt}")

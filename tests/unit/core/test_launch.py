@@ -1,0 +1,159 @@
+"""What agents report, on the state: launched, failed, saved, lost, and reports that come late."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler.core import JobState, State, replay
+from scheduler.core.admission import launch
+from scheduler.core.admission.launch import Answer
+from scheduler.core.fold.apply import effects
+from scheduler.core.model.events import Event, GangSwapped, JobEnded
+from scheduler.core.model.lifecycle import HostState
+from scheduler.core.model.rejected import Code, Rejected
+from tests.build import (
+    HOUR_NS,
+    SchedulingOptions,
+    cancel,
+    committed,
+    decide,
+    end,
+    exactly,
+    fail,
+    hosts_of,
+    job,
+    loaded,
+    run,
+    schedule,
+    started,
+    submit,
+)
+
+UID = "uid-a"
+
+
+def events_of(answer: Answer) -> tuple[Event, ...]:
+    assert not isinstance(answer, Rejected), answer
+    return answer
+
+
+def after(state: State, answer: Answer) -> State:
+    return replay(events_of(answer), state)
+
+
+def is_late(answer: Answer) -> bool:
+    return isinstance(answer, Rejected) and answer.code is Code.PRECONDITION
+
+
+@pytest.fixture
+def state() -> State:
+    return started(loaded(), submit("a", 2, spares=exactly(1)))
+
+
+def test_a_gang_is_launched_once(state: State) -> None:
+    launched = after(state, launch.launched(state, "a", UID, 1, 5))
+    assert job(launched, "a").launched_ns == 5
+    assert launch.launched(launched, "a", UID, 1, 6) == ()
+
+
+def test_a_failed_rank_stops_the_gang_which_starts_again_where_it_was(state: State) -> None:
+    state = after(state, launch.launched(state, "a", UID, 1, 5))
+    (event,) = events_of(launch.rank_failed(state, "a", UID, 1, 3, "h", "exited with code 1", 9))
+    stopped = replay([event], state)
+    assert job(stopped, "a").state is JobState.INTERRUPTED
+    assert job(stopped, "a").reason == "rank 3 on h exited with code 1"
+    assert [change.kind.value for change in effects(state, event, stopped)] == ["interrupted"]
+    events = committed(stopped, decide(stopped, 10, SchedulingOptions()), 10)
+    swapped = next(event for event in events if isinstance(event, GangSwapped))
+    assert (swapped.swaps, swapped.attempt) == ((), 2)
+    again = replay(events, stopped)
+    assert job(again, "a").launched_ns is None
+    assert hosts_of(again, "a") == hosts_of(state, "a")
+
+
+def test_only_the_first_failure_of_an_attempt_is_written_down(state: State) -> None:
+    state = after(state, launch.rank_failed(state, "a", UID, 1, 3, "h", "was killed", 9))
+    assert is_late(launch.rank_failed(state, "a", UID, 1, 4, "h", "exited with code 1", 10))
+    assert is_late(launch.launched(state, "a", UID, 1, 10))
+
+
+def test_a_report_of_another_attempt_or_job_changes_nothing(state: State) -> None:
+    assert is_late(launch.launched(state, "a", UID, 2, 5))
+    answer = launch.launched(state, "a", "uid-other", 1, 5)
+    assert isinstance(answer, Rejected)
+    assert answer.code is Code.NOT_FOUND
+    ended = run(state, end("a"))
+    assert isinstance(launch.rank_failed(ended, "a", UID, 1, 0, "h", "x", 6), Rejected)
+
+
+def test_a_host_that_cannot_start_its_ranks_is_left_for_a_spare(state: State) -> None:
+    bad = hosts_of(state, "a")[0]
+    answer = launch.launch_failed(state, "a", UID, 1, bad, "no directory /data", 7)
+    again = schedule(after(state, answer), 8)
+    assert job(again, "a").state is JobState.RUNNING
+    assert bad not in hosts_of(again, "a")
+
+
+def test_what_can_start_nowhere_ends_the_job(state: State) -> None:
+    answer = launch.launch_failed(state, "a", UID, 1, "z0-r0-h0", "no user bob", 7, is_final=True)
+    events = events_of(answer)
+    assert isinstance(events[-1], JobEnded)
+    over = job(replay(events, state), "a")
+    assert over.state is JobState.FAILED
+    assert over.reason == "could not be started on z0-r0-h0: no user bob"
+
+
+def test_attempts_that_save_nothing_count_until_one_saves(state: State) -> None:
+    for attempt in (1, 2):
+        state = after(state, launch.rank_failed(state, "a", UID, attempt, 0, "h", "x", attempt))
+        assert job(state, "a").failed_attempts == attempt
+        state = schedule(state, attempt)
+    state = after(state, launch.checkpoint_saved(state, "a", UID, 3, 100, "/c/100", 4))
+    state = after(state, launch.rank_failed(state, "a", UID, 3, 0, "h", "x", 5))
+    assert job(state, "a").failed_attempts == 0
+    state = schedule(state, 6)  # what an earlier attempt saved is no progress of this one
+    state = after(state, launch.rank_failed(state, "a", UID, 4, 0, "h", "x", 10 * HOUR_NS))
+    assert job(state, "a").failed_attempts == 1
+
+
+def test_a_checkpoint_counts_forward_only(state: State) -> None:
+    state = after(state, launch.checkpoint_saved(state, "a", UID, 1, 100, "/c/100", 4))
+    assert launch.checkpoint_saved(state, "a", UID, 1, 100, "/c/100", 5) == ()
+    assert launch.checkpoint_saved(state, "a", UID, 1, 40, "/c/40", 5) == ()
+    saved = job(state, "a").saved
+    assert saved is not None
+    assert (saved.attempt, saved.step, saved.where, saved.at_ns) == (1, 100, "/c/100", 4)
+
+
+def test_a_stale_attempt_saves_nothing_once_its_successor_was_launched(state: State) -> None:
+    state = schedule(after(state, launch.rank_failed(state, "a", UID, 1, 0, "h", "x", 5)), 6)
+    assert events_of(launch.checkpoint_saved(state, "a", UID, 1, 50, "/c/1/50", 7))
+    state = after(state, launch.launched(state, "a", UID, 2, 8))
+    assert is_late(launch.checkpoint_saved(state, "a", UID, 1, 60, "/c/1/60", 9))
+
+
+def test_a_resumed_attempt_counts_its_own_steps(state: State) -> None:
+    """It goes back to the last checkpoint, so its steps may be smaller than those seen before."""
+    state = after(state, launch.checkpoint_saved(state, "a", UID, 1, 100, "/c/1/100", 4))
+    state = schedule(after(state, launch.rank_failed(state, "a", UID, 1, 0, "h", "x", 5)), 6)
+    state = after(state, launch.checkpoint_saved(state, "a", UID, 2, 60, "/c/2/60", 9))
+    saved = job(state, "a").saved
+    assert saved is not None
+    assert saved.where == "/c/2/60"
+
+
+def test_a_lost_agent_fails_its_host_and_brings_back_no_other_failure(state: State) -> None:
+    host = hosts_of(state, "a")[0]
+    lost = run(state, fail(host, "agent-lost"))
+    index = lost.loaded_fabric.index_by_name[host]
+    assert lost.host(index).state is HostState.FAILED
+    assert job(lost, "a").state is JobState.INTERRUPTED
+    assert run(lost, fail(host, "agent-back")).host(index).state is HostState.HEALTHY
+    broken = run(state, fail(host, "gpu-lost"))
+    assert run(broken, fail(host, "agent-back")) == broken
+
+
+def test_a_cancelled_job_takes_no_reports(state: State) -> None:
+    state = run(state, cancel("a"))
+    assert isinstance(launch.launched(state, "a", UID, 1, 5), Rejected)
+    assert isinstance(launch.checkpoint_saved(state, "a", UID, 1, 5, "/c", 5), Rejected)
