@@ -23,6 +23,7 @@ from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, Ints
 from placement.notes import request_notes, spare_notes
 from placement.objective.cut import cut
+from placement.objective.step_time import step_bound
 from placement.spares.holding import Holding, hold_spares
 from placement.spares.sizing import BY_DEFAULT, Sizing
 from placement.tiers.packing import ranked
@@ -66,7 +67,10 @@ def _placement(
     cuts = cut(fabric, request, hosts)
     notes = (*request_notes(fabric, request), *spare_notes(fabric, held))
     is_free = not cuts or not cuts[0].bytes_per_step
-    return Placement(hosts, held.spares, cuts, lower_bound=0, is_optimal=is_free, notes=notes)
+    step = step_bound(fabric, request, hosts)
+    return Placement(
+        *(hosts, held.spares, cuts), lower_bound=0, is_optimal=is_free, notes=notes, step=step
+    )
 
 
 def consecutive(fabric: Fabric) -> Choose:

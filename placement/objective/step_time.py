@@ -25,7 +25,7 @@ from placement.fabric.tree import Fabric
 from placement.network.routing import Congestion
 from placement.objective.axis_loads import SCALE_UP, AxisLoad, axis_loads
 from placement.workload.flops import training_flops
-from placement.workload.request import Request
+from placement.workload.request import Request, StepBound
 from placement.workload.training import DataParallel, Sync
 from placement.workload.volumes import state_share, work_of
 
@@ -138,6 +138,13 @@ def step_time(
     bubble_s = rule.compute_s * float(rule.pipeline.bubble)
     peak = ranks * assumed.peak_tflops * 1e12
     return StepTime(rule.compute_s, bubble_s, axes, link, link_s, flops, peak, congestion)
+
+
+def step_bound(fabric: Fabric, request: Request, hosts: Sequence[int]) -> StepBound | None:
+    """The step where the request says enough to know it; nothing is proved of it."""
+    if not request.has_step_time:
+        return None
+    return StepBound(step_time(fabric, request, hosts).seconds)
 
 
 def exposure(request: Request, assumed: Assumptions = Assumptions()) -> Exposure:

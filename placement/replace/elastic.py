@@ -16,6 +16,7 @@ from placement.fabric.constraints import broken
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from placement.objective.cut import cut
+from placement.objective.step_time import step_bound
 from placement.replace.near import Hint
 from placement.spares.holding import hold_spares
 from placement.workload.request import Placement, Request
@@ -87,4 +88,5 @@ def on_hosts(
         return None
     if broken(fabric, request.where, hostset.of(hosts + spares)):
         return None
-    return Placement(hosts, spares, cut(fabric, request, hosts))
+    cuts, step = cut(fabric, request, hosts), step_bound(fabric, request, hosts)
+    return Placement(hosts, spares, cuts, step=step)

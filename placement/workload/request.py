@@ -168,10 +168,16 @@ class TierBound:
 
 @dataclass(frozen=True, slots=True)
 class StepBound:
-    """Seconds of a training step, and what no placement on the same free hosts goes below."""
+    """Seconds of a training step, and what no placement on the same free hosts goes below; 0
+    where that is not known."""
 
     seconds: float
-    least_seconds: float
+    least_seconds: float = 0.0
+
+    @property
+    def gap(self) -> float | None:
+        """Share of the bound by which the step may be longer than the best."""
+        return self.seconds / self.least_seconds - 1 if self.least_seconds else None
 
 
 @dataclass(frozen=True)

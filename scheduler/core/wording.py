@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from placement.workload.request import StepBound
+
 
 def hosts_text(count: int) -> str:
     return f"{count:,} host{'' if count == 1 else 's'}"
@@ -19,6 +21,15 @@ def listed(names: tuple[str, ...]) -> str:
 def ending(names: tuple[str, ...]) -> str:
     """`a ends`, `a, b, c and 2 more end`."""
     return f"{listed(names)} {'ends' if len(names) == 1 else 'end'}"
+
+
+def step_text(step: StepBound | None) -> str:
+    """`; a step takes 10.5 s, no placement on these hosts less than 10.4 s`; empty where
+    nothing says how long it takes."""
+    if step is None:
+        return ""
+    bound = f", no placement on these hosts less than {step.least_seconds:.3g} s"
+    return f"; a step takes {step.seconds:.3g} s{bound if step.least_seconds else ''}"
 
 
 def duration(seconds: int) -> str:

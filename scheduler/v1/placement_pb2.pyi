@@ -5,6 +5,7 @@ Where a gang goes, and how far from the best that can be."""
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -67,6 +68,8 @@ class Placement(_message.Message):
     HOST_COUNT_FIELD_NUMBER: _builtins.int
     SPARE_COUNT_FIELD_NUMBER: _builtins.int
     LENT_FIELD_NUMBER: _builtins.int
+    STEP_TIME_FIELD_NUMBER: _builtins.int
+    STEP_TIME_LOWER_BOUND_FIELD_NUMBER: _builtins.int
     COPIES_FIELD_NUMBER: _builtins.int
     lower_bound_bytes_per_step: _builtins.int
     """No placement on the hosts that were free sends fewer bytes per step over the outermost tier."""
@@ -105,6 +108,14 @@ class Placement(_message.Message):
         """
 
     @_builtins.property
+    def step_time(self) -> _duration_pb2.Duration:
+        """Time of a training step, where the job says a model or a compute time. Unset for others."""
+
+    @_builtins.property
+    def step_time_lower_bound(self) -> _duration_pb2.Duration:
+        """No placement on the hosts that were free has a shorter step. Unset: nothing is proved."""
+
+    @_builtins.property
     def copies(self) -> _containers.RepeatedCompositeFieldContainer[Global___Copies]:
         """Entry i: the hosts that have a copy of block i's state in memory, where the job asks for
         that. Left out by ListJobs; GetJob has them.
@@ -123,11 +134,13 @@ class Placement(_message.Message):
         host_count: _builtins.int = ...,
         spare_count: _builtins.int = ...,
         lent: _abc.Iterable[_builtins.str] | None = ...,
+        step_time: _duration_pb2.Duration | None = ...,
+        step_time_lower_bound: _duration_pb2.Duration | None = ...,
         copies: _abc.Iterable[Global___Copies] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["step_time", b"step_time", "step_time_lower_bound", b"step_time_lower_bound"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["copies", b"copies", "cuts", b"cuts", "gap", b"gap", "host_count", b"host_count", "hosts", b"hosts", "lent", b"lent", "lower_bound_bytes_per_step", b"lower_bound_bytes_per_step", "notes", b"notes", "optimal", b"optimal", "spare_count", b"spare_count", "spares", b"spares"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["copies", b"copies", "cuts", b"cuts", "gap", b"gap", "host_count", b"host_count", "hosts", b"hosts", "lent", b"lent", "lower_bound_bytes_per_step", b"lower_bound_bytes_per_step", "notes", b"notes", "optimal", b"optimal", "spare_count", b"spare_count", "spares", b"spares", "step_time", b"step_time", "step_time_lower_bound", b"step_time_lower_bound"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

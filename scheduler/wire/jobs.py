@@ -24,7 +24,7 @@ from scheduler.core.model.restart_option import RestartOption, WeighedOption
 from scheduler.core.restart.prospect import Prospect
 from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2, spares_pb2
 from scheduler.wire import listing
-from scheduler.wire.durations import duration_of_ns
+from scheduler.wire.durations import duration, duration_of_ns
 from scheduler.wire.host_records import record_to_proto
 from scheduler.wire.specs import fill_spec, numbers
 
@@ -147,7 +147,8 @@ def job_placement(fabric: Fabric, job: Job, *, with_hosts: bool = True) -> place
     """What a job holds."""
     cut = job.cuts[0].bytes_per_step if job.cuts else 0
     held = Placement(
-        job.hosts, job.spares, job.cuts, job.lower_bound, cut == job.lower_bound, job.notes
+        *(job.hosts, job.spares, job.cuts, job.lower_bound, cut == job.lower_bound, job.notes),
+        step=job.step,
     )
     message = placement_to_proto(fabric, held, with_hosts=with_hosts)
     if with_hosts:
@@ -162,6 +163,7 @@ def job_placement(fabric: Fabric, job: Job, *, with_hosts: bool = True) -> place
 def placement_to_proto(
     fabric: Fabric, placement: Placement, *, with_hosts: bool = True
 ) -> placement_pb2.Placement:
+    step = placement.step
     return placement_pb2.Placement(
         hosts=fabric.names(placement.hosts) if with_hosts else (),
         spares=fabric.names(placement.spares) if with_hosts else (),
@@ -172,6 +174,8 @@ def placement_to_proto(
         notes=placement.notes,
         host_count=len(placement.hosts),
         spare_count=len(placement.spares),
+        step_time=duration(step.seconds) if step else None,
+        step_time_lower_bound=duration(step.least_seconds) if step and step.least_seconds else None,
     )
 
 

@@ -56,6 +56,35 @@ async def test_the_certificate_of_a_cut_is_its_bound_and_gap(tmp_path: Path) -> 
     assert placement.optimal == (placement.gap == 0)
 
 
+async def test_a_step_and_what_is_proved_of_it_are_in_every_answer(tmp_path: Path) -> None:
+    """In the dry run, in the job and in what explains it; and it is recounted after a swap."""
+    request = create("timed", 4, spares=exactly(1))
+    request.spec.compute_time.FromMilliseconds(2_500)
+    request.spec.objective = job_pb2.OBJECTIVE_UNSPECIFIED
+    async with serving(tmp_path) as served:
+        request.validate_only = True
+        dry = (await served.stub.CreateJob(request)).answer.placement
+        request.validate_only = False
+        await served.stub.CreateJob(request)
+        job = await served.until("timed", RUNNING)
+        placement = job.placement
+        said = await served.stub.ExplainJob(service_pb2.ExplainJobRequest(name="timed"))
+        lost = service_pb2.ReportHostRequest(name=placement.hosts[0], signal="gpu-lost")
+        await served.stub.ReportHost(lost)
+        while (swapped := await served.get("timed")).attempt == 1:
+            await asyncio.sleep(0.01)
+    assert job.spec.objective == job_pb2.OBJECTIVE_TIME
+    assert placement.step_time_lower_bound.ToNanoseconds() >= 2.5e9
+    assert placement.step_time_lower_bound.ToNanoseconds() <= placement.step_time.ToNanoseconds()
+    assert (dry.step_time, dry.step_time_lower_bound) == (
+        placement.step_time,
+        placement.step_time_lower_bound,
+    )
+    assert "a step takes 2.5" in said.reason.sentence
+    assert swapped.placement.step_time.ToNanoseconds() >= 2.5e9
+    assert swapped.placement.step_time_lower_bound == placement.step_time_lower_bound
+
+
 async def test_a_job_without_room_waits_and_says_why(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
         await served.stub.CreateJob(create("big", 8))

@@ -25,9 +25,7 @@ from placement.workload.request import (
 )
 from placement.workload.traffic import axis_traffic
 from scheduler.cli.render import around, copies, step_tables, steps
-from scheduler.cli.render.text import bytes_text, columns, counted, percent_text, seconds_text
-
-NEGLIGIBLE = 1e-4  # of a step: as good as its bound
+from scheduler.cli.render.text import bytes_text, columns, counted, seconds_text, step_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,17 +135,8 @@ def _step(step: StepBound) -> dict[str, Any]:
     return {
         "seconds": step.seconds,
         "lower_bound_seconds": step.least_seconds,
-        "gap": step.seconds / step.least_seconds - 1,
+        "gap": step.gap,
     }
-
-
-def _step_bound_text(step: StepBound) -> str:
-    least = seconds_text(step.least_seconds)
-    text = f"a step takes {seconds_text(step.seconds)}: no placement on these hosts is faster"
-    if step.seconds <= step.least_seconds * (1 + NEGLIGIBLE):
-        return text
-    gap = step.seconds / step.least_seconds - 1
-    return f"{text} than {least} ({percent_text(gap)} less)"
 
 
 def _bound(answer: Placement, depth: int) -> int | None:
@@ -219,7 +208,8 @@ def _placed_text(asked: Question, answer: Placement, seconds: dict[str, float]) 
     left = around.left_free_text(asked.fabric, asked.free, answer)
     moved = around.near_text(asked.fabric, asked.request, asked.free, asked.near, answer)
     notes = [moved, left, *(f"note: {note}" for note in answer.notes)]
-    parts = [head, _step_bound_text(answer.step) if answer.step else ""]
+    step = answer.step
+    parts = [head, f"a step: {step_text(step.seconds, step.least_seconds)}" if step else ""]
     parts += [_domains_text(asked, answer), _cuts_text(answer)]
     parts += [_alternatives_text(asked, answer), _step_text(asked, answer)]
     parts += [copies.copies_text(asked, answer), *notes, time]

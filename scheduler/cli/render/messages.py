@@ -14,7 +14,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from placement.workload.replicas import sizes_text
 from scheduler.cli.render.restart import options_text
-from scheduler.cli.render.text import bytes_text, columns, counted
+from scheduler.cli.render.text import bytes_text, columns, counted, step_text
 from scheduler.files.errors import one_line
 from scheduler.v1 import advice_pb2, host_pb2, job_pb2, placement_pb2, service_pb2, tenant_pb2
 
@@ -293,6 +293,9 @@ def placement_rows(placement: placement_pb2.Placement) -> list[tuple[str, str]]:
             else []
         ),
     ]
+    if placement.HasField("step_time"):
+        times = (placement.step_time, placement.step_time_lower_bound)
+        rows.append(("step", step_text(*(time.ToNanoseconds() / 10**9 for time in times))))
     for depth, cut in enumerate(placement.cuts):
         axes = ", ".join(f"{axis} {bytes_text(n)}" for axis, n in sorted(cut.by_axis.items()))
         text = f"{bytes_text(cut.bytes_per_step)} per step" + (f" ({axes})" if axes else "")

@@ -14,6 +14,7 @@ _LONG = (
     (1.0, "s", 0.9995),
     (1e-3, "ms", 0.9995e-3),
 )
+NEGLIGIBLE = 1e-4  # of a step: as good as its bound
 _UNITS = ("B", "KB", "MB", "GB", "TB", "PB", "EB")
 
 
@@ -53,6 +54,19 @@ def seconds_text(seconds: float) -> str:
             return f"{value:,.0f} {unit}" if value >= 999.5 else f"{value:.3g} {unit}"
     micro = seconds * 1e6
     return f"{micro:.3g} us" if micro >= 0.01 else "0 s" if not seconds else "< 0.01 us"
+
+
+def step_text(seconds: float, least_s: float) -> str:
+    """A step and what is proved of it. `least_s`: its lower bound, 0 where there is none."""
+    text = seconds_text(seconds)
+    if not least_s:
+        return text
+    if seconds <= least_s * (1 + NEGLIGIBLE):
+        return f"{text}; no placement on these hosts is faster"
+    least, gap = seconds_text(least_s), percent_text(seconds / least_s - 1)
+    if least == text:
+        return f"{text}; no placement on these hosts is faster by more than {gap}"
+    return f"{text}; no placement on these hosts is faster than {least} (gap {gap})"
 
 
 def counted(n: int, noun: str) -> str:

@@ -264,6 +264,7 @@ def _start(ledger: Ledger, action: Start, now_ns: int) -> JobStarted | Stale:
         action.placement.lower_bound,
         action.placement.notes,
         memory_copies.placed(state, job, action.placement.hosts),
+        action.placement.step,
     )
 
 

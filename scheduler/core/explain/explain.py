@@ -29,7 +29,7 @@ from scheduler.core.rules.affinity_index import AffinityIndex
 from scheduler.core.rules.crash_loop import avoided_text, resting_text
 from scheduler.core.tenancy.guarantees import highest
 from scheduler.core.tenancy.quota import domain_masks
-from scheduler.core.wording import duration, ending, hosts_text, jobs_text, listed
+from scheduler.core.wording import duration, ending, hosts_text, jobs_text, listed, step_text
 
 DOING = ("preempting", "shrinking")
 UNDECIDED = "would fit, but no placement was found within the limits of the search"
@@ -70,6 +70,7 @@ class Reasons:
         if job.state is not JobState.QUEUED:
             smaller = is_smaller(job) and job.state is JobState.RUNNING
             size = f" {size_text(job, self._limits)}" if smaller else ""
+            size += step_text(job.step)
             size += resting_text(job, self._state.tenants.restarts, self._now_ns)
             return Reason(name, WaitReason.NOT_WAITING, f"{name} is {job.state}{size}")
         while name not in self._turns:

@@ -9,6 +9,7 @@ from placement import legal_sizes
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.workload.replicas import sized
+from placement.workload.request import StepBound
 from scheduler.core.collections.evolve import evolve
 from scheduler.core.collections.name_list import NameList
 from scheduler.core.collections.persistent_map import newest
@@ -192,6 +193,7 @@ def _started(state: State, event: JobStarted) -> State:
         lower_bound=event.lower_bound,
         notes=event.notes,
         copies=event.copies,
+        step=event.step,
         reason="",
         stop_ns=None,
         launched_ns=None,
@@ -218,10 +220,13 @@ def _swapped(state: State, event: GangSwapped) -> State:
     for block, host in joined.items():
         after_swap[block] = host
     hosts = tuple(after_swap)
-    # The bound holds for the hosts that were free at the start: its spares were, but for
+    # The bounds hold for the hosts that were free at the start: its spares were, but for
     # those that it holds since.
-    is_bounded = set(joined.values()) <= set(job.spares)
-    is_bounded &= job.lower_bound <= sum(tier.bytes_per_step for tier in event.cuts[:1])
+    is_own = set(joined.values()) <= set(job.spares)
+    is_bounded = is_own and job.lower_bound <= sum(cut.bytes_per_step for cut in event.cuts[:1])
+    step = None if event.step_s is None else StepBound(event.step_s)
+    if step and job.step and is_own and job.step.least_seconds <= step.seconds:
+        step = StepBound(step.seconds, job.step.least_seconds)
     running = evolve(
         job,
         state=now,
@@ -233,6 +238,7 @@ def _swapped(state: State, event: GangSwapped) -> State:
         cuts=event.cuts,
         copies=event.copies or job.copies,
         lower_bound=job.lower_bound if is_bounded else 0,
+        step=step,
         reason="",
         stop_ns=None,
         launched_ns=None,
@@ -265,6 +271,7 @@ def _resized(state: State, event: GangResized) -> State:
         lower_bound=event.lower_bound,
         notes=event.notes,
         copies=event.copies,
+        step=event.step,
         reason=event.reason,
         stop_ns=None,
         launched_ns=None,
@@ -313,6 +320,7 @@ def _requeued(state: State, event: JobRequeued | JobPreempted, move: JobMove) ->
         lower_bound=0,
         notes=(),
         copies=(),
+        step=None,
         reason=event.reason,
         stop_ns=None,
         launched_ns=None,

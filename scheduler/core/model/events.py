@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from placement import Holders
-from placement.workload.request import TierCut
+from placement.workload.request import StepBound, TierCut
 from scheduler.core.model.job import JobSpec
 from scheduler.core.model.lifecycle import HostMove, JobState, Mover, RequeueCause
 from scheduler.core.model.restart_option import Ladder
@@ -53,7 +53,7 @@ class JobUpdated(Struct, frozen=True):
 
 class JobStarted(Struct, frozen=True):
     """`hosts[i]` carries block i of the gang; the blocks `copies[i]` have its state in memory,
-    where the job asks for that."""
+    where the job asks for that. `step`: of a job whose compute is known."""
 
     time_ns: int
     name: str
@@ -64,6 +64,7 @@ class JobStarted(Struct, frozen=True):
     lower_bound: int
     notes: tuple[str, ...] = ()
     copies: Holders = ()
+    step: StepBound | None = None
 
 
 class JobsReserved(Struct, frozen=True):
@@ -88,7 +89,8 @@ class HostSwap(Struct, frozen=True):
 
 class GangSwapped(Struct, frozen=True):
     """Some hosts were replaced, every other rank stayed where it was. `ladder`: what was
-    weighed, after a failure. `copies`: who has whose state from here on; empty: as before."""
+    weighed, after a failure. `copies`: who has whose state from here on; empty: as before.
+    `step_s`: seconds of a step from here on, of a job whose compute is known."""
 
     time_ns: int
     name: str
@@ -97,6 +99,7 @@ class GangSwapped(Struct, frozen=True):
     cuts: tuple[TierCut, ...]
     ladder: Ladder = ()
     copies: Holders = ()
+    step_s: float | None = None
 
 
 class GangResized(Struct, frozen=True):
@@ -116,6 +119,7 @@ class GangResized(Struct, frozen=True):
     ladder: Ladder = ()
     copies: Holders = ()
     preempted_by: str = ""
+    step: StepBound | None = None
 
 
 class SparesChanged(Struct, frozen=True):

@@ -11,7 +11,7 @@ from placement import Holders
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.workload.replicas import sized
-from placement.workload.request import Request, TierCut
+from placement.workload.request import Request, StepBound, TierCut
 from scheduler.core.collections.evolve import derived_from, evolve
 from scheduler.core.model.goodput import UNCOUNTED, Goodput
 from scheduler.core.model.lifecycle import JobState
@@ -90,7 +90,8 @@ class Job:
     that stopped it; `failed_attempts`: attempts in a row that failed before anything was saved.
     `ladder`: what was weighed at the last restart. `goodput`: what its time went
     to, up to its last change. `copies`: of each block, the blocks that have its state in memory.
-    `lent`: spares of it that others run on, or have just left.
+    `lent`: spares of it that others run on, or have just left. `step`: of a gang that runs, and
+    whose compute is known.
 
     Of a job that agents start: `launched_ns`, when all ranks of the present attempt had started,
     None = not yet; `saved`: its newest checkpoint.
@@ -129,6 +130,7 @@ class Job:
     lent: tuple[int, ...] = ()
     launched_ns: int | None = None
     saved: SavedCheckpoint | None = None
+    step: StepBound | None = None
 
     @property
     def request(self) -> Request:

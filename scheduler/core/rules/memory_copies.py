@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from placement import Holders, choose_holders, mend_holders, restore_source
+from placement.objective.step_time import step_bound
 from scheduler.core.model.events import GangSwapped, HostSwap
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import RUNS
@@ -27,7 +28,11 @@ def swapped(state: State, job: Job, action: Swap, hosts: Sequence[int], now_ns: 
         for m, source in zip(action.moves, loads, strict=True)
     )
     copies = _moved(state, job, hosts, (m.block for m in action.moves))
-    return GangSwapped(now_ns, job.name, job.attempt + 1, swaps, action.cuts, action.ladder, copies)
+    step = step_bound(state.loaded_fabric, job.request, hosts)
+    return GangSwapped(
+        *(now_ns, job.name, job.attempt + 1, swaps, action.cuts, action.ladder, copies),
+        step_s=step.seconds if step else None,
+    )
 
 
 def _moved(state: State, job: Job, hosts: Sequence[int], blocks: Iterable[int]) -> Holders:

@@ -52,4 +52,5 @@ def resized(
         action.ladder,
         memory_copies.placed(state, job.at(action.dp), placement.hosts),
         preempted_by,
+        placement.step,
     )

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace as with_fields
 
 from placement.fabric import hostset
-from placement.workload.request import TierCut
+from placement.workload.request import StepBound, TierCut
 from scheduler.core import HostState, JobState, State, apply, replay
 from scheduler.core.model.events import (
     Event,
@@ -217,6 +217,20 @@ def test_the_bound_outlives_a_swap_among_the_hosts_it_was_proved_for() -> None:
     """Spares were free when the gang was placed; another host may not have been."""
     assert after(*STRUCK, swap((0, 0, 2))).jobs["a"].lower_bound == 100
     assert after(*STRUCK, swap((0, 0, 7))).jobs["a"].lower_bound == 0
+
+
+def test_the_bound_on_a_step_outlives_a_swap_as_that_on_the_cut_does() -> None:
+    started = with_fields(begun("a", 0, 1, spares=(2,)), step=StepBound(2.0, 1.5))
+    struck = (STRUCK[0], started, STRUCK[2])
+    assert after(*struck).jobs["a"].step == StepBound(2.0, 1.5)
+    for joined, step_s, step in (
+        (2, 2.5, StepBound(2.5, 1.5)),
+        (7, 2.5, StepBound(2.5)),
+        (2, 1.2, StepBound(1.2)),  # as little as that was not thought possible
+    ):
+        swapped = with_fields(swap((0, 0, joined)), step_s=step_s)
+        assert after(*struck, swapped).jobs["a"].step == step
+    assert after(*struck, swap((0, 0, 2))).jobs["a"].step is None
 
 
 def test_a_swap_with_a_free_host_keeps_the_spare() -> None:

@@ -10,7 +10,7 @@ from typing import get_args
 
 import pytest
 
-from placement.workload.request import Batch, Collective, SpareRule, TierCut
+from placement.workload.request import Batch, Collective, SpareRule, StepBound, TierCut
 from scheduler.core import JobSpec, JobState
 from scheduler.core.model.events import (
     Defragmented,
@@ -73,6 +73,7 @@ EVENTS: list[Event] = [
     JobUpdated(3, "a", replace(spec("a", 4), labels=(("team", "nlp"),)), "r2"),
     JobsReserved(2, (("a", 2**60), ("b", 3)), (("b", (("z0-r0-h0", 2), ("z1-r0-h0", 1))),)),
     JobStarted(2, "a", 1, ("z0-r0-h0", "z0-r0-h1"), ("z0-r1-h0",), CUTS, 2**53, ("a note",)),
+    JobStarted(2, "a", 1, ("z0-r0-h0",), (), (), 0, step=StepBound(10.5, 10.4)),
     GangResized(3, "a", 2, 3, ("z0-r0-h1",), ("z0-r0-h0",), CUTS, 3, ("note",), "why"),
     GangSwapped(3, "a", 2, (HostSwap(1, "z0-r0-h1", "z0-r1-h0"),), CUTS),
     GangSwapped(
