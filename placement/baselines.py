@@ -18,7 +18,7 @@ from random import Random
 import numpy as np
 
 from placement.fabric import hostset
-from placement.fabric.constraints import usable
+from placement.fabric.constraints import seen_by_gang, usable
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, Ints
 from placement.notes import request_notes, spare_notes
@@ -34,6 +34,7 @@ from placement.workload.request import Objective, Placement, Request
 Choose = Callable[[Ints, int], Ints]
 
 
+@seen_by_gang
 def chosen(
     fabric: Fabric,
     free: HostSet,

@@ -15,7 +15,7 @@ from functools import lru_cache
 from math import gcd
 
 from placement.errors import BadInput
-from placement.fabric.constraints import usable
+from placement.fabric.constraints import seen_by_gang, usable
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from placement.placer import impossible, place
@@ -25,6 +25,7 @@ from placement.workload.request import Answer, Insufficient, Limits, Placement, 
 from placement.workload.traffic import axis_traffic
 
 
+@seen_by_gang
 @lru_cache(maxsize=1024)
 def legal_sizes(fabric: Fabric, request: Request, least: int) -> tuple[int, ...]:
     """Legal numbers of replicas from `least` to the request's, ascending; empty when the
@@ -86,6 +87,7 @@ def place_largest(
     return answer, dp
 
 
+@seen_by_gang
 def has_room(fabric: Fabric, free: HostSet, request: Request) -> bool:
     """Whether there are hosts enough, spares that are required and constraints included."""
     gang = request.hosts_needed(fabric.gpus_per_host)

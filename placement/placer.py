@@ -19,7 +19,7 @@ import numpy as np
 from placement.baselines import consecutive
 from placement.bound.size_relaxation import by_sizes
 from placement.fabric import hostset
-from placement.fabric.constraints import check, labelled, room_text, usable, wish_text
+from placement.fabric.constraints import check, labelled, room_text, seen_by_gang, usable, wish_text
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, Ints, innermost
 from placement.grid.block_grid import BlockGrid, block_grid
@@ -58,6 +58,7 @@ MOST_PRICES = 3  # at which a cut is searched
 MOST_ZONES = 96  # beyond, zones are packed as racks are
 
 
+@seen_by_gang
 def impossible(fabric: Fabric, request: Request) -> Infeasible | None:
     """Proof that `request` never fits `fabric`, however empty; None if it may.
 
@@ -81,6 +82,7 @@ def _wanted(fabric: Fabric, request: Request) -> tuple[int, int]:
     return gang, request.spares.required(gang)
 
 
+@seen_by_gang
 def place(
     fabric: Fabric,
     free: HostSet,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from placement.fabric.constraints import seen_by_gang
 from placement.fabric.tree import Fabric, Ints
 from placement.grid.block_grid import block_grid
 from placement.objective.cut import cut
@@ -20,6 +21,7 @@ class RunnerUp:
     cut: TierCut
 
 
+@seen_by_gang
 def runners_up(
     fabric: Fabric, free: Ints, request: Request, placement: Placement
 ) -> tuple[RunnerUp, ...]:

@@ -19,6 +19,7 @@ from placement.collectives import cost, nccl
 from placement.collectives.cost import Link
 from placement.collectives.nccl import Ranks, Tuned
 from placement.collectives.schedules import Algorithm, Operation, algorithms, schedule_of
+from placement.fabric.constraints import seen_by_gang
 from placement.fabric.tree import Fabric, Ints
 from placement.objective.axis_loads import BYTES_PER_S
 from placement.workload.request import Request
@@ -63,6 +64,7 @@ class Advice:
         return next((c for c in self.choices if c.algorithm is algorithm), None)
 
 
+@seen_by_gang
 def advice(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[Advice, ...]:
     """For each axis that is a collective, carries bytes and leaves its hosts, or the racks of
     NVLink that they are in: what such a rack holds counts as one host here.

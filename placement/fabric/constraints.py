@@ -1,7 +1,8 @@
 """Where a gang may go, by its owner's word: hosts of a kind, one domain, few zones.
 
-Hosts without the labels are out before anything else. `same` and `max_zones` bound the
-gang together with its spares, for a spare that may not be swapped in is none.
+Hosts without the labels, or of another kind, are out before anything else. `same` and
+`max_zones` bound the gang together with its spares, for a spare that may not be swapped in is
+none.
 
 Theory of operation. Only sizes of zones decide what is cut between them, and a zone with
 more room takes what a smaller one takes. So among all choices of N zones the N with most
@@ -10,17 +11,21 @@ room cut the least, and a bound for these holds for every other choice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING
+from functools import lru_cache, wraps
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from placement.errors import BadInput
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
+from placement.fabric.tree import seen_with
 
 if TYPE_CHECKING:
     from placement.fabric.tree import Fabric
+
+P = ParamSpec("P")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +103,64 @@ def check(fabric: Fabric, wanted: Constraints) -> None:
 
 
 def labelled(fabric: Fabric, wanted: Constraints, hosts: HostSet) -> HostSet:
-    """Those of `hosts` that have every label."""
+    """Those of `hosts` that have every label, and the GPUs of the gang's kind of host."""
+    if fabric.is_mixed:
+        hosts &= _with_gpus(fabric, gpus_wanted(fabric, wanted))
+    return _with_labels(fabric, wanted, hosts)
+
+
+def _with_labels(fabric: Fabric, wanted: Constraints, hosts: HostSet) -> HostSet:
     for key, value in wanted.labels:
         hosts &= fabric.labels.get(key, {}).get(value, 0)
     return hosts
+
+
+@lru_cache(maxsize=64)
+def _with_gpus(fabric: Fabric, gpus: int) -> HostSet:
+    return hostset.of((fabric.by_host.gpus == gpus).nonzero()[0].tolist())
+
+
+@lru_cache(maxsize=4096)
+def gpus_wanted(fabric: Fabric, wanted: Constraints) -> int:
+    """GPUs of each host that a gang lies on: the fabric's own number, unless the labels leave
+    only hosts of another one.
+
+    Raises: BadInput when they leave hosts of several other numbers.
+    """
+    if not fabric.is_mixed:
+        return fabric.gpus_per_host
+    fit = _with_labels(fabric, wanted, hostset.full(fabric.host_count))
+    numbers = sorted(set(fabric.by_host.gpus[hostset.members(fit)].tolist()))
+    if not numbers or fabric.gpus_per_host in numbers:
+        return fabric.gpus_per_host
+    if len(numbers) > 1:
+        known = ", ".join(map(str, numbers))
+        raise BadInput(
+            "constraints.hosts",
+            f"hosts with {labels_text(wanted)} have {known} GPUs, and a gang needs hosts with"
+            " one number: name a label that only these have",
+        )
+    return int(numbers[0])
+
+
+def seen_by(fabric: Fabric, wanted: Constraints) -> Fabric:
+    """The fabric as a gang with these constraints sees it: `gpus_per_host` is that of its hosts."""
+    return seen_with(fabric, gpus_wanted(fabric, wanted)) if fabric.is_mixed else fabric
+
+
+def seen_by_gang(
+    function: Callable[Concatenate[Fabric, P], Result],
+) -> Callable[Concatenate[Fabric, P], Result]:
+    """What is asked of a fabric and a gang is asked of the fabric as that gang sees it."""
+
+    @wraps(function)
+    def seen(fabric: Fabric, /, *args: P.args, **kwargs: P.kwargs) -> Result:
+        if fabric.is_mixed:
+            given = (getattr(each, "where", None) for each in (*args, *kwargs.values()))
+            fabric = seen_by(fabric, next(w for w in given if isinstance(w, Constraints)))
+        return function(fabric, *args, **kwargs)
+
+    return seen
 
 
 def usable(fabric: Fabric, wanted: Constraints, hosts: HostSet, count: int) -> HostSet:
@@ -148,7 +207,8 @@ def broken(fabric: Fabric, wanted: Constraints, hosts: HostSet) -> list[str]:
     wrong = []
     if outside := hosts & ~labelled(fabric, wanted, hosts):
         names = ", ".join(fabric.names(hostset.members(outside))[:4])
-        wrong.append(f"hosts without the labels {labels_text(wanted)}: {names}")
+        said = f"without the labels {labels_text(wanted)}" if wanted.labels else "of another kind"
+        wrong.append(f"hosts {said}: {names}")
     if wanted.same:
         tier = tier_of(fabric, wanted.same, "constraints.same")
         lies_in = sum(bool(part) for part in _parts(fabric, tier, hosts))
@@ -162,9 +222,9 @@ def broken(fabric: Fabric, wanted: Constraints, hosts: HostSet) -> list[str]:
 def room_text(fabric: Fabric, wanted: Constraints, hosts: HostSet) -> str:
     """What of `hosts` the constraints leave, in words: `12 with gpu=h100, at most 4 of them
     in one rack`."""
-    fit = labelled(fabric, wanted, hosts)
-    said = [f"{fit.bit_count():,} with {labels_text(wanted)}"] if wanted.labels else []
-    of_them = " of them" if wanted.labels else ""
+    fit, kind = labelled(fabric, wanted, hosts), _kind_text(fabric, wanted)
+    said = [f"{fit.bit_count():,}{kind}"] if kind else []
+    of_them = " of them" if kind else ""
     if wanted.same:
         tier = tier_of(fabric, wanted.same, "constraints.same")
         most = max(part.bit_count() for part in _parts(fabric, tier, fit))
@@ -177,13 +237,19 @@ def room_text(fabric: Fabric, wanted: Constraints, hosts: HostSet) -> str:
 
 def wish_text(fabric: Fabric, wanted: Constraints) -> str:
     """What is asked of the hosts, in words: ` with gpu=h100 in one rack`."""
-    said = f" with {labels_text(wanted)}" if wanted.labels else ""
+    said = _kind_text(fabric, wanted)
     if wanted.same:
         tier = tier_of(fabric, wanted.same, "constraints.same")
         return f"{said} in one {fabric.tiers[tier].name}"
     if wanted.max_zones and fabric.tiers:
         return f"{said} in at most {_zones_text(fabric, wanted.max_zones)}"
     return said
+
+
+def _kind_text(fabric: Fabric, wanted: Constraints) -> str:
+    """` of 4 GPUs with gpu=gb200`: what each host must be like."""
+    gpus = f" of {gpus_wanted(fabric, wanted)} GPUs" if fabric.is_mixed else ""
+    return gpus + (f" with {labels_text(wanted)}" if wanted.labels else "")
 
 
 def labels_text(wanted: Constraints) -> str:

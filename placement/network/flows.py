@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from placement.fabric.constraints import seen_by_gang
 from placement.fabric.tree import Fabric, Ints
 from placement.network.wiring import Floats, Links, Mask
 from placement.workload.request import Request
@@ -52,6 +53,7 @@ class Flows:
         return links.leaf_by_gpu[self.src_gpu], links.leaf_by_gpu[self.dst_gpu]
 
 
+@seen_by_gang
 def flows_of(fabric: Fabric, request: Request, hosts: Sequence[int]) -> Flows:
     """The flows of a gang on these hosts, block by block.
 

@@ -41,6 +41,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from placement.errors import BadInput
 from placement.fabric.tree import Fabric, Ints
 
 Floats = npt.NDArray[np.float64]
@@ -208,8 +209,14 @@ class Links:
 def links(fabric: Fabric, striping: Striping = Striping.EVEN) -> Links:
     """The switch-level graph of `fabric`; `striping` concerns InfiniBand only.
 
+    Raises: BadInput when hosts differ in GPUs or network cards: no rule says then which
+    switches they have.
     Cost: O(cables), 10 ms for 24,576 GPUs.
     """
+    if fabric.is_mixed or np.ptp(fabric.by_host.nic_gbps):
+        raise BadInput(
+            "domains", "hosts differ in GPUs or network cards: switches are derived for equal ones"
+        )
     gpus, is_mesh = fabric.gpus_per_host, fabric.kind == MESH
     rails = 1 if is_mesh else gpus
     # One layer a tier, and one more where outermost domains are to be joined.

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from placement.fabric.constraints import seen_by_gang
 from placement.fabric.tree import Fabric
 from placement.objective.cut import Floats, egress_by_axis, egress_by_host
 from placement.workload.request import Request
@@ -88,6 +89,7 @@ def kinds_of_link(fabric: Fabric) -> tuple[LinkKind, ...]:
     )
 
 
+@seen_by_gang
 def axis_loads(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[AxisLoad, ...]:
     """The axes wider than 1, in rank order, on the hosts of each block.
 

@@ -6,7 +6,7 @@ Commit, the tests and the simulator all ask here; no solver is trusted.
 from __future__ import annotations
 
 from placement.fabric import hostset
-from placement.fabric.constraints import broken
+from placement.fabric.constraints import broken, seen_by_gang
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from placement.objective.cut import cut
@@ -14,6 +14,7 @@ from placement.objective.step_time import step_time
 from placement.workload.request import Placement, Request
 
 
+@seen_by_gang
 def violations(fabric: Fabric, free: HostSet, request: Request, placement: Placement) -> list[str]:
     """Sentences; an empty list is a valid placement.
 
@@ -45,6 +46,7 @@ def violations(fabric: Fabric, free: HostSet, request: Request, placement: Place
     return wrong
 
 
+@seen_by_gang
 def host_violations(
     fabric: Fabric, free: HostSet, request: Request, placement: Placement
 ) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from placement.fabric.constraints import seen_by_gang
 from placement.fabric.tree import Fabric, Ints
 from placement.workload.request import Request, TierCut
 from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic, groups_of
@@ -20,6 +21,7 @@ Floats = npt.NDArray[np.float64]
 FIRST, LAST = slice(0, 1), slice(-1, None)
 
 
+@seen_by_gang
 def cut(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[TierCut, ...]:
     """Bytes over each tier, outermost first, for the host of each block.
 
@@ -52,6 +54,7 @@ def cut_by_axis(
     return tuple(crossing)
 
 
+@seen_by_gang
 def egress(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[int, ...]:
     """Bytes per step leaving each domain of the outermost tier.
 

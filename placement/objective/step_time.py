@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
+from placement.fabric.constraints import seen_by_gang
 from placement.fabric.tree import Fabric
 from placement.network.routing import Congestion
 from placement.objective.axis_loads import SCALE_UP, AxisLoad, axis_loads
@@ -115,6 +116,7 @@ class Pipeline:
         return Fraction(self.stages - 1, self.chunks * self.micro_batches)
 
 
+@seen_by_gang
 def step_time(
     fabric: Fabric,
     request: Request,

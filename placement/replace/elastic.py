@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from placement.fabric import hostset
-from placement.fabric.constraints import broken
+from placement.fabric.constraints import broken, gpus_wanted, seen_by_gang
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from placement.objective.cut import cut
@@ -58,7 +58,7 @@ def ranks_inside(
 ) -> list[int]:
     """For each replica of a gang on `hosts`, in block order, how many of its ranks lie on
     hosts of `within`. Cost: O(ranks)."""
-    p, gpus = request.parallelism, fabric.gpus_per_host
+    p, gpus = request.parallelism, gpus_wanted(fabric, request.where)
     is_inside = hostset.to_mask(within, fabric.host_count)[np.asarray(hosts)]
     rank = np.arange(p.world_size)
     replica = rank // p.stride("dp") % p.dp
@@ -77,6 +77,7 @@ def widened(request: Request, gpus_per_host: int, hosts: Sequence[int], dp: int)
     return Hint(carried(request, gpus_per_host, hosts, kept), slack=STAY)
 
 
+@seen_by_gang
 def on_hosts(
     fabric: Fabric, request: Request, hosts: tuple[int, ...], own: HostSet
 ) -> Placement | None:

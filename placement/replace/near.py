@@ -25,6 +25,7 @@ import numpy as np
 
 from placement.errors import BadInput
 from placement.fabric import hostset
+from placement.fabric.constraints import seen_by_gang
 from placement.fabric.hostset import HostSet, Mask
 from placement.fabric.tree import Fabric, Ints
 from placement.grid.block_grid import BlockGrid, block_axes, block_grid
@@ -252,6 +253,7 @@ class Near:
         return tuple(np.where(stays, hosts, fresh).tolist())
 
 
+@seen_by_gang
 def placed_near(
     fabric: Fabric, request: Request, room: HostSet, hint: Hint, limits: Limits
 ) -> Hosts | None:
@@ -263,6 +265,7 @@ def placed_near(
     return None if near.swapped is None else near.options((), 0, limits)[0]
 
 
+@seen_by_gang
 def seated_near(
     fabric: Fabric, request: Request, room: HostSet, hint: Hint, zone_by_block: Ints
 ) -> Hosts:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from placement.fabric import hostset
-from placement.fabric.constraints import joinable
+from placement.fabric.constraints import joinable, seen_by_gang
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, Ints
 from placement.objective.cut import cut
@@ -33,6 +33,7 @@ class Swaps:
     cuts: tuple[TierCut, ...]
 
 
+@seen_by_gang
 def choose_swaps(
     fabric: Fabric,
     request: Request,

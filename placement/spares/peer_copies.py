@@ -22,6 +22,7 @@ from math import comb
 from typing import TYPE_CHECKING
 
 from placement.errors import BadInput
+from placement.fabric.constraints import seen_by_gang
 from placement.workload.request import Request
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def refuse_without_peers(request: Request, gpus_per_host: int, peers: int) -> No
         )
 
 
+@seen_by_gang
 def choose_holders(fabric: Fabric, request: Request, hosts: Sequence[int], peers: int) -> Holders:
     """Of each block the blocks that hold its copies, the best first.
 
@@ -63,6 +65,7 @@ def choose_holders(fabric: Fabric, request: Request, hosts: Sequence[int], peers
     return mend_holders(fabric, request, hosts, peers, tuple(holders))
 
 
+@seen_by_gang
 def mend_holders(
     fabric: Fabric,
     request: Request,

@@ -17,6 +17,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from placement.bound.size_relaxation import is_priceable, size_bound
+from placement.fabric.constraints import seen_by_gang
 from placement.fabric.tree import Fabric, Ints, Tier
 from placement.grid.block_grid import block_grid
 from placement.objective.step_floor import step_floor
@@ -131,6 +132,7 @@ class StepClock:
                 yield least.seconds + busiest - already
 
 
+@seen_by_gang
 @lru_cache(maxsize=64)
 def step_clock(fabric: Fabric, request: Request) -> StepClock:
     """Remembered: a search asks for the same gang many times."""

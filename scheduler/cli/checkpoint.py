@@ -59,12 +59,14 @@ def checkpoint_command(
     of the model's state. docs/reliability.md has the formulas and where they hold.
     """
     from placement import BadInput
+    from placement.fabric.constraints import gpus_wanted
     from scheduler.core.rules.checkpoint_size import sizes_of
     from scheduler.files import inputs
 
     file, network = inputs.read_job(str(job)), inputs.load_fabric(fabric)
     try:
-        hosts = file.spec.request.hosts_needed(network.gpus_per_host)
+        request = file.spec.request
+        hosts = request.hosts_needed(gpus_wanted(network, request.where))
         sizes = sizes_of(network, file.spec.request)
     except BadInput as error:
         raise file.document.error((error.field, error.message)) from None

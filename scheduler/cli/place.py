@@ -257,6 +257,7 @@ def place_job(
 
     Raises: InputError naming the line of the job file that cannot be.
     """
+    from placement.fabric.constraints import seen_by
     from placement.workload.request import Infeasible
     from scheduler.cli.render.answers import Question
     from scheduler.core import Rejected, SchedulingOptions, dry_run
@@ -284,19 +285,19 @@ def place_job(
     spec = replace(job.spec, affinity=Affinity(job.spec.affinity.exclusive))
     spec = spec if is_name(spec.name) else replace(spec, name="job")
     spec = spec if hint is None else replace(spec, min_dp=0)
+    outcome = dry_run(cluster, SubmitJob(spec, "dry-run"), limits, now_ns, timed)
+    if isinstance(outcome, Rejected) and outcome.code is not Code.INFEASIBLE:
+        raise job.document.error(*((each.field, each.message) for each in outcome.violations))
     question = Question(
         job.spec.name,
-        cluster.loaded_fabric,
+        seen_by(cluster.loaded_fabric, spec.request.where),
         spec.request,
         cluster.free,
         hint,
         peers=spec.checkpoint.peers,
     )
-    outcome = dry_run(cluster, SubmitJob(spec, "dry-run"), limits, now_ns, timed)
     if isinstance(outcome, Rejected):
-        if outcome.code is Code.INFEASIBLE:
-            return question, Infeasible(outcome.message), seconds
-        raise job.document.error(*((each.field, each.message) for each in outcome.violations))
+        return question, Infeasible(outcome.message), seconds
     gang, state = outcome.job, outcome.state
     closed = Calendar(state).closed(gang, now_ns, now_ns + time_limit_ns(gang, limits))
     question = replace(

@@ -8,6 +8,7 @@ from typing import Any
 
 from placement import BadInput, Hint
 from placement.fabric import hostlist
+from placement.fabric.constraints import gpus_wanted
 from placement.fabric.tree import Fabric
 from placement.workload.request import Request
 from scheduler.files.errors import InputError, Problem
@@ -23,7 +24,7 @@ def load_hint(path: str, fabric: Fabric, request: Request, slack: float) -> Hint
     """
     hint = Hint(load_placement(path, fabric), slack)
     try:
-        hint.check(request.parallelism.world_size // fabric.gpus_per_host)
+        hint.check(request.parallelism.world_size // gpus_wanted(fabric, request.where))
     except BadInput as error:
         raise InputError(Problem("", error.message, path)) from None
     return hint

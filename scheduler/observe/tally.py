@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import assert_never
 
 from placement.fabric import hostset
+from placement.fabric.constraints import gpus_wanted
 from scheduler.core import Job, JobState, State
 from scheduler.core.fold.apply import apply, effects
 from scheduler.core.fold.effects import (
@@ -110,7 +111,7 @@ class EventTally:
         if job.attempt > 1:
             self.restarts["queue",] += 1
             return
-        gpus = job.gang_hosts * change.fabric.gpus_per_host
+        gpus = job.gang_hosts * gpus_wanted(change.fabric, job.request.where)
         self.waits_s[size_class(gpus),].add((change.time_ns - job.submit_ns) / SECOND_NS)
 
     def _swapped(self, before: Job, job: Job, state: State) -> None:

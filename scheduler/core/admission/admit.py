@@ -6,6 +6,7 @@ import re
 from typing import assert_never
 
 from placement import BadInput, refuse_without_peers
+from placement.fabric.constraints import gpus_wanted
 from placement.workload.traffic import axis_traffic
 from scheduler.core.admission import idempotency
 from scheduler.core.admission.etag import host_etag, job_etag, stale, window_etag
@@ -118,10 +119,8 @@ def _submit(state: State, command: SubmitJob, now_ns: int) -> tuple[Event, ...] 
         affinity.check(state.loaded_fabric, spec.affinity)
         never = impossible(state.loaded_fabric, spec)
         if never is None and spec.checkpoint.peers:
-            least, gpus = (
-                least_request(state.loaded_fabric, spec),
-                state.loaded_fabric.gpus_per_host,
-            )
+            least = least_request(state.loaded_fabric, spec)
+            gpus = gpus_wanted(state.loaded_fabric, least.where)
             refuse_without_peers(least, gpus, spec.checkpoint.peers)
     except BadInput as error:
         return invalid(error.field, error.message)

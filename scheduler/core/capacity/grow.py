@@ -13,6 +13,7 @@ from bisect import bisect_left
 from typing import Protocol
 
 from placement import has_room, place, widened
+from placement.fabric.constraints import gpus_wanted
 from placement.fabric.hostset import HostSet
 from placement.workload.request import Placement
 from scheduler.core.model.job import SECOND_NS, Job
@@ -87,7 +88,7 @@ def _grown(
         if _lacking(size, job) > bound or not has_room(fabric, hosts | held, size.request):
             continue
         most_spares = held.bit_count() + bound - size.gang_hosts
-        hint = widened(job.request, fabric.gpus_per_host, job.hosts, size.dp)
+        hint = widened(job.request, gpus_wanted(fabric, job.request.where), job.hosts, size.dp)
         answer = place(
             fabric, hosts | held, size.request, limits.place, hint, most_spares=most_spares
         )

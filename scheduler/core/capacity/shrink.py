@@ -23,6 +23,7 @@ from placement import (
     replicas_on,
 )
 from placement.fabric import hostset
+from placement.fabric.constraints import gpus_wanted
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from placement.workload.request import Limits, Placement
@@ -103,7 +104,7 @@ def _forms(
     none, or anywhere."""
     gone = _most_in(fabric, job, within, job.dp - dp)
     kept = [r for r in range(job.dp) if r not in gone]
-    hosts = carried(job.request, fabric.gpus_per_host, job.hosts, kept)
+    hosts = carried(job.request, gpus_wanted(fabric, job.request.where), job.hosts, kept)
     if NEW in hosts:
         return
     own, request = fit & ~hostset.of(hosts), job.at(dp).request
@@ -125,7 +126,7 @@ def _smaller(job: Job, found: Placement, own: HostSet) -> ShrunkGang:
 def _ever_more(fabric: Fabric, job: Job, hit: Sequence[int]) -> Iterator[frozenset[int]]:
     """The replicas of the block that shares its replicas with most of those hit, then those
     of the next one as well, ...; with them go replicas that share their hosts."""
-    gpus = fabric.gpus_per_host
+    gpus = gpus_wanted(fabric, job.request.where)
     on = [frozenset(replicas_on(job.request, gpus, block)) for block in hit]
     groups = sorted(set(on), key=lambda group: (-on.count(group), sorted(group)))
     dropped: frozenset[int] = frozenset()
@@ -149,7 +150,7 @@ def _keeping(
         return None
     smaller = job.at(fits[-1])
     kept = [r for r in range(job.dp) if r not in dropped][: smaller.dp]
-    hosts = carried(job.request, fabric.gpus_per_host, job.hosts, kept)
+    hosts = carried(job.request, gpus_wanted(fabric, job.request.where), job.hosts, kept)
     if NEW in hosts:
         return None
     blocks = [block for block, host in enumerate(hosts) if hostset.has(lost, host)]

@@ -7,6 +7,7 @@ from typing import assert_never
 
 from placement import legal_sizes
 from placement.fabric import hostset
+from placement.fabric.constraints import gpus_wanted
 from placement.fabric.hostset import HostSet
 from placement.workload.replicas import sized
 from placement.workload.request import StepBound
@@ -130,7 +131,7 @@ def _submitted(state: State, event: JobSubmitted) -> State:
     fabric, request = state.loaded_fabric, event.spec.request
     sizes = legal_sizes(fabric, request, event.spec.min_dp) if event.spec.min_dp else ()
     dp = sizes[0] if sizes else request.parallelism.dp
-    hosts = sized(request, dp).hosts_needed(fabric.gpus_per_host)
+    hosts = sized(request, dp).hosts_needed(gpus_wanted(fabric, request.where))
     job = Job(
         spec=event.spec,
         uid=event.uid,

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from placement.fabric.constraints import gpus_wanted
 from placement.objective.step_time import step_time
 from placement.workload.request import TierCut
 from scheduler.core.model.job import SECOND_NS, Job
@@ -30,8 +31,12 @@ class RestartPrices:
     repair_days: float
 
     @cached_property
+    def _per_host(self) -> int:
+        return gpus_wanted(self.state.loaded_fabric, self.job.request.where)
+
+    @cached_property
     def gpus(self) -> int:
-        return len(self.job.hosts) * self.state.loaded_fabric.gpus_per_host
+        return len(self.job.hosts) * self._per_host
 
     @cached_property
     def common_s(self) -> int:
@@ -72,7 +77,7 @@ class RestartPrices:
 
     def shrunk_s(self, hosts_left: int) -> int:
         """What the GPUs of dropped replicas would have done until they are back."""
-        gone = self.gpus - hosts_left * self.state.loaded_fabric.gpus_per_host
+        gone = self.gpus - hosts_left * self._per_host
         return round(gone * min(self.left_s, self.repair_days * DAY_S))
 
     @property

@@ -15,7 +15,7 @@ from operator import or_
 
 from placement import Hint, Swaps, choose_swaps, placed_near, shifted
 from placement.fabric import hostset
-from placement.fabric.constraints import ANYWHERE, broken, joinable, usable
+from placement.fabric.constraints import ANYWHERE, broken, gpus_wanted, joinable, usable
 from placement.fabric.hostset import HostSet
 from placement.objective.cut import cut
 from placement.workload.request import Limits as PlaceLimits
@@ -243,9 +243,13 @@ class RestartSearch:
         names = (holders.get(joined, self.job.name) for _, joined in found.swaps.joined)
         whose = tuple(dict.fromkeys(name for name in names if name != self.job.name))
         step, way = self._swapped(RestartOption.RECALL, found.swaps, whose, found.note)
-        lost_s = found.lost_ns * self.state.loaded_fabric.gpus_per_host // SECOND_NS
+        lost_s = found.lost_ns * self._gpus_per_host // SECOND_NS
         step = replace(step, gpu_s=(step.gpu_s or 0) + lost_s)
         return step, replace(way, recalls=found.recalls)
+
+    @property
+    def _gpus_per_host(self) -> int:
+        return gpus_wanted(self.state.loaded_fabric, self.job.request.where)
 
     def _preempting(self) -> tuple[WeighedOption, Way | None]:
         loss, job = self.loss, self.job
@@ -258,8 +262,7 @@ class RestartSearch:
         names, shrinks = parted(loan.victims)
         room = self.state.free | (hostset.of(job.spares) & ~self.state.unhealthy)
         is_counted = unneeded_to_swap(len(moves), loan.victims, room) is None
-        gpus = self.state.loaded_fabric.gpus_per_host
-        lost_s = sum(v.cost_ns for v in loan.victims) * gpus // SECOND_NS
+        lost_s = sum(v.cost_ns for v in loan.victims) * self._gpus_per_host // SECOND_NS
         note = yielding(("sends away", "shrinks"), names, shrinks)
         step = self._step(RestartOption.PREEMPT, moves, loan.swaps.cuts, lost_s, note)
         cuts, end_ns = loan.swaps.cuts, self.end_ns

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from placement.fabric.constraints import seen_by
 from placement.fabric.tree import Fabric
 from placement.workload.flops import parameter_count
 from placement.workload.request import Request
@@ -37,7 +38,8 @@ def sizes_of(fabric: Fabric, request: Request) -> CheckpointSizes | None:
     written; every host has an equal share of what data parallel ranks share out."""
     if request.model is None:
         return None
-    hosts = request.hosts_needed(fabric.gpus_per_host)
+    seen = seen_by(fabric, request.where)
+    hosts = request.hosts_needed(seen.gpus_per_host)
     total = STATE_BYTES * parameter_count(request.model)
-    host_rate = fabric.gpus_per_host * fabric.nic_gbps * 1e9 / 8
+    host_rate = seen.gpus_per_host * seen.nic_gbps * 1e9 / 8
     return CheckpointSizes(total, -(-total // hosts), hosts * host_rate, host_rate)

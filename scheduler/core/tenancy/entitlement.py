@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from placement import impossible as too_large
 from placement import legal_sizes
+from placement.fabric.constraints import gpus_wanted
 from placement.fabric.tree import Fabric
 from placement.workload.replicas import check_batch, sized
 from placement.workload.request import Infeasible, Request
@@ -57,7 +58,7 @@ def impossible(fabric: Fabric, spec: JobSpec) -> Infeasible | None:
 def beyond_quota(state: State, spec: JobSpec) -> Infeasible | None:
     """Why the job could not start on a cluster that is otherwise empty; None when it could."""
     fabric, tenants = state.loaded_fabric, state.tenants
-    gang = least_request(fabric, spec).hosts_needed(fabric.gpus_per_host)
+    gang = least_request(fabric, spec).hosts_needed(gpus_wanted(fabric, spec.request.where))
     needed = gang + spec.request.spares.required(gang)
     tenant = tenant_of(spec, tenants)
     empty = empty_book(tenants, fabric)

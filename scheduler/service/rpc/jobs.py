@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 
 from placement import BadInput
+from placement.fabric.constraints import gpus_wanted
 from placement.workload.request import Infeasible
 from scheduler.core import Job, JobState, Reason, Rejected, State, dry_run
 from scheduler.core.admission.admit import Code
@@ -124,7 +125,9 @@ class JobServicer:
             job = job_of(state, request.name, request.uid)
             spent = shown(job, writer.now_ns(), state.tenants.preemption.costs)
             message = await self._messages.of(state, job)
-            message.goodput.CopyFrom(goodput_to_proto(spent, state.loaded_fabric.gpus_per_host))
+            message.goodput.CopyFrom(
+                goodput_to_proto(spent, gpus_wanted(state.loaded_fabric, job.request.where))
+            )
             return message
 
     async def ListJobs(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
+from dataclasses import replace
 from itertools import permutations
 from typing import Any
 
@@ -13,13 +14,15 @@ import pytest
 from placement import flows_of, place
 from placement.errors import BadInput
 from placement.fabric import hostset
+from placement.fabric.constraints import Constraints
 from placement.fabric.tree import Fabric, from_spec, preset, seen_with
 from placement.network.wiring import links
 from placement.objective.axis_loads import NIC, SCALE_UP, axis_loads
 from placement.objective.check import violations
+from placement.objective.cut import cut
 from placement.objective.step_floor import step_floor
 from placement.objective.step_time import step_time
-from placement.workload.request import Collective, Placement, Request
+from placement.workload.request import Collective, Infeasible, Insufficient, Placement, Request
 from scheduler.files.job import job_from_mapping
 from tests.build import request
 
@@ -245,3 +248,59 @@ def test_the_floor_is_reached_where_a_rack_holds_the_experts() -> None:
     assert answer.step.least_seconds == pytest.approx(on_nvlink, rel=0.05)
     halves, three = (step_time(fabric, job, h).seconds for h in ((0, 1, 4, 5), (0, 1, 2, 4)))
     assert on_nvlink < halves < three  # the host that is alone has the busiest network cards
+
+
+GB200 = Constraints(labels=(("gpu", "gb200"),))
+
+
+def test_a_gang_lies_on_hosts_with_one_number_of_gpus() -> None:
+    """Blocks are those of its hosts: eight ranks by default, four where its labels say so."""
+    fabric = from_spec(mixed())
+    everything, traffic = hostset.full(fabric.host_count), {"dp": 8}
+    usual, small = request(dp=48, traffic=traffic), request(dp=24, traffic=traffic)
+    wide = place(fabric, everything, usual)
+    assert isinstance(wide, Placement)
+    assert sorted(wide.hosts) == list(range(6))
+    trays = replace(small, where=GB200)
+    narrow = place(fabric, everything, trays)
+    assert isinstance(narrow, Placement)
+    assert sorted(narrow.hosts) == list(range(6, 12))
+    assert narrow.cuts == cut(fabric, trays, narrow.hosts)
+    assert violations(fabric, everything, trays, narrow) == []
+    assert violations(fabric, everything, small, wide) == ["the gang has 3 blocks, 6 are placed"]
+    loads = axis_loads(fabric, trays, narrow.hosts)[0]
+    assert loads.on(NIC) == pytest.approx(8 / (4 * 100e9))  # a ring leaves each rack once
+
+
+def test_too_many_for_their_kind_of_host_is_never() -> None:
+    fabric = from_spec(mixed())
+    never = place(fabric, hostset.full(12), replace(request(dp=28), where=GB200))
+    assert never == Infeasible(
+        "needs 7 hosts of 4 GPUs with gpu=gb200; mixed has 6 of 4 GPUs with gpu=gb200"
+    )
+    busy = place(fabric, hostset.of(range(2, 12)), request(dp=48))
+    assert isinstance(busy, Insufficient)
+    assert busy.reason == "needs 6 hosts of 8 GPUs; free: 4 of 8 GPUs"
+
+
+def test_a_host_of_another_kind_breaks_the_constraints() -> None:
+    fabric = from_spec(mixed())
+    req = request(dp=16)
+    wrong = Placement((0, 6), cuts=cut(fabric, req, (0, 6)))
+    assert violations(fabric, hostset.full(12), req, wrong) == ["hosts of another kind: z1-r0-h0"]
+
+
+def test_labels_that_leave_two_numbers_of_gpus_are_refused() -> None:
+    spec = mixed()
+    spec["domains"].append(
+        {"name": "z2", "domains": {"count": 1, "hosts": 1}, "gpus_per_host": 2,
+         "labels": {"gpu": "gb200"}}
+    )  # fmt: skip
+    with pytest.raises(BadInput, match="have 2, 4 GPUs") as error:
+        place(from_spec(spec), hostset.full(13), replace(request(dp=8), where=GB200))
+    assert error.value.field == "constraints.hosts"
+
+
+def test_switches_are_derived_for_equal_hosts() -> None:
+    with pytest.raises(BadInput, match="hosts differ in GPUs"):
+        links(from_spec(mixed()))
