@@ -27,7 +27,7 @@ from placement.objective.step_time import step_bound
 from placement.spares.holding import Holding, hold_spares
 from placement.spares.sizing import BY_DEFAULT, Sizing
 from placement.tiers.packing import ranked
-from placement.tiers.shape import shaped
+from placement.tiers.shape import placed_inside
 from placement.workload.request import Objective, Placement, Request
 
 # (free hosts ascending, how many of them) -> those taken, in block order
@@ -57,9 +57,7 @@ def chosen(
         held = hold_spares(fabric, request, hosts, taken, spares, sizing)
         return _placement(fabric, request, taken, held)
 
-    if request.where.is_shape:
-        return shaped(fabric, room, request, gang + required, solve)
-    return solve(room)
+    return placed_inside(fabric, room, request, gang + required, solve)
 
 
 def _placement(

@@ -35,7 +35,7 @@ from placement.tiers.inner_bound import inner_bound
 from placement.tiers.objectives import like_zones, measure, solve_scored, spread_notes
 from placement.tiers.preference import INDIFFERENT, Taste, suited
 from placement.tiers.seating import Hosts, Seating, Way
-from placement.tiers.shape import shaped
+from placement.tiers.shape import placed_inside
 from placement.tiers.single_domain import single_domains
 from placement.tiers.step_clock import step_clock
 from placement.workload.memory import refuse_too_large
@@ -66,7 +66,7 @@ def impossible(fabric: Fabric, request: Request) -> Infeasible | None:
     job says a GPU has, or when its constraints name a tier or label that is not there.
     """
     gang, required = _wanted(fabric, request)
-    everything = hostset.full(fabric.host_count)
+    fabric, everything = fabric.as_built, hostset.full(fabric.host_count)
     if usable(fabric, request.where, everything, gang + required).bit_count() >= gang + required:
         return None
     wish = wish_text(fabric, request.where)
@@ -120,9 +120,7 @@ def place(
         most = max(required, most)
         return _Placer(fabric, request, limits, hosts, most, hint, sizing, taste).place()
 
-    if request.where.is_shape:
-        return shaped(fabric, room, request, gang + required, solve)
-    return solve(room)
+    return placed_inside(fabric, room, request, gang + required, solve)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +238,11 @@ class _Placer:
         trees = [self.fabric]
         if self.fabric.has_scale_up_tier:  # what leaves racks may cost more than what goes far
             trees.append(innermost(self.fabric))
-        subsets = list(product(trees, clock.thinned(self.free, needed)))
+        thinner = clock.thinned(self.free, needed)
+        subsets = [
+            *product(trees, thinner),
+            *product(trees[:1], clock.behind_better_links(self.free, needed)),
+        ]
         for tree, free in subsets:
             found.append(tuple(consecutive(tree)(free, self.gang).tolist()))
         for _ in range(MOST_PRICES):

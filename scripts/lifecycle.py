@@ -12,12 +12,15 @@ from scheduler.core.model.lifecycle import (
     ALLOWS,
     HOST_MOVES,
     JOB_MOVES,
+    LINK_MOVES,
     MOVERS,
     WINDOW_MOVES,
     HostMove,
     HostState,
     JobMove,
     JobState,
+    LinkMove,
+    LinkUse,
     WindowMove,
     WindowState,
 )
@@ -90,6 +93,18 @@ WINDOW_MOVES_SAID: dict[StrEnum, str] = {
 }
 
 
+LINK_STATES: dict[StrEnum, str] = {
+    LinkUse.OPEN: "gangs cross it, whatever share of it is left",
+    LinkUse.CORDONED: "gangs that cross it go on, no gang starts across it",
+    LinkUse.DRAINING: "cordoned, and gangs that cross it move to one side or run to their end",
+}
+LINK_MOVES_SAID: dict[StrEnum, str] = {
+    LinkMove.CORDON: "an operator cordons it",
+    LinkMove.UNCORDON: "an operator opens it to all gangs",
+    LinkMove.DRAIN: "an operator drains it",
+}
+
+
 def main() -> int:
     if "--check" not in sys.argv[1:]:
         PAGE.write_text(page(), encoding="utf-8")
@@ -103,7 +118,7 @@ def main() -> int:
 def page() -> str:
     """The whole of docs/lifecycle.md."""
     parts = [
-        "# States of jobs, hosts and windows",
+        "# States of jobs, hosts, links and windows",
         "",
         "Drawn by `scripts/lifecycle.py` from the tables in `scheduler/core/model/lifecycle.py`,",
         "which hold every change of state. Do not edit this page.",
@@ -127,6 +142,17 @@ def page() -> str:
         "| move | | by |",
         "|---|---|---|",
         *(f"| {move} | {HOST_MOVES_SAID[move]} | {_movers(move)} |" for move in HostMove),
+        "",
+        "## Link",
+        "",
+        "The uplink of a domain. Beside this it carries a share of what it was built for, from 0",
+        "(down) to 1 (up), as reports say.",
+        "",
+        *_diagram(LINK_MOVES, LinkUse.OPEN),
+        "",
+        *_meanings("state", LINK_STATES),
+        "",
+        *_meanings("move", LINK_MOVES_SAID),
         "",
         "## Window",
         "",

@@ -20,6 +20,7 @@ from placement.collectives.cost import Link
 from placement.collectives.nccl import Ranks, Tuned
 from placement.collectives.schedules import Algorithm, Operation, algorithms, schedule_of
 from placement.fabric.constraints import seen_by_gang
+from placement.fabric.links import seconds_over
 from placement.fabric.tree import Fabric, Ints
 from placement.objective.axis_loads import BYTES_PER_S
 from placement.workload.request import Request
@@ -145,7 +146,7 @@ def _choice(
         leaving += out * float(payload / plan.parts)
         taken = cost.schedule_seconds(plan, float(payload) / calls, inside, outside, host_by_rank)
         slowest = max(slowest, calls * taken)
-    worst_uplink = float((leaving / uplinks).max())
+    worst_uplink = float(seconds_over(leaving, uplinks).max())
     return AlgorithmChoice(algorithm, round(crossing), max(slowest, worst_uplink))
 
 

@@ -2,7 +2,7 @@
 
 Hosts without the labels, or of another kind, are out before anything else. `same` and
 `max_zones` bound the gang together with its spares, for a spare that may not be swapped in is
-none.
+none. So do uplinks that are down: a gang keeps to one side of them (links.py).
 
 Theory of operation. Only sizes of zones decide what is cut between them, and a zone with
 more room takes what a smaller one takes. So among all choices of N zones the N with most
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 from placement.errors import BadInput
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
+from placement.fabric.links import barred_text, islands, names_text
 from placement.fabric.tree import seen_with
 
 if TYPE_CHECKING:
@@ -167,10 +168,22 @@ def usable(fabric: Fabric, wanted: Constraints, hosts: HostSet, count: int) -> H
     """Those of `hosts` on which `count` hosts may lie; fewer than `count` only when there
     is no way to keep the constraints."""
     hosts = labelled(fabric, wanted, hosts)
+    if fabric.barred:
+        return _enough([_shaped(fabric, wanted, hosts & i, count) for i in islands(fabric)], count)
+    return _shaped(fabric, wanted, hosts, count)
+
+
+def _enough(parts: Iterable[HostSet], count: int) -> HostSet:
+    """All parts that have `count` hosts; the largest part where none has."""
+    parts = list(parts)
+    whole = [part for part in parts if part.bit_count() >= count]
+    return _union(whole) if whole else max(parts, key=int.bit_count)
+
+
+def _shaped(fabric: Fabric, wanted: Constraints, hosts: HostSet, count: int) -> HostSet:
     if wanted.same:
         parts = _parts(fabric, tier_of(fabric, wanted.same, "constraints.same"), hosts)
-        whole = [part for part in parts if part.bit_count() >= count]
-        return _union(whole) if whole else max(parts, key=int.bit_count)
+        return _enough(parts, count)
     if wanted.max_zones and fabric.tiers:
         most = fullest(fabric, hosts, wanted.max_zones)
         return hosts if most.bit_count() >= count else most
@@ -190,6 +203,8 @@ def _parts(fabric: Fabric, tier: int, hosts: HostSet) -> list[HostSet]:
 def joinable(fabric: Fabric, wanted: Constraints, gang: HostSet) -> HostSet:
     """Hosts that may join a gang on these hosts and leave the constraints kept."""
     allowed = labelled(fabric, wanted, hostset.full(fabric.host_count))
+    if fabric.barred and gang:
+        allowed &= _union(island for island in islands(fabric) if island & gang)
     if wanted.same and gang:
         allowed &= around(fabric, tier_of(fabric, wanted.same, "constraints.same"), gang)
     if wanted.max_zones and fabric.tiers and zones_of(fabric, gang) >= wanted.max_zones:
@@ -216,6 +231,8 @@ def broken(fabric: Fabric, wanted: Constraints, hosts: HostSet) -> list[str]:
             wrong.append(f"lies in {lies_in} of {fabric.tiers[tier].name}, must be in one")
     if wanted.max_zones and (zones := zones_of(fabric, hosts)) > wanted.max_zones:
         wrong.append(f"lies in {zones} {zone_name(fabric)}s, may lie in {wanted.max_zones}")
+    if barred := barred_text(fabric, hosts):
+        wrong.append(f"crosses {barred}")
     return wrong
 
 
@@ -232,6 +249,11 @@ def room_text(fabric: Fabric, wanted: Constraints, hosts: HostSet) -> str:
     elif wanted.max_zones and fabric.tiers:
         most = fullest(fabric, fit, wanted.max_zones).bit_count()
         said.append(f"at most {most:,}{of_them} in {_zones_text(fabric, wanted.max_zones)}")
+    if fabric.barred:
+        most = max((fit & island).bit_count() for island in islands(fabric))
+        names = names_text(fabric.tiers[depth].domains[n] for depth, n in fabric.barred)
+        count = "" if said else f"{fit.bit_count():,} in all, "
+        said.append(f"{count}at most {most:,} on one side of {names}")
     return ", ".join(said)
 
 

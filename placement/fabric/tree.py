@@ -34,6 +34,7 @@ else:  # numpy is loaded where a fabric is built, not where its presets are name
     Floats: TypeAlias = Any
     Mask: TypeAlias = Any
 
+Uplink: TypeAlias = tuple[int, int]  # tier and domain below it
 KINDS = ("roce", "infiniband")
 _OF_HOSTS = ("gpus_per_host", "nic_gbps", "scale_up_gbps")
 _KEYS = ("name", "kind", *_OF_HOSTS, "tiers", "domains", "labels")
@@ -88,7 +89,8 @@ class Tier:
     """One level of the tree above the hosts.
 
     `domain_by_host`: shape (hosts,), index into `domains`.
-    `uplink_bytes_per_s`: shape (domains,), one direction; injection / oversubscription.
+    `uplink_bytes_per_s`: shape (domains,), one direction; injection / oversubscription, or what
+    is left of it (links.py).
     `is_scale_up`: shape (domains,): whether GPUs of a domain talk over NVLink, whichever
     hosts of it they are in. None where no domain of the tier is like that.
     """
@@ -127,6 +129,8 @@ class Fabric:
     `gpus_per_host`: of the hosts that a gang takes unless it asks for others; `nic_gbps`,
     `scale_up_gbps`: of one GPU of these, one direction: out of its host, and inside it.
     `by_host`: the same of every host. `labels`: the hosts of each value of each label.
+    `links`: the share that is left of uplinks, by tier and domain, and `barred`: those that no
+    gang may cross; `base`: the fabric as it was built, where that is another (links.py).
     """
 
     name: str
@@ -139,6 +143,14 @@ class Fabric:
     by_host: Hardware
     scale_up_gbps: float = SCALE_UP_GBPS
     labels: Labels = field(default_factory=dict)
+    links: tuple[tuple[Uplink, float], ...] = ()
+    barred: tuple[Uplink, ...] = ()
+    base: Fabric | None = None
+
+    @property
+    def as_built(self) -> Fabric:
+        """This fabric with all links up."""
+        return self.base or self
 
     @property
     def host_count(self) -> int:
@@ -178,21 +190,29 @@ class Fabric:
 
     @cached_property
     def index_by_name(self) -> dict[str, int]:
+        if self.base is not None:
+            return self.base.index_by_name
         return {name: i for i, name in enumerate(self.hosts)}
 
     @cached_property
     def digest(self) -> str:
-        """Names this fabric's content; equal digests place equally."""
+        """Names this fabric as built; with equal links, equal digests place equally."""
+        if self.base is not None:
+            return self.base.digest
         text = json.dumps(self.spec, sort_keys=True, separators=(",", ":"))
         if self.gpus_per_host != self.spec.get("gpus_per_host", self.gpus_per_host):
             text += f" seen with {self.gpus_per_host}"
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Fabric) and self.digest == other.digest
+        if self is other:
+            return True
+        if not isinstance(other, Fabric) or self.digest != other.digest:
+            return False
+        return (self.links, self.barred) == (other.links, other.barred)
 
     def __hash__(self) -> int:
-        return hash(self.digest)
+        return hash((self.digest, self.links, self.barred))
 
     def indices(self, names: Sequence[str]) -> tuple[int, ...]:
         """Raises: KeyError on a name that this fabric does not have."""
@@ -277,14 +297,23 @@ def seen_with(fabric: Fabric, gpus: int) -> Fabric:
         return fabric
     own, mine = fabric.by_host, fabric.by_host.gpus == gpus
     nic, scale_up = float(own.nic_gbps[mine].min()), float(own.scale_up_gbps[mine].min())
-    return replace(fabric, gpus_per_host=gpus, nic_gbps=nic, scale_up_gbps=scale_up)
+    base = fabric.base and seen_with(fabric.base, gpus)
+    return replace(fabric, gpus_per_host=gpus, nic_gbps=nic, scale_up_gbps=scale_up, base=base)
 
 
 @lru_cache(maxsize=64)
 def innermost(fabric: Fabric) -> Fabric:
     """The same hosts with the tier next to them as the only one."""
     spec = {**fabric.spec, "tiers": fabric.spec["tiers"][-2:]}
-    return replace(fabric, tiers=fabric.tiers[-1:], spec=spec)
+    last = len(fabric.tiers) - 1
+    return replace(
+        fabric,
+        tiers=fabric.tiers[-1:],
+        spec=spec,
+        links=tuple(((0, n), share) for (depth, n), share in fabric.links if depth == last),
+        barred=tuple((0, n) for depth, n in fabric.barred if depth == last),
+        base=fabric.base and innermost(fabric.base),
+    )
 
 
 @dataclass(frozen=True, slots=True)

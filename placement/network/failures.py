@@ -19,7 +19,9 @@ Number = TypeVar("Number", np.bool_, np.float64)
 
 
 def links_without(links: Links, failed: Sequence[str]) -> Links:
-    """The fabric after these switches and cables, names or hostlist ranges, have failed.
+    """The fabric after these switches and cables, names or hostlist ranges, have failed, and
+    without as many cables as its uplinks have lost (placement.fabric.links): which ones is not
+    known, so that they are spread over the switches of a domain.
 
     Raises: BadInput with the first name that the fabric does not have.
     """
@@ -29,6 +31,12 @@ def links_without(links: Links, failed: Sequence[str]) -> Links:
         raise BadInput("failed", error.message) from None
     live_leaf = links.live_leaf.copy()
     live = [np.ones(len(layer.uplinks), dtype=np.bool_) for layer in links.layers]
+    for (depth, number), share in links.fabric.links:
+        level = len(links.layers) - 2 - depth
+        layer = links.layers[level]
+        there = np.flatnonzero(layer.domain_by_switch[layer.uplinks.lower] == number)
+        lost = round(len(there) * (1 - share))
+        live[level][there[np.arange(lost) * len(there) // max(1, lost)]] = False
     for name in names:
         if "/" in name:
             level, cables = _cables(links, name)

@@ -243,7 +243,8 @@ def _bare(fabric: Fabric, level: int, rails: int) -> Layer:
         return Layer(name, "fabric", ("",), nowhere, nics, np.ones(1), rails)
     tier = fabric.tiers[-1 - level]
     nics = np.bincount(tier.domain_by_host) * fabric.gpus_per_host
-    ratio = np.round(nics * fabric.nic_gbps * 1e9 / 8 / tier.uplink_bytes_per_s, 9)
+    built = fabric.as_built.tiers[-1 - level].uplink_bytes_per_s
+    ratio = np.round(nics * fabric.nic_gbps * 1e9 / 8 / built, 9)
     return Layer(name, tier.name, tier.domains, tier.domain_by_host, nics, ratio, rails)
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from placement.fabric.constraints import seen_by_gang
+from placement.fabric.links import seconds_over
 from placement.fabric.tree import Fabric
 from placement.objective.cut import Floats, egress_by_axis, egress_by_host
 from placement.workload.request import Request
@@ -122,7 +123,7 @@ def axis_loads(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[
 
 
 def _load(kind: LinkKind, out: Floats) -> Load:
-    seconds = out / kind.bytes_per_s
+    seconds = seconds_over(out, kind.bytes_per_s)
     worst = int(np.argmax(seconds))
     return Load(
         kind.name,

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from math import isfinite
 
 from placement.fabric.constraints import seen_by_gang
 from placement.fabric.tree import Fabric
@@ -198,6 +199,8 @@ class Exposure:
         return waited_s / (end_s - start_s)
 
     def exposed_s(self, axis: str, seconds: float) -> float:
+        if not isfinite(seconds):  # over a link that is down
+            return seconds
         if axis in self.hidden:
             return seconds * (1 - self.hidden[axis])
         if axis == "pp":

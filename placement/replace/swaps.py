@@ -17,6 +17,7 @@ import numpy.typing as npt
 from placement.fabric import hostset
 from placement.fabric.constraints import joinable, seen_by_gang
 from placement.fabric.hostset import HostSet
+from placement.fabric.links import barred_text
 from placement.fabric.tree import Fabric, Ints
 from placement.objective.cut import cut
 from placement.workload.request import Request, TierCut
@@ -67,6 +68,8 @@ def choose_swaps(
         kept |= 1 << best
         own &= ~(1 << best)
         free &= ~(1 << best)
+    if fabric.barred and barred_text(fabric, hostset.of(now.tolist())):
+        return None
     return Swaps(tuple(joined), cut(fabric, request, now.tolist()))
 
 

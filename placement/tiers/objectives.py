@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from placement.fabric.links import seconds_over
 from placement.fabric.tree import Fabric, Floats, Ints
 from placement.grid.block_grid import BlockGrid, block_grid
 from placement.grid.layout import Layout, layout_cost
@@ -35,7 +36,9 @@ def score_of(request: Request, grid: BlockGrid, uplink: Floats) -> Score:
             return lambda layout: float(layout_cost(grid, layout))
         case Objective.BOTTLENECK:
             graph, zones = grid_sweeper(grid).graph, len(uplink)
-            return lambda layout: float((graph.egress(layout.ravel(), zones) / uplink).max())
+            return lambda layout: float(
+                seconds_over(graph.egress(layout.ravel(), zones), uplink).max()
+            )
         case Objective.SPREAD:
             return lambda layout: spread(grid, layout, request.spread_alpha)
 
@@ -49,8 +52,8 @@ def measure(
     if request.objective is Objective.TIME:
         return step_clock(fabric, request).delay(hosts)
     if request.objective is Objective.BOTTLENECK:
-        leaving = np.array(egress(fabric, request, hosts))
-        return float((leaving / fabric.tiers[0].uplink_bytes_per_s).max())
+        leaving = np.array(egress(fabric, request, hosts), dtype=np.float64)
+        return float(seconds_over(leaving, fabric.tiers[0].uplink_bytes_per_s).max())
     if request.objective is Objective.SPREAD:
         grid = block_grid(request, fabric.gpus_per_host)
         if grid is not None:
@@ -114,7 +117,7 @@ def solve_scored(
 def _tie(request: Request, grid: BlockGrid, uplink: Floats) -> float:
     """Weight of the cut beside the score: it never makes up for a worse one that counts."""
     if request.objective is Objective.BOTTLENECK:
-        return TIE / float(uplink.min())
+        return TIE / float(uplink[uplink > 0].min(initial=np.inf))
     return TIE / max(1, 2 * sum(grid.weights) * grid.size)
 
 

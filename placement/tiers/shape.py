@@ -1,4 +1,5 @@
-"""A placement inside one domain, or inside few zones, where its owner wants that.
+"""A placement inside one domain, or inside few zones, where its owner wants that; and on one
+side of uplinks that are down.
 
 See docs/engine.md, "The tiers".
 """
@@ -11,11 +12,32 @@ from dataclasses import replace
 from placement.fabric import hostset
 from placement.fabric.constraints import around, broken, fullest, masks, tier_of, zones_of
 from placement.fabric.hostset import HostSet
+from placement.fabric.links import islands
 from placement.fabric.tree import Fabric
+from placement.tiers.objectives import measure
+from placement.tiers.step_clock import step_clock
 from placement.workload.request import Placement, Request
 
 
-def shaped(
+def placed_inside(
+    fabric: Fabric,
+    free: HostSet,
+    request: Request,
+    needed: int,
+    solve: Callable[[HostSet], Placement],
+) -> Placement:
+    """The placement on `free`, which `constraints.usable` has left, that keeps the shape and
+    crosses no barred uplink. `solve`: places on hosts, without regard to either."""
+
+    def within(side: HostSet) -> Placement:
+        if request.where.is_shape:
+            return _shaped(fabric, side, request, needed, solve)
+        return solve(side)
+
+    return _on_one_side(fabric, free, request, needed, within) if fabric.barred else within(free)
+
+
+def _shaped(
     fabric: Fabric,
     free: HostSet,
     request: Request,
@@ -48,3 +70,35 @@ def _narrowed(
     if zones_of(fabric, gang) <= where.max_zones and zones.bit_count() >= needed:
         return zones
     return fullest(fabric, free, where.max_zones)
+
+
+def _on_one_side(
+    fabric: Fabric,
+    free: HostSet,
+    request: Request,
+    needed: int,
+    solve: Callable[[HostSet], Placement],
+) -> Placement:
+    """The best of those that cross no barred uplink.
+
+    Above them is one side, below each another. Of those below, the tightest that holds the gang
+    stands for all: nothing of it leaves the domain in any of them.
+    """
+    above, *below = [free & island for island in islands(fabric)]
+    sides = [side for side in (above,) if side.bit_count() >= needed]
+    fits = sorted((s for s in below if s.bit_count() >= needed), key=int.bit_count)
+    found = [solve(side) for side in [*sides, *fits[:1]]]
+
+    def key(placement: Placement) -> tuple[float | int, ...]:
+        cuts = placement.cuts
+        return (measure(fabric, request, placement.hosts, cuts), *(c.bytes_per_step for c in cuts))
+
+    best = min(found, key=key)
+    lower = min(placement.lower_bound for placement in found)
+    step = best.step
+    if step is not None:
+        least_s = min(p.step.least_seconds for p in found if p.step is not None)
+        if len(fits) > 1:
+            least_s = min(least_s, step_clock(fabric, request).on_one_switch.seconds)
+        step = replace(step, least_seconds=least_s)
+    return replace(best, lower_bound=lower, is_optimal=best.cut == lower, step=step)

@@ -13,12 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
+from math import isfinite
 
 import numpy as np
 
 from placement.bound.size_relaxation import is_priceable, size_bound
 from placement.fabric.constraints import seen_by_gang
-from placement.fabric.tree import Fabric, Ints, Tier
+from placement.fabric.links import seconds_over
+from placement.fabric.tree import Fabric, Floats, Ints, Tier
 from placement.grid.block_grid import block_grid
 from placement.objective.step_floor import step_floor
 from placement.objective.step_time import StepTime, exposure, step_time
@@ -29,6 +31,8 @@ LEAST_PRICE = FULL_PRICE // 100  # of bytes that hide: of two such layouts the t
 AT_FIRST = 1.01  # times the least that an axis takes: where its slope is taken at the least
 MOST_PARTS = 3  # sizes of the part of a gang in an NVLink rack that are tried
 NEAR_BOUND = 1.005  # times the bound on NVLink racks
+MOST_LEVELS = 3  # of what uplinks have left, at which hosts are left out
+NEVER = 10**18  # later than any step, where an uplink is down that it needs
 RESOLUTION = 1_000  # steps are told apart by so small a part of the least
 
 
@@ -53,7 +57,10 @@ class StepClock:
     def delay(self, hosts: Sequence[int]) -> int:
         """How much slower the step is than on one switch, in parts of RESOLUTION."""
         least_s = self.on_one_switch.seconds
-        return int((self.step(hosts).seconds / least_s - 1) * RESOLUTION) if least_s else 0
+        if not least_s:
+            return 0
+        slower = (self.step(hosts).seconds / least_s - 1) * RESOLUTION
+        return int(slower) if isfinite(slower) else NEVER
 
     def is_good(self, hosts: Sequence[int], free: Ints) -> bool:
         """Whether more search is not worth its time: as fast as on one switch, or, on NVLink
@@ -104,6 +111,17 @@ class StepClock:
                     found |= {-(-group // racks), -(-group // (racks + 1))}
         return sorted(found & set(range(1, room)), reverse=True)[:MOST_PARTS]
 
+    def behind_better_links(self, free: Ints, needed: int) -> Iterator[Ints]:
+        """The free hosts without those of domains whose uplink has lost most of what it was
+        built for, level by level."""
+        for tier, built in zip(self._fabric.tiers, self._fabric.as_built.tiers, strict=True):
+            left = (tier.uplink_bytes_per_s / built.uplink_bytes_per_s)[tier.domain_by_host[free]]
+            levels = np.unique(left)[:-1]
+            for most in levels[:: -(-len(levels) // MOST_LEVELS) or 1]:
+                some = free[left > most]
+                if len(some) >= needed:
+                    yield some
+
     def bound(self, free: Ints) -> float:
         """Seconds that no placement on the free hosts goes below."""
         best = self.on_one_switch.seconds
@@ -140,7 +158,7 @@ def step_clock(fabric: Fabric, request: Request) -> StepClock:
 
 
 @lru_cache(maxsize=256)
-def _egress(request: Request, gpus_per_host: int, most: int) -> Ints | None:
+def _egress(request: Request, gpus_per_host: int, most: int) -> Floats | None:
     """The least bytes that leave a domain of 0 .. `most` blocks; None where that is unknown."""
     grid = block_grid(request, gpus_per_host)
     if grid is None or not grid.weights or not is_priceable(grid, most):
@@ -162,7 +180,7 @@ def _least_busiest(fabric: Fabric, free: Ints, request: Request, tier: Tier) -> 
     kinds, many = np.unique(np.stack([np.minimum(room, gang), speeds]), axis=1, return_counts=True)
     blocks = np.arange(len(leaving))
     takes = [
-        (leaving[: int(most) + 1] / speed, count)
+        (seconds_over(leaving[: int(most) + 1], float(speed)), count)
         for (most, speed), count in zip(kinds.T, many, strict=True)
     ]
 

@@ -41,6 +41,10 @@ def estimate_command(
             help="Hosts that cannot be used; one file for each --fabric, in the same order."
         ),
     ] = None,
+    links: Annotated[
+        list[Path] | None,
+        typer.Option(help="What uplinks carry; one file for each --fabric, as in `muster place`."),
+    ] = None,
     achieved_tflops: Annotated[
         float | None,
         typer.Option(help="TFLOP/s of one GPU while its kernels run, at most the peak."),
@@ -95,8 +99,13 @@ def estimate_command(
 
     asked = inputs.read_job(str(job))
     runs = [
-        _run(asked, name, taken, assumed, network)
-        for name, taken in zip(fabric, _busy_by_fabric(fabric, busy), strict=True)
+        _run(asked, name, taken, carried, assumed, network)
+        for name, taken, carried in zip(
+            fabric,
+            _by_fabric(fabric, busy, "--busy"),
+            _by_fabric(fabric, links, "--links"),
+            strict=True,
+        )
     ]
     if output is AnswerFormat.JSON:
         text = _json(asked.spec.name, runs, assumed, network)
@@ -111,13 +120,13 @@ def estimate_command(
 Run = tuple["Question", "Answer", "Estimate | None"]
 
 
-def _busy_by_fabric(fabrics: list[str], busy: list[Path] | None) -> list[str | None]:
+def _by_fabric(fabrics: list[str], given: list[Path] | None, option: str) -> list[Path | None]:
     from scheduler.files.errors import InputError, Problem
 
-    files: list[str | None] = [str(file) for file in busy or []]
+    files: list[Path | None] = [*(given or [])]
     if len(files) > len(fabrics):
         message = f"{len(files)} files for {len(fabrics)} fabrics: give at most one for each"
-        raise InputError(Problem("--busy", message))
+        raise InputError(Problem(option, message))
     return files + [None] * (len(fabrics) - len(files))
 
 
@@ -194,7 +203,12 @@ def _network(routing: str | None, failed: list[str] | None, seed: int) -> Networ
 
 
 def _run(
-    job: JobFile, fabric: str, busy: str | None, assumed: Assumptions, network: NetworkChoice
+    job: JobFile,
+    fabric: str,
+    busy: Path | None,
+    links: Path | None,
+    assumed: Assumptions,
+    network: NetworkChoice,
 ) -> Run:
     from placement import BadInput
     from placement.workload.request import Placement
@@ -203,8 +217,8 @@ def _run(
     from scheduler.files.errors import InputError, Problem
 
     machine = inputs.load_fabric(fabric)
-    taken = inputs.load_busy(busy, machine) if busy else 0
-    question, answer, _ = place_job(job, cluster_of(job, machine, taken, 0), 0)
+    taken = inputs.load_busy(str(busy), machine) if busy else 0
+    question, answer, _ = place_job(job, cluster_of(job, machine, taken, 0, links=links), 0)
     if not isinstance(answer, Placement):
         return question, answer, None
     try:

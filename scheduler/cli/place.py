@@ -42,6 +42,14 @@ class PlacementFormat(StrEnum):
     ENV = "env"
 
 
+Links = Annotated[
+    Path | None,
+    typer.Option(
+        help="What uplinks carry: a links file (`z3: 14/16`), ibdiagnet2.db_csv, UFM ports as JSON"
+        " or a port table as CSV."
+    ),
+]
+
 LAUNCHER_FILES: dict[PlacementFormat, Callable[[formats.GangOption], Iterable[str]]] = {
     PlacementFormat.HOSTFILE: formats.hostfile,
     PlacementFormat.RANKFILE: formats.rankfile,
@@ -74,6 +82,7 @@ def place_command(
             help="A windows file; the job avoids hosts of windows that it would run into."
         ),
     ] = None,
+    links: Links = None,
     tenants: Annotated[
         Path | None,
         typer.Option(help="A tenants file: quotas, and by which rule spares are held."),
@@ -141,7 +150,9 @@ def place_command(
     now_ns = _moment(at or "+0s") if windows else 0
     if windows and file.spec.time_limit_s is None:
         _note_assumed_limit()
-    cluster = cluster_of(file, network, taken, now_ns, windows=windows, tenants=tenants)
+    cluster = cluster_of(
+        file, network, taken, now_ns, windows=windows, tenants=tenants, links=links
+    )
     question, answer, solve_s = place_job(file, cluster, now_ns, hint)
     _write(question, answer, output, solve_s)
     draw(question, answer)
@@ -198,6 +209,7 @@ def cluster_of(
     *,
     windows: Path | None = None,
     tenants: Path | None = None,
+    links: Path | None = None,
 ) -> State:
     """The cluster that these files describe. Busy hosts are out of service; so are those
     that an exclusive job may not share with whoever is on them.
@@ -209,9 +221,15 @@ def cluster_of(
     from placement.fabric import hostset
     from placement.fabric.constraints import around, tier_of
     from scheduler.core import replay
-    from scheduler.core.model.events import FabricLoaded, HostMoved, TenantsLoaded
+    from scheduler.core.model.events import (
+        FabricLoaded,
+        HostMoved,
+        LinkReported,
+        TenantsLoaded,
+    )
     from scheduler.core.model.lifecycle import HostMove
     from scheduler.core.policies import affinity
+    from scheduler.files.links.load import load_links
     from scheduler.files.tenants import load_tenants
     from scheduler.files.windows import load_windows
 
@@ -235,7 +253,10 @@ def cluster_of(
     if wants.exclusive:
         busy |= around(fabric, tier_of(fabric, wants.exclusive, "constraints"), busy)
     names = fabric.names(hostset.members(busy))
-    return replay([HostMoved(now_ns, name, HostMove.CORDON, "busy") for name in names], state)
+    uplinks = load_links(str(links), fabric) if links else ()
+    reports = [LinkReported(now_ns, link.domain, link.share, link.detail) for link in uplinks]
+    busied = [HostMoved(now_ns, name, HostMove.CORDON, "busy") for name in names]
+    return replay([*reports, *busied], state)
 
 
 def _named_tenants(job: JobFile, windows: WindowsFile | None) -> Tenants:
@@ -267,11 +288,12 @@ def place_job(
     from scheduler.core.model.policy import time_limit_ns
     from scheduler.core.policies.affinity import Affinity
     from scheduler.core.rules.calendar import Calendar
+    from scheduler.core.rules.links import fabric_between
 
     limits, seconds = SchedulingOptions(), 0.0
 
     def timed(state: State, limits: SchedulingOptions) -> Placer:
-        find = make_placer(state, limits, hint)
+        find = make_placer(state, limits, hint, now_ns=now_ns)
 
         def placed(job: Job, free: HostSet, most: int) -> Placement | None:
             nonlocal seconds
@@ -299,9 +321,13 @@ def place_job(
     if isinstance(outcome, Rejected):
         return question, Infeasible(outcome.message), seconds
     gang, state = outcome.job, outcome.state
-    closed = Calendar(state).closed(gang, now_ns, now_ns + time_limit_ns(gang, limits))
+    end_ns = now_ns + time_limit_ns(gang, limits)
     question = replace(
-        question, request=gang.request, free=state.free & ~closed, legal_dp=gang.sizes
+        question,
+        fabric=fabric_between(state, now_ns, end_ns),
+        request=gang.request,
+        free=state.free & ~Calendar(state).closed(gang, now_ns, end_ns),
+        legal_dp=gang.sizes,
     )
     return question, _noted(job, outcome.answer), seconds
 

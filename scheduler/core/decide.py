@@ -46,7 +46,7 @@ def decide(
     """
 
     def urgent(at: State) -> Plan:
-        return _urgent(at, now_ns, limits, find or make_placer(at, limits))
+        return _urgent(at, now_ns, limits, find or make_placer(at, limits, now_ns=now_ns))
 
     plan = urgent(state)
     return plan if plan.actions else defragmented(state, now_ns, limits, plan, urgent)

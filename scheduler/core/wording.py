@@ -37,3 +37,8 @@ def duration(seconds: int) -> str:
     if hours:
         return f"{hours} h {minutes:02d} min"
     return f"{minutes} min" if minutes else f"{seconds} s"
+
+
+def share_text(share: float) -> str:
+    """What an uplink carries of what it was built for: `up`, `down`, `at 87.5 %`."""
+    return {0.0: "down", 1.0: "up"}.get(share, f"at {100 * share:.4g} %")

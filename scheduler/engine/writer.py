@@ -359,5 +359,5 @@ class Writer:
             raise
 
     def _plan(self, state: State, now_ns: int) -> Plan:
-        find = self.instruments.finding(make_placer(state, self.limits))
+        find = self.instruments.finding(make_placer(state, self.limits, now_ns=now_ns))
         return decide(state, now_ns, self.limits, find)

@@ -137,7 +137,7 @@ def check_fabric(store: Store, state: State, fabric_spec: Mapping[str, Any] | No
         raise StoreError(f"{store.name} is new: name its fabric with --fabric")
     if not state.version or fabric_spec is None:
         return
-    given, logged = from_spec(fabric_spec), state.loaded_fabric
+    given, logged = from_spec(fabric_spec), state.loaded_fabric.as_built
     if given != logged:
         raise StoreError(
             f"{store.name} is for fabric {logged.name} ({logged.digest}), not {given.name}"

@@ -8,6 +8,7 @@
         duration: 4h                  # or end: a time
         leave: requeue                # wait (default), move or requeue
         reason: BIOS 2.1
+      - {name: optics, kind: maintenance, links: [z1], share: 14/16, start: +1d, duration: 2h}
       - {name: demo, kind: reservation, count: 48, hosts: [z2], tenant: t, start: +2h, end: +6h}
 
 `+2h` counts from now, in a replay from the first submit.
@@ -29,6 +30,7 @@ from scheduler.core.model.events import FabricLoaded
 from scheduler.core.model.window import Leave, Window, WindowKind
 from scheduler.files.errors import InputError
 from scheduler.files.job_keys import Count, Keys, Text, message_of, path_of
+from scheduler.files.links.linksfile import parse_share
 from scheduler.files.timeparse import parse_duration, parse_moment
 from scheduler.files.yaml12 import Document, load
 
@@ -47,6 +49,8 @@ class _WindowKeys(Keys):
     tenant: Text | None = None
     jobs: list[Text] = Field(default_factory=list)
     leave: Text | None = None
+    links: list[Text] = Field(default_factory=list)
+    share: Any = None
     reason: Text | None = None
 
 
@@ -147,6 +151,8 @@ def _window(entry: _WindowKeys, now_ns: int) -> Window:
         tuple(entry.jobs),
         _choice("leave", Leave, entry.leave or Leave.WAIT),
         entry.reason or "",
+        tuple(entry.links),
+        parse_share(entry.share, "share") if entry.share is not None else 0.0,
     )
 
 

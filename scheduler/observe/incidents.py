@@ -28,6 +28,8 @@ from scheduler.core.model.events import (
     JobSubmitted,
     JobUpdated,
     LaunchFailed,
+    LinkMoved,
+    LinkReported,
     RankFailed,
     SparesChanged,
     TenantsLoaded,
@@ -37,6 +39,7 @@ from scheduler.core.model.events import (
     WindowSet,
 )
 from scheduler.core.model.lifecycle import HostMove
+from scheduler.core.wording import share_text
 from scheduler.eventlog.store import Compacted, Store
 
 KEPT = 100
@@ -54,11 +57,12 @@ class IncidentKind(StrEnum):
     GANG_RESIZED = "gang_resized"
     RANK_FAILED = "rank_failed"
     LAUNCH_FAILED = "launch_failed"
+    LINK_CHANGED = "link_changed"
 
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """`subject`: the host or the job."""
+    """`subject`: the host, the job, or the domain of the uplink."""
 
     version: int
     time_ns: int
@@ -110,6 +114,10 @@ def _incident(event: Event) -> tuple[IncidentKind, str, str] | None:
             size = f"{event.dp} replicas on {len(event.hosts):,} hosts"
             detail = f"{size}: {event.reason}" if event.reason else size
             return IncidentKind.GANG_RESIZED, event.name, detail
+        case LinkReported():
+            detail = share_text(event.share)
+            detail = f"{detail}: {event.detail}" if event.detail else detail
+            return IncidentKind.LINK_CHANGED, event.link, detail
         case JobPreempted():
             return IncidentKind.GANG_PREEMPTED, event.name, f"for {event.preempted_by}"
         case RankFailed():
@@ -135,6 +143,7 @@ def _incident(event: Event) -> tuple[IncidentKind, str, str] | None:
             | HostSignalled()
             | HealthLoaded()
             | HostsJudged()
+            | LinkMoved()
             | WindowSet()
             | WindowOpened()
             | WindowClosed()

@@ -20,6 +20,7 @@ from scheduler.core.fold.effects import (
     HostTransition,
     JobChange,
     JobChangeKind,
+    LinkChange,
     WindowChange,
 )
 from scheduler.core.model.events import Event
@@ -71,7 +72,7 @@ class EventTally:
                     self.repairs[()] += 1
                 case HostReport():
                     self.notes[_signal(effect.signal),] += 1
-                case HostTransition() | HostsChange() | WindowChange():
+                case HostTransition() | HostsChange() | WindowChange() | LinkChange():
                     pass
                 case _:
                     assert_never(effect)

@@ -46,6 +46,8 @@ class _IncidentKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Incident
     """A rank ended other than well, and its gang was stopped."""
     INCIDENT_KIND_LAUNCH_FAILED: _IncidentKind.ValueType  # 8
     """The ranks of a host could not be started."""
+    INCIDENT_KIND_LINK_CHANGED: _IncidentKind.ValueType  # 9
+    """The uplink of a domain carries more or less from here on."""
 
 class IncidentKind(_IncidentKind, metaclass=_IncidentKindEnumTypeWrapper):
     """Kinds of incidents."""
@@ -68,6 +70,8 @@ INCIDENT_KIND_RANK_FAILED: IncidentKind.ValueType  # 7
 """A rank ended other than well, and its gang was stopped."""
 INCIDENT_KIND_LAUNCH_FAILED: IncidentKind.ValueType  # 8
 """The ranks of a host could not be started."""
+INCIDENT_KIND_LINK_CHANGED: IncidentKind.ValueType  # 9
+"""The uplink of a domain carries more or less from here on."""
 Global___IncidentKind: _TypeAlias = IncidentKind  # noqa: Y015
 
 @_typing.final

@@ -15,6 +15,7 @@ from scheduler.core.fold.effects import (
     HostTransition,
     JobChange,
     JobChangeKind,
+    LinkChange,
     WindowChange,
 )
 from scheduler.core.model.job import SECOND_NS
@@ -54,7 +55,9 @@ class FailureCounts:
                     self._repaired(effect.host, now_ns)
                 case JobChange():
                     self._answered(effect, changes)
-                case HostTransition() | HostReport() | HostsChange() | WindowChange():
+                case (
+                    HostTransition() | HostReport() | HostsChange() | WindowChange() | LinkChange()
+                ):
                     pass
                 case _:
                     assert_never(effect)

@@ -22,6 +22,7 @@ from scheduler.core.fold.effects import (
     HostTransition,
     JobChange,
     JobChangeKind,
+    LinkChange,
     WindowChange,
 )
 from scheduler.core.model.events import Event
@@ -142,7 +143,7 @@ class Metrics:
                     self._changed(effect)
                 case HostTransition():
                     self.host_failures += effect.move is HostMove.FAIL
-                case HostReport() | HostsChange() | WindowChange():
+                case HostReport() | HostsChange() | WindowChange() | LinkChange():
                     pass
                 case _:
                     assert_never(effect)

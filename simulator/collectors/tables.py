@@ -19,6 +19,7 @@ from scheduler.core.fold.effects import (
     HostTransition,
     JobChange,
     JobChangeKind,
+    LinkChange,
     WindowChange,
 )
 from scheduler.core.model.events import Event
@@ -131,7 +132,7 @@ def event_row(version: int, event: Event, done: Iterable[EventEffect]) -> list[C
                 row |= {"host": effect.host, "move": effect.move.value}
             case HostReport():
                 row["host"] = effect.host
-            case HostsChange() | WindowChange():
+            case HostsChange() | WindowChange() | LinkChange():
                 pass
             case _:
                 assert_never(effect)

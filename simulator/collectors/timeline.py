@@ -22,6 +22,7 @@ from scheduler.core.fold.effects import (
     HostTransition,
     JobChange,
     JobChangeKind,
+    LinkChange,
     WindowChange,
 )
 from scheduler.core.model.lifecycle import HostMove
@@ -65,7 +66,7 @@ class Timeline:
                     self._job(effect)
                 case HostTransition():
                     self._moved(effect, now_ns)
-                case HostReport() | HostsChange() | WindowChange():
+                case HostReport() | HostsChange() | WindowChange() | LinkChange():
                     pass
                 case _:
                     assert_never(effect)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from placement.fabric.links import seconds_over
 from placement.fabric.tree import Fabric
 from placement.objective.cut import egress
 from placement.workload.request import Placement, Request
@@ -38,7 +39,8 @@ def load(
     if congestion is not None and len(congestion.links.layers) > 1:
         return _routed(fabric, congestion)
     leaving = egress(fabric, request, placement.hosts)
-    seconds = np.array(leaving) / fabric.tiers[0].uplink_bytes_per_s
+    uplinks = fabric.tiers[0].uplink_bytes_per_s
+    seconds = seconds_over(np.array(leaving, dtype=np.float64), uplinks)
     return PlottedLoad(seconds, None, "busy in a step, at full rate")
 
 

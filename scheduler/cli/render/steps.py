@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from placement import Advice, Congestion, Routing, advice, flows_of, links, route
-from placement.fabric.hostset import to_mask
+from placement.fabric.hostset import has, to_mask
+from placement.fabric.links import islands
 from placement.fabric.tree import Fabric, Ints
 from placement.objective.step_time import Assumptions, StepTime, step_time
 from placement.workload.request import Placement
@@ -56,13 +57,14 @@ def estimate(
 ) -> Estimate | None:
     """None when no two ranks ever talk.
 
-    The other ways take the same number of the same free hosts: the first by name in
-    consecutive ranks, and the seed's at random.
+    The other ways take the same number of the same free hosts, on the same side of uplinks that
+    are down: the first by name in consecutive ranks, and the seed's at random.
 
     Raises: BadInput on a switch or cable that the fabric does not have.
     """
     fabric, gang = asked.fabric, len(answer.hosts)
-    free = np.flatnonzero(to_mask(asked.free, fabric.host_count)).astype(np.int64)
+    side = next(i for i in islands(fabric) if has(i, answer.hosts[0]))
+    free = np.flatnonzero(to_mask(asked.free & side, fabric.host_count)).astype(np.int64)
     ways: dict[str, Sequence[int]] = {
         MUSTER: answer.hosts,
         BY_NAME: by_name(fabric, free, gang),

@@ -10,6 +10,7 @@ from placement.fabric.constraints import gpus_wanted
 from placement.workload.traffic import axis_traffic
 from scheduler.core.admission import idempotency
 from scheduler.core.admission.etag import host_etag, job_etag, stale, window_etag
+from scheduler.core.admission.links import move_link, report_link
 from scheduler.core.admission.report import report
 from scheduler.core.admission.update import update
 from scheduler.core.capacity.window_hosts import HostsUnavailable, resolved
@@ -20,8 +21,10 @@ from scheduler.core.model.commands import (
     LoadHealth,
     LoadTenants,
     MoveHost,
+    MoveLink,
     RemoveWindow,
     ReportHost,
+    ReportLink,
     SetWindow,
     SubmitJob,
     UpdateJob,
@@ -90,6 +93,10 @@ def admit(state: State, command: Command, now_ns: int) -> tuple[Event, ...] | Re
             return _move_host(state, command, now_ns)
         case ReportHost():
             return report(state, command, now_ns)
+        case ReportLink():
+            return report_link(state, command, now_ns)
+        case MoveLink():
+            return move_link(state, command, now_ns)
         case LoadHealth():
             is_known = command.policy == state.health
             return () if is_known else (HealthLoaded(now_ns, command.policy),)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from hashlib import blake2b
 
 from scheduler.core.model.job import Job
+from scheduler.core.model.link import LinkRecord
 from scheduler.core.model.rejected import Code, Rejected
 from scheduler.core.model.state import Host
 from scheduler.core.model.tenant_marks import TenantMark
@@ -27,6 +28,11 @@ def host_etag(name: str, host: Host, holder: Job | None) -> str:
     """Differs when its health does, and when another attempt or nobody holds it."""
     held = (holder.uid, holder.attempt) if holder else ()
     return digest(name, host.state, host.since_ns, host.reason, held)
+
+
+def link_etag(name: str, record: LinkRecord) -> str:
+    """Differs when another share is reported, or who may cross it."""
+    return digest(name, record)
 
 
 def window_etag(booking: Booking) -> str:

@@ -13,8 +13,10 @@ from scheduler.core.model.commands import (
     LoadHealth,
     LoadTenants,
     MoveHost,
+    MoveLink,
     RemoveWindow,
     ReportHost,
+    ReportLink,
     SetWindow,
     SubmitJob,
     UpdateJob,
@@ -67,6 +69,10 @@ def asked(command: Command) -> tuple[str, ...]:
             return (f"{command.move} {command.host}",)
         case ReportHost():
             return asked_of_report(command)
+        case ReportLink():
+            return (f"report link {command.link}",)
+        case MoveLink():
+            return (f"{command.move} link {command.link}",)
         case SetWindow():
             return (f"set window {command.window.name}",)
         case RemoveWindow():

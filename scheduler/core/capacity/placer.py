@@ -9,22 +9,32 @@ from placement.fabric.hostset import HostSet
 from placement.workload.request import Placement
 from scheduler.core.capacity.spare_pools import SparePools
 from scheduler.core.model.job import Job
-from scheduler.core.model.policy import SchedulingOptions
+from scheduler.core.model.policy import SchedulingOptions, time_limit_ns
 from scheduler.core.model.state import State
+from scheduler.core.rules.links import fabric_between
 
 # (job, free hosts, hosts it may hold at most) -> where it would run
 Placer = Callable[[Job, HostSet, int], Placement | None]
 
 
-def make_placer(state: State, limits: SchedulingOptions, hint: Hint | None = None) -> Placer:
-    """Placement by the cut, on at most so many hosts, spares included. Large gangs take golden
-    hosts first, and those in their early life last. `hint`: where the gang was, of which few
-    blocks move."""
+def make_placer(
+    state: State,
+    limits: SchedulingOptions,
+    hint: Hint | None = None,
+    *,
+    now_ns: int | None = None,
+) -> Placer:
+    """Placement on at most so many hosts, spares included, with links as they will be while the
+    gang runs from now on, which is the time of the newest event unless it is given. Large gangs
+    take golden hosts first, and those in their early life last. `hint`: where the gang was, of
+    which few blocks move."""
 
+    start_ns = state.seen_ns if now_ns is None else now_ns
     pools, large = SparePools(state), Taste(state.golden, state.early)
 
     def find(job: Job, free: HostSet, most: int) -> Placement | None:
-        spares, fabric = most - job.gang_hosts, state.loaded_fabric
+        spares = most - job.gang_hosts
+        fabric = fabric_between(state, start_ns, start_ns + time_limit_ns(job, limits))
         answer = place(
             *(fabric, free, job.request, limits.place, hint),
             most_spares=spares,

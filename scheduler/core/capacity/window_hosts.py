@@ -15,6 +15,7 @@ from operator import or_
 from placement import BadInput
 from placement.fabric import hostlist, hostset
 from placement.fabric.hostset import HostSet
+from placement.fabric.links import checked_share, uplink_of
 from placement.fabric.tree import Fabric
 from scheduler.core.capacity.outlook import nearest
 from scheduler.core.model.job import SECOND_NS, Job
@@ -41,6 +42,8 @@ def resolved(state: State, window: Window, now_ns: int) -> Window:
     fabric = state.loaded_fabric
     if before is not None and _asks_alike(before.window, window):
         chosen = before.hosts
+    elif window.links and not window.among:
+        chosen = 0
     else:
         chosen = _chosen(state, window)
     if window.kind is WindowKind.RESERVATION:
@@ -55,14 +58,21 @@ def _check(state: State, window: Window, now_ns: int) -> None:
         raise BadInput("end_time", f"{moment(window.end_ns)} is in the past")
     if window.count < 0:
         raise BadInput("host_count", "must not be negative")
-    if not window.among and not window.count:
-        raise BadInput("hosts", "name hosts or domains, or say how many hosts")
+    if not window.among and not window.count and not window.links:
+        raise BadInput("hosts", "name hosts or domains, say how many hosts, or name links")
+    for at, name in enumerate(window.links):
+        uplink_of(state.loaded_fabric, name, f"links.{at}")
+    checked_share(window.share)
+    if window.share and not window.links:
+        raise BadInput("share", "is of links: name them")
     if window.kind is WindowKind.MAINTENANCE:
         for field, value in (("tenant", window.tenant), ("jobs", window.jobs)):
             if value:
                 raise BadInput(field, "must be empty for maintenance; make it a reservation")
         if window.count:
             raise BadInput("host_count", "must be 0 for maintenance, which names its hosts")
+    elif window.links:
+        raise BadInput("links", "must be empty for a reservation; make it maintenance")
     elif not window.tenant and not window.jobs:
         raise BadInput("tenant", "a reservation needs a tenant or jobs")
     if window.tenant and window.tenant not in state.tenants.by_name:
@@ -76,11 +86,15 @@ def _check_open(before: Window, window: Window) -> None:
     if any(getattr(before, name) != getattr(window, name) for name in fixed):
         raise HostsUnavailable(f"window {window.name} is open: its kind and its start are fixed")
     if not _asks_alike(before, window):
-        raise HostsUnavailable(f"window {window.name} is open: its hosts are fixed")
+        raise HostsUnavailable(f"window {window.name} is open: its hosts and links are fixed")
 
 
 def _asks_alike(before: Window, window: Window) -> bool:
-    return (before.among, before.count) == (window.among, window.count)
+    return _asked(before) == _asked(window)
+
+
+def _asked(window: Window) -> tuple[object, ...]:
+    return window.among, window.count, window.links, window.share
 
 
 def _not_held_twice(state: State, window: Window, chosen: HostSet) -> None:

@@ -50,7 +50,7 @@ class Reasons:
 
     def __init__(self, state: State, now_ns: int, limits: SchedulingOptions) -> None:
         self._state, self._now_ns, self._limits = state, now_ns, limits
-        aim = make_placer(state, limits)
+        aim = make_placer(state, limits, now_ns=now_ns)
         cycle = SchedulingCycle(state, now_ns, limits, state.free, _counted, aim)
         self._explainer = _Explainer(state, now_ns, limits, cycle.backfill)
         self._walk = cycle.verdicts()
@@ -109,7 +109,7 @@ class _Explainer:
         self._obstacles = Obstacles(state, now_ns, limits, self._quotas, self._outlook)
         self._preempting = PreemptionStage(
             *(state, now_ns, limits, self._quotas, self._outlook, context.affinity),
-            make_placer(state, limits),
+            make_placer(state, limits, now_ns=now_ns),
             may_preempt=policy.may_preempt,
             is_by_priority=False,
         )

@@ -102,7 +102,7 @@ class _Counter:
         self._gpus = state.loaded_fabric.gpus_per_host
         self._name = next(name for i in count() if (name := f"slot-{i}") not in state.jobs)
         self._check()
-        find = make_placer(state, limits)
+        find = make_placer(state, limits, now_ns=now_ns)
         self._cycle = SchedulingCycle(state, now_ns, limits, state.free, find, find)
         for _ in self._cycle.verdicts():
             pass

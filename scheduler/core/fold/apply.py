@@ -1,7 +1,7 @@
 """State changes here and nowhere else: apply(state, event) is the next version.
 
 What an event does to the state, and what that means to readers of the log, are beside each
-other: jobs.py, hosts.py and windows.py, and here for the events of the cluster as a whole.
+other: jobs.py, hosts.py, links.py and windows.py; and here for events of the whole cluster.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import assert_never
 
 from placement.fabric.tree import from_spec
 from scheduler.core.collections.evolve import evolve
-from scheduler.core.fold import hosts, jobs, windows
+from scheduler.core.fold import hosts, jobs, links, windows
 from scheduler.core.fold.effects import EventEffect
 from scheduler.core.model import failure_rates
 from scheduler.core.model.completed_request import remembered
@@ -23,6 +23,7 @@ from scheduler.core.model.events import (
     FabricLoaded,
     HostEvent,
     JobEvent,
+    LinkEvent,
     TenantsLoaded,
     WindowEvent,
 )
@@ -47,6 +48,8 @@ def apply(state: State, event: Event) -> State:
         after = hosts.applied(state, event)
     elif isinstance(event, WindowEvent):
         after = windows.applied(state, event)
+    elif isinstance(event, LinkEvent):
+        after = links.applied(state, event)
     else:
         after = _applied(state, event)
     return evolve(
@@ -68,7 +71,9 @@ def effects(before: State, event: Event, after: State) -> tuple[EventEffect, ...
         return tuple(hosts.effects(before, event, after))
     if isinstance(event, WindowEvent):
         return tuple(windows.effects(before, event, after))
-    return ()  # of the cluster: no job, host or window is another
+    if isinstance(event, LinkEvent):
+        return tuple(links.effects(before, event, after))
+    return ()  # of the cluster: no job, host, link or window is another
 
 
 def _applied(state: State, event: ClusterEvent) -> State:

@@ -19,6 +19,7 @@ from scheduler.core.fold.effects import (
     HostTransition,
     JobChange,
     JobChangeKind,
+    LinkChange,
     WindowChange,
 )
 from scheduler.core.model.events import Event
@@ -136,7 +137,9 @@ class GangTracker:
             match effect:
                 case JobChange():
                     changes += self._changed(effect)
-                case HostsChange() | WindowChange() | HostTransition() | HostReport():
+                case (
+                    HostsChange() | WindowChange() | LinkChange() | HostTransition() | HostReport()
+                ):
                     pass
                 case _:
                     assert_never(effect)

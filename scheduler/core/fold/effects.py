@@ -1,4 +1,4 @@
-"""What one event did to jobs, hosts and windows, as values: the log as its readers see it.
+"""What one event did to jobs, hosts, links and windows, as values: the log as its readers see it.
 
 Watches, metrics and simulated runs read these instead of events, so that an event says in
 one place what it means. Who holds a host is no change of the host, nor of a window over it:
@@ -18,6 +18,7 @@ from placement.fabric.tree import Fabric
 from scheduler.core.model.events import Event
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import HostMove, JobState, Mover, RequeueCause
+from scheduler.core.model.link import LinkRecord
 from scheduler.core.model.state import Host, State
 from scheduler.core.model.window import Booking
 
@@ -87,6 +88,17 @@ class WindowChange:
     state: State
 
 
+class LinkChange(NamedTuple):
+    """One change of the uplink of domain `link`. `state`: the one after the event."""
+
+    version: int
+    time_ns: int
+    link: str
+    before: LinkRecord
+    record: LinkRecord
+    state: State
+
+
 class HostTransition(NamedTuple):
     """A host made a move of its lifecycle. `signal`: the report that moved it, if one did;
     `detail`: what the move's reason adds to that."""
@@ -105,7 +117,7 @@ class HostReport(NamedTuple):
     signal: str
 
 
-EventEffect = JobChange | HostsChange | WindowChange | HostTransition | HostReport
+EventEffect = JobChange | HostsChange | WindowChange | LinkChange | HostTransition | HostReport
 
 
 def job_change(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scheduler.core.model.job import JobSpec
-from scheduler.core.model.lifecycle import HostMove, JobState
+from scheduler.core.model.lifecycle import HostMove, JobState, LinkMove
 from scheduler.core.model.window import Window
 from scheduler.core.policies.health import HealthPolicy
 from scheduler.core.policies.tenants import Tenants
@@ -94,6 +94,27 @@ class ReportHost:
 
 
 @dataclass(frozen=True, slots=True)
+class ReportLink:
+    """What the uplink of domain `link` carries of what it was built for: 1 up, 0 down."""
+
+    link: str
+    share: float
+    detail: str = ""
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MoveLink:
+    """An operator's word on the uplink of domain `link`: cordon, uncordon or drain."""
+
+    link: str
+    move: LinkMove
+    reason: str = ""
+    etag: str = ""
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class LoadTenants:
     """An operator's new quotas, shares and priority classes."""
 
@@ -132,6 +153,8 @@ Command = (
     | EndJob
     | MoveHost
     | ReportHost
+    | ReportLink
+    | MoveLink
     | LoadTenants
     | LoadHealth
     | SetWindow

@@ -20,6 +20,8 @@ from scheduler.core.model.events import (
     JobEnded,
     JobSubmitted,
     JobUpdated,
+    LinkMoved,
+    LinkReported,
     RequestEvent,
     WindowRemoved,
     WindowSet,
@@ -52,6 +54,10 @@ def remembered(
             done = CompletedRequest(f"{event.move} {event.host}")
         case HostSignalled():
             done = CompletedRequest(f"{event.signal} {event.host}")
+        case LinkReported():
+            done = CompletedRequest(f"report link {event.link}")
+        case LinkMoved():
+            done = CompletedRequest(f"{event.move} link {event.link}")
         case Defragmented():
             done = CompletedRequest(f"defragment for {event.asked}")
         case WindowSet():

@@ -13,7 +13,7 @@ from msgspec import Struct
 from placement import Holders
 from placement.workload.request import StepBound, TierCut
 from scheduler.core.model.job import JobSpec
-from scheduler.core.model.lifecycle import HostMove, JobState, Mover, RequeueCause
+from scheduler.core.model.lifecycle import HostMove, JobState, LinkMove, Mover, RequeueCause
 from scheduler.core.model.restart_option import Ladder
 from scheduler.core.model.window import Window
 from scheduler.core.policies.health import HealthPolicy
@@ -253,6 +253,26 @@ class HostsJudged(Struct, frozen=True):
     time_ns: int
 
 
+class LinkReported(Struct, frozen=True):
+    """The uplink of domain `link` carries this share of what it was built for: 1 up, 0 down."""
+
+    time_ns: int
+    link: str
+    share: float
+    detail: str = ""
+    request_id: str = ""
+
+
+class LinkMoved(Struct, frozen=True):
+    """An operator said which gangs may cross the uplink of domain `link`."""
+
+    time_ns: int
+    link: str
+    move: LinkMove
+    reason: str = ""
+    request_id: str = ""
+
+
 class WindowSet(Struct, frozen=True):
     """A window was created or changed; its hosts are named."""
 
@@ -289,6 +309,8 @@ RequestEvent = (  # has the id of the request that caused it
     | JobEnded
     | HostMoved
     | HostSignalled
+    | LinkReported
+    | LinkMoved
     | WindowSet
     | WindowRemoved
 )
@@ -314,6 +336,8 @@ JobEvent = (
 
 HostEvent = HostMoved | HostSignalled | HealthLoaded | HostsJudged
 
+LinkEvent = LinkReported | LinkMoved
+
 WindowEvent = WindowSet | WindowOpened | WindowClosed | WindowRemoved
 
-Event = ClusterEvent | JobEvent | HostEvent | WindowEvent
+Event = ClusterEvent | JobEvent | HostEvent | LinkEvent | WindowEvent

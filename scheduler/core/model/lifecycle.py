@@ -1,4 +1,4 @@
-"""The life of a job, of a host and of a window, as tables.
+"""The life of a job, of a host, of a window and of a link, as tables.
 
 Whatever moves one of them from one state to another is in this file; the
 diagrams in docs/lifecycle.md are drawn from it.
@@ -37,6 +37,14 @@ class WindowState(StrEnum):
     PENDING = "pending"  # before its start; jobs that would reach into it stay off its hosts
     OPEN = "open"
     OVER = "over"  # in the log alone
+
+
+class LinkUse(StrEnum):
+    """Which gangs may cross the uplink of a domain; what it carries is another matter."""
+
+    OPEN = "open"
+    CORDONED = "cordoned"  # gangs that cross it go on, no other begins to
+    DRAINING = "draining"  # cordoned, and gangs that cross it are moved or waited for
 
 
 class JobMove(StrEnum):
@@ -100,6 +108,12 @@ class WindowMove(StrEnum):
     OPEN = "open"
     CLOSE = "close"
     REMOVE = "remove"
+
+
+class LinkMove(StrEnum):
+    CORDON = "cordon"
+    UNCORDON = "uncordon"
+    DRAIN = "drain"
 
 
 JOB_MOVES: Final[dict[JobState, dict[JobMove, JobState]]] = {
@@ -247,11 +261,26 @@ WINDOW_MOVES: Final[dict[WindowState, dict[WindowMove, WindowState]]] = {
     WindowState.OVER: {},
 }
 
+LINK_MOVES: Final[dict[LinkUse, dict[LinkMove, LinkUse]]] = {
+    LinkUse.OPEN: {
+        LinkMove.CORDON: LinkUse.CORDONED,
+        LinkMove.DRAIN: LinkUse.DRAINING,
+    },
+    LinkUse.CORDONED: {
+        LinkMove.UNCORDON: LinkUse.OPEN,
+        LinkMove.DRAIN: LinkUse.DRAINING,
+    },
+    LinkUse.DRAINING: {
+        LinkMove.UNCORDON: LinkUse.OPEN,
+        LinkMove.CORDON: LinkUse.CORDONED,
+    },
+}
+
 LIVE: Final = frozenset({JobState.QUEUED, JobState.RUNNING, JobState.INTERRUPTED})
 
 
-_State = TypeVar("_State", JobState, HostState, WindowState)
-_Move = TypeVar("_Move", JobMove, HostMove, WindowMove)
+_State = TypeVar("_State", JobState, HostState, WindowState, LinkUse)
+_Move = TypeVar("_Move", JobMove, HostMove, WindowMove, LinkMove)
 
 
 def after(table: dict[_State, dict[_Move, _State]], state: _State, move: _Move) -> _State:

@@ -49,5 +49,10 @@ def no_host(name: str) -> Rejected:
     return Rejected(Code.NOT_FOUND, f"no host {name!r} in this fabric", missing=("host", name))
 
 
+def no_link(name: str) -> Rejected:
+    message = f"no domain {name!r} in this fabric has an uplink"
+    return Rejected(Code.NOT_FOUND, message, missing=("link", name))
+
+
 def no_window(name: str) -> Rejected:
     return Rejected(Code.NOT_FOUND, f"no window {name!r}", missing=("window", name))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec import Struct
 
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
+from placement.fabric.links import FULL, with_links
 from placement.fabric.tree import Fabric
 from scheduler.core.collections.evolve import derived_from
 from scheduler.core.collections.name_list import NameList
@@ -18,7 +19,8 @@ from scheduler.core.model.failure_rates import NO_FAULTS, FailureRates
 from scheduler.core.model.goodput import NOTHING, Parts
 from scheduler.core.model.host_record import BLANK, HostRecord
 from scheduler.core.model.job import Job
-from scheduler.core.model.lifecycle import IN_SERVICE, HostState, JobState
+from scheduler.core.model.lifecycle import IN_SERVICE, HostState, JobState, LinkUse
+from scheduler.core.model.link import PLAIN, LinkRecord
 from scheduler.core.model.tenant_marks import TenantMark
 from scheduler.core.model.tenant_usage import UsageAccount
 from scheduler.core.model.window import Booking, Shares
@@ -58,7 +60,8 @@ class State:
     jobs in ns, under the policy *conservative* only, `shares`: on how many hosts of which
     kind, where windows tell hosts apart. `requests`: what the newest requests
     did, by request_id, oldest first. `windows`: those not over, by name. `closed`: hosts of
-    open maintenance windows, whatever their own state. `defragmented_ns`: when defragmentation by
+    open maintenance windows, whatever their own state. `links`: uplinks that are not plainly
+    up, by domain. `defragmented_ns`: when defragmentation by
     policy was last due, 0 = never. `faults`: failures and repairs so far. `seen_ns`: the
     time of the newest event. `spent`: host time of all ended jobs, by what it went to.
     """
@@ -89,6 +92,7 @@ class State:
     requests: Mapping[str, CompletedRequest] = field(default_factory=PersistentMap)
     windows: Mapping[str, Booking] = field(default_factory=PersistentMap)
     closed: HostSet = 0
+    links: Mapping[str, LinkRecord] = field(default_factory=PersistentMap)
     defragmented_ns: int = 0
     faults: FailureRates = NO_FAULTS
     seen_ns: int = 0
@@ -98,17 +102,43 @@ class State:
     def empty() -> State:
         return State()
 
-    @property
+    @derived_from("fabric", "links", "windows")
     def loaded_fabric(self) -> Fabric:
-        """Raises: RuntimeError before FabricLoaded, the first event of every log."""
+        """The fabric with its links as they are now, by reports, operators and open windows.
+
+        Raises: RuntimeError before FabricLoaded, the first event of every log.
+        """
+        open_now = (b for b in self.windows.values() if b.is_closing and b.window.links)
+        return with_links(self.built_fabric, *self.links_with(open_now))
+
+    @property
+    def built_fabric(self) -> Fabric:
+        """The fabric with all links up. Raises: RuntimeError as `loaded_fabric`."""
         if self.fabric is None:
             raise RuntimeError("no fabric loaded")
         return self.fabric
 
+    def links_with(self, bookings: Iterable[Booking]) -> tuple[dict[str, float], set[str]]:
+        """What uplinks carry while these windows last, by domain, and those that no gang may
+        begin to cross."""
+        shares = {name: record.share for name, record in self.links.items()}
+        barred = {n for n, record in self.links.items() if record.use is not LinkUse.OPEN}
+        for booking in bookings:
+            for name in booking.window.links:
+                if booking.window.share:
+                    shares[name] = min(shares.get(name, FULL), booking.window.share)
+                else:
+                    barred.add(name)
+        return shares, barred
+
+    def link(self, name: str) -> LinkRecord:
+        """What is known of the uplink of this domain."""
+        return self.links.get(name, PLAIN)
+
     @derived_from("fabric", "held", "lent", "unhealthy", "closed")
     def free(self) -> HostSet:
         """Hosts in service that nobody holds, nor has lent."""
-        everything = hostset.full(self.loaded_fabric.host_count)
+        everything = hostset.full(self.built_fabric.host_count)
         return everything & ~(self.held | self.lent | self.out_of_service)
 
     @property

@@ -38,7 +38,8 @@ class Window:
     `among`: hosts and domains by name or range, empty for the whole fabric. `count`: so many hosts
     of these, 0 for all. `hosts`: those that admit found. `tenant`, `jobs`: for whom a
     reservation is, with sub-tenants; jobs by name or pattern. `leave`: for gangs that are
-    in the way when it opens.
+    in the way when it opens. `links`: domains whose uplinks are under maintenance, and carry
+    `share` of what they were built for meanwhile; 0: no gang may cross them.
     """
 
     name: str
@@ -52,6 +53,8 @@ class Window:
     jobs: tuple[str, ...] = ()
     leave: Leave = Leave.WAIT
     reason: str = ""
+    links: tuple[str, ...] = ()
+    share: float = 0.0
 
     @property
     def title(self) -> str:

@@ -30,7 +30,7 @@ FEW = 8  # hosts that are looked for one by one
 def restarts(state: State, now_ns: int, limits: SchedulingOptions) -> tuple[Action, ...]:
     """Ways on for gangs that stopped or have hosts to leave, most important first."""
     hit = state.unhealthy & state.held
-    if not hit and not state.interrupted and not state.windows:
+    if not hit and not state.interrupted and not state.windows and not state.links:
         return ()
     calendar = Calendar(state)
     if not hit and not state.interrupted and not calendar.cleared() & state.held:

@@ -132,7 +132,8 @@ class AffinityIndex:
     def fitting(self, job: Job, hosts: HostSet) -> HostSet:
         """Those of `hosts` on which the shape and labels that it wants can be had."""
         where, needed = job.request.where, job.needed
-        if where == ANYWHERE or hosts.bit_count() < needed:
+        is_free = where == ANYWHERE and not self._fabric.barred
+        if is_free or hosts.bit_count() < needed:
             return hosts
         key = (where, needed, hosts)
         if key not in self._fitting:

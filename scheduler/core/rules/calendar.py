@@ -22,6 +22,7 @@ from scheduler.core.model.plan import Stale, StaleReason, WindowTransition
 from scheduler.core.model.state import State
 from scheduler.core.model.window import Booking, Leave, WindowKind
 from scheduler.core.policies.affinity import matches
+from scheduler.core.rules.links import closed_links
 
 _WILD = re.compile(r"[*?[]")
 
@@ -40,6 +41,7 @@ class Calendar:
         self._groups: list[tuple[Booking, ...]] = []  # of windows that are closed to the same
         self._closed: dict[tuple[int, int, int], HostSet] = {}
         self._clearing = [b for b in self._bookings if b.is_clearing]
+        self._links = tuple(closed_links(state))
         self._probation = state.probation
         self._idle = state.closed & ~state.held & ~state.unhealthy
 
@@ -123,7 +125,9 @@ class Calendar:
         return reduce(or_, (b.hosts for b in overlapping if self.is_for(b, job)), 0)
 
     def cleared(self) -> HostSet:
-        """Hosts that some gangs have to leave for windows that are open."""
+        """Hosts that some gangs have to leave for windows that are open, or for links."""
+        if self._links:
+            return -1  # whoever crosses one leaves one side of it, whichever has fewer blocks
         return reduce(or_, (b.hosts for b in self._clearing), 0)
 
     def leaving(self, job: Job) -> tuple[HostSet, HostSet]:
@@ -134,6 +138,10 @@ class Calendar:
             if not self.is_for(booking, job):
                 may |= booking.hosts
                 must |= booking.hosts if booking.window.leave is Leave.REQUEUE else 0
+        for link in self._links:
+            hosts = link.leaving(job)
+            may |= hosts
+            must |= hosts if link.must else 0
         return may, must
 
     def leave_text(self, job: Job) -> str:
@@ -145,7 +153,9 @@ class Calendar:
             and booking.hosts & job.held
             and not self.is_for(booking, job)
         ]
-        return f"{' and '.join(titles)} opened"
+        opened = [f"{' and '.join(titles)} opened"] if titles else []
+        links = (link.title for link in self._links if link.must and link.leaving(job))
+        return " and ".join([*opened, *dict.fromkeys(links)])
 
     def returns(self, after_ns: int) -> list[tuple[int, HostSet]]:
         """Each moment at which windows end, first one first, with the hosts that become

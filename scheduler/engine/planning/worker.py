@@ -61,7 +61,7 @@ def followed(state: State, ask: PlanRequest) -> State:
 def told(state: State, ask: PlanRequest) -> PlanResponse:
     """Decide, and take the time of every placement."""
     solves: Spans = []
-    find = make_placer(state, ask.limits)
+    find = make_placer(state, ask.limits, now_ns=ask.now_ns)
 
     def timed(job: Job, free: HostSet, most: int) -> Placement | None:
         began_ns = perf_counter_ns()

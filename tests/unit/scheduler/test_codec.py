@@ -30,6 +30,8 @@ from scheduler.core.model.events import (
     JobStarted,
     JobSubmitted,
     JobUpdated,
+    LinkMoved,
+    LinkReported,
     RequestEvent,
     SparesChanged,
     TenantsLoaded,
@@ -38,7 +40,7 @@ from scheduler.core.model.events import (
     WindowRemoved,
     WindowSet,
 )
-from scheduler.core.model.lifecycle import HostMove, Mover, RequeueCause
+from scheduler.core.model.lifecycle import HostMove, LinkMove, Mover, RequeueCause
 from scheduler.core.model.restart_option import RestartOption, WeighedOption
 from scheduler.core.policies.health import HealthPolicy
 from scheduler.core.policies.tenants import Aging, GuaranteedCell, PriorityClass, Tenant, Tenants
@@ -88,6 +90,8 @@ EVENTS: list[Event] = [
     HostMoved(6, "z0-r0-h0", HostMove.DRAIN, "new cable"),
     HostMoved(6, "z0-r0-h0", HostMove.FAIL, "gpu-lost: GPU 3", "r5", Mover.SIGNAL, "gpu-lost"),
     HostSignalled(2**62, "z0-r0-h0", "link-flap"),
+    LinkReported(6, "z0", 0.875, "2 of 16 cables are down", "r6"),
+    LinkMoved(6, "z0", LinkMove.DRAIN, "new optics"),
     HealthLoaded(7, HealthPolicy()),
     HostsJudged(8),
     WindowSet(6, window("w", "z0", count=2, tenant="b", leave="move", reason="why"), "r3"),

@@ -17,6 +17,7 @@ from scheduler.core.model.events import (
     JobsReserved,
     JobStarted,
     JobSubmitted,
+    LinkReported,
     TenantsLoaded,
     WindowOpened,
     WindowSet,
@@ -45,6 +46,7 @@ LIFE: list[Event] = [
     WindowSet(9, replace(window("w", "z0-r1"), hosts=("z0-r1-h0", "z0-r1-h1")), "r4"),
     WindowOpened(9, "w"),
     WindowSet(9, replace(window("v", "z1", jobs=("a-*",)), hosts=("z1-r0-h0",))),
+    LinkReported(9, "z1", 0.875, "2 of 16 cables are down"),
 ]
 
 

@@ -1,0 +1,148 @@
+"""What the uplinks of domains carry now: all of it, a share, or nothing.
+
+A fabric says what its links were built for. `with_links` gives the same fabric with the
+uplinks as they are, so that whoever asks a tier for its bandwidth reads what is left:
+`Tier.uplink_bytes_per_s` is the only place. An uplink that is down, or closed to new gangs,
+parts the tree: hosts on both sides of it form no gang. What such sides are is `islands`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from placement.errors import BadInput
+
+if TYPE_CHECKING:
+    from placement.fabric.hostset import HostSet
+    from placement.fabric.tree import Fabric, Floats
+
+FULL = 1.0
+DIGITS = 6  # of a share that count
+
+
+def checked_share(value: float, field: str = "share") -> float:
+    """Raises: BadInput naming `field` unless `value` is a number from 0 to 1."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= 1:
+        raise BadInput(field, f"must be a share of the uplink from 0 to 1, not {value!r}")
+    return round(float(value), DIGITS)
+
+
+def uplink_of(fabric: Fabric, name: str, field: str) -> tuple[int, int]:
+    """Tier and number of the domain of this name; the outermost where several share it.
+
+    Raises: BadInput naming `field` when no domain is called that.
+    """
+    found = _numbers(fabric.as_built).get(name)
+    if found is not None:
+        return found
+    if name in fabric.index_by_name:
+        raise BadInput(field, f"{name} is a host: an uplink has the name of its domain")
+    named = " or ".join(tier.domains[0] for tier in fabric.tiers)
+    like = f"; they are named like {named}" if named else ", which has no tiers"
+    raise BadInput(field, f"no domain {name!r} in {fabric.name}{like}")
+
+
+@lru_cache(maxsize=8)
+def _numbers(fabric: Fabric) -> dict[str, tuple[int, int]]:
+    found: dict[str, tuple[int, int]] = {}
+    for depth, tier in enumerate(fabric.tiers):
+        for number, name in enumerate(tier.domains):
+            found.setdefault(name, (depth, number))
+    return found
+
+
+def with_links(
+    fabric: Fabric, share_by_domain: Mapping[str, float], closed: Collection[str] = ()
+) -> Fabric:
+    """The fabric with these shares of its uplinks, in place of those that it had.
+
+    `closed`: domains whose uplink no gang may newly cross, whatever it carries. Equal
+    states of the links make equal fabrics. The digest stays: it names what was built.
+
+    Raises: BadInput naming `links.NAME`.
+    """
+    built = fabric.as_built
+    shares = {}
+    for name, value in share_by_domain.items():
+        at, share = uplink_of(built, name, f"links.{name}"), checked_share(value, f"links.{name}")
+        if share < FULL:
+            shares[at] = share
+    shut = {uplink_of(built, name, f"links.{name}") for name in closed}
+    if not shares and not shut:
+        return built
+    tiers = []
+    for depth, tier in enumerate(built.tiers):
+        uplink = tier.uplink_bytes_per_s.copy()
+        for (level, number), share in shares.items():
+            if level == depth:
+                uplink[number] *= share
+        tiers.append(replace(tier, uplink_bytes_per_s=uplink))
+    barred = shut | {at for at, share in shares.items() if not share}
+    return replace(
+        built,
+        tiers=tuple(tiers),
+        links=tuple(sorted(shares.items())),
+        barred=tuple(sorted(barred)),
+        base=built,
+    )
+
+
+def seconds_over(sent: Floats, bytes_per_s: Floats | float) -> Floats:
+    """How long each link needs: for nothing no time, and for ever where it is down."""
+    import numpy as np
+
+    idle = np.where(sent > 0, np.inf, 0.0)
+    return np.divide(sent, bytes_per_s, out=idle, where=np.asarray(bytes_per_s) > 0)
+
+
+def islands(fabric: Fabric) -> tuple[HostSet, ...]:
+    """Sets of hosts that reach each other over uplinks which gangs may cross; those that hang
+    together at the top first. One where no uplink is barred."""
+    return _islands(fabric) if fabric.barred else _whole(fabric.host_count)
+
+
+@lru_cache(maxsize=8)
+def _whole(count: int) -> tuple[HostSet, ...]:
+    from placement.fabric import hostset
+
+    return (hostset.full(count),)
+
+
+def domain_hosts(fabric: Fabric, depth: int, number: int) -> HostSet:
+    """The hosts behind one uplink."""
+    from placement.fabric.constraints import masks
+
+    return masks(fabric.as_built, depth)[number]
+
+
+@lru_cache(maxsize=64)
+def _islands(fabric: Fabric) -> tuple[HostSet, ...]:
+    (rest,) = _whole(fabric.host_count)
+    parts: list[HostSet] = []
+    for depth, number in fabric.barred:  # from the outside: inner ones are taken out of outer
+        inside = domain_hosts(fabric, depth, number)
+        parts = [part & ~inside for part in parts]
+        rest &= ~inside
+        parts.append(inside)
+    return tuple(part for part in (rest, *parts) if part)
+
+
+def barred_text(fabric: Fabric, hosts: HostSet) -> str:
+    """The barred uplinks that a gang on `hosts` would cross: `the uplinks of z3 and z4`; empty
+    for none."""
+    names = [
+        fabric.tiers[depth].domains[number]
+        for depth, number in fabric.barred
+        if hosts & (inside := domain_hosts(fabric, depth, number)) and hosts & ~inside
+    ]
+    return names_text(names)
+
+
+def names_text(names: Iterable[str]) -> str:
+    """`the uplink of z3`, `the uplinks of z3, z4`; empty for none."""
+    found = list(names)
+    return f"the uplink{'s' * (len(found) > 1)} of {', '.join(found)}" if found else ""

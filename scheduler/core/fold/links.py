@@ -1,0 +1,42 @@
+"""What the events of links make of the state, and what readers of the log see of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import assert_never
+
+from msgspec.structs import replace
+
+from scheduler.core.collections.evolve import evolve
+from scheduler.core.collections.persistent_map import with_entry, without_entry
+from scheduler.core.fold.effects import EventEffect, LinkChange
+from scheduler.core.model.events import LinkEvent, LinkMoved, LinkReported
+from scheduler.core.model.lifecycle import LINK_MOVES, after
+from scheduler.core.model.link import PLAIN, LinkRecord
+from scheduler.core.model.state import State
+
+
+def applied(state: State, event: LinkEvent) -> State:
+    """The state after `event`. Raises: KeyError on a move that cannot be."""
+    before = state.link(event.link)
+    match event:
+        case LinkReported():
+            now = replace(before, share=event.share, share_ns=event.time_ns, detail=event.detail)
+        case LinkMoved():
+            use = after(LINK_MOVES, before.use, event.move)
+            now = replace(before, use=use, use_ns=event.time_ns, reason=event.reason)
+        case _:
+            assert_never(event)
+    return evolve(state, links=_with(state, event.link, now))
+
+
+def _with(state: State, name: str, record: LinkRecord) -> Mapping[str, LinkRecord]:
+    if not record.is_plain:
+        return with_entry(state.links, name, record)
+    return without_entry(state.links, name) if name in state.links else state.links
+
+
+def effects(before: State, event: LinkEvent, after: State) -> Iterator[EventEffect]:
+    """The change of the link that `event` names."""
+    was, now = before.links.get(event.link, PLAIN), after.links.get(event.link, PLAIN)
+    yield LinkChange(after.version, event.time_ns, event.link, was, now, after)
