@@ -16,7 +16,7 @@ from math import ceil
 
 import numpy as np
 
-from placement.baselines import consecutive
+from placement.baselines import by_spread, consecutive
 from placement.bound.size_relaxation import by_sizes
 from placement.fabric import hostset
 from placement.fabric.constraints import check, labelled, room_text, seen_by_gang, usable, wish_text
@@ -54,6 +54,7 @@ from placement.workload.request import (
 )
 
 BY_CUT = (Objective.CUT, Objective.TIME)  # zones are laid out by the cut, at prices or not
+CUT_SHARE = 5  # one part in so many of the work is for the cut, where the step comes first
 MOST_PRICES = 3  # at which a cut is searched
 MOST_ZONES = 96  # beyond, zones are packed as racks are
 
@@ -149,6 +150,9 @@ class _Placer:
         self.fabric = fabric
         self.request = request
         self.limits = limits
+        self.zone_limits = limits  # of the outermost tier by the cut, which may come second
+        if request.objective is Objective.TIME:
+            self.zone_limits = limits.part(CUT_SHARE)
         self.free = free
         self.gang = request.hosts_needed(fabric.gpus_per_host)
         self.most_spares = most_spares
@@ -221,15 +225,20 @@ class _Placer:
         """By the cut on some of the hosts, at other prices of bytes, or on other tiers."""
         by_cut = replace(self.request, objective=Objective.CUT, prices=prices)
         limits = replace(self.limits, rounds=0) if prices else self.limits  # proves nothing here
-        placer = _Placer(*(fabric, by_cut, limits, free, self.most_spares, None, self.sizing))
+        return self._solved(fabric, by_cut, free, limits)
+
+    def _solved(self, fabric: Fabric, request: Request, free: Ints, limits: Limits) -> list[Hosts]:
+        """The same gang by another measure."""
+        placer = _Placer(*(fabric, request, limits, free, self.most_spares, None, self.sizing))
         seating, ways, _ = placer._ways()
         return seating.seated(ways)
 
     def _in_less_time(self, found: list[Hosts]) -> list[Hosts]:
-        """Where the step waits for uplinks: hosts by name, the fewest domains, and the least cuts
-        at the prices that bytes have, until these are the same again; also where innermost
-        domains are not used up."""
+        """Where the step waits for uplinks: what other schedulers place (hosts by name, the fewest
+        domains in either order, Arnold's spread), and the least cuts at the prices that bytes
+        have, until these are the same again; also where innermost domains are not used up."""
         clock, tried = step_clock(self.fabric, self.request), set()
+        unproved = replace(self.zone_limits, rounds=0)
         best = min(found, key=clock.delay)
         if clock.is_good(best, self.free):
             return found
@@ -244,7 +253,9 @@ class _Placer:
             *product(trees[:1], clock.behind_better_links(self.free, needed)),
         ]
         for tree, free in subsets:
-            found.append(tuple(consecutive(tree)(free, self.gang).tolist()))
+            fewest = consecutive(tree)(free, self.gang)
+            found += [tuple(fewest.tolist()), tuple(np.sort(fewest).tolist())]
+        found += self._solved(self.fabric, by_spread(self.request), self.free, unproved)
         for _ in range(MOST_PRICES):
             best = min(found, key=clock.delay)
             prices = clock.prices(clock.step(best))
@@ -351,10 +362,10 @@ class _Placer:
         if (grid := self.grid) is None:
             if not is_by_cut:
                 self.notes.append("the ranks form no grid of hosts: placed by the cut alone")
-            return solve_ragged(self.request, gpus, capacities, self.limits)
+            return solve_ragged(self.request, gpus, capacities, self.zone_limits)
         reserved = [c - w for c, w in zip(capacities, wanted, strict=True)]
         if is_by_cut:
-            return grid, solve_zones(grid, capacities, reserved, self.limits)
+            return grid, solve_zones(grid, capacities, reserved, self.zone_limits)
         uplink = self.fabric.tiers[0].uplink_bytes_per_s
         return grid, solve_scored(self.request, grid, capacities, reserved, self.limits, uplink)
 

@@ -43,21 +43,10 @@ def solve_ragged(
     best = ZoneStep(np.zeros((1, grid.size), dtype=np.int64), int(MUCH), 0)
     for share in SHARES:
         if not best.is_proved:
-            best = _step(job, _part(limits, share), limits.walk // share, views, best)
+            best = _step(job, limits.part(share), limits.walk // share, views, best)
     if best.bound < CLOSE * best.cost:
         best = _better(job, best, job.put_anew(best.layout[0], limits.trees, best.bound))
     return grid, best
-
-
-def _part(limits: Limits, share: int) -> Limits:
-    """One part in so many of the work, but for tables of parts, which are made once; rounds of a
-    proof, if any, at least one."""
-    return replace(
-        limits,
-        rounds=-(-limits.rounds // share),
-        trees=limits.trees // share,
-        entries=limits.entries // share,
-    )
 
 
 def _step(job: Blocks, limits: Limits, walk: int, views: Views, best: ZoneStep) -> ZoneStep:

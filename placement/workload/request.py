@@ -5,7 +5,7 @@ Every value is frozen and hashable. Hosts are indices into `Fabric.hosts`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 
@@ -146,6 +146,16 @@ class Limits:
     entries: int = 100_000_000
     states: int = 30_000_000
     walk: int = 600_000_000
+
+    def part(self, share: int) -> Limits:
+        """One part in so many of the work, but for tables of parts, which are made once; rounds
+        of a proof and trees, if any, at least one."""
+        return replace(
+            self,
+            rounds=-(-self.rounds // share),
+            trees=max(min(1, self.trees), self.trees // share),
+            entries=self.entries // share,
+        )
 
 
 @dataclass(frozen=True, slots=True)

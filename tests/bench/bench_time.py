@@ -75,7 +75,9 @@ PEERS: dict[str, Peer] = {
     "Kueue TAS": _kueue,
     "Volcano HyperNode": _volcano,
     "Arnold": lambda inst, free, gang: _placed(inst, by_spread(inst.request)).hosts,
-    "muster, objective cut": lambda inst, free, gang: _placed(inst, inst.request).hosts,
+    "muster, objective cut": lambda inst, free, gang: (
+        _placed(inst, replace(inst.request, objective=Objective.CUT)).hosts
+    ),
 }
 
 
