@@ -282,9 +282,10 @@ def place_job(
     from placement.workload.request import Infeasible
     from scheduler.cli.render.answers import Question
     from scheduler.core import Rejected, SchedulingOptions, dry_run
-    from scheduler.core.admission.admit import Code, is_name
+    from scheduler.core.admission.admit import Code
     from scheduler.core.capacity.placer import make_placer
     from scheduler.core.model.commands import SubmitJob
+    from scheduler.core.model.names import is_name
     from scheduler.core.model.policy import time_limit_ns
     from scheduler.core.policies.affinity import Affinity
     from scheduler.core.rules.calendar import Calendar

@@ -21,8 +21,8 @@ from placement.workload.replicas import batch_sizes, check_batch, sizes_text
 from placement.workload.request import EVEN_ALPHA, Objective, Request, SpareRule
 from placement.workload.traffic import axis_traffic
 from placement.workload.training import Batch, ModelShape, Training
-from scheduler.core.admission.admit import NAME_RULE, is_name
 from scheduler.core.model.job import JobSpec
+from scheduler.core.model.names import NAME_RULE, is_name
 from scheduler.core.policies.affinity import Affinity
 from scheduler.core.policies.checkpoint import CheckpointTerms
 from scheduler.core.policies.run import RunSpec

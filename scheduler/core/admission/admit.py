@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import assert_never
 
 from placement import BadInput, refuse_without_peers
@@ -49,6 +48,7 @@ from scheduler.core.model.lifecycle import (
     JobState,
     Mover,
 )
+from scheduler.core.model.names import NAME_RULE, is_name
 from scheduler.core.model.rejected import (
     Code,
     Rejected,
@@ -65,15 +65,7 @@ from scheduler.core.policies.tenants import Tenants
 from scheduler.core.tenancy import guarantees
 from scheduler.core.tenancy.entitlement import beyond_quota, impossible, least_request, misnamed
 
-__all__ = ["Code", "Rejected", "Violation", "admit", "is_name"]
-
-NAME_RULE = "must be 1 to 128 letters, digits, '-', '_' or '.', and start and end plain"
-_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
-
-
-def is_name(text: str) -> bool:
-    """1 to 128 letters, digits, '-', '_' or '.', plain at both ends."""
-    return _NAME.fullmatch(text) is not None
+__all__ = ["Code", "Rejected", "Violation", "admit"]
 
 
 def admit(state: State, command: Command, now_ns: int) -> tuple[Event, ...] | Rejected:
