@@ -11,7 +11,6 @@ import grpc
 
 from scheduler.access.loopback import is_loopback
 from scheduler.files.errors import InputError, Problem
-from scheduler.files.yaml12 import read_text
 
 SYSTEM = "system"
 _LONGEST = 4_096  # bytes of a token file
@@ -67,6 +66,8 @@ class Credentials:
 
 def read_token(path: str) -> str:
     """Raises: InputError."""
+    from scheduler.files.yaml12 import read_text
+
     token = read_text(path, _LONGEST).strip()
     if not token.isascii() or not token.isprintable() or not token:
         raise InputError(Problem("", "holds no token", path))
@@ -74,6 +75,8 @@ def read_token(path: str) -> str:
 
 
 def _pem(path: str) -> bytes:
+    from scheduler.files.yaml12 import read_text
+
     text = read_text(path)
     if "-----BEGIN" not in text:
         raise InputError(Problem("", "is no PEM file", path))

@@ -88,11 +88,29 @@ def test_a_stream_that_is_closed_is_nobodys(closed: str, tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_a_terminal_that_cannot_show_a_name_gets_it_escaped(tmp_path: Path) -> None:
-    job = JOB.replace("tp: 2", "tp: 8").replace("name: job", "name: jöb")
-    (tmp_path / "job.yaml").write_text(job, encoding="utf-8")
-    done = run_python(MAIN, *place_args(tmp_path), PYTHONIOENCODING="ascii")
+    (tmp_path / "job.yaml").write_text(JOB.replace("tp: 2", "tp: 8"))
+    fabric = "name: nördlich\ngpus_per_host: 8\ntiers: [{name: host, count: 2}]\n"
+    (tmp_path / "fabric.yaml").write_text(fabric, encoding="utf-8")
+    words = ("place", str(tmp_path / "job.yaml"), "--fabric", str(tmp_path / "fabric.yaml"))
+    done = run_python(MAIN, *words, PYTHONIOENCODING="ascii")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith(r"placed: j\xf6b on roce-24k")
+    assert done.stdout.startswith(r"placed: job on n\xf6rdlich")
+
+
+@pytest.mark.parametrize(
+    ("words", "is_known"),
+    [
+        (["jobs"], True),
+        (["--ca", "replay", "--key=k", "job", "a"], True),
+        (["replay", "jobs"], False),
+        (["--help"], False),
+        ([], False),
+    ],
+)
+def test_plug_ins_are_looked_for_where_no_command_of_ours_is_named(
+    words: list[str], is_known: bool
+) -> None:
+    assert program.is_builtin(words) is is_known
 
 
 HEAVY = (
