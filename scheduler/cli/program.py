@@ -90,6 +90,29 @@ register_links(app)
 register_server(app)
 
 
+_COMMANDS = frozenset(
+    {
+        command.name or command.callback.__name__
+        for command in app.registered_commands
+        if command.callback
+    }
+    | {str(group.name) for group in app.registered_groups}
+)
+_GLOBAL_OPTIONS = ("--ca", "--cert", "--key", "--token-file")
+
+
+def is_builtin(words: Sequence[str]) -> bool:
+    """Whether the command line names a command of this package: it needs no plug-in, and
+    looking for those takes a fifth of the time of a short call."""
+    rest = iter(words)
+    for word in rest:
+        if word in _GLOBAL_OPTIONS:
+            next(rest, None)
+        elif not word.startswith("-"):
+            return word in _COMMANDS
+    return False
+
+
 @cache
 def load_commands() -> None:
     """Add the commands of every installed plug-in, once."""
@@ -120,24 +143,6 @@ def _give_up(error: OSError) -> int:
         text = ": ".join(str(part) for part in (error.filename, error.strerror or error) if part)
         typer.echo(f"muster: {text}", err=True)
     return BAD_INPUT if isinstance(error, WRONG_PATHS) else 1
-
-
-def is_builtin(words: Sequence[str]) -> bool:
-    """Whether the command line names a command of this package: it needs no plug-in, and
-    looking for those takes a fifth of the time of a short call."""
-    known = {
-        command.name or command.callback.__name__
-        for command in app.registered_commands
-        if command.callback
-    } | {str(group.name) for group in app.registered_groups}
-    options = {f"--{name.replace('_', '-')}" for name in ("ca", "cert", "key", "token_file")}
-    rest = iter(words)
-    for word in rest:
-        if word in options:
-            next(rest, None)
-        elif not word.startswith("-"):
-            return word in known
-    return False
 
 
 def _run() -> int:

@@ -45,7 +45,9 @@ async def test_as_many_hosts_as_a_waiting_job_needs(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
         await scattered(served)
         await served.stub.CreateJob(create("wide", 5))
-        answer = await served.stub.Defragment(service_pb2.DefragmentRequest(job="wide", apply=True))
+        wide = await refused(served.stub.Defragment(service_pb2.DefragmentRequest(job="wide")))
+        await served.stub.CreateJob(create("four", 4))
+        answer = await served.stub.Defragment(service_pb2.DefragmentRequest(job="four"))
         nobody = await refused(served.stub.Defragment(service_pb2.DefragmentRequest(job="x")))
         nothing = await refused(served.stub.Defragment(service_pb2.DefragmentRequest()))
         never = await refused(served.stub.Defragment(service_pb2.DefragmentRequest(hosts=99_999)))
@@ -54,8 +56,8 @@ async def test_as_many_hosts_as_a_waiting_job_needs(tmp_path: Path) -> None:
                 service_pb2.DefragmentRequest(hosts=1, restart_duration=duration(-1))
             )
         )
-    assert (answer.wanted_hosts, answer.applied) == (5, False)
-    assert answer.sentence == "no zone has 5 hosts in service"
+    assert wide.reason == "INFEASIBLE"
+    assert (answer.wanted_hosts, answer.applied) == (4, False)
     assert (never.reason, never.code) == ("INFEASIBLE", grpc.StatusCode.FAILED_PRECONDITION)
     assert never.message == (
         "no zone has 99,999 hosts, the largest has 4: no moves can ever free them together"

@@ -89,7 +89,8 @@ def test_a_stream_that_is_closed_is_nobodys(closed: str, tmp_path: Path) -> None
 @pytest.mark.slow
 def test_a_terminal_that_cannot_show_a_name_gets_it_escaped(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(JOB.replace("tp: 2", "tp: 8"))
-    fabric = "name: nördlich\ngpus_per_host: 8\ntiers: [{name: host, count: 2}]\n"
+    tiers = "[{name: zone, count: 1}, {name: host, count: 16}]"
+    fabric = f"name: nördlich\ngpus_per_host: 8\ntiers: {tiers}\n"
     (tmp_path / "fabric.yaml").write_text(fabric, encoding="utf-8")
     words = ("place", str(tmp_path / "job.yaml"), "--fabric", str(tmp_path / "fabric.yaml"))
     done = run_python(MAIN, *words, PYTHONIOENCODING="ascii")
