@@ -323,11 +323,11 @@ def fill_up(stage: Stage) -> None:
     submit(stage, SMALL)
     changes_until(stage, "STARTED", SMALL)
     command("muster jobs")
-    jobs = {job.name: job for job in stage.client.list_jobs()}
+    jobs = {job.spec.name: job for job in stage.client.list_jobs()}
     rows = [["job", "state", "hosts", "spares"]]
     for job in (jobs[name] for name in (BIG, SECOND, SMALL)):
         held_now = [str(job.placement.host_count or "-"), str(job.placement.spare_count or "-")]
-        rows.append([job.name, state(job), *held_now])
+        rows.append([job.spec.name, state(job), *held_now])
     table(rows, right={2, 3})
     check(state(jobs[SECOND]) == "queued", f"{SECOND} does not wait any more")
     check(state(jobs[SMALL]) == "running", f"{SMALL} does not run")
@@ -339,7 +339,7 @@ def state(job: job_pb2.Job) -> str:
 
 def facts(stage: Stage) -> tuple[int, dict[str, job_pb2.Job]]:
     """The version of the log, and every job in full but for what changes by the second."""
-    jobs = {job.name: stage.client.get_job(job.name) for job in stage.client.list_jobs()}
+    jobs = {job.spec.name: stage.client.get_job(job.name) for job in stage.client.list_jobs()}
     version = max(job.version for job in jobs.values())
     for job in jobs.values():
         job.reason = ""

@@ -129,6 +129,11 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch, seconds: float = 0.02) -> list[in
     return sizes
 
 
+def path(name: str, tenant: str = "default") -> str:
+    """The resource name of a job."""
+    return f"tenants/{tenant}/jobs/{name}"
+
+
 def create(name: str, hosts: int = 1, *, request_id: str = "", **job: Any) -> Any:
     """A CreateJobRequest; `job` as for tests.build.spec."""
     message = spec_to_proto(spec(name, hosts, **job))

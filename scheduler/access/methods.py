@@ -20,18 +20,14 @@ class MethodRule:
     """The least role that may call a method; None: anybody, without saying who.
 
     Fields of the request, by path, in which callers who are bound to a tenant
-    `job`: name a job, which must be theirs, or there is none of that name;
-    `tenant`: name a tenant, theirs by default;
-    `conditions`: name jobs to suppose something of.
+    `tenant`: name a tenant, theirs by default. Fields that name jobs are read by service.names.
 
     `refused`: the reasons with which a call of its own may end, besides ANY_CALL and, where
     something is changed, ANY_CHANGE.
     """
 
     role: Role | None
-    job: str = ""
     tenant: str = ""
-    conditions: str = ""
     refused: tuple[str, ...] = ()
 
     @property
@@ -51,14 +47,12 @@ _RULES: Final = {
     "CreateJob": MethodRule(
         Role.SUBMITTER, tenant="spec.tenant", refused=("ALREADY_EXISTS", "INFEASIBLE")
     ),
-    "GetJob": MethodRule(Role.VIEWER, job="name", refused=(_GONE,)),
+    "GetJob": MethodRule(Role.VIEWER, refused=(_GONE,)),
     "ListJobs": MethodRule(Role.VIEWER),
-    "UpdateJob": MethodRule(
-        Role.SUBMITTER, job="job.name", refused=(_GONE, _STATE, "INFEASIBLE", _OTHER)
-    ),
-    "CancelJob": MethodRule(Role.SUBMITTER, job="name", refused=(_GONE, _STATE, _OTHER)),
+    "UpdateJob": MethodRule(Role.SUBMITTER, refused=(_GONE, _STATE, "INFEASIBLE", _OTHER)),
+    "CancelJob": MethodRule(Role.SUBMITTER, refused=(_GONE, _STATE, _OTHER)),
     "EndJob": MethodRule(Role.OPERATOR, refused=(_GONE, _STATE, _OTHER)),
-    "ExplainJob": MethodRule(Role.VIEWER, job="name", conditions="suppose", refused=(_GONE,)),
+    "ExplainJob": MethodRule(Role.VIEWER, refused=(_GONE,)),
     "ListSlots": MethodRule(Role.VIEWER, tenant="tenant"),
     "Defragment": MethodRule(Role.OPERATOR, refused=(_GONE, "INFEASIBLE", "CONFLICT", _OTHER)),
     "WatchJobs": MethodRule(Role.VIEWER, refused=_OF_WATCH),

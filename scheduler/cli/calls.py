@@ -105,7 +105,9 @@ def state_numbers(enum: Any, prefix: str, words: Sequence[str] | None) -> list[A
 
 def write(message: SomeMessage, text: Callable[[SomeMessage], str], output: AnswerFormat) -> None:
     from scheduler.cli.render import messages
+    from scheduler.cli.render.names import as_typed
 
+    message = as_typed(message)
     typer.echo(messages.to_json(message) if output is AnswerFormat.JSON else text(message))
 
 
@@ -114,8 +116,9 @@ def follow(
 ) -> None:
     """Print each change as it comes, as JSON one on a line."""
     from scheduler.cli.render import messages
+    from scheduler.cli.render.names import as_typed
 
-    for change in changes:
+    for change in map(as_typed, changes):
         is_json = output is AnswerFormat.JSON
         typer.echo(json.dumps(messages.to_mapping(change)) if is_json else text(change))
         sys.stdout.flush()

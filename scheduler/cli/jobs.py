@@ -35,7 +35,12 @@ from scheduler.cli.calls import (
 from scheduler.cli.importing import import_command
 from scheduler.cli.place import EXIT_CODES
 
-JobName = Annotated[str, typer.Argument(help="Name of the job.", show_default=False)]
+JobName = Annotated[
+    str,
+    typer.Argument(
+        help="Name of the job; TENANT/NAME for one of another tenant.", show_default=False
+    ),
+]
 
 
 class _CommandOrName(TyperGroup):

@@ -8,6 +8,7 @@ is checked here counts.
 from __future__ import annotations
 
 from scheduler.core import Rejected, State
+from scheduler.core.job_name import stated_tenant
 from scheduler.core.model.commands import CancelJob, Command, EndJob, SubmitJob, UpdateJob
 from scheduler.core.model.rejected import invalid, no_job
 from scheduler.core.tenancy.ownership import tenant_of
@@ -27,4 +28,12 @@ def unauthorised(state: State, command: Command, who: Caller) -> Rejected | None
         tenant = tenant_of(command.spec, state.tenants)
         if not who.sees(state.tenants, tenant):
             return invalid("tenant", f"{who.name} belongs to tenant {who.tenant}, not to {tenant}")
+        wants = command.spec.affinity
+        named = {"near": [wants.near] if wants.near else []}
+        named |= {f"avoid.{tier}": list(names) for tier, names in wants.avoid}
+        for field, names in named.items():
+            for name in names:
+                if not who.sees(state.tenants, stated_tenant(name) or state.tenants.default):
+                    message = f"{name!r} is of a tenant whose jobs {who.name} cannot see"
+                    return invalid(f"constraints.{field}", message)
     return None

@@ -10,6 +10,7 @@ from scheduler.core.model.window import Booking
 from scheduler.core.tenancy.standing import standings
 from scheduler.identity import caller, own_jobs, own_windows
 from scheduler.service.errors import invalid
+from scheduler.service.names import full_name_of
 from scheduler.v1 import service_pb2
 from scheduler.wire import listing, paging, tenants, windows
 from scheduler.wire.filters import BadFilter
@@ -49,7 +50,8 @@ def hosts_page(
 ) -> service_pb2.ListHostsResponse:
     """Raises: ApiError."""
     states = _states(request.states, host_state)
-    query = listing.Query(states, request.filter, job=request.job)
+    job = full_name_of(state, request.job, field="job") if request.job else ""
+    query = listing.Query(states, request.filter, job=job)
     most = size(request.page_size, HOSTS_PAGE, MOST_HOSTS)
     page = _checked(lambda: listing.hosts(state, query, most, request.page_token, own_jobs(state)))
     return service_pb2.ListHostsResponse(

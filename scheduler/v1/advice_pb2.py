@@ -22,41 +22,56 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.api import resource_pb2 as google_dot_api_dot_resource__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from scheduler.v1 import job_pb2 as scheduler_dot_v1_dot_job__pb2
 from scheduler.v1 import placement_pb2 as scheduler_dot_v1_dot_placement__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19scheduler/v1/advice.proto\x12\x0cscheduler.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16scheduler/v1/job.proto\x1a\x1cscheduler/v1/placement.proto\"\xd2\x03\n\x06Reason\x12\'\n\x05\x63\x61use\x18\x01 \x01(\x0e\x32\x18.scheduler.v1.WaitReason\x12\x10\n\x08sentence\x18\x02 \x01(\t\x12\x14\n\x0cneeded_hosts\x18\x03 \x01(\x05\x12\x12\n\nfree_hosts\x18\x04 \x01(\x05\x12\x15\n\rmissing_hosts\x18\x05 \x01(\x05\x12\'\n\x05rooms\x18\x06 \x03(\x0b\x32\x18.scheduler.v1.DomainRoom\x12.\n\nstart_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\twaits_for\x18\x08 \x03(\t\x12\x13\n\x0breserved_in\x18\t \x03(\t\x12)\n\tobstacles\x18\n \x03(\x0b\x32\x16.scheduler.v1.Obstacle\x12\x35\n\x12passing_time_limit\x18\x0b \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08preempts\x18\x0c \x03(\t\x12\x30\n\x0cpreempt_time\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12%\n\x07shrinks\x18\x0e \x03(\x0b\x32\x14.scheduler.v1.Shrink\"!\n\x06Shrink\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\n\n\x02\x64p\x18\x02 \x01(\x05\"F\n\nDomainRoom\x12\x0e\n\x06\x64omain\x18\x01 \x01(\t\x12\x12\n\nfree_hosts\x18\x02 \x01(\x05\x12\x14\n\x0cusable_hosts\x18\x03 \x01(\x05\"\xa8\x01\n\x08Obstacle\x12(\n\x04kind\x18\x01 \x01(\x0e\x32\x1a.scheduler.v1.ObstacleKind\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\r\n\x05hosts\x18\x03 \x01(\x05\x12.\n\nclear_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12%\n\x05\x62\x61sis\x18\x05 \x01(\x0e\x32\x16.scheduler.v1.EndBasis\"\xb2\x01\n\x06WhatIf\x12\x10\n\x08sentence\x18\x01 \x01(\t\x12%\n\x05state\x18\x02 \x01(\x0e\x32\x16.scheduler.v1.JobState\x12$\n\x06reason\x18\x03 \x01(\x0b\x32\x14.scheduler.v1.Reason\x12*\n\tplacement\x18\x04 \x01(\x0b\x32\x17.scheduler.v1.Placement\x12\x0e\n\x06starts\x18\x05 \x03(\t\x12\r\n\x05stops\x18\x06 \x03(\t\"H\n\tSlotCount\x12\x0c\n\x04gpus\x18\x01 \x01(\x05\x12\r\n\x05hosts\x18\x02 \x01(\x05\x12\x0e\n\x06in_all\x18\x03 \x01(\x05\x12\x0e\n\x06inside\x18\x04 \x01(\x05\"V\n\x0b\x44omainSlots\x12\x0e\n\x06\x64omain\x18\x01 \x01(\t\x12\x12\n\nfree_hosts\x18\x02 \x01(\x05\x12\x14\n\x0cusable_hosts\x18\x03 \x01(\x05\x12\r\n\x05slots\x18\x04 \x03(\x05\"\xb1\x01\n\nRelocation\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\'\n\x06\x62locks\x18\x02 \x03(\x0b\x32\x17.scheduler.v1.BlockMove\x12\x16\n\x0elost_gpu_hours\x18\x03 \x01(\x01\x12*\n\x0b\x63uts_before\x18\x04 \x03(\x0b\x32\x15.scheduler.v1.TierCut\x12)\n\ncuts_after\x18\x05 \x03(\x0b\x32\x15.scheduler.v1.TierCut\"8\n\tBlockMove\x12\r\n\x05\x62lock\x18\x01 \x01(\x05\x12\x0c\n\x04left\x18\x02 \x01(\t\x12\x0e\n\x06joined\x18\x03 \x01(\t*\xa0\x02\n\nWaitReason\x12\x1b\n\x17WAIT_REASON_UNSPECIFIED\x10\x00\x12\x1b\n\x17WAIT_REASON_NOT_WAITING\x10\x01\x12\x13\n\x0fWAIT_REASON_DUE\x10\x02\x12\x15\n\x11WAIT_REASON_HOSTS\x10\x03\x12\x16\n\x12WAIT_REASON_BEHIND\x10\x04\x12\x15\n\x11WAIT_REASON_LIMIT\x10\x05\x12\x18\n\x14WAIT_REASON_PROMISES\x10\x06\x12\x1b\n\x17WAIT_REASON_CONSTRAINTS\x10\x07\x12\x16\n\x12WAIT_REASON_WINDOW\x10\x08\x12\x16\n\x12WAIT_REASON_AVOIDS\x10\t\x12\x16\n\x12WAIT_REASON_SEARCH\x10\n*\xd3\x01\n\x0cObstacleKind\x12\x1d\n\x19OBSTACLE_KIND_UNSPECIFIED\x10\x00\x12\x19\n\x15OBSTACLE_KIND_RUNNING\x10\x01\x12\x17\n\x13OBSTACLE_KIND_AHEAD\x10\x02\x12\x17\n\x13OBSTACLE_KIND_LIMIT\x10\x03\x12\x1b\n\x17OBSTACLE_KIND_GUARANTEE\x10\x04\x12 \n\x1cOBSTACLE_KIND_OUT_OF_SERVICE\x10\x05\x12\x18\n\x14OBSTACLE_KIND_WINDOW\x10\x06*h\n\x08\x45ndBasis\x12\x19\n\x15\x45ND_BASIS_UNSPECIFIED\x10\x00\x12\x14\n\x10\x45ND_BASIS_STATED\x10\x01\x12\x15\n\x11\x45ND_BASIS_ASSUMED\x10\x02\x12\x14\n\x10\x45ND_BASIS_OUTRUN\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19scheduler/v1/advice.proto\x12\x0cscheduler.v1\x1a\x19google/api/resource.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16scheduler/v1/job.proto\x1a\x1cscheduler/v1/placement.proto\"\xf4\x03\n\x06Reason\x12\'\n\x05\x63\x61use\x18\x01 \x01(\x0e\x32\x18.scheduler.v1.WaitReason\x12\x10\n\x08sentence\x18\x02 \x01(\t\x12\x14\n\x0cneeded_hosts\x18\x03 \x01(\x05\x12\x12\n\nfree_hosts\x18\x04 \x01(\x05\x12\x15\n\rmissing_hosts\x18\x05 \x01(\x05\x12\'\n\x05rooms\x18\x06 \x03(\x0b\x32\x18.scheduler.v1.DomainRoom\x12.\n\nstart_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\"\n\twaits_for\x18\x08 \x03(\tB\x0f\xfa\x41\x0c\n\nmuster/Job\x12\x13\n\x0breserved_in\x18\t \x03(\t\x12)\n\tobstacles\x18\n \x03(\x0b\x32\x16.scheduler.v1.Obstacle\x12\x35\n\x12passing_time_limit\x18\x0b \x01(\x0b\x32\x19.google.protobuf.Duration\x12!\n\x08preempts\x18\x0c \x03(\tB\x0f\xfa\x41\x0c\n\nmuster/Job\x12\x30\n\x0cpreempt_time\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12%\n\x07shrinks\x18\x0e \x03(\x0b\x32\x14.scheduler.v1.Shrink\"2\n\x06Shrink\x12\x1c\n\x03job\x18\x01 \x01(\tB\x0f\xfa\x41\x0c\n\nmuster/Job\x12\n\n\x02\x64p\x18\x02 \x01(\x05\"F\n\nDomainRoom\x12\x0e\n\x06\x64omain\x18\x01 \x01(\t\x12\x12\n\nfree_hosts\x18\x02 \x01(\x05\x12\x14\n\x0cusable_hosts\x18\x03 \x01(\x05\"\xb0\x01\n\x08Obstacle\x12(\n\x04kind\x18\x01 \x01(\x0e\x32\x1a.scheduler.v1.ObstacleKind\x12\x14\n\x04name\x18\x02 \x01(\tB\x06\xfa\x41\x03\n\x01*\x12\r\n\x05hosts\x18\x03 \x01(\x05\x12.\n\nclear_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12%\n\x05\x62\x61sis\x18\x05 \x01(\x0e\x32\x16.scheduler.v1.EndBasis\"\xd4\x01\n\x06WhatIf\x12\x10\n\x08sentence\x18\x01 \x01(\t\x12%\n\x05state\x18\x02 \x01(\x0e\x32\x16.scheduler.v1.JobState\x12$\n\x06reason\x18\x03 \x01(\x0b\x32\x14.scheduler.v1.Reason\x12*\n\tplacement\x18\x04 \x01(\x0b\x32\x17.scheduler.v1.Placement\x12\x1f\n\x06starts\x18\x05 \x03(\tB\x0f\xfa\x41\x0c\n\nmuster/Job\x12\x1e\n\x05stops\x18\x06 \x03(\tB\x0f\xfa\x41\x0c\n\nmuster/Job\"H\n\tSlotCount\x12\x0c\n\x04gpus\x18\x01 \x01(\x05\x12\r\n\x05hosts\x18\x02 \x01(\x05\x12\x0e\n\x06in_all\x18\x03 \x01(\x05\x12\x0e\n\x06inside\x18\x04 \x01(\x05\"V\n\x0b\x44omainSlots\x12\x0e\n\x06\x64omain\x18\x01 \x01(\t\x12\x12\n\nfree_hosts\x18\x02 \x01(\x05\x12\x14\n\x0cusable_hosts\x18\x03 \x01(\x05\x12\r\n\x05slots\x18\x04 \x03(\x05\"\xc2\x01\n\nRelocation\x12\x1c\n\x03job\x18\x01 \x01(\tB\x0f\xfa\x41\x0c\n\nmuster/Job\x12\'\n\x06\x62locks\x18\x02 \x03(\x0b\x32\x17.scheduler.v1.BlockMove\x12\x16\n\x0elost_gpu_hours\x18\x03 \x01(\x01\x12*\n\x0b\x63uts_before\x18\x04 \x03(\x0b\x32\x15.scheduler.v1.TierCut\x12)\n\ncuts_after\x18\x05 \x03(\x0b\x32\x15.scheduler.v1.TierCut\"8\n\tBlockMove\x12\r\n\x05\x62lock\x18\x01 \x01(\x05\x12\x0c\n\x04left\x18\x02 \x01(\t\x12\x0e\n\x06joined\x18\x03 \x01(\t*\xa0\x02\n\nWaitReason\x12\x1b\n\x17WAIT_REASON_UNSPECIFIED\x10\x00\x12\x1b\n\x17WAIT_REASON_NOT_WAITING\x10\x01\x12\x13\n\x0fWAIT_REASON_DUE\x10\x02\x12\x15\n\x11WAIT_REASON_HOSTS\x10\x03\x12\x16\n\x12WAIT_REASON_BEHIND\x10\x04\x12\x15\n\x11WAIT_REASON_LIMIT\x10\x05\x12\x18\n\x14WAIT_REASON_PROMISES\x10\x06\x12\x1b\n\x17WAIT_REASON_CONSTRAINTS\x10\x07\x12\x16\n\x12WAIT_REASON_WINDOW\x10\x08\x12\x16\n\x12WAIT_REASON_AVOIDS\x10\t\x12\x16\n\x12WAIT_REASON_SEARCH\x10\n*\xd3\x01\n\x0cObstacleKind\x12\x1d\n\x19OBSTACLE_KIND_UNSPECIFIED\x10\x00\x12\x19\n\x15OBSTACLE_KIND_RUNNING\x10\x01\x12\x17\n\x13OBSTACLE_KIND_AHEAD\x10\x02\x12\x17\n\x13OBSTACLE_KIND_LIMIT\x10\x03\x12\x1b\n\x17OBSTACLE_KIND_GUARANTEE\x10\x04\x12 \n\x1cOBSTACLE_KIND_OUT_OF_SERVICE\x10\x05\x12\x18\n\x14OBSTACLE_KIND_WINDOW\x10\x06*h\n\x08\x45ndBasis\x12\x19\n\x15\x45ND_BASIS_UNSPECIFIED\x10\x00\x12\x14\n\x10\x45ND_BASIS_STATED\x10\x01\x12\x15\n\x11\x45ND_BASIS_ASSUMED\x10\x02\x12\x14\n\x10\x45ND_BASIS_OUTRUN\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'scheduler.v1.advice_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_WAITREASON']._serialized_start=1491
-  _globals['_WAITREASON']._serialized_end=1779
-  _globals['_OBSTACLEKIND']._serialized_start=1782
-  _globals['_OBSTACLEKIND']._serialized_end=1993
-  _globals['_ENDBASIS']._serialized_start=1995
-  _globals['_ENDBASIS']._serialized_end=2099
-  _globals['_REASON']._serialized_start=163
-  _globals['_REASON']._serialized_end=629
-  _globals['_SHRINK']._serialized_start=631
-  _globals['_SHRINK']._serialized_end=664
-  _globals['_DOMAINROOM']._serialized_start=666
-  _globals['_DOMAINROOM']._serialized_end=736
-  _globals['_OBSTACLE']._serialized_start=739
-  _globals['_OBSTACLE']._serialized_end=907
-  _globals['_WHATIF']._serialized_start=910
-  _globals['_WHATIF']._serialized_end=1088
-  _globals['_SLOTCOUNT']._serialized_start=1090
-  _globals['_SLOTCOUNT']._serialized_end=1162
-  _globals['_DOMAINSLOTS']._serialized_start=1164
-  _globals['_DOMAINSLOTS']._serialized_end=1250
-  _globals['_RELOCATION']._serialized_start=1253
-  _globals['_RELOCATION']._serialized_end=1430
-  _globals['_BLOCKMOVE']._serialized_start=1432
-  _globals['_BLOCKMOVE']._serialized_end=1488
+  _globals['_REASON'].fields_by_name['waits_for']._loaded_options = None
+  _globals['_REASON'].fields_by_name['waits_for']._serialized_options = b'\372A\014\n\nmuster/Job'
+  _globals['_REASON'].fields_by_name['preempts']._loaded_options = None
+  _globals['_REASON'].fields_by_name['preempts']._serialized_options = b'\372A\014\n\nmuster/Job'
+  _globals['_SHRINK'].fields_by_name['job']._loaded_options = None
+  _globals['_SHRINK'].fields_by_name['job']._serialized_options = b'\372A\014\n\nmuster/Job'
+  _globals['_OBSTACLE'].fields_by_name['name']._loaded_options = None
+  _globals['_OBSTACLE'].fields_by_name['name']._serialized_options = b'\372A\003\n\001*'
+  _globals['_WHATIF'].fields_by_name['starts']._loaded_options = None
+  _globals['_WHATIF'].fields_by_name['starts']._serialized_options = b'\372A\014\n\nmuster/Job'
+  _globals['_WHATIF'].fields_by_name['stops']._loaded_options = None
+  _globals['_WHATIF'].fields_by_name['stops']._serialized_options = b'\372A\014\n\nmuster/Job'
+  _globals['_RELOCATION'].fields_by_name['job']._loaded_options = None
+  _globals['_RELOCATION'].fields_by_name['job']._serialized_options = b'\372A\014\n\nmuster/Job'
+  _globals['_WAITREASON']._serialized_start=1628
+  _globals['_WAITREASON']._serialized_end=1916
+  _globals['_OBSTACLEKIND']._serialized_start=1919
+  _globals['_OBSTACLEKIND']._serialized_end=2130
+  _globals['_ENDBASIS']._serialized_start=2132
+  _globals['_ENDBASIS']._serialized_end=2236
+  _globals['_REASON']._serialized_start=190
+  _globals['_REASON']._serialized_end=690
+  _globals['_SHRINK']._serialized_start=692
+  _globals['_SHRINK']._serialized_end=742
+  _globals['_DOMAINROOM']._serialized_start=744
+  _globals['_DOMAINROOM']._serialized_end=814
+  _globals['_OBSTACLE']._serialized_start=817
+  _globals['_OBSTACLE']._serialized_end=993
+  _globals['_WHATIF']._serialized_start=996
+  _globals['_WHATIF']._serialized_end=1208
+  _globals['_SLOTCOUNT']._serialized_start=1210
+  _globals['_SLOTCOUNT']._serialized_end=1282
+  _globals['_DOMAINSLOTS']._serialized_start=1284
+  _globals['_DOMAINSLOTS']._serialized_end=1370
+  _globals['_RELOCATION']._serialized_start=1373
+  _globals['_RELOCATION']._serialized_end=1567
+  _globals['_BLOCKMOVE']._serialized_start=1569
+  _globals['_BLOCKMOVE']._serialized_end=1625
 # @@protoc_insertion_point(module_scope)

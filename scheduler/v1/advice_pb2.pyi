@@ -317,7 +317,7 @@ class Obstacle(_message.Message):
     kind: Global___ObstacleKind.ValueType
     """Kind of obstacle."""
     name: _builtins.str
-    """Name of the job, of the tenant or of the window. Empty for hosts out of service."""
+    """Resource name of the job, or name of the tenant or of the window. Empty for hosts out of service."""
     hosts: _builtins.int
     """Hosts that it holds, needs, is promised, or that are out of service."""
     basis: Global___EndBasis.ValueType

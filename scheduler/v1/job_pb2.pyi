@@ -365,8 +365,8 @@ class JobSpec(_message.Message):
     RUN_FIELD_NUMBER: _builtins.int
     COMPUTE_TIME_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Name of the job: 1 to 128 letters, digits, '-', '_' or '.'. Unique among live jobs; free
-    again once the job has ended. Required.
+    """What its tenant calls the job: 1 to 128 letters, digits, '-', '_' or '.'. Unique among live
+    jobs of the tenant; free again once the job has ended. Required.
     """
     spares: _builtins.str
     """Healthy hosts to hold as spares: "auto" (what sizing asks for, or fewer when fewer are
@@ -630,7 +630,7 @@ class Constraints(_message.Message):
     exclusive: _builtins.str
     """A tier whose domains the gang shares with no other job. Empty: none."""
     near: _builtins.str
-    """A job whose outermost domains are preferred. Empty: none."""
+    """A job whose outermost domains are preferred, named as in avoid. Empty: none."""
     @_builtins.property
     def hosts(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Labels that every host has, from the fabric file."""
@@ -669,7 +669,9 @@ class Avoid(_message.Message):
     """The tier."""
     @_builtins.property
     def jobs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Names of jobs, or patterns such as "eval-*"."""
+        """Names of jobs, or patterns such as "eval-*": of the job's own tenant, or TENANT/NAME of another
+        that the caller sees.
+        """
 
     def __init__(
         self,
@@ -998,7 +1000,9 @@ class Job(_message.Message):
     LAUNCH_TIME_FIELD_NUMBER: _builtins.int
     SAVED_CHECKPOINT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Name of the job, as in its specification."""
+    """Name of the job, tenants/TENANT/jobs/NAME: its tenant and the name in its specification. Each
+    tenant has names of its own.
+    """
     uid: _builtins.str
     """Identifier given by the scheduler; never used twice, unlike the name."""
     state: Global___JobState.ValueType

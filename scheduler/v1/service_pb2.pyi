@@ -198,7 +198,10 @@ class GetJobRequest(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     UID_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Name of the job: the live one of this name, else the newest that has ended. Required."""
+    """Name of the job, tenants/TENANT/jobs/NAME: the live one of this name, else the newest that has
+    ended. NAME alone is a job of the caller's own tenant, or of the default tenant for a caller who
+    has none; TENANT/NAME is understood as well, wherever a request names a job. Required.
+    """
     uid: _builtins.str
     """Uid of the one job that is meant: NOT_FOUND when another job has the name. Empty: any job of
     this name.
@@ -237,7 +240,7 @@ class ListJobsRequest(_message.Message):
     """
     filter: _builtins.str
     """Only jobs that match this filter, such as `state = RUNNING AND labels.team = "nlp"`. Fields:
-    name, uid, state, tenant, priority_class, priority, attempt, labels.KEY, create_time and
+    name (without its tenant), uid, state, tenant, priority_class, priority, attempt, labels.KEY, create_time and
     update_time. The language is a part of AIP-160: the operators =, !=, <, <=, > and >=; a star at
     the end or at the begin of a text matches a prefix or a suffix ("eval-*"); `:` finds a part of
     a text; `labels.KEY:*` and `labels:KEY` ask whether there is such a label. Times are RFC 3339,
@@ -465,7 +468,7 @@ class ExplainJobRequest(_message.Message):
         """Conditions of a what-if, taken to hold one after the other; nothing is changed. Each is one of
         cordon, drain, uncordon, fail or repair with a host or a domain; cancel or end with a job; or,
         of the job that is asked about, spares, priority, limit, tenant or class with a value:
-        "cordon z3", "cancel b", "limit 2h". Empty: why it waits as things are.
+        "cordon z3", "cancel b", "limit 2h". Jobs are named as in other requests. Empty: why it waits as things are.
         """
 
     def __init__(

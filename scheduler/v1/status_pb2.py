@@ -22,28 +22,35 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.api import resource_pb2 as google_dot_api_dot_resource__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from scheduler.v1 import job_pb2 as scheduler_dot_v1_dot_job__pb2
 from scheduler.v1 import placement_pb2 as scheduler_dot_v1_dot_placement__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19scheduler/v1/status.proto\x12\x0cscheduler.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16scheduler/v1/job.proto\x1a\x1cscheduler/v1/placement.proto\"\xce\x01\n\x0cServerStatus\x12\x0f\n\x07release\x18\x01 \x01(\t\x12.\n\nstart_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06leader\x18\x03 \x01(\x08\x12\x0e\n\x06\x66\x61\x62ric\x18\x04 \x01(\t\x12\x33\n\x0flast_event_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12(\n\x04time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xf5\x01\n\x0c\x44omainStatus\x12\x0e\n\x06\x64omain\x18\x01 \x01(\t\x12\x15\n\rhealthy_hosts\x18\x02 \x01(\x05\x12\x16\n\x0e\x63ordoned_hosts\x18\x03 \x01(\x05\x12\x16\n\x0e\x64raining_hosts\x18\x04 \x01(\x05\x12\x14\n\x0c\x66\x61iled_hosts\x18\x05 \x01(\x05\x12\x14\n\x0crunning_gpus\x18\x06 \x01(\x05\x12\x14\n\x0cstopped_gpus\x18\x07 \x01(\x05\x12\x12\n\nspare_gpus\x18\x08 \x01(\x05\x12\x11\n\tfree_gpus\x18\t \x01(\x05\x12\x10\n\x08out_gpus\x18\n \x01(\x05\x12\x13\n\x0bspare_hosts\x18\x0b \x01(\x05\"\xee\x01\n\x0cTenantStatus\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x13\n\x0bqueued_jobs\x18\x02 \x01(\x05\x12\x14\n\x0crunning_jobs\x18\x03 \x01(\x05\x12\x18\n\x10interrupted_jobs\x18\x04 \x01(\x05\x12\x13\n\x0bqueued_gpus\x18\x05 \x01(\x03\x12\x11\n\theld_gpus\x18\x06 \x01(\x03\x12\x12\n\noldest_job\x18\x07 \x01(\t\x12\x36\n\x12oldest_create_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\roldest_reason\x18\t \x01(\t\"\x86\x02\n\nGangStatus\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06tenant\x18\x02 \x01(\t\x12%\n\x05state\x18\x03 \x01(\x0e\x32\x16.scheduler.v1.JobState\x12\x0f\n\x07\x61ttempt\x18\x04 \x01(\x05\x12.\n\nstart_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05hosts\x18\x06 \x01(\x05\x12\x0e\n\x06spares\x18\x07 \x01(\x05\x12#\n\x04\x63uts\x18\x08 \x03(\x0b\x32\x15.scheduler.v1.TierCut\x12\"\n\x1alower_bound_bytes_per_step\x18\t \x01(\x03\x12\x0b\n\x03gap\x18\n \x01(\x01\"\x90\x01\n\x08Incident\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12(\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12(\n\x04kind\x18\x03 \x01(\x0e\x32\x1a.scheduler.v1.IncidentKind\x12\x0f\n\x07subject\x18\x04 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x05 \x01(\t*\xcd\x02\n\x0cIncidentKind\x12\x1d\n\x19INCIDENT_KIND_UNSPECIFIED\x10\x00\x12\x1d\n\x19INCIDENT_KIND_HOST_FAILED\x10\x01\x12\x1e\n\x1aINCIDENT_KIND_GANG_SWAPPED\x10\x02\x12\x1f\n\x1bINCIDENT_KIND_GANG_REQUEUED\x10\x03\x12\x1c\n\x18INCIDENT_KIND_JOB_FAILED\x10\x04\x12 \n\x1cINCIDENT_KIND_GANG_PREEMPTED\x10\x05\x12\x1e\n\x1aINCIDENT_KIND_GANG_RESIZED\x10\x06\x12\x1d\n\x19INCIDENT_KIND_RANK_FAILED\x10\x07\x12\x1f\n\x1bINCIDENT_KIND_LAUNCH_FAILED\x10\x08\x12\x1e\n\x1aINCIDENT_KIND_LINK_CHANGED\x10\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19scheduler/v1/status.proto\x12\x0cscheduler.v1\x1a\x19google/api/resource.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16scheduler/v1/job.proto\x1a\x1cscheduler/v1/placement.proto\"\xce\x01\n\x0cServerStatus\x12\x0f\n\x07release\x18\x01 \x01(\t\x12.\n\nstart_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06leader\x18\x03 \x01(\x08\x12\x0e\n\x06\x66\x61\x62ric\x18\x04 \x01(\t\x12\x33\n\x0flast_event_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12(\n\x04time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xf5\x01\n\x0c\x44omainStatus\x12\x0e\n\x06\x64omain\x18\x01 \x01(\t\x12\x15\n\rhealthy_hosts\x18\x02 \x01(\x05\x12\x16\n\x0e\x63ordoned_hosts\x18\x03 \x01(\x05\x12\x16\n\x0e\x64raining_hosts\x18\x04 \x01(\x05\x12\x14\n\x0c\x66\x61iled_hosts\x18\x05 \x01(\x05\x12\x14\n\x0crunning_gpus\x18\x06 \x01(\x05\x12\x14\n\x0cstopped_gpus\x18\x07 \x01(\x05\x12\x12\n\nspare_gpus\x18\x08 \x01(\x05\x12\x11\n\tfree_gpus\x18\t \x01(\x05\x12\x10\n\x08out_gpus\x18\n \x01(\x05\x12\x13\n\x0bspare_hosts\x18\x0b \x01(\x05\"\xff\x01\n\x0cTenantStatus\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x13\n\x0bqueued_jobs\x18\x02 \x01(\x05\x12\x14\n\x0crunning_jobs\x18\x03 \x01(\x05\x12\x18\n\x10interrupted_jobs\x18\x04 \x01(\x05\x12\x13\n\x0bqueued_gpus\x18\x05 \x01(\x03\x12\x11\n\theld_gpus\x18\x06 \x01(\x03\x12#\n\noldest_job\x18\x07 \x01(\tB\x0f\xfa\x41\x0c\n\nmuster/Job\x12\x36\n\x12oldest_create_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\roldest_reason\x18\t \x01(\t\"\x97\x02\n\nGangStatus\x12\x1c\n\x03job\x18\x01 \x01(\tB\x0f\xfa\x41\x0c\n\nmuster/Job\x12\x0e\n\x06tenant\x18\x02 \x01(\t\x12%\n\x05state\x18\x03 \x01(\x0e\x32\x16.scheduler.v1.JobState\x12\x0f\n\x07\x61ttempt\x18\x04 \x01(\x05\x12.\n\nstart_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05hosts\x18\x06 \x01(\x05\x12\x0e\n\x06spares\x18\x07 \x01(\x05\x12#\n\x04\x63uts\x18\x08 \x03(\x0b\x32\x15.scheduler.v1.TierCut\x12\"\n\x1alower_bound_bytes_per_step\x18\t \x01(\x03\x12\x0b\n\x03gap\x18\n \x01(\x01\"\x98\x01\n\x08Incident\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12(\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12(\n\x04kind\x18\x03 \x01(\x0e\x32\x1a.scheduler.v1.IncidentKind\x12\x17\n\x07subject\x18\x04 \x01(\tB\x06\xfa\x41\x03\n\x01*\x12\x0e\n\x06\x64\x65tail\x18\x05 \x01(\t*\xcd\x02\n\x0cIncidentKind\x12\x1d\n\x19INCIDENT_KIND_UNSPECIFIED\x10\x00\x12\x1d\n\x19INCIDENT_KIND_HOST_FAILED\x10\x01\x12\x1e\n\x1aINCIDENT_KIND_GANG_SWAPPED\x10\x02\x12\x1f\n\x1bINCIDENT_KIND_GANG_REQUEUED\x10\x03\x12\x1c\n\x18INCIDENT_KIND_JOB_FAILED\x10\x04\x12 \n\x1cINCIDENT_KIND_GANG_PREEMPTED\x10\x05\x12\x1e\n\x1aINCIDENT_KIND_GANG_RESIZED\x10\x06\x12\x1d\n\x19INCIDENT_KIND_RANK_FAILED\x10\x07\x12\x1f\n\x1bINCIDENT_KIND_LAUNCH_FAILED\x10\x08\x12\x1e\n\x1aINCIDENT_KIND_LINK_CHANGED\x10\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'scheduler.v1.status_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_INCIDENTKIND']._serialized_start=1241
-  _globals['_INCIDENTKIND']._serialized_end=1574
-  _globals['_SERVERSTATUS']._serialized_start=131
-  _globals['_SERVERSTATUS']._serialized_end=337
-  _globals['_DOMAINSTATUS']._serialized_start=340
-  _globals['_DOMAINSTATUS']._serialized_end=585
-  _globals['_TENANTSTATUS']._serialized_start=588
-  _globals['_TENANTSTATUS']._serialized_end=826
-  _globals['_GANGSTATUS']._serialized_start=829
-  _globals['_GANGSTATUS']._serialized_end=1091
-  _globals['_INCIDENT']._serialized_start=1094
-  _globals['_INCIDENT']._serialized_end=1238
+  _globals['_TENANTSTATUS'].fields_by_name['oldest_job']._loaded_options = None
+  _globals['_TENANTSTATUS'].fields_by_name['oldest_job']._serialized_options = b'\372A\014\n\nmuster/Job'
+  _globals['_GANGSTATUS'].fields_by_name['job']._loaded_options = None
+  _globals['_GANGSTATUS'].fields_by_name['job']._serialized_options = b'\372A\014\n\nmuster/Job'
+  _globals['_INCIDENT'].fields_by_name['subject']._loaded_options = None
+  _globals['_INCIDENT'].fields_by_name['subject']._serialized_options = b'\372A\003\n\001*'
+  _globals['_INCIDENTKIND']._serialized_start=1310
+  _globals['_INCIDENTKIND']._serialized_end=1643
+  _globals['_SERVERSTATUS']._serialized_start=158
+  _globals['_SERVERSTATUS']._serialized_end=364
+  _globals['_DOMAINSTATUS']._serialized_start=367
+  _globals['_DOMAINSTATUS']._serialized_end=612
+  _globals['_TENANTSTATUS']._serialized_start=615
+  _globals['_TENANTSTATUS']._serialized_end=870
+  _globals['_GANGSTATUS']._serialized_start=873
+  _globals['_GANGSTATUS']._serialized_end=1152
+  _globals['_INCIDENT']._serialized_start=1155
+  _globals['_INCIDENT']._serialized_end=1307
 # @@protoc_insertion_point(module_scope)

@@ -318,7 +318,7 @@ class Incident(_message.Message):
     kind: Global___IncidentKind.ValueType
     """Kind of incident."""
     subject: _builtins.str
-    """Name of the host or of the job."""
+    """Name of the host, or resource name of the job."""
     detail: _builtins.str
     """The signal, the hosts that were replaced, or why the gang or job was stopped."""
     @_builtins.property

@@ -27,7 +27,7 @@ from google.api import resource_pb2 as google_dot_api_dot_resource__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19scheduler/v1/window.proto\x12\x0cscheduler.v1\x1a\x1fgoogle/api/field_behavior.proto\x1a\x19google/api/resource.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xab\x05\n\x06Window\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x08\x12,\n\x04kind\x18\x02 \x01(\x0e\x32\x18.scheduler.v1.WindowKindB\x04\xe2\x41\x01\x02\x12\x34\n\nstart_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x04\xe2\x41\x01\x02\x12\x32\n\x08\x65nd_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x04\xe2\x41\x01\x02\x12\x13\n\x05hosts\x18\x05 \x03(\tB\x04\xe2\x41\x01\x01\x12\x18\n\nhost_count\x18\x06 \x01(\x05\x42\x04\xe2\x41\x01\x01\x12\x14\n\x06tenant\x18\x07 \x01(\tB\x04\xe2\x41\x01\x01\x12\x12\n\x04jobs\x18\x08 \x03(\tB\x04\xe2\x41\x01\x01\x12.\n\x05leave\x18\t \x01(\x0e\x32\x19.scheduler.v1.WindowLeaveB\x04\xe2\x41\x01\x01\x12\x14\n\x06reason\x18\n \x01(\tB\x04\xe2\x41\x01\x01\x12.\n\x05state\x18\x0b \x01(\x0e\x32\x19.scheduler.v1.WindowStateB\x04\xe2\x41\x01\x03\x12\x1a\n\x0c\x63hosen_hosts\x18\x0c \x03(\tB\x04\xe2\x41\x01\x03\x12\x18\n\nheld_hosts\x18\r \x01(\x05\x42\x04\xe2\x41\x01\x03\x12\x15\n\x07held_by\x18\x0e \x03(\tB\x04\xe2\x41\x01\x03\x12\x15\n\x07version\x18\x0f \x01(\x03\x42\x04\xe2\x41\x01\x03\x12\x11\n\x03uid\x18\x10 \x01(\tB\x04\xe2\x41\x01\x01\x12\x35\n\x0b\x63reate_time\x18\x11 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x04\xe2\x41\x01\x03\x12\x35\n\x0bupdate_time\x18\x12 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x04\xe2\x41\x01\x03\x12\x12\n\x04\x65tag\x18\x13 \x01(\tB\x04\xe2\x41\x01\x01:-\xea\x41*\n\rmuster/Window\x12\x08{window}*\x07windows2\x06window*c\n\nWindowKind\x12\x1b\n\x17WINDOW_KIND_UNSPECIFIED\x10\x00\x12\x1b\n\x17WINDOW_KIND_MAINTENANCE\x10\x01\x12\x1b\n\x17WINDOW_KIND_RESERVATION\x10\x02*s\n\x0bWindowState\x12\x1c\n\x18WINDOW_STATE_UNSPECIFIED\x10\x00\x12\x18\n\x14WINDOW_STATE_PENDING\x10\x01\x12\x15\n\x11WINDOW_STATE_OPEN\x10\x02\x12\x15\n\x11WINDOW_STATE_OVER\x10\x03*s\n\x0bWindowLeave\x12\x1c\n\x18WINDOW_LEAVE_UNSPECIFIED\x10\x00\x12\x15\n\x11WINDOW_LEAVE_WAIT\x10\x01\x12\x15\n\x11WINDOW_LEAVE_MOVE\x10\x02\x12\x18\n\x14WINDOW_LEAVE_REQUEUE\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19scheduler/v1/window.proto\x12\x0cscheduler.v1\x1a\x1fgoogle/api/field_behavior.proto\x1a\x19google/api/resource.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xba\x05\n\x06Window\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x08\x12,\n\x04kind\x18\x02 \x01(\x0e\x32\x18.scheduler.v1.WindowKindB\x04\xe2\x41\x01\x02\x12\x34\n\nstart_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x04\xe2\x41\x01\x02\x12\x32\n\x08\x65nd_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x04\xe2\x41\x01\x02\x12\x13\n\x05hosts\x18\x05 \x03(\tB\x04\xe2\x41\x01\x01\x12\x18\n\nhost_count\x18\x06 \x01(\x05\x42\x04\xe2\x41\x01\x01\x12\x14\n\x06tenant\x18\x07 \x01(\tB\x04\xe2\x41\x01\x01\x12\x12\n\x04jobs\x18\x08 \x03(\tB\x04\xe2\x41\x01\x01\x12.\n\x05leave\x18\t \x01(\x0e\x32\x19.scheduler.v1.WindowLeaveB\x04\xe2\x41\x01\x01\x12\x14\n\x06reason\x18\n \x01(\tB\x04\xe2\x41\x01\x01\x12.\n\x05state\x18\x0b \x01(\x0e\x32\x19.scheduler.v1.WindowStateB\x04\xe2\x41\x01\x03\x12\x1a\n\x0c\x63hosen_hosts\x18\x0c \x03(\tB\x04\xe2\x41\x01\x03\x12\x18\n\nheld_hosts\x18\r \x01(\x05\x42\x04\xe2\x41\x01\x03\x12$\n\x07held_by\x18\x0e \x03(\tB\x13\xe2\x41\x01\x03\xfa\x41\x0c\n\nmuster/Job\x12\x15\n\x07version\x18\x0f \x01(\x03\x42\x04\xe2\x41\x01\x03\x12\x11\n\x03uid\x18\x10 \x01(\tB\x04\xe2\x41\x01\x01\x12\x35\n\x0b\x63reate_time\x18\x11 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x04\xe2\x41\x01\x03\x12\x35\n\x0bupdate_time\x18\x12 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x04\xe2\x41\x01\x03\x12\x12\n\x04\x65tag\x18\x13 \x01(\tB\x04\xe2\x41\x01\x01:-\xea\x41*\n\rmuster/Window\x12\x08{window}*\x07windows2\x06window*c\n\nWindowKind\x12\x1b\n\x17WINDOW_KIND_UNSPECIFIED\x10\x00\x12\x1b\n\x17WINDOW_KIND_MAINTENANCE\x10\x01\x12\x1b\n\x17WINDOW_KIND_RESERVATION\x10\x02*s\n\x0bWindowState\x12\x1c\n\x18WINDOW_STATE_UNSPECIFIED\x10\x00\x12\x18\n\x14WINDOW_STATE_PENDING\x10\x01\x12\x15\n\x11WINDOW_STATE_OPEN\x10\x02\x12\x15\n\x11WINDOW_STATE_OVER\x10\x03*s\n\x0bWindowLeave\x12\x1c\n\x18WINDOW_LEAVE_UNSPECIFIED\x10\x00\x12\x15\n\x11WINDOW_LEAVE_WAIT\x10\x01\x12\x15\n\x11WINDOW_LEAVE_MOVE\x10\x02\x12\x18\n\x14WINDOW_LEAVE_REQUEUE\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -61,7 +61,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WINDOW'].fields_by_name['held_hosts']._loaded_options = None
   _globals['_WINDOW'].fields_by_name['held_hosts']._serialized_options = b'\342A\001\003'
   _globals['_WINDOW'].fields_by_name['held_by']._loaded_options = None
-  _globals['_WINDOW'].fields_by_name['held_by']._serialized_options = b'\342A\001\003'
+  _globals['_WINDOW'].fields_by_name['held_by']._serialized_options = b'\342A\001\003\372A\014\n\nmuster/Job'
   _globals['_WINDOW'].fields_by_name['version']._loaded_options = None
   _globals['_WINDOW'].fields_by_name['version']._serialized_options = b'\342A\001\003'
   _globals['_WINDOW'].fields_by_name['uid']._loaded_options = None
@@ -74,12 +74,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WINDOW'].fields_by_name['etag']._serialized_options = b'\342A\001\001'
   _globals['_WINDOW']._loaded_options = None
   _globals['_WINDOW']._serialized_options = b'\352A*\n\rmuster/Window\022\010{window}*\007windows2\006window'
-  _globals['_WINDOWKIND']._serialized_start=822
-  _globals['_WINDOWKIND']._serialized_end=921
-  _globals['_WINDOWSTATE']._serialized_start=923
-  _globals['_WINDOWSTATE']._serialized_end=1038
-  _globals['_WINDOWLEAVE']._serialized_start=1040
-  _globals['_WINDOWLEAVE']._serialized_end=1155
+  _globals['_WINDOWKIND']._serialized_start=837
+  _globals['_WINDOWKIND']._serialized_end=936
+  _globals['_WINDOWSTATE']._serialized_start=938
+  _globals['_WINDOWSTATE']._serialized_end=1053
+  _globals['_WINDOWLEAVE']._serialized_start=1055
+  _globals['_WINDOWLEAVE']._serialized_end=1170
   _globals['_WINDOW']._serialized_start=137
-  _globals['_WINDOW']._serialized_end=820
+  _globals['_WINDOW']._serialized_end=835
 # @@protoc_insertion_point(module_scope)

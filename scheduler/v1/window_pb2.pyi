@@ -171,7 +171,9 @@ class Window(_message.Message):
 
     @_builtins.property
     def jobs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Reservations only: names or patterns, like eval-*, of the jobs that they are held for."""
+        """Reservations only: names or patterns, like eval-*, of the jobs that they are held for; TENANT/NAME
+        for those of a tenant, else of the default one.
+        """
 
     @_builtins.property
     def chosen_hosts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:

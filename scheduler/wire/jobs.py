@@ -26,6 +26,7 @@ from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2, spares_p
 from scheduler.wire import listing
 from scheduler.wire.durations import duration, duration_of_ns
 from scheduler.wire.host_records import record_to_proto
+from scheduler.wire.names import job_resource
 from scheduler.wire.specs import fill_spec, numbers
 
 HOUR_NS = 3_600 * 10**9
@@ -81,7 +82,7 @@ def fill_job(
 ) -> None:
     """Write a job into an empty message, where it stays: a message that is made by itself is
     copied into the answer that has it, and its specification into it."""
-    message.name = job.name
+    message.name = job_resource(job)
     message.uid = job.uid
     _set_time(message.create_time, job.submit_ns)
     _set_time(message.update_time, listing.changed_ns(job))
@@ -240,7 +241,7 @@ def host_to_proto(
         update_time=timestamp(host.since_ns) if host.since_ns else None,
         reason=host.reason,
         domains=listing.domains(fabric, index),
-        job=holder.name if holder else "",
+        job=job_resource(holder) if holder else "",
         block=block,
         version=state.version,
         etag=host_etag(fabric.hosts[index], state.host(index), holder),

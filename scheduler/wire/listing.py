@@ -9,6 +9,7 @@ from uuid import UUID, uuid5
 
 from placement.fabric.tree import Fabric
 from scheduler.core import HostState, Job, JobState, State
+from scheduler.core.job_name import short_name
 from scheduler.core.model.lifecycle import WindowState
 from scheduler.core.model.window import Booking, WindowKind
 from scheduler.core.tenancy.standing import TenantStanding
@@ -55,14 +56,14 @@ def changed_ns(job: Job) -> int:
 _JOB_ORDERS: Final[dict[str, Callable[[Job], Any]]] = {
     "create_time": lambda job: job.submit_ns,
     "update_time": changed_ns,
-    "name": lambda job: job.name,
+    "name": lambda job: short_name(job.name),
     "tenant": lambda job: job.tenant,
     "priority": lambda job: job.priority,
     "attempt": lambda job: job.attempt,
 }
 
 _JOB_FIELDS: Final[dict[str, filters.Field]] = {
-    "name": filters.TextField(lambda job: job.name),
+    "name": filters.TextField(lambda job: short_name(job.name)),
     "uid": filters.TextField(lambda job: job.uid),
     "state": filters.ChoiceField(
         lambda job: job.state.name, tuple(JobState.__members__), "JOB_STATE_"
@@ -253,7 +254,7 @@ def _host_fields(state: State) -> dict[str, filters.Field]:
             "HOST_STATE_",
         ),
         "reason": filters.TextField(lambda host: state.shown(host.index).reason),
-        "job": filters.TextField(lambda host: host.holder.name if host.holder else ""),
+        "job": filters.TextField(lambda host: short_name(host.holder.name) if host.holder else ""),
         "update_time": filters.TimeField(lambda host: state.shown(host.index).since_ns or None),
         "domains": filters.NamesField(lambda host: domains(fabric, host.index)),
     }

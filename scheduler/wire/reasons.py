@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from threading import Lock
 
-from placement.fabric.tree import Fabric
-from scheduler.core import Job, JobState, Reason, SchedulingOptions, State
+from scheduler.core import Job, JobState, Reason, SchedulingOptions, State, Tenants
 from scheduler.core.defrag.proposal import DefragProposal, Relocation
 from scheduler.core.explain.explain import Reasons
 from scheduler.core.explain.reason import Basis, Obstacle, ObstacleKind
@@ -17,6 +16,7 @@ from scheduler.core.queue.verdict import WaitReason
 from scheduler.v1 import advice_pb2, service_pb2
 from scheduler.wire.durations import duration
 from scheduler.wire.jobs import JOB_STATES, cut_to_proto, job_placement, timestamp
+from scheduler.wire.names import job_resource, resource_of, resources
 from scheduler.wire.specs import numbers
 
 FRESH_NS = 5 * SECOND_NS  # reasons speak of minutes
@@ -55,28 +55,30 @@ class ReasonCache:
             return {name: self._reasons.of(name) for name in names}
 
 
-def explained(reason: Reason, job: Job, version: int) -> service_pb2.ExplainJobResponse:
+def explained(state: State, reason: Reason, job: Job) -> service_pb2.ExplainJobResponse:
     return service_pb2.ExplainJobResponse(
-        name=job.name,
+        name=job_resource(job),
         state=JOB_STATES[job.state],
-        reason=reason_to_proto(reason),
-        version=version,
+        reason=reason_to_proto(state.tenants, reason),
+        version=state.version,
     )
 
 
-def what_if_to_proto(fabric: Fabric, answer: WhatIf) -> advice_pb2.WhatIf:
-    job = answer.job
+def what_if_to_proto(state: State, answer: WhatIf) -> advice_pb2.WhatIf:
+    job, tenants = answer.job, state.tenants
     return advice_pb2.WhatIf(
         sentence=answer.sentence,
         state=JOB_STATES[job.state],
-        reason=reason_to_proto(answer.after),
-        placement=job_placement(fabric, job) if job.state is JobState.RUNNING else None,
-        starts=answer.starts,
-        stops=answer.stops,
+        reason=reason_to_proto(tenants, answer.after),
+        placement=(
+            job_placement(state.loaded_fabric, job) if job.state is JobState.RUNNING else None
+        ),
+        starts=resources(tenants, answer.starts),
+        stops=resources(tenants, answer.stops),
     )
 
 
-def reason_to_proto(reason: Reason) -> advice_pb2.Reason:
+def reason_to_proto(tenants: Tenants, reason: Reason) -> advice_pb2.Reason:
     return advice_pb2.Reason(
         cause=_WAIT_REASONS[reason.cause],
         sentence=reason.sentence,
@@ -90,20 +92,27 @@ def reason_to_proto(reason: Reason) -> advice_pb2.Reason:
             for room in reason.rooms
         ],
         start_time=None if reason.start_ns is None else timestamp(reason.start_ns),
-        waits_for=reason.waits_for,
+        waits_for=resources(tenants, reason.waits_for),
         reserved_in=reason.reserved_in,
-        obstacles=map(_obstacle, reason.obstacles),
+        obstacles=[_obstacle(tenants, obstacle) for obstacle in reason.obstacles],
         passing_time_limit=duration(reason.passes_s) if reason.passes_s else None,
-        preempts=reason.preempts,
+        preempts=resources(tenants, reason.preempts),
         preempt_time=None if reason.preempt_ns is None else timestamp(reason.preempt_ns),
-        shrinks=[advice_pb2.Shrink(job=shrink.name, dp=shrink.dp) for shrink in reason.shrinks],
+        shrinks=[
+            advice_pb2.Shrink(job=resource_of(tenants, shrink.name), dp=shrink.dp)
+            for shrink in reason.shrinks
+        ],
     )
 
 
-def _obstacle(obstacle: Obstacle) -> advice_pb2.Obstacle:
+_JOBS = (ObstacleKind.RUNNING, ObstacleKind.AHEAD)
+
+
+def _obstacle(tenants: Tenants, obstacle: Obstacle) -> advice_pb2.Obstacle:
+    name = obstacle.name
     return advice_pb2.Obstacle(
         kind=_KINDS[obstacle.kind],
-        name=obstacle.name,
+        name=resource_of(tenants, name) if obstacle.kind in _JOBS else name,
         hosts=obstacle.hosts,
         clear_time=None if obstacle.clear_ns is None else timestamp(obstacle.clear_ns),
         basis=_BASES[obstacle.basis] if obstacle.basis else advice_pb2.END_BASIS_UNSPECIFIED,
@@ -134,7 +143,7 @@ def slots_to_proto(found: Slots, gpus_per_host: int, version: int) -> service_pb
 
 
 def proposal_to_proto(
-    fabric: Fabric, found: DefragProposal, etag: str, *, applied: bool
+    state: State, found: DefragProposal, etag: str, *, applied: bool
 ) -> service_pb2.DefragmentResponse:
     return service_pb2.DefragmentResponse(
         sentence=found.sentence,
@@ -142,7 +151,7 @@ def proposal_to_proto(
         wanted_hosts=found.wanted,
         free_before=found.free_before,
         free_after=found.free_after,
-        moves=[_relocation(fabric, move) for move in found.moves],
+        moves=[_relocation(state, move) for move in found.moves],
         lost_gpu_hours=found.lost_gpu_s / 3600,
         applied=applied,
         version=found.version,
@@ -150,7 +159,8 @@ def proposal_to_proto(
     )
 
 
-def _relocation(fabric: Fabric, move: Relocation) -> advice_pb2.Relocation:
+def _relocation(state: State, move: Relocation) -> advice_pb2.Relocation:
+    fabric = state.loaded_fabric
     blocks = [
         advice_pb2.BlockMove(
             block=one.block, left=fabric.hosts[one.left], joined=fabric.hosts[one.joined]
@@ -158,7 +168,7 @@ def _relocation(fabric: Fabric, move: Relocation) -> advice_pb2.Relocation:
         for one in move.swap.moves
     ]
     return advice_pb2.Relocation(
-        job=move.swap.name,
+        job=resource_of(state.tenants, move.swap.name),
         blocks=blocks,
         lost_gpu_hours=move.lost_gpu_s / 3600,
         cuts_before=map(cut_to_proto, move.before),

@@ -4,7 +4,8 @@ A message has the keys of the job file by the same names, so that both ways go t
 mapping that files.job reads and writes: one schema, and the same errors at the same paths. How
 a field is copied follows from its descriptor. Some keys have another shape in a message:
 `parallelism.dp` of an elastic gang, `constraints.avoid`, and durations, which the key gives in
-seconds: `time_limit_s` is the field `time_limit`.
+seconds: `time_limit_s` is the field `time_limit`. In a message jobs have the names that their
+tenant calls them by; a specification that the core gets has full names.
 """
 
 from __future__ import annotations
@@ -20,11 +21,16 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 
+from placement import BadInput
 from scheduler.core import JobSpec
-from scheduler.files.errors import InputError
+from scheduler.core.job_name import full_name
+from scheduler.core.model.names import NAME_RULE
+from scheduler.core.policies.affinity import ANYBODY
+from scheduler.files.errors import InputError, Problem
 from scheduler.files.job import job_from_mapping, job_to_mapping
 from scheduler.v1 import job_pb2
 from scheduler.wire.durations import duration
+from scheduler.wire.names import parse_job_name
 
 Read: TypeAlias = Callable[[Any], Any]
 Fill: TypeAlias = Callable[[Any, Mapping[str, Any]], None]
@@ -73,13 +79,35 @@ def spec_to_proto(spec: JobSpec) -> job_pb2.JobSpec:
 
 def fill_spec(message: job_pb2.JobSpec, spec: JobSpec) -> None:
     """Make an empty message the one that `spec_from_proto` reads back as `spec`."""
-    mapping = job_to_mapping(spec)
+    mapping = job_to_mapping(_renamed(spec, lambda name: name.removeprefix(f"{spec.tenant}/")))
     mapping.setdefault("objective", spec.request.objective.value)  # an answer always says it
     if spec.min_dp:
         mapping["parallelism"] |= {"dp": spec.request.parallelism.dp, "min_dp": spec.min_dp}
     if avoid := mapping.get("constraints", {}).get("avoid"):
         mapping["constraints"]["avoid"] = [{"tier": t, "jobs": jobs} for t, jobs in avoid.items()]
     _fill_spec(message, mapping)
+
+
+def in_full(spec: JobSpec) -> JobSpec:
+    """The specification with full names of jobs. Raises: InputError."""
+
+    def full(text: str) -> str:
+        tenant, name = parse_job_name(text)
+        return full_name(tenant or spec.tenant, name)
+
+    try:
+        return _renamed(spec, full)
+    except BadInput as error:
+        raise InputError(Problem("constraints", error.message)) from None
+
+
+def _renamed(spec: JobSpec, name_of: Callable[[str], str]) -> JobSpec:
+    wants = spec.affinity
+    if wants == ANYBODY:
+        return replace(spec, name=name_of(spec.name))
+    avoid = tuple((tier, tuple(map(name_of, names))) for tier, names in wants.avoid)
+    near = name_of(wants.near) if wants.near else ""
+    return replace(spec, name=name_of(spec.name), affinity=replace(wants, avoid=avoid, near=near))
 
 
 class SpecReader:
@@ -96,16 +124,18 @@ class SpecReader:
         self._parts_by_body: OrderedDict[bytes, tuple[Any, ...]] = OrderedDict()
 
     def read(self, message: job_pb2.JobSpec) -> JobSpec:
-        """As `spec_from_proto`."""
+        """As `spec_from_proto`, with full names."""
         name = message.name
+        if "/" in name:
+            raise InputError(Problem("name", NAME_RULE))
         message.ClearField("name")  # a copy would take as long as all that follows
         body = message.SerializeToString(deterministic=True)
         message.name = name
         parts = self._parts_by_body.get(body)
         if parts is not None:
             self._parts_by_body.move_to_end(body)
-            return JobSpec(name, *parts)
-        spec = spec_from_proto(message)
+            return JobSpec(full_name(message.tenant, name), *parts)
+        spec = in_full(spec_from_proto(message))
         if len(body) <= self._most_bytes:
             self._parts_by_body[body] = _PARTS(spec)
             if len(self._parts_by_body) > self._kept:

@@ -13,6 +13,7 @@ from scheduler.observe.incidents import Incident, IncidentKind
 from scheduler.observe.proof import gap
 from scheduler.v1 import service_pb2, status_pb2
 from scheduler.wire.jobs import JOB_STATES, cut_to_proto, timestamp
+from scheduler.wire.names import job_resource, resource_of
 from scheduler.wire.specs import numbers
 
 _KINDS: dict[IncidentKind, status_pb2.IncidentKind.ValueType] = numbers(
@@ -57,7 +58,7 @@ def status(
         tenants=[_tenant(*item, reasons, gpus) for item in census.queues(state).items()],
         gangs=[_gang(job) for job in census.gangs(state, gangs)],
         gang_count=len(state.running),
-        incidents=[_incident(one) for one in incidents],
+        incidents=[_incident(state, incident) for incident in incidents],
         version=state.version,
     )
 
@@ -90,7 +91,7 @@ def _tenant(
         interrupted_jobs=queue.jobs[JobState.INTERRUPTED],
         queued_gpus=queue.queued_hosts * gpus,
         held_gpus=queue.held_hosts * gpus,
-        oldest_job=oldest.name if oldest else "",
+        oldest_job=job_resource(oldest) if oldest else "",
         oldest_create_time=timestamp(oldest.submit_ns) if oldest else None,
         oldest_reason=reasons[oldest.name].sentence if oldest else "",
     )
@@ -98,7 +99,7 @@ def _tenant(
 
 def _gang(job: Job) -> status_pb2.GangStatus:
     return status_pb2.GangStatus(
-        job=job.name,
+        job=job_resource(job),
         tenant=job.tenant,
         state=JOB_STATES[job.state],
         attempt=job.attempt,
@@ -111,11 +112,13 @@ def _gang(job: Job) -> status_pb2.GangStatus:
     )
 
 
-def _incident(incident: Incident) -> status_pb2.Incident:
+def _incident(state: State, incident: Incident) -> status_pb2.Incident:
+    is_of_host = incident.kind is IncidentKind.HOST_FAILED
+    subject = incident.subject
     return status_pb2.Incident(
         version=incident.version,
         time=timestamp(incident.time_ns),
         kind=_KINDS[incident.kind],
-        subject=incident.subject,
+        subject=subject if is_of_host else resource_of(state.tenants, subject),
         detail=incident.detail,
     )

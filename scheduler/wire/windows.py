@@ -19,6 +19,7 @@ from scheduler.core.rules.calendar import Calendar
 from scheduler.v1 import service_pb2, window_pb2
 from scheduler.wire.jobs import timestamp
 from scheduler.wire.listing import window_uid
+from scheduler.wire.names import job_resource
 from scheduler.wire.specs import numbers
 
 _KINDS = numbers(window_pb2.WindowKind, "WINDOW_KIND", WindowKind)
@@ -136,7 +137,7 @@ def window_to_proto(state: State, booking: Booking) -> window_pb2.Window:
         state=_STATES[booking.state],
         chosen_hosts=window.hosts,
         held_hosts=(held & booking.hosts).bit_count(),
-        held_by=[job.name for job in gangs],
+        held_by=map(job_resource, gangs),
         version=state.version,
         uid=window_uid(state, booking),
         create_time=timestamp(booking.create_ns),

@@ -176,7 +176,7 @@ class Drill:
 
     def check(self, client: Client) -> None:
         """Everything that was ever answered still holds."""
-        jobs = {job.name: job for job in client.list_jobs()}
+        jobs = {job.spec.name: job for job in client.list_jobs()}
         for worker in self.workers:
             for name in [*worker.uid_by_name][-RECENT:]:
                 assert jobs[name].uid == worker.uid_by_name[name], name

@@ -160,7 +160,7 @@ def _check_states(trio: Trio) -> None:
     expected = {(job.name, job.uid, job.attempt) for job in everyone}
     for server in trio.servers:
         with Client(server.address) as client:
-            seen = {(job.name, job.uid, job.attempt) for job in client.list_jobs()}
+            seen = {(job.spec.name, job.uid, job.attempt) for job in client.list_jobs()}
         assert seen == expected, f"{server.name} differs from the log"
 
 

@@ -324,5 +324,5 @@ async def test_what_one_watcher_may_not_see_another_still_does(
         seen = [(await anext(aiter(s.WatchHosts(ask)))).hosts[0] for s in (bound, stub)]
     assert [(host.job, host.HasField("block")) for host in seen] == [
         ("(hidden)", False),
-        ("secret", True),
+        ("tenants/vision/jobs/secret", True),
     ]

@@ -186,7 +186,7 @@ async def test_lists_take_filters_and_orders(tmp_path: Path) -> None:
             for bad in ({"filter": "size = 1"}, {"order_by": "size"})
         ]
         hosts = await served.stub.ListHosts(service_pb2.ListHostsRequest(filter="domains:z1-r1"))
-    assert [job.name for job in jobs.jobs] == ["z", "x"]
+    assert [job.spec.name for job in jobs.jobs] == ["z", "x"]
     assert [error.fields for error in errors] == [("filter",), ("order_by",)]
     assert [host.name for host in hosts.hosts] == ["z1-r1-h0", "z1-r1-h1"]
 

@@ -16,12 +16,12 @@ from scheduler.engine.proposal import WriterStopped
 from scheduler.service.backend import Backend
 from scheduler.v1 import advice_pb2, host_pb2, job_pb2
 from tests.build import spec
-from tests.serving import CANCELLED, RUNNING, serving
+from tests.serving import CANCELLED, RUNNING, path, serving
 
 
 async def test_every_call_has_a_method(tmp_path: Path) -> None:
     def use(client: Client) -> None:
-        assert client.create_job(spec("a", 2)).name == "a"
+        assert client.create_job(spec("a", 2)).name == path("a")
         while client.get_job("a").state != RUNNING:
             pass
         assert client.explain_job("a").reason.cause == advice_pb2.WAIT_REASON_NOT_WAITING
@@ -31,7 +31,7 @@ async def test_every_call_has_a_method(tmp_path: Path) -> None:
         assert client.end_job("a", job_pb2.JOB_STATE_FAILED, 1, "nan").reason == "nan"
         assert client.create_job(spec("b")).attempt == 0
         assert client.cancel_job("b").state == CANCELLED
-        assert [job.name for job in client.list_jobs()] == ["a", "b"]
+        assert [job.spec.name for job in client.list_jobs()] == ["a", "b"]
         assert client.cordon_host("z0-r0-h0").state == 2
         assert client.drain_host("z0-r0-h1").state == 2
         assert client.uncordon_host("z0-r0-h0").state == 1
@@ -51,7 +51,7 @@ async def test_a_list_of_many_pages_is_whole(tmp_path: Path) -> None:
             for i in range(120):
                 await asyncio.to_thread(client.create_job, spec(f"j{i:03d}", 8))
             jobs = await asyncio.to_thread(client.list_jobs)
-    assert [job.name for job in jobs] == [f"j{i:03d}" for i in range(120)]
+    assert [job.spec.name for job in jobs] == [f"j{i:03d}" for i in range(120)]
 
 
 async def test_a_refusal_carries_its_reason_and_fields(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ async def test_a_watch_survives_a_restart_of_the_server(
 
     def read(client: Client, count: int) -> list[tuple[int, str]]:
         changes = client.watch_jobs(after_version=1)
-        return [(change.version, change.job.name) for change in islice(changes, count)]
+        return [(change.version, change.job.spec.name) for change in islice(changes, count)]
 
     with Client(address) as client:
         async with serving(tmp_path, listen=address) as served:

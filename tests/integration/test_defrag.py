@@ -11,7 +11,7 @@ import grpc
 from scheduler.core.model.events import Defragmented
 from scheduler.v1 import service_pb2
 from scheduler.wire.durations import duration
-from tests.serving import COMPLETED, RUNNING, Served, create, logged, refused, serving
+from tests.serving import COMPLETED, RUNNING, Served, create, logged, path, refused, serving
 
 
 async def scattered(served: Served) -> None:
@@ -34,7 +34,7 @@ async def test_moves_are_proposed_then_made_and_the_job_starts(tmp_path: Path) -
         await served.stub.CreateJob(create("large", 4))
         large = await served.until("large", RUNNING)
     assert (proposed.domain, proposed.free_after, proposed.applied) == ("z1", 4, False)
-    assert [move.job for move in proposed.moves] == ["e"]
+    assert [move.job for move in proposed.moves] == [path("e")]
     assert (before.attempt, after.attempt, made.applied) == (1, 2, True)
     assert [b.joined for b in made.moves[0].blocks] == list(after.placement.hosts)
     assert made.lost_gpu_hours > proposed.lost_gpu_hours > 0
@@ -103,7 +103,7 @@ async def test_only_checked_nobody_moves(tmp_path: Path) -> None:
         await scattered(served)
         checked = await served.stub.Defragment(ask)
         moved = await served.get("e")
-    assert ([move.job for move in checked.moves], checked.applied) == (["e"], False)
+    assert ([move.job for move in checked.moves], checked.applied) == ([path("e")], False)
     assert moved.attempt == 1
 
 

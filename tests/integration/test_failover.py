@@ -26,7 +26,7 @@ def test_a_list_of_addresses_is_read_in_its_order() -> None:
 
 async def test_a_write_finds_the_leader(tmp_path: Path, database: str) -> None:
     def use(client: Client) -> None:
-        assert client.create_job(spec("a")).name == "a"
+        assert client.create_job(spec("a")).spec.name == "a"
         assert client.cancel_job("a").state == CANCELLED
 
     async with replicas(tmp_path, database, 3) as servers:
@@ -40,7 +40,7 @@ async def test_a_client_sees_what_it_wrote_whoever_answers(tmp_path: Path, datab
             writing.create_job(spec(name))
             seen = writing._to.channel._servers._version  # type: ignore[attr-defined]
             reading._to.channel._servers.saw(seen)  # type: ignore[attr-defined]
-            assert reading.get_job(name).name == name
+            assert reading.get_job(name).spec.name == name
 
     async with replicas(tmp_path, database, 2) as servers:
         with Client(listed(servers)) as writing, Client(listed(servers[::-1])) as reading:
@@ -53,7 +53,10 @@ async def test_calls_go_on_when_the_leader_stops(tmp_path: Path, database: str) 
             await asyncio.to_thread(client.create_job, spec("a"))
             await stopped(servers[0])
             await asyncio.to_thread(client.create_job, spec("b"))
-            assert [job.name for job in await asyncio.to_thread(client.list_jobs)] == ["a", "b"]
+            assert [job.spec.name for job in await asyncio.to_thread(client.list_jobs)] == [
+                "a",
+                "b",
+            ]
 
 
 async def test_a_watch_goes_on_elsewhere_without_gap_or_repeat(
@@ -65,7 +68,7 @@ async def test_a_watch_goes_on_elsewhere_without_gap_or_repeat(
 
             async def take(count: int) -> list[tuple[int, str]]:
                 found = await asyncio.to_thread(lambda: list(islice(changes, count)))
-                return [(change.version, change.job.name) for change in found]
+                return [(change.version, change.job.spec.name) for change in found]
 
             await asyncio.to_thread(client.create_job, spec("a"))
             before = await take(2)

@@ -97,7 +97,7 @@ async def test_a_request_id_is_the_callers_own(tmp_path: Path) -> None:
         again = await hers.CreateJob(create("secret", request_id="r"))
         assert again.uid == first.uid
         other = await his.CreateJob(create("b", request_id="r"))
-        assert (other.name, other.tenant) == ("b", "bots")
+        assert other.name == "tenants/bots/jobs/b"
         error = await refused(his.CreateJob(create("c", request_id="r")))
         assert error.fields == ("request_id",)
         assert "secret" not in str(error)

@@ -21,6 +21,7 @@ from tests.serving import (
     Served,
     create,
     logged,
+    path,
     serving,
     slow_disk,
 )
@@ -97,7 +98,7 @@ async def test_a_job_without_room_waits_and_says_why(tmp_path: Path) -> None:
     reason = answer.reason
     assert reason.cause == advice_pb2.WAIT_REASON_HOSTS
     assert (reason.needed_hosts, reason.free_hosts, reason.missing_hosts) == (4, 0, 4)
-    assert list(reason.waits_for) == ["big"]
+    assert list(reason.waits_for) == [path("big")]
     assert reason.start_time.ToNanoseconds() > START_NS
 
 
@@ -126,7 +127,7 @@ async def test_cancelling_twice_is_cancelling_once(tmp_path: Path) -> None:
 
 async def _names(served: Served, **request: object) -> list[str]:
     answer = await served.stub.ListJobs(service_pb2.ListJobsRequest(**request))  # type: ignore[arg-type]
-    return [job.name for job in answer.jobs]
+    return [job.spec.name for job in answer.jobs]
 
 
 async def test_jobs_are_listed_page_by_page_without_their_hosts(tmp_path: Path) -> None:
@@ -139,7 +140,7 @@ async def test_jobs_are_listed_page_by_page_without_their_hosts(tmp_path: Path) 
         while token or not pages:
             request = service_pb2.ListJobsRequest(page_size=2, page_token=token)
             page = await served.stub.ListJobs(request)
-            pages.append([job.name for job in page.jobs])
+            pages.append([job.spec.name for job in page.jobs])
             assert all(j.placement.host_count == 1 and not j.placement.hosts for j in page.jobs)
             token = page.next_page_token
     assert pages == [["a", "b"], ["c", "d"], ["e"]]
@@ -161,7 +162,7 @@ async def _dry_run(served: Served, hosts: int) -> placement_pb2.Answer:
     request = create("try", hosts)
     request.validate_only = True
     supposed = await served.stub.CreateJob(request)
-    assert (supposed.name, supposed.spec.name, supposed.tenant) == ("try", "try", "default")
+    assert (supposed.name, supposed.spec.name, supposed.tenant) == (path("try"), "try", "default")
     assert not supposed.uid
     return supposed.answer
 
@@ -237,7 +238,7 @@ async def test_a_what_if_answers_and_changes_nothing(tmp_path: Path) -> None:
     assert answer.what_if.sentence == "would start now on 4 hosts in z0"
     assert answer.what_if.state == RUNNING
     assert [host[:2] for host in answer.what_if.placement.hosts] == ["z0"] * 4
-    assert list(answer.what_if.stops) == ["big"]
+    assert list(answer.what_if.stops) == [path("big")]
     assert again.version == answer.version
     assert not again.HasField("what_if")
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT

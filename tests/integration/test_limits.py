@@ -46,7 +46,7 @@ async def test_a_tenant_with_too_many_waiting_jobs_gets_no_more(tmp_path: Path) 
     retry = RetryInfo()
     assert any(detail.Unpack(retry) for detail in status.details)
     assert retry.retry_delay.seconds == 1
-    assert (again.name, other.name) == ("b", "d")
+    assert (again.spec.name, other.spec.name) == ("b", "d")
 
 
 async def test_submits_at_once_do_not_pass_the_limit_together(tmp_path: Path) -> None:

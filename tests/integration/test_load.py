@@ -58,7 +58,7 @@ async def test_a_submit_does_not_wait_for_watches_that_resume(
         held.set()
         for watch in watches:
             async for change in watch:
-                if change.job.name == "meanwhile":
+                if change.job.spec.name == "meanwhile":
                     break
             watch.cancel()
 
@@ -100,7 +100,7 @@ async def test_a_submit_does_not_wait_for_dry_runs(
         assert not any(asked.done() for asked in asking)
         held.set()
         for answer in await asyncio.gather(*asking):
-            assert answer.name == "would-be"
+            assert answer.spec.name == "would-be"
 
 
 async def test_nobody_has_more_questions_under_way_than_the_limits_say(
@@ -129,7 +129,7 @@ async def test_nobody_has_more_questions_under_way_than_the_limits_say(
         assert error.message == "3 dry runs, what-ifs and the like wait; try again later"
         held.set()
         assert len(await asyncio.gather(*asking)) == 3
-        assert (await his.CreateJob(request)).name == "would-be"  # they are forgotten
+        assert (await his.CreateJob(request)).spec.name == "would-be"  # they are forgotten
 
 
 async def test_watches_resume_at_so_many_places_of_the_log_and_no_more(
@@ -159,7 +159,7 @@ async def test_watches_resume_at_so_many_places_of_the_log_and_no_more(
         early = served.stub.WatchJobs(service_pb2.WatchJobsRequest(after_version=0))
         error = await refused(anext(aiter(early)))
         held.set()
-        assert (await anext(aiter(later))).job.name == "b"
+        assert (await anext(aiter(later))).job.spec.name == "b"
         later.cancel()
     assert error.reason == "EXHAUSTED"
     assert error.message == "watches resume at 1 places of the log; try again later"

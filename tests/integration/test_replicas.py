@@ -97,7 +97,7 @@ async def test_a_follower_answers_reads_and_says_how_old_they_are(
         await leader.stub.CreateJob(create("a", 2))
         request = service_pb2.GetJobRequest(name="a")
         await follower.stub.GetJob(request, metadata=LATEST)
-        assert (await follower.until("a", RUNNING)).name == "a"
+        assert (await follower.until("a", RUNNING)).spec.name == "a"
         said = await trailer(follower)
         assert said["muster-role"] == "follower"
         assert said["muster-version"] == (await trailer(leader))["muster-version"]
@@ -111,7 +111,7 @@ async def test_a_latest_read_sees_every_acknowledged_write_at_once(
         for name in (f"job-{n}" for n in range(30)):
             await leader.stub.CreateJob(create(name))
             request = service_pb2.GetJobRequest(name=name)
-            assert (await follower.stub.GetJob(request, metadata=LATEST)).name == name
+            assert (await follower.stub.GetJob(request, metadata=LATEST)).spec.name == name
 
 
 async def test_a_read_waits_for_the_version_that_its_caller_has_seen(
@@ -163,7 +163,12 @@ async def test_a_follower_takes_over_when_the_leader_stops(tmp_path: Path, datab
         await follower.stub.CreateJob(create("b"))
         await follower.until("b", RUNNING)
         found = await asyncio.wait_for(watching, 10)
-        assert [(c.job.name, c.change) for c in found] == [("a", 1), ("a", 2), ("b", 1), ("b", 2)]
+        assert [(c.job.spec.name, c.change) for c in found] == [
+            ("a", 1),
+            ("a", 2),
+            ("b", 1),
+            ("b", 2),
+        ]
         with psycopg.connect(database) as connection:
             terms = connection.execute("SELECT DISTINCT term FROM log ORDER BY term").fetchall()
         assert terms == [(1,), (2,)]
@@ -180,7 +185,7 @@ async def test_a_leader_whose_sessions_are_ended_comes_back_in_a_later_term(
         assert error.reason in ("STORE_FAILED", "NOT_LEADER")
         await until_led(leader)
         await leader.stub.CreateJob(create("b"))
-        assert (await leader.until("b", RUNNING)).name == "b"
+        assert (await leader.until("b", RUNNING)).spec.name == "b"
 
 
 async def test_it_goes_on_from_the_log_of_others(tmp_path: Path, database: str) -> None:

@@ -113,7 +113,7 @@ async def test_a_stopping_server_finishes_what_it_has_begun(
         submit = asyncio.ensure_future(served.stub.CreateJob(create("a")))
         await asyncio.sleep(0.05)
         served.stop.set()
-        assert (await submit).name == "a"
+        assert (await submit).spec.name == "a"
         await asyncio.wait_for(served.task, 5)
     async with serving(tmp_path) as served:
-        assert (await served.get("a")).name == "a"
+        assert (await served.get("a")).spec.name == "a"

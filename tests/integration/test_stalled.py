@@ -76,7 +76,7 @@ async def test_a_client_that_stops_reading_is_cut_off_and_resumes_where_it_was(
         again = stub.WatchJobs(service_pb2.WatchJobsRequest(after_version=seen[-1]))
         async for change in again:
             seen.append(change.version)
-            if change.job.name == f"j{JOBS - 1}":
+            if change.job.spec.name == f"j{JOBS - 1}":
                 break
         again.cancel()
     assert seen == sorted(set(seen))

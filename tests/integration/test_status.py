@@ -7,10 +7,11 @@ from pathlib import Path
 import grpc
 import pytest
 
+from scheduler.cli.render.names import as_typed
 from scheduler.cli.render.status import status_text
 from scheduler.v1 import service_pb2, status_pb2
 from tests.build import exactly
-from tests.serving import RUNNING, Served, create, refused, serving
+from tests.serving import RUNNING, Served, create, path, refused, serving
 
 
 async def _status(served: Served, **request: int) -> service_pb2.GetStatusResponse:
@@ -27,12 +28,12 @@ async def test_status_counts_hosts_queue_and_gangs(tmp_path: Path) -> None:
         assert sum(d.spare_hosts for d in answer.domains) == 1
         assert sum(d.free_gpus for d in answer.domains) == 32
         (tenant,) = answer.tenants
-        assert (tenant.tenant, tenant.queued_jobs, tenant.oldest_job) == ("default", 1, "b")
+        assert (tenant.tenant, tenant.queued_jobs, tenant.oldest_job) == ("default", 1, path("b"))
         why = await served.stub.ExplainJob(service_pb2.ExplainJobRequest(name="b"))
         assert tenant.oldest_reason == why.reason.sentence
         assert (tenant.queued_gpus, tenant.held_gpus) == (64, 32)
         (gang,) = answer.gangs
-        assert (gang.job, gang.hosts, gang.spares, gang.gap) == ("a", 3, 1, 0.0)
+        assert (gang.job, gang.hosts, gang.spares, gang.gap) == (path("a"), 3, 1, 0.0)
         assert answer.server.leader
         assert answer.version == (await served.get("b")).version
 
@@ -55,7 +56,7 @@ async def test_incidents_outlive_the_server(tmp_path: Path) -> None:
         status_pb2.INCIDENT_KIND_HOST_FAILED,
     ]
     left, joined = job.placement.hosts[0], job.placement.spares[0]
-    assert f"gang swapped  a         {left} by {joined}" in status_text(after)
+    assert f"gang swapped  a         {left} by {joined}" in status_text(as_typed(after))
 
 
 async def test_only_so_many_gangs(tmp_path: Path) -> None:
@@ -64,7 +65,7 @@ async def test_only_so_many_gangs(tmp_path: Path) -> None:
             await served.stub.CreateJob(create(name, hosts))
             await served.until(name, RUNNING)
         answer = await _status(served, gangs=1)
-        assert ([gang.job for gang in answer.gangs], answer.gang_count) == (["b"], 3)
+        assert ([gang.job for gang in answer.gangs], answer.gang_count) == ([path("b")], 3)
         assert "and 2 smaller gangs" in status_text(answer)
 
 

@@ -60,7 +60,7 @@ async def test_a_backup_of_a_running_server_is_a_whole_store(tmp_path: Path) -> 
     async with serving(other) as served:
         assert await served.get("kept") == before
         jobs = await served.stub.ListJobs(service_pb2.ListJobsRequest())
-        assert [job.name for job in jobs.jobs] == ["kept"]
+        assert [job.spec.name for job in jobs.jobs] == ["kept"]
 
 
 async def test_a_restore_keeps_what_it_replaces(tmp_path: Path) -> None:

@@ -38,12 +38,14 @@ async def test_standings_and_jobs_tell_whose_they_are(tmp_path: Path) -> None:
     async with serving(tmp_path, tenants=TENANTS) as served:
         made = await served.stub.CreateJob(create("a", 3, "language", "spot"))
         assert (made.tenant, made.priority, made.preemptible) == ("language", -7, True)
-        await served.until("a", RUNNING)
+        await served.until("language/a", RUNNING)
         await served.stub.CreateJob(create("b", 4, "language"))
-        job = await served.stub.GetJob(service_pb2.GetJobRequest(name="b"))
-        limited = "needs 4 hosts; tenant research holds 3 of its limit of 5; a ends in 2"
+        job = await served.stub.GetJob(service_pb2.GetJobRequest(name="language/b"))
+        limited = "needs 4 hosts; tenant research holds 3 of its limit of 5; language/a ends in 2"
         assert job.reason.startswith(limited)
-        why = await served.stub.ExplainJob(service_pb2.ExplainJobRequest(name="b"))
+        why = await served.stub.ExplainJob(
+            service_pb2.ExplainJobRequest(name="tenants/language/jobs/b")
+        )
         assert why.reason.cause == advice_pb2.WAIT_REASON_LIMIT
         answer = await served.stub.ListTenants(service_pb2.ListTenantsRequest())
         rows = {t.name: (t.parent, t.held_gpus, t.queued_gpus) for t in answer.tenants}
@@ -88,7 +90,7 @@ async def test_more_than_the_limit_is_never(tmp_path: Path) -> None:
 async def test_a_restart_keeps_the_tenants_or_takes_new_ones(tmp_path: Path) -> None:
     async with serving(tmp_path, tenants=TENANTS) as served:
         await served.stub.CreateJob(create("a", 2, "language"))
-        await served.until("a", RUNNING)
+        await served.until("language/a", RUNNING)
     async with serving(tmp_path) as served:
         answer = await served.stub.ListTenants(service_pb2.ListTenantsRequest())
         assert (answer.digest, answer.tenants[2].held_gpus) == (TENANTS.digest, 16)
@@ -96,15 +98,15 @@ async def test_a_restart_keeps_the_tenants_or_takes_new_ones(tmp_path: Path) -> 
     async with serving(tmp_path, tenants=fewer) as served:
         answer = await served.stub.ListTenants(service_pb2.ListTenantsRequest())
         assert [(t.name, t.held_gpus) for t in answer.tenants] == [("language", 16), ("default", 0)]
-        job = await served.stub.GetJob(service_pb2.GetJobRequest(name="a"))
+        job = await served.stub.GetJob(service_pb2.GetJobRequest(name="language/a"))
         assert job.state == job_pb2.JOB_STATE_RUNNING
 
 
 async def test_a_tenant_with_live_jobs_cannot_go(tmp_path: Path) -> None:
     async with serving(tmp_path, tenants=TENANTS) as served:
         await served.stub.CreateJob(create("a", 2, "language"))
-        await served.until("a", RUNNING)
-    with pytest.raises(StoreError, match="job a is running: no tenant 'language'"):
+        await served.until("language/a", RUNNING)
+    with pytest.raises(StoreError, match="job language/a is running: no tenant 'language'"):
         async with serving(tmp_path, tenants=Tenants()):
             pass
 
@@ -138,7 +140,7 @@ async def test_a_tenant_has_times_and_an_etag_that_follow_the_file(tmp_path: Pat
     async with serving(tmp_path, tenants=TENANTS) as served:
         first = await _tenants(served)
         await served.stub.CreateJob(create("a", 2, "language"))
-        await served.until("a", RUNNING)
+        await served.until("language/a", RUNNING)
         ask = service_pb2.GetTenantRequest(name="language")
         held = await served.stub.GetTenant(ask)
         error = await refused(served.stub.GetTenant(service_pb2.GetTenantRequest(name="x")))

@@ -29,7 +29,7 @@ Seen = tuple[int, str, str]
 
 def _seen(change: service_pb2.WatchJobsResponse) -> Seen:
     kind = service_pb2.JobChange.Name(change.change).removeprefix("JOB_CHANGE_").lower()
-    return (change.version, change.job.name, kind)
+    return (change.version, change.job.spec.name, kind)
 
 
 async def _read(served: Served, count: int, **request: object) -> list[Seen]:

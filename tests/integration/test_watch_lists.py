@@ -56,7 +56,7 @@ async def test_jobs_at_hand_come_first_then_a_bookmark_then_every_change(tmp_pat
             listed = await served.stub.ListJobs(service_pb2.ListJobsRequest())
             await served.stub.CreateJob(create("c"))
             after = await anext(changes)
-    assert [(c.change, c.job.name, c.job.state) for c in (first, second)] == [
+    assert [(c.change, c.job.spec.name, c.job.state) for c in (first, second)] == [
         (LISTED, "a", COMPLETED),
         (LISTED, "b", RUNNING),
     ]
@@ -66,7 +66,7 @@ async def test_jobs_at_hand_come_first_then_a_bookmark_then_every_change(tmp_pat
         False,
         False,
     )
-    assert (after.change, after.job.name, after.version) == (
+    assert (after.change, after.job.spec.name, after.version) == (
         service_pb2.JOB_CHANGE_SUBMITTED,
         "c",
         mark.version + 1,
@@ -90,8 +90,8 @@ async def test_a_filter_lets_a_job_in_and_out_with_a_change(tmp_path: Path) -> N
         bad = await refused(
             anext(aiter(served.stub.WatchJobs(service_pb2.WatchJobsRequest(filter="team = nlp"))))
         )
-    assert [c.job.name for c in start] == ["mine", ""]
-    assert [(c.job.name, c.job.spec.labels["team"]) for c in seen] == [
+    assert [c.job.spec.name for c in start] == ["mine", ""]
+    assert [(c.job.spec.name, c.job.spec.labels["team"]) for c in seen] == [
         ("other", "nlp"),
         ("mine", "vision"),
         ("other", "nlp"),

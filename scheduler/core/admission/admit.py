@@ -13,6 +13,7 @@ from scheduler.core.admission.links import move_link, report_link
 from scheduler.core.admission.report import report
 from scheduler.core.admission.update import update
 from scheduler.core.capacity.window_hosts import HostsUnavailable, resolved
+from scheduler.core.job_name import full_name, short_name
 from scheduler.core.model.commands import (
     CancelJob,
     Command,
@@ -38,6 +39,7 @@ from scheduler.core.model.events import (
     WindowRemoved,
     WindowSet,
 )
+from scheduler.core.model.job import Job, JobSpec
 from scheduler.core.model.lifecycle import (
     HOST_MOVES,
     JOB_MOVES,
@@ -64,6 +66,7 @@ from scheduler.core.policies import affinity
 from scheduler.core.policies.tenants import Tenants
 from scheduler.core.tenancy import guarantees
 from scheduler.core.tenancy.entitlement import beyond_quota, impossible, least_request, misnamed
+from scheduler.core.tenancy.ownership import tenant_of
 
 __all__ = ["Code", "Rejected", "Violation", "admit"]
 
@@ -103,13 +106,13 @@ def admit(state: State, command: Command, now_ns: int) -> tuple[Event, ...] | Re
 
 def _submit(state: State, command: SubmitJob, now_ns: int) -> tuple[Event, ...] | Rejected:
     spec = command.spec
-    if not is_name(spec.name):
+    if not all(map(is_name, spec.name.split("/", 1))):
         return invalid("name", NAME_RULE)
     if spec.time_limit_s is not None and spec.time_limit_s < 1:
         return invalid("time_limit_s", "must be at least 1")
-    if spec.name in state.jobs:
+    if same := _namesake(state, spec):
         return Rejected(
-            Code.ALREADY_EXISTS, f"a job {spec.name} is {state.jobs[spec.name].state} already"
+            Code.ALREADY_EXISTS, f"a job {short_name(same.name)} is {same.state} already"
         )
     if wrong := misnamed(spec, state.tenants):
         return invalid(*wrong)
@@ -128,6 +131,16 @@ def _submit(state: State, command: SubmitJob, now_ns: int) -> tuple[Event, ...] 
     if beyond := beyond_quota(state, spec):
         return Rejected(Code.INFEASIBLE, beyond.reason)
     return (JobSubmitted(now_ns, command.uid, spec, command.request_id),)
+
+
+def _namesake(state: State, spec: JobSpec) -> Job | None:
+    """The live job of the same tenant that has this name."""
+    tenant, name = tenant_of(spec, state.tenants), short_name(spec.name)
+    for full in (spec.name, name, full_name(tenant, name)):
+        same = state.jobs.get(full)
+        if same is not None and (full == spec.name or same.tenant == tenant):
+            return same
+    return None
 
 
 def _load_tenants(state: State, tenants: Tenants, now_ns: int) -> tuple[Event, ...] | Rejected:

@@ -47,6 +47,7 @@ _HOST_COMMANDS: dict[str, Callable[[str], Command]] = {
     "fail": lambda host: ReportHost(host, "host-down"),
     "repair": lambda host: ReportHost(host, "repaired"),
 }
+JOB_CONDITIONS = ("cancel", "end")  # what they name is a job, by its full name
 _JOB_COMMANDS: dict[str, Callable[[str], Command]] = {
     "cancel": CancelJob,
     "end": lambda name: EndJob(name, JobState.COMPLETED),

@@ -30,9 +30,10 @@ MOST_LABELS = 64  # of one job
 class JobSpec:
     """A user's request for one gang.
 
-    `priority`: larger goes first. `time_limit_s`: how long the gang runs at most, as
-    far as its owner knows; backfill relies on it. None = not stated. `affinity`: which
-    jobs it lies beside. `labels`: (key, value), its owner's own words, sorted by key.
+    `name`: its full name (core.job_name). `priority`: larger goes first. `time_limit_s`: how long
+    the gang runs at most, as far as its owner knows; backfill relies on it. None = not stated.
+    `affinity`: which jobs it lies beside, by full names. `labels`: (key, value), its owner's own
+    words, sorted by key.
     `min_dp`: with how many replicas it can run at least, of those that the request asks
     for; 0 = all of them. `checkpoint`: how it saves its state. `run`: what agents start on its
     hosts; None: somebody else does, and reports its end.

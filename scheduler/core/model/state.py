@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from msgspec import Struct
 
@@ -14,6 +15,7 @@ from placement.fabric.tree import Fabric
 from scheduler.core.collections.evolve import derived_from
 from scheduler.core.collections.name_list import NameList
 from scheduler.core.collections.persistent_map import PersistentMap
+from scheduler.core.job_name import full_name
 from scheduler.core.model.completed_request import CompletedRequest
 from scheduler.core.model.failure_rates import NO_FAULTS, FailureRates
 from scheduler.core.model.goodput import NOTHING, Parts
@@ -187,6 +189,13 @@ class State:
         live = self.jobs.get(name)
         job = live if live is not None and live.uid == uid else self.ended.get(uid)
         return job if job is not None and job.name == name else None
+
+    def called(self, tenant: str, name: str) -> Job | None:
+        """The live job that this tenant calls so, else the newest ended one at hand."""
+        names = (full_name(tenant, name), name)
+        live = (job for full in names if (job := self.jobs.get(full)) is not None)
+        ended = (job for job in reversed(tuple(self.ended.values())) if job.name in names)
+        return next((job for job in chain(live, ended) if job.tenant == tenant), None)
 
     def last_ended(self, name: str) -> Job | None:
         """The newest ended job of this name that is at hand."""

@@ -15,6 +15,7 @@ from placement import BadInput
 from placement.fabric.constraints import around, tier_of
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
+from scheduler.core.job_name import stated_tenant
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +69,13 @@ def _kept_apart(wants: Affinity, name: str) -> Iterable[str]:
 
 
 def matches(patterns: Iterable[str], name: str) -> bool:
-    """Whether `name` is one of these names or patterns."""
-    return any(name == pattern or fnmatchcase(name, pattern) for pattern in patterns)
+    """Whether `name` is one of these names or patterns, all of them full names: a pattern is for
+    jobs of one tenant."""
+    return any(
+        name == pattern
+        or (stated_tenant(name) == stated_tenant(pattern) and fnmatchcase(name, pattern))
+        for pattern in patterns
+    )
 
 
 def closed_by(fabric: Fabric, job: Occupant, others: Iterable[Occupant]) -> dict[str, HostSet]:

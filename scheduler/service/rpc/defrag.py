@@ -17,7 +17,7 @@ from scheduler.core.defrag.request import carried_out, moves_etag
 from scheduler.engine.writer import Writer
 from scheduler.service.backend import Backend
 from scheduler.service.errors import conflict, error_boundary, infeasible, invalid, rejected
-from scheduler.service.rpc.jobs import job_of
+from scheduler.service.names import full_name_of, job_of
 from scheduler.v1 import service_pb2
 from scheduler.wire.durations import whole_seconds
 from scheduler.wire.reasons import proposal_to_proto
@@ -35,7 +35,9 @@ class DefragServicer:
     async def Defragment(self, request: Request, context: Context) -> Response:
         async with error_boundary(context):
             writer, state = self._backend.writer, self._backend.writer.state
-            asked = f"job {request.job}" if request.HasField("job") else f"{request.hosts} hosts"
+            asked = f"{request.hosts} hosts"
+            if request.HasField("job"):
+                asked = f"job {full_name_of(state, request.job, field='job')}"
             if request.apply and (done := _done_before(state, request, asked)):
                 return done
             found = await self._backend.questions.ask(_proposed, writer, state, request)
@@ -56,7 +58,7 @@ class DefragServicer:
                     raise rejected(answer)
                 if not answer:  # the same request was under way twice
                     return _made_before(writer.state)
-            return proposal_to_proto(state.loaded_fabric, found, etag, applied=applied)
+            return proposal_to_proto(state, found, etag, applied=applied)
 
 
 def _done_before(state: State, request: Request, asked: str) -> Response | None:
@@ -76,7 +78,9 @@ def _made_before(state: State) -> Response:
 
 def _proposed(writer: Writer, state: State, request: Request) -> DefragProposal:
     """Raises: ApiError."""
-    wanted = job_of(state, request.job).needed if request.HasField("job") else request.hosts
+    wanted = (
+        job_of(state, request.job, field="job").needed if request.HasField("job") else request.hosts
+    )
     if wanted < 1:
         raise invalid("hosts", "must be at least 1")
     never = beyond(state.loaded_fabric, wanted)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -14,19 +15,28 @@ from placement.workload.request import Infeasible
 from scheduler.core import Job, JobState, Reason, Rejected, State, dry_run
 from scheduler.core.admission.admit import Code
 from scheduler.core.capacity.grow import is_smaller, size_text
+from scheduler.core.explain.conditions import JOB_CONDITIONS
 from scheduler.core.explain.slots import Asker, slots
 from scheduler.core.explain.whatif import what_if
 from scheduler.core.model.commands import CancelJob, EndJob, SubmitJob, UpdateJob
 from scheduler.core.model.goodput import shown
 from scheduler.core.restart.prospect import prospect
 from scheduler.core.tenancy.ownership import tenant_of
+from scheduler.engine.authorisation import unauthorised
 from scheduler.engine.writer import Writer
 from scheduler.files.errors import InputError
-from scheduler.identity import own_jobs
+from scheduler.identity import caller
 from scheduler.service.backend import Backend
-from scheduler.service.errors import error_boundary, invalid, invalid_input, not_found, rejected
+from scheduler.service.errors import (
+    ApiError,
+    error_boundary,
+    invalid,
+    invalid_input,
+    rejected,
+)
+from scheduler.service.names import full_name_of, job_of, no_job, stated_home
 from scheduler.service.pagination import jobs_page
-from scheduler.v1 import advice_pb2, job_pb2, placement_pb2, service_pb2
+from scheduler.v1 import advice_pb2, error_pb2, job_pb2, placement_pb2, service_pb2
 from scheduler.wire import reasons
 from scheduler.wire.durations import whole_seconds
 from scheduler.wire.jobs import (
@@ -36,6 +46,7 @@ from scheduler.wire.jobs import (
     job_to_proto,
     restart_outlook,
 )
+from scheduler.wire.names import resource_name
 from scheduler.wire.specs import SpecReader, fill_spec
 from scheduler.wire.update_mask import update_from_proto
 
@@ -100,6 +111,7 @@ class JobServicer:
     ) -> job_pb2.Job:
         async with error_boundary(context):
             writer = self._backend.writer
+            request.spec.tenant = request.spec.tenant or stated_home(writer.state)
             try:
                 spec = self._specs.read(request.spec)
             except InputError as error:
@@ -108,12 +120,14 @@ class JobServicer:
             if request.validate_only:
                 answer = await self._backend.questions.ask(_dry_run, writer, command)
                 tenant = tenant_of(spec, writer.state.tenants)
-                supposed = job_pb2.Job(name=spec.name, tenant=tenant, answer=answer)
+                supposed = job_pb2.Job(
+                    name=resource_name(tenant, spec.name), tenant=tenant, answer=answer
+                )
                 fill_spec(supposed.spec, spec)
                 return supposed
             state = await self._backend.run(command, "spec.")
             made = state.by_request(request.request_id) if request.request_id else None
-            job = made or job_of(state, spec.name)
+            job = made or state.jobs[spec.name]
             is_long = writer.is_busy or len(state.queue) > _SHORT_QUEUE
             if is_long and job.uid == command.uid:  # else an earlier call made it
                 return job_to_proto(state.loaded_fabric, job, state.version, _FRESH)
@@ -144,7 +158,9 @@ class JobServicer:
                 command = update_from_proto(request)
             except BadInput as error:
                 raise invalid(error.field, error.message) from None
-            return await self._changed(command, "job.spec.", only_checked=request.validate_only)
+            return await self._changed(
+                command, "job.name", "job.spec.", only_checked=request.validate_only
+            )
 
     async def CancelJob(
         self, request: service_pb2.CancelJobRequest, context: Context
@@ -153,7 +169,7 @@ class JobServicer:
             command = CancelJob(
                 *(request.name, request.reason, request.etag, request.request_id, request.uid)
             )
-            return await self._changed(command, only_checked=request.validate_only)
+            return await self._changed(command, "name", only_checked=request.validate_only)
 
     async def EndJob(self, request: service_pb2.EndJobRequest, context: Context) -> job_pb2.Job:
         async with error_boundary(context):
@@ -164,7 +180,7 @@ class JobServicer:
                 *(request.name, outcome, request.attempt, request.reason),
                 *(request.etag, request.request_id, request.uid),
             )
-            return await self._changed(command, only_checked=request.validate_only)
+            return await self._changed(command, "name", only_checked=request.validate_only)
 
     async def ExplainJob(
         self, request: service_pb2.ExplainJobRequest, context: Context
@@ -173,14 +189,16 @@ class JobServicer:
             writer, state = self._backend.writer, self._backend.writer.state
             job = job_of(state, request.name)
             reason = await self._backend.questions.ask(self._messages.reason, state, job.name)
-            answer = reasons.explained(reason, job, state.version)
+            answer = reasons.explained(state, reason, job)
             ahead = await self._backend.questions.ask(
                 prospect, state, job.name, writer.now_ns(), writer.limits
             )
             if ahead is not None:
                 answer.restart.CopyFrom(restart_outlook(ahead))
             if request.suppose:
-                supposed = await self._backend.questions.ask(_what_if, writer, state, request)
+                supposed = await self._backend.questions.ask(
+                    _what_if, writer, state, job.name, request
+                )
                 answer.what_if.CopyFrom(supposed)
             return answer
 
@@ -201,27 +219,30 @@ class JobServicer:
         )
 
     async def _changed(
-        self, command: Change, prefix: str = "", *, only_checked: bool
+        self, asked: Change, field: str, prefix: str = "", *, only_checked: bool
     ) -> job_pb2.Job:
-        """The job after `command`."""
-        state = await self._backend.run(command, prefix, only_checked=only_checked)
-        job = job_of(state, command.name, command.uid)
+        """The job after the change that is `asked` of the job in `field` of the request."""
+        now = self._backend.writer.state
+        command = replace(asked, name=full_name_of(now, asked.name, asked.uid, field))
+        try:
+            state = await self._backend.run(command, prefix, only_checked=only_checked)
+        except ApiError as refusal:
+            if refusal.reason == error_pb2.ERROR_REASON_NOT_FOUND:
+                raise no_job(now, asked.name, asked.uid) from None
+            raise
+        job = state.find(command.name, command.uid)
+        if job is None:
+            raise no_job(now, asked.name, asked.uid)
         if isinstance(command, CancelJob | EndJob) and not command.uid:
             job = state.last_ended(command.name) or job  # another may have the name by now
         return await self._messages.of(state, job)
 
 
-def job_of(state: State, name: str, uid: str = "") -> Job:
-    """The job, if this task's caller may see it. Raises: ApiError."""
-    job = state.find(name, uid)
-    if job is None or not own_jobs(state)(job):
-        raise not_found("job", name)
-    return job
-
-
 def _dry_run(writer: Writer, command: SubmitJob) -> placement_pb2.Answer:
     """What the job would get if it were submitted now."""
     state = writer.state
+    if refusal := unauthorised(state, command, caller()):
+        raise rejected(refusal, "spec.")
     found = dry_run(state, command, writer.limits, writer.now_ns())
     if not isinstance(found, Rejected):
         return answer_to_proto(state.loaded_fabric, found.answer)
@@ -231,13 +252,25 @@ def _dry_run(writer: Writer, command: SubmitJob) -> placement_pb2.Answer:
 
 
 def _what_if(
-    writer: Writer, state: State, request: service_pb2.ExplainJobRequest
+    writer: Writer, state: State, name: str, request: service_pb2.ExplainJobRequest
 ) -> advice_pb2.WhatIf:
+    conditions = [
+        _condition(state, condition, f"suppose[{at}]")
+        for at, condition in enumerate(request.suppose)
+    ]
     try:
-        answer = what_if(state, request.name, request.suppose, writer.now_ns(), writer.limits)
+        answer = what_if(state, name, conditions, writer.now_ns(), writer.limits)
     except BadInput as error:
         raise invalid(error.field, error.message) from None
-    return reasons.what_if_to_proto(state.loaded_fabric, answer)
+    return reasons.what_if_to_proto(state, answer)
+
+
+def _condition(state: State, condition: str, field: str) -> str:
+    """The condition with the full name of the job that it is about. Raises: ApiError."""
+    verb, _, rest = condition.strip().partition(" ")
+    if verb not in JOB_CONDITIONS or not rest.strip():
+        return condition
+    return f"{verb} {job_of(state, rest.strip(), field=field).name}"
 
 
 def _slots(writer: Writer, request: service_pb2.ListSlotsRequest) -> service_pb2.ListSlotsResponse:

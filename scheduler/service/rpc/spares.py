@@ -16,6 +16,7 @@ from scheduler.service.errors import error_boundary
 from scheduler.service.pagination import whole_page
 from scheduler.v1 import service_pb2, spares_pb2
 from scheduler.wire.durations import duration
+from scheduler.wire.names import job_resource
 from scheduler.wire.paging import Page
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -78,7 +79,7 @@ def _named(
     state: State, counts: Iterable[tuple[str, int]], is_own: Callable[[Job], bool]
 ) -> list[spares_pb2.SpareHolder]:
     return [
-        spares_pb2.SpareHolder(job=name, spares=count)
+        spares_pb2.SpareHolder(job=job_resource(state.jobs[name]), spares=count)
         for name, count in counts
         if is_own(state.jobs[name])
     ]

@@ -12,14 +12,16 @@ from typing import Any, Final, Generic, TypeVar
 
 import grpc
 
-from scheduler.core import State
+from scheduler.core import Job, State
 from scheduler.core.fold.effects import HostsChange, JobChange, WindowChange, WindowChangeKind
+from scheduler.core.job_name import short_name
 from scheduler.core.model.lifecycle import WindowState
 from scheduler.engine.feed import Bookmark
 from scheduler.identity import caller, own_jobs, own_windows
 from scheduler.service import pagination
 from scheduler.service.backend import Backend
 from scheduler.service.errors import error_boundary, invalid, not_found
+from scheduler.service.names import meant
 from scheduler.v1 import service_pb2
 from scheduler.wire.jobs import change_to_proto, host_to_proto, listed_job, timestamp
 from scheduler.wire.listing import domains, held_hosts
@@ -79,13 +81,14 @@ class WatchServicer:
         self, request: service_pb2.WatchJobsRequest, context: Context
     ) -> AsyncIterator[service_pb2.WatchJobsResponse]:
         async with error_boundary(context):
-            writer, who, name = self._backend.writer, caller(), request.name
+            writer, who = self._backend.writer, caller()
             matches, pace = pagination.job_filter(request.filter), _Pace(request)
             state = writer.state
+            is_named = _job_named(state, request.name)
             after = await _begun(state, request, context)
             if request.initial_list:
                 for job in await asyncio.to_thread(pagination.all_jobs, state, request.filter):
-                    if name in ("", job.name):
+                    if is_named(job):
                         yield listed_job(state, job)
                 yield _job_bookmark(after)
             async with aclosing(writer.watch(JobChange, after, pace.interval_s)) as changes:
@@ -94,7 +97,7 @@ class WatchServicer:
                         pace.sent()
                         yield _job_bookmark(change.version)
                         continue
-                    is_wanted = name in ("", change.job.name) and (
+                    is_wanted = is_named(change.job) and (
                         matches(change.job)
                         or (change.before is not None and matches(change.before))
                     )
@@ -234,6 +237,14 @@ async def _begun(state: State, request: WatchRequest, context: Context) -> int:
         raise invalid("after_version", f"must be 0 to {newest}, the newest version")
     await context.send_initial_metadata((("muster-version", str(after)),))
     return after
+
+
+def _job_named(state: State, text: str) -> Callable[[Job], bool]:
+    """Whether a job is the one of this name, also one to come. Raises: ApiError."""
+    if not text:
+        return lambda _: True
+    named = meant(state, text)
+    return lambda job: (job.tenant, short_name(job.name)) == named
 
 
 def _named(state: State, name: str) -> frozenset[int] | None:

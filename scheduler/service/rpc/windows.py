@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -11,10 +12,11 @@ from placement import BadInput
 from scheduler.core import State
 from scheduler.core.admission.etag import window_etag
 from scheduler.core.model.commands import RemoveWindow, SetWindow
-from scheduler.core.model.window import Booking
+from scheduler.core.model.window import Booking, Window
 from scheduler.identity import own_windows
 from scheduler.service.backend import Backend
 from scheduler.service.errors import ApiError, conflict, error_boundary, invalid, not_found
+from scheduler.service.names import pattern_of
 from scheduler.service.pagination import windows_page
 from scheduler.v1 import error_pb2, service_pb2, window_pb2
 from scheduler.wire.windows import changed, window_from_proto, window_to_proto
@@ -34,6 +36,7 @@ class WindowServicer:
                 window = window_from_proto(request.window)
             except BadInput as error:
                 raise invalid(f"window.{error.field}", error.message) from None
+            window = _in_full(self._backend.writer.state, window)
             command = SetWindow(window, request_id=request.request_id)
             state = await self._backend.run(command, "window.", only_checked=request.validate_only)
             return window_to_proto(state, _booking(state, window.name))
@@ -66,6 +69,7 @@ class WindowServicer:
                 inner = error.field.startswith("update_mask")
                 field = error.field if inner else f"window.{error.field}"
                 raise invalid(field, error.message) from None
+            window = _in_full(self._backend.writer.state, window)
             given = request.window.etag
             command = SetWindow(window, True, given or window_etag(before), request.request_id)
             try:
@@ -89,6 +93,14 @@ class WindowServicer:
             if booking is None:  # an earlier call with this request id removed it
                 return window_pb2.Window(name=request.name, state=window_pb2.WINDOW_STATE_OVER)
             return window_to_proto(before, booking)
+
+
+def _in_full(state: State, window: Window) -> Window:
+    """The window with full names of the jobs that it is for. Raises: ApiError."""
+    jobs = tuple(
+        pattern_of(state, text, f"window.jobs[{at}]") for at, text in enumerate(window.jobs)
+    )
+    return replace(window, jobs=jobs)
 
 
 def _booking(state: State, name: str) -> Booking:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from scheduler.cli.render.names import as_typed
 from scheduler.cli.render.reason import explain_text, proposal_text, slots_text
 from scheduler.core import SchedulingOptions, explain
 from scheduler.core.defrag.proposal import propose
@@ -69,13 +70,17 @@ def test_an_unknown_job_is_a_key_error_and_spoils_nothing() -> None:
 
 def test_the_message_says_what_the_reason_says() -> None:
     reason = explain(QUEUE, "w0", 0, SchedulingOptions())
-    message = explained(reason, job(QUEUE, "w0"), 7).reason
+    message = explained(QUEUE, reason, job(QUEUE, "w0")).reason
     assert message.sentence == reason.sentence
     assert message.cause == advice_pb2.WAIT_REASON_HOSTS
     assert message.missing_hosts == 2
     assert [(room.domain, room.free_hosts) for room in message.rooms] == [("z0", 0)]
     (obstacle,) = message.obstacles
-    assert (obstacle.name, obstacle.hosts, obstacle.basis) == ("a", 6, advice_pb2.END_BASIS_STATED)
+    assert (obstacle.name, obstacle.hosts, obstacle.basis) == (
+        "tenants/default/jobs/a",
+        6,
+        advice_pb2.END_BASIS_STATED,
+    )
     assert (
         obstacle.clear_time.ToNanoseconds() == reason.start_ns == message.start_time.ToNanoseconds()
     )
@@ -83,7 +88,7 @@ def test_the_message_says_what_the_reason_says() -> None:
 
 def test_the_table_shows_every_fact_once() -> None:
     reason = explain(QUEUE, "w0", 0, SchedulingOptions())
-    text = explain_text(explained(reason, job(QUEUE, "w0"), 7))
+    text = explain_text(as_typed(explained(QUEUE, reason, job(QUEUE, "w0"))))
     rows = [line.split() for line in text.splitlines()]
     assert ["missing", "2", "hosts"] in rows
     assert ["running", "a", "6", "1970-01-01T02:00:00Z", "(by", "its", "limit)"] in rows
@@ -94,24 +99,24 @@ def test_a_long_list_of_obstacles_is_cut_short() -> None:
     state = run(loaded(fabric(1, 1, 30)), *(submit(f"j{i}", 1, limit_s=60) for i in range(30)))
     state = run(started(state), submit("all", 30))
     text = explain_text(
-        explained(explain(state, "all", 0, SchedulingOptions()), job(state, "all"), 1)
+        as_typed(explained(state, explain(state, "all", 0, SchedulingOptions()), job(state, "all")))
     )
     assert "and 10 more" in text
 
 
 def test_a_what_if_shows_where_it_would_run_and_who_else_is_touched() -> None:
     name = "w0"
-    answer = explained(explain(QUEUE, name, 0, SchedulingOptions()), job(QUEUE, name), 7)
+    answer = explained(QUEUE, explain(QUEUE, name, 0, SchedulingOptions()), job(QUEUE, name))
     found = what_if(QUEUE, name, ["cancel b"], 0, SchedulingOptions())
-    answer.what_if.CopyFrom(what_if_to_proto(QUEUE.loaded_fabric, found))
-    text = explain_text(answer)
+    answer.what_if.CopyFrom(what_if_to_proto(QUEUE, found))
+    text = explain_text(as_typed(answer))
     assert "result       would start now on 2 hosts in z0" in text
     assert "cut zone     0 B per step" in text
     assert "also starts  w1" in text
     assert "stops        b" in text
     still = what_if(QUEUE, name, ["cordon z0"], 0, SchedulingOptions())
-    answer.what_if.CopyFrom(what_if_to_proto(QUEUE.loaded_fabric, still))
-    assert "would still wait" in explain_text(answer)
+    answer.what_if.CopyFrom(what_if_to_proto(QUEUE, still))
+    assert "would still wait" in explain_text(as_typed(answer))
 
 
 def test_a_proposal_shows_each_gang_and_what_its_move_costs() -> None:
@@ -120,13 +125,13 @@ def test_a_proposal_shows_each_gang_and_what_its_move_costs() -> None:
         state = started(state, submit(name, hosts))
     state = run(state, end("c"))
     found = propose(state, 4, 0, SchedulingOptions(), Costs())
-    text = proposal_text(proposal_to_proto(state.loaded_fabric, found, "5e", applied=False))
+    text = proposal_text(as_typed(proposal_to_proto(state, found, "5e", applied=False)))
     rows = [line.split() for line in text.splitlines()]
     assert rows[0] == found.sentence.split()
     assert rows[3][:4] == ["e", "1.3", "as", "now"]
     assert text.endswith("not applied: --apply --etag 5e applies them")
     idle = propose(state, 1, 0, SchedulingOptions(), Costs())
-    assert proposal_text(proposal_to_proto(state.loaded_fabric, idle, "", applied=False)) == (
+    assert proposal_text(as_typed(proposal_to_proto(state, idle, "", applied=False))) == (
         "nothing to move: z0 has 2 hosts free"
     )
 

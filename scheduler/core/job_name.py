@@ -1,0 +1,23 @@
+"""Names of jobs. Each tenant has its own: two tenants may each have a job `train`.
+
+In the state, the log and sentences a job is known by one text, its full name: `TENANT/NAME` where a
+tenant was stated when it was submitted, else `NAME` alone, which is of the default tenant. A
+full name never changes while its job lives, whatever becomes of the tenants file.
+"""
+
+from __future__ import annotations
+
+
+def full_name(tenant: str, name: str) -> str:
+    """`tenant`: as stated, "" where none was."""
+    return f"{tenant}/{name}" if tenant else name
+
+
+def short_name(full: str) -> str:
+    """What its tenant calls the job."""
+    return full.rpartition("/")[2]
+
+
+def stated_tenant(full: str) -> str:
+    """ "" where none was stated."""
+    return full.rpartition("/")[0]

@@ -1,0 +1,83 @@
+"""Which job a request means by a name: a bare one is of the caller's own tenant.
+
+Callers who are bound to no tenant mean the default one. Names are turned into full names here,
+for the state and for commands; who may act on the job is checked where the command is carried
+out (engine.authorisation).
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from placement import BadInput
+from scheduler.core import Job, State
+from scheduler.core.job_name import full_name, short_name
+from scheduler.identity import ANYBODY, caller, own_jobs
+from scheduler.service.errors import ApiError, invalid, not_found
+from scheduler.wire.names import parse_job_name
+
+_MOST_NAMESAKES = 3
+
+
+def home(state: State) -> str:
+    """The tenant whose jobs the caller calls by their bare names."""
+    return caller().tenant or state.tenants.default
+
+
+def stated_home(state: State) -> str:
+    """The tenant of jobs that the caller makes without saying whose. Where nobody is asked who
+    they are it is not stated, and follows the tenants file."""
+    return "" if caller() is ANYBODY else home(state)
+
+
+def meant(state: State, text: str, field: str = "name") -> tuple[str, str]:
+    """Tenant and short name. Raises: ApiError."""
+    try:
+        tenant, name = parse_job_name(text, field)
+    except BadInput as error:
+        raise invalid(error.field, error.message) from None
+    return tenant or home(state), name
+
+
+def full_name_of(state: State, text: str, uid: str = "", field: str = "name") -> str:
+    """The full name of the job that is meant, whether or not there is one. Raises: ApiError."""
+    tenant, name = meant(state, text, field)
+    job = state.called(tenant, name)
+    if uid and (job is None or job.uid != uid):
+        ended = state.ended.get(uid)
+        is_meant = ended and (ended.tenant, short_name(ended.name)) == (tenant, name)
+        job = ended if is_meant else job
+    if job is not None:
+        return job.name
+    return text if text == name and not stated_home(state) else full_name(tenant, name)
+
+
+def pattern_of(state: State, text: str, field: str) -> str:
+    """A name or a pattern of names of one tenant, in full. Raises: ApiError."""
+    try:
+        tenant, pattern = parse_job_name(text, field)
+    except BadInput as error:
+        raise invalid(error.field, error.message) from None
+    return full_name(tenant or stated_home(state), pattern)
+
+
+def job_of(state: State, text: str, uid: str = "", field: str = "name") -> Job:
+    """The job, if this task's caller may see it. Raises: ApiError."""
+    job = state.find(full_name_of(state, text, uid, field), uid)
+    if job is None or not own_jobs(state)(job):
+        raise no_job(state, text)
+    return job
+
+
+def no_job(state: State, text: str, uid: str = "") -> ApiError:
+    """Says also where there are jobs of that name, to those who see every tenant's."""
+    refusal = not_found("job", text)
+    if uid:
+        refusal.message += f" with uid {uid!r}"
+    if caller().tenant or "/" in text:
+        return refusal
+    others = (job.name for job in state.jobs.values() if short_name(job.name) == text)
+    known = list(islice(others, _MOST_NAMESAKES))
+    if known:
+        refusal.message += f" of tenant {home(state)}; there is {', '.join(known)}"
+    return refusal

@@ -1,0 +1,150 @@
+"""Each tenant has names of its own: on the wire, in sentences, in filters, on the command line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from typer.testing import CliRunner
+
+from scheduler.cli.program import app
+from scheduler.core.policies.affinity import Affinity
+from scheduler.core.policies.tenants import Tenant, Tenants
+from scheduler.v1 import job_pb2, placement_pb2, service_pb2
+from tests.secured import House
+from tests.serving import CANCELLED, RUNNING, create, path, refused, serving
+
+TENANTS = Tenants((Tenant("default"), Tenant("ads"), Tenant("bots")))
+Get, Watch = service_pb2.GetJobRequest, service_pb2.WatchJobsRequest
+
+
+async def _trio(stack: AsyncExitStack, folder: Path) -> tuple[Any, Any, Any, Any]:
+    """The server; stubs of ada of ads, of bob of bots, of an operator."""
+    house = House(folder)
+    tokens = [
+        house.token("ada", "submitter", "ads"),
+        house.token("bob", "submitter", "bots"),
+        house.token("root", "operator"),
+    ]
+    served = await stack.enter_async_context(
+        serving(folder, access=house.access(), tenants=TENANTS)
+    )
+    stubs = [await stack.enter_async_context(house.calling(served, token)) for token in tokens]
+    return served, *stubs  # type: ignore[return-value]
+
+
+async def test_two_tenants_have_jobs_of_one_name(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        _, ada, bob, root = await _trio(stack, tmp_path)
+        hers, his = await ada.CreateJob(create("train")), await bob.CreateJob(create("train"))
+        assert (hers.name, his.name) == (path("train", "ads"), path("train", "bots"))
+        assert hers.spec.name == his.spec.name == "train"
+        assert (await ada.GetJob(Get(name="train"))).uid == hers.uid
+        assert (await bob.GetJob(Get(name="train"))).uid == his.uid
+        again = await refused(ada.CreateJob(create("train")))
+        assert again.code is grpc.StatusCode.ALREADY_EXISTS
+        for name in ("bots/train", path("train", "bots")):
+            assert (await refused(ada.GetJob(Get(name=name)))).code is grpc.StatusCode.NOT_FOUND
+            assert (await root.GetJob(Get(name=name))).uid == his.uid
+        error = await refused(root.CancelJob(service_pb2.CancelJobRequest(name="train")))
+        assert error.code is grpc.StatusCode.NOT_FOUND
+        assert "of tenant default; there is ads/train, bots/train" in error.message
+        gone = await root.CancelJob(service_pb2.CancelJobRequest(name=his.name))
+        assert (gone.uid, gone.state) == (his.uid, CANCELLED)
+        assert (await ada.GetJob(Get(name="train"))).state != CANCELLED
+
+
+async def test_a_watch_and_a_filter_are_for_the_job_of_the_callers_tenant(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        _, ada, bob, root = await _trio(stack, tmp_path)
+        his = await bob.CreateJob(create("x", 8))
+        hers = await ada.CreateJob(create("x", 8))
+        first = await anext(aiter(ada.WatchJobs(Watch(name="x", after_version=0))))
+        assert first.job.uid == hers.uid
+        first = await anext(aiter(root.WatchJobs(Watch(name=his.name, after_version=0))))
+        assert first.job.uid == his.uid
+        found = await root.ListJobs(service_pb2.ListJobsRequest(filter='name = "x"'))
+        assert {job.uid for job in found.jobs} == {hers.uid, his.uid}
+        while (await bob.GetJob(Get(name="x"))).state != RUNNING:
+            await asyncio.sleep(0.01)
+        ask = service_pb2.ListHostsRequest(job="x")
+        assert not (await ada.ListHosts(ask)).hosts
+        assert {host.job for host in (await bob.ListHosts(ask)).hosts} == {his.name}
+        why = await ada.ExplainJob(service_pb2.ExplainJobRequest(name="x"))
+        assert list(why.reason.waits_for) == ["(hidden)"]
+        assert "(hidden)" in why.reason.sentence
+        assert "bots" not in str(why)
+        why = await root.ExplainJob(service_pb2.ExplainJobRequest(name="ads/x"))
+        assert list(why.reason.waits_for) == [his.name]
+        assert "bots/x ends in" in why.reason.sentence
+
+
+async def test_jobs_are_kept_apart_from_those_of_their_own_tenant(tmp_path: Path) -> None:
+    """A pattern of ada's is for ads alone: bob's job of that name does not stand in its way."""
+    alone = Affinity(avoid=(("zone", ("other",)),))
+    async with AsyncExitStack() as stack:
+        _, ada, bob, root = await _trio(stack, tmp_path)
+        for zone in range(2):
+            await bob.CreateJob(create("other" if zone else "filler", 3))
+        asked = create("a", affinity=alone)
+        asked.validate_only = True
+        answer = (await ada.CreateJob(asked)).answer
+        assert answer.outcome == placement_pb2.OUTCOME_PLACED
+        made = await ada.CreateJob(create("a", affinity=alone))
+        assert list(made.spec.constraints.avoid[0].jobs) == ["other"]
+        theirs = create("b", affinity=Affinity(avoid=(("zone", ("bots/*",)),)))
+        for only_checked in (True, False):
+            theirs.validate_only = only_checked
+            error = await refused(ada.CreateJob(theirs))
+            assert error.fields == ("spec.constraints.avoid.zone",)
+        theirs.spec.tenant = "ads"
+        kept = await root.CreateJob(theirs)
+        assert list(kept.spec.constraints.avoid[0].jobs) == ["bots/*"]
+
+
+@pytest.mark.parametrize("name", ["a/b/c", "/a", "a/", "tenants/a/b"])
+async def test_what_is_no_name_of_a_job_is_said(tmp_path: Path, name: str) -> None:
+    async with serving(tmp_path) as served:
+        error = await refused(served.stub.GetJob(Get(name=name)))
+    assert (error.code, error.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ("name",))
+
+
+async def test_without_authentication_a_bare_name_is_of_the_default_tenant(tmp_path: Path) -> None:
+    async with serving(tmp_path, tenants=TENANTS) as served:
+        mine = await served.stub.CreateJob(create("a"))
+        other = await served.stub.CreateJob(create("a", tenant="ads"))
+        for name in ("a", "default/a", path("a")):
+            assert (await served.get(name)).uid == mine.uid
+        assert (await served.get("ads/a")).uid == other.uid
+        stated = await refused(served.stub.CreateJob(create("a", tenant="default")))
+        assert stated.code is grpc.StatusCode.ALREADY_EXISTS
+
+
+async def test_the_command_line_says_tenant_slash_name(tmp_path: Path) -> None:
+    def muster(*words: str) -> dict[str, Any]:
+        ask = [*words, "--format", "json", "--address", served.ready.address]
+        done = CliRunner().invoke(app, ask)
+        assert done.exit_code == 0, done.output
+        found: dict[str, Any] = json.loads(done.output)
+        return found
+
+    async with serving(tmp_path, tenants=TENANTS) as served:
+        await served.stub.CreateJob(create("a", 8))
+        await served.until("a", RUNNING)
+        await served.stub.CreateJob(create("a", 8, tenant="ads"))
+        mine = await asyncio.to_thread(muster, "job", "a")
+        assert (mine["name"], mine["spec"]["name"], mine["tenant"]) == ("a", "a", "default")
+        other = await asyncio.to_thread(muster, "explain", "ads/a")
+        assert (other["name"], other["reason"]["waits_for"]) == ("ads/a", ["a"])
+        jobs = (await asyncio.to_thread(muster, "jobs"))["jobs"]
+        assert [job["name"] for job in jobs] == ["a", "ads/a"]
+        hosts = (await asyncio.to_thread(muster, "hosts", "--job", "a"))["hosts"]
+        assert {host["job"] for host in hosts} == {"a"}
+        gone = await asyncio.to_thread(muster, "cancel", "ads/a")
+        assert gone["state"] == "JOB_STATE_CANCELLED"
+        assert (await served.get("a")).state == job_pb2.JOB_STATE_RUNNING
