@@ -55,10 +55,9 @@ def audit(
 
 def _opened(url: str) -> Store:
     """The store to read from, whoever else has it."""
-    from scheduler.eventlog.store import open_store
-    from scheduler.eventlog.store.sqlite import PREFIX, look_at
+    from scheduler.eventlog.store import look_at
 
-    return look_at(url) if url.startswith(PREFIX) else open_store(url)
+    return look_at(url)
 
 
 def _asked(store: Store, since_ns: int) -> Iterator[Asked]:
@@ -97,11 +96,11 @@ def _mapping(asked: Asked) -> dict[str, Any]:
 def _text(asked: Asked) -> str:
     event = asked.event
     said = next((text for key in ("reason", "detail") if (text := getattr(event, key, ""))), "")
-    words = (_iso(event.time_ns), asked.actor, type(event).__name__, _subject(event), said)
+    words = (_iso(event.time_ns), asked.actor, type(event).__name__, subject(event), said)
     return one_line("  ".join(filter(None, words)))
 
 
-def _subject(event: Event) -> str:
+def subject(event: Event) -> str:
     """The job, host or window that it is about."""
     about = getattr(event, "spec", getattr(event, "window", event))
     found = next((getattr(about, key) for key in ("name", "host") if hasattr(about, key)), "")

@@ -177,6 +177,8 @@ def _settings(keys: ServerKeys, tracer: Tracer | None) -> Settings:
         tenants=file.tenants if file else None,
         tenants_file=keys.tenants,
         health_file=keys.health,
+        init=keys.init,
+        mark=keys.mark,
         access=_access(keys),
         drain_s=keys.drain_s,
         advertise=keys.advertise or "",

@@ -14,9 +14,18 @@ from scheduler.cli.calls import BAD_INPUT, FAILED, AnswerFormat, Output, end
 from scheduler.files.defaults import MOST_DAYS, STORE
 
 if TYPE_CHECKING:
+    from scheduler.eventlog.repair import RepairPlan
     from scheduler.eventlog.store.verify import VerifyReport
 
 Url = Annotated[str, typer.Option("--store", help="The store, sqlite:///FILE or postgresql://...")]
+MarkFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--mark",
+        help="The file that says how far the log has come."
+        "  [default: FILE.mark beside a SQLite store, none for postgresql://]",
+    ),
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing one.")]
 
 app = typer.Typer(help="Back up, restore and check the event log.", no_args_is_help=True)
@@ -25,6 +34,20 @@ app = typer.Typer(help="Back up, restore and check the event log.", no_args_is_h
 def register(parent: typer.Typer) -> None:
     """Add the commands."""
     parent.add_typer(app, name="store")
+
+
+@app.command()
+def init(store: Url = STORE, mark: MarkFile = None) -> None:
+    """Make an empty store; its first server loads the fabric. One that is there stays."""
+    from scheduler.eventlog.store import StoreError, open_store
+
+    try:
+        opened = open_store(store, init=True, mark=mark)
+        version = opened.last_version()
+        opened.close()
+    except StoreError as error:
+        raise end(str(error), BAD_INPUT) from None
+    typer.echo(f"{_without_password(store)} is at version {version:,}")
 
 
 @app.command()
@@ -51,6 +74,7 @@ def backup(
 def restore(
     source: Annotated[Path, typer.Argument(help="A backup.")],
     store: Url = STORE,
+    mark: MarkFile = None,
     force: Force = False,
 ) -> None:
     """Replace the store by a backup; stop all its servers first.
@@ -61,7 +85,7 @@ def restore(
     from scheduler.eventlog.store import restore as put_back
 
     try:
-        version = put_back(source, store, is_forced=force)
+        version = put_back(source, store, is_forced=force, mark=mark)
     except StoreError as error:
         raise end(str(error), BAD_INPUT) from None
     typer.echo(f"{_without_password(store)} is at version {version:,}, as {source} was")
@@ -70,13 +94,38 @@ def restore(
 @app.command()
 def verify(
     store: Url = STORE,
+    mark: MarkFile = None,
     output: Output = AnswerFormat.TABLE,
 ) -> None:
     """Check every event and snapshot by replaying the log. Exit code 1: damaged."""
-    report = _report(store)
+    report = _report(store, mark)
     _write(_rows(report), output)
     if report.problems:
         raise typer.Exit(FAILED)
+
+
+@app.command()
+def recover(
+    store: Url = STORE,
+    mark: MarkFile = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it, not only say what is lost.")] = False,
+    output: Output = AnswerFormat.TABLE,
+) -> None:
+    """Show what a damaged store, or one without its end, has lost; with --yes make it usable.
+
+    What was there is kept as FILE.damaged, in PostgreSQL as tables NAME_replaced. Prefer a backup
+    that has more.
+    """
+    from scheduler.eventlog.repair import repair, repair_plan
+    from scheduler.eventlog.store import StoreError
+
+    try:
+        plan = repair_plan(store, mark)
+        if yes and plan.problem:
+            repair(store, plan, mark)
+    except StoreError as error:
+        raise end(str(error), BAD_INPUT) from None
+    _write(_plan_rows(plan, is_done=yes), output)
 
 
 @app.command()
@@ -107,6 +156,7 @@ def compact(
         int, typer.Option(min=0, max=MOST_DAYS, help="Keep the events of this many days.")
     ],
     store: Url = STORE,
+    mark: MarkFile = None,
 ) -> None:
     """Drop old events and shrink the store; stop the server of a SQLite store first."""
     from time import time_ns
@@ -115,8 +165,8 @@ def compact(
     from scheduler.eventlog.store import StoreError, look_at, open_store, shrink
 
     try:
-        look_at(store).close()  # to open one would make one
-        opened = open_store(store)
+        look_at(store).close()  # says better what is wrong with the file
+        opened = open_store(store, init=False, mark=mark)
         try:
             dropped = compacted(opened, time_ns() - keep_days * DAY_S * 10**9)
         finally:
@@ -131,12 +181,12 @@ def _without_password(url: str) -> str:
     return re.sub(r"(://[^/@:]*):[^@]*@", r"\1@", url)
 
 
-def _report(url: str) -> VerifyReport:
+def _report(url: str, mark: Path | None) -> VerifyReport:
     from scheduler.eventlog.store import StoreError, look_at
     from scheduler.eventlog.store.verify import verify as check
 
     try:
-        opened = look_at(url)
+        opened = look_at(url, mark)
         try:
             return check(opened)
         finally:
@@ -157,6 +207,27 @@ def _rows(report: VerifyReport) -> dict[str, object]:
         "snapshots": list(report.snapshots),
         "live_jobs": len(report.state.jobs),
         "problems": list(report.problems),
+    }
+
+
+def _plan_rows(plan: RepairPlan, *, is_done: bool) -> dict[str, object]:
+    from scheduler.cli.audit import subject
+
+    if not plan.problem:
+        return {"problem": "", "next": "nothing to do"}
+    return {
+        "problem": plan.problem,
+        "keeps": f"versions {plan.keep_from:,} to {plan.keep_to:,}"
+        if plan.keep_to >= plan.keep_from
+        else f"the snapshot of version {plan.keep_to:,}",
+        "lost_changes": plan.lost_count,
+        "lost_events": [
+            f"{version} {type(event).__name__} {subject(event)}".rstrip()
+            for version, event in plan.lost
+        ],
+        "next": "done: start the server, and compare muster jobs with the cluster"
+        if is_done
+        else "nothing was changed: stop the server, then repeat with --yes",
     }
 
 

@@ -88,7 +88,11 @@ def _with_fabric(
 
 
 def replayed(store: Store) -> Recovered:
-    """The newest snapshot that can be read, and the events after it."""
+    """The newest snapshot that can be read, and the events after it.
+
+    Raises: StoreError, also when any event that is kept is not the one that was written.
+    """
+    store.check()
     base = newest_snapshot(store)
     state, last_ns = base.state, base.last_ns
     if state.version + 1 < (first := store.first_version()):

@@ -30,7 +30,7 @@ def written(path: Path, option: str) -> Iterator[BinaryIO]:
                 os.fsync(file.fileno())
         if is_file:
             beside.replace(target)
-            _sync(target.parent)
+            sync_folder(target.parent)
     except OSError as error:
         raise unwritable(path, option, error) from None
     finally:
@@ -39,7 +39,8 @@ def written(path: Path, option: str) -> Iterator[BinaryIO]:
                 beside.unlink()
 
 
-def _sync(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Put on disk which files are in it."""
     entry = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(entry)

@@ -192,6 +192,7 @@ class ServerKeys(Keys):
     `advertise`: where clients and other servers on the same store find this one. `lease_s`:
     a leader among them that is not heard of for so long is replaced.
     `traces`: the OTLP collector that spans are sent to, http(s)://HOST:PORT.
+    `init`: whether a store that is not there is made. `mark`: where the end of the log is marked.
     `snapshot_every`: least events between two snapshots. `keep_log_days`: None keeps all events.
     `watch_changes`: changes of jobs, of hosts and of windows kept in memory for watches.
     `insecure`: serve beyond loopback without TLS or without asking callers who they are.
@@ -206,6 +207,21 @@ class ServerKeys(Keys):
             " (docs/replicas.md)."
         ),
     ] = STORE
+    init: Annotated[
+        Flag | None,
+        ServerOption(
+            "Make a store where there is none, or never.  [default: where nothing is left of an"
+            " earlier one]",
+            "init/--no-init",
+        ),
+    ] = None
+    mark: Annotated[
+        FilePath | None,
+        ServerOption(
+            "File that says how far the log has come.  [default: FILE.mark beside a SQLite store,"
+            " none for postgresql://]"
+        ),
+    ] = None
     fabric: Annotated[
         Annotated[str, BeforeValidator(_fabric)] | None,
         ServerOption("A preset or a fabric file; only a new store needs it."),

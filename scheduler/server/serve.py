@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -71,6 +72,7 @@ class Settings:
     finish once the server stops. `tenants_file`, `health_file`: read again on `reload`.
     Of servers that share a store: `advertise`, where the others find this one, if not where it
     listens; `lease_s`, after which a leader that is not heard of is replaced.
+    `init`, `mark`: as for store.open_store.
     `tracer` None: no traces. `long_decision_s`: decisions that take longer move to a process
     of their own; None: never.
     """
@@ -94,6 +96,8 @@ class Settings:
     access: Access = field(default_factory=Access)
     tenants_file: str | None = None
     health_file: str | None = None
+    init: bool | None = None
+    mark: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +135,8 @@ async def serve(
 async def _serve(
     settings: Settings, on_ready: Callable[[Ready], None], signals: Signals, gauges: Gauges
 ) -> None:
-    store = open_store(settings.store)
+    mark = Path(settings.mark) if settings.mark is not None else None
+    store = open_store(settings.store, init=settings.init, mark=mark)
     try:
         limits = settings.access.limits
         questions = Questions(limits.questions, limits.questions_per_caller)

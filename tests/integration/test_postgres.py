@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
+from pathlib import Path
 
 import psycopg
 import pytest
 
 from scheduler.core.model.events import Event, FabricLoaded, HostSignalled
+from scheduler.eventlog.repair import repair, repair_plan
 from scheduler.eventlog.store import (
     Compacted,
     Deposed,
@@ -19,8 +21,10 @@ from scheduler.eventlog.store import (
     StoreError,
     Unreachable,
     VersionMismatch,
+    backup,
     look_at,
     open_store,
+    restore,
 )
 from scheduler.eventlog.store.postgres import PostgresStore, open_postgres
 from scheduler.eventlog.store.verify import verify
@@ -236,6 +240,85 @@ def test_a_missing_record_is_no_log(database: str, store: PostgresStore) -> None
     change(database, "DELETE FROM log WHERE version = 2")
     with pytest.raises(StoreError, match="is corrupt: version 2 is missing"):
         list(store.read())
+
+
+def test_a_changed_record_is_found(database: str, store: PostgresStore, opened: Opener) -> None:
+    store.append(0, [note(1), note(2), note(3)], 1)
+    follower = opened()
+    assert len(follower.poll(0, 0.0)) == 3
+    store.append(3, [note(4)], 1)
+    change(database, "UPDATE log SET actor = 'eve' WHERE version = 2")
+    for read in (store.check, lambda: list(store.read()), lambda: list(store.asked(1))):
+        with pytest.raises(StoreError, match="version 2 is not what was written"):
+            read()
+    assert follower.poll(3, 0.0) == [(4, note(4))]
+    change(database, "UPDATE log SET body = replace(body, 'h4', 'h5') WHERE version = 4")
+    with pytest.raises(StoreError, match="version 4 is not what was written"):
+        follower.poll(3, 0.0)
+
+
+def test_a_chain_goes_on_with_the_next_leader(store: PostgresStore, opened: Opener) -> None:
+    store.append(0, [note(1), note(2)], 1)
+    store.save_snapshot(2, b"two")
+    store.compact(2)
+    store.resign()
+    other = opened()
+    assert other.try_lead("b:1", LEASE_S) == 2
+    other.append(2, [note(3)], 2)
+    other.check()
+    assert other.poll(2, 0.0) == [(3, note(3))]
+
+
+def test_a_log_that_lost_its_end_is_noticed_by_who_had_read_it(
+    database: str, store: PostgresStore, opened: Opener
+) -> None:
+    store.append(0, [note(1), note(2), note(3)], 1)
+    follower = opened()
+    follower.poll(0, 0.0)
+    change(database, "DELETE FROM log WHERE version > 1")
+    with pytest.raises(StoreError, match="ends at version 1, but this server has read it up to"):
+        follower.poll(3, 0.0)
+
+
+def test_a_mark_outside_knows_how_far_the_log_had_come(database: str, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    with closing(open_postgres(database, mark=mark)) as store:
+        store.try_lead("a:1", LEASE_S)
+        store.append(0, [FabricLoaded(1, fabric_spec()), note(2), note(3)], 1)
+    open_postgres(database, mark=mark).close()
+    change(database, "DELETE FROM log WHERE version > 1")
+    with pytest.raises(StoreError, match="2 acknowledged changes are missing"):
+        open_postgres(database, mark=mark)
+    plan = repair_plan(database, mark)
+    assert (plan.keep_to, plan.lost_count) == (1, 2)
+    repair(database, plan, mark)
+    with closing(open_postgres(database, mark=mark)) as store:
+        assert store.last_version() == 1
+        store.try_lead("a:1", LEASE_S)
+        assert store.append(1, [note(4)], 3) == 2
+
+
+def test_an_emptied_database_is_not_taken_for_a_new_one(database: str, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    with pytest.raises(StoreError, match="muster store init makes one, or --init"):
+        open_postgres(database, init=False)
+    with closing(open_postgres(database, mark=mark)) as store:
+        store.try_lead("a:1", LEASE_S)
+        store.append(0, [note(1)], 1)
+    change(database, "DROP TABLE log, meta, snapshot, leader")
+    with pytest.raises(StoreError, match="muster store init makes one, or --init"):
+        open_postgres(database, mark=mark)
+
+
+def test_a_restore_is_not_taken_for_a_loss(database: str, tmp_path: Path) -> None:
+    mark, copy = tmp_path / "mark", tmp_path / "copy.db"
+    with closing(open_postgres(database, mark=mark)) as store:
+        store.try_lead("a:1", LEASE_S)
+        store.append(0, [note(1)], 1)
+        backup(database, copy)
+        store.append(1, [note(2)], 1)
+    restore(copy, database, is_forced=True)
+    open_postgres(database, mark=mark).close()
 
 
 def test_an_unreadable_record_is_named(database: str, store: PostgresStore) -> None:

@@ -107,7 +107,10 @@ async def test_a_whole_store_is_verified(tmp_path: Path) -> None:
             " WHERE version = {s}",
             "of version {s} is not what the log leads to",
         ),
-        ("INSERT INTO snapshot SELECT 999, body FROM snapshot LIMIT 1", "newer than the log"),
+        (
+            "INSERT INTO snapshot SELECT 999, body, digest FROM snapshot LIMIT 1",
+            "newer than the log",
+        ),
     ],
 )
 async def test_damage_is_found_and_named(tmp_path: Path, damage: str, problem: str) -> None:
@@ -129,6 +132,41 @@ async def test_old_events_are_dropped_and_their_room_given_back(tmp_path: Path) 
     assert (tmp_path / "muster.db").stat().st_size < size / 4
     async with serving(tmp_path, fabric_spec=None) as served:
         assert (await served.get("runs")).state == RUNNING
+
+
+def test_an_empty_store_is_made_once(tmp_path: Path) -> None:
+    for _ in range(2):
+        said = store("init", "--store", url(tmp_path)).output
+        assert said == f"{url(tmp_path)} is at version 0\n"
+    assert verified(tmp_path)["problems"] == []
+
+
+async def test_a_damaged_store_is_made_usable_once_its_loss_is_known(tmp_path: Path) -> None:
+    await a_life(tmp_path, 3)
+    end = verified(tmp_path)["last_version"]
+    change(tmp_path / "muster.db", f"UPDATE log SET actor = 'eve' WHERE version = {end - 1}")
+    change(tmp_path / "muster.db", "DELETE FROM snapshot")
+    assert f"version {end - 1} is not what was written" in str(verified(tmp_path, 1)["problems"])
+    said = store("recover", "--store", url(tmp_path)).output
+    assert f"keeps          versions 1 to {end - 2}" in said
+    assert f"{end} JobStarted runs" in said
+    assert "nothing was changed: stop the server, then repeat with --yes" in said
+    assert verified(tmp_path, 1)["problems"]
+    assert "done: start the server" in store("recover", "--yes", "--store", url(tmp_path)).output
+    async with serving(tmp_path) as served:
+        jobs = await served.stub.ListJobs(service_pb2.ListJobsRequest())
+        assert "runs" not in [job.name for job in jobs.jobs]
+        await served.stub.CreateJob(create("runs", 3))
+        await served.until("runs", RUNNING)
+    assert verified(tmp_path)["problems"] == []
+    assert "nothing to do" in store("recover", "--store", url(tmp_path)).output
+
+
+async def test_a_deleted_store_is_found_missing_by_every_command(tmp_path: Path) -> None:
+    await a_life(tmp_path, 1)
+    (tmp_path / "muster.db").unlink()
+    for command in ("recover", "verify", "info"):
+        assert "there is no store" in store(command, "--store", url(tmp_path), code=2).output
 
 
 async def test_info_says_what_is_there(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from itertools import chain, count, repeat
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -38,8 +39,8 @@ def held(monkeypatch: pytest.MonkeyPatch) -> list[SqliteStore]:
     """The stores that servers have opened."""
     opened: list[SqliteStore] = []
 
-    def keep(at: str) -> object:
-        store = open_store(at)
+    def keep(at: str, **options: Any) -> object:
+        store = open_store(at, **options)
         assert isinstance(store, SqliteStore)
         opened.append(store)
         return store
@@ -121,22 +122,28 @@ async def test_a_disk_that_is_really_full_loses_nothing(small_disk: Path) -> Non
     assert len(found) <= len(acknowledged) + 1
 
 
-def test_a_store_on_a_read_only_disk_is_refused_in_words(small_disk: Path, tmp_path: Path) -> None:
+def test_a_store_on_a_read_only_disk_is_read_where_it_was_closed(small_disk: Path) -> None:
     store = open_store(url(small_disk))
     store.append(0, [JobSubmitted(1, "u1", spec("j1"))])
     store.close()
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     with pytest.raises(StoreError, match="Read-only file system"):
         open_store(url(small_disk))
+    assert look_at(url(small_disk)).last_version() == 1
+
+
+def test_a_crashed_store_on_a_read_only_disk_is_refused_in_words(
+    small_disk: Path, tmp_path: Path
+) -> None:
+    crashed = _crashed(tmp_path, 1)
+    for file in crashed.iterdir():
+        shutil.copy(file, small_disk)
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     with pytest.raises(
         StoreError, match=r"cannot be written to: copy muster\.db\* elsewhere first"
     ):
         look_at(url(small_disk))
-    copy = tmp_path / "copy"
-    copy.mkdir()
-    for file in small_disk.glob("muster.db*"):
-        shutil.copy(file, copy)
-    assert look_at(url(copy)).last_version() == 1
+    assert look_at(url(crashed)).last_version() == 1
 
 
 def _crashed(folder: Path, events: int) -> Path:

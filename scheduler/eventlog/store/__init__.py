@@ -19,6 +19,7 @@ from scheduler.eventlog.store.base import (
 from scheduler.eventlog.store.files import backup as backup_sqlite
 from scheduler.eventlog.store.files import restore as restore_sqlite
 from scheduler.eventlog.store.files import shrink as shrink_sqlite
+from scheduler.eventlog.store.files import truncate as truncate_sqlite
 from scheduler.eventlog.store.sqlite import look_at as look_at_sqlite
 from scheduler.eventlog.store.sqlite import open_sqlite
 
@@ -39,23 +40,26 @@ __all__ = [
     "open_store",
     "restore",
     "shrink",
+    "truncate",
 ]
 
 _POSTGRES = ("postgresql://", "postgres://")
 
 
-def open_store(url: str) -> Store:
-    """Open the log at `sqlite:///FILE` or `postgresql://...`, or make it.
+def open_store(url: str, *, init: bool | None = None, mark: Path | None = None) -> Store:
+    """Open the log at `sqlite:///FILE` or `postgresql://...`. One that is not there is made with
+    `init`; with None only where nothing is left of an earlier one. `mark`: the file that says how
+    far the log has come; without it a SQLite store has one beside it, a database none.
 
     Raises: StoreError on another kind of URL, a folder that is not there, a file that
-    is no muster log, is newer than this program, is corrupt, or is in use; likewise for
-    a database, or one that does not answer.
+    is no muster log, is newer than this program, is corrupt, in use, or not as the mark says;
+    likewise for a database, or one that does not answer.
     """
     if is_shared(url):
         from scheduler.eventlog.store.postgres import open_postgres  # loads libpq
 
-        return open_postgres(url)
-    return open_sqlite(url)
+        return open_postgres(url, init=init, mark=mark)
+    return open_sqlite(url, init=init, mark=mark)
 
 
 def is_shared(url: str) -> bool:
@@ -63,13 +67,13 @@ def is_shared(url: str) -> bool:
     return url.startswith(_POSTGRES)
 
 
-def look_at(url: str) -> Store:
+def look_at(url: str, mark: Path | None = None) -> Store:
     """Open a log to read it, beside the servers that write it. Raises: StoreError."""
     if is_shared(url):
         from scheduler.eventlog.store.postgres import look_at_postgres  # loads libpq
 
-        return look_at_postgres(url)
-    return look_at_sqlite(url)
+        return look_at_postgres(url, mark)
+    return look_at_sqlite(url, mark)
 
 
 def backup(url: str, target: Path, *, is_forced: bool = False) -> int:
@@ -84,7 +88,7 @@ def backup(url: str, target: Path, *, is_forced: bool = False) -> int:
     return backup_sqlite(url, target, is_forced=is_forced)
 
 
-def restore(source: Path, url: str, *, is_forced: bool = False) -> int:
+def restore(source: Path, url: str, *, is_forced: bool = False, mark: Path | None = None) -> int:
     """Make a backup the store at `url`, which no server may have open; what was there is
     kept beside it. The answer is the last version. Raises: StoreError.
     """
@@ -92,7 +96,17 @@ def restore(source: Path, url: str, *, is_forced: bool = False) -> int:
         from scheduler.eventlog.store import pgfiles  # loads libpq
 
         return pgfiles.restore(source, url, is_forced=is_forced)
-    return restore_sqlite(source, url, is_forced=is_forced)
+    return restore_sqlite(source, url, is_forced=is_forced, mark=mark)
+
+
+def truncate(url: str, keep_from: int, keep_to: int, mark: Path | None = None) -> None:
+    """Drop every other version, and mark where the log ends now; what was there is kept beside it.
+    No server may have the store open. Raises: StoreError."""
+    if is_shared(url):
+        from scheduler.eventlog.store import pgfiles  # loads libpq
+
+        return pgfiles.truncate(url, keep_from, keep_to, mark)
+    return truncate_sqlite(url, keep_from, keep_to, mark)
 
 
 def shrink(url: str) -> None:

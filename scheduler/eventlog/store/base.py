@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from scheduler.core.model.events import Event
@@ -58,6 +59,10 @@ class Store(Protocol):
     def name(self) -> str:
         """What messages call it."""
 
+    @property
+    def mark_path(self) -> Path | None:
+        """The file that says how far the log has come, if there is to be one."""
+
     def append(
         self,
         expected_version: int,
@@ -84,7 +89,13 @@ class Store(Protocol):
     def asked(self, after_version: int = 0) -> Iterator[Asked]:
         """The events that somebody asked for, in order, of those that are kept.
 
-        Raises: StoreError on a record that cannot be read.
+        Raises: StoreError on a record that cannot be read, or a missing one.
+        """
+
+    def check(self) -> None:
+        """Read all that is kept along the chain of digests, and compare its end with the mark.
+
+        Raises: StoreError when an event is not the one that was written, or the end is missing.
         """
 
     def first_version(self) -> int:

@@ -13,7 +13,18 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from scheduler.eventlog.store.base import StoreError
-from scheduler.eventlog.store.sqlite import check_store, check_whole, connect, lock_on, path_of
+from scheduler.eventlog.store.mark import HighWaterMark, mark_of
+from scheduler.eventlog.store.schema import truncations
+from scheduler.eventlog.store.sqlite import (
+    check_store,
+    check_whole,
+    connect,
+    end_of,
+    is_there,
+    lock_on,
+    path_of,
+)
+from scheduler.files.atomic_file import sync_folder
 
 
 def backup(url: str, target: Path, *, is_forced: bool = False) -> int:
@@ -28,8 +39,9 @@ def backup(url: str, target: Path, *, is_forced: bool = False) -> int:
     return _copy(source, target)
 
 
-def restore(source: Path, url: str, *, is_forced: bool = False) -> int:
-    """Make `source`, a backup, the store at `url`, which no server may have open.
+def restore(source: Path, url: str, *, is_forced: bool = False, mark: Path | None = None) -> int:
+    """Make `source`, a backup, the store at `url`, which no server may have open, and mark where
+    it ends, in the file `mark` if not beside it.
 
     What was there is kept beside it as FILE.replaced. The answer is the last version.
     Raises: StoreError.
@@ -38,15 +50,46 @@ def restore(source: Path, url: str, *, is_forced: bool = False) -> int:
     if not source.exists():
         raise StoreError(f"there is no backup {source}")
     check_target(target, is_forced)
-    is_new = not target.exists()
+    is_new = not is_there(target)
     lock = lock_on(target)
     try:
         keep = None if is_new else target.with_name(f"{target.name}.replaced")
-        return _copy(source, target, keep)
+        (mark or mark_of(target)).unlink(missing_ok=True)  # of what was there
+        last = _copy(source, target, keep)
+        with closing(connect(target)) as restored:
+            HighWaterMark(mark or mark_of(target), end_of(restored)).close()
+        return last
     except BaseException:
         if is_new:  # locking it made an empty one
             target.unlink(missing_ok=True)
         raise
+    finally:
+        os.close(lock)
+
+
+def truncate(url: str, keep_from: int, keep_to: int, mark: Path | None = None) -> None:
+    """Drop every other version of the log, and mark where it ends now. No server may have the
+    store open. What was there is kept beside it as FILE.damaged. Raises: StoreError.
+    """
+    path = path_of(url)
+    if not is_there(path):
+        raise StoreError(f"there is no store {path}")
+    lock = lock_on(path)
+    try:
+        with closing(connect(path)) as store:
+            check_whole(path, store)
+            with written(path.with_name(f"{path.name}.damaged")) as copy:
+                store.backup(copy)
+            store.execute("BEGIN IMMEDIATE")
+            with store:
+                for statement, value in truncations(keep_from, keep_to):
+                    store.execute(statement.replace("%s", "?"), (value,))
+            end = end_of(store)
+            store.execute("PRAGMA journal_mode=DELETE")
+        (mark or mark_of(path)).unlink(missing_ok=True)
+        HighWaterMark(mark or mark_of(path), end).close()
+    except sqlite3.Error as error:
+        raise StoreError(f"cannot change {path}: {error}") from None
     finally:
         os.close(lock)
 
@@ -77,8 +120,7 @@ def _copy(source: Path, target: Path, keep: Path | None = None) -> int:
     check_store(source)
     with closing(connect(source)) as old, written(target, keep) as new:
         old.backup(new)
-        (last,) = new.execute("SELECT COALESCE(MAX(version), 0) FROM log").fetchone()
-    return int(last)
+        return end_of(new).version
 
 
 @contextmanager
@@ -111,8 +153,4 @@ def _move(beside: Path, target: Path, keep: Path | None) -> None:
             old.execute("PRAGMA journal_mode=DELETE")
         os.replace(target, keep)
     os.replace(beside, target)
-    folder = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(target.parent)

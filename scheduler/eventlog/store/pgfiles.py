@@ -7,8 +7,8 @@ connection is needed: no pg_dump, and no right to read the server's files.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
-from contextlib import closing
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,13 @@ from scheduler.eventlog.store.base import StoreError
 from scheduler.eventlog.store.files import check_target, written
 from scheduler.eventlog.store.pglink import Connection, Connections
 from scheduler.eventlog.store.pgschema import ALONE, LEAD, prepare, schema_of
-from scheduler.eventlog.store.schema import create
+from scheduler.eventlog.store.postgres import open_postgres
+from scheduler.eventlog.store.schema import create, truncations
 from scheduler.eventlog.store.sqlite import PREFIX, connect, look_at
 
-_EVENTS = "SELECT version, time_ns, type, body, actor FROM log ORDER BY version"
-_SNAPSHOTS = "SELECT version, body FROM snapshot ORDER BY version"
-_FIRST = "SELECT value FROM meta WHERE key = 'first_version'"
+_EVENTS = "SELECT version, time_ns, type, body, actor, digest FROM log ORDER BY version"
+_SNAPSHOTS = "SELECT version, body, digest FROM snapshot ORDER BY version"
+_META = "SELECT key, value FROM meta WHERE key IN ('first_version', 'store')"
 _TABLES = ("meta", "log", "snapshot")
 
 
@@ -49,10 +50,9 @@ def _fill(file: sqlite3.Connection, connection: Connection) -> int:
     create(file)
     with file, connection.cursor() as cursor:
         file.execute("BEGIN")
-        (first,) = cursor.execute(_FIRST).fetchone() or ("1",)
-        file.execute("UPDATE meta SET value = ? WHERE key = 'first_version'", (first,))
-        file.executemany("INSERT INTO log VALUES (?, ?, ?, ?, ?)", cursor.stream(_EVENTS))
-        file.executemany("INSERT INTO snapshot VALUES (?, ?)", cursor.stream(_SNAPSHOTS))
+        file.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", cursor.execute(_META))
+        file.executemany("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?)", cursor.stream(_EVENTS))
+        file.executemany("INSERT INTO snapshot VALUES (?, ?, ?)", cursor.stream(_SNAPSHOTS))
     return _last(file.execute)
 
 
@@ -64,21 +64,41 @@ def restore(source: Path, url: str, *, is_forced: bool = False) -> int:
     """
     look_at(f"{PREFIX}{source}")  # refuses what is no store of this version
     links = Connections(url)
-    connection = links.connect()
-    with closing(connection), closing(connect(source)) as file, links.speaking():
-        prepare(links.name, connection)
+    with closing(connect(source)) as file, _alone(links, init=True) as connection:
+        if _last(connection.execute):
+            if not is_forced:
+                raise StoreError(f"{links.name} holds a store already; --force replaces it")
+            _keep(connection)
+        return _replace(connection, file)
+
+
+def truncate(url: str, keep_from: int, keep_to: int, mark: Path | None = None) -> None:
+    """Drop every other version of the log, and mark where it ends now. No server may have the
+    store open. What was there is kept as `restore` does. Raises: StoreError.
+    """
+    links = Connections(url)
+    with _alone(links, init=False) as connection:
+        _keep(connection)
+        for statement, value in truncations(keep_from, keep_to):
+            connection.execute(statement.encode(), (value,))
+        _turn_servers_away(connection)
+    if mark is not None:
+        mark.unlink(missing_ok=True)
+        open_postgres(url, init=False, mark=mark).close()
+
+
+@contextmanager
+def _alone(links: Connections, *, init: bool) -> Iterator[Connection]:
+    """A transaction while no server has the store open. Raises: StoreError."""
+    with closing(links.connect()) as connection, links.speaking():
+        prepare(links.name, connection, init=init)
         for lock, who in ((LEAD, "a server leads"), (ALONE, "servers follow")):
             if connection.execute(lock.encode()).fetchone() != (True,):
                 raise StoreError(f"{links.name} is in use: {who} there; stop all of them first")
         with connection.transaction():
-            if _last(connection.execute):
-                if not is_forced:
-                    raise StoreError(f"{links.name} holds a store already; --force replaces it")
-                _keep(connection)
-            last = _replace(connection, file)
+            yield connection
         # Closing frees them as well, but somewhat later: a server that starts now would be refused.
         connection.execute("SELECT pg_advisory_unlock_all()")
-        return last
 
 
 def _keep(connection: Connection) -> None:
@@ -90,17 +110,21 @@ def _keep(connection: Connection) -> None:
 def _replace(connection: Connection, file: sqlite3.Connection) -> int:
     connection.execute("DELETE FROM snapshot")
     connection.execute("DELETE FROM log")
-    _load(connection, "log (version, time_ns, type, body, actor, term)", _with_term(file))
-    _load(connection, "snapshot (version, body)", file.execute(_SNAPSHOTS))
-    (first,) = file.execute(_FIRST).fetchone()
-    connection.execute("UPDATE meta SET value = %s WHERE key = 'first_version'", (first,))
-    # Whoever led before and still runs is refused from now on, and so is who followed.
+    _load(connection, "log (version, time_ns, type, body, actor, digest, term)", _with_term(file))
+    _load(connection, "snapshot (version, body, digest)", file.execute(_SNAPSHOTS))
+    for key, value in file.execute(_META):
+        connection.execute("UPDATE meta SET value = %s WHERE key = %s", (value, key))
+    _turn_servers_away(connection)
+    return _last(connection.execute)
+
+
+def _turn_servers_away(connection: Connection) -> None:
+    """Whoever led before and still runs is refused from now on, and so is who followed."""
     connection.execute(
         "INSERT INTO meta VALUES ('restored', '1') ON CONFLICT (key)"
         " DO UPDATE SET value = (meta.value::bigint + 1)::text"
     )
     connection.execute("UPDATE leader SET term = term + 1, address = ''")
-    return _last(connection.execute)
 
 
 def _with_term(file: sqlite3.Connection) -> Iterable[tuple[Any, ...]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from scheduler.eventlog.store.base import StoreError
 from scheduler.eventlog.store.pglink import Connection
-from scheduler.eventlog.store.schema import FORMAT, SCHEMA, schema_in
+from scheduler.eventlog.store.schema import FORMAT, SCHEMA, new_store_id, schema_in
 
 LOCK = 0x6D757374  # "must": first half of every advisory lock here
 _CREATION = 0  # second half, while tables are made; the locks of a log have its own number
@@ -27,11 +27,13 @@ _TABLES = f"""
         type    text NOT NULL,
         body    text NOT NULL,       -- JSON
         actor   text NOT NULL,       -- who asked for it; empty: nobody, the scheduler did it
+        digest  bytea NOT NULL,      -- of this row and of the one before (chain.py)
         term    bigint NOT NULL      -- of the leader that wrote it
     );
     CREATE TABLE snapshot (
         version bigint PRIMARY KEY,  -- of the last event in it
-        body    bytea NOT NULL
+        body    bytea NOT NULL,
+        digest  bytea NOT NULL       -- of that event
     );
     CREATE TABLE leader (
         is_only boolean PRIMARY KEY DEFAULT true CHECK (is_only),
@@ -42,14 +44,28 @@ _TABLES = f"""
     INSERT INTO leader (term, address) VALUES (0, '');
     INSERT INTO meta VALUES ('format', '{FORMAT}'), ('schema', '{SCHEMA}'), ('first_version', '1');
 """
+_IDENTITY = "INSERT INTO meta VALUES ('store', %s)"
 
 
-def prepare(name: str, connection: Connection) -> None:
-    """Make the tables where there are none. Raises: StoreError when the database is not ours."""
+def prepare(name: str, connection: Connection, *, init: bool) -> None:
+    """Make the tables where there are none, if `init` allows it.
+
+    Raises: StoreError when the database is not ours, or empty and `init` does not allow it.
+    """
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s, %s)", (LOCK, _CREATION))
-        if not schema_of(name, connection):
-            connection.execute(_TABLES.encode())
+        if schema_of(name, connection):
+            return
+        if not init:
+            raise StoreError(f"{name} has no muster store: muster store init makes one, or --init")
+        connection.execute(_TABLES.encode())
+        connection.execute(_IDENTITY, (new_store_id(),))
+
+
+def store_id(connection: Connection) -> str:
+    """What tells this log from every other."""
+    row = connection.execute("SELECT value FROM meta WHERE key = 'store'").fetchone()
+    return str(row[0]) if row else ""
 
 
 def restores(connection: Connection) -> int:

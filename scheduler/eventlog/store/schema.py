@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import sqlite3
+import uuid
 from collections.abc import Collection, Mapping
 
 from scheduler.eventlog.store.base import StoreError
 
 FORMAT = "muster event log"
-SCHEMA = 1
+SCHEMA = 2
+
+
+def new_store_id() -> str:
+    """What tells a store from every other."""
+    return uuid.uuid4().hex
 
 
 def create(connection: sqlite3.Connection) -> None:
@@ -22,17 +28,36 @@ def create(connection: sqlite3.Connection) -> None:
                 time_ns INTEGER NOT NULL,
                 type    TEXT NOT NULL,
                 body    TEXT NOT NULL,        -- JSON
-                actor   TEXT NOT NULL         -- who asked for it; empty: the scheduler itself
+                actor   TEXT NOT NULL,        -- who asked for it; empty: the scheduler itself
+                digest  BLOB NOT NULL         -- of this row and of the one before (chain.py)
             ) STRICT"""
         )
         connection.execute(
             """CREATE TABLE snapshot (
                 version INTEGER PRIMARY KEY,  -- of the last event in it
-                body    BLOB NOT NULL
+                body    BLOB NOT NULL,
+                digest  BLOB NOT NULL         -- of that event
             ) STRICT"""
         )
-        rows = (("format", FORMAT), ("schema", str(SCHEMA)), ("first_version", "1"))
+        rows = (
+            ("format", FORMAT),
+            ("schema", str(SCHEMA)),
+            ("first_version", "1"),
+            ("store", new_store_id()),
+        )
         connection.executemany("INSERT INTO meta VALUES (?, ?)", rows)
+
+
+def truncations(keep_from: int, keep_to: int) -> tuple[tuple[str, int | str], ...]:
+    """Statements, with the value of their %s, that leave these versions, and the snapshots that go
+    with them."""
+    return (
+        ("DELETE FROM log WHERE version < %s", keep_from),
+        ("DELETE FROM log WHERE version > %s", keep_to),
+        ("DELETE FROM snapshot WHERE version < %s", keep_from - 1),
+        ("DELETE FROM snapshot WHERE version > %s", keep_to),
+        ("UPDATE meta SET value = %s WHERE key = 'first_version'", str(keep_from)),
+    )
 
 
 def table_names(connection: sqlite3.Connection) -> set[str]:
@@ -42,7 +67,7 @@ def table_names(connection: sqlite3.Connection) -> set[str]:
 def schema_of(name: str, connection: sqlite3.Connection) -> int:
     """The schema of what is there, 0 for an empty file.
 
-    Raises: StoreError when it is no muster store, or a newer one.
+    Raises: StoreError when it is no muster store, or one of another schema.
     """
     tables = table_names(connection)
     meta = dict(connection.execute("SELECT * FROM meta")) if {"meta", "log"} <= tables else {}
@@ -52,7 +77,7 @@ def schema_of(name: str, connection: sqlite3.Connection) -> int:
 def schema_in(name: str, tables: Collection[str], meta: Mapping[str, str]) -> int:
     """The schema of a database with these tables, 0 when there are none.
 
-    Raises: StoreError when it is no muster store, or newer than this program.
+    Raises: StoreError when it is no muster store, or not of this program's schema.
     """
     if not tables:
         return 0
@@ -62,5 +87,10 @@ def schema_in(name: str, tables: Collection[str], meta: Mapping[str, str]) -> in
     if schema > SCHEMA:
         raise StoreError(
             f"{name} was written by a newer muster: schema {schema}, this one reads {SCHEMA}"
+        )
+    if schema < SCHEMA:
+        raise StoreError(
+            f"{name} was written by a muster before the first release: schema {schema}, this one"
+            f" reads {SCHEMA}; begin a new store"
         )
     return schema
