@@ -18,7 +18,7 @@ from random import Random
 import numpy as np
 
 from placement.fabric import hostset
-from placement.fabric.constraints import seen_by_gang, usable
+from placement.fabric.constraints import seen_by_gang
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, Ints
 from placement.notes import request_notes, spare_notes
@@ -26,9 +26,11 @@ from placement.objective.cut import cut
 from placement.objective.step_time import step_bound
 from placement.spares.holding import Holding, hold_spares
 from placement.spares.sizing import BY_DEFAULT, Sizing
+from placement.tiers.contraction import contract
 from placement.tiers.packing import ranked
 from placement.tiers.shape import placed_inside
 from placement.workload.request import Objective, Placement, Request
+from placement.workload.segments import segments_of, usable_for
 
 # (free hosts ascending, how many of them) -> those taken, in block order
 Choose = Callable[[Ints, int], Ints]
@@ -46,9 +48,20 @@ def chosen(
     """The gang where `choose` puts it, with its spares; None when it does not fit."""
     gang = request.hosts_needed(fabric.gpus_per_host)
     required = request.spares.required(gang)
-    room = usable(fabric, request.where, free, gang + required)
+    room = usable_for(fabric, request, free, gang + required)
     if room.bit_count() < gang + required:
         return None
+    if (segments := segments_of(fabric, request)) is not None:
+        small = contract(fabric, room, request, segments)
+        placed = chosen(small.fabric, small.free, small.request, choose, 0, sizing)
+        if placed is None:
+            return None
+        taken = tuple(small.expand(placed.hosts).tolist())
+        every, at = np.array(hostset.members(room), dtype=np.int64), segments.inner.depth
+        most = max(required, min(most_spares, len(every) - gang))
+        held = hold_spares(fabric, request, every, taken, most, sizing, at=at)
+        is_short = len(held.spares) < required
+        return None if is_short else _placement(fabric, request, taken, held)
 
     def solve(inside: HostSet) -> Placement:
         hosts = np.flatnonzero(hostset.to_mask(inside, fabric.host_count)).astype(np.int64)

@@ -15,13 +15,14 @@ from functools import lru_cache
 from math import gcd
 
 from placement.errors import BadInput
-from placement.fabric.constraints import seen_by_gang, usable
+from placement.fabric.constraints import seen_by_gang
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from placement.placer import impossible, place
 from placement.workload.memory import refuse_too_large
 from placement.workload.replicas import batch_sizes, sized, sizes_text
 from placement.workload.request import Answer, Insufficient, Limits, Placement, Request
+from placement.workload.segments import segments_of, usable_for
 from placement.workload.traffic import axis_traffic
 
 
@@ -34,7 +35,9 @@ def legal_sizes(fabric: Fabric, request: Request, least: int) -> tuple[int, ...]
     Raises: BadInput as `place.impossible` for the request itself, which is the largest.
     """
     impossible(fabric, request)
-    sizes = [dp for dp in _of_whole_hosts(fabric, request, least) if _suits(sized(request, dp))]
+    sizes = [
+        dp for dp in _of_whole_hosts(fabric, request, least) if _suits(fabric, sized(request, dp))
+    ]
     fits = bisect_left(
         sizes, True, key=lambda dp: impossible(fabric, sized(request, dp)) is not None
     )
@@ -52,13 +55,14 @@ def _of_whole_hosts(fabric: Fabric, request: Request, least: int) -> Sequence[in
     return range(-(-least // step) * step, most + 1, step)
 
 
-def _suits(request: Request) -> bool:
+def _suits(fabric: Fabric, request: Request) -> bool:
     """Whether the model and its training can be split so. Without a model anything can."""
-    if request.model is None:
+    if request.model is None and not request.where.has_segments:
         return True
     try:
         axis_traffic(request)
         refuse_too_large(request)
+        segments_of(fabric, request)
     except BadInput:
         return False
     return True
@@ -94,4 +98,4 @@ def has_room(fabric: Fabric, free: HostSet, request: Request) -> bool:
     needed = gang + request.spares.required(gang)
     if free.bit_count() < needed:
         return False
-    return usable(fabric, request.where, free, needed).bit_count() >= needed
+    return usable_for(fabric, request, free, needed).bit_count() >= needed

@@ -19,7 +19,7 @@ import numpy as np
 from placement.baselines import by_spread, consecutive
 from placement.bound.size_relaxation import by_sizes
 from placement.fabric import hostset
-from placement.fabric.constraints import check, labelled, room_text, seen_by_gang, usable, wish_text
+from placement.fabric.constraints import check, labelled, room_text, seen_by_gang, wish_text
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, Ints, innermost
 from placement.grid.block_grid import BlockGrid, block_grid
@@ -28,6 +28,7 @@ from placement.objective.cut import cut
 from placement.replace.near import Hint, Near
 from placement.spares.holding import Holding, hold_spares, reserve_by_zone
 from placement.spares.sizing import BY_DEFAULT, Sizing
+from placement.tiers.contraction import contract
 from placement.tiers.fragmentation import harm
 from placement.tiers.graph_zones import solve_ragged
 from placement.tiers.grid_zones import ZoneStep, solve_zones
@@ -52,6 +53,7 @@ from placement.workload.request import (
     TierCut,
     Undecided,
 )
+from placement.workload.segments import Segments, segments_of, usable_for
 
 BY_CUT = (Objective.CUT, Objective.TIME)  # zones are laid out by the cut, at prices or not
 CUT_SHARE = 5  # one part in so many of the work is for the cut, where the step comes first
@@ -68,7 +70,7 @@ def impossible(fabric: Fabric, request: Request) -> Infeasible | None:
     """
     gang, required = _wanted(fabric, request)
     fabric, everything = fabric.as_built, hostset.full(fabric.host_count)
-    if usable(fabric, request.where, everything, gang + required).bit_count() >= gang + required:
+    if usable_for(fabric, request, everything, gang + required).bit_count() >= gang + required:
         return None
     wish = wish_text(fabric, request.where)
     has = room_text(fabric, request.where, everything) or f"{fabric.host_count:,} in all"
@@ -79,6 +81,7 @@ def _wanted(fabric: Fabric, request: Request) -> tuple[int, int]:
     """Hosts for the gang, and spares without which it cannot start. Raises: BadInput."""
     refuse_too_large(request)
     check(fabric, request.where)
+    segments_of(fabric, request)
     gang = request.hosts_needed(fabric.gpus_per_host)
     return gang, request.spares.required(gang)
 
@@ -108,12 +111,18 @@ def place(
     gang, required = _wanted(fabric, request)
     if hint is not None:
         hint.check(gang)
-    room = usable(fabric, request.where, free, gang + required)
+    room = usable_for(fabric, request, free, gang + required)
     if room.bit_count() < gang + required:
         never = impossible(fabric, request)
         return never or _insufficient(fabric, free, request, gang, required)
     if not limits.rounds and not limits.trees:
         return Undecided("the limits allow no search")
+    if (segments := segments_of(fabric, request)) is not None:
+        most = room.bit_count() - gang if most_spares is None else most_spares
+        placer = _SegmentPlacer(
+            fabric, request, segments, limits, room, max(required, most), hint, sizing
+        )
+        return placer.place() or _insufficient(fabric, free, request, gang, required)
 
     def solve(inside: HostSet) -> Placement:
         hosts = np.flatnonzero(hostset.to_mask(inside, fabric.host_count))
@@ -122,6 +131,97 @@ def place(
         return _Placer(fabric, request, limits, hosts, most, hint, sizing, taste).place()
 
     return placed_inside(fabric, room, request, gang + required, solve)
+
+
+@dataclass(frozen=True, slots=True)
+class _SegmentPlacer:
+    """A placement of a gang whose segments lie in one domain each: it is placed on slots
+    (tiers/contraction.py), at first on all that there are, whose bound is that of the gang; then
+    on fewer, where that leaves spares beside the segments and cuts no more."""
+
+    fabric: Fabric
+    request: Request
+    segments: Segments
+    limits: Limits
+    free: HostSet
+    most_spares: int
+    hint: Hint | None
+    sizing: Sizing
+
+    def place(self) -> Placement | None:
+        whole = self._on_slots(self.free)
+        if whole is None:
+            return None
+        answer, hosts, held = whole
+        if len(held.spares) < min(held.wished, self.most_spares) or held.elsewhere:
+            roomy = self._on_slots(self._thinned())
+            if roomy is not None and self._as_good(roomy[0], answer):
+                _, hosts, held = roomy
+        if len(held.spares) < self.request.spares.required(len(hosts)):
+            return None
+        cuts = cut(self.fabric, self.request, hosts)
+        top = cuts[0].bytes_per_step
+        lower = min(top, answer.lower_bound)
+        return Placement(
+            hosts=hosts,
+            spares=held.spares,
+            cuts=cuts,
+            lower_bound=lower,
+            is_optimal=lower == top,
+            notes=(
+                *request_notes(self.fabric, self.request),
+                *spare_notes(self.fabric, held),
+            ),
+            moved=None if self.hint is None else self.hint.moved(hosts),
+            inner=answer.inner,
+            step=self._step(answer, hosts),
+        )
+
+    def _on_slots(self, free: HostSet) -> tuple[Placement, Hosts, Holding] | None:
+        small = contract(self.fabric, free, self.request, self.segments)
+        old: Hosts = () if self.hint is None else self.hint.hosts
+        hint = None
+        if self.hint is not None:
+            hint = replace(self.hint, hosts=small.old_slots(old))
+        answer = place(small.fabric, small.free, small.request, self.limits, hint)
+        if not isinstance(answer, Placement):
+            return None
+        hosts = tuple(small.expand(answer.hosts, old, self.limits.trees).tolist())
+        every = np.flatnonzero(hostset.to_mask(self.free, self.fabric.host_count))
+        at = self.segments.inner.depth
+        held = hold_spares(
+            *(self.fabric, self.request, every, hosts, self.most_spares, self.sizing), at=at
+        )
+        return answer, hosts, held
+
+    def _thinned(self) -> HostSet:
+        """Without the hosts that a domain full of segments should keep as spares."""
+        level, free = self.segments.inner, np.array(hostset.members(self.free), dtype=np.int64)
+        _, first, many = np.unique(
+            self.fabric.tiers[level.depth].domain_by_host[free],
+            return_index=True,
+            return_counts=True,
+        )
+        kept = [self.sizing.size(n // level.blocks * level.blocks) for n in many.tolist()]
+        nth = np.arange(len(free)) - np.repeat(first, many)
+        return hostset.of(free[nth < np.repeat(many - np.array(kept), many)].tolist())
+
+    def _as_good(self, answer: Placement, other: Placement) -> bool:
+        if answer.step is not None and other.step is not None:
+            if answer.step.seconds > other.step.seconds * (1 + 1e-3):
+                return False
+            if self.request.objective is Objective.TIME:
+                return True
+        return [c.bytes_per_step for c in answer.cuts] <= [c.bytes_per_step for c in other.cuts]
+
+    def _step(self, answer: Placement, hosts: Hosts) -> StepBound | None:
+        if answer.step is None:
+            return None
+        clock, is_innermost = step_clock(self.fabric, self.request), len(self.fabric.tiers) - 1
+        seconds, least = clock.step(hosts).seconds, answer.step.least_seconds
+        if self.fabric.has_scale_up_tier and self.segments.inner.depth != is_innermost:
+            least = clock.on_one_switch.seconds  # two slots of a zone may share an NVLink rack
+        return StepBound(seconds, min(seconds, least))
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,17 +34,26 @@ class Constraints:
     """On which hosts the gang and its spares may lie.
 
     `max_zones`: outermost domains at most, 0 = any number. `same`: a tier of which one
-    domain holds everything. `labels`: what every host is labelled with.
+    domain holds everything. `labels`: what every host is labelled with. `within`: axes, and
+    the tier of which one domain holds each of their groups. `segment`: so many consecutive
+    hosts lie in one innermost domain, 0 = each by itself.
     """
 
     max_zones: int = 0
     same: str = ""
     labels: tuple[tuple[str, str], ...] = ()
+    within: tuple[tuple[str, str], ...] = ()
+    segment: int = 0
 
     @property
     def is_shape(self) -> bool:
         """Whether hosts are bound to each other, not each by itself."""
         return bool(self.max_zones or self.same)
+
+    @property
+    def has_segments(self) -> bool:
+        """Whether blocks of the gang are bound to each other (workload/segments.py)."""
+        return bool(self.within or self.segment)
 
 
 ANYWHERE = Constraints()
@@ -259,7 +268,7 @@ def room_text(fabric: Fabric, wanted: Constraints, hosts: HostSet) -> str:
 
 def wish_text(fabric: Fabric, wanted: Constraints) -> str:
     """What is asked of the hosts, in words: ` with gpu=h100 in one rack`."""
-    said = _kind_text(fabric, wanted)
+    said = _kind_text(fabric, wanted) + _segments_text(wanted)
     if wanted.same:
         tier = tier_of(fabric, wanted.same, "constraints.same")
         return f"{said} in one {fabric.tiers[tier].name}"
@@ -272,6 +281,13 @@ def _kind_text(fabric: Fabric, wanted: Constraints) -> str:
     """` of 4 GPUs with gpu=gb200`: what each host must be like."""
     gpus = f" of {gpus_wanted(fabric, wanted)} GPUs" if fabric.is_mixed else ""
     return gpus + (f" with {labels_text(wanted)}" if wanted.labels else "")
+
+
+def _segments_text(wanted: Constraints) -> str:
+    """` in segments of 16 in one rack, with groups of ep in one rack`."""
+    segment = f" in segments of {wanted.segment:,} in one rack" if wanted.segment else ""
+    groups = [f"groups of {axis} in one {tier}" for axis, tier in wanted.within]
+    return segment + (f", with {', '.join(groups)}" if groups else "")
 
 
 def labels_text(wanted: Constraints) -> str:

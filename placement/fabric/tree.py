@@ -156,6 +156,12 @@ class Fabric:
     def host_count(self) -> int:
         return len(self.hosts)
 
+    @property
+    def host_tier(self) -> str:
+        """What the file calls hosts."""
+        tiers = self.spec.get("tiers")
+        return str(tiers[-1]["name"]) if tiers else "host"
+
     @cached_property
     def gpu_count(self) -> int:
         return int(self.by_host.gpus.sum())

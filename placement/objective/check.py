@@ -12,6 +12,7 @@ from placement.fabric.tree import Fabric
 from placement.objective.cut import cut
 from placement.objective.step_time import step_time
 from placement.workload.request import Placement, Request
+from placement.workload.segments import parted
 
 
 @seen_by_gang
@@ -67,4 +68,5 @@ def host_violations(
     required = request.spares.required(needed)
     if len(placement.spares) < required:
         wrong.append(f"{required} spares are required, {len(placement.spares)} are held")
-    return wrong + broken(fabric, request.where, placement.held)
+    wrong += broken(fabric, request.where, placement.held)
+    return wrong + parted(fabric, request, placement.hosts)

@@ -20,6 +20,7 @@ from placement.objective.step_time import step_bound
 from placement.replace.near import Hint
 from placement.spares.holding import hold_spares
 from placement.workload.request import Placement, Request
+from placement.workload.segments import parted
 
 NEW = -1  # stands for the old number of a replica that is new, or for a host to be found
 
@@ -88,6 +89,8 @@ def on_hosts(
     if len(spares) < request.spares.required(len(hosts)):
         return None
     if broken(fabric, request.where, hostset.of(hosts + spares)):
+        return None
+    if parted(fabric, request, hosts):
         return None
     cuts, step = cut(fabric, request, hosts), step_bound(fabric, request, hosts)
     return Placement(hosts, spares, cuts, step=step)

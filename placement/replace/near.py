@@ -262,6 +262,8 @@ def placed_near(
     when too few hosts can be had for a swap."""
     free = np.flatnonzero(hostset.to_mask(room, fabric.host_count)).astype(np.int64)
     near = Near(fabric, request, free, hint)
+    if request.where.has_segments:  # zones are sliced block by block, which parts segments
+        return near.swapped
     return None if near.swapped is None else near.options((), 0, limits)[0]
 
 

@@ -21,6 +21,7 @@ from placement.fabric.links import barred_text
 from placement.fabric.tree import Fabric, Ints
 from placement.objective.cut import cut
 from placement.workload.request import Request, TierCut
+from placement.workload.segments import may_take
 from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic
 
 Floats = npt.NDArray[np.float64]
@@ -59,11 +60,14 @@ def choose_swaps(
     together = _together(fabric, [hosts[block] for block in blocks])
     for block in blocks:
         may = joinable(fabric, request.where, kept)
+        if request.where.has_segments:
+            may &= may_take(fabric, request, now.tolist(), block, leaving)
         is_whole = hosts[block] in together
         best = _best_host(fabric, request, now, block, (own & may, free & may), is_whole)
         if best is None:
             return None
         now[block] = best
+        leaving.discard(block)
         joined.append((block, best))
         kept |= 1 << best
         own &= ~(1 << best)

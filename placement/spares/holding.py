@@ -55,30 +55,35 @@ def hold_spares(
     hosts: tuple[int, ...],
     most_spares: int,
     sizing: Sizing = BY_DEFAULT,
+    at: int = 0,
 ) -> Holding:
     """Spares for a gang on `hosts`, out of the `free` hosts it leaves.
 
     Each zone of the gang holds its own; what a zone lacks is held in the gang's other
     zones, then in other zones with most room, wholly free ones last. Order: zone by zone,
-    whole racks that are asked for first.
+    whole racks that are asked for first. `at`: the tier whose domains are such zones: that of
+    its segments, where a gang has some, for a spare elsewhere can replace no host of them.
     """
     nothing = Holding((), 0, 0)
     if request.spares.hosts == 0:
         return nothing
     gang = np.asarray(hosts, dtype=np.int64)
-    zone_of = fabric.tiers[0].domain_by_host if fabric.tiers else np.zeros(fabric.host_count, int)
+    zone_of = fabric.tiers[at].domain_by_host if fabric.tiers else np.zeros(fabric.host_count, int)
     hosts_in = np.bincount(zone_of)
     used = np.bincount(zone_of[gang], minlength=len(hosts_in))
     left = np.setdiff1d(free, gang, assume_unique=True)
-    racks = _whole_racks(fabric, left, zone_of, used, sizing) if request.spares.is_auto else {}
-    wishes = _wishes(request, used, len(hosts), sizing)
+    is_auto = request.spares.is_auto
+    racks = _whole_racks(fabric, left, zone_of, used, sizing) if is_auto and not at else {}
+    wishes = _wishes(request, used, len(hosts), sizing, is_outer=not at)
     for zone, rack in racks.items():
         wishes[zone] += len(rack)
     if not sum(wishes):
         return nothing
     left_in = np.bincount(zone_of[left], minlength=len(hosts_in))
+    if at and is_auto:  # a spare serves its own domain and no other
+        left_in = np.where(used, np.minimum(left_in, wishes), 0)
     held = _shared(wishes, min(sum(wishes), most_spares), used, left_in, left_in == hosts_in)
-    queue = _by_preference(fabric, left)
+    queue = _by_preference(fabric, left, gang)
     spares: list[int] = []
     for zone, count in enumerate(held):
         first = racks.get(zone, [])
@@ -88,10 +93,14 @@ def hold_spares(
     return Holding(tuple(spares), sum(wishes), elsewhere)
 
 
-def _wishes(request: Request, used: Ints, gang: int, sizing: Sizing) -> list[int]:
-    """Spares wished for in each zone; an exact number is shared out by hosts used."""
+def _wishes(
+    request: Request, used: Ints, gang: int, sizing: Sizing, is_outer: bool = True
+) -> list[int]:
+    """Spares wished for in each zone; an exact number is shared out by hosts used. `is_outer`:
+    zones are those that share their spares with other gangs."""
     if request.spares.is_auto:
-        return [sizing.wish(int(n), zone) if n else 0 for zone, n in enumerate(used)]
+        zones = enumerate(used)
+        return [sizing.wish(int(n), z if is_outer else None) if n else 0 for z, n in zones]
     total = request.spares.required(gang)
     shares = [total * int(n) // gang for n in used]
     by_remainder = sorted(range(len(used)), key=lambda z: (-(total * int(used[z]) % gang), z))
@@ -133,11 +142,12 @@ def _shared(wishes: list[int], total: int, used: Ints, left_in: Ints, is_whole: 
     return held
 
 
-def _by_preference(fabric: Fabric, left: Ints) -> Ints:
+def _by_preference(fabric: Fabric, left: Ints, gang: Ints) -> Ints:
     """`left` reordered: one host per ToR before any second one, crowded ToRs first.
 
     A rack with one host free serves no pair of ranks, so it is spent first; a wholly free
-    one serves the next gang best, so it is spent last.
+    one serves the next gang best, so it is spent last. On an NVLink rack those that the gang
+    is in come before all others: elsewhere a spare is reached over network cards alone.
     """
     if len(fabric.tiers) < 2 or not len(left):
         return left
@@ -146,4 +156,7 @@ def _by_preference(fabric: Fabric, left: Ints) -> Ints:
     is_whole = free_in_rack == np.bincount(fabric.tiers[-1].domain_by_host)[rack]
     first_of_rack = np.searchsorted(rack, rack)
     nth_in_rack = np.arange(len(left)) - first_of_rack
-    return left[np.lexsort((left, free_in_rack, is_whole, nth_in_rack))]
+    is_apart = np.zeros(len(left), dtype=bool)
+    if fabric.has_scale_up_tier:
+        is_apart = ~np.isin(rack, fabric.tiers[-1].domain_by_host[gang])
+    return left[np.lexsort((left, free_in_rack, is_whole, nth_in_rack, is_apart))]

@@ -1,0 +1,144 @@
+"""Segments as single large hosts: a smaller problem with the same answers and bounds.
+
+See placement/workload/segments.py for what a segment is. A *slot* is room for one in a domain:
+n free hosts are n // s slots. The gang on slots is laid out by the same engine, with the ranks
+of a segment as those of a host; cuts on the tier of the segments and outside it are the same
+bytes, so its bounds are bounds of the gang. Inside the domain segments lie on hosts in order,
+or, where the tier is not the innermost, as any part of a gang is packed.
+
+A step on slots is no slower than one on hosts: what moves inside a slot is free of network
+cards, and what leaves it is spread over those of all its hosts. So least seconds stay a bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
+from placement.fabric.tree import Fabric, Hardware, Ints, Tier
+from placement.grid.block_grid import BlockGrid, block_grid
+from placement.tiers.descent import Descent
+from placement.workload.request import NO_SPARES, Request
+from placement.workload.segments import Segments, part_by_block
+
+NOWHERE = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SlotFabric:
+    """A fabric whose hosts are slots. `domain_by_slot`: of the fabric that it was made of."""
+
+    fabric: Fabric
+    domain_by_slot: Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Contraction:
+    """A gang on slots: `fabric`, `free` and `request` of the smaller problem."""
+
+    fabric: Fabric
+    free: HostSet
+    request: Request
+    is_innermost: bool
+    _outer: Fabric
+    _whole: Request
+    _segments: Segments
+    _hosts: Ints
+    _domain_by_slot: Ints
+
+    def expand(self, slots: Sequence[int], old: Sequence[int] = (), tries: int = 0) -> Ints:
+        """The host of each block, on the free hosts of the domains that these slots are in.
+        `old`: where each block was; it stays on its host where that may be."""
+        level, gpus = self._segments.inner, self._outer.gpus_per_host
+        number = part_by_block(self._outer, self._whole, self._segments)
+        domain = self._domain_by_slot[np.asarray(slots, dtype=np.int64)]
+        by_block = domain[number // level.blocks]
+        tier = self._outer.tiers[level.depth].domain_by_host
+        found = np.full(len(by_block), NOWHERE, dtype=np.int64)
+        for d in np.unique(domain):
+            free, mine = self._hosts[tier[self._hosts] == d], by_block == d
+            if not self.is_innermost:
+                grid = block_grid(self._whole, gpus) or BlockGrid.shapeless(len(by_block))
+                descent = Descent(self._outer, grid, tries, self._whole, self._hosts)
+                region = mine[grid.block]
+                descent.into(region, free, level.depth + 1)
+                found[grid.block[region]] = descent.host[region]
+                continue
+            blocks = np.flatnonzero(mine)[np.argsort(number[mine], kind="stable")]
+            was = np.asarray(old, dtype=np.int64)[blocks] if len(old) else np.full(len(blocks), -1)
+            stays = np.isin(was, free)
+            found[blocks[stays]] = was[stays]
+            found[blocks[~stays]] = np.setdiff1d(free, was[stays])[: int((~stays).sum())]
+        return found
+
+    def old_slots(self, hosts: Sequence[int]) -> tuple[int, ...]:
+        """The slot of each segment of a gang that was on these hosts: in the domain that most
+        of it was in, NOWHERE where that has no free slot left."""
+        level = self._segments.inner
+        number = part_by_block(self._outer, self._whole, self._segments)
+        was = np.empty(len(number), dtype=np.int64)
+        was[number] = np.asarray(hosts, dtype=np.int64)
+        slots = np.array(hostset.members(self.free), dtype=np.int64)
+        left = {int(d): slots[self._domain_by_slot[slots] == d].tolist()[::-1]
+                for d in np.unique(self._domain_by_slot[slots])}  # fmt: skip
+        tier, found = self._outer.tiers[level.depth].domain_by_host, []
+        for part in was.reshape(-1, level.blocks):
+            known, many = np.unique(tier[part[part >= 0]], return_counts=True)
+            room = left.get(int(known[many.argmax()]), []) if len(known) else []
+            found.append(room.pop() if room else NOWHERE)
+        return tuple(found)
+
+
+def contract(fabric: Fabric, free: HostSet, request: Request, segments: Segments) -> Contraction:
+    """The gang on slots of its innermost segments. `free`: hosts that it may take."""
+    level = segments.inner
+    slots = _slots(fabric, level.depth, level.blocks)
+    hosts = np.array(hostset.members(free), dtype=np.int64)
+    tier = fabric.tiers[level.depth]
+    room = np.bincount(tier.domain_by_host[hosts], minlength=len(tier.domains)) // level.blocks
+    _, first, many = np.unique(slots.domain_by_slot, return_index=True, return_counts=True)
+    nth = np.arange(len(slots.domain_by_slot)) - np.repeat(first, many)
+    usable = np.flatnonzero(nth < room[slots.domain_by_slot])
+    ordered = replace(request.parallelism, order=segments.order)
+    outer = tuple((f, t) for f, t in request.where.within if _is_outside(fabric, t, level.depth))
+    where = replace(request.where, labels=(), within=outer, segment=0)
+    smaller = replace(request, parallelism=ordered, where=where, spares=NO_SPARES)
+    return Contraction(
+        slots.fabric, hostset.of(usable.tolist()), smaller, level.depth == len(fabric.tiers) - 1,
+        fabric, request, segments, hosts, slots.domain_by_slot,
+    )  # fmt: skip
+
+
+def _is_outside(fabric: Fabric, name: str, depth: int) -> bool:
+    names = [tier.name for tier in fabric.tiers]
+    at = names.index(name) if name in names else 0 if name == "zone" else len(names)
+    return at < depth
+
+
+@lru_cache(maxsize=64)
+def _slots(fabric: Fabric, depth: int, blocks: int) -> SlotFabric:
+    """The slots of the empty fabric, without domains that have none."""
+    kind = np.flatnonzero(fabric.by_host.gpus == fabric.gpus_per_host)
+    tier = fabric.tiers[depth]
+    room = np.bincount(tier.domain_by_host[kind], minlength=len(tier.domains)) // blocks
+    domain = np.repeat(np.arange(len(room)), room)
+    first = np.searchsorted(tier.domain_by_host, domain)  # a host of the domain
+    tiers = []
+    for outer in fabric.tiers[: depth + 1]:
+        there, by_slot = np.unique(outer.domain_by_host[first], return_inverse=True)
+        joined = None if outer.is_scale_up is None else outer.is_scale_up[there]
+        names = tuple(outer.domains[d] for d in there)
+        tiers.append(Tier(outer.name, names, by_slot, outer.uplink_bytes_per_s[there], joined))
+    own, gpus = fabric.by_host, fabric.gpus_per_host * blocks
+    nic, inside = float(own.nic_gbps[kind].max()), float(own.scale_up_gbps[kind].max())
+    slots = len(domain)
+    has = Hardware(np.full(slots, gpus), np.full(slots, nic), np.full(slots, inside))
+    names = tuple(f"{tier.domains[d]}/{i}" for i, d in enumerate(domain.tolist()))
+    spec = {"slots": blocks, "tier": depth, "gpus_per_host": gpus, "of": fabric.digest}
+    made = Fabric(fabric.name, fabric.kind, gpus, nic, tuple(tiers), names, spec, has, inside)
+    return SlotFabric(made, domain)

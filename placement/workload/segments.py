@@ -1,0 +1,251 @@
+"""Blocks that must lie in one domain: groups of an axis within a tier, segments within a rack.
+
+`within: {ep: rack}` keeps every group of an axis in one domain of a tier, `segment: 16` so many
+consecutive hosts in one rack. Either cuts the gang into *segments*, equal parts of it that lie
+in one domain each: two groups that share a block lie in one domain with it, so that groups of
+several axes make one segment. Segments of an inner tier lie whole in those of an outer one.
+
+Theory of operation. Bytes depend on the groups of axes, not on the numbers of ranks. So ranks
+are renumbered with the axes that are held together fastest, and every segment is a run of them.
+A domain with n free hosts holds n // s segments of s hosts, whatever else is asked; the gang on
+these segments, each of them one large host, is a smaller problem of the same kind, whose
+answers and bounds are those of the gang (tiers/contraction.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import lcm
+
+import numpy as np
+
+from placement.errors import BadInput
+from placement.fabric import hostset
+from placement.fabric.constraints import gpus_wanted, labelled, masks, tier_of, usable
+from placement.fabric.hostset import HostSet
+from placement.fabric.tree import Fabric, Ints
+from placement.workload.parallelism import AXES, Parallelism
+from placement.workload.request import Request
+
+HOST = "host"
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentLevel:
+    """Parts of `blocks` blocks in one domain each of the tier at `depth`."""
+
+    depth: int
+    blocks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """`order`: of axes, in which every segment is a run of ranks. `levels`: innermost first."""
+
+    order: str
+    levels: tuple[SegmentLevel, ...]
+
+    @property
+    def inner(self) -> SegmentLevel:
+        return self.levels[0]
+
+
+def segments_of(fabric: Fabric, request: Request) -> Segments | None:
+    """None where every block may lie by itself.
+
+    Raises: BadInput naming the key that cannot be: no such axis or tier, a tier too small, a
+    segment that does not divide the gang.
+    """
+    if not request.where.has_segments:
+        return None
+    return _segments(fabric, request)
+
+
+@lru_cache(maxsize=1024)
+def _segments(fabric: Fabric, request: Request) -> Segments | None:
+    p, gpus = request.parallelism, gpus_wanted(fabric, request.where)
+    gang, depth_of = request.hosts_needed(gpus), dict(_depths(fabric, request, gpus))
+    order = _order(p, gpus, depth_of)
+    sizes: dict[int, int] = {}
+    for depth in sorted(set(depth_of.values()), reverse=True):
+        held = {axis for axis, tier in depth_of.items() if tier >= depth}
+        sizes[depth] = _blocks(p, order, gpus, held)
+    if request.where.segment:
+        _add_segment(fabric, request, gang, order, sizes)
+    levels = [SegmentLevel(depth, sizes[depth]) for depth in sorted(sizes, reverse=True)]
+    levels = [level for level in levels if level.blocks > 1]
+    inside = 1
+    for i, level in enumerate(levels):
+        levels[i] = level = SegmentLevel(level.depth, lcm(level.blocks, inside))
+        inside = level.blocks
+        _check_room(fabric, request, level, depth_of)
+    return Segments("-".join(order), tuple(levels)) if levels else None
+
+
+def _depths(fabric: Fabric, request: Request, gpus: int) -> Iterator[tuple[str, int]]:
+    """The tier of each axis that is held together beyond its hosts."""
+    p = request.parallelism
+    for axis, name in request.where.within:
+        field = f"constraints.within.{axis}"
+        if axis not in AXES:
+            raise BadInput(field, f"unknown axis; axes are {', '.join(AXES)}")
+        span = p.stride(axis) * p.size(axis) if p.size(axis) > 1 else 1
+        if name in (HOST, fabric.host_tier):
+            if gpus % span:
+                raise BadInput(field, f"a group spans {span} ranks, a host has {gpus} GPUs")
+        elif gpus % span:  # else it lies in its host, and that in one domain
+            yield axis, tier_of(fabric, name, field)
+        else:
+            tier_of(fabric, name, field)
+
+
+def _order(p: Parallelism, gpus: int, depth_of: dict[str, int]) -> tuple[str, ...]:
+    """Axes inside hosts first, then those held together, the innermost tier first."""
+    if not depth_of:
+        return p.axes
+    inside, ranks = [], 1
+    for axis in p.axes:
+        if ranks == gpus:
+            break
+        field = f"constraints.within.{next(iter(depth_of))}"
+        if gpus % ranks or (gpus // ranks % p.size(axis) and p.size(axis) % (gpus // ranks)):
+            raise BadInput(field, f"hosts of {gpus} GPUs end inside groups of {axis}")
+        ranks *= p.size(axis)
+        if ranks > gpus:  # a host ends inside its groups
+            if depth_of.get(axis, -1) < max(depth_of.values()):
+                raise BadInput(
+                    field,
+                    f"hosts of {gpus} GPUs hold parts of groups of {axis}: say within which tier"
+                    f" {axis} lies as well",
+                )
+            ranks = gpus
+        inside.append(axis)
+    held = sorted(
+        (axis for axis in p.axes if axis in depth_of and axis not in inside),
+        key=lambda axis: (-depth_of[axis], p.axes.index(axis)),
+    )
+    rest = [axis for axis in p.axes if axis not in inside and axis not in depth_of]
+    return (*inside, *held, *rest)
+
+
+def _blocks(p: Parallelism, order: Sequence[str], gpus: int, held: Collection[str]) -> int:
+    """Blocks of the groups of these axes that hang together."""
+    ranks = 1
+    for axis in order:
+        if ranks * p.size(axis) > gpus and axis not in held:
+            break
+        ranks *= p.size(axis)
+    return max(1, ranks // gpus)
+
+
+def _add_segment(
+    fabric: Fabric, request: Request, gang: int, order: Sequence[str], sizes: dict[int, int]
+) -> None:
+    """`segment: N` beside what `within` holds together."""
+    field, blocks = "constraints.segment", request.where.segment
+    if not fabric.tiers:
+        raise BadInput(field, f"{fabric.name} has no tier above its hosts")
+    if gang % blocks:
+        raise BadInput(field, f"{blocks:,} hosts do not divide the {gang:,} of the gang")
+    if tuple(order) != request.parallelism.axes:
+        raise BadInput(
+            field,
+            "is of consecutive hosts, and the groups named by `within` are not, in this order of"
+            f" axes: {request.parallelism.order}; {'-'.join(order)} would do",
+        )
+    rack = len(fabric.tiers) - 1
+    sizes[rack] = lcm(blocks, sizes.get(rack, 1))
+    if gang % sizes[rack]:
+        raise BadInput(field, f"with `within`, {sizes[rack]:,} hosts do not divide {gang:,}")
+
+
+def _check_room(
+    fabric: Fabric, request: Request, level: SegmentLevel, depth_of: dict[str, int]
+) -> None:
+    """Raises: BadInput when no domain of the tier has so many hosts of the gang's kind."""
+    kind = labelled(fabric, request.where, hostset.full(fabric.host_count))
+    most = max((kind & mask).bit_count() for mask in masks(fabric, level.depth))
+    if level.blocks <= most:
+        return
+    axis = next((axis for axis, depth in depth_of.items() if depth >= level.depth), "")
+    tier = fabric.tiers[level.depth].name
+    raise BadInput(
+        f"constraints.within.{axis}" if axis else "constraints.segment",
+        f"{level.blocks:,} hosts must lie in one {tier}; {fabric.name} has {most:,} in its largest",
+    )
+
+
+def usable_for(fabric: Fabric, request: Request, hosts: HostSet, count: int) -> HostSet:
+    """Those of `hosts` on which the gang and its spares, `count` hosts, may lie; fewer only when
+    there is no way to keep the constraints."""
+    room = usable(fabric, request.where, hosts, count)
+    segments = segments_of(fabric, request)
+    if segments is None or room.bit_count() < count:
+        return room
+    fit, wanted = (
+        _in_segments(fabric, segments, room),
+        request.hosts_needed(gpus_wanted(fabric, request.where)),
+    )
+    return room if fit.bit_count() >= wanted else fit
+
+
+@lru_cache(maxsize=4096)
+def _in_segments(fabric: Fabric, segments: Segments, hosts: HostSet) -> HostSet:
+    """As many of `hosts` as whole segments take, level by level."""
+    is_free = hostset.to_mask(hosts, fabric.host_count).copy()
+    for level in segments.levels:
+        domain = fabric.tiers[level.depth].domain_by_host
+        free = np.flatnonzero(is_free)
+        _, first, many = np.unique(domain[free], return_index=True, return_counts=True)
+        nth = np.arange(len(free)) - np.repeat(first, many)
+        is_free[free[nth >= np.repeat(many // level.blocks * level.blocks, many)]] = False
+    return hostset.of(np.flatnonzero(is_free).tolist())
+
+
+def part_by_block(fabric: Fabric, request: Request, segments: Segments) -> Ints:
+    """The number of each block in the order in which segments are runs of blocks."""
+    p, gpus = request.parallelism, gpus_wanted(fabric, request.where)
+    ordered = replace(p, order=segments.order)
+    rank = np.arange(0, p.world_size, gpus)
+    new = np.zeros_like(rank)
+    for axis in p.axes:
+        new += rank // p.stride(axis) % p.size(axis) * ordered.stride(axis)
+    return new // gpus
+
+
+def parted(fabric: Fabric, request: Request, hosts: Sequence[int]) -> list[str]:
+    """Sentences: segments of a gang on these hosts that lie in more than one domain."""
+    segments = segments_of(fabric, request)
+    if segments is None or len(hosts) != request.hosts_needed(gpus_wanted(fabric, request.where)):
+        return []
+    number, wrong = part_by_block(fabric, request, segments), []
+    for level in segments.levels:
+        domain = np.empty(len(hosts), dtype=np.int64)
+        tier = fabric.tiers[level.depth]
+        domain[number] = tier.domain_by_host[np.asarray(hosts, dtype=np.int64)]
+        parts = domain.reshape(-1, level.blocks)
+        many = int(np.count_nonzero((parts != parts[:, :1]).any(axis=1)))
+        if many:
+            segment = f"segments of {level.blocks} hosts" if level.blocks > 1 else "hosts"
+            wrong.append(f"{many:,} {segment} lie in more than one {tier.name}")
+    return wrong
+
+
+def may_take(
+    fabric: Fabric, request: Request, hosts: Sequence[int], block: int, leaving: Collection[int]
+) -> HostSet:
+    """Hosts that may take over a block: in the domains that the rest of its segments is in.
+    `leaving`: blocks that have no host yet, this one among them."""
+    segments, allowed = segments_of(fabric, request), hostset.full(fabric.host_count)
+    if segments is None:
+        return allowed
+    number = part_by_block(fabric, request, segments)
+    for level in segments.levels:
+        part = np.flatnonzero(number // level.blocks == number[block] // level.blocks)
+        stays = [int(other) for other in part if other not in leaving]
+        if stays:
+            domain = fabric.tiers[level.depth].domain_by_host[hosts[stays[0]]]
+            allowed &= masks(fabric, level.depth)[int(domain)]
+    return allowed
