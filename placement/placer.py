@@ -53,7 +53,7 @@ from placement.workload.request import (
     TierCut,
     Undecided,
 )
-from placement.workload.segments import Segments, segments_of, usable_for
+from placement.workload.segments import Segments, segments_of, segments_text, usable_for
 
 BY_CUT = (Objective.CUT, Objective.TIME)  # zones are laid out by the cut, at prices or not
 CUT_SHARE = 5  # one part in so many of the work is for the cut, where the step comes first
@@ -74,6 +74,7 @@ def impossible(fabric: Fabric, request: Request) -> Infeasible | None:
         return None
     wish = wish_text(fabric, request.where)
     has = room_text(fabric, request.where, everything) or f"{fabric.host_count:,} in all"
+    has = ", ".join(filter(None, (has, segments_text(fabric, request, everything))))
     return Infeasible(f"needs {_hosts(gang, required)}{wish}; {fabric.name} has {has}")
 
 
@@ -485,6 +486,8 @@ def _insufficient(
     short = gang + required - count
     wish = wish_text(fabric, request.where)
     has = room_text(fabric, request.where, free)
+    if segments := segments_text(fabric, request, free):
+        has = f"{has or f'{count:,} in all'}, {segments}"
     reason = f"needs {_hosts(gang, required)}{wish}; " + (
         f"free: {has}" if has else f"{count:,} are free, {short:,} too few"
     )

@@ -1,10 +1,11 @@
 """Segments as single large hosts: a smaller problem with the same answers and bounds.
 
-See placement/workload/segments.py for what a segment is. A *slot* is room for one in a domain:
-n free hosts are n // s slots. The gang on slots is laid out by the same engine, with the ranks
-of a segment as those of a host; cuts on the tier of the segments and outside it are the same
-bytes, so its bounds are bounds of the gang. Inside the domain segments lie on hosts in order,
-or, where the tier is not the innermost, as any part of a gang is packed.
+See docs/engine.md, "The tiers". What a segment is: placement/workload/segments.py. A *slot*
+is room for one in a domain: n free hosts are n // s slots. The gang on slots is laid out by the
+same engine, with the ranks of a segment as those of a host; cuts on the tier of the segments
+and outside it are the same bytes, so its bounds are bounds of the gang. Inside the domain
+segments lie on hosts in order, or, where the tier is not the innermost, as any part of a gang
+is packed.
 
 A step on slots is no slower than one on hosts: what moves inside a slot is free of network
 cards, and what leaves it is spread over those of all its hosts. So least seconds stay a bound.
@@ -20,7 +21,7 @@ import numpy as np
 
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
-from placement.fabric.tree import Fabric, Hardware, Ints, Tier
+from placement.fabric.tree import Fabric, Hardware, Ints, Tier, Uplink
 from placement.grid.block_grid import BlockGrid, block_grid
 from placement.tiers.descent import Descent
 from placement.workload.request import NO_SPARES, Request
@@ -128,11 +129,12 @@ def _slots(fabric: Fabric, depth: int, blocks: int) -> SlotFabric:
     room = np.bincount(tier.domain_by_host[kind], minlength=len(tier.domains)) // blocks
     domain = np.repeat(np.arange(len(room)), room)
     first = np.searchsorted(tier.domain_by_host, domain)  # a host of the domain
-    tiers = []
-    for outer in fabric.tiers[: depth + 1]:
+    tiers, number = [], dict[Uplink, Uplink]()
+    for level, outer in enumerate(fabric.tiers[: depth + 1]):
         there, by_slot = np.unique(outer.domain_by_host[first], return_inverse=True)
         joined = None if outer.is_scale_up is None else outer.is_scale_up[there]
         names = tuple(outer.domains[d] for d in there)
+        number |= {(level, int(d)): (level, i) for i, d in enumerate(there)}
         tiers.append(Tier(outer.name, names, by_slot, outer.uplink_bytes_per_s[there], joined))
     own, gpus = fabric.by_host, fabric.gpus_per_host * blocks
     nic, inside = float(own.nic_gbps[kind].max()), float(own.scale_up_gbps[kind].max())
@@ -140,5 +142,10 @@ def _slots(fabric: Fabric, depth: int, blocks: int) -> SlotFabric:
     has = Hardware(np.full(slots, gpus), np.full(slots, nic), np.full(slots, inside))
     names = tuple(f"{tier.domains[d]}/{i}" for i, d in enumerate(domain.tolist()))
     spec = {"slots": blocks, "tier": depth, "gpus_per_host": gpus, "of": fabric.digest}
-    made = Fabric(fabric.name, fabric.kind, gpus, nic, tuple(tiers), names, spec, has, inside)
+    made = Fabric(
+        *(fabric.name, fabric.kind, gpus, nic, tuple(tiers), names, spec, has, inside),
+        links=tuple((number[at], share) for at, share in fabric.links if at in number),
+        barred=tuple(number[at] for at in fabric.barred if at in number),
+        base=fabric.base and _slots(fabric.base, depth, blocks).fabric,
+    )
     return SlotFabric(made, domain)

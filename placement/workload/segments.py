@@ -23,7 +23,7 @@ import numpy as np
 
 from placement.errors import BadInput
 from placement.fabric import hostset
-from placement.fabric.constraints import gpus_wanted, labelled, masks, tier_of, usable
+from placement.fabric.constraints import broken, gpus_wanted, labelled, masks, tier_of, usable
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, Ints
 from placement.workload.parallelism import AXES, Parallelism
@@ -184,6 +184,9 @@ def usable_for(fabric: Fabric, request: Request, hosts: HostSet, count: int) -> 
     segments = segments_of(fabric, request)
     if segments is None or room.bit_count() < count:
         return room
+    for depth, domain in fabric.barred:  # a segment does not lie on both sides
+        if depth > segments.inner.depth:
+            room &= ~masks(fabric, depth)[domain]
     fit, wanted = (
         _in_segments(fabric, segments, room),
         request.hosts_needed(gpus_wanted(fabric, request.where)),
@@ -231,6 +234,22 @@ def parted(fabric: Fabric, request: Request, hosts: Sequence[int]) -> list[str]:
             segment = f"segments of {level.blocks} hosts" if level.blocks > 1 else "hosts"
             wrong.append(f"{many:,} {segment} lie in more than one {tier.name}")
     return wrong
+
+
+def misplaced(fabric: Fabric, request: Request, hosts: Sequence[int]) -> list[str]:
+    """Sentences: constraints that a gang on these hosts, in block order, does not keep."""
+    return broken(fabric, request.where, hostset.of(hosts)) + parted(fabric, request, hosts)
+
+
+def segments_text(fabric: Fabric, request: Request, hosts: HostSet) -> str:
+    """How many segments the hosts are room for: `room for 12 segments of 16 hosts`; empty where
+    a gang has none."""
+    if (segments := segments_of(fabric, request)) is None:
+        return ""
+    hosts = labelled(fabric, request.where, hosts)
+    outer = segments.levels[-1].blocks
+    many = _in_segments(fabric, segments, hosts).bit_count() // outer
+    return f"room for {many:,} segment{'' if many == 1 else 's'} of {outer:,} hosts"
 
 
 def may_take(

@@ -325,7 +325,7 @@ def place_job(
     end_ns = now_ns + time_limit_ns(gang, limits)
     question = replace(
         question,
-        fabric=fabric_between(state, now_ns, end_ns),
+        fabric=seen_by(fabric_between(state, now_ns, end_ns), gang.request.where),
         request=gang.request,
         free=state.free & ~Calendar(state).closed(gang, now_ns, end_ns),
         legal_dp=gang.sizes,

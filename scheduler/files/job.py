@@ -104,7 +104,13 @@ def _affinity_of(keys: JobKeys) -> Affinity:
 
 def _where(keys: JobKeys) -> Constraints:
     wanted = keys.constraints
-    return Constraints(wanted.max_zones or 0, wanted.same, tuple(sorted(wanted.hosts.items())))
+    return Constraints(
+        max_zones=wanted.max_zones or 0,
+        same=wanted.same,
+        labels=tuple(sorted(wanted.hosts.items())),
+        within=tuple(sorted(wanted.within.items())),
+        segment=wanted.segment or 0,
+    )
 
 
 def _request(keys: JobKeys, document: Document) -> Request:
@@ -225,6 +231,8 @@ def _constraints(spec: JobSpec) -> dict[str, Any]:
         "hosts": dict(where.labels),
         "avoid": {tier: list(names) for tier, names in beside.avoid},
         "near": beside.near,
+        "within": dict(where.within),
+        "segment": where.segment,
     }
     return {key: value for key, value in found.items() if value}
 

@@ -187,6 +187,15 @@ def _own_labels(value: Any) -> dict[str, str]:
         raise _refusal(error.message, inside) from None
 
 
+def _within(value: Any) -> dict[str, str]:
+    if not isinstance(value, Mapping) or not value:
+        raise _refusal(f"must map axes to tiers, such as {{ep: rack}}, not {short(value)}")
+    for axis in value:
+        if axis not in AXES:
+            raise _refusal(f"unknown axis; axes are {', '.join(AXES)}", str(axis))
+    return {axis: _text(tier) for axis, tier in value.items()}
+
+
 def _avoided(value: Any) -> dict[str, list[str]]:
     if not isinstance(value, Mapping) or not value:
         raise _refusal(f"must map tiers to job names, as {{zone: [a]}}, not {short(value)}")
@@ -351,6 +360,8 @@ class _ConstraintKeys(Keys):
     hosts: Annotated[dict[str, str], BeforeValidator(_labels)] = Field(default_factory=dict)
     avoid: Annotated[dict[str, list[str]], BeforeValidator(_avoided)] = Field(default_factory=dict)
     near: Text = ""
+    within: Annotated[dict[str, str], BeforeValidator(_within)] = Field(default_factory=dict)
+    segment: Count | None = None
 
 
 class _CheckpointKeys(Keys):

@@ -617,12 +617,34 @@ class Constraints(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class WithinEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     MAX_ZONES_FIELD_NUMBER: _builtins.int
     SAME_FIELD_NUMBER: _builtins.int
     EXCLUSIVE_FIELD_NUMBER: _builtins.int
     HOSTS_FIELD_NUMBER: _builtins.int
     AVOID_FIELD_NUMBER: _builtins.int
     NEAR_FIELD_NUMBER: _builtins.int
+    WITHIN_FIELD_NUMBER: _builtins.int
+    SEGMENT_FIELD_NUMBER: _builtins.int
     max_zones: _builtins.int
     """Outermost domains that the gang and its spares may use at most. 0: any number."""
     same: _builtins.str
@@ -631,6 +653,10 @@ class Constraints(_message.Message):
     """A tier whose domains the gang shares with no other job. Empty: none."""
     near: _builtins.str
     """A job whose outermost domains are preferred, named as in avoid. Empty: none."""
+    segment: _builtins.int
+    """Consecutive hosts that lie in one innermost domain, as the segments of Slurm's --segment;
+    divides the hosts of the gang. 0: each by itself.
+    """
     @_builtins.property
     def hosts(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Labels that every host has, from the fabric file."""
@@ -638,6 +664,12 @@ class Constraints(_message.Message):
     @_builtins.property
     def avoid(self) -> _containers.RepeatedCompositeFieldContainer[Global___Avoid]:
         """Jobs that no domain is shared with."""
+
+    @_builtins.property
+    def within(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """By axis (tp, cp, ep, pp, dp), the tier of which one domain holds each of its groups, such as
+        ep: rack. `host` is the host itself.
+        """
 
     def __init__(
         self,
@@ -648,10 +680,12 @@ class Constraints(_message.Message):
         hosts: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         avoid: _abc.Iterable[Global___Avoid] | None = ...,
         near: _builtins.str = ...,
+        within: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        segment: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["avoid", b"avoid", "exclusive", b"exclusive", "hosts", b"hosts", "max_zones", b"max_zones", "near", b"near", "same", b"same"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["avoid", b"avoid", "exclusive", b"exclusive", "hosts", b"hosts", "max_zones", b"max_zones", "near", b"near", "same", b"same", "segment", b"segment", "within", b"within"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -292,6 +292,8 @@ CONSTRAINED = {
         "hosts": {"gpu": "h100", "disk": "nvme"},
         "avoid": {"zone": ["serve-*", "b"], "rack": ["c"]},
         "near": "data",
+        "within": {"ep": "rack", "tp": "host"},
+        "segment": 2,
     },
 }
 
@@ -301,6 +303,7 @@ def test_constraints_arrive_and_are_written_back() -> None:
     where, beside = spec.request.where, spec.affinity
     assert (where.max_zones, where.same) == (2, "rack")
     assert where.labels == (("disk", "nvme"), ("gpu", "h100"))
+    assert (where.within, where.segment) == ((("ep", "rack"), ("tp", "host")), 2)
     assert (beside.exclusive, beside.near) == ("rack", "data")
     assert beside.avoid == (("zone", ("serve-*", "b")), ("rack", ("c",)))
     assert job_from_mapping(job_to_mapping(spec)) == spec
@@ -317,6 +320,10 @@ def test_constraints_arrive_and_are_written_back() -> None:
         ("avoid", ["b"], "constraints.avoid", "must map tiers to job names"),
         ("avoid", {"zone": "b"}, "constraints.avoid", "must be a list of job names"),
         ("near", 3, "constraints.near", "must be a non-empty text"),
+        ("within", ["ep"], "constraints.within", "must map axes to tiers"),
+        ("within", {"sp": "rack"}, "constraints.within.sp", "unknown axis"),
+        ("within", {"ep": 1}, "constraints.within", "must be a non-empty text"),
+        ("segment", 0, "constraints.segment", "must be at least 1"),
     ],
 )
 def test_a_wrong_constraint_names_its_field(key: str, value: Any, field: str, what: str) -> None:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from placement.fabric import hostset
-from placement.fabric.constraints import broken
 from placement.fabric.hostset import HostSet
 from placement.objective.check import violations
 from placement.objective.cut import cut
+from placement.workload.segments import misplaced
 from scheduler.core.capacity.eviction import made_room
 from scheduler.core.capacity.window_substitutes import rehosted
 from scheduler.core.commit.eviction_check import evicted
@@ -319,7 +319,7 @@ def _swap(ledger: Ledger, action: Swap, now_ns: int) -> tuple[Event, ...] | Stal
     barred = avoided(job, state.tenants.restarts, now_ns)
     if has_failed or (barred & hostset.of(hosts) and job.state is JobState.INTERRUPTED):
         return stale_job(name, StaleReason.HOSTS, "another host failed meanwhile")
-    if wrong := broken(fabric, job.request.where, hostset.of(hosts)):
+    if wrong := misplaced(fabric, job.request, hosts):
         return stale_job(name, StaleReason.HOSTS, wrong[0])
     if cut(fabric, job.request, hosts) != action.cuts:
         return stale_job(name, StaleReason.JOB, "other blocks moved meanwhile")

@@ -19,6 +19,7 @@ from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from placement.objective.cut import cut
 from placement.workload.request import NO_SPARES, Placement, Request, TierCut
+from placement.workload.segments import parted
 from scheduler.core.capacity.victims import cost_ns
 from scheduler.core.model.job import SECOND_NS, Job
 from scheduler.core.model.lifecycle import JobState
@@ -272,6 +273,10 @@ class _Mover:
         left = hostset.of(move.left for move in moves)
         then = job.held & ~left | hostset.of(move.joined for move in moves)
         if broken(self._state.loaded_fabric, job.request.where, then):
+            return False
+        joined = {move.block: move.joined for move in moves}
+        hosts = [joined.get(block, host) for block, host in enumerate(job.hosts)]
+        if parted(self._state.loaded_fabric, job.request, hosts):
             return False
         return all(
             new.bytes_per_step <= old.bytes_per_step

@@ -16,10 +16,10 @@ from math import ceil
 
 from placement import shifted
 from placement.fabric import hostset
-from placement.fabric.constraints import broken
 from placement.fabric.hostset import HostSet
 from placement.objective.cut import cut
 from placement.workload.request import TierCut
+from placement.workload.segments import misplaced
 from scheduler.core.capacity.spare_pools import SparePools
 from scheduler.core.model.job import Job
 
@@ -47,7 +47,7 @@ def relieved(
     for share in ROOM:
         most = [max(0, count - ceil(share * pools.sizing.size(count))) for count in held]
         found = shifted(fabric, job.request, job.hosts, gang | idle, most, may_rise)
-        if found is None or broken(fabric, job.request.where, hostset.of(found)):
+        if found is None or misplaced(fabric, job.request, found):
             continue
         cuts = cut(fabric, job.request, found)
         if not thin(pools, found, (idle | gang) & ~hostset.of(found)):

@@ -15,11 +15,12 @@ from operator import or_
 
 from placement import Hint, Swaps, choose_swaps, placed_near, shifted
 from placement.fabric import hostset
-from placement.fabric.constraints import ANYWHERE, broken, gpus_wanted, joinable, usable
+from placement.fabric.constraints import ANYWHERE, gpus_wanted, joinable
 from placement.fabric.hostset import HostSet
 from placement.objective.cut import cut
 from placement.workload.request import Limits as PlaceLimits
 from placement.workload.request import TierCut
+from placement.workload.segments import misplaced, usable_for
 from scheduler.core.capacity.eviction import parted, yielding
 from scheduler.core.capacity.shrink import resize, without_hosts
 from scheduler.core.capacity.spare_pools import SparePools
@@ -178,7 +179,7 @@ class RestartSearch:
             return found
         room = own | free  # its spares bind the gang to their domain, unless they stay behind
         if len(loss.blocks) == len(job.hosts):
-            room = usable(fabric, job.request.where, room, len(job.hosts))
+            room = usable_for(fabric, job.request, room, len(job.hosts))
         return choose_swaps(fabric, job.request, job.hosts, loss.blocks, 0, room)
 
     def _is_home(self, swaps: Swaps) -> bool:
@@ -327,12 +328,12 @@ class RestartSearch:
         room = stays | ((loss.own | loss.free) & ~self.pools.kept_for(job, loss.own | loss.free))
         most = [(room & zone).bit_count() for zone in self.pools.zones]
         found = shifted(fabric, job.request, job.hosts, room, most, self._about)
-        if found is not None and not broken(fabric, job.request.where, hostset.of(found)):
+        if found is not None and not misplaced(fabric, job.request, found):
             return found
         limits = PlaceLimits(0, min(self.limits.place.trees, REPLACED_TREES))
         hint = Hint(tuple(-1 if host in lost else host for host in job.hosts))
         found = placed_near(fabric, job.request, room, hint, limits)
-        if found is None or broken(fabric, job.request.where, hostset.of(found)):
+        if found is None or misplaced(fabric, job.request, found):
             return None
         return found
 

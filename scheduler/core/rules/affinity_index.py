@@ -18,12 +18,12 @@ from placement.fabric.constraints import (
     around,
     room_text,
     tier_of,
-    usable,
     wish_text,
 )
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from placement.workload.request import Placement, Request
+from placement.workload.segments import segments_text, usable_for
 from scheduler.core.model.job import Job
 from scheduler.core.model.state import State
 from scheduler.core.policies.affinity import ANYBODY, Affinity, Occupant, closed_by, matches
@@ -44,7 +44,7 @@ class AffinityIndex:
         # Most decisions ask nobody who holds what: it is found when somebody does.
         self._found: dict[str, Occupant] | None = None
         self._since: list[Occupant | frozenset[str]] = []
-        self._fitting: dict[tuple[Constraints, int, HostSet], HostSet] = {}
+        self._fitting: dict[tuple[Constraints | Request, int, HostSet], HostSet] = {}
         self._closed: dict[tuple[Affinity, tuple[bool, ...]], HostSet] = {}
         self._avoided: tuple[tuple[str, ...], ...] | None = None
 
@@ -135,9 +135,9 @@ class AffinityIndex:
         is_free = where == ANYWHERE and not self._fabric.barred
         if is_free or hosts.bit_count() < needed:
             return hosts
-        key = (where, needed, hosts)
+        key = (job.request if where.has_segments else where, needed, hosts)
         if key not in self._fitting:
-            self._fitting[key] = usable(self._fabric, where, hosts, needed)
+            self._fitting[key] = usable_for(self._fabric, job.request, hosts, needed)
         return self._fitting[key]
 
     def room_text(self, job: Job, free: HostSet) -> str:
@@ -146,7 +146,11 @@ class AffinityIndex:
         where = job.request.where
         closed = free & self.closed(job.name, job.spec.affinity)
         beside = f", {closed.bit_count():,} of them closed by exclusive or avoid" if closed else ""
-        room = room_text(self._fabric, where, free & ~closed)
+        parts = (
+            room_text(self._fabric, where, free & ~closed),
+            segments_text(self._fabric, job.request, free & ~closed),
+        )
+        room = ", ".join(filter(None, parts))
         said = f"{wish_text(self._fabric, where)}; {free.bit_count():,} are free{beside}"
         return f"{said}, {room}" if room else said
 
