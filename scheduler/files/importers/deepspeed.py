@@ -128,6 +128,9 @@ def _data(settings: _Settings, gpus: int, inner: int) -> None:
     """train = micro x accumulation x replicas: any of them follows from the others."""
     draft = settings.draft
     whole, micro, steps = (settings.number(key) for key in BATCH)
+    # "auto" is what the trainer fills in, and what --set says here.
+    whole = _given(draft, "batch.global_sequences") or whole
+    micro = _given(draft, "batch.micro_sequences") or micro
     replicas = gpus // inner
     if gpus % inner:
         draft.fault(Origin("--gpus"), f"{gpus} GPUs are not whole replicas of {inner} ranks")
@@ -149,6 +152,11 @@ def _data(settings: _Settings, gpus: int, inner: int) -> None:
     draft.put("parallelism.dp", replicas // experts)
     draft.put("batch.global_sequences", whole, settings.origin(BATCH[0]))
     draft.put("batch.micro_sequences", micro, settings.origin(BATCH[1]))
+
+
+def _given(draft: Draft, key: str) -> int:
+    value = draft.values.get(key)
+    return value if isinstance(value, int) and value > 0 else 0
 
 
 def _training(settings: _Settings) -> None:

@@ -48,7 +48,7 @@ def import_job(path: str, tool: Tool | None, given: Given) -> Draft:
     for key, value in given.keys.items():
         draft.put(key, value, GIVEN)
     draft.check_given()
-    draft.put("name", Path(path).stem)
     _DRAWERS[tool](draft, read_text(path), given.gpus, given.environment)
+    draft.put("name", Path(path).stem)
     draft.checked()
     return draft

@@ -10,7 +10,13 @@ import re
 from collections.abc import Mapping
 
 from scheduler.files.importers.draft import Draft, Origin, put_experts
-from scheduler.files.importers.options import Options, ranks_of, read_options, unrepresented
+from scheduler.files.importers.options import (
+    Options,
+    limit_seconds,
+    ranks_of,
+    read_options,
+    unrepresented,
+)
 
 SHARDING = {"no_shard": "ddp", "optim": "zero1", "optim_grads": "zero2"}
 CONTEXT = {"a2a": "ulysses", "allgather": "allgather", "all_gather": "allgather"}
@@ -33,6 +39,7 @@ def draw(draft: Draft, text: str, gpus: int, environment: Mapping[str, str]) -> 
     _experts(options)
     _batch(options)
     _training(options)
+    _batch_script(options)
     for word in unrepresented(options):
         draft.note(f"not represented: {word.text} (line {word.line})")
 
@@ -204,7 +211,10 @@ def _training(options: Options) -> None:
     if instances > 1 and shards != "ddp":
         group = max(1, dp // instances)
         options.put("training.shard_group", group, "num-distributed-optimizer-instances")
-    if options.has("grad-reduce-in-bf16"):
+    main_grads = options.text("main-grads-dtype")
+    if main_grads in ("bf16", "fp16"):
+        options.put("training.gradient_dtype", main_grads, "main-grads-dtype")
+    elif options.has("grad-reduce-in-bf16"):
         options.put("training.gradient_dtype", "bf16", "grad-reduce-in-bf16")
     elif options.has("fp16") and not options.has("accumulate-allreduce-grads-in-fp32"):
         options.put("training.gradient_dtype", "fp16", "fp16")
@@ -216,6 +226,16 @@ def _training(options: Options) -> None:
     _recompute(options)
     if any(_nonzero(options.text(f"{part}-dropout", "0.1")) for part in ("hidden", "attention")):
         options.put("training.dropout", True, "hidden-dropout")
+
+
+def _batch_script(options: Options) -> None:
+    """The name and the time limit that Slurm is given."""
+    draft, batch = options.draft, options.batch
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", batch["job-name"].text) if "job-name" in batch else ""
+    if name := name.strip("-._")[:128]:
+        draft.put("name", name)
+    if "time" in batch and (seconds := limit_seconds(batch["time"].text)):
+        draft.put("time_limit_s", seconds, Origin("#SBATCH --time", batch["time"].line))
 
 
 def _sharding(options: Options) -> tuple[str, str]:

@@ -38,12 +38,13 @@ NUMBERS = _names("""
 """)
 TEXTS = _names("""
     recompute-granularity cp-comm-type moe-layer-freq data-parallel-sharding-strategy
-    hidden-dropout attention-dropout transformer-impl
+    hidden-dropout attention-dropout transformer-impl main-grads-dtype
 """)
+_SHORT = {"N": "nodes", "G": "gpus", "J": "job-name", "t": "time"}  # of sbatch
 # What bears on shape, bytes or memory and has no key in a job file.
 TELLING = re.compile(
     "parallel|pipeline|fsdp|shard|expert-|layers|rampup|recompute|offload|fp8|mtp|mamba"
-    "|hybrid|encoder|decoder|vpp|gtp"
+    "|hybrid|encoder|decoder|vpp|gtp|-dtype"
 )
 # ... and what only looks like it.
 SILENT = re.compile(
@@ -56,12 +57,14 @@ SILENT = re.compile(
 class Options:
     """The options that were found, by name without dashes; the last of equals counts.
 
-    `draft` takes the faults. `unread`: those of no table.
+    `draft` takes the faults. `unread`: those of no table. `batch`: what the script asks
+    Slurm for.
     """
 
     draft: Draft
     words: dict[str, Word] = field(default_factory=dict)
     unread: list[Word] = field(default_factory=list)
+    batch: dict[str, Word] = field(default_factory=dict)
 
     @property
     def is_any(self) -> bool:
@@ -105,14 +108,55 @@ def read_options(draft: Draft, text: str, environment: Mapping[str, str]) -> Opt
 
     Raises: InputError.
     """
-    script = read_script(text, draft.source, environment)
-    if not {"if", "case"}.isdisjoint(word.text for word in script.commands):
-        draft.note("the script has conditions: all branches were read, and the last value counts")
+    batch = batch_options(text)
+    script = read_script(text, draft.source, {**_slurm_variables(batch), **environment})
+    if not script.is_certain or "case" in {word.text for word in script.commands}:
+        draft.note(
+            "the script has conditions on values that are not known here: all their branches were"
+            " read, and the last value counts; --env NAME=VALUE decides them"
+        )
     options = _collected(draft, script.commands)
     if not options.is_any:
         words = [word for value in script.variables.values() for word in value]
-        return _collected(draft, words)
+        options = _collected(draft, words)
+    options.batch = batch
     return options
+
+
+def batch_options(text: str) -> dict[str, Word]:
+    """What a batch script asks Slurm for: its #SBATCH lines, by long option."""
+    asked: dict[str, Word] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if match := re.match(
+            r"#SBATCH\s+(?:--([a-z-]+)|-([A-Za-z]))(?:[=\s]\s*|)(\"[^\"]*\"|'[^']*'|[^\s#]*)", line
+        ):
+            name = match[1] or _SHORT.get(match[2], "")
+            asked[name] = Word(match[3].strip("\"'"), number)
+    return asked
+
+
+def _slurm_variables(batch: Mapping[str, Word]) -> dict[str, str]:
+    """Variables that Slurm sets in the job from these options."""
+    variables = {}
+    for name, option in (("SLURM_NNODES", "nodes"), ("SLURM_JOB_NUM_NODES", "nodes")):
+        if option in batch:
+            variables[name] = batch[option].text
+    if gpus := _gpus_per_node(batch):
+        variables["SLURM_GPUS_ON_NODE"] = variables["SLURM_GPUS_PER_NODE"] = str(gpus)
+    if "ntasks-per-node" in batch:
+        variables["SLURM_NTASKS_PER_NODE"] = batch["ntasks-per-node"].text
+    return variables
+
+
+def _gpus_per_node(batch: Mapping[str, Word]) -> int:
+    """`--gpus-per-node=[TYPE:]8` or `--gres=gpu:[TYPE:]8`; 0: it is not said."""
+    for name, pattern in (
+        ("gpus-per-node", r"(?:\w+:)?(\d{1,6})"),
+        ("gres", r"gpu:(?:\w+:)?(\d{1,6})"),
+    ):
+        if name in batch and (match := re.fullmatch(pattern, batch[name].text)):
+            return int(match[1])
+    return 0
 
 
 def _collected(draft: Draft, words: list[Word]) -> Options:
@@ -136,10 +180,27 @@ def _collected(draft: Draft, words: list[Word]) -> Options:
 
 
 def ranks_of(options: Options) -> int:
-    """What torchrun is told: hosts times processes."""
-    if not options.has("nproc-per-node"):
+    """Hosts times processes of torchrun; without it, GPUs of the batch script. 0: not said."""
+    if options.has("nproc-per-node"):
+        return options.number("nproc-per-node") * options.number("nnodes", 1)
+    nodes = options.batch.get("nodes")
+    if nodes is not None and re.fullmatch(r"\d{1,6}", nodes.text):
+        return int(nodes.text) * _gpus_per_node(options.batch)
+    gpus = options.batch.get("gpus")
+    return int(gpus.text) if gpus is not None and re.fullmatch(r"\d{1,6}", gpus.text) else 0
+
+
+def limit_seconds(text: str) -> int:
+    """A time limit as sbatch takes it: minutes, m:s, h:m:s, or days and -h[:m[:s]]; 0: none."""
+    match = re.fullmatch(r"(?:(\d{1,5})-)?(\d{1,7})(?::(\d{1,3}))?(?::(\d{1,3}))?", text)
+    if match is None:
         return 0
-    return options.number("nproc-per-node") * options.number("nnodes", 1)
+    days, *rest = (int(part) if part else 0 for part in match.groups())
+    if match[1] is not None or match[4] is not None:
+        hours, minutes, seconds = rest
+    else:
+        hours, minutes, seconds = 0, *rest[:2]
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
 def unrepresented(options: Options) -> list[Word]:

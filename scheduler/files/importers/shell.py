@@ -4,8 +4,9 @@ Enough of the shell for launch scripts: quotes, continued lines, comments, assig
 (also of arrays, and with +=), `$NAME`, `${NAME}`, `${NAME:-default}`, `${NAME[@]}` and
 `$((arithmetic))`. A string with blanks becomes several words wherever it is used, as it
 does unquoted. What only a run could tell (`$(command)`, `$1`, a variable of the
-environment) stays as it is written, so that who needs the value can name it. Both
-branches of a condition are read, and the last assignment counts.
+environment) stays as it is written, so that who needs the value can name it. Of a
+condition that follows from known values (`[ $SIZE = 8B ]`, `[[ -z $VP ]]`) the branch that
+holds is read; of any other all branches are, and the last assignment counts.
 """
 
 from __future__ import annotations
@@ -44,10 +45,26 @@ class Word:
 
 @dataclass(slots=True)
 class Script:
-    """`commands`: words of everything that is no assignment. `variables`: as last set."""
+    """`commands`: words of everything that is no assignment. `variables`: as last set.
+    `is_certain`: every condition followed from known values."""
 
     variables: dict[str, list[Word]] = field(default_factory=dict)
     commands: list[Word] = field(default_factory=list)
+    is_certain: bool = True
+
+
+@dataclass(slots=True)
+class _Condition:
+    """An `if` that is open. `holds`: of the branch that is read; None: it is not known.
+    `is_done`: a branch before it held. `test`: words of its condition, until `then`."""
+
+    holds: bool | None = None
+    is_done: bool = False
+    test: list[Word] | None = field(default_factory=list)
+
+    @property
+    def is_read(self) -> bool:
+        return self.test is None and self.holds is not False and not self.is_done
 
 
 def read_script(text: str, source: str, environment: Mapping[str, str]) -> Script:
@@ -59,9 +76,19 @@ def read_script(text: str, source: str, environment: Mapping[str, str]) -> Scrip
     script = Script({name: _split(value, 0) for name, value in environment.items()})
     fixed = set(environment)
     is_start = True
+    open_ifs: list[_Condition] = []
     for raw in reader.words():
         if raw is None:
             is_start = True
+            continue
+        if is_start and _turns(script, open_ifs, raw.text):
+            continue
+        if open_ifs and open_ifs[-1].test is not None:
+            open_ifs[-1].test += _tested(raw, script.variables, source)
+            is_start = False
+            continue
+        if not all(each.is_read for each in open_ifs):
+            is_start = False
             continue
         assigned = _ASSIGNS.match(raw.text) if is_start else None
         if assigned:
@@ -70,6 +97,57 @@ def read_script(text: str, source: str, environment: Mapping[str, str]) -> Scrip
             script.commands += _expand(raw, script.variables, source)
             is_start = False
     return script
+
+
+def _turns(script: Script, open_ifs: list[_Condition], word: str) -> bool:
+    """Whether `word` begins, turns or ends a condition; `open_ifs` follows it."""
+    if word == "if":
+        open_ifs.append(_Condition())
+    elif not open_ifs or word not in ("then", "elif", "else", "fi"):
+        return False
+    elif word == "then":
+        last = open_ifs[-1]
+        last.holds, last.test = _holds(last.test or []), None
+        if all(each.is_read for each in open_ifs[:-1]):
+            script.is_certain &= last.holds is not None
+    elif word == "fi":
+        open_ifs.pop()
+    else:
+        last = open_ifs[-1]
+        last.is_done |= last.holds is True
+        last.holds, last.test = True if word == "else" else None, None if word == "else" else []
+    return True
+
+
+def _tested(raw: Word, variables: Mapping[str, list[Word]], source: str) -> list[Word]:
+    """A word of a condition: nothing is no word less, as if it were in quotes."""
+    return [Word(" ".join(word.text for word in _expand(raw, variables, source)), raw.line)]
+
+
+def _holds(words: list[Word]) -> bool | None:
+    """Whether a test of one clause holds; None where a value of it is not known."""
+    texts = [word.text for word in words]
+    if len(texts) < 3 or (texts[0], texts[-1]) not in (("[", "]"), ("[[", "]]")):
+        return None
+    match texts[1:-1]:
+        case ["!", *clause]:
+            inner = _clause(clause)
+            return None if inner is None else not inner
+        case clause:
+            return _clause(clause)
+
+
+def _clause(texts: list[str]) -> bool | None:
+    match texts:
+        case ["-z", text]:
+            return None if "$" in text else not text
+        case ["-n", text]:
+            return None if "$" in text else bool(text)
+        case [left, ("=" | "==" | "-eq" | "!=" | "-ne") as relation, right]:
+            if "$" in left or "$" in right or "*" in right:
+                return None
+            return (left == right) is (relation in ("=", "==", "-eq"))
+    return None
 
 
 def _assign(

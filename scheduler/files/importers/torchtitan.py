@@ -180,6 +180,9 @@ def _model(settings: _Settings) -> None:
     is_full = settings.get("training.mixed_precision_param", "bfloat16") == "float32"
     origin = settings.origin("training.mixed_precision_param")
     draft.put("model.dtype", "fp32" if is_full else "bf16", origin)
+    if settings.get("training.mixed_precision_reduce", "float32") == "bfloat16":
+        origin = settings.origin("training.mixed_precision_reduce")
+        draft.put("training.gradient_dtype", "bf16", origin)
 
 
 def _shape(settings: _Settings, origin: Origin) -> Mapping[str, Any]:

@@ -132,3 +132,13 @@ def test_faults_name_the_key_and_its_line(
 ) -> None:
     [found] = refused("ds.json", content, **given)
     assert found.startswith(line)
+
+
+def test_what_the_trainer_fills_in_can_be_given(imported: Importing) -> None:
+    """The stock configuration of Hugging Face's trainer leaves the batch to it."""
+    auto = dict.fromkeys(("train_batch_size", "train_micro_batch_size_per_gpu"), "auto")
+    body = json.dumps({**auto, "bf16": {"enabled": "auto"}, "zero_optimization": {"stage": 3}})
+    draft = imported("hf.json", body, gpus=64, keys={"batch.micro_sequences": 2})
+    assert draft.values["batch.global_sequences"] == 2 * 64
+    keys = {"batch.micro_sequences": 2, "batch.global_sequences": 512}
+    assert imported("hf.json", body, gpus=64, keys=keys).values["batch.global_sequences"] == 512

@@ -16,6 +16,7 @@ from placement.workload.training import (
     Sync,
     Training,
 )
+from scheduler.files.importers.options import limit_seconds
 from scheduler.files.yaml12 import parse
 from tests.build import DEEPSEEK_V3, GPT3
 from tests.unit.importers.conftest import Importing, Refusing
@@ -92,7 +93,7 @@ def test_branches_are_all_read_and_it_is_said(imported: Importing) -> None:
     model = draft.checked().request.model
     assert model is not None
     assert model.kv_heads == 4
-    assert any("all branches were read" in note for note in draft.notes)
+    assert any("all their branches were read" in note for note in draft.notes)
 
 
 def test_a_variable_that_has_no_value_is_asked_for(refused: Refusing) -> None:
@@ -270,3 +271,43 @@ def test_the_enums_are_those_of_a_job_file() -> None:
     assert {"ring", "ulysses", "allgather"} == set(ContextParallel)
     assert {"full", "selective", "none"} == set(Recompute)
     assert {"step", "micro_batch"} == set(Sync)
+
+
+SBATCH = """#!/bin/bash
+#SBATCH --job-name="llama 70b"
+#SBATCH -N 16
+#SBATCH --gres=gpu:h100:8
+#SBATCH --time=2-12:00:00
+run_cmd="python pretrain_gpt.py {line} --main-grads-dtype bf16 --exp-avg-dtype bf16"
+echo $run_cmd
+eval srun -N $SLURM_NNODES $run_cmd
+"""
+
+
+def test_a_batch_script_says_how_many_gpus_run_and_for_how_long(imported: Importing) -> None:
+    text = SBATCH.format(line=" ".join(GPT3_LINE.split()).replace("size 16 ", "size 8 "))
+    draft = imported("run.sbatch", text)
+    spec = draft.checked()
+    assert spec.name == "llama-70b"
+    assert spec.time_limit_s == 60 * 3600
+    assert spec.request.parallelism.world_size == 16 * 8
+    assert spec.request.training.gradient_dtype == "bf16"
+    assert [note for note in draft.notes if "-dtype" in note] == [
+        "not represented: --exp-avg-dtype (line 6)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90", 5_400),
+        ("90:30", 5_430),
+        ("1:00:00", 3_600),
+        ("1-2", 26 * 3_600),
+        ("1-0:30", 86_400 + 1_800),
+        ("2-12:00:05", 216_005),
+        ("UNLIMITED", 0),
+    ],
+)
+def test_time_limits_are_read_as_sbatch_does(text: str, seconds: int) -> None:
+    assert limit_seconds(text) == seconds

@@ -31,7 +31,7 @@ def lines(text: str) -> list[tuple[str, int]]:
         ("run ${N:-4} ${M-5} ${A:=6}", ["run", "4", "5", "6"]),
         ("N=4\nrun $(( N * 8 )) $(($N*2+1)) $((N/3))", ["run", "32", "9", "1"]),
         ("N=2\nM=$((N*4))\nrun $M", ["run", "8"]),
-        ("if x; then A=7; fi\nrun $A", ["if", "x", "fi", "run", "7"]),
+        ("if x; then A=7; fi\nrun $A", ["run", "7"]),
         ("run $UNSET $(date) `ls`", ["run", "$UNSET", "$(date)", "$(...)"]),
         ("A=\nrun $A end", ["run", "end"]),
         ("P=$P:/more\nrun $P", ["run", "$P:/more"]),
@@ -42,6 +42,52 @@ def lines(text: str) -> list[tuple[str, int]]:
 )
 def test_words(text: str, found: list[str]) -> None:
     assert words(text) == found
+
+
+SIZES = """
+if [ $SIZE = 8B ]; then
+  LAYERS=32
+elif [[ "$SIZE" == "70B" ]]
+then
+  LAYERS=80; if [ -z ${VP} ]; then MORE=""; else MORE="--vp ${VP}"; fi
+else
+  LAYERS=1
+fi
+run $LAYERS $MORE
+"""
+
+
+@pytest.mark.parametrize(
+    ("environment", "commands"),
+    [
+        ({"SIZE": "8B"}, ["run", "32", "$MORE"]),
+        ({"SIZE": "70B", "VP": ""}, ["run", "80"]),
+        ({"SIZE": "70B", "VP": "5"}, ["run", "80", "--vp", "5"]),
+        ({"SIZE": "9B"}, ["run", "1", "$MORE"]),
+        ({}, ["run", "1", "--vp", "${VP}"]),  # not known: all branches, the last one counts
+    ],
+)
+def test_the_branch_that_holds_is_read(environment: dict[str, str], commands: list[str]) -> None:
+    assert words(SIZES, **environment) == commands
+    script = read_script(SIZES, "run.sh", environment)
+    assert script.is_certain is bool(environment)
+
+
+@pytest.mark.parametrize(
+    ("test", "holds"),
+    [
+        ("[ 1 -eq 1 ]", True),
+        ("[ ! a != b ]", False),
+        ("[ -n $A ]", None),
+        ("[[ a == a && b == c ]]", None),
+        ("[[ a == a* ]]", None),
+        ("which nvcc", None),
+    ],
+)
+def test_what_does_not_follow_has_both_branches(test: str, holds: bool | None) -> None:
+    got = words(f"if {test}; then run yes; else run no; fi")
+    yes, no = ["run", "yes"], ["run", "no"]
+    assert got == {True: yes, False: no, None: yes + no}[holds]
 
 
 def test_the_environment_wins_over_the_script() -> None:

@@ -177,3 +177,9 @@ def test_faults_name_the_key_and_its_line(
 ) -> None:
     [found] = refused("a.toml", text, **given)
     assert found.startswith(line)
+
+
+def test_gradients_may_be_reduced_in_half_precision(imported: Importing) -> None:
+    text = LLAMA.replace("seq_len = 8192", 'seq_len = 8192\nmixed_precision_reduce = "bfloat16"')
+    request = imported("llama.toml", text, gpus=512).checked().request
+    assert request.training.gradient_dtype == "bf16"
