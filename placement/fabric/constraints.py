@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 from placement.errors import BadInput
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
-from placement.fabric.links import barred_text, islands, names_text
+from placement.fabric.links import barred_links, barred_text, islands
 from placement.fabric.tree import seen_with
 
 if TYPE_CHECKING:
@@ -260,9 +260,8 @@ def room_text(fabric: Fabric, wanted: Constraints, hosts: HostSet) -> str:
         said.append(f"at most {most:,}{of_them} in {_zones_text(fabric, wanted.max_zones)}")
     if fabric.barred:
         most = max((fit & island).bit_count() for island in islands(fabric))
-        names = names_text(fabric.tiers[depth].domains[n] for depth, n in fabric.barred)
         count = "" if said else f"{fit.bit_count():,} in all, "
-        said.append(f"{count}at most {most:,} on one side of {names}")
+        said.append(f"{count}at most {most:,} on one side of {barred_links(fabric)}")
     return ", ".join(said)
 
 

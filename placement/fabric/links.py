@@ -142,6 +142,11 @@ def barred_text(fabric: Fabric, hosts: HostSet) -> str:
     return names_text(names)
 
 
+def barred_links(fabric: Fabric) -> str:
+    """All of them: `the uplink of z3`."""
+    return names_text(fabric.tiers[depth].domains[number] for depth, number in fabric.barred)
+
+
 def names_text(names: Iterable[str]) -> str:
     """`the uplink of z3`, `the uplinks of z3, z4`; empty for none."""
     found = list(names)

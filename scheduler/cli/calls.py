@@ -35,6 +35,8 @@ TYPED = {
     "kind": "--kind",
     "labels": "--label",
     "leave": "--leave",
+    "link_share": "--share",
+    "links": "--links",
     "order_by": "--order-by",
     "priority": "--priority",
     "priority_class": "--class",
@@ -167,7 +169,7 @@ def _refused(error: ServiceError, file: JobFile | None) -> Exception:
 
 def _typed(field: str) -> str:
     """`job.spec.priority` or `suppose[0]` as the caller gave it."""
-    leaf = re.sub(r"\[\d+\]$", "", field).rpartition(".")[2]
+    leaf = re.sub(r"(\[\d+\]|\.\d+)$", "", field).rpartition(".")[2]
     return TYPED.get(leaf, field)
 
 

@@ -27,9 +27,10 @@ from scheduler.cli.calls import (
 
 if TYPE_CHECKING:
     from scheduler.client.client import Client, How
-    from scheduler.v1 import host_pb2
+    from scheduler.v1 import host_pb2, link_pb2
 
 HostName = Annotated[str, typer.Argument(help="Name of the host.", show_default=False)]
+LinkName = Annotated[str, typer.Option("--link", help="Not a host, but the uplink of this domain.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -81,44 +82,56 @@ def show_host(
 
 
 def cordon(
-    host: HostName,
+    host: HostName = "",
+    link: LinkName = "",
     reason: Why = "",
     etag: Etag = "",
     dry_run: DryRun = False,
     output: Output = AnswerFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Keep new gangs off a host; a gang that runs there goes on."""
+    """Keep new gangs off a host, or from crossing a link; gangs that run go on."""
     how: How = {"etag": etag, "dry_run": dry_run}
-    _host(address, output, lambda client: client.cordon_host(host, reason, **how))
+    if _is_link(host, link):
+        _link(address, output, lambda client: client.cordon_link(link, reason, **how))
+    else:
+        _host(address, output, lambda client: client.cordon_host(host, reason, **how))
     checked_only(dry_run)
 
 
 def drain(
-    host: HostName,
+    host: HostName = "",
+    link: LinkName = "",
     reason: Why = "",
     etag: Etag = "",
     dry_run: DryRun = False,
     output: Output = AnswerFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Cordon a host and move its gang to another host, or wait until the gang ends."""
+    """Cordon a host or a link and move its gangs away, or wait until they end."""
     how: How = {"etag": etag, "dry_run": dry_run}
-    _host(address, output, lambda client: client.drain_host(host, reason, **how))
+    if _is_link(host, link):
+        _link(address, output, lambda client: client.drain_link(link, reason, **how))
+    else:
+        _host(address, output, lambda client: client.drain_host(host, reason, **how))
     checked_only(dry_run)
 
 
 def uncordon(
-    host: HostName,
+    host: HostName = "",
+    link: LinkName = "",
     reason: Why = "",
     etag: Etag = "",
     dry_run: DryRun = False,
     output: Output = AnswerFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Return a cordoned or draining host to service."""
+    """Return a cordoned or draining host, or link, to service."""
     how: How = {"etag": etag, "dry_run": dry_run}
-    _host(address, output, lambda client: client.uncordon_host(host, reason, **how))
+    if _is_link(host, link):
+        _link(address, output, lambda client: client.uncordon_link(link, reason, **how))
+    else:
+        _host(address, output, lambda client: client.uncordon_host(host, reason, **how))
     checked_only(dry_run)
 
 
@@ -129,6 +142,13 @@ class ReportFormat(StrEnum):
     JSON = "json"
     DCGM_JSON = "dcgm-json"
     SLURM = "slurm"
+
+
+def _is_link(host: str, link: str) -> bool:
+    """Raises: BadParameter unless exactly one of the two is given."""
+    if bool(host) == bool(link):
+        raise typer.BadParameter("give exactly one", param_hint="HOST or --link")
+    return bool(link)
 
 
 def report(
@@ -152,6 +172,12 @@ def report(
         int | None, typer.Option(min=0, max=MOST, help="Index of the GPU in the host.")
     ] = None,
     xid: Annotated[int, typer.Option(min=0, max=MOST, help="The XID; implies --signal xid.")] = 0,
+    link: LinkName = "",
+    share: Annotated[
+        str, typer.Option(help="What the link carries of what it was built for: 0.875 or 14/16.")
+    ] = "",
+    down: Annotated[bool, typer.Option("--down", help="The link carries nothing.")] = False,
+    up: Annotated[bool, typer.Option("--up", help="The link carries all of it.")] = False,
     file: Annotated[
         str | None,
         typer.Option("--import", help="A file with reports of many hosts; - is stdin."),
@@ -163,7 +189,18 @@ def report(
     dry_run: DryRun = False,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Report a health signal of a host, or import those of a file."""
+    """Report a health signal of a host, what a link carries, or import what a file says."""
+    if link or share or down or up:
+        for given, what in ((host, "HOST"), (signal, "--signal"), (file, "--import")):
+            if given:
+                raise typer.BadParameter(f"cannot be used with {what}", param_hint="--link")
+        left = _share(link, share, down=down, up=up)
+        answer = AnswerFormat(output.value)
+        _link(
+            address, answer, lambda client: client.report_link(link, left, detail, dry_run=dry_run)
+        )
+        checked_only(dry_run)
+        return
     signal = signal or ("xid" if xid else "")
     if file is not None:
         from scheduler.cli import bulk
@@ -186,6 +223,30 @@ def report(
         host,
     )
     checked_only(dry_run)
+
+
+def _share(link: str, share: str, *, down: bool, up: bool) -> float:
+    """Raises: BadParameter."""
+    from placement import BadInput
+    from scheduler.files.links.linksfile import parse_share
+
+    if not link:
+        raise typer.BadParameter("is missing", param_hint="--link")
+    if bool(share) + down + up != 1:
+        raise typer.BadParameter("give exactly one", param_hint="--share, --down or --up")
+    if not share:
+        return 0.0 if down else 1.0
+    try:
+        return parse_share(share, "--share")
+    except BadInput as error:
+        raise typer.BadParameter(error.message, param_hint="--share") from None
+
+
+def _link(address: str, output: AnswerFormat, call: Callable[[Client], link_pb2.Link]) -> None:
+    from scheduler.cli.render import link_tables
+
+    with connected(address) as client:
+        write(call(client), link_tables.link_text, output)
 
 
 def _report_one(

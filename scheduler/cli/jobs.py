@@ -170,19 +170,29 @@ def watch(
         str,
         typer.Option("--host", help="Only changes of this host, or of the hosts of this domain."),
     ] = "",
+    links: Annotated[bool, typer.Option("--links", help="Changes of links.")] = False,
+    link: Annotated[
+        str, typer.Option("--link", help="Only changes of the uplink of this domain.")
+    ] = "",
     output: Output = AnswerFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Print changes of jobs, or of hosts, as they happen, until Ctrl-C."""
-    from scheduler.cli.render import messages
+    """Print changes of jobs, of hosts or of links, as they happen, until Ctrl-C."""
+    from scheduler.cli.render import link_tables, messages
 
-    of_hosts = hosts or bool(host)
-    if of_hosts and name:
-        raise typer.BadParameter("cannot be used with --hosts or --host", param_hint="--job")
-    text: Any = messages.hosts_change_text if of_hosts else messages.change_text
+    of_hosts, of_links = hosts or bool(host), links or bool(link)
+    if (of_hosts or of_links) and name:
+        message = "cannot be used with --hosts, --host, --links or --link"
+        raise typer.BadParameter(message, param_hint="--job")
+    if of_hosts and of_links:
+        raise typer.BadParameter("cannot be used with --hosts or --host", param_hint="--links")
     with connected(address) as client:
-        changes = client.watch_hosts(after, host) if of_hosts else client.watch_jobs(after, name)
-        follow(changes, text, output)
+        if of_links:
+            follow(client.watch_links(after, link), link_tables.change_text, output)
+        elif of_hosts:
+            follow(client.watch_hosts(after, host), messages.hosts_change_text, output)
+        else:
+            follow(client.watch_jobs(after, name), messages.change_text, output)
 
 
 def cancel(

@@ -1,4 +1,5 @@
-"""`muster links`: the switches and cables of a fabric, and what max-flow proves of them."""
+"""`muster links`: what links of a server carry; or the switches and cables of a fabric, and what
+max-flow proves of them."""
 
 from __future__ import annotations
 
@@ -9,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scheduler.cli.calls import AnswerFormat, Output
+from scheduler.cli.calls import (
+    DEFAULT_ADDRESS,
+    Address,
+    AnswerFormat,
+    Filter,
+    Output,
+    connected,
+    write,
+)
 from scheduler.cli.fabric import gbps_text
 from scheduler.cli.render.text import columns
 
@@ -34,9 +43,10 @@ def links_command(
     fabric: Annotated[
         str,
         typer.Option(
-            help="A preset (roce-24k, ib-24k, nvl72-24k) or a fabric file.", show_default=False
+            help="A preset or a fabric file: show its switches instead of asking the server.",
+            show_default=False,
         ),
-    ],
+    ] = "",
     failed: Annotated[
         list[str] | None,
         typer.Option(
@@ -51,13 +61,24 @@ def links_command(
             " minimal needs the fewest switches."
         ),
     ] = StripingChoice.EVEN,
+    show_all: Annotated[
+        bool, typer.Option("--all", help="Of a server: also links that are up and open.")
+    ] = False,
+    filter: Filter = "",
     output: Output = AnswerFormat.TABLE,
+    address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Show the switches of a fabric: counts, ports and proved bandwidth.
+    """List links that are degraded, down, drained or under maintenance on a server.
 
-    Only the backend network. Bandwidth is that of the tightest domain of each tier, by
+    With --fabric, show the switches of a fabric: counts, ports and proved bandwidth, of the
+    backend network only. Bandwidth is that of the tightest domain of each tier, by
     maximum flow; docs/fabric.md says how switches follow from the fabric file.
     """
+    if not fabric:
+        if failed:
+            raise typer.BadParameter("needs --fabric", param_hint="--failed")
+        _of_server(address, filter, show_all, output)
+        return
     from placement import Striping, links, links_without, proofs
     from scheduler.files.inputs import load_fabric
 
@@ -66,6 +87,14 @@ def links_command(
     body = {**_body(left, proofs(left)), "failed": failed or []}
     text = json.dumps(body, indent=2) if output is AnswerFormat.JSON else _page(left, body)
     sys.stdout.write(f"{text}\n")
+
+
+def _of_server(address: str, filter: str, show_all: bool, output: AnswerFormat) -> None:
+    from scheduler.cli.render import link_tables
+
+    with connected(address) as client:
+        found = client.list_links(filter, show_all=show_all)
+        write(found, lambda answer: link_tables.links_text(answer.links), output)
 
 
 def _body(links: Links, proofs: tuple[Proof, ...]) -> dict[str, Any]:

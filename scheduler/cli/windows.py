@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from scheduler.v1 import window_pb2
 
 app = typer.Typer(
-    help="Reserve hosts for a period: for maintenance, or for a tenant or jobs.",
+    help="Reserve hosts for a period, for maintenance, a tenant or jobs; or maintain links.",
     no_args_is_help=True,
 )
 
@@ -43,6 +43,16 @@ Kind = Literal["maintenance", "reservation"]
 Hosts = Annotated[
     list[str] | None,
     typer.Option("--hosts", help="Hosts or domains, by name or range; may be repeated."),
+]
+LinkNames = Annotated[
+    list[str] | None,
+    typer.Option("--links", help="Domains whose uplinks are under maintenance; may be repeated."),
+]
+LinkShare = Annotated[
+    str | None,
+    typer.Option(
+        "--share", help="What these links carry meanwhile: 0.5 or 8/16.  [default: nothing]"
+    ),
 ]
 Count = Annotated[
     int | None,
@@ -87,6 +97,8 @@ def create(
     tenant: Tenant = None,
     job: Jobs = None,
     leave: Leaving = None,
+    links: LinkNames = None,
+    share: LinkShare = None,
     reason: Why = "",
     dry_run: DryRun = False,
     output: Output = AnswerFormat.TABLE,
@@ -103,6 +115,8 @@ def create(
         tenant=tenant,
         jobs=job,
         leave=leave,
+        links=links,
+        link_share=_share(share),
         reason=reason,
         **_times(start, end, duration),
     )
@@ -198,6 +212,8 @@ def change(
     tenant: Tenant = None,
     job: Jobs = None,
     leave: Leaving = None,
+    links: LinkNames = None,
+    share: LinkShare = None,
     reason: Annotated[str | None, typer.Option(help="A reason, kept in the log.")] = None,
     etag: Etag = "",
     dry_run: DryRun = False,
@@ -211,6 +227,8 @@ def change(
         "tenant": tenant,
         "jobs": job,
         "leave": leave,
+        "links": links,
+        "link_share": _share(share),
         "reason": reason,
         **_times(start, end, None),
     }
@@ -236,6 +254,17 @@ def delete(
     with connected(address) as client:
         write(client.delete_window(name, reason, etag=etag, dry_run=dry_run), _text, output)
     checked_only(dry_run)
+
+
+def _share(text: str | None) -> float | None:
+    from scheduler.files.links.linksfile import parse_share
+
+    if text is None:
+        return None
+    try:
+        return parse_share(text, "--share")
+    except BadInput as error:
+        raise typer.BadParameter(error.message, param_hint="--share") from None
 
 
 def _times(start: str | None, end: str | None, duration: str | None) -> dict[str, Any]:
@@ -287,6 +316,8 @@ def _of(window: Window) -> window_pb2.Window:
         tenant=window.tenant,
         jobs=window.jobs,
         leave=str(window.leave),
+        links=window.links,
+        link_share=window.share,
         reason=window.reason,
     )
 

@@ -25,6 +25,7 @@ from scheduler.v1 import (
     fabric_pb2,
     host_pb2,
     job_pb2,
+    link_pb2,
     placement_pb2,
     service_pb2,
     tenant_pb2,
@@ -307,6 +308,51 @@ class Client:
                 report.request_id = _request_id(report.request_id)
             results += self._to.call(self._stub.ReportHosts, request).results
         return results
+
+    def list_links(
+        self, filter: str = "", *, show_all: bool = False
+    ) -> service_pb2.ListLinksResponse:
+        """Uplinks of domains that are not plainly up and open, or all of them."""
+        request = service_pb2.ListLinksRequest(show_all=show_all, filter=filter)
+        return self._to.all_pages(self._stub.ListLinks, request, "links")
+
+    def report_link(
+        self,
+        name: str,
+        share: float,
+        detail: str = "",
+        *,
+        request_id: str = "",
+        dry_run: bool = False,
+    ) -> link_pb2.Link:
+        """What the uplink of a domain carries of what it was built for."""
+        request = service_pb2.ReportLinkRequest(
+            name=name,
+            share=share,
+            detail=detail,
+            request_id=_request_id(request_id),
+            validate_only=dry_run,
+        )
+        return self._to.call(self._stub.ReportLink, request)
+
+    def cordon_link(self, name: str, reason: str = "", **how: Unpack[How]) -> link_pb2.Link:
+        request = service_pb2.CordonLinkRequest(name=name, reason=reason, **_how(how))
+        return self._to.call(self._stub.CordonLink, request)
+
+    def uncordon_link(self, name: str, reason: str = "", **how: Unpack[How]) -> link_pb2.Link:
+        request = service_pb2.UncordonLinkRequest(name=name, reason=reason, **_how(how))
+        return self._to.call(self._stub.UncordonLink, request)
+
+    def drain_link(self, name: str, reason: str = "", **how: Unpack[How]) -> link_pb2.Link:
+        request = service_pb2.DrainLinkRequest(name=name, reason=reason, **_how(how))
+        return self._to.call(self._stub.DrainLink, request)
+
+    def watch_links(
+        self, after_version: int | None = None, name: str = "", *, initial_list: bool = False
+    ) -> Iterator[service_pb2.WatchLinksResponse]:
+        """Every change of links, or of that of one domain; as `watch_jobs`."""
+        request = service_pb2.WatchLinksRequest(after_version=after_version, name=name)
+        return self._to.watch(self._stub.WatchLinks, request, initial_list=initial_list)
 
     def list_spares(self) -> service_pb2.ListSparesResponse:
         """The spares of each zone: who holds them, what they survive, what one more buys."""

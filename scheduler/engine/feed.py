@@ -15,9 +15,15 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, Generic, TypeVar
 
-from scheduler.core.fold.effects import EventEffect, HostsChange, JobChange, WindowChange
+from scheduler.core.fold.effects import (
+    EventEffect,
+    HostsChange,
+    JobChange,
+    LinkChange,
+    WindowChange,
+)
 
-Change = TypeVar("Change", JobChange, HostsChange, WindowChange)
+Change = TypeVar("Change", JobChange, HostsChange, WindowChange, LinkChange)
 
 RING = 20_000  # changes of each kind that are kept
 AT_A_TIME = 16  # watches to which a change is on its way
@@ -243,7 +249,7 @@ class Feed:
         self._depth = depth
         self._turns = Turns()
         self.resuming = Turns(RESUMING_AT_A_TIME)
-        kinds = (JobChange, HostsChange, WindowChange)
+        kinds = (JobChange, HostsChange, WindowChange, LinkChange)
         self._rings: dict[type, Ring[Any]] = {kind: Ring(max(kept, depth)) for kind in kinds}
         self._subscriptions: dict[type, set[Subscription[Any]]] = {kind: set() for kind in kinds}
         self._is_closed = False
@@ -255,7 +261,7 @@ class Feed:
     def subscribe(
         self, kind: type[Change], after_version: int, idle_s: float | None = None
     ) -> Subscription[Change]:
-        """Changes of jobs, of hosts, or of windows. Raises: FellBehind unless it `has` them."""
+        """Changes of jobs, hosts, windows or links. Raises: FellBehind unless it `has` them."""
         if not self.has(kind, after_version):
             raise FellBehind
         ring, turns = self._rings[kind], (self._turns, self.resuming)
@@ -281,7 +287,7 @@ class Feed:
 
     def publish(self, effect: EventEffect) -> None:
         """Keep it, and wake those who watch effects of its kind."""
-        if isinstance(effect, JobChange | HostsChange | WindowChange):
+        if isinstance(effect, JobChange | HostsChange | WindowChange | LinkChange):
             self._rings[type(effect)].add(effect)
             for subscription in self._subscriptions[type(effect)]:
                 subscription.published()

@@ -35,7 +35,7 @@ from scheduler.files.timeparse import parse_duration, parse_moment
 from scheduler.files.yaml12 import Document, load
 
 # Where a field of the core stands in the file.
-_KEYS = {"end_time": "end", "start_time": "start", "host_count": "count"}
+_KEYS = {"end_time": "end", "start_time": "start", "host_count": "count", "link_share": "share"}
 
 
 class _WindowKeys(Keys):

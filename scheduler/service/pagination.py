@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from scheduler.core import Job, State
+from scheduler.core.admission.etag import digest
 from scheduler.core.model.window import Booking
 from scheduler.core.tenancy.standing import standings
 from scheduler.identity import caller, own_jobs, own_windows
 from scheduler.service.errors import invalid
 from scheduler.service.names import full_name_of
 from scheduler.v1 import service_pb2
-from scheduler.wire import listing, paging, tenants, windows
+from scheduler.wire import links, listing, paging, tenants, windows
 from scheduler.wire.filters import BadFilter
 from scheduler.wire.jobs import host_state, host_to_proto, job_state
 
@@ -100,6 +101,22 @@ def tenants_page(
         next_page_token=page.next_token,
         default_tenant=who.tenant or state.tenants.default,
         digest=state.tenants.digest,
+        version=state.version,
+    )
+
+
+def links_page(
+    state: State, request: service_pb2.ListLinksRequest
+) -> service_pb2.ListLinksResponse:
+    """Raises: ApiError."""
+    matches = _checked(lambda: links.link_filter(state, request.filter))
+    names = [n for n in links.link_names(state, every=request.show_all) if matches(n)]
+    # A token is good for the same links: those that are up come and go with reports.
+    of = f"{state.loaded_fabric.digest} {digest(*names)}"
+    page, is_own = whole_page("links", of, names, request), own_jobs(state)
+    return service_pb2.ListLinksResponse(
+        links=[links.link_to_proto(state, name, is_own) for name in page.items],
+        next_page_token=page.next_token,
         version=state.version,
     )
 

@@ -15,6 +15,7 @@ from scheduler.v1 import advice_pb2 as _advice_pb2
 from scheduler.v1 import error_pb2 as _error_pb2
 from scheduler.v1 import host_pb2 as _host_pb2
 from scheduler.v1 import job_pb2 as _job_pb2
+from scheduler.v1 import link_pb2 as _link_pb2
 from scheduler.v1 import spares_pb2 as _spares_pb2
 from scheduler.v1 import status_pb2 as _status_pb2
 from scheduler.v1 import tenant_pb2 as _tenant_pb2
@@ -1557,6 +1558,7 @@ class GetStatusResponse(_message.Message):
     GANGS_FIELD_NUMBER: _builtins.int
     GANG_COUNT_FIELD_NUMBER: _builtins.int
     INCIDENTS_FIELD_NUMBER: _builtins.int
+    LINKS_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     gang_count: _builtins.int
     """All gangs that hold hosts."""
@@ -1582,6 +1584,10 @@ class GetStatusResponse(_message.Message):
     def incidents(self) -> _containers.RepeatedCompositeFieldContainer[_status_pb2.Incident]:
         """Recent incidents, newest first."""
 
+    @_builtins.property
+    def links(self) -> _containers.RepeatedCompositeFieldContainer[_link_pb2.Link]:
+        """Uplinks of domains that are not plainly up and open."""
+
     def __init__(
         self,
         *,
@@ -1591,15 +1597,331 @@ class GetStatusResponse(_message.Message):
         gangs: _abc.Iterable[_status_pb2.GangStatus] | None = ...,
         gang_count: _builtins.int = ...,
         incidents: _abc.Iterable[_status_pb2.Incident] | None = ...,
+        links: _abc.Iterable[_link_pb2.Link] | None = ...,
         version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["server", b"server"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["domains", b"domains", "gang_count", b"gang_count", "gangs", b"gangs", "incidents", b"incidents", "server", b"server", "tenants", b"tenants", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["domains", b"domains", "gang_count", b"gang_count", "gangs", b"gangs", "incidents", b"incidents", "links", b"links", "server", b"server", "tenants", b"tenants", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
+
+@_typing.final
+class ListLinksRequest(_message.Message):
+    """Asks for a page of links."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    SHOW_ALL_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """Links to return at most, up to 10000. 0 means 1000."""
+    page_token: _builtins.str
+    """The next_page_token of the page before. Empty: the first page."""
+    show_all: _builtins.bool
+    """All links, also those that are up and open."""
+    filter: _builtins.str
+    """Only links that match this filter, such as `tier = zone AND carried_share < 0.9`. Fields: name,
+    tier, share, carried_share, use, detail, reason and windows. The language is that of ListJobs.
+    Empty: all.
+    """
+    def __init__(
+        self,
+        *,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+        show_all: _builtins.bool = ...,
+        filter: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "page_size", b"page_size", "page_token", b"page_token", "show_all", b"show_all"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListLinksRequest: _TypeAlias = ListLinksRequest  # noqa: Y015
+
+@_typing.final
+class ListLinksResponse(_message.Message):
+    """Answers ListLinks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LINKS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Token of the next page. Empty: this is the last one."""
+    version: _builtins.int
+    """Version of the log at which this answer was true."""
+    @_builtins.property
+    def links(self) -> _containers.RepeatedCompositeFieldContainer[_link_pb2.Link]:
+        """Links, outermost tier first, in the order of the fabric."""
+
+    def __init__(
+        self,
+        *,
+        links: _abc.Iterable[_link_pb2.Link] | None = ...,
+        next_page_token: _builtins.str = ...,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["links", b"links", "next_page_token", b"next_page_token", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListLinksResponse: _TypeAlias = ListLinksResponse  # noqa: Y015
+
+@_typing.final
+class WatchLinksRequest(_message.Message):
+    """Asks for the changes of links."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AFTER_VERSION_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    INITIAL_LIST_FIELD_NUMBER: _builtins.int
+    BOOKMARK_INTERVAL_FIELD_NUMBER: _builtins.int
+    after_version: _builtins.int
+    """Changes after this version of the log, as in WatchJobs: 0 for all there ever were. OUT_OF_RANGE
+    when changes so old are no longer kept: list the links, then watch from the version of the
+    list. Unset: from now on.
+    """
+    name: _builtins.str
+    """Only changes of the link of this domain. Empty: of all links."""
+    initial_list: _builtins.bool
+    """First the links as ListLinks has them at one version, ended by a bookmark of that version; then
+    the changes after it. Not with after_version. When the stream breaks before the bookmark, begin
+    again.
+    """
+    @_builtins.property
+    def bookmark_interval(self) -> _duration_pb2.Duration:
+        """A bookmark when nothing was sent for so long, 1 second to 1 hour, at most twice that, as in
+        WatchJobs. Unset: none.
+        """
+
+    def __init__(
+        self,
+        *,
+        after_version: _builtins.int | None = ...,
+        name: _builtins.str = ...,
+        initial_list: _builtins.bool = ...,
+        bookmark_interval: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_after_version", b"_after_version", "after_version", b"after_version", "bookmark_interval", b"bookmark_interval"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after_version", b"_after_version", "after_version", b"after_version", "bookmark_interval", b"bookmark_interval", "initial_list", b"initial_list", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__after_version: _TypeAlias = _typing.Literal["after_version"]  # noqa: Y015
+    _WhichOneofArgType__after_version: _TypeAlias = _typing.Literal["_after_version", b"_after_version"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__after_version) -> _WhichOneofReturnType__after_version | None: ...
+
+Global___WatchLinksRequest: _TypeAlias = WatchLinksRequest  # noqa: Y015
+
+@_typing.final
+class WatchLinksResponse(_message.Message):
+    """One change of one link."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    CHANGE_TIME_FIELD_NUMBER: _builtins.int
+    LINK_FIELD_NUMBER: _builtins.int
+    BOOKMARK_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """Version of the log that this change made; of the list, or of the bookmark."""
+    bookmark: _builtins.bool
+    """Whether this says only that the watch has had all changes up to the version."""
+    @_builtins.property
+    def change_time(self) -> _timestamp_pb2.Timestamp:
+        """When it happened. Unset where nothing did."""
+
+    @_builtins.property
+    def link(self) -> _link_pb2.Link:
+        """The link after the change. Unset in a bookmark."""
+
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        change_time: _timestamp_pb2.Timestamp | None = ...,
+        link: _link_pb2.Link | None = ...,
+        bookmark: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["change_time", b"change_time", "link", b"link"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bookmark", b"bookmark", "change_time", b"change_time", "link", b"link", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchLinksResponse: _TypeAlias = WatchLinksResponse  # noqa: Y015
+
+@_typing.final
+class ReportLinkRequest(_message.Message):
+    """Reports what a link carries."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    SHARE_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the domain that has the link. Required."""
+    share: _builtins.float
+    """Share of what it was built for: 14 of 16 cables are 0.875; 1 is up, 0 is down. Required."""
+    detail: _builtins.str
+    """Text of the monitor."""
+    request_id: _builtins.str
+    """Any text that is unique to this request, at best a UUID. The same one again changes nothing
+    and answers as things are. The newest 50,000 are known.
+    """
+    validate_only: _builtins.bool
+    """Checks the request and returns the result without making the change."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        share: _builtins.float | None = ...,
+        detail: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+        validate_only: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_share", b"_share", "share", b"share"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_share", b"_share", "detail", b"detail", "name", b"name", "request_id", b"request_id", "share", b"share", "validate_only", b"validate_only"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__share: _TypeAlias = _typing.Literal["share"]  # noqa: Y015
+    _WhichOneofArgType__share: _TypeAlias = _typing.Literal["_share", b"_share"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__share) -> _WhichOneofReturnType__share | None: ...
+
+Global___ReportLinkRequest: _TypeAlias = ReportLinkRequest  # noqa: Y015
+
+@_typing.final
+class CordonLinkRequest(_message.Message):
+    """Asks to keep new gangs from crossing a link."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    ETAG_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the domain that has the link. Required."""
+    reason: _builtins.str
+    """A reason, kept in the log."""
+    etag: _builtins.str
+    """The etag of the link as you know it: ABORTED when it has changed since. Empty: not checked."""
+    request_id: _builtins.str
+    """Any text that is unique to this request, at best a UUID. The same one again changes nothing
+    and answers as things are. The newest 50,000 are known.
+    """
+    validate_only: _builtins.bool
+    """Checks the request and returns the result without making the change."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        etag: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+        validate_only: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["etag", b"etag", "name", b"name", "reason", b"reason", "request_id", b"request_id", "validate_only", b"validate_only"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CordonLinkRequest: _TypeAlias = CordonLinkRequest  # noqa: Y015
+
+@_typing.final
+class UncordonLinkRequest(_message.Message):
+    """Asks to open a link to all gangs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    ETAG_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the domain that has the link. Required."""
+    reason: _builtins.str
+    """A reason, kept in the log."""
+    etag: _builtins.str
+    """The etag of the link as you know it: ABORTED when it has changed since. Empty: not checked."""
+    request_id: _builtins.str
+    """Any text that is unique to this request, at best a UUID. The same one again changes nothing
+    and answers as things are. The newest 50,000 are known.
+    """
+    validate_only: _builtins.bool
+    """Checks the request and returns the result without making the change."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        etag: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+        validate_only: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["etag", b"etag", "name", b"name", "reason", b"reason", "request_id", b"request_id", "validate_only", b"validate_only"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UncordonLinkRequest: _TypeAlias = UncordonLinkRequest  # noqa: Y015
+
+@_typing.final
+class DrainLinkRequest(_message.Message):
+    """Asks to cordon a link and to move the gangs that cross it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    ETAG_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the domain that has the link. Required."""
+    reason: _builtins.str
+    """A reason, kept in the log."""
+    etag: _builtins.str
+    """The etag of the link as you know it: ABORTED when it has changed since. Empty: not checked."""
+    request_id: _builtins.str
+    """Any text that is unique to this request, at best a UUID. The same one again changes nothing
+    and answers as things are. The newest 50,000 are known.
+    """
+    validate_only: _builtins.bool
+    """Checks the request and returns the result without making the change."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        etag: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+        validate_only: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["etag", b"etag", "name", b"name", "reason", b"reason", "request_id", b"request_id", "validate_only", b"validate_only"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DrainLinkRequest: _TypeAlias = DrainLinkRequest  # noqa: Y015
 
 @_typing.final
 class CreateWindowRequest(_message.Message):

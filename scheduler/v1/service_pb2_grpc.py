@@ -6,6 +6,7 @@ import warnings
 from scheduler.v1 import fabric_pb2 as scheduler_dot_v1_dot_fabric__pb2
 from scheduler.v1 import host_pb2 as scheduler_dot_v1_dot_host__pb2
 from scheduler.v1 import job_pb2 as scheduler_dot_v1_dot_job__pb2
+from scheduler.v1 import link_pb2 as scheduler_dot_v1_dot_link__pb2
 from scheduler.v1 import service_pb2 as scheduler_dot_v1_dot_service__pb2
 from scheduler.v1 import tenant_pb2 as scheduler_dot_v1_dot_tenant__pb2
 from scheduler.v1 import window_pb2 as scheduler_dot_v1_dot_window__pb2
@@ -149,6 +150,36 @@ class SchedulerServiceStub:
                 '/scheduler.v1.SchedulerService/ReportHosts',
                 request_serializer=scheduler_dot_v1_dot_service__pb2.ReportHostsRequest.SerializeToString,
                 response_deserializer=scheduler_dot_v1_dot_service__pb2.ReportHostsResponse.FromString,
+                _registered_method=True)
+        self.ListLinks = channel.unary_unary(
+                '/scheduler.v1.SchedulerService/ListLinks',
+                request_serializer=scheduler_dot_v1_dot_service__pb2.ListLinksRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_service__pb2.ListLinksResponse.FromString,
+                _registered_method=True)
+        self.WatchLinks = channel.unary_stream(
+                '/scheduler.v1.SchedulerService/WatchLinks',
+                request_serializer=scheduler_dot_v1_dot_service__pb2.WatchLinksRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_service__pb2.WatchLinksResponse.FromString,
+                _registered_method=True)
+        self.ReportLink = channel.unary_unary(
+                '/scheduler.v1.SchedulerService/ReportLink',
+                request_serializer=scheduler_dot_v1_dot_service__pb2.ReportLinkRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_link__pb2.Link.FromString,
+                _registered_method=True)
+        self.CordonLink = channel.unary_unary(
+                '/scheduler.v1.SchedulerService/CordonLink',
+                request_serializer=scheduler_dot_v1_dot_service__pb2.CordonLinkRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_link__pb2.Link.FromString,
+                _registered_method=True)
+        self.UncordonLink = channel.unary_unary(
+                '/scheduler.v1.SchedulerService/UncordonLink',
+                request_serializer=scheduler_dot_v1_dot_service__pb2.UncordonLinkRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_link__pb2.Link.FromString,
+                _registered_method=True)
+        self.DrainLink = channel.unary_unary(
+                '/scheduler.v1.SchedulerService/DrainLink',
+                request_serializer=scheduler_dot_v1_dot_service__pb2.DrainLinkRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_link__pb2.Link.FromString,
                 _registered_method=True)
         self.GetStatus = channel.unary_unary(
                 '/scheduler.v1.SchedulerService/GetStatus',
@@ -353,6 +384,50 @@ class SchedulerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListLinks(self, request, context):
+        """Lists the uplinks of domains that are not plainly up and open, tier by tier.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchLinks(self, request, context):
+        """Streams every change of links, in the order of the log, from a version onwards. A window over a
+        link is a change of the window.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReportLink(self, request, context):
+        """Reports what the uplink of a domain carries of what it was built for. Placement counts with it
+        at once; gangs that run go on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CordonLink(self, request, context):
+        """Keeps new gangs from crossing a link; a gang that crosses it goes on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UncordonLink(self, request, context):
+        """Opens a cordoned or draining link to all gangs.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DrainLink(self, request, context):
+        """Cordons a link and moves gangs that cross it to one side, or waits until they end.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetStatus(self, request, context):
         """Shows the cluster on one screen: hosts and GPUs by domain, the queue by tenant, gangs with
         their cuts, and recent incidents.
@@ -519,6 +594,36 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
                     servicer.ReportHosts,
                     request_deserializer=scheduler_dot_v1_dot_service__pb2.ReportHostsRequest.FromString,
                     response_serializer=scheduler_dot_v1_dot_service__pb2.ReportHostsResponse.SerializeToString,
+            ),
+            'ListLinks': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListLinks,
+                    request_deserializer=scheduler_dot_v1_dot_service__pb2.ListLinksRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_service__pb2.ListLinksResponse.SerializeToString,
+            ),
+            'WatchLinks': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchLinks,
+                    request_deserializer=scheduler_dot_v1_dot_service__pb2.WatchLinksRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_service__pb2.WatchLinksResponse.SerializeToString,
+            ),
+            'ReportLink': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportLink,
+                    request_deserializer=scheduler_dot_v1_dot_service__pb2.ReportLinkRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_link__pb2.Link.SerializeToString,
+            ),
+            'CordonLink': grpc.unary_unary_rpc_method_handler(
+                    servicer.CordonLink,
+                    request_deserializer=scheduler_dot_v1_dot_service__pb2.CordonLinkRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_link__pb2.Link.SerializeToString,
+            ),
+            'UncordonLink': grpc.unary_unary_rpc_method_handler(
+                    servicer.UncordonLink,
+                    request_deserializer=scheduler_dot_v1_dot_service__pb2.UncordonLinkRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_link__pb2.Link.SerializeToString,
+            ),
+            'DrainLink': grpc.unary_unary_rpc_method_handler(
+                    servicer.DrainLink,
+                    request_deserializer=scheduler_dot_v1_dot_service__pb2.DrainLinkRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_link__pb2.Link.SerializeToString,
             ),
             'GetStatus': grpc.unary_unary_rpc_method_handler(
                     servicer.GetStatus,
@@ -1151,6 +1256,168 @@ class SchedulerService:
             '/scheduler.v1.SchedulerService/ReportHosts',
             scheduler_dot_v1_dot_service__pb2.ReportHostsRequest.SerializeToString,
             scheduler_dot_v1_dot_service__pb2.ReportHostsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListLinks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scheduler.v1.SchedulerService/ListLinks',
+            scheduler_dot_v1_dot_service__pb2.ListLinksRequest.SerializeToString,
+            scheduler_dot_v1_dot_service__pb2.ListLinksResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchLinks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/scheduler.v1.SchedulerService/WatchLinks',
+            scheduler_dot_v1_dot_service__pb2.WatchLinksRequest.SerializeToString,
+            scheduler_dot_v1_dot_service__pb2.WatchLinksResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReportLink(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scheduler.v1.SchedulerService/ReportLink',
+            scheduler_dot_v1_dot_service__pb2.ReportLinkRequest.SerializeToString,
+            scheduler_dot_v1_dot_link__pb2.Link.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CordonLink(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scheduler.v1.SchedulerService/CordonLink',
+            scheduler_dot_v1_dot_service__pb2.CordonLinkRequest.SerializeToString,
+            scheduler_dot_v1_dot_link__pb2.Link.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UncordonLink(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scheduler.v1.SchedulerService/UncordonLink',
+            scheduler_dot_v1_dot_service__pb2.UncordonLinkRequest.SerializeToString,
+            scheduler_dot_v1_dot_link__pb2.Link.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DrainLink(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scheduler.v1.SchedulerService/DrainLink',
+            scheduler_dot_v1_dot_service__pb2.DrainLinkRequest.SerializeToString,
+            scheduler_dot_v1_dot_link__pb2.Link.FromString,
             options,
             channel_credentials,
             insecure,

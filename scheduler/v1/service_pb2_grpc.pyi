@@ -8,6 +8,7 @@ from grpc import aio as _aio
 from scheduler.v1 import fabric_pb2 as _fabric_pb2
 from scheduler.v1 import host_pb2 as _host_pb2
 from scheduler.v1 import job_pb2 as _job_pb2
+from scheduler.v1 import link_pb2 as _link_pb2
 from scheduler.v1 import service_pb2 as _service_pb2
 from scheduler.v1 import tenant_pb2 as _tenant_pb2
 from scheduler.v1 import window_pb2 as _window_pb2
@@ -96,6 +97,22 @@ class SchedulerServiceStub:
     """Reports many signals in one call, in order. Each stands alone: what is wrong with one is
     answered in its place.
     """
+    ListLinks: _grpc.UnaryUnaryMultiCallable[_service_pb2.ListLinksRequest, _service_pb2.ListLinksResponse]
+    """Lists the uplinks of domains that are not plainly up and open, tier by tier."""
+    WatchLinks: _grpc.UnaryStreamMultiCallable[_service_pb2.WatchLinksRequest, _service_pb2.WatchLinksResponse]
+    """Streams every change of links, in the order of the log, from a version onwards. A window over a
+    link is a change of the window.
+    """
+    ReportLink: _grpc.UnaryUnaryMultiCallable[_service_pb2.ReportLinkRequest, _link_pb2.Link]
+    """Reports what the uplink of a domain carries of what it was built for. Placement counts with it
+    at once; gangs that run go on.
+    """
+    CordonLink: _grpc.UnaryUnaryMultiCallable[_service_pb2.CordonLinkRequest, _link_pb2.Link]
+    """Keeps new gangs from crossing a link; a gang that crosses it goes on."""
+    UncordonLink: _grpc.UnaryUnaryMultiCallable[_service_pb2.UncordonLinkRequest, _link_pb2.Link]
+    """Opens a cordoned or draining link to all gangs."""
+    DrainLink: _grpc.UnaryUnaryMultiCallable[_service_pb2.DrainLinkRequest, _link_pb2.Link]
+    """Cordons a link and moves gangs that cross it to one side, or waits until they end."""
     GetStatus: _grpc.UnaryUnaryMultiCallable[_service_pb2.GetStatusRequest, _service_pb2.GetStatusResponse]
     """Shows the cluster on one screen: hosts and GPUs by domain, the queue by tenant, gangs with
     their cuts, and recent incidents.
@@ -183,6 +200,22 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     """Reports many signals in one call, in order. Each stands alone: what is wrong with one is
     answered in its place.
     """
+    ListLinks: _aio.UnaryUnaryMultiCallable[_service_pb2.ListLinksRequest, _service_pb2.ListLinksResponse]  # type: ignore[assignment]
+    """Lists the uplinks of domains that are not plainly up and open, tier by tier."""
+    WatchLinks: _aio.UnaryStreamMultiCallable[_service_pb2.WatchLinksRequest, _service_pb2.WatchLinksResponse]  # type: ignore[assignment]
+    """Streams every change of links, in the order of the log, from a version onwards. A window over a
+    link is a change of the window.
+    """
+    ReportLink: _aio.UnaryUnaryMultiCallable[_service_pb2.ReportLinkRequest, _link_pb2.Link]  # type: ignore[assignment]
+    """Reports what the uplink of a domain carries of what it was built for. Placement counts with it
+    at once; gangs that run go on.
+    """
+    CordonLink: _aio.UnaryUnaryMultiCallable[_service_pb2.CordonLinkRequest, _link_pb2.Link]  # type: ignore[assignment]
+    """Keeps new gangs from crossing a link; a gang that crosses it goes on."""
+    UncordonLink: _aio.UnaryUnaryMultiCallable[_service_pb2.UncordonLinkRequest, _link_pb2.Link]  # type: ignore[assignment]
+    """Opens a cordoned or draining link to all gangs."""
+    DrainLink: _aio.UnaryUnaryMultiCallable[_service_pb2.DrainLinkRequest, _link_pb2.Link]  # type: ignore[assignment]
+    """Cordons a link and moves gangs that cross it to one side, or waits until they end."""
     GetStatus: _aio.UnaryUnaryMultiCallable[_service_pb2.GetStatusRequest, _service_pb2.GetStatusResponse]  # type: ignore[assignment]
     """Shows the cluster on one screen: hosts and GPUs by domain, the queue by tenant, gangs with
     their cuts, and recent incidents.
@@ -399,6 +432,58 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         """Reports many signals in one call, in order. Each stands alone: what is wrong with one is
         answered in its place.
         """
+
+    @_abc_1.abstractmethod
+    def ListLinks(
+        self,
+        request: _service_pb2.ListLinksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_service_pb2.ListLinksResponse, _abc.Awaitable[_service_pb2.ListLinksResponse]]:
+        """Lists the uplinks of domains that are not plainly up and open, tier by tier."""
+
+    @_abc_1.abstractmethod
+    def WatchLinks(
+        self,
+        request: _service_pb2.WatchLinksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_service_pb2.WatchLinksResponse], _abc.AsyncIterator[_service_pb2.WatchLinksResponse]]:
+        """Streams every change of links, in the order of the log, from a version onwards. A window over a
+        link is a change of the window.
+        """
+
+    @_abc_1.abstractmethod
+    def ReportLink(
+        self,
+        request: _service_pb2.ReportLinkRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_link_pb2.Link, _abc.Awaitable[_link_pb2.Link]]:
+        """Reports what the uplink of a domain carries of what it was built for. Placement counts with it
+        at once; gangs that run go on.
+        """
+
+    @_abc_1.abstractmethod
+    def CordonLink(
+        self,
+        request: _service_pb2.CordonLinkRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_link_pb2.Link, _abc.Awaitable[_link_pb2.Link]]:
+        """Keeps new gangs from crossing a link; a gang that crosses it goes on."""
+
+    @_abc_1.abstractmethod
+    def UncordonLink(
+        self,
+        request: _service_pb2.UncordonLinkRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_link_pb2.Link, _abc.Awaitable[_link_pb2.Link]]:
+        """Opens a cordoned or draining link to all gangs."""
+
+    @_abc_1.abstractmethod
+    def DrainLink(
+        self,
+        request: _service_pb2.DrainLinkRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_link_pb2.Link, _abc.Awaitable[_link_pb2.Link]]:
+        """Cordons a link and moves gangs that cross it to one side, or waits until they end."""
 
     @_abc_1.abstractmethod
     def GetStatus(

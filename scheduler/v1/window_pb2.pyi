@@ -131,6 +131,8 @@ class Window(_message.Message):
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     UPDATE_TIME_FIELD_NUMBER: _builtins.int
     ETAG_FIELD_NUMBER: _builtins.int
+    LINKS_FIELD_NUMBER: _builtins.int
+    LINK_SHARE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the window. Required."""
     kind: Global___WindowKind.ValueType
@@ -157,6 +159,8 @@ class Window(_message.Message):
     """
     etag: _builtins.str
     """Names what the window is now, to send with a change."""
+    link_share: _builtins.float
+    """What these carry meanwhile of what they were built for. 0: no gang may cross them."""
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
         """When it begins. Required."""
@@ -167,7 +171,9 @@ class Window(_message.Message):
 
     @_builtins.property
     def hosts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Hosts and domains by name or range: z0, z1-r[000-011]. Empty with host_count: any hosts."""
+        """Hosts and domains by name or range: z0, z1-r[000-011]. Empty with host_count: any hosts; empty with
+        links: none.
+        """
 
     @_builtins.property
     def jobs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -191,6 +197,10 @@ class Window(_message.Message):
     def update_time(self) -> _timestamp_pb2.Timestamp:
         """When it was last changed, or opened. Output only."""
 
+    @_builtins.property
+    def links(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Maintenance only: domains whose uplinks are under maintenance, by name."""
+
     def __init__(
         self,
         *,
@@ -213,10 +223,12 @@ class Window(_message.Message):
         create_time: _timestamp_pb2.Timestamp | None = ...,
         update_time: _timestamp_pb2.Timestamp | None = ...,
         etag: _builtins.str = ...,
+        links: _abc.Iterable[_builtins.str] | None = ...,
+        link_share: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "end_time", b"end_time", "start_time", b"start_time", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chosen_hosts", b"chosen_hosts", "create_time", b"create_time", "end_time", b"end_time", "etag", b"etag", "held_by", b"held_by", "held_hosts", b"held_hosts", "host_count", b"host_count", "hosts", b"hosts", "jobs", b"jobs", "kind", b"kind", "leave", b"leave", "name", b"name", "reason", b"reason", "start_time", b"start_time", "state", b"state", "tenant", b"tenant", "uid", b"uid", "update_time", b"update_time", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chosen_hosts", b"chosen_hosts", "create_time", b"create_time", "end_time", b"end_time", "etag", b"etag", "held_by", b"held_by", "held_hosts", b"held_hosts", "host_count", b"host_count", "hosts", b"hosts", "jobs", b"jobs", "kind", b"kind", "leave", b"leave", "link_share", b"link_share", "links", b"links", "name", b"name", "reason", b"reason", "start_time", b"start_time", "state", b"state", "tenant", b"tenant", "uid", b"uid", "update_time", b"update_time", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -58,9 +58,10 @@ class TextField:
 
 @dataclass(frozen=True, slots=True)
 class NumberField:
-    """A field that holds a whole number."""
+    """A field that holds a number; decimals of it only where it is not whole."""
 
-    of: Callable[[Any], int]
+    of: Callable[[Any], float]
+    is_whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,8 +226,8 @@ class _Parser:
 
 def _test(field: Field, key: str, op: str, value: _Token) -> Test:
     match field:
-        case NumberField(of):
-            return _number_test(of, op, value.text)
+        case NumberField(of, is_whole):
+            return _number_test(of, op, value.text, is_whole)
         case TimeField(of):
             return _moment_test(of, op, value)
         case ChoiceField(of, known, prefix):
@@ -247,10 +248,11 @@ def _test(field: Field, key: str, op: str, value: _Token) -> Test:
             return _map_test(values, key, op, value)
 
 
-def _number_test(of: Callable[[Any], int], op: str, value: str) -> Test:
-    if not re.fullmatch(r"-?[0-9]{1,18}", value, re.ASCII):
-        raise BadFilter("is not a whole number")
-    number = int(value)
+def _number_test(of: Callable[[Any], float], op: str, value: str, is_whole: bool) -> Test:
+    decimals = "" if is_whole else r"(\.[0-9]{1,18})?"
+    if not re.fullmatch(r"-?[0-9]{1,18}" + decimals, value, re.ASCII):
+        raise BadFilter("is not a whole number" if is_whole else "is not a number")
+    number = int(value) if is_whole else float(value)
     if op == ":":
         raise BadFilter("a number is not compared with ':'")
     compare = _COMPARISONS[op]

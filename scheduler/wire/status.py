@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 
@@ -13,6 +13,7 @@ from scheduler.observe.incidents import Incident, IncidentKind
 from scheduler.observe.proof import gap
 from scheduler.v1 import service_pb2, status_pb2
 from scheduler.wire.jobs import JOB_STATES, cut_to_proto, timestamp
+from scheduler.wire.links import link_names, link_to_proto
 from scheduler.wire.names import job_resource, resource_of
 from scheduler.wire.specs import numbers
 
@@ -42,8 +43,10 @@ def status(
     reasons: Mapping[str, Reason],
     incidents: list[Incident],
     gangs: int,
+    is_own: Callable[[Job], bool],
 ) -> service_pb2.GetStatusResponse:
-    """`reasons`: of the oldest waiting job of each tenant, by its name."""
+    """`reasons`: of the oldest waiting job of each tenant, by its name. `is_own`: which jobs are
+    named beside links."""
     gpus = state.loaded_fabric.gpus_per_host
     return service_pb2.GetStatusResponse(
         server=status_pb2.ServerStatus(
@@ -59,6 +62,7 @@ def status(
         gangs=[_gang(job) for job in census.gangs(state, gangs)],
         gang_count=len(state.running),
         incidents=[_incident(state, incident) for incident in incidents],
+        links=[link_to_proto(state, name, is_own) for name in link_names(state)],
         version=state.version,
     )
 
@@ -113,12 +117,12 @@ def _gang(job: Job) -> status_pb2.GangStatus:
 
 
 def _incident(state: State, incident: Incident) -> status_pb2.Incident:
-    is_of_host = incident.kind is IncidentKind.HOST_FAILED
+    is_job = incident.kind not in (IncidentKind.HOST_FAILED, IncidentKind.LINK_CHANGED)
     subject = incident.subject
     return status_pb2.Incident(
         version=incident.version,
         time=timestamp(incident.time_ns),
         kind=_KINDS[incident.kind],
-        subject=subject if is_of_host else resource_of(state.tenants, subject),
+        subject=resource_of(state.tenants, subject) if is_job else subject,
         detail=incident.detail,
     )

@@ -41,6 +41,8 @@ FIELDS = {
     "jobs": "jobs",
     "leave": "leave",
     "reason": "reason",
+    "links": "links",
+    "link_share": "share",
 }
 
 
@@ -84,7 +86,7 @@ def _value(message: window_pb2.Window, name: str) -> Any:
         if value not in _LEAVE_BY_NUMBER:
             raise BadInput("leave", f"{value} is not one of its values")
         return _LEAVE_BY_NUMBER[value]
-    return tuple(value) if name in ("hosts", "jobs") else value
+    return tuple(value) if name in ("hosts", "jobs", "links") else value
 
 
 def _nanoseconds(name: str, moment: Timestamp) -> int:
@@ -134,6 +136,8 @@ def window_to_proto(state: State, booking: Booking) -> window_pb2.Window:
         jobs=window.jobs,
         leave=_LEAVES[window.leave],
         reason=window.reason,
+        links=window.links,
+        link_share=window.share,
         state=_STATES[booking.state],
         chosen_hosts=window.hosts,
         held_hosts=(held & booking.hosts).bit_count(),

@@ -7,6 +7,7 @@ from functools import partial
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from scheduler.cli.render.link_tables import links_text
 from scheduler.cli.render.messages import plain, time_text
 from scheduler.cli.render.text import bytes_text, columns, counted, percent_text
 from scheduler.core.wording import duration
@@ -37,6 +38,8 @@ def status_text(answer: service_pb2.GetStatusResponse) -> str:
     parts = [_server_text(answer), _domains_text(answer.domains), _tenants_text(answer)]
     if answer.gangs:
         parts.append(_gangs_text(answer))
+    if answer.links:
+        parts.append(links_text(answer.links))
     if answer.incidents:
         parts.append(_incidents_text(answer))
     return "\n\n".join(parts)

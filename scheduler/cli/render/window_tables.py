@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from scheduler.cli.render.messages import plain, time_text
 from scheduler.cli.render.text import columns, counted
+from scheduler.core.wording import share_text
 from scheduler.files.errors import one_line
 from scheduler.v1 import service_pb2, window_pb2
 
@@ -13,7 +14,7 @@ _SHOWN = 8
 
 
 def windows_text(windows: Sequence[window_pb2.Window]) -> str:
-    head = ("NAME", "KIND", "STATE", "START", "END", "HOSTS", "HELD", "FOR", "REASON")
+    head = ("NAME", "KIND", "STATE", "START", "END", "HOSTS", "LINKS", "HELD", "FOR", "REASON")
     rows = [
         (
             window.name,
@@ -21,14 +22,15 @@ def windows_text(windows: Sequence[window_pb2.Window]) -> str:
             _state(window),
             time_text(window.start_time),
             time_text(window.end_time),
-            str(len(window.chosen_hosts)),
+            str(len(window.chosen_hosts) or "-"),
+            " ".join(window.links) or "-",
             str(window.held_hosts or "-"),
             _whom(window),
             window.reason,
         )
         for window in windows
     ]
-    return columns([head, *rows], right={5, 6}) if rows else "no windows"
+    return columns([head, *rows], right={5, 7}) if rows else "no windows"
 
 
 def change_text(change: service_pb2.WatchWindowsResponse) -> str:
@@ -47,10 +49,12 @@ def window_text(window: window_pb2.Window) -> str:
         ("state", _state(window)),
         ("start", time_text(window.start_time)),
         ("end", time_text(window.end_time)),
-        ("hosts", f"{len(window.chosen_hosts):,}: {_some(window.chosen_hosts)}"),
+        ("hosts", _hosts(window)),
         ("for", _whom(window)),
         ("leave", plain(window_pb2.WindowLeave.Name(window.leave), "WINDOW_LEAVE_")),
     ]
+    if window.links:
+        rows.append(("links", f"{' '.join(window.links)}, {share_text(window.link_share)}"))
     if window.held_hosts:
         rows.append(("held", f"{counted(window.held_hosts, 'host')} by {_some(window.held_by)}"))
     if window.reason:
@@ -58,6 +62,11 @@ def window_text(window: window_pb2.Window) -> str:
     rows += [("created", time_text(window.create_time)), ("changed", time_text(window.update_time))]
     rows.append(("etag", window.etag))
     return columns(rows)
+
+
+def _hosts(window: window_pb2.Window) -> str:
+    names = window.chosen_hosts
+    return f"{len(names):,}: {_some(names)}" if names else "-"
 
 
 def _kind(window: window_pb2.Window) -> str:

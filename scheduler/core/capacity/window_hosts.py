@@ -62,9 +62,9 @@ def _check(state: State, window: Window, now_ns: int) -> None:
         raise BadInput("hosts", "name hosts or domains, say how many hosts, or name links")
     for at, name in enumerate(window.links):
         uplink_of(state.loaded_fabric, name, f"links.{at}")
-    checked_share(window.share)
+    checked_share(window.share, "link_share")
     if window.share and not window.links:
-        raise BadInput("share", "is of links: name them")
+        raise BadInput("link_share", "is of links: name them")
     if window.kind is WindowKind.MAINTENANCE:
         for field, value in (("tenant", window.tenant), ("jobs", window.jobs)):
             if value:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from placement.fabric import hostset
 from placement.fabric.constraints import wish_text
 from placement.fabric.hostset import HostSet
+from placement.fabric.links import barred_links
 from placement.fabric.tree import Fabric
 from placement.workload.request import Placement
 from scheduler.core.capacity.eviction import parted, yielding
@@ -317,6 +318,9 @@ class _Explainer:
 
     def _hopeless(self) -> str:
         out = self._state.unhealthy.bit_count()
+        fabric = self._state.loaded_fabric
+        if fabric.barred:
+            return f"no gang may cross {barred_links(fabric)}"
         if not out:
             return "the rest is guaranteed to others"
         return f"of {hosts_text(out)} out of service some must come back first"

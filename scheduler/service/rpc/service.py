@@ -10,6 +10,7 @@ from scheduler.service.rpc.defrag import DefragServicer
 from scheduler.service.rpc.health import HealthServicer
 from scheduler.service.rpc.hosts import HostServicer
 from scheduler.service.rpc.jobs import JobMessages, JobServicer
+from scheduler.service.rpc.links import LinkServicer
 from scheduler.service.rpc.spares import SpareServicer
 from scheduler.service.rpc.status import StatusServicer
 from scheduler.service.rpc.tenants import TenantServicer
@@ -34,6 +35,7 @@ def scheduler_service(
             WindowServicer(backend),
             SpareServicer(backend),
             HealthServicer(backend),
+            LinkServicer(backend),
             DefragServicer(backend),
             WatchServicer(backend),
             StatusServicer(backend, reasons, started_ns),

@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 
 from scheduler.engine.writer import Writer
+from scheduler.identity import own_jobs
 from scheduler.observe import census
 from scheduler.observe.incidents import KEPT
 from scheduler.service import pagination
@@ -44,4 +45,5 @@ class StatusServicer:
         server = Server(self._started_ns, writer.last_ns, now_ns, writer.is_leading)
         oldest = [queue.oldest.name for queue in census.queues(state).values() if queue.oldest]
         why = self._reasons.explain(state, oldest, now_ns, writer.limits)
-        return status(state, server, why, writer.instruments.incidents.newest(incidents), gangs)
+        found = writer.instruments.incidents.newest(incidents)
+        return status(state, server, why, found, gangs, own_jobs(state))

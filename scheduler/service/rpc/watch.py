@@ -1,4 +1,4 @@
-"""Streams of changes: of jobs, hosts and windows."""
+"""Streams of changes: of jobs, hosts, links and windows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ from typing import Any, Final, Generic, TypeVar
 import grpc
 
 from scheduler.core import Job, State
-from scheduler.core.fold.effects import HostsChange, JobChange, WindowChange, WindowChangeKind
+from scheduler.core.fold.effects import (
+    HostsChange,
+    JobChange,
+    LinkChange,
+    WindowChange,
+    WindowChangeKind,
+)
 from scheduler.core.job_name import short_name
 from scheduler.core.model.lifecycle import WindowState
 from scheduler.engine.feed import Bookmark
@@ -24,6 +30,7 @@ from scheduler.service.errors import error_boundary, invalid, not_found
 from scheduler.service.names import meant
 from scheduler.v1 import service_pb2
 from scheduler.wire.jobs import change_to_proto, host_to_proto, listed_job, timestamp
+from scheduler.wire.links import link_change_to_proto, link_names, link_to_proto
 from scheduler.wire.listing import domains, held_hosts
 from scheduler.wire.windows import listed_window, window_change_to_proto
 
@@ -33,7 +40,10 @@ _KEPT: Final = 256  # changes whose messages are kept for those who watch a litt
 Context = grpc.aio.ServicerContext[Any, Any]
 Made = TypeVar("Made")
 WatchRequest = (
-    service_pb2.WatchJobsRequest | service_pb2.WatchHostsRequest | service_pb2.WatchWindowsRequest
+    service_pb2.WatchJobsRequest
+    | service_pb2.WatchHostsRequest
+    | service_pb2.WatchWindowsRequest
+    | service_pb2.WatchLinksRequest
 )
 
 
@@ -166,6 +176,32 @@ class WatchServicer:
                     elif pace.is_due():
                         yield _window_bookmark(change.version - 1)
 
+    async def WatchLinks(
+        self, request: service_pb2.WatchLinksRequest, context: Context
+    ) -> AsyncIterator[service_pb2.WatchLinksResponse]:
+        async with error_boundary(context):
+            writer, name = self._backend.writer, request.name
+            state, pace = writer.state, _Pace(request)
+            if name and name not in link_names(state, every=True):
+                raise not_found("link", name)
+            after = await _begun(state, request, context)
+            if request.initial_list:
+                for each in link_names(state):
+                    if name in ("", each):
+                        link = link_to_proto(state, each, own_jobs(state))
+                        yield service_pb2.WatchLinksResponse(version=after, link=link)
+                yield _link_bookmark(after)
+            async with aclosing(writer.watch(LinkChange, after, pace.interval_s)) as changes:
+                async for change in changes:
+                    if isinstance(change, Bookmark):
+                        pace.sent()
+                        yield _link_bookmark(change.version)
+                    elif name in ("", change.link):
+                        pace.sent()
+                        yield link_change_to_proto(change, own_jobs(change.state))
+                    elif pace.is_due():
+                        yield _link_bookmark(change.version - 1)
+
     def _host_messages(
         self, change: HostsChange, wanted: frozenset[int] | None
     ) -> Iterator[service_pb2.WatchHostsResponse]:
@@ -211,6 +247,10 @@ def _hosts_bookmark(version: int) -> service_pb2.WatchHostsResponse:
 def _window_bookmark(version: int) -> service_pb2.WatchWindowsResponse:
     change = service_pb2.WINDOW_CHANGE_BOOKMARK
     return service_pb2.WatchWindowsResponse(version=version, change=change)
+
+
+def _link_bookmark(version: int) -> service_pb2.WatchLinksResponse:
+    return service_pb2.WatchLinksResponse(version=version, bookmark=True)
 
 
 def _as_seen(change: WindowChange, state: State) -> WindowChange | None:

@@ -201,8 +201,8 @@ def test_gangs_leave_a_link_as_the_window_says(leave: str, goes: bool) -> None:
     ("command", "field"),
     [
         (links_window("z9"), "links.0"),
-        (links_window("z1", share=1.5), "share"),
-        (SetWindow(replace(window("w", "z0"), share=0.5)), "share"),
+        (links_window("z1", share=1.5), "link_share"),
+        (SetWindow(replace(window("w", "z0"), share=0.5)), "link_share"),
         (SetWindow(Window("w", WindowKind.MAINTENANCE, 0, HOUR_NS)), "hosts"),
         (SetWindow(replace(window("w", "z0", jobs=("a",)), links=("z1",))), "links"),
     ],

@@ -15,7 +15,7 @@ PAGES = [m for m in SERVICE.methods if "page_token" in m.input_type.fields_by_na
 WATCHES = [m for m in SERVICE.methods if m.server_streaming]
 RESOURCES = [job_pb2.Job, host_pb2.Host, window_pb2.Window, tenant_pb2.Tenant, fabric_pb2.Fabric]
 # Facts that a monitor states, or jobs and windows that are not there yet: of no etag.
-NO_ETAG = {"CreateJob", "CreateWindow", "ReportHost", "ReportHosts"}
+NO_ETAG = {"CreateJob", "CreateWindow", "ReportHost", "ReportHosts", "ReportLink"}
 
 
 def names(message: Any) -> set[str]:

@@ -1,0 +1,107 @@
+"""Links between core values and messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from placement.fabric import hostset
+from placement.fabric.hostset import HostSet
+from placement.fabric.links import domain_hosts, uplink_of
+from scheduler.core import Job, JobState, State
+from scheduler.core.admission.etag import link_etag
+from scheduler.core.fold.effects import LinkChange
+from scheduler.core.model.lifecycle import LinkUse
+from scheduler.v1 import link_pb2, service_pb2
+from scheduler.wire import filters
+from scheduler.wire.jobs import timestamp
+from scheduler.wire.names import job_resource
+from scheduler.wire.specs import numbers
+
+_USES = numbers(link_pb2.LinkUse, "LINK_USE", LinkUse)
+GBPS = 8 / 1e9  # of one byte a second
+
+
+def link_to_proto(state: State, name: str, is_seen: Callable[[Job], bool]) -> link_pb2.Link:
+    """`is_seen`: of which jobs the caller may know."""
+    fabric, record = state.loaded_fabric, state.link(name)
+    depth, number = uplink_of(fabric, name, "name")
+    built = float(fabric.as_built.tiers[depth].uplink_bytes_per_s[number])
+    now = float(fabric.tiers[depth].uplink_bytes_per_s[number])
+    windows = [w for w, booking in state.windows.items() if name in booking.window.links]
+    crossing = _crossing(state, domain_hosts(fabric, depth, number))
+    return link_pb2.Link(
+        name=name,
+        tier=fabric.tiers[depth].name,
+        share=record.share,
+        detail=record.detail,
+        report_time=timestamp(record.share_ns) if record.share_ns else None,
+        use=_USES[record.use],
+        reason=record.reason,
+        use_time=timestamp(record.use_ns) if record.use_ns else None,
+        windows=windows,
+        carried_share=now / built,
+        built_gbps=built * GBPS,
+        crossed_by=[job_resource(job) for job in crossing if is_seen(job)],
+        version=state.version,
+        etag=link_etag(name, record),
+    )
+
+
+def _crossing(state: State, inside: HostSet) -> Iterator[Job]:
+    """Gangs with blocks on both sides, in order of start."""
+    for job in state.in_state(JobState.RUNNING, JobState.INTERRUPTED):
+        if job.held & inside and job.held & ~inside:
+            gang = hostset.of(job.hosts)
+            if gang & inside and gang & ~inside:
+                yield job
+
+
+def link_names(state: State, *, every: bool = False) -> list[str]:
+    """Those that are not plainly up and open, or have windows; all on request. Outermost tier
+    first, in the order of the fabric."""
+    fabric = state.loaded_fabric
+    if every:
+        return [name for tier in fabric.tiers for name in tier.domains]
+    found = {*state.links, *(n for b in state.windows.values() for n in b.window.links)}
+    return sorted(found, key=lambda name: uplink_of(fabric, name, "name"))
+
+
+def link_filter(state: State, text: str) -> Callable[[str], bool]:
+    """Whether the link of a domain matches. Raises: BadFilter."""
+    fabric = state.loaded_fabric
+
+    def left(name: str) -> float:
+        depth, number = uplink_of(fabric, name, "name")
+        built = fabric.as_built.tiers[depth].uplink_bytes_per_s[number]
+        return float(fabric.tiers[depth].uplink_bytes_per_s[number] / built)
+
+    def tier(name: str) -> str:
+        return fabric.tiers[uplink_of(fabric, name, "name")[0]].name
+
+    return filters.parse(
+        text,
+        {
+            "name": filters.TextField(lambda name: name),
+            "tier": filters.TextField(tier),
+            "share": filters.NumberField(lambda name: state.link(name).share, is_whole=False),
+            "carried_share": filters.NumberField(left, is_whole=False),
+            "use": filters.ChoiceField(
+                lambda name: state.link(name).use.name, tuple(LinkUse.__members__), "LINK_USE_"
+            ),
+            "detail": filters.TextField(lambda name: state.link(name).detail),
+            "reason": filters.TextField(lambda name: state.link(name).reason),
+            "windows": filters.NamesField(
+                lambda name: [w for w, b in state.windows.items() if name in b.window.links]
+            ),
+        },
+    )
+
+
+def link_change_to_proto(
+    change: LinkChange, is_seen: Callable[[Job], bool]
+) -> service_pb2.WatchLinksResponse:
+    return service_pb2.WatchLinksResponse(
+        version=change.version,
+        change_time=timestamp(change.time_ns),
+        link=link_to_proto(change.state, change.link, is_seen),
+    )

@@ -1,0 +1,152 @@
+"""Links through a server: reports, drains, windows, lists and watches; what outlasts a restart."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import grpc
+import pytest
+
+from scheduler.client import Client, ServiceError
+from scheduler.v1 import link_pb2, service_pb2, window_pb2
+from tests.serving import QUEUED, RUNNING, create, serving
+
+
+def report(name: str, share: float, **fields: str) -> service_pb2.ReportLinkRequest:
+    return service_pb2.ReportLinkRequest(name=name, share=share, **fields)
+
+
+async def test_a_gang_waits_for_a_link_and_starts_when_it_is_up(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        down = await served.stub.ReportLink(report("z1", 0, detail="cut"))
+        await served.stub.CreateJob(create("a", 6))
+        await served.stub.CreateJob(create("b", 4))
+        await served.until("b", RUNNING)
+        waiting = await served.get("a")
+        up = await served.stub.ReportLink(report("z1", 1))
+        await served.stub.CancelJob(service_pb2.CancelJobRequest(name="b"))
+        await served.until("a", RUNNING)
+        links = await served.stub.ListLinks(service_pb2.ListLinksRequest(show_all=True))
+    assert waiting.state == QUEUED
+    assert "no gang may cross the uplink of z1" in waiting.reason
+    assert (down.share, down.carried_share, down.detail) == (0, 0, "cut")
+    assert (up.share, up.detail) == (1, "")
+    crossed = {link.name: list(link.crossed_by) for link in links.links}
+    assert crossed["z0"] == crossed["z1"] == ["tenants/default/jobs/a"]
+    assert [link.tier for link in links.links] == ["zone"] * 2 + ["rack"] * 4
+
+
+async def test_links_are_listed_as_they_are(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        await served.stub.ReportLink(report("z1-r0", 0.875, detail="2 of 16 cables"))
+        drain = service_pb2.DrainLinkRequest(name="z0", reason="optics")
+        drained = await served.stub.DrainLink(drain)
+        with pytest.raises(grpc.aio.AioRpcError) as stale:
+            await served.stub.UncordonLink(service_pb2.UncordonLinkRequest(name="z0", etag="x"))
+        first = await served.stub.ListLinks(service_pb2.ListLinksRequest(page_size=1))
+        token = first.next_page_token
+        rest = await served.stub.ListLinks(service_pb2.ListLinksRequest(page_token=token))
+        status = await served.stub.GetStatus(service_pb2.GetStatusRequest())
+        weak = service_pb2.ListLinksRequest(filter="carried_share < 0.9 AND use = OPEN")
+        filtered = await served.stub.ListLinks(weak)
+    async with serving(tmp_path) as served:
+        again = await served.stub.ListLinks(service_pb2.ListLinksRequest())
+    assert drained.use == link_pb2.LINK_USE_DRAINING
+    assert stale.value.code() is grpc.StatusCode.ABORTED
+    names = [link.name for link in (*first.links, *rest.links)]
+    assert names == ["z0", "z1-r0"]
+    assert [link.name for link in status.links] == names
+    assert [link.name for link in filtered.links] == ["z1-r0"]
+    assert [one.subject for one in status.incidents] == ["z1-r0"]
+    assert [(link.name, link.share, link.reason) for link in again.links] == [
+        ("z0", 1, "optics"),
+        ("z1-r0", 0.875, ""),
+    ]
+
+
+async def test_a_window_on_a_link_goes_over_the_wire(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        now = (await served.stub.GetStatus(service_pb2.GetStatusRequest())).server.time
+        window = window_pb2.Window(
+            name="w", kind=window_pb2.WINDOW_KIND_MAINTENANCE, links=["z1"], link_share=0.5
+        )
+        window.start_time.FromNanoseconds(now.ToNanoseconds())
+        window.end_time.FromNanoseconds(now.ToNanoseconds() + 3_600 * 10**9)
+        made = await served.stub.CreateWindow(service_pb2.CreateWindowRequest(window=window))
+        for _ in range(500):
+            [link] = (await served.stub.ListLinks(service_pb2.ListLinksRequest())).links
+            if link.carried_share < 1:
+                break
+            await asyncio.sleep(0.01)
+    assert (list(made.links), made.link_share, list(made.chosen_hosts)) == (["z1"], 0.5, [])
+    assert (link.name, link.share, link.carried_share) == ("z1", 1, 0.5)
+    assert list(link.windows) == ["w"]
+
+
+async def test_a_watch_lists_first_and_then_follows(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        await served.stub.ReportLink(report("z0", 0.5))
+
+        def watched() -> list[service_pb2.WatchLinksResponse]:
+            with Client(served.ready.address) as client:
+                stream = client.watch_links(initial_list=True)
+                seen = [next(stream), next(stream)]
+                client.report_link("z1", 0.25)
+                return [*seen, next(stream)]
+
+        listed, bookmark, change = await asyncio.to_thread(watched)
+        replayed = served.stub.WatchLinks(service_pb2.WatchLinksRequest(after_version=0, name="z0"))
+        [early] = [await replayed.read()]
+        with pytest.raises(grpc.aio.AioRpcError) as missing:
+            await served.stub.WatchLinks(service_pb2.WatchLinksRequest(name="z9")).read()
+    assert (listed.link.name, listed.link.share, listed.HasField("change_time")) == (
+        "z0",
+        0.5,
+        False,
+    )
+    assert bookmark.bookmark
+    assert (change.link.name, change.link.share) == ("z1", 0.25)
+    assert change.HasField("change_time")
+    assert (early.link.name, early.link.share) == ("z0", 0.5)
+    assert missing.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("name", "share", "code", "field"),
+    [
+        ("z0", 1.5, "INVALID_ARGUMENT", "share"),
+        ("z0", -0.5, "INVALID_ARGUMENT", "share"),
+        ("z0-r0-h0", 0.5, "INVALID_ARGUMENT", "name"),
+        ("z9", 0.5, "NOT_FOUND", ""),
+    ],
+)
+async def test_what_no_link_carries_is_refused(
+    tmp_path: Path, name: str, share: float, code: str, field: str
+) -> None:
+    async with serving(tmp_path) as served:
+
+        def refused() -> ServiceError:
+            with Client(served.ready.address) as client, pytest.raises(ServiceError) as error:
+                client.report_link(name, share)
+            return error.value
+
+        error = await asyncio.to_thread(refused)
+        listed = await served.stub.ListLinks(service_pb2.ListLinksRequest())
+    assert error.code == code
+    assert [where for where, _ in error.violations] == [field] * bool(field)
+    assert not listed.links
+
+
+async def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        request = report("z1", 0.5)
+        request.validate_only = True
+        answer = await served.stub.ReportLink(request)
+        listed = await served.stub.ListLinks(service_pb2.ListLinksRequest())
+        unset = service_pb2.ReportLinkRequest(name="z1")
+        with pytest.raises(grpc.aio.AioRpcError) as missing:
+            await served.stub.ReportLink(unset)
+    assert answer.share == 0.5
+    assert not listed.links
+    assert "share: is required" in str(missing.value.details())
