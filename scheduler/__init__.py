@@ -10,5 +10,6 @@ Rooms stand on each other, lower ones first (`make check` says so):
     wire      messages of scheduler.v1 to values of the core and back
     engine    the single writer, the planning loop, the feed of changes, replicas
     service   the gRPC methods;  access: who may call them;  server: start and stop
+    agent     what runs on every host and starts ranks;  launch: the server's side of it
     client    the service from Python;  cli: the command line
 """

@@ -43,6 +43,7 @@ _KINDS = {
     FieldDescriptorProto.TYPE_INT32: "int32",
     FieldDescriptorProto.TYPE_BOOL: "bool",
     FieldDescriptorProto.TYPE_STRING: "string",
+    FieldDescriptorProto.TYPE_BYTES: "bytes",
 }
 
 
@@ -137,14 +138,17 @@ def _service(file: File, s: int, service: ServiceDescriptorProto) -> Iterator[st
     yield ""
     for m, method in enumerate(service.method):
         request, answer = _local(method.input_type), _local(method.output_type)
+        taken = "a stream of " if method.client_streaming else ""
         stream = "a stream of " if method.server_streaming else ""
         yield f"### {method.name}"
         yield ""
         yield file.said(_SERVICES, s, _METHODS, m)
         yield ""
-        yield f"Takes {_link(request)}, answers {stream}{_link(answer)}. {_http(method)}"
+        how = f"Takes {taken}{_link(request)}, answers {stream}{_link(answer)}."
+        yield f"{how} {_http(method)}".rstrip()
         yield ""
-        yield _access(METHODS[f"/{PACKAGE}.{service.name}/{method.name}"])
+        rule = METHODS.get(f"/{PACKAGE}.{service.name}/{method.name}")
+        yield _access(rule) if rule else "For agents: a port of its own, see docs/launch.md."
         yield ""
 
 
@@ -152,6 +156,8 @@ def _http(method: MethodDescriptorProto) -> str:
     """The call through a gateway that reads google.api.http."""
     rule = method.options.Extensions[annotations_pb2.http]
     verb = rule.WhichOneof("pattern")
+    if verb is None:
+        return ""
     body = f" with {'the request' if rule.body == '*' else f'`{rule.body}`'} as its body"
     return f"By HTTP: `{verb.upper()} {getattr(rule, verb)}`{body if rule.body else ''}."
 

@@ -29,6 +29,7 @@ from scheduler.cli.calls import BAD_INPUT, FAILED, end, quiet_grpc
 
 if TYPE_CHECKING:
     from scheduler.access.listener import Access
+    from scheduler.launch.service import AgentSettings
     from scheduler.observe.instruments import Tracer
     from scheduler.server.config import MetricsKeys, ServerKeys
     from scheduler.server.metrics.exposition import MetricsEndpoint
@@ -180,6 +181,7 @@ def _settings(keys: ServerKeys, tracer: Tracer | None) -> Settings:
         init=keys.init,
         mark=keys.mark,
         access=_access(keys),
+        agents=_agents(keys),
         drain_s=keys.drain_s,
         advertise=keys.advertise or "",
         lease_s=keys.lease_s,
@@ -198,6 +200,36 @@ def _exposure(keys: MetricsKeys | None) -> MetricsEndpoint | None:
         return None
     host, _, port = keys.listen.rpartition(":")
     return MetricsEndpoint(host.strip("[]"), int(port), keys.per_job)
+
+
+def _agents(keys: ServerKeys) -> AgentSettings | None:
+    """Raises: InputError for agents that could not prove for which host they speak."""
+    from pathlib import Path
+
+    from scheduler.access.loopback import is_loopback
+    from scheduler.files.errors import InputError, Problem
+    from scheduler.launch.gateway import GatewayOptions
+    from scheduler.launch.service import AgentSettings
+    from scheduler.server.config import AgentKeys
+
+    is_local = keys.launcher is not None
+    if keys.agents is None and not is_local:
+        return None
+    agents, shown = keys.agents or AgentKeys(), _access(keys).tls
+    host = agents.listen.rpartition(":")[0]
+    can_prove = is_local or agents.join_secret or (shown and shown.client_ca)
+    if not can_prove and not keys.insecure:
+        what = "agents must prove their host: give agents.join_secret, or tls.client_ca"
+        raise InputError(Problem("agents", what))
+    if shown is None and not is_loopback(host) and not keys.insecure:
+        what = f"not listening for agents on {agents.listen} without TLS: give a tls section"
+        raise InputError(Problem("agents.listen", what))
+    gateway = GatewayOptions(
+        agents.listen, shown, agents.join_secret or "", is_insecure=keys.insecure
+    )
+    folder = keys.store.removeprefix("sqlite:///") if keys.store.startswith("sqlite:///") else ""
+    local = Path(f"{folder or 'muster'}.agents").resolve() if is_local else None
+    return AgentSettings(gateway, agents.lease_s, local)
 
 
 def _access(keys: ServerKeys) -> Access:
@@ -242,5 +274,6 @@ def _say_ready(ready: Ready) -> None:
         f"muster serves {ready.fabric.name} ({ready.fabric.host_count:,} hosts)"
         f" on {ready.address}, log at version {ready.version}"
         + (f", metrics on {ready.metrics}" if ready.metrics else "")
+        + (f", agents on {ready.agents}" if ready.agents else "")
     )
     sys.stdout.flush()

@@ -81,6 +81,7 @@ class Writer:
         self._arrived = asyncio.Event()
         self._advanced = asyncio.Event()
         self._term: int | None = None  # while it leads
+        self._lead_moved = asyncio.Event()
         self._is_stopping = False
         self.leader = ""
         self._gathered = 0  # entries of the last batch
@@ -107,6 +108,21 @@ class Writer:
     def is_leading(self) -> bool:
         """Whether it takes commands."""
         return self._term is not None
+
+    @property
+    def term(self) -> int | None:
+        """In which it leads; None: it does not."""
+        return self._term
+
+    async def lead_change(self, term: int | None) -> None:
+        """Return once it leads in another term than this, or no more."""
+        while self._term == term:
+            await self._lead_moved.wait()
+
+    def _set_term(self, term: int | None) -> None:
+        self._term = term
+        self._lead_moved.set()
+        self._lead_moved = asyncio.Event()
 
     @property
     def last_ns(self) -> int:
@@ -198,7 +214,7 @@ class Writer:
 
     def give_up(self) -> None:
         """Lead no more; `lead` returns without writing what waits."""
-        self._term = None
+        self._set_term(None)
         self._arrived.set()
 
     def follow(self, recorded: Sequence[tuple[int, Event]]) -> None:
@@ -236,7 +252,7 @@ class Writer:
         self._planning.close()
 
     async def _write_and_decide(self, term: int) -> None:
-        self._term = term
+        self._set_term(term)
         self._planning.begin()
         decider = asyncio.create_task(self._planning.run())
         try:
@@ -249,7 +265,7 @@ class Writer:
             if self.is_leading:
                 await self._snapshotter.finish(self._state, self._last_ns)
         finally:
-            self._term = None
+            self._set_term(None)
             decider.cancel()
             await asyncio.wait({decider})  # it must not ask for threads that close() ends
             self._snapshotter.abandon()

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -184,6 +185,35 @@ class AuthKeys(Keys):
     reflection: Reflection = Reflection.CALLERS
 
 
+class LauncherKind(StrEnum):
+    """Who starts the agents."""
+
+    LOCAL = "local"  # the server, on this machine, one for each host
+
+
+class AgentKeys(Keys):
+    """Where agents come in, beside the port for callers; with the certificates of `tls`.
+
+    `lease_s`: a host whose agent says nothing for so long is lost. `join_secret`: a file with what
+    join tokens are made with (`muster agent-token`), for agents without a certificate of their own.
+    """
+
+    listen: Annotated[
+        Address,
+        ServerOption(
+            "HOST:PORT for agents, which start jobs with `run`.  [default: none]", "agents"
+        ),
+    ] = "127.0.0.1:0"
+    lease_s: Annotated[
+        Count,
+        AfterValidator(_at_most(MOST_LEASE_S)),
+        ServerOption("Seconds after which a host with a silent agent is lost.", "agent-lease-s"),
+    ] = 30
+    join_secret: Annotated[
+        FilePath | None, ServerOption("File with the secret of join tokens.", "join-secret")
+    ] = None
+
+
 class ServerKeys(Keys):
     """Everything that `muster serve` can be told; its defaults are those without a file.
 
@@ -196,6 +226,7 @@ class ServerKeys(Keys):
     `snapshot_every`: least events between two snapshots. `keep_log_days`: None keeps all events.
     `watch_changes`: changes of jobs, of hosts and of windows kept in memory for watches.
     `insecure`: serve beyond loopback without TLS or without asking callers who they are.
+    `launcher`: who starts agents; without one they are started by others, if at all.
     """
 
     listen: Annotated[Text, ServerOption("HOST:PORT; port 0 takes a free one.")] = LISTEN
@@ -284,6 +315,11 @@ class ServerKeys(Keys):
     insecure: Annotated[
         Flag, ServerOption("Listen beyond this machine also without TLS or authentication.")
     ] = False
+    launcher: Annotated[
+        LauncherKind | None,
+        ServerOption("`local`: start an agent for each host of a small fabric on this machine."),
+    ] = None
+    agents: Annotated[AgentKeys | None, BeforeValidator(_given)] = None
     tls: Annotated[TlsKeys | None, BeforeValidator(_given)] = None
     auth: Annotated[AuthKeys | None, BeforeValidator(_given)] = None
     limits: Annotated[CallLimits, BeforeValidator(_given)] = Field(default_factory=CallLimits)
@@ -293,6 +329,7 @@ _SECTIONS: dict[str, type[Keys]] = {
     "": ServerKeys,
     "metrics": MetricsKeys,
     "log": LogKeys,
+    "agents": AgentKeys,
     "tls": TlsKeys,
     "auth": AuthKeys,
     "limits": CallLimits,

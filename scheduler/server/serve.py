@@ -33,6 +33,8 @@ from scheduler.files.errors import InputError
 from scheduler.files.health.policyfile import load_health
 from scheduler.files.tenants import load_tenants
 from scheduler.identity import SERVER, Caller, Role, act_for
+from scheduler.launch.service import AgentSettings, LaunchService
+from scheduler.launch.sessions import CannotServeAgents
 from scheduler.observe.incidents import look_back
 from scheduler.observe.instruments import Instruments, Tracer
 from scheduler.server.metrics.access import MetricsAuth, metrics_auth
@@ -74,7 +76,7 @@ class Settings:
     listens; `lease_s`, after which a leader that is not heard of is replaced.
     `init`, `mark`: as for store.open_store.
     `tracer` None: no traces. `long_decision_s`: decisions that take longer move to a process
-    of their own; None: never.
+    of their own; None: never. `agents` None: nobody starts what jobs say in `run`.
     """
 
     store: str
@@ -98,16 +100,19 @@ class Settings:
     health_file: str | None = None
     init: bool | None = None
     mark: str | None = None
+    agents: AgentSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """What a server that has replayed its log can say of itself. `metrics`: where they are."""
+    """What a server that has replayed its log can say of itself. `metrics`: where they are;
+    `agents`: where agents come in."""
 
     address: str
     fabric: Fabric
     version: int
     metrics: str = ""
+    agents: str = ""
 
 
 async def serve(
@@ -128,7 +133,7 @@ async def serve(
     try:
         with gauges.exposed(scrapers):  # from before the log is replayed, which may take long
             await _serve(settings, on_ready, signals, gauges)
-    except MetricsPortTaken as error:
+    except (MetricsPortTaken, CannotServeAgents) as error:
         raise CannotListen(str(error)) from None
 
 
@@ -152,7 +157,9 @@ async def _serve(
         address = listener.open(server, settings.listen)
         await _set_health(checks, is_ready=False)
         await server.start()
+        launches = LaunchService(settings.agents) if settings.agents else None
         try:
+            agents = await launches.listen() if launches else ""
             writer, replica = await _recovered(store, settings, address, gauges.instruments)
             writing = asyncio.create_task(replica.run() if replica else writer.run())
             reloading = asyncio.create_task(_reload(settings, signals.reload, listener, writer))
@@ -166,8 +173,11 @@ async def _serve(
                 consistency.attach(writer, replica)
                 gauges.attach(writer, store)
                 await _set_health(checks, is_ready=True)
-                state = writer.state
-                on_ready(Ready(address, state.loaded_fabric, state.version, gauges.address))
+                fabric, version = writer.state.loaded_fabric, writer.state.version
+                if launches is not None:
+                    launches.start(writer, fabric.hosts)
+                    backend.tails = launches.tails
+                on_ready(Ready(address, fabric, version, gauges.address, agents))
                 tell_systemd("READY=1")
                 await _first(writing, signals.stop)
                 tell_systemd("STOPPING=1")
@@ -177,6 +187,8 @@ async def _serve(
             await writing
         finally:
             questions.close()
+            if launches is not None:
+                await launches.close()
             await server.stop(None)
     finally:
         store.close()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from scheduler.core import Rejected, State, admit, replay
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from scheduler.core import Job, Rejected, State, admit, replay
 from scheduler.core.model.commands import Command
 from scheduler.engine.authorisation import unauthorised
 from scheduler.engine.writer import Writer
@@ -11,11 +14,25 @@ from scheduler.service.errors import rejected, starting
 from scheduler.service.questions import Questions
 
 
+class LogSource(Protocol):
+    """Where the logs of ranks come from."""
+
+    def tail(
+        self, job: Job, host: str, rank: int, lines: int, *, follow: bool
+    ) -> AsyncIterator[bytes]:
+        """What a rank has written, its last `lines`, 0 for all. Raises: NoLog."""
+
+
+class NoLog(Exception):
+    """There is none, or nobody to ask; the text says why."""
+
+
 class Backend:
     """Shared by the servicers of one server. `questions`: where they compute for long."""
 
     def __init__(self, questions: Questions | None = None) -> None:
         self.questions = questions or Questions()
+        self.tails: LogSource | None = None
         self._writer: Writer | None = None
 
     def attach(self, writer: Writer) -> None:

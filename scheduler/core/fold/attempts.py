@@ -7,7 +7,7 @@ what is counted for it are one and the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol, assert_never
 
@@ -120,6 +120,15 @@ class GangTracker:
             runs = self._runs.values()
             self._known = {host: run.name for run in runs for host in run.hosts + run.spares}
         return self._known
+
+    @property
+    def names(self) -> Collection[str]:
+        """Of the jobs whose attempts these are."""
+        return self._runs.keys()
+
+    def adopt(self, run: Attempt) -> None:
+        """One that is known by a state, where the log is not read from its begin."""
+        self._enter(run)
 
     def holds(self, host: str) -> bool:
         """Whether a gang holds this host, as one of its own or as a spare."""

@@ -1,0 +1,1 @@
+"""What the ranks of a job import: `from muster import progress`. Standard library alone."""

@@ -1,0 +1,179 @@
+"""From a rank to muster: how far it is, where its checkpoints are, and what stale ranks may not do.
+
+    from muster import progress
+
+    start = progress.resume("/scratch/run7")            # (step, path) of a checkpoint, or None
+    for step in range(start.step if start else 0, STEPS):
+        train()
+        progress.report(step + 1)
+        if (step + 1) % 500 == 0 or progress.should_save():
+            with progress.saving("/scratch/run7", step + 1) as folder:
+                torch.save(state, folder / "rank0.pt")
+
+One rank, as a rule rank 0, resumes, reports and saves; others that write shards use
+`partial_folder` between two barriers. Outside of muster, where MUSTER_RUN_DIR is not set,
+nothing is reported, and checkpoints are written and found all the same.
+
+Fencing. A rank that was given up, because its host was cut off or stood still, may wake up after
+its successor has started. Two things keep it from doing harm. Every attempt writes below a folder
+of its own, so that nothing that it writes is in the place of what another wrote. And `resume`
+raises a fence in the shared folder first: from then on `saving` refuses in every earlier attempt,
+before anything is written and again before what was written gets its name (StaleAttempt). What
+slipped through between these two would still be a whole checkpoint, in the folder of the old
+attempt, of which muster takes no report any more.
+
+This file uses the standard library alone; it can be copied into an environment without muster.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = [
+    "Checkpoint",
+    "StaleAttempt",
+    "partial_folder",
+    "report",
+    "resume",
+    "saving",
+    "should_save",
+]
+
+_STEP = re.compile(r"step-(\d{12})")
+_FENCES = ".muster-fences"
+
+
+class StaleAttempt(RuntimeError):
+    """A later attempt of this job has started: this rank must end, and must not save."""
+
+
+class Checkpoint(NamedTuple):
+    """One that is complete."""
+
+    step: int
+    path: Path
+
+
+_said: dict[str, object] = {}
+
+
+def resume(root: str | os.PathLike[str] | None = None) -> Checkpoint | None:
+    """The checkpoint to go on from, None to begin anew: the newest that muster knows of, else the
+    newest of an earlier attempt of this job below `root`. With `root` earlier attempts can save no
+    more from here on. Raises: StaleAttempt."""
+    if root is not None:
+        _raise_fence(Path(root))
+    _say(can_save=True)
+    if where := os.environ.get("MUSTER_CHECKPOINT", ""):
+        return Checkpoint(int(os.environ.get("MUSTER_CHECKPOINT_STEP", "0")), Path(where))
+    return _newest(Path(root)) if root is not None else None
+
+
+def report(step: int) -> None:
+    """`step` steps are complete."""
+    _say(step=step)
+
+
+def should_save() -> bool:
+    """Whether muster asks for a checkpoint, because the gang is to leave its hosts. Cost: 2 us."""
+    folder = os.environ.get("MUSTER_RUN_DIR")
+    return folder is not None and os.path.exists(os.path.join(folder, "save"))
+
+
+def partial_folder(root: str | os.PathLike[str], step: int) -> Path:
+    """Where all ranks write the checkpoint of this step, while rank 0 is `saving` it."""
+    return _own_folder(Path(root)) / f"step-{step:012d}.partial"
+
+
+@contextlib.contextmanager
+def saving(root: str | os.PathLike[str], step: int) -> Iterator[Path]:
+    """A folder to write a checkpoint into, which gets its name and is reported when the block
+    ends well. Raises: StaleAttempt, before or after the block: then there is no checkpoint."""
+    _check_fence(Path(root))
+    partial = partial_folder(root, step)
+    partial.mkdir(parents=True, exist_ok=True)
+    yield partial
+    _check_fence(Path(root))
+    path = partial.with_suffix("")
+    _sync(partial)
+    os.rename(partial, path)
+    _sync(path.parent)
+    _check_fence(Path(root))
+    _say(step=step, checkpoint_step=step, checkpoint=str(path))
+
+
+def _attempt() -> int:
+    return int(os.environ.get("MUSTER_ATTEMPT", "1"))
+
+
+def _job() -> str:
+    return os.environ.get("MUSTER_JOB_UID", "local")
+
+
+def _own_folder(root: Path) -> Path:
+    return root / f"{_job()}.attempt-{_attempt():06d}"
+
+
+def _raise_fence(root: Path) -> None:
+    """An empty file for each attempt: made at once or not at all, on any file system."""
+    fences = root / _FENCES / _job()
+    fences.mkdir(parents=True, exist_ok=True)
+    (fences / f"{_attempt():06d}").touch()
+    _check_fence(root)
+
+
+def _check_fence(root: Path) -> None:
+    try:
+        newest = max(int(name) for name in os.listdir(root / _FENCES / _job()))
+    except (FileNotFoundError, ValueError):
+        return
+    if newest > _attempt():
+        message = f"attempt {newest} of this job has started; this is attempt {_attempt()}"
+        raise StaleAttempt(message)
+
+
+def _newest(root: Path) -> Checkpoint | None:
+    """Of the latest attempt before this one, or this one, that has saved."""
+    for folder in sorted(root.glob(f"{_job()}.attempt-*"), reverse=True):
+        if int(folder.name.rpartition("-")[2]) > _attempt():
+            continue
+        steps = [int(m[1]) for path in folder.iterdir() if (m := _STEP.fullmatch(path.name))]
+        if steps:
+            return Checkpoint(max(steps), folder / f"step-{max(steps):012d}")
+    return None
+
+
+def _say(**news: object) -> None:
+    """Leave word for the agent, and tell it to look."""
+    folder = os.environ.get("MUSTER_RUN_DIR")
+    if folder is None:
+        return
+    _said.update(news)
+    path = os.path.join(folder, f"progress.{os.environ.get('RANK', '0')}")
+    with contextlib.suppress(OSError):  # training goes on where nobody hears of it
+        number, new = tempfile.mkstemp(dir=folder)
+        with os.fdopen(number, "w") as file:
+            json.dump(_said, file)
+        os.replace(new, path)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to:
+            to.setblocking(False)
+            to.sendto(b"", os.environ["MUSTER_SOCKET"])
+
+
+def _sync(folder: Path) -> None:
+    """What is in the folder is on disk, with its names."""
+    for path in (*folder.iterdir(), folder):
+        if path.is_file() or path == folder:
+            number = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(number)
+            finally:
+                os.close(number)

@@ -1,0 +1,505 @@
+"""The agent of one host: it does what the server says, and says what became of it.
+
+    session.py  words of the server -> Agent.hear -> attempts (attempt.py) -> words to the server
+
+One attempt runs on a host at a time: to prepare one ends all others first, so that no rank of an
+old attempt is there when its successor starts. What the agent says again after a broken stream
+or its own restart follows from the folders of its attempts, so nothing depends on a word that got
+lost. Two clocks: the server takes a host for lost after one lease; the agent, which cannot know
+that, ends its ranks after three without a word (`_check_lease`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.duration_pb2 import Duration
+
+from scheduler.agent import ranklog
+from scheduler.agent.allow import AllowList, NotAllowed, program
+from scheduler.agent.attempt import SUPERVISOR, Attempt, Key, Phase, RankExit
+from scheduler.agent.order import order_of
+from scheduler.agent.processes import CgroupRoot, adopt_orphans
+from scheduler.v1 import agent_pb2
+
+LEASES = 3  # without a word from the server, before the ranks are ended
+KEPT_LOGS = 50  # attempts that are over
+_TICK_S = 0.25
+_PATIENCE_S = 120.0  # for what ran before to end
+_SEARCH = "/usr/local/bin:/usr/bin:/bin"
+_PHASES = {
+    Phase.PREPARED: agent_pb2.ATTEMPT_PHASE_PREPARED,
+    Phase.STARTING: agent_pb2.ATTEMPT_PHASE_STARTED,
+    Phase.STARTED: agent_pb2.ATTEMPT_PHASE_STARTED,
+    Phase.STOPPED: agent_pb2.ATTEMPT_PHASE_STOPPED,
+}
+
+log = logging.getLogger("muster.agent")
+
+Request = agent_pb2.SessionRequest
+
+
+class StaleLeader(Exception):
+    """A leader of a lower term speaks: another one leads by now."""
+
+
+class Agent:
+    """`say`: how its words get to the server, which may not be there. `address`: at which other
+    hosts reach this one. `state`: a folder of its own."""
+
+    def __init__(self, host: str, state: Path, address: str, allowed: AllowList) -> None:
+        self.host = host
+        self.address = address
+        self.say: Callable[[agent_pb2.SessionRequest], None] = lambda _: None
+        self.beat_s = 1.0
+        self._allowed = allowed
+        self._root = state / "attempts"
+        self._root.mkdir(parents=True, exist_ok=True, mode=0o711)
+        state.chmod(0o711)
+        self._epoch_file = state / "epoch"
+        self._epoch = int(self._epoch_file.read_text()) if self._epoch_file.exists() else 0
+        self._lease_s = 0.0  # until when the ranks may run; 0: no lease was ever given
+        self._cgroups = CgroupRoot(host)
+        self._attempts: dict[Key, Attempt] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._preparing: dict[Key, asyncio.Task[None]] = {}
+        self._tails: dict[str, asyncio.Task[None]] = {}
+        self._warm: dict[tuple[str, ...], subprocess.Popen[bytes]] = {}
+        self._socket_path = str(state / "agent.sock")
+        self._socket = self._listen()
+        self._over = asyncio.Event()
+        self.has_expired = asyncio.Event()  # its lease ran out
+        adopt_orphans()
+        for folder in sorted(self._root.iterdir()):
+            if not (folder / "forgotten").exists() and (attempt := Attempt.found(folder)):
+                self._attempts[attempt.key] = attempt
+                if attempt.has_processes:
+                    log.warning("%s: found again", attempt.key.folder_name)
+
+    def _listen(self) -> socket.socket:
+        """Where supervisors and ranks say that there is something to look at; nothing else."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._socket_path)
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        listening.bind(self._socket_path)
+        os.chmod(self._socket_path, 0o622)
+        return listening
+
+    def hello(self) -> agent_pb2.SessionRequest:
+        """What it finds on its host."""
+        self._look()
+        hello = agent_pb2.Hello(
+            host=self.host,
+            boot_id=_boot_id(),
+            version=version("muster"),
+            has_cgroup=self._cgroups.path is not None,
+        )
+        for attempt in self._attempts.values():
+            if attempt.phase is Phase.PREPARING:
+                continue
+            status = hello.attempts.add(key=_key(attempt.key), phase=_PHASES[attempt.phase])
+            status.exits.extend(_exited(attempt, done) for done in attempt.exits)
+            status.progress.CopyFrom(_progress(attempt))
+            status.prepared.CopyFrom(self._prepared(attempt))
+        return Request(hello=hello)
+
+    async def run(self) -> None:
+        """Look after what runs, until cancelled."""
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._socket.fileno(), self._poked)
+        try:
+            while True:
+                self._check_lease()
+                self._look()
+                for attempt in self._running():
+                    if attempt.kill_s is not None and now_s() >= attempt.kill_s:
+                        attempt.kill(now_s())
+                await asyncio.sleep(_TICK_S)
+        finally:
+            loop.remove_reader(self._socket.fileno())
+            self._socket.close()
+            for process in self._warm.values():
+                _dismiss(process)
+            for attempt in self._attempts.values():
+                attempt.release()
+
+    def hear(self, message: agent_pb2.SessionResponse) -> None:
+        """Do what the server says. Raises: StaleLeader."""
+        self._check_lease()  # a word that waited while this process stood still renews nothing
+        match message.WhichOneof("message"):
+            case "lease":
+                self._renew(message.lease)
+            case "prepare":
+                self._prepare(message.prepare)
+            case "launch":
+                self._spawn(self._launch(message.launch))
+            case "stop":
+                self._stop(message.stop)
+            case "save_checkpoint":
+                if attempt := self._attempts.get(_named(message.save_checkpoint.key)):
+                    attempt.ask_to_save()
+            case "forget":
+                self._forget(_named(message.forget.key))
+            case "tail_logs":
+                self._tail(message.tail_logs)
+            case "warm":
+                wanted = message.warm
+                self.have_warm(wanted.interpreter, tuple(wanted.modules), wanted.user)
+            case _:
+                log.warning("a word of the server that this release does not know")
+
+    async def end_ranks(self) -> None:
+        """Kill what runs, and return when nothing is left."""
+        for attempt in self._running():
+            attempt.stop(0, now_s())
+        while self._running():
+            self._look()
+            await asyncio.sleep(0.01)
+
+    def silence(self) -> None:
+        """The stream broke: nobody reads answers."""
+        for task in self._tails.values():
+            task.cancel()
+        self._tails.clear()
+
+    # --- leases ----------------------------------------------------------------------
+
+    def _renew(self, lease: agent_pb2.Lease) -> None:
+        if lease.epoch < self._epoch:
+            raise StaleLeader(f"the server is of term {lease.epoch}, another of {self._epoch}")
+        if lease.epoch > self._epoch:
+            self._epoch = lease.epoch
+            self._epoch_file.write_text(str(lease.epoch), encoding="ascii")
+        ttl_s = lease.ttl.ToNanoseconds() / 1e9
+        self.beat_s = ttl_s / 3
+        self._lease_s = now_s() + LEASES * ttl_s
+
+    def _check_lease(self) -> None:
+        """End the ranks when the server has long given this host up."""
+        if not self._lease_s or now_s() < self._lease_s:
+            return
+        self._lease_s = 0.0
+        for attempt in self._running():
+            log.warning("%s: ended, for the server is not heard of", attempt.key.folder_name)
+            attempt.stop(0, now_s())
+        for task in self._preparing.values():
+            task.cancel()
+        self.has_expired.set()
+
+    # --- attempts --------------------------------------------------------------------
+
+    def _running(self) -> list[Attempt]:
+        return [attempt for attempt in self._attempts.values() if attempt.has_processes]
+
+    def _prepare(self, wanted: agent_pb2.Prepare) -> None:
+        key = _named(wanted.key)
+        known = self._attempts.get(key)
+        if known is not None:
+            if known.phase is Phase.STOPPED:
+                self._refuse(key, "this attempt was stopped here")
+            elif known.phase is not Phase.PREPARING:
+                self.say(Request(prepared=self._prepared(known)))
+            return
+        if key in self._preparing:
+            return
+        task = self._spawn(self._make_ready(key, wanted))
+        self._preparing[key] = task
+        task.add_done_callback(lambda _: self._preparing.pop(key, None))
+
+    async def _make_ready(self, key: Key, wanted: agent_pb2.Prepare) -> None:
+        """End what runs, check, promise a port."""
+        try:
+            await self._clear(key)
+            user = self._allowed.user(wanted.user)
+            workdir = self._allowed.workdir(wanted.workdir, user)
+            program(wanted.command[0], workdir, wanted.env.get("PATH", _SEARCH))
+            port = free_port() if wanted.node == 0 else 0
+            group = self._cgroups.make(key.folder_name)
+            order = order_of(wanted, user.pw_name, workdir) | {
+                "socket": self._socket_path,
+                "cgroup": group,
+                "port": port,
+            }
+            attempt = Attempt.made(key, self._root, order, user)
+        except (NotAllowed, OSError) as error:
+            self._refuse(key, str(error))
+            return
+        self._attempts[key] = attempt
+        self.say(Request(prepared=self._prepared(attempt)))
+
+    async def _clear(self, key: Key) -> None:
+        """Nothing of another attempt runs here any more. Raises: NotAllowed."""
+        for other in list(self._preparing):
+            if other != key and (other.job_uid != key.job_uid or other.attempt < key.attempt):
+                self._preparing[other].cancel()
+        until_s = now_s() + _PATIENCE_S
+        while others := [a for a in self._attempts.values() if not a.is_over]:
+            for attempt in others:
+                if attempt.kill_s is None:  # else it is in its grace
+                    attempt.stop(0, now_s())
+                self._take_in(attempt)
+            if all(attempt.is_over for attempt in others):
+                continue
+            if now_s() > until_s:
+                raise NotAllowed("what ran on the host before does not end")
+            self._over.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_TICK_S):
+                    await self._over.wait()
+
+    async def _launch(self, wanted: agent_pb2.Launch) -> None:
+        key = _named(wanted.key)
+        attempt = self._attempts.get(key)
+        if attempt is None or attempt.is_over:
+            self._refuse(key, "this attempt is not prepared here")
+            return
+        if attempt.phase is Phase.PREPARED:
+            order = attempt.order
+            order["env"] |= {
+                "MASTER_ADDR": wanted.master_address,
+                "MASTER_PORT": str(wanted.master_port),
+                "MUSTER_CHECKPOINT": wanted.checkpoint,
+                "MUSTER_CHECKPOINT_STEP": str(wanted.checkpoint_step),
+                "MUSTER_RUN_DIR": str(attempt.folder / "run"),
+                "MUSTER_SOCKET": self._socket_path,
+            }
+            if "PET_NNODES" in order["env"]:
+                order["env"]["PET_MASTER_ADDR"] = wanted.master_address
+                order["env"]["PET_MASTER_PORT"] = str(wanted.master_port)
+            attempt.write_order()
+            attempt.launch(self._take_warm(order) if order["warm"] else None)
+        elif attempt.phase is Phase.STARTED:
+            self.say(Request(started=agent_pb2.Started(key=_key(key))))
+
+    def _stop(self, wanted: agent_pb2.Stop) -> None:
+        key = _named(wanted.key)
+        if key in self._preparing:
+            self._preparing[key].cancel()
+        attempt = self._attempts.get(key)
+        if attempt is None:
+            self.say(Request(stopped=agent_pb2.Stopped(key=_key(key))))
+            return
+        if attempt.is_over:
+            self._say_over(attempt)
+            return
+        attempt.stop(wanted.grace.ToNanoseconds() / 1e9, now_s())
+        if attempt.is_over:
+            self._say_over(attempt)
+            self._over.set()
+
+    def _forget(self, key: Key) -> None:
+        attempt = self._attempts.get(key)
+        if attempt is None or not attempt.is_over:
+            return
+        attempt.forget()
+        del self._attempts[key]
+        folders = [f for f in self._root.iterdir() if (f / "forgotten").exists()]
+        folders.sort(key=lambda folder: folder.stat().st_mtime)
+        for folder in folders[:-KEPT_LOGS]:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _poked(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                self._socket.recv(16)
+        self._look()
+
+    def _look(self) -> None:
+        for attempt in self._running():
+            self._take_in(attempt)
+
+    def _take_in(self, attempt: Attempt) -> None:
+        before = attempt.phase
+        new = attempt.look()
+        if attempt.look_at_progress():
+            self.say(Request(progress=_progress(attempt)))
+        if attempt.phase is not before and attempt.phase is Phase.STARTED:
+            self.say(Request(started=agent_pb2.Started(key=_key(attempt.key))))
+        if attempt.refusal and before is Phase.STARTING and attempt.is_over:
+            self._refuse(attempt.key, attempt.refusal)
+        for done in new:
+            self.say(Request(exited=_exited(attempt, done)))
+        if attempt.is_over and before is not Phase.STOPPED:
+            self.say(Request(stopped=agent_pb2.Stopped(key=_key(attempt.key))))
+            self._over.set()
+
+    def _say_over(self, attempt: Attempt) -> None:
+        """All of it, as if it had just happened: what was said before may have got lost."""
+        for done in attempt.exits:
+            self.say(Request(exited=_exited(attempt, done)))
+        self.say(Request(stopped=agent_pb2.Stopped(key=_key(attempt.key))))
+
+    def _refuse(self, key: Key, reason: str) -> None:
+        log.warning("%s: refused: %s", key.folder_name, reason)
+        self.say(Request(refused=agent_pb2.Refused(key=_key(key), reason=reason)))
+
+    def _prepared(self, attempt: Attempt) -> agent_pb2.Prepared:
+        port = attempt.order["port"]
+        return agent_pb2.Prepared(key=_key(attempt.key), address=self.address, port=port)
+
+    # --- warm starts -----------------------------------------------------------------
+
+    def _take_warm(self, order: dict[str, Any]) -> subprocess.Popen[bytes] | None:
+        """A process that has imported what this order wants; the next one is begun later."""
+        wanted = (order["command"][0], order["user"], *order["warm"])
+        asyncio.get_running_loop().call_later(
+            2.0, self.have_warm, order["command"][0], tuple(order["warm"]), order["user"]
+        )
+        process = self._warm.get(wanted)
+        if process is None or process.poll() is not None or process.stdout is None:
+            return None
+        if not process.stdout.read(6):  # still importing: it will be ready for the next one
+            return None
+        del self._warm[wanted]
+        return process
+
+    def have_warm(self, interpreter: str, modules: tuple[str, ...], user: str) -> None:
+        """Begin to import, unless that has been done."""
+        try:
+            name = self._allowed.user(user).pw_name
+        except NotAllowed as error:
+            log.warning("no warm process: %s", error)
+            return
+        wanted = (interpreter, name, *modules)
+        known = self._warm.get(wanted)
+        if known is not None and known.poll() is None:
+            return
+        for other in list(self._warm):  # one job runs here at a time
+            _dismiss(self._warm.pop(other))
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", SUPERVISOR, "--warm", interpreter, name, *modules],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            env={"PATH": _SEARCH},
+            bufsize=0,
+        )
+        assert process.stdout is not None
+        os.set_blocking(process.stdout.fileno(), False)
+        self._warm[wanted] = process
+
+    # --- logs ------------------------------------------------------------------------
+
+    def _tail(self, wanted: agent_pb2.TailLogs) -> None:
+        if known := self._tails.pop(wanted.request_id, None):
+            known.cancel()
+        if wanted.cancel:
+            return
+        task = self._spawn(self._send_log(wanted))
+        self._tails[wanted.request_id] = task
+
+    async def _send_log(self, wanted: agent_pb2.TailLogs) -> None:
+        folder = self._folder_of(wanted.key)
+        chunk = agent_pb2.LogChunk(request_id=wanted.request_id, is_last=True)
+        if folder is None:
+            chunk.error = f"{self.host} has no logs of this attempt"
+        else:
+            path = ranklog.log_path(folder, wanted.rank)
+
+            def is_over() -> bool:
+                running = self._attempts.get(_key_of(folder))
+                return running is None or running.is_over
+
+            try:
+                read = ranklog.read(path, wanted.lines, follow=wanted.follow, is_over=is_over)
+                async for data in read:
+                    piece = agent_pb2.LogChunk(request_id=wanted.request_id, data=data)
+                    self.say(Request(log_chunk=piece))
+                    await asyncio.sleep(0)
+            except OSError:
+                chunk.error = f"{self.host} has no log of rank {wanted.rank} in this attempt"
+        self.say(Request(log_chunk=chunk))
+        self._tails.pop(wanted.request_id, None)
+
+    def _folder_of(self, key: agent_pb2.AttemptKey) -> Path | None:
+        if key.attempt:
+            folder = self._root / _named(key).folder_name
+            return folder if folder.is_dir() else None
+        numbers = [_key_of(f) for f in self._root.iterdir()]
+        mine = [found for found in numbers if found.job_uid == key.job_uid]
+        return self._root / max(mine).folder_name if mine else None
+
+    def _spawn(self, work: Any) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def _dismiss(process: subprocess.Popen[bytes]) -> None:
+    """End a warm process that is not wanted."""
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
+    process.kill()
+    process.wait()
+
+
+def now_s() -> float:
+    """A clock that goes on while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def free_port() -> int:
+    """A port on which nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
+
+
+def _boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def _key(key: Key) -> agent_pb2.AttemptKey:
+    return agent_pb2.AttemptKey(job_uid=key.job_uid, attempt=key.attempt)
+
+
+def _named(key: agent_pb2.AttemptKey) -> Key:
+    """Raises: ValueError for what is no name of a folder."""
+    if not key.job_uid or not key.job_uid.replace("-", "").replace("_", "").isalnum():
+        raise ValueError(f"{key.job_uid!r} is no uid")
+    return Key(key.job_uid, key.attempt)
+
+
+def _key_of(folder: Path) -> Key:
+    uid, _, number = folder.name.rpartition(".")
+    return Key(uid, int(number) if number.isdecimal() else 0)
+
+
+def _exited(attempt: Attempt, done: RankExit) -> agent_pb2.Exited:
+    age = Duration()
+    age.FromNanoseconds(max(0, time.monotonic_ns() - done.monotonic_ns))
+    is_well = done.code == 0 and done.signal == 0
+    return agent_pb2.Exited(
+        key=_key(attempt.key),
+        rank=done.rank,
+        code=done.code,
+        signal=done.signal,
+        age=age,
+        log_tail="" if is_well else ranklog.tail(ranklog.log_path(attempt.folder, done.rank)),
+    )
+
+
+def _progress(attempt: Attempt) -> agent_pb2.Progress:
+    said = attempt.said
+    return agent_pb2.Progress(
+        key=_key(attempt.key),
+        step=said.step,
+        checkpoint_step=said.checkpoint_step,
+        checkpoint=said.checkpoint,
+        can_save=said.can_save,
+    )

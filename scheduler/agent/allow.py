@@ -1,0 +1,101 @@
+"""Who may run what on this host: the allow-list, a file of the host that no server can change.
+
+    users: [alice, bob]            whom ranks may run as
+    default_user: alice            of jobs that name none
+    workdirs: [/home, /scratch]    below which their working directory lies
+
+Without a file an agent runs ranks as its own user alone, in any directory; one that is root runs
+none at all.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scheduler.files.errors import InputError, Problem, short
+from scheduler.files.yaml12 import load
+
+
+class NotAllowed(Exception):
+    """What the server asks for is refused on this host; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllowList:
+    """`workdirs` empty: any directory that the user can enter."""
+
+    users: frozenset[str]
+    default_user: str = ""
+    workdirs: tuple[str, ...] = ()
+
+    def user(self, wanted: str) -> pwd.struct_passwd:
+        """The user as whom ranks run. Raises: NotAllowed."""
+        name = wanted or self.default_user
+        if not name:
+            raise NotAllowed("the job names no user, and this host has no default_user")
+        if name not in self.users:
+            raise NotAllowed(f"nothing runs as {name} on this host")
+        try:
+            entry = pwd.getpwnam(name)
+        except KeyError:
+            raise NotAllowed(f"there is no user {name} on this host") from None
+        if os.geteuid() not in (0, entry.pw_uid):
+            raise NotAllowed(f"the agent is not root, so it cannot run anything as {name}")
+        return entry
+
+    def workdir(self, wanted: str, user: pwd.struct_passwd) -> str:
+        """The working directory. Raises: NotAllowed."""
+        path = os.path.realpath(wanted or user.pw_dir)  # a link may lead elsewhere
+        roots = [os.path.realpath(root) for root in self.workdirs]
+        if roots and not any(os.path.commonpath((path, root)) == root for root in roots):
+            raise NotAllowed(f"{wanted or path} is not below {' or '.join(self.workdirs)}")
+        if not os.path.isdir(path):
+            raise NotAllowed(f"there is no directory {wanted or path}")
+        return path
+
+
+def program(command: str, workdir: str, search: str) -> str:
+    """The file that `command` names, as exec finds it. Raises: NotAllowed."""
+    path = os.path.join(workdir, command) if "/" in command else shutil.which(command, path=search)
+    if path is None or not os.path.isfile(path):
+        raise NotAllowed(f"there is no program {command}")
+    return path
+
+
+def own_user() -> AllowList:
+    """Without a file: the user of the agent, unless that is root."""
+    name = pwd.getpwuid(os.geteuid()).pw_name
+    return AllowList(frozenset({name}), name) if os.geteuid() else AllowList(frozenset())
+
+
+def load_allow_list(path: str) -> AllowList:
+    """Raises: InputError."""
+    document = load(path)
+    if os.stat(path).st_mode & stat.S_IWOTH:
+        raise InputError(Problem("", "is writable by everybody: chmod o-w", path))
+    keys = document.mapping()
+    known = ("users", "default_user", "workdirs")
+    faults = [
+        (str(key), f"unknown key; known are {', '.join(known)}") for key in keys if key not in known
+    ]
+    users, default = keys.get("users", []), keys.get("default_user", "")
+    if not _are_texts(users) or not users:
+        faults.append(("users", f"must be a list of users, not {short(users)}"))
+    elif default and default not in users:
+        faults.append(("default_user", f"{short(default)} is not one of users"))
+    workdirs = keys.get("workdirs", [])
+    if not _are_texts(workdirs) or not all(Path(root).is_absolute() for root in workdirs):
+        faults.append(("workdirs", f"must be a list of absolute paths, not {short(workdirs)}"))
+    if faults:
+        raise document.error(*faults)
+    return AllowList(frozenset(users), default, tuple(workdirs))
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) and item for item in value)

@@ -1,0 +1,325 @@
+"""One attempt of a job on this host: its folder, its supervisor, and what became of its ranks.
+
+All that must outlive the agent is in the folder, so that an agent that starts again goes on from
+there: the order, a port that was promised, pids, exits, how far the ranks have come.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pwd
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from scheduler.agent.processes import (
+    begun,
+    end_group,
+    end_process,
+    is_populated,
+    kill_group,
+    remove_group,
+)
+
+SUPERVISOR = str(Path(__file__).with_name("supervisor.py"))
+_MOST_SAID = 64 << 10  # bytes of a file that ranks write
+_MOST_WHERE = 4_096
+
+
+class Key(NamedTuple):
+    """Names an attempt."""
+
+    job_uid: str
+    attempt: int
+
+    @property
+    def folder_name(self) -> str:
+        return f"{self.job_uid}.{self.attempt}"
+
+
+class Phase(StrEnum):
+    PREPARING = "preparing"  # what ran before has to end first
+    PREPARED = "prepared"
+    STARTING = "starting"
+    STARTED = "started"
+    STOPPED = "stopped"  # nothing of it runs, and nothing will
+
+
+class RankExit(NamedTuple):
+    rank: int
+    code: int
+    signal: int
+    monotonic_ns: int
+
+
+class Said(NamedTuple):
+    """What the ranks have said by muster.progress, the furthest of them."""
+
+    step: int = 0
+    checkpoint_step: int = 0
+    checkpoint: str = ""
+    can_save: bool = False
+
+
+class Attempt:
+    """`folder` exists and has an order; use `made` or `found`."""
+
+    def __init__(self, key: Key, folder: Path, order: dict[str, Any]) -> None:
+        self.key = key
+        self.folder = folder
+        self.order = order
+        self.phase = Phase.PREPARED
+        self.exits: list[RankExit] = []
+        self.said = Said()
+        self.refusal = ""
+        self.kill_s: float | None = None  # by when what is left is killed, of one that is stopped
+        self.supervisor: subprocess.Popen[bytes] | None = None
+        self._supervisor_pid = self._supervisor_begun = 0
+        self._read_bytes = 0
+        self._said_ns = 0
+        self._killed_s = 0.0
+
+    @staticmethod
+    def made(key: Key, root: Path, order: dict[str, Any], user: pwd.struct_passwd) -> Attempt:
+        """A new one, with the folder in which its ranks say how far they are."""
+        folder = root / key.folder_name
+        shutil.rmtree(folder, ignore_errors=True)
+        for part in ("logs", "run"):
+            (folder / part).mkdir(parents=True)
+        if os.geteuid() == 0:
+            os.chown(folder / "run", user.pw_uid, user.pw_gid)
+        folder.chmod(0o711)
+        attempt = Attempt(key, folder, order)
+        attempt.write_order()
+        return attempt
+
+    @staticmethod
+    def found(folder: Path) -> Attempt | None:
+        """The one of an earlier life of the agent; None: it is unreadable, and removed."""
+        uid, _, number = folder.name.rpartition(".")
+        try:
+            order = json.loads((folder / "order.json").read_text(encoding="utf-8"))
+            attempt = Attempt(Key(uid, int(number)), folder, order)
+        except (OSError, ValueError):
+            shutil.rmtree(folder, ignore_errors=True)
+            return None
+        if (folder / "supervisor").exists():
+            pid, since = (folder / "supervisor").read_text().split()
+            attempt._supervisor_pid, attempt._supervisor_begun = int(pid), int(since)
+            attempt.phase = Phase.STARTING
+            attempt.look()
+        elif (folder / "stopped").exists():
+            attempt.phase = Phase.STOPPED
+        return attempt
+
+    @property
+    def is_over(self) -> bool:
+        return self.phase is Phase.STOPPED
+
+    @property
+    def has_processes(self) -> bool:
+        return self.phase in (Phase.STARTING, Phase.STARTED)
+
+    def write_order(self) -> None:
+        path = self.folder / "order.json"
+        new = path.with_suffix(".new")
+        new.touch(mode=0o600)
+        with new.open("w", encoding="utf-8") as file:
+            json.dump(self.order, file)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+
+    def launch(self, warm: subprocess.Popen[bytes] | None) -> None:
+        """Start the supervisor, or give the attempt to one that is warm."""
+        self.phase = Phase.STARTING
+        (self.folder / "run" / "save").unlink(missing_ok=True)
+        if warm is not None and warm.poll() is None and warm.stdin is not None:
+            self.supervisor = warm
+        else:
+            with (self.folder / "supervisor.log").open("ab") as says:
+                self.supervisor = subprocess.Popen(
+                    [sys.executable, "-I", "-S", SUPERVISOR, str(self.folder)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=says,
+                    start_new_session=True,
+                    env={},
+                )
+        pid = self.supervisor.pid
+        self._supervisor_pid, self._supervisor_begun = pid, begun(pid)
+        text = f"{pid} {self._supervisor_begun}"
+        (self.folder / "supervisor").write_text(text, encoding="ascii")
+        if self.supervisor is warm and warm is not None and warm.stdin is not None:
+            with contextlib.suppress(OSError):
+                warm.stdin.write(f"{self.folder}\n".encode())
+                warm.stdin.close()
+            if warm.stdout is not None:
+                warm.stdout.close()
+
+    def look(self) -> list[RankExit]:
+        """Take in what has happened; ranks that have ended since the last look."""
+        if not self.has_processes:
+            return []
+        is_alive = self._is_supervised()  # asked first: what it wrote before it left is read
+        if self.phase is Phase.STARTING:
+            if (self.folder / "started").exists():
+                self.phase = Phase.STARTED
+            elif (self.folder / "refused").exists():
+                self.refusal = (self.folder / "refused").read_text(encoding="utf-8")
+        new, is_over = self._new_exits()
+        if not is_over and not is_alive:
+            new += self._orphaned()
+            is_over = not self._is_populated()
+        self.exits += new
+        if is_over and self._is_populated():
+            kill_group(self.order["cgroup"])
+        elif is_over:
+            if self.phase is Phase.STARTING and not self.refusal:
+                self.refusal = "its supervisor ended before the ranks had started"
+            self._over()
+        return new
+
+    def look_at_progress(self) -> bool:
+        """Whether the ranks have said something new."""
+        folder = self.folder / "run"
+        try:
+            changed_ns = folder.stat().st_mtime_ns
+        except OSError:
+            return False
+        if changed_ns == self._said_ns:
+            return False
+        self._said_ns = changed_ns
+        before = self.said
+        for path in folder.glob("progress.*"):
+            found = _said(path)
+            if found is not None:
+                has_newer = found.checkpoint and (
+                    found.checkpoint_step > self.said.checkpoint_step or not self.said.checkpoint
+                )
+                kept = found if has_newer else self.said
+                self.said = Said(
+                    max(found.step, self.said.step),
+                    kept.checkpoint_step,
+                    kept.checkpoint,
+                    found.can_save or self.said.can_save,
+                )
+        return self.said != before
+
+    def ask_to_save(self) -> None:
+        """The ranks see it at their next step."""
+        with contextlib.suppress(OSError):
+            (self.folder / "run" / "save").touch()
+
+    def stop(self, grace_s: float, now_s: float) -> None:
+        """SIGTERM, and SIGKILL after the grace; at once without one."""
+        if self.phase in (Phase.PREPARING, Phase.PREPARED):
+            self._over()
+        if not self.has_processes:
+            return
+        until_s = now_s + grace_s
+        is_first = self.kill_s is None
+        self.kill_s = until_s if self.kill_s is None else min(self.kill_s, until_s)
+        if grace_s <= 0:
+            self.kill(now_s)
+        elif is_first:
+            end_process(self._supervisor_pid, self._supervisor_begun, signal.SIGTERM)
+
+    def kill(self, now_s: float) -> None:
+        """End every process of the attempt. Again where some are left after a second."""
+        if now_s - self._killed_s < 1.0:
+            return
+        is_again, self._killed_s = self._killed_s > 0, now_s
+        if group := self.order.get("cgroup"):
+            kill_group(group)
+        end_process(self._supervisor_pid, self._supervisor_begun, signal.SIGUSR1)
+        if is_again:  # the supervisor does not answer: its ranks are to die with it
+            for pid, since in self._pids():
+                end_group(pid, since)
+            end_process(self._supervisor_pid, self._supervisor_begun, signal.SIGKILL)
+
+    def release(self) -> None:
+        """The agent ends; what it has started goes on."""
+        if self.supervisor is not None and self.supervisor.poll() is None:
+            self.supervisor.returncode = 0  # nobody waits for it any more
+
+    def forget(self) -> None:
+        """Keep the logs alone."""
+        (self.folder / "forgotten").touch()
+
+    def _is_supervised(self) -> bool:
+        if self.supervisor is not None:
+            return self.supervisor.poll() is None
+        return begun(self._supervisor_pid) == self._supervisor_begun != 0
+
+    def _is_populated(self) -> bool:
+        group = str(self.order.get("cgroup", ""))
+        return group != "" and is_populated(group)
+
+    def _new_exits(self) -> tuple[list[RankExit], bool]:
+        """And whether nothing of the attempt is left."""
+        try:
+            with (self.folder / "exits").open("rb") as file:
+                file.seek(self._read_bytes)
+                data = file.read()
+        except OSError:
+            return [], False
+        whole = data[: data.rfind(b"\n") + 1]
+        self._read_bytes += len(whole)
+        entries = [json.loads(line) for line in whole.splitlines()]
+        exits = [RankExit(**entry) for entry in entries if "rank" in entry]
+        return exits, any("over" in entry for entry in entries)
+
+    def _orphaned(self) -> list[RankExit]:
+        """The supervisor was killed: its ranks are killed by the kernel, and nobody saw how."""
+        if group := self.order.get("cgroup"):
+            kill_group(group)
+        for pid, since in self._pids():
+            end_group(pid, since)
+        known = {done.rank for done in self.exits}
+        ranks = [rank["rank"] for rank in self.order["ranks"]]
+        now_ns = time.monotonic_ns()
+        return [RankExit(r, 0, signal.SIGKILL, now_ns) for r in ranks if r not in known]
+
+    def _pids(self) -> list[tuple[int, int]]:
+        """(pid, begun) of the ranks."""
+        try:
+            text = (self.folder / "started").read_text(encoding="ascii")
+        except OSError:
+            return []
+        return [(pid, since) for pid, since in json.loads(text).values()]
+
+    def _over(self) -> None:
+        self.phase = Phase.STOPPED
+        (self.folder / "stopped").touch()
+        if group := self.order.get("cgroup"):
+            remove_group(group)
+
+
+def _said(path: Path) -> Said | None:
+    """What a rank wrote, which may be anything: it is the user's."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            return None
+        entry = json.loads(os.read(file, _MOST_SAID))
+        step, saved = int(entry.get("step", 0)), int(entry.get("checkpoint_step", 0))
+        where = str(entry.get("checkpoint", ""))
+    except (OSError, ValueError, AttributeError, TypeError):
+        return None
+    finally:
+        os.close(file)
+    if not 0 <= step < 2**62 or not 0 <= saved < 2**62 or len(where) > _MOST_WHERE:
+        return None
+    return Said(step, saved, where, entry.get("can_save") is True)

@@ -1,0 +1,95 @@
+"""Processes and cgroups of the kernel, as an agent needs them."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+from pathlib import Path
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def adopt_orphans() -> None:
+    """From here on this process is the parent of its descendants whose parents end."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def begun(pid: int) -> int:
+    """When a process began, in ticks since boot; 0: there is none, or it is a zombie."""
+    try:
+        state, *rest = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return 0
+    return 0 if state == b"Z" else int(rest[18])
+
+
+def end_process(pid: int, since: int, number: int = signal.SIGKILL) -> None:
+    """Send a signal to the process that began then, and to no other that has its pid since."""
+    if pid > 0 and since and begun(pid) == since:
+        with contextlib.suppress(OSError):
+            os.kill(pid, number)
+
+
+def end_group(pid: int, since: int) -> None:
+    """SIGKILL to the group that this process leads."""
+    if pid > 0 and since and begun(pid) == since:
+        with contextlib.suppress(OSError):
+            os.killpg(pid, signal.SIGKILL)
+
+
+class CgroupRoot:
+    """Where the agent makes a cgroup (v2) for each attempt; `path` None: it cannot."""
+
+    def __init__(self, host: str) -> None:
+        self.path = _own_cgroup(host)
+
+    def make(self, name: str) -> str:
+        """The cgroup of an attempt; "" where there are none."""
+        if self.path is None:
+            return ""
+        group = self.path / name
+        try:
+            group.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            return ""
+        return str(group)
+
+
+def kill_group(group: str) -> None:
+    """SIGKILL to every process in the cgroup, also to those that are being forked."""
+    with contextlib.suppress(OSError):
+        Path(group, "cgroup.kill").write_text("1")
+
+
+def is_populated(group: str) -> bool:
+    try:
+        return "populated 1" in Path(group, "cgroup.events").read_text()
+    except OSError:
+        return False
+
+
+def remove_group(group: str) -> None:
+    with contextlib.suppress(OSError):
+        os.rmdir(group)
+
+
+def _own_cgroup(host: str) -> Path | None:
+    """A cgroup below the agent's own in which cgroup.kill works (kernel 5.14)."""
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+        own = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return None
+    points = [row.split()[4] for row in mounts if " - cgroup2 " in row]
+    below = next((row[3:] for row in own if row.startswith("0::")), "")
+    for point in points if below else ():
+        root = Path(point + below) / f"muster-agent-{host}"
+        try:
+            root.mkdir(exist_ok=True)
+        except OSError:
+            continue
+        if os.access(root / "cgroup.kill", os.W_OK) and os.access(root / "cgroup.procs", os.W_OK):
+            return root
+    return None

@@ -1,0 +1,125 @@
+"""Runs the agent of one host until it is told to end."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from scheduler.agent.agent import Agent
+from scheduler.agent.allow import load_allow_list, own_user
+from scheduler.agent.session import ServerAddresses, keep_session
+from scheduler.files.errors import InputError, Problem
+from scheduler.files.yaml12 import read_text
+
+log = logging.getLogger("muster.agent")
+
+
+@dataclass(frozen=True, slots=True)
+class AgentOptions:
+    """`servers`: HOST:PORT where they listen for agents, by commas. `name`: the host, as the fabric
+    calls it. `state`: a folder of its own. `address`: at which other hosts reach this one, "" for
+    the one that it has towards the server. `is_local`: end, with all ranks, when the server that
+    started it is gone."""
+
+    servers: str
+    name: str
+    state: str
+    address: str = ""
+    allow_file: str = ""
+    join_token_file: str = ""
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
+    warm: tuple[str, ...] = ()
+    warm_interpreter: str = "python3"
+    is_local: bool = False
+
+    def encoded(self) -> str:
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def decoded(text: str) -> AgentOptions:
+        found = json.loads(text)
+        return AgentOptions(**{**found, "warm": tuple(found["warm"])})
+
+
+def run(options: AgentOptions) -> None:
+    """Until SIGTERM or Ctrl-C. Ranks go on: the next agent finds them. Raises: InputError."""
+    asyncio.run(_run(options))
+
+
+async def _run(options: AgentOptions) -> None:
+    addresses = tuple(part.strip() for part in options.servers.split(",") if part.strip())
+    if not addresses:
+        raise InputError(Problem("server", "must name a server, HOST:PORT"))
+    token = read_text(options.join_token_file, 4_096).strip() if options.join_token_file else ""
+    servers = ServerAddresses(addresses, options.ca, options.certificate, options.key, token)
+    allowed = load_allow_list(options.allow_file) if options.allow_file else own_user()
+    state = Path(options.state)
+    state.mkdir(parents=True, exist_ok=True)
+    lock = (state / "lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise InputError(Problem("state", "another agent uses this folder", str(state))) from None
+    for address in addresses:
+        await servers.channel(address).close()  # what is wrong with certificates is said now
+    agent = Agent(options.name, state.resolve(), options.address or towards(addresses[0]), allowed)
+    if options.warm:
+        agent.have_warm(options.warm_interpreter, options.warm, "")
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    working = [
+        asyncio.create_task(agent.run()),
+        asyncio.create_task(keep_session(agent, servers)),
+        asyncio.create_task(stop.wait()),
+    ]
+    if options.is_local:
+        working.append(asyncio.create_task(agent.has_expired.wait()))
+    done, _ = await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED)
+    for task in working:
+        task.cancel()
+    if options.is_local:
+        await agent.end_ranks()
+    for task in done:
+        if error := task.exception():
+            raise error
+
+
+def towards(server: str) -> str:
+    """The address that this host has on the way to the server."""
+    host, _, port = server.rpartition(":")
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)
+        family, kind, _, _, target = found[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(target)
+            return str(probe.getsockname()[0])
+    except (OSError, ValueError):
+        return socket.gethostname()
+
+
+def main() -> None:
+    """`python -m scheduler.agent.program JSON`: how `--launcher local` starts agents."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    logging.basicConfig(
+        level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    try:
+        run(AgentOptions.decoded(sys.argv[1]))
+    except InputError as error:
+        log.error("%s", error)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

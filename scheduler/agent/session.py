@@ -1,0 +1,129 @@
+"""The stream between an agent and whichever server leads."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from scheduler.access.loopback import is_loopback
+from scheduler.agent.agent import Agent, StaleLeader, now_s
+from scheduler.files.errors import InputError, Problem
+from scheduler.files.yaml12 import read_text
+from scheduler.v1 import agent_pb2, agent_pb2_grpc
+
+_RETRY_S = 0.25
+_MOST_RETRY_S = 2.0
+_ANSWER_S = 5.0  # how long a server may take for its first word
+_OPTIONS = (
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+)
+
+log = logging.getLogger("muster.agent")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAddresses:
+    """Where the servers are, and how the agent proves its name there: by a client certificate
+    whose common name is the host, or by a join token."""
+
+    addresses: tuple[str, ...]
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
+    join_token: str = ""
+
+    def channel(self, address: str) -> grpc.aio.Channel:
+        """Raises: InputError."""
+        if self.ca:
+            pem = [read_text(p).encode() for p in (self.ca, self.key, self.certificate) if p]
+            return grpc.aio.secure_channel(
+                address, grpc.ssl_channel_credentials(*pem), options=_OPTIONS
+            )
+        if self.join_token and not is_loopback(address.rpartition(":")[0]):
+            what = f"a join token is not sent to {address} in the clear: give --ca as well"
+            raise InputError(Problem("join-token-file", what))
+        return grpc.aio.insecure_channel(address, options=_OPTIONS)
+
+    @property
+    def metadata(self) -> Sequence[tuple[str, str]]:
+        return [("authorization", f"Bearer {self.join_token}")] if self.join_token else []
+
+
+async def keep_session(agent: Agent, servers: ServerAddresses) -> None:
+    """Talk to the leader for ever: to the next address when one does not lead or answer."""
+    at, failures = 0, 0
+    while True:
+        address = servers.addresses[at % len(servers.addresses)]
+        try:
+            await _session(agent, servers, address)
+            failures = 0
+        except StaleLeader as error:
+            log.warning("%s: %s", address, error)
+            failures += 1
+        except grpc.aio.AioRpcError as error:
+            if failures == 0 or error.code() not in (
+                grpc.StatusCode.UNAVAILABLE,
+                grpc.StatusCode.DEADLINE_EXCEEDED,
+            ):
+                log.warning("%s: %s", address, error.details() or error.code().name)
+            failures += 1
+        except TimeoutError:
+            failures += 1
+        agent.silence()
+        at += 1
+        await asyncio.sleep(min(_MOST_RETRY_S, _RETRY_S * 2 ** min(failures, 4) / 2))
+
+
+async def _session(agent: Agent, servers: ServerAddresses, address: str) -> None:
+    """One stream to its end. Raises: AioRpcError, StaleLeader, TimeoutError."""
+    async with servers.channel(address) as channel:
+        call = agent_pb2_grpc.AgentServiceStub(channel).Session(metadata=servers.metadata)
+        words: asyncio.Queue[agent_pb2.SessionRequest] = asyncio.Queue()
+        words.put_nowait(agent.hello())
+        agent.say = words.put_nowait
+        writing = asyncio.create_task(_write(agent, call, words))
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                first = await call.read()
+            await _hear_all(agent, call, first)
+        finally:
+            agent.say = lambda _: None
+            writing.cancel()
+            with suppress(asyncio.CancelledError, grpc.aio.AioRpcError, grpc.aio.UsageError):
+                await writing
+            call.cancel()
+
+
+async def _hear_all(agent: Agent, call: Any, message: Any) -> None:
+    while message is not grpc.aio.EOF:
+        try:
+            agent.hear(message)
+        except ValueError as error:
+            log.error("a word of the server is refused: %s", error)
+        message = await call.read()
+    code = await call.code()
+    if code is not grpc.StatusCode.OK:
+        log.warning("%s", await call.details() or code.name)
+
+
+async def _write(agent: Agent, call: Any, words: asyncio.Queue[agent_pb2.SessionRequest]) -> None:
+    """What the agent says, and a beat when it says nothing."""
+    said_s = now_s()
+    while True:
+        try:
+            async with asyncio.timeout(max(0.0, said_s + agent.beat_s - now_s())):
+                word = await words.get()
+        except TimeoutError:
+            word = agent_pb2.SessionRequest(beat=agent_pb2.Beat())
+        await call.write(word)
+        said_s = now_s()

@@ -1,0 +1,448 @@
+"""The parent of the ranks of one attempt on one host: a process of its own.
+
+It starts the ranks, writes their output into logs that turn over, writes down how each ended,
+and leaves when nothing of the attempt is left. It outlives the agent, which finds it again after
+a restart by what is in the folder of the attempt:
+
+    order.json   what to run, written by the agent
+    started      pids of the ranks, once all have started; or `refused`: why they have not
+    exits        a line of JSON for each rank that has ended, then `{"over": true}`
+    logs/        rank-N.log, and rank-N.log.1 before it
+    run/         written by the ranks: how far they have come (muster.progress)
+
+    SIGTERM      goes to all ranks           SIGUSR1     ends every process of the attempt
+
+Run as a file, by the interpreter of the agent, with the standard library alone. With --warm it
+first has a zygote import modules as the user of the job, and waits for its folder on stdin.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import json
+import os
+import pwd
+import selectors
+import signal
+import socket
+import struct
+import sys
+import time
+from typing import Any, NoReturn
+
+LOG_BYTES = 16 << 20  # of a log, before it turns over
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 36, 38
+_CANNOT_RUN = 127
+_ZYGOTE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "zygote.py")
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class CannotStart(Exception):
+    """A rank cannot be started; the text says why."""
+
+
+class Log:
+    """What one rank writes: a file that turns over, and the one before it."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._open()
+
+    def _open(self) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        self._file = os.open(self._path, flags, 0o640)
+        self._bytes = os.fstat(self._file).st_size
+
+    def write(self, data: bytes) -> None:
+        with contextlib.suppress(OSError):  # a full disk must not stop the rank
+            self._bytes += os.write(self._file, data)
+        if self._bytes >= LOG_BYTES:
+            os.close(self._file)
+            with contextlib.suppress(OSError):
+                os.replace(self._path, self._path + ".1")
+            self._open()
+
+
+class Supervisor:
+    """One attempt. `zygote`: where ranks are forked from, None: they are executed."""
+
+    def __init__(self, folder: str, zygote: Zygote | None) -> None:
+        with open(os.path.join(folder, "order.json"), encoding="utf-8") as file:
+            self._order: dict[str, Any] = json.load(file)
+        self._folder = folder
+        self._zygote = zygote
+        self._rank_by_pid: dict[int, int] = {}
+        self._running: set[int] = set()  # ranks
+        self._selector = selectors.DefaultSelector()
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        self._exits = os.open(os.path.join(folder, "exits"), flags, 0o640)
+        self._wake, wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        os.set_blocking(wake, False)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1):
+            signal.signal(number, lambda *_: None)
+        self._selector.register(self._wake, selectors.EVENT_READ, None)
+        if zygote is not None:
+            self._selector.register(zygote.link, selectors.EVENT_READ, zygote)
+
+    def run(self) -> None:
+        try:
+            self._start()
+        except CannotStart as error:
+            self._end_all()
+            _write(os.path.join(self._folder, "refused"), str(error))
+            self._record({"over": True})
+            return
+        pids = {str(rank): [pid, _begun(pid)] for pid, rank in self._rank_by_pid.items()}
+        _write(os.path.join(self._folder, "started"), json.dumps(pids))
+        self._poke()
+        while self._running:
+            self._turn()
+        self._end_all()
+        self._drain()
+        self._record({"over": True})
+
+    def _start(self) -> None:
+        order, failures = self._order, []
+        logs = os.path.join(self._folder, "logs")
+        for rank in order["ranks"]:
+            log = Log(os.path.join(logs, f"rank-{rank['rank']}.log"))
+            out, into = os.pipe2(os.O_CLOEXEC)
+            if self._zygote is not None:
+                pid = self._zygote.fork(order, rank, into)
+            else:
+                pid, failure = _spawn(order, rank, into)
+                failures.append(failure)
+            os.close(into)
+            os.set_blocking(out, False)
+            self._selector.register(out, selectors.EVENT_READ, log)
+            self._rank_by_pid[pid] = rank["rank"]
+            self._running.add(rank["rank"])
+        for failure in failures:  # closed by a successful exec, else the child says what failed
+            with open(failure, "rb") as says:
+                text = says.read().decode()
+            if text:
+                raise CannotStart(text)
+
+    def _turn(self) -> None:
+        for key, _ in self._selector.select():
+            if key.data is None:
+                self._signalled()
+            elif isinstance(key.data, Zygote):
+                self._forked_ended(key.data)
+            else:
+                self._copy(key.fd, key.data)
+
+    def _signalled(self) -> None:
+        numbers = os.read(self._wake, 512)
+        if signal.SIGTERM in numbers:
+            for pid, rank in self._rank_by_pid.items():
+                if rank in self._running:
+                    _signal_group(pid, signal.SIGTERM)
+        if signal.SIGUSR1 in numbers:
+            self._end_all()
+        self._reap()
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            self._ended(pid, status)
+
+    def _ended(self, pid: int, status: int) -> None:
+        rank = self._rank_by_pid.get(pid)
+        if rank is None or rank not in self._running:
+            return
+        self._running.discard(rank)
+        code = os.waitstatus_to_exitcode(status)
+        self._drain()
+        self._record(
+            {
+                "rank": rank,
+                "code": max(0, code),
+                "signal": max(0, -code),
+                "monotonic_ns": time.monotonic_ns(),
+            }
+        )
+
+    def _forked_ended(self, zygote: Zygote) -> None:
+        for pid, status in zygote.ended():
+            self._ended(pid, status)
+        if zygote.is_gone:
+            self._selector.unregister(zygote.link)
+
+    def _copy(self, out: int, log: Log) -> bool:
+        """Whether there may be more."""
+        try:
+            data = os.read(out, 1 << 16)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._selector.unregister(out)
+            os.close(out)
+            return False
+        log.write(data)
+        return True
+
+    def _drain(self) -> None:
+        """Write down what ranks have written before they ended."""
+        for key in list(self._selector.get_map().values()):
+            if isinstance(key.data, Log):
+                while self._copy(key.fd, key.data):
+                    pass
+
+    def _end_all(self) -> None:
+        """Kill every process of the attempt, whatever group or session it is in."""
+        group = self._order.get("cgroup")
+        for _ in range(1_000):
+            if group:
+                with contextlib.suppress(OSError):
+                    _write_fast(os.path.join(group, "cgroup.kill"), b"1")
+            left = _descendants(os.getpid())
+            for pid in left:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+            self._reap()
+            if self._zygote is not None:
+                for pid, status in self._zygote.ended():
+                    self._ended(pid, status)
+            if not left and not (group and _populated(group)):
+                break
+            time.sleep(0.002)
+        # Those of a zygote that was killed with them report no more.
+        for pid, rank in self._rank_by_pid.items():
+            if rank in self._running:
+                self._ended(pid, signal.SIGKILL)
+
+    def _record(self, entry: dict[str, Any]) -> None:
+        os.write(self._exits, json.dumps(entry).encode() + b"\n")
+        os.fsync(self._exits)
+        self._poke()
+
+    def _poke(self) -> None:
+        """Tell the agent to look; one that is not there looks when it is back."""
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to:
+            to.setblocking(False)
+            to.sendto(b"", self._order["socket"])
+
+
+class Zygote:
+    """A process of the user's interpreter that has imported modules and forks ranks."""
+
+    def __init__(self, interpreter: str, modules: list[str], user: str) -> None:
+        self.link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.is_gone = False
+        self._unread: list[tuple[int, int]] = []
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                os.setsid()
+                os.dup2(theirs.fileno(), 3)
+                os.set_inheritable(3, True)
+                environment = _become(user, {})
+                argv = [interpreter, _ZYGOTE, str(os.getppid()), *modules]
+                os.closerange(4, 4096)
+                os.execvpe(interpreter, argv, environment)
+            finally:
+                os._exit(_CANNOT_RUN)
+        theirs.close()
+
+    def fork(self, order: dict[str, Any], rank: dict[str, Any], into: int) -> int:
+        """The pid of a new rank. Raises: CannotStart."""
+        if group := order.get("cgroup"):
+            _write_fast(os.path.join(group, "cgroup.procs"), str(self.pid).encode())
+        wanted = {
+            "argv": order["command"],
+            "env": order["env"] | rank["env"],
+            "workdir": order["workdir"],
+            "user": order["user"],
+        }
+        body = json.dumps(wanted).encode()
+        self.link.settimeout(30)
+        try:
+            # Two messages: the length may be more than one datagram holds at once.
+            socket.send_fds(self.link, [struct.pack("=I", len(body))], [into])
+            for at in range(0, len(body), 60_000):
+                self.link.send(body[at : at + 60_000])
+            while True:
+                message = self.link.recv(64)
+                if not message:
+                    raise CannotStart(f"the warm process of {order['command'][0]} has ended")
+                kind, pid, status = struct.unpack("=cii", message)
+                if kind == b"f":
+                    return int(pid)
+                self._unread.append((pid, status))
+        except OSError as error:
+            raise CannotStart(f"the warm process does not answer: {error}") from None
+        finally:
+            self.link.setblocking(False)
+
+    def ended(self) -> list[tuple[int, int]]:
+        """(pid, status) of ranks that have ended since."""
+        found, self._unread = self._unread, []
+        while not self.is_gone:
+            try:
+                message = self.link.recv(64)
+            except BlockingIOError:
+                break
+            except OSError:
+                message = b""
+            if not message:
+                self.is_gone = True
+                break
+            _, pid, status = struct.unpack("=cii", message)
+            found.append((pid, status))
+        return found
+
+
+def _spawn(order: dict[str, Any], rank: dict[str, Any], into: int) -> tuple[int, int]:
+    """Its pid, and a pipe on which it says why it cannot be executed."""
+    failure, says = os.pipe2(os.O_CLOEXEC)
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        _be_rank(order, rank, into, says, parent)
+    os.close(says)
+    return pid, failure
+
+
+def _be_rank(
+    order: dict[str, Any], rank: dict[str, Any], into: int, says: int, parent: int
+) -> NoReturn:
+    what = "start"
+    try:
+        os.setsid()
+        if group := order.get("cgroup"):
+            _write_fast(os.path.join(group, "cgroup.procs"), b"0")
+        with open(os.devnull, "rb") as nothing:
+            os.dup2(nothing.fileno(), 0)
+        os.dup2(into, 1)
+        os.dup2(into, 2)
+        what = f"become user {order['user']}"
+        environment = _become(order["user"], order["env"] | rank["env"])
+        die_with(parent)
+        what = f"enter directory {order['workdir']}"
+        os.chdir(order["workdir"])
+        for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_DFL)
+        what = f"execute {order['command'][0]}"
+        os.execvpe(order["command"][0], order["command"], environment)
+    except OSError as error:
+        os.write(says, f"cannot {what}: {os.strerror(error.errno or errno.EINVAL)}".encode())
+    except Exception as error:
+        os.write(says, f"cannot {what}: {error}".encode())
+    finally:
+        os._exit(_CANNOT_RUN)
+
+
+def _become(user: str, variables: dict[str, str]) -> dict[str, str]:
+    """Take on the user, for good and without a way to more rights; the whole environment."""
+    entry = pwd.getpwnam(user)
+    if os.geteuid() == 0:
+        os.initgroups(user, entry.pw_gid)
+        os.setgid(entry.pw_gid)
+        os.setuid(entry.pw_uid)
+    elif entry.pw_uid != os.geteuid():
+        raise PermissionError(errno.EPERM, "the agent is not root")
+    _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    os.umask(0o022)
+    usual = {
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "LANG": "C.UTF-8",
+        "HOME": entry.pw_dir,
+        "USER": user,
+        "LOGNAME": user,
+    }
+    return usual | variables
+
+
+def die_with(parent: int) -> None:
+    """Be killed when the supervisor ends, however it ends."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(_CANNOT_RUN)
+
+
+def _signal_group(pid: int, number: int) -> None:
+    with contextlib.suppress(OSError):
+        os.killpg(pid, number)
+
+
+def _descendants(root: int) -> list[int]:
+    """Children of `root`, theirs, and so on; zombies are none."""
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdecimal():
+            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
+                state, parent = file.read().rpartition(b")")[2].split()[:2]
+                if state != b"Z":
+                    children.setdefault(int(parent), []).append(int(name))
+    found, todo = [], [root]
+    while todo:
+        of_one = children.get(todo.pop(), [])
+        found += of_one
+        todo += of_one
+    return found
+
+
+def _populated(group: str) -> bool:
+    try:
+        with open(os.path.join(group, "cgroup.events"), encoding="ascii") as file:
+            return "populated 1" in file.read()
+    except OSError:
+        return False
+
+
+def _begun(pid: int) -> int:
+    """When the process began, in ticks since boot: with the pid, a name that is not used twice."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[19])
+    except (OSError, IndexError):
+        return 0
+
+
+def _write(path: str, text: str) -> None:
+    """Whole or not at all, and durable."""
+    with open(path + ".new", "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(path + ".new", path)
+
+
+def _write_fast(path: str, data: bytes) -> None:
+    """Into a file of the kernel."""
+    file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(file, data)
+    finally:
+        os.close(file)
+
+
+def main() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    if sys.argv[1] != "--warm":
+        Supervisor(sys.argv[1], None).run()
+        return
+    interpreter, user, *modules = sys.argv[2:]
+    zygote = Zygote(interpreter, modules, user)
+    if zygote.link.recv(64)[:1] == b"r":  # else it could not import
+        os.write(1, b"ready\n")
+        if folder := sys.stdin.readline().strip():
+            zygote.link.setblocking(False)
+            Supervisor(folder, zygote).run()
+    with contextlib.suppress(OSError):
+        os.kill(zygote.pid, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,676 @@
+"""Has the agents do what the log says, and tells the log what became of it.
+
+The log says which attempt of which job runs where (core.fold.attempts); this follows it through
+the feed of changes, and through the state when it begins to lead. It holds nothing that a
+successor could not find again: what runs is in the words with which agents introduce themselves,
+what should run is in the state, and the difference of the two is what is sent.
+
+A restart, second by second: the first exit that is not well -> Stop to all hosts, at once -> all
+have stopped, or their agents are gone -> the first of the failures is reported, or the host whose
+agent is gone -> the log has the next attempt -> Prepare -> Launch with the newest checkpoint.
+
+Everything runs on the writer's loop; beats of agents do not get here (gateway).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from scheduler.core import Job, Rejected, State
+from scheduler.core.admission import launch
+from scheduler.core.fold.attempts import (
+    Attempt,
+    AttemptLeft,
+    GangTracker,
+    Launcher,
+    carry_out,
+)
+from scheduler.core.fold.effects import JobChange
+from scheduler.core.model.commands import EndJob, ReportHost
+from scheduler.core.model.lifecycle import HostState, JobState
+from scheduler.engine.feed import Closed, FellBehind
+from scheduler.engine.proposal import NotLeading, WriterStopped
+from scheduler.engine.writer import Writer
+from scheduler.eventlog.store import Compacted, NotWritten, StoreError
+from scheduler.identity import SERVER, Caller, Role, act_for
+from scheduler.launch.gang import FOLLOWERS_S, Gang, GangPhase, HostPhase
+from scheduler.launch.sessions import AgentSessions
+from scheduler.v1 import agent_pb2
+
+AGENT_LOST, AGENT_BACK = "agent-lost", "agent-back"
+LOG_EVERY_S = 60.0  # checkpoints of one attempt that are written down, besides the last
+MOST_SAVE_S = 30.0  # for which ranks that are to leave may save first
+_TICK_S = 0.1
+_AGAIN_S = 0.5  # after the store could not be written
+_READY_S = 130.0  # for which a host may take to be clear
+
+log = logging.getLogger("muster.launch")
+
+Response = agent_pb2.SessionResponse
+
+
+@dataclass(slots=True, eq=False)
+class Leaving:
+    """An attempt that is over in the log while its ranks may still save and end. `hosts`: those
+    on which some may be left."""
+
+    gang: Gang
+    hosts: set[str]
+    grace_s: float
+    until_s: float  # by when they are told to stop, while they save
+    saved_before: tuple[int, str] | None = None
+    is_saving: bool = False
+    waiting: list[str] = field(default_factory=list)
+
+
+class AgentLauncher(Launcher):
+    """`lease_s`: after which an agent that is silent is lost. `clock`: seconds."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        sessions: AgentSessions,
+        lease_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._writer = writer
+        self._sessions = sessions
+        self._lease_s = lease_s
+        self._clock = clock
+        self._gangs: dict[str, Gang] = {}  # by job name, of attempts that run or should
+        self._leaving: list[Leaving] = []
+        self._jobs: dict[str, Job] = {}  # with something to run, as the last change left them
+        self._saved: dict[str, tuple[int, str]] = {}  # by job uid: step, where
+        self._tracker = GangTracker()
+        self._led_s = self._looked_s = 0.0
+        self._seen: set[str] = set()  # hosts whose agents have been there since it leads
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.on_log_chunk: Callable[[agent_pb2.LogChunk], None] = lambda _: None
+        sessions.on_hello = self._greeted
+        sessions.on_word = self._heard
+        sessions.on_broken = self._broke
+        sessions.on_lost = self._lost
+
+    # --- following the log -----------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Launch whenever the writer leads, until cancelled."""
+        act_for(Caller(SERVER, Role.ADMIN))
+        term: int | None = None
+        while True:
+            if (term := self._writer.term) is None:
+                self._sessions.follow(self._writer.leader)
+                await self._writer.lead_change(None)
+                continue
+            ticking = asyncio.create_task(self._tick_for_ever())
+            leading = asyncio.create_task(self._lead(term))
+            changed = asyncio.create_task(self._writer.lead_change(term))
+            try:
+                await asyncio.wait({leading, changed}, return_when=asyncio.FIRST_COMPLETED)
+                if leading.done() and (error := leading.exception()):
+                    log.error("gangs are not looked after: %r", error, exc_info=error)
+                    await asyncio.sleep(1)
+            finally:
+                for task in (ticking, leading, changed):
+                    task.cancel()
+                await asyncio.wait({ticking, leading, changed})
+
+    async def _lead(self, term: int) -> None:
+        self._led_s = self._clock()
+        self._seen.clear()
+        self._sessions.lead(term, self._lease_s)
+        while True:
+            state = self._writer.state
+            self._take_over(state)
+            try:
+                async for change in self._writer.watch(JobChange, state.version):
+                    if isinstance(change, JobChange):
+                        self.feed(change)
+            except (FellBehind, Compacted):
+                continue
+            except Closed:
+                await asyncio.Event().wait()
+
+    def _take_over(self, state: State) -> None:
+        """Begin from what a state says, keeping what is known of attempts that still run."""
+        self._tracker = GangTracker()
+        before, self._gangs = self._gangs, {}
+        self._jobs = {}
+        names = state.loaded_fabric.names
+        for job in state.holding:
+            if job.spec.run is None:
+                continue
+            self._jobs[job.name] = job
+            run = Attempt(job.name, job.attempt, names(job.hosts), names(job.spares), job.start_ns)
+            self._tracker.adopt(run)
+            if job.saved is not None:
+                self._saved.setdefault(job.uid, (job.saved.step, job.saved.where))
+            known = before.get(job.name)
+            if known is not None and (known.uid, known.attempt) == (job.uid, job.attempt):
+                self._gangs[job.name] = known
+            elif job.state is JobState.RUNNING:
+                self.begin(run)
+        for gang in before.values():
+            if self._gangs.get(gang.name) is not gang:
+                self._leave(gang, 0)
+
+    def feed(self, change: JobChange) -> None:
+        """One change of one job."""
+        job = change.job
+        if job.spec.run is None:
+            return
+        self._jobs[job.name] = job
+        for each in self._tracker.feed([change]):
+            carry_out(self, each)
+        if job.name in self._gangs and job.state is JobState.RUNNING:
+            self._have_warm(job, change.fabric.names(job.spares))
+        if job.hosts == () or job.name not in self._tracker.names:
+            self._jobs.pop(job.name, None)
+
+    # --- what a launcher does ------------------------------------------------------------------
+
+    def begin(self, run: Attempt) -> None:
+        """Start all ranks, once their hosts are clear."""
+        job, fabric = self._jobs[run.name], self._writer.state.loaded_fabric
+        spec = job.spec.run
+        assert spec is not None
+        gang = Gang(
+            *(job.name, job.uid, run.attempt, run.hosts, spec),
+            job.request.parallelism.world_size,
+            fabric.gpus_per_host,
+            self._clock(),
+        )
+        if job.saved is not None and job.uid not in self._saved:
+            self._saved[job.uid] = (job.saved.step, job.saved.where)
+        self._gangs[run.name] = gang
+        self._advance(gang)
+
+    def stop(self, run: Attempt) -> None:
+        """A failure stopped the attempt: what is left of it cannot go on."""
+        gang = self._gangs.pop(run.name, None)
+        if gang is not None:
+            self._leave(gang, 0)
+
+    def leave(self, left: AttemptLeft) -> None:
+        """The attempt has left its hosts: it ended, or leaves them as planned."""
+        gang = self._gangs.pop(left.run.name, None)
+        if gang is None:
+            return
+        job = self._jobs[gang.name]
+        is_planned = job.state in (JobState.RUNNING, JobState.QUEUED)
+        grace_s = 0.0 if gang.is_complete else float(gang.run.grace_s)
+        self._leave(gang, grace_s, saves=is_planned and gang.phase is GangPhase.RUNNING)
+
+    def _leave(self, gang: Gang, grace_s: float, *, saves: bool = False) -> None:
+        """Stop what may still run of an attempt; with `saves` it may save before."""
+        self._write_down(gang)
+        gang.enter(GangPhase.OVER, self._clock())
+        hosts = {h for h, phase in gang.by_host.items() if phase is not HostPhase.STOPPED}
+        for host in gang.hosts:
+            if host not in hosts:
+                self._sessions.send(host, _forget(_key(gang)))
+        leaving = Leaving(gang, hosts, grace_s, self._clock(), gang.saved)
+        self._leaving.append(leaving)
+        if saves and gang.can_save:
+            leaving.is_saving = True
+            leaving.until_s += MOST_SAVE_S
+            self._to_all(gang, Response(save_checkpoint=agent_pb2.SaveCheckpoint(key=_key(gang))))
+        else:
+            self._stop_all(leaving)
+
+    def _stop_all(self, leaving: Leaving) -> None:
+        leaving.is_saving = False
+        leaving.until_s = self._clock() + leaving.grace_s + self._lease_s
+        for host in sorted(leaving.hosts):
+            self._sessions.send(host, _stop(leaving.gang, leaving.grace_s))
+        self._settle(leaving)
+
+    def _settle(self, leaving: Leaving) -> None:
+        """Whether it has left: nothing runs where anybody can say so."""
+        if leaving.is_saving or any(host in self._sessions.connected for host in leaving.hosts):
+            return
+        if leaving in self._leaving:
+            self._leaving.remove(leaving)
+        for gang in list(self._gangs.values()):
+            if gang.phase is GangPhase.WAITING:
+                self._advance(gang)
+
+    def _is_waiting(self, gang: Gang) -> bool:
+        """Whether others, or its own last attempt, have yet to leave hosts of this gang."""
+        hosts = set(gang.hosts)
+        return any(
+            each.gang.uid == gang.uid or not hosts.isdisjoint(each.hosts) for each in self._leaving
+        )
+
+    # --- how a gang goes on -------------------------------------------------------------------
+
+    def _advance(self, gang: Gang) -> None:
+        """Take the next step that is possible now."""
+        now_s = self._clock()
+        if gang.phase is GangPhase.WAITING and not self._is_waiting(gang):
+            gang.enter(GangPhase.PREPARING, now_s)
+            for host in gang.not_yet(*_BEYOND_PREPARE):
+                self._sessions.send(host, _prepare(gang, host))
+        if gang.phase is GangPhase.PREPARING and gang.refusals:
+            if not gang.not_yet(HostPhase.REFUSED, *_BEYOND_PREPARE):
+                self._refused(gang)
+        elif gang.phase is GangPhase.PREPARING and not gang.not_yet(*_BEYOND_PREPARE):
+            gang.enter(GangPhase.STARTING, now_s)
+            for host in gang.not_yet(HostPhase.STARTED, HostPhase.STOPPED):
+                self._launch(gang, host)
+        if gang.phase is GangPhase.STARTING and gang.refusals:
+            self._refused(gang)
+        elif gang.phase is GangPhase.STARTING and gang.all_are(
+            HostPhase.STARTED, HostPhase.STOPPED
+        ):
+            gang.enter(GangPhase.RUNNING, now_s)
+            self._report(launch.launched, gang)
+        if gang.failures and gang.phase in (GangPhase.STARTING, GangPhase.RUNNING):
+            gang.enter(GangPhase.FAILING, now_s)
+            self._to_all(gang, _stop(gang, 0))
+        if gang.phase is GangPhase.FAILING:
+            self._conclude(gang)
+        if gang.phase is GangPhase.RUNNING and gang.is_complete:
+            self._completed(gang)
+
+    def _launch(self, gang: Gang, host: str) -> None:
+        assert gang.master is not None
+        address, port = gang.master
+        step, where = self._saved.get(gang.uid, (0, ""))
+        gang.by_host[host] = HostPhase.LAUNCHED
+        self._sessions.send(
+            host,
+            Response(
+                launch=agent_pb2.Launch(
+                    key=_key(gang),
+                    master_address=address,
+                    master_port=port,
+                    checkpoint=where,
+                    checkpoint_step=step,
+                )
+            ),
+        )
+
+    def _refused(self, gang: Gang) -> None:
+        """Some hosts cannot start it; where none can, nothing is gained by trying again."""
+        is_final = len(gang.refusals) == len(gang.hosts)
+        host = next(host for host in gang.hosts if host in gang.refusals)
+        self._over(gang)
+        self._carry_out(
+            lambda state, now_ns: launch.launch_failed(
+                state,
+                *(gang.name, gang.uid, gang.attempt, host, gang.refusals[host], now_ns),
+                is_final=is_final,
+            )
+        )
+
+    def _conclude(self, gang: Gang) -> None:
+        """Once all hosts have stopped, or can say nothing, it is known who was first."""
+        left = gang.not_yet(HostPhase.STOPPED)
+        gone = [host for host in left if host not in self._sessions.connected]
+        seen_gone = [host for host in gone if host in self._seen]
+        is_late = self._clock() - gang.since_s > FOLLOWERS_S
+        if len(gone) < len(left) and not is_late:
+            return
+        suspects = gang.suspects(seen_gone)
+        first = gang.first_failure()
+        self._over(gang)
+        if suspects:
+            for host in suspects:
+                self._report_lost(host, f"its agent was gone when {first.host} failed")
+            return
+        failed = (first.rank, first.host, first.reason)
+        self._carry_out(
+            lambda state, now_ns: launch.rank_failed(
+                state, gang.name, gang.uid, gang.attempt, *failed, now_ns
+            )
+        )
+
+    def _completed(self, gang: Gang) -> None:
+        self._over(gang)
+        self._submit(EndJob(gang.name, JobState.COMPLETED, gang.attempt, uid=gang.uid))
+
+    def _over(self, gang: Gang) -> None:
+        """It has come to its end; the log is about to say so."""
+        self._write_down(gang)
+        gang.enter(GangPhase.OVER, self._clock())
+
+    # --- words of agents -----------------------------------------------------------------------
+
+    def _greeted(self, host: str, hello: agent_pb2.Hello) -> None:
+        """A host introduces itself: do there what the log says, and nothing else."""
+        state = self._writer.state
+        if host not in state.loaded_fabric.index_by_name:
+            self._sessions.drop(host, f"the fabric has no host {host}")
+            return
+        self._seen.add(host)
+        self._return_host(state, host)
+        seen: set[tuple[str, int]] = set()
+        for status in hello.attempts:
+            key = (status.key.job_uid, status.key.attempt)
+            seen.add(key)
+            self._found(host, key, status)
+        for gang in list(self._gangs.values()):
+            if host in gang.by_host and (gang.uid, gang.attempt) not in seen:
+                self._unknown_there(gang, host)
+        for leaving in list(self._leaving):
+            gang = leaving.gang
+            if host in leaving.hosts and (gang.uid, gang.attempt) not in seen:
+                leaving.hosts.discard(host)
+                self._settle(leaving)
+
+    def _found(self, host: str, key: tuple[str, int], status: agent_pb2.AttemptStatus) -> None:
+        gang = self._gang(key, host)
+        if gang is None:  # the log knows nothing of it, or not here, or not any more
+            is_stopped = status.phase == agent_pb2.ATTEMPT_PHASE_STOPPED
+            word = _forget(status.key) if is_stopped else _stop_key(status.key, 0)
+            self._sessions.send(host, word)
+            return
+        for done in status.exits:
+            self._exited(gang, host, done)
+        self._progressed(gang, status.progress)
+        match status.phase:
+            case agent_pb2.ATTEMPT_PHASE_PREPARED:
+                self._prepared(gang, host, status.prepared)
+                if gang.phase is GangPhase.STARTING:
+                    self._launch(gang, host)
+            case agent_pb2.ATTEMPT_PHASE_STARTED:
+                self._prepared(gang, host, status.prepared)
+                gang.by_host[host] = HostPhase.STARTED
+            case agent_pb2.ATTEMPT_PHASE_STOPPED:
+                self._stopped_there(gang, host)
+        if gang.phase is GangPhase.FAILING:
+            self._sessions.send(host, _stop(gang, 0))
+        self._advance(gang)
+
+    def _unknown_there(self, gang: Gang, host: str) -> None:
+        """The host does not have what it should: it has been started anew, or was never told."""
+        job = self._jobs.get(gang.name)
+        was_launched = job is not None and job.launched_ns is not None
+        if gang.phase is GangPhase.RUNNING or was_launched:
+            first = gang.ranks_of(host).first_rank
+            gang.exited(host, first, 0, 9, self._clock(), "its host was started anew")
+            gang.by_host[host] = HostPhase.STOPPED
+            if gang.phase in (GangPhase.WAITING, GangPhase.PREPARING):
+                gang.enter(GangPhase.RUNNING, self._clock())
+        elif gang.phase in (GangPhase.PREPARING, GangPhase.STARTING):
+            gang.by_host[host] = HostPhase.UNKNOWN
+            self._sessions.send(host, _prepare(gang, host))
+        self._advance(gang)
+
+    def _heard(self, host: str, message: agent_pb2.SessionRequest) -> None:
+        kind = message.WhichOneof("message")
+        if kind == "log_chunk":
+            self.on_log_chunk(message.log_chunk)
+            return
+        if kind in (None, "hello", "beat"):
+            return
+        word: Any = getattr(message, kind or "")
+        key = (word.key.job_uid, word.key.attempt)
+        if kind == "stopped" and self._left(host, key):
+            self._sessions.send(host, _forget(word.key))
+            return
+        gang = self._gang(key, host)
+        if gang is None:
+            self._late(host, key, kind or "", word)
+            return
+        match kind:
+            case "prepared":
+                self._prepared(gang, host, word)
+                if gang.phase is GangPhase.STARTING:
+                    self._launch(gang, host)
+            case "refused":
+                gang.by_host[host] = HostPhase.REFUSED
+                gang.refusals[host] = word.reason
+            case "started":
+                gang.by_host[host] = HostPhase.STARTED
+            case "exited":
+                self._exited(gang, host, word)
+            case "stopped":
+                self._stopped_there(gang, host)
+            case "progress":
+                self._progressed(gang, word)
+        self._advance(gang)
+
+    def _late(self, host: str, key: tuple[str, int], kind: str, word: Any) -> None:
+        """A word about an attempt that is over."""
+        leaving = next((e for e in self._leaving if (e.gang.uid, e.gang.attempt) == key), None)
+        if leaving is not None and kind == "progress":
+            self._progressed(leaving.gang, word)
+            if leaving.is_saving and leaving.gang.saved != leaving.saved_before:
+                self._write_down(leaving.gang)
+                self._stop_all(leaving)
+        elif leaving is None and kind in ("prepared", "started"):
+            self._sessions.send(host, _stop_key(word.key, 0))
+        elif leaving is None and kind == "stopped":
+            self._sessions.send(host, _forget(word.key))
+
+    def _left(self, host: str, key: tuple[str, int]) -> bool:
+        """Whether an attempt that is leaving has left this host."""
+        for leaving in list(self._leaving):
+            if (leaving.gang.uid, leaving.gang.attempt) == key and host in leaving.hosts:
+                leaving.hosts.discard(host)
+                self._settle(leaving)
+                return True
+        return False
+
+    def _prepared(self, gang: Gang, host: str, word: agent_pb2.Prepared) -> None:
+        if gang.by_host[host] is HostPhase.UNKNOWN:
+            gang.by_host[host] = HostPhase.PREPARED
+        if word.port and host == gang.hosts[0]:
+            gang.master = (word.address, word.port)
+
+    def _exited(self, gang: Gang, host: str, word: agent_pb2.Exited) -> None:
+        at_s = self._clock() - word.age.ToNanoseconds() / 1e9
+        if gang.phase is GangPhase.FAILING and at_s > gang.since_s:
+            return  # this is what it was told
+        gang.exited(host, word.rank, word.code, word.signal, at_s, word.log_tail)
+
+    def _stopped_there(self, gang: Gang, host: str) -> None:
+        """Nothing is left of it on that host; its ranks have all been heard of before."""
+        gang.by_host[host] = HostPhase.STOPPED
+        ranks = gang.ranks_of(host)
+        numbers = range(
+            ranks.first_rank, ranks.first_rank + (1 if gang.run.per_host else ranks.ranks)
+        )
+        known = gang.done | {failure.rank for failure in gang.failures}
+        if gang.phase is not GangPhase.FAILING and not known.issuperset(numbers):
+            rank = next(number for number in numbers if number not in known)
+            gang.exited(host, rank, 0, 9, self._clock(), "")
+
+    def _progressed(self, gang: Gang, word: agent_pb2.Progress) -> None:
+        gang.step = max(gang.step, word.step)
+        gang.can_save |= word.can_save
+        if not word.checkpoint or (gang.saved and gang.saved[0] >= word.checkpoint_step):
+            return
+        gang.saved = self._saved[gang.uid] = (word.checkpoint_step, word.checkpoint)
+        if self._clock() - gang.saved_s >= LOG_EVERY_S:
+            self._write_down(gang)
+
+    def _write_down(self, gang: Gang) -> None:
+        """Have the log know the newest checkpoint of this attempt."""
+        saved = gang.saved
+        if saved is None or saved == gang.logged:
+            return
+        gang.logged, gang.saved_s = saved, self._clock()
+        self._carry_out(
+            lambda state, now_ns: launch.checkpoint_saved(
+                state, gang.name, gang.uid, gang.attempt, *saved, now_ns
+            )
+        )
+
+    # --- hosts --------------------------------------------------------------------------------
+
+    def _broke(self, host: str) -> None:
+        """The stream of a host has ended; its lease has not."""
+        for gang in list(self._gangs.values()):
+            if host in gang.by_host:
+                self._advance(gang)
+        for leaving in list(self._leaving):
+            self._settle(leaving)
+
+    def _lost(self, host: str) -> None:
+        self._report_lost(host, f"silent for {self._lease_s:g} s")
+        self._broke(host)
+
+    def _report_lost(self, host: str, detail: str) -> None:
+        self._submit(ReportHost(host, AGENT_LOST, detail))
+
+    def _return_hosts(self, state: State) -> None:
+        """Those that were given up in the moment in which they came back."""
+        for index, found in state.hosts.items():
+            host = state.loaded_fabric.hosts[index]
+            if found.signal == AGENT_LOST and host in self._sessions.connected:
+                self._return_host(state, host)
+
+    def _return_host(self, state: State, host: str) -> None:
+        """It is out for the sake of its agent alone, which is back."""
+        found = state.host(state.loaded_fabric.index_by_name[host])
+        if found.state is HostState.FAILED and found.signal == AGENT_LOST:
+            self._submit(ReportHost(host, AGENT_BACK))
+
+    async def _tick_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK_S)
+            self.tick()
+
+    def tick(self) -> None:
+        """What is due by the clock."""
+        now_s = self._clock()
+        if now_s - self._looked_s > 1.0:
+            self._looked_s = now_s
+            self._return_hosts(self._writer.state)
+        for leaving in list(self._leaving):
+            if now_s >= leaving.until_s:
+                if leaving.is_saving:
+                    self._stop_all(leaving)
+                else:  # an agent that does not end what it should is stopped by its next Prepare
+                    leaving.hosts.clear()
+                    self._settle(leaving)
+        for gang in list(self._gangs.values()):
+            self._overdue(gang, now_s)
+            if gang.saved != gang.logged and now_s - gang.saved_s >= LOG_EVERY_S:
+                self._write_down(gang)
+
+    def _overdue(self, gang: Gang, now_s: float) -> None:
+        """Hosts that should have answered."""
+        waited_s = now_s - gang.since_s
+        absent = [h for h in gang.hosts if h not in self._sessions.connected]
+        if gang.phase is GangPhase.FAILING:
+            self._advance(gang)
+        elif absent and gang.phase in (GangPhase.PREPARING, GangPhase.STARTING):
+            if waited_s > self._lease_s and now_s - self._led_s > self._lease_s:
+                gang.since_s = now_s  # the log is about to stop it
+                for host in absent:
+                    self._report_lost(host, f"no agent for {self._lease_s:g} s")
+        elif (gang.phase is GangPhase.STARTING and waited_s > self._lease_s) or (
+            gang.phase is GangPhase.PREPARING and waited_s > _READY_S
+        ):
+            late = gang.not_yet(HostPhase.STARTED, HostPhase.STOPPED)
+            if gang.phase is GangPhase.PREPARING:
+                late = gang.not_yet(*_BEYOND_PREPARE)
+            gang.refusals |= {late[0]: f"did not answer for {waited_s:.0f} s"}
+            self._refused(gang)
+
+    # --- helpers ---------------------------------------------------------------------------------
+
+    def _gang(self, key: tuple[str, int], host: str) -> Gang | None:
+        """The attempt that runs, or should, on this host."""
+        found = (g for g in self._gangs.values() if (g.uid, g.attempt) == key)
+        gang = next(found, None)
+        return gang if gang is not None and host in gang.by_host and gang.is_live else None
+
+    def _have_warm(self, job: Job, spares: tuple[str, ...]) -> None:
+        """Spares import what the ranks need before they are needed."""
+        run = job.spec.run
+        if run is None or not run.warm:
+            return
+        word = agent_pb2.Warm(interpreter=run.command[0], modules=run.warm, user=run.user)
+        for host in spares:
+            self._sessions.send(host, Response(warm=word))
+
+    def _to_all(self, gang: Gang, message: agent_pb2.SessionResponse) -> None:
+        for host in gang.hosts:
+            self._sessions.send(host, message)
+
+    def _report(self, rule: Callable[..., launch.Answer], gang: Gang) -> None:
+        self._carry_out(
+            lambda state, now_ns: rule(state, gang.name, gang.uid, gang.attempt, now_ns)
+        )
+
+    def _carry_out(self, check: Callable[[State, int], launch.Answer]) -> None:
+        self._spawn(self._written(partial(self._writer.carry_out, check)))
+
+    def _submit(self, command: EndJob | ReportHost) -> None:
+        self._spawn(self._written(partial(self._writer.submit, command)))
+
+    async def _written(self, write: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        while True:
+            try:
+                answer = await write()
+            except NotWritten:
+                await asyncio.sleep(_AGAIN_S)
+                continue
+            except (NotLeading, WriterStopped, StoreError):
+                return  # the next leader finds it out by itself
+            break
+        if isinstance(answer, Rejected):
+            log.info("not written: %s", answer.message)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+_BEYOND_PREPARE = (
+    HostPhase.PREPARED,
+    HostPhase.LAUNCHED,
+    HostPhase.STARTED,
+    HostPhase.STOPPED,
+)
+
+
+def _key(gang: Gang) -> agent_pb2.AttemptKey:
+    return agent_pb2.AttemptKey(job_uid=gang.uid, attempt=gang.attempt)
+
+
+def _prepare(gang: Gang, host: str) -> agent_pb2.SessionResponse:
+    run, ranks = gang.run, gang.ranks_of(host)
+    return Response(
+        prepare=agent_pb2.Prepare(
+            key=_key(gang),
+            job=gang.name,
+            command=run.command,
+            env=dict(run.env),
+            workdir=run.workdir,
+            user=run.user,
+            node=ranks.node,
+            nodes=len(gang.hosts),
+            first_rank=ranks.first_rank,
+            ranks=ranks.ranks,
+            world_size=gang.world_size,
+            one_process=run.per_host == 1,
+            warm=run.warm,
+        )
+    )
+
+
+def _stop(gang: Gang, grace_s: float) -> agent_pb2.SessionResponse:
+    return _stop_key(_key(gang), grace_s)
+
+
+def _stop_key(key: agent_pb2.AttemptKey, grace_s: float) -> agent_pb2.SessionResponse:
+    word = agent_pb2.Stop(key=key)
+    word.grace.FromMilliseconds(round(grace_s * 1_000))
+    return Response(stop=word)
+
+
+def _forget(key: agent_pb2.AttemptKey) -> agent_pb2.SessionResponse:
+    return Response(forget=agent_pb2.Forget(key=key))

@@ -1,0 +1,120 @@
+"""Agents on this machine, one for each host of a small fabric: `muster serve --launcher local`.
+
+Hosts are simulated, ranks are real: processes of this machine, in the folder of their host. One
+agent that ends is started again; all end with the server, and their ranks with them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import pwd
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from scheduler.access.join_tokens import join_token, new_secret
+from scheduler.agent.program import AgentOptions
+
+MOST_HOSTS = 64
+_AGAIN_S = 0.5
+
+log = logging.getLogger("muster.launch")
+
+
+class LocalAgents:
+    """`folder`: of all of them; kept, so that a server that starts again finds what runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._tasks: list[asyncio.Task[None]] = []
+        self._processes: dict[str, asyncio.subprocess.Process] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o711)
+        self._user = pwd.getpwuid(os.geteuid()).pw_name
+        _written(folder / "allow.yaml", f"users: [{self._user}]\ndefault_user: {self._user}\n")
+        secret = folder / "join-secret"
+        if not secret.exists():
+            _written(secret, new_secret() + "\n")
+        self.secret = secret.read_text(encoding="ascii").strip()
+
+    def address(self, wanted: str) -> str:
+        """Where to serve agents: of any free port the one that they know already."""
+        known = self._folder / "address"
+        if wanted.endswith(":0") and known.exists():
+            return known.read_text(encoding="ascii").strip()
+        return wanted
+
+    def start(self, server: str, hosts: Sequence[str]) -> None:
+        """Have an agent for each host, or for the first ones of many."""
+        _written(self._folder / "address", server + "\n")
+        if len(hosts) > MOST_HOSTS:
+            log.warning("agents are started for the first %d of %d hosts", MOST_HOSTS, len(hosts))
+        for host in hosts[:MOST_HOSTS]:
+            self._tasks.append(asyncio.create_task(self._keep(server, host)))
+
+    async def _keep(self, server: str, host: str) -> None:
+        state = self._folder / host
+        state.mkdir(exist_ok=True)
+        token = state / "join-token"
+        _written(token, join_token(self.secret, host) + "\n")
+        options = AgentOptions(
+            server,
+            host,
+            str(state),
+            "127.0.0.1",
+            str(self._folder / "allow.yaml"),
+            str(token),
+            is_local=True,
+        )
+        while True:
+            while _is_used(state):  # by an agent that a server before this one has started
+                await asyncio.sleep(_AGAIN_S)
+            with (state / "agent.log").open("ab") as out:
+                process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-m", "scheduler.agent.program", options.encoded()),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=out,
+                    start_new_session=True,
+                )
+            self._processes[host] = process
+            (state / "agent.pid").write_text(f"{process.pid}\n", encoding="ascii")
+            code = await process.wait()
+            log.warning("the agent of %s has ended (%d); starting another one", host, code)
+            await asyncio.sleep(_AGAIN_S)
+
+    async def close(self) -> None:
+        """End them, and what they run."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        for process in self._processes.values():
+            with suppress(ProcessLookupError):
+                process.terminate()
+        ends = [asyncio.create_task(process.wait()) for process in self._processes.values()]
+        if ends:
+            _, late = await asyncio.wait(ends, timeout=10)
+            for process in self._processes.values() if late else ():
+                with suppress(ProcessLookupError):
+                    process.kill()
+
+
+def _is_used(state: Path) -> bool:
+    """Whether an agent runs in this folder."""
+    with (state / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False
+
+
+def _written(path: Path, text: str) -> None:
+    """For this user alone."""
+    path.touch(mode=0o600)
+    path.write_text(text, encoding="ascii")

@@ -1,0 +1,78 @@
+"""Logs of ranks on their way from an agent to a caller."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from itertools import count
+
+from scheduler.core import Job
+from scheduler.launch.sessions import AgentSessions
+from scheduler.service.backend import NoLog
+from scheduler.v1 import agent_pb2
+
+_DEPTH = 256  # chunks that wait for a caller
+_FIRST_S = 10.0  # for which an agent may take to answer
+_STILL_THERE_S = 5.0
+
+
+class LogTails:
+    """Runs on the event loop's thread."""
+
+    def __init__(self, sessions: AgentSessions) -> None:
+        self._sessions = sessions
+        self._ids = count(1)
+        self._open: dict[str, asyncio.Queue[agent_pb2.LogChunk]] = {}
+
+    def heard(self, chunk: agent_pb2.LogChunk) -> None:
+        """An agent sent a piece. A caller that does not read is cut off."""
+        queue = self._open.get(chunk.request_id)
+        if queue is None:
+            return
+        if queue.full():
+            del self._open[chunk.request_id]
+            queue.get_nowait()
+            chunk = agent_pb2.LogChunk(is_last=True, error="the log is written faster than read")
+        queue.put_nowait(chunk)
+
+    async def tail(
+        self, job: Job, host: str, rank: int, lines: int, *, follow: bool
+    ) -> AsyncIterator[bytes]:
+        """What the rank of the present or last attempt has written. Raises: NoLog."""
+        if host not in self._sessions.connected:
+            raise NoLog(f"the agent of {host}, which has the log of rank {rank}, is not there")
+        request_id = str(next(self._ids))
+        queue: asyncio.Queue[agent_pb2.LogChunk] = asyncio.Queue(_DEPTH)
+        self._open[request_id] = queue
+        key = agent_pb2.AttemptKey(job_uid=job.uid, attempt=job.attempt)
+        wanted = agent_pb2.TailLogs(
+            request_id=request_id, key=key, rank=rank, lines=lines, follow=follow
+        )
+        self._sessions.send(host, agent_pb2.SessionResponse(tail_logs=wanted))
+        try:
+            async for data in self._pieces(host, queue):
+                yield data
+        finally:
+            self._open.pop(request_id, None)
+            end = agent_pb2.TailLogs(request_id=request_id, cancel=True)
+            self._sessions.send(host, agent_pb2.SessionResponse(tail_logs=end))
+
+    async def _pieces(
+        self, host: str, queue: asyncio.Queue[agent_pb2.LogChunk]
+    ) -> AsyncIterator[bytes]:
+        timeout_s = _FIRST_S
+        while True:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    chunk = await queue.get()
+            except TimeoutError:
+                if timeout_s == _FIRST_S or host not in self._sessions.connected:
+                    raise NoLog(f"the agent of {host} does not answer") from None
+                continue
+            timeout_s = _STILL_THERE_S
+            if chunk.data:
+                yield chunk.data
+            if chunk.error:
+                raise NoLog(chunk.error)
+            if chunk.is_last:
+                return

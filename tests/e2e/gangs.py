@@ -1,0 +1,123 @@
+"""A server with agents on this machine, and real gangs, for tests and drills."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from placement.workload.request import SpareRule
+from scheduler.client import Client
+from scheduler.core import JobSpec
+from scheduler.core.policies.run import RunSpec
+from scheduler.files.fabrics import fabricyaml
+from scheduler.v1 import job_pb2
+from tests.build import fabric_spec, spec
+from tests.e2e.processes import MUSTER
+
+ROOT = Path(__file__).parents[2]
+TRAIN = str(ROOT / "examples" / "gang" / "train.py")
+Value = TypeVar("Value")
+
+
+class LocalServer:
+    """`muster serve --launcher local` on a fabric of racks of hosts."""
+
+    def __init__(self, folder: Path, *, racks: int = 2, hosts: int = 3, lease_s: int = 3) -> None:
+        self.folder = folder
+        self.address = ""
+        self._lease_s = lease_s
+        self._process: subprocess.Popen[str] | None = None
+        self.hosts = [f"z0-r{r}-h{h}" for r in range(racks) for h in range(hosts)]
+        text = fabricyaml.dump(fabric_spec(1, racks, hosts, gpus=2))
+        (folder / "fabric.yaml").write_text(text)
+
+    def start(self) -> None:
+        """Until all agents are there."""
+        listen = self.address or "127.0.0.1:0"
+        command = [MUSTER, "serve", "--launcher", "local"]
+        command += ["--fabric", "fabric.yaml", "--store", "sqlite:///m.db", "--listen", listen]
+        command += ["--agent-lease-s", str(self._lease_s), "--log-level", "info"]
+        with (self.folder / "serve.log").open("ab") as err:
+            self._process = subprocess.Popen(
+                command, cwd=self.folder, stdout=subprocess.PIPE, stderr=err, text=True
+            )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert " on 127.0.0.1:" in line, line + (self.folder / "serve.log").read_text()
+        self.address = line.split(" on ")[1].split(",")[0].strip()
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        assert self._process is not None
+        self._process.send_signal(number)
+        with self._process:
+            return self._process.wait(30)
+
+    def agent(self, host: str) -> int:
+        """The pid of its agent."""
+        return int((self.folder / "m.db.agents" / host / "agent.pid").read_text())
+
+    def ranks(self, host: str) -> list[int]:
+        """Pids of all that runs there, but for its agent and supervisors."""
+        mark = f"{self.folder / 'm.db.agents' / host}/".encode()
+        return [pid for pid, environment in environments() if mark in environment]
+
+    def kill_host(self, host: str) -> None:
+        """As a power failure would: the agent, its supervisors and its ranks at once."""
+        for pid in (self.agent(host), *self.ranks(host)):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def logs(self) -> str:
+        logs = [self.folder / "serve.log", *self.folder.glob("m.db.agents/*/agent.log")]
+        return "\n".join(path.read_text() for path in logs)
+
+
+def environments() -> Iterator[tuple[int, bytes]]:
+    """(pid, environment) of all processes that may be read."""
+    for name in os.listdir("/proc"):
+        if name.isdecimal():
+            with suppress(OSError):
+                yield int(name), Path("/proc", name, "environ").read_bytes()
+
+
+@contextmanager
+def local_server(folder: Path, **options: Any) -> Iterator[tuple[LocalServer, Client]]:
+    server = LocalServer(folder, **options)
+    server.start()
+    try:
+        with Client(server.address) as client:
+            yield server, client
+    finally:
+        server.end()
+
+
+def gang(name: str, folder: Path, hosts: int = 2, *, steps: int = 200, **more: Any) -> JobSpec:
+    """A job whose ranks sum vectors and save every ten steps."""
+    command = (sys.executable, TRAIN, "--steps", str(steps), "--save-every", "10")
+    command += ("--checkpoints", str(folder / "checkpoints" / name))
+    run = RunSpec((*command, *more.pop("arguments", ())), (("PYTHONPATH", str(ROOT)),), "/tmp")
+    made = spec(name, hosts, gpus=2, spares=SpareRule(hosts=1), **more)
+    return replace(made, run=run)
+
+
+def until(
+    client: Client, name: str, holds: Callable[[job_pb2.Job], bool], within_s: float = 30
+) -> job_pb2.Job:
+    """The job once `holds` is true of it."""
+    until_s = time.monotonic() + within_s
+    while not holds(job := client.get_job(name)):
+        assert time.monotonic() < until_s, job
+        time.sleep(0.02)
+    return job
+
+
+def is_launched(attempt: int) -> Callable[[job_pb2.Job], bool]:
+    return lambda job: job.attempt == attempt and job.HasField("launch_time")

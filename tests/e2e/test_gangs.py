@@ -1,0 +1,79 @@
+"""Real gangs on hosts of this machine: started, killed in every way, and back."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from scheduler.core.policies.run import RunSpec
+from scheduler.v1 import host_pb2, job_pb2
+from tests.e2e.gangs import LocalServer, gang, is_launched, local_server, until
+
+COMPLETED, FAILED = job_pb2.JOB_STATE_COMPLETED, job_pb2.JOB_STATE_FAILED
+
+
+def no_ranks(server: LocalServer) -> bool:
+    return not any(server.ranks(host) for host in server.hosts)
+
+
+def test_a_gang_runs_and_its_job_ends_by_exit_codes(tmp_path: Path) -> None:
+    with local_server(tmp_path) as (server, client):
+        client.create_job(gang("a", tmp_path, steps=20))
+        job = until(client, "a", lambda job: job.state == COMPLETED)
+        assert (job.attempt, job.saved_checkpoint.step) == (1, 20)
+        wrong = gang("b", tmp_path)
+        client.create_job(replace(wrong, run=RunSpec(("no-such-program",), workdir="/tmp")))
+        job = until(client, "b", lambda job: job.state == FAILED)
+        assert job.reason.endswith("there is no program no-such-program")
+        client.create_job(gang("c", tmp_path, steps=10**6))
+        until(client, "c", is_launched(1))
+        client.cancel_job("c")
+        until(client, "c", lambda _: no_ranks(server))
+
+
+@pytest.mark.slow
+def test_a_killed_rank_a_killed_host_and_a_frozen_one_cost_an_attempt_each(tmp_path: Path) -> None:
+    with local_server(tmp_path) as (server, client):
+        client.create_job(gang("a", tmp_path, steps=10**6))
+        first = until(client, "a", is_launched(1))
+        until(client, "a", lambda job: job.saved_checkpoint.step > 0)
+        os.kill(server.ranks(first.placement.hosts[0])[-1], signal.SIGKILL)
+        second = until(client, "a", lambda job: job.saved_checkpoint.attempt == 2)
+        assert list(second.placement.hosts) == list(first.placement.hosts)
+        victim = second.placement.hosts[1]
+        server.kill_host(victim)
+        third = until(client, "a", lambda job: job.saved_checkpoint.attempt == 3)
+        assert victim not in third.placement.hosts
+        frozen = third.placement.hosts[1]
+        stale = server.ranks(frozen)
+        for pid in (server.agent(frozen), *stale):
+            os.kill(pid, signal.SIGSTOP)
+        fourth = until(client, "a", is_launched(4))
+        assert frozen not in fourth.placement.hosts
+        assert client.get_host(frozen).state == host_pb2.HOST_STATE_FAILED
+        for pid in (server.agent(frozen), *stale):
+            os.kill(pid, signal.SIGCONT)
+        until(client, "a", lambda _: not set(stale) & set(server.ranks(frozen)))
+        until(client, "a", lambda _: client.get_host(frozen).state == host_pb2.HOST_STATE_HEALTHY)
+        assert client.get_job("a").attempt == 4
+
+
+@pytest.mark.slow
+def test_a_gang_runs_on_through_deaths_of_its_agent_and_of_the_server(tmp_path: Path) -> None:
+    with local_server(tmp_path, lease_s=15) as (server, client):  # a server may take 9 s to start
+        client.create_job(gang("a", tmp_path, steps=10**6))
+        job = until(client, "a", is_launched(1))
+        ranks = server.ranks(job.placement.hosts[0])
+        os.kill(server.agent(job.placement.hosts[0]), signal.SIGKILL)
+        server.end(signal.SIGKILL)
+        server.start()
+        until(client, "a", lambda job: job.saved_checkpoint.step > 0)
+        assert client.get_job("a").attempt == 1
+        assert set(ranks) <= set(server.ranks(job.placement.hosts[0]))
+        client.drain_host(job.placement.hosts[1])
+        moved = until(client, "a", is_launched(2))
+        assert job.placement.hosts[1] not in moved.placement.hosts

@@ -1,0 +1,298 @@
+"""An agent with real processes, and a test in place of the server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pwd
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scheduler.agent.agent import Agent, StaleLeader
+from scheduler.agent.allow import AllowList
+from scheduler.agent.processes import begun
+from scheduler.v1 import agent_pb2
+
+ME = pwd.getpwuid(os.geteuid()).pw_name
+ALLOWED = AllowList(frozenset({ME}), ME)
+Response = agent_pb2.SessionResponse
+
+
+class Server:
+    """Says what a server would, and waits for what the agent says."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent = agent
+        self.heard: asyncio.Queue[agent_pb2.SessionRequest] = asyncio.Queue()
+        agent.say = self.heard.put_nowait
+
+    async def until(self, kind: str) -> Any:
+        async with asyncio.timeout(20):
+            while True:
+                word = await self.heard.get()
+                if word.WhichOneof("message") == kind:
+                    return getattr(word, kind)
+
+    def prepare(self, *command: str, attempt: int = 1, ranks: int = 2, **more: Any) -> None:
+        wanted = agent_pb2.Prepare(
+            key=key(attempt), job="a", command=command, workdir="/tmp", node=0, nodes=1
+        )
+        wanted.first_rank, wanted.ranks, wanted.world_size = 0, ranks, ranks
+        wanted.MergeFrom(agent_pb2.Prepare(**more))
+        self.agent.hear(Response(prepare=wanted))
+
+    async def launch(self, *command: str, attempt: int = 1, **more: Any) -> None:
+        """Until the ranks have started."""
+        self.prepare(*command, attempt=attempt, **more)
+        ready = await self.until("prepared")
+        self.agent.hear(
+            Response(
+                launch=agent_pb2.Launch(
+                    key=key(attempt), master_address=ready.address, master_port=ready.port
+                )
+            )
+        )
+        await self.until("started")
+
+    def stop(self, attempt: int = 1, grace_s: int = 0) -> None:
+        word = agent_pb2.Stop(key=key(attempt))
+        word.grace.FromSeconds(grace_s)
+        self.agent.hear(Response(stop=word))
+
+
+def key(attempt: int = 1) -> agent_pb2.AttemptKey:
+    return agent_pb2.AttemptKey(job_uid="uid", attempt=attempt)
+
+
+@asynccontextmanager
+async def running(folder: Path, allowed: AllowList = ALLOWED) -> AsyncIterator[Server]:
+    agent = Agent("h0", folder, "127.0.0.1", allowed)
+    working = asyncio.create_task(agent.run())
+    await asyncio.sleep(0)
+    try:
+        yield Server(agent)
+    finally:
+        working.cancel()
+        with suppress(asyncio.CancelledError):
+            await working
+
+
+def python(text: str) -> tuple[str, ...]:
+    return (sys.executable, "-S", "-c", text)
+
+
+def log(folder: Path, rank: int, attempt: int = 1) -> str:
+    return (folder / "attempts" / f"uid.{attempt}" / "logs" / f"rank-{rank}.log").read_text()
+
+
+def pids(folder: Path, attempt: int = 1) -> list[int]:
+    import json
+
+    text = (folder / "attempts" / f"uid.{attempt}" / "started").read_text()
+    return [pid for pid, _ in json.loads(text).values()]
+
+
+async def test_ranks_find_their_place_in_the_environment(tmp_path: Path) -> None:
+    show = "import os; print(*(os.environ[n] for n in ('RANK', 'LOCAL_RANK', 'WORLD_SIZE',"
+    show += " 'MUSTER_JOB', 'MUSTER_ATTEMPT', 'A', 'USER')), os.getcwd(), len(os.environ))"
+    async with running(tmp_path) as server:
+        await server.launch(*python(show), env={"A": "b"})
+        exits = [await server.until("exited") for _ in range(2)]
+        assert [(done.code, done.signal) for done in exits] == [(0, 0), (0, 0)]
+        await server.until("stopped")
+    for rank in range(2):
+        line = log(tmp_path, rank).split()
+        assert line[:8] == [str(rank), str(rank), "2", "a", "1", "b", ME, "/tmp"]
+        assert "MUSTER_TOKEN" not in log(tmp_path, rank)
+
+
+async def test_a_rank_that_fails_is_reported_with_its_last_words(tmp_path: Path) -> None:
+    async with running(tmp_path) as server:
+        await server.launch(*python("import sys; sys.exit('out of memory')"), ranks=1)
+        done = await server.until("exited")
+        assert (done.rank, done.code, done.log_tail) == (0, 1, "out of memory")
+
+
+async def test_no_process_of_an_attempt_survives_its_end(tmp_path: Path) -> None:
+    """Not even one that has a session of its own, and has closed everything."""
+    leave = "import os, time\nif os.fork() == 0:\n os.setsid()\n if os.fork() == 0:\n"
+    leave += "  print(os.getpid(), flush=True)\n  time.sleep(60)\ntime.sleep(60)"
+    async with running(tmp_path) as server:
+        await server.launch(*python(leave), ranks=1)
+        while not log(tmp_path, 0).strip():
+            await asyncio.sleep(0.01)
+        child = int(log(tmp_path, 0))
+        assert begun(child)
+        server.stop()
+        await server.until("stopped")
+        assert not begun(child)
+
+
+async def test_a_rank_may_end_by_itself_within_its_grace(tmp_path: Path) -> None:
+    tidy = "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n"
+    tidy += "print('ready', flush=True)\ntime.sleep(60)"
+    async with running(tmp_path) as server:
+        await server.launch(*python(tidy), ranks=1)
+        while "ready" not in log(tmp_path, 0):
+            await asyncio.sleep(0.01)
+        server.stop(grace_s=30)
+        done = await server.until("exited")
+        assert (done.code, done.signal) == (0, 0)
+
+
+async def test_a_successor_starts_when_nothing_of_the_old_attempt_is_left(tmp_path: Path) -> None:
+    stubborn = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(60)"
+    async with running(tmp_path) as server:
+        await server.launch(*python(stubborn))
+        old = pids(tmp_path)
+        await server.launch(*python("import time; time.sleep(60)"), attempt=2)
+        assert not any(map(begun, old))
+        server.stop(2)
+        await server.until("stopped")
+
+
+async def test_the_same_word_twice_does_what_once_does(tmp_path: Path) -> None:
+    async with running(tmp_path) as server:
+        await server.launch(*python("import time; time.sleep(60)"))
+        before = pids(tmp_path)
+        server.prepare("other")
+        again = await server.until("prepared")
+        server.agent.hear(Response(launch=agent_pb2.Launch(key=key(), master_port=again.port)))
+        await server.until("started")
+        assert pids(tmp_path) == before
+        server.stop()
+        server.stop()
+        await server.until("stopped")
+        server.stop()
+        await server.until("stopped")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "reason"),
+    [
+        ({"user": "nobody-here"}, "nothing runs as nobody-here on this host"),
+        ({"workdir": "/no/such/place"}, "there is no directory /no/such/place"),
+    ],
+)
+async def test_what_the_host_does_not_allow_is_refused(
+    tmp_path: Path, wanted: dict[str, str], reason: str
+) -> None:
+    async with running(tmp_path) as server:
+        server.prepare("true", **wanted)
+        assert (await server.until("refused")).reason == reason
+        server.prepare("no-such-program", attempt=2)
+        assert (await server.until("refused")).reason == "there is no program no-such-program"
+
+
+async def test_an_agent_finds_its_ranks_and_their_exits_again(tmp_path: Path) -> None:
+    wait = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.01)\n"
+    flag = tmp_path / "flag"
+    async with running(tmp_path / "s") as server:
+        await server.launch(*python(wait + "sys.exit(3)"), str(flag), ranks=1)
+    flag.touch()
+    async with running(tmp_path / "s") as server:
+        async with asyncio.timeout(10):
+            while True:
+                (status,) = server.agent.hello().hello.attempts
+                if status.phase == agent_pb2.ATTEMPT_PHASE_STOPPED:
+                    break
+                await asyncio.sleep(0.01)
+        assert [(done.rank, done.code) for done in status.exits] == [(0, 3)]
+        server.agent.hear(Response(forget=agent_pb2.Forget(key=key())))
+        assert not server.agent.hello().hello.attempts
+    async with running(tmp_path / "s") as server:
+        assert not server.agent.hello().hello.attempts
+
+
+async def test_ranks_end_with_a_supervisor_that_is_killed(tmp_path: Path) -> None:
+    async with running(tmp_path) as server:
+        await server.launch(*python("import time; time.sleep(60)"))
+        ranks = pids(tmp_path)
+        pid = int((tmp_path / "attempts" / "uid.1" / "supervisor").read_text().split()[0])
+        os.kill(pid, signal.SIGKILL)
+        done = await server.until("exited")
+        assert done.signal == signal.SIGKILL
+        await server.until("stopped")
+        assert not any(map(begun, ranks))
+
+
+async def test_ranks_end_after_three_leases_without_a_word(tmp_path: Path) -> None:
+    lease = agent_pb2.Lease(epoch=2)
+    lease.ttl.FromMilliseconds(100)
+    async with running(tmp_path) as server:
+        server.agent.hear(Response(lease=lease))
+        await server.launch(*python("import time; time.sleep(60)"))
+        ranks = pids(tmp_path)
+        await server.until("stopped")
+        assert not any(map(begun, ranks))
+
+
+async def test_a_leader_of_a_lower_term_is_not_heard(tmp_path: Path) -> None:
+    async with running(tmp_path) as server:
+        server.agent.hear(Response(lease=agent_pb2.Lease(epoch=5)))
+        with pytest.raises(StaleLeader):
+            server.agent.hear(Response(lease=agent_pb2.Lease(epoch=4)))
+    async with running(tmp_path) as server:
+        with pytest.raises(StaleLeader):
+            server.agent.hear(Response(lease=agent_pb2.Lease(epoch=4)))
+
+
+async def test_what_ranks_say_gets_to_the_server(tmp_path: Path) -> None:
+    say = "import sys, time\nsys.path.insert(0, sys.argv[1])\nfrom muster import progress\n"
+    say += "progress.resume()\nprogress.report(7)\n"
+    say += "while not progress.should_save(): time.sleep(0.01)\n"
+    say += "with progress.saving(sys.argv[2], 8): pass\n"
+    root = str(Path(__file__).parents[2])
+    async with running(tmp_path / "s") as server:
+        await server.launch(*python(say), root, str(tmp_path / "c"), ranks=1)
+        async with asyncio.timeout(10):
+            while (said := await server.until("progress")).step != 7:
+                pass
+        assert said.can_save
+        server.agent.hear(Response(save_checkpoint=agent_pb2.SaveCheckpoint(key=key())))
+        async with asyncio.timeout(10):
+            while not (said := await server.until("progress")).checkpoint:
+                pass
+        assert (said.checkpoint_step, Path(said.checkpoint).parts[-1]) == (8, "step-000000000008")
+
+
+async def test_a_warm_process_forks_ranks(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(
+        "import sys, os\nprint('decimal' in sys.modules, sys.argv[1:], __name__, flush=True)\n"
+        "sys.exit(int(os.environ['RANK']))\n"
+    )
+    command = (sys.executable, str(program), "--x")
+    async with running(tmp_path / "s") as server:
+        warm = agent_pb2.Warm(interpreter=sys.executable, modules=["decimal"])
+        server.agent.hear(Response(warm=warm))
+        await asyncio.sleep(0.7)
+        await server.launch(*command, warm=["decimal"])
+        codes = sorted([(await server.until("exited")).code for _ in range(2)])
+        await server.until("stopped")
+    assert codes == [0, 1]
+    assert log(tmp_path / "s", 1) == "True ['--x'] __main__\n"
+
+
+async def test_logs_turn_over_and_are_read_to_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as server:
+        await server.launch(*python("for n in range(50): print(n)"), ranks=1)
+        await server.until("stopped")
+        for lines, expected in ((3, "47\n48\n49\n"), (0, "".join(f"{n}\n" for n in range(50)))):
+            tail = agent_pb2.TailLogs(request_id="x", key=key(0), lines=lines, follow=True)
+            server.agent.hear(Response(tail_logs=tail))
+            text = b""
+            while not (chunk := await server.until("log_chunk")).is_last:
+                text += chunk.data
+            assert text.decode() == expected
+        tail = agent_pb2.TailLogs(request_id="x", key=key(0), rank=9)
+        server.agent.hear(Response(tail_logs=tail))
+        assert "no log of rank 9" in (await server.until("log_chunk")).error

@@ -1,0 +1,74 @@
+"""Who may run what on a host."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from pathlib import Path
+
+import pytest
+
+from scheduler.agent.allow import AllowList, NotAllowed, load_allow_list, program
+from scheduler.files.errors import InputError
+
+ME = pwd.getpwuid(os.geteuid()).pw_name
+
+
+def test_a_user_who_is_not_listed_runs_nothing() -> None:
+    allowed = AllowList(frozenset({ME}), ME)
+    assert allowed.user("").pw_name == ME
+    with pytest.raises(NotAllowed, match="nothing runs as mallory"):
+        allowed.user("mallory")
+    with pytest.raises(NotAllowed, match="has no default_user"):
+        AllowList(frozenset()).user("")
+    with pytest.raises(NotAllowed, match="there is no user"):
+        AllowList(frozenset({"no-such-user"})).user("no-such-user")
+
+
+def test_a_link_does_not_lead_out_of_the_directories(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "in", tmp_path / "out"
+    inside.mkdir()
+    outside.mkdir()
+    (inside / "link").symlink_to(outside)
+    allowed = AllowList(frozenset({ME}), ME, (str(inside),))
+    user = allowed.user(ME)
+    assert allowed.workdir(str(inside), user) == str(inside)
+    for path in (inside / "link", outside, tmp_path / "in-other"):
+        with pytest.raises(NotAllowed, match="is not below"):
+            allowed.workdir(str(path), user)
+    with pytest.raises(NotAllowed, match="there is no directory"):
+        allowed.workdir(str(inside / "none"), user)
+
+
+def test_a_program_is_looked_for_as_exec_does(tmp_path: Path) -> None:
+    (tmp_path / "train").touch(mode=0o755)
+    assert program("./train", str(tmp_path), "/bin") == f"{tmp_path}/./train"
+    assert program("train", "/", str(tmp_path)) == str(tmp_path / "train")
+    with pytest.raises(NotAllowed, match="there is no program gone"):
+        program("gone", str(tmp_path), "/bin")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("users: [a]\nroot: true\n", "2: root: unknown key"),
+        ("users: []\n", "1: users: must be a list of users"),
+        ("users: [a]\ndefault_user: b\n", "2: default_user: 'b' is not one of users"),
+        ("users: [a]\nworkdirs: [data]\n", "2: workdirs: must be a list of absolute paths"),
+    ],
+)
+def test_a_wrong_list_is_refused_by_line(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "agent.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        load_allow_list(str(path))
+    assert message in str(caught.value)
+
+
+def test_a_list_that_anybody_may_write_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "agent.yaml"
+    path.write_text("users: [a]\n")
+    assert load_allow_list(str(path)).users == {"a"}
+    path.chmod(0o666)
+    with pytest.raises(InputError, match="writable by everybody"):
+        load_allow_list(str(path))

@@ -1,0 +1,124 @@
+"""muster.progress: what ranks say, what they resume from, and what stale ranks may not save."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from muster import progress
+from muster.progress import Checkpoint, StaleAttempt
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "checkpoints"
+
+
+def be(monkeypatch: pytest.MonkeyPatch, attempt: int, uid: str = "uid") -> None:
+    monkeypatch.setenv("MUSTER_ATTEMPT", str(attempt))
+    monkeypatch.setenv("MUSTER_JOB_UID", uid)
+
+
+def save(root: Path, step: int) -> Path:
+    with progress.saving(root, step) as folder:
+        (folder / "state").write_text(str(step))
+    return folder.with_suffix("")
+
+
+def test_a_checkpoint_has_its_name_once_it_is_complete(
+    monkeypatch: pytest.MonkeyPatch, root: Path
+) -> None:
+    be(monkeypatch, 1)
+    with progress.saving(root, 20) as folder:
+        assert folder == progress.partial_folder(root, 20)
+        assert progress.resume() is None
+    assert (folder.with_suffix("")).is_dir()
+    assert not folder.exists()
+
+
+def test_a_block_that_fails_leaves_no_checkpoint(
+    monkeypatch: pytest.MonkeyPatch, root: Path
+) -> None:
+    be(monkeypatch, 1)
+    with pytest.raises(OSError, match="full"), progress.saving(root, 20):
+        raise OSError("full")
+    assert progress.resume(root) is None
+
+
+def test_the_next_attempt_resumes_from_the_newest(
+    monkeypatch: pytest.MonkeyPatch, root: Path
+) -> None:
+    be(monkeypatch, 1)
+    assert progress.resume(root) is None
+    save(root, 20)
+    path = save(root, 40)
+    be(monkeypatch, 2)
+    assert progress.resume(root) == Checkpoint(40, path)
+    be(monkeypatch, 2, "another")
+    assert progress.resume(root) is None
+
+
+def test_muster_says_what_to_resume_from(monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
+    be(monkeypatch, 2)
+    monkeypatch.setenv("MUSTER_CHECKPOINT", "/c/step-7")
+    monkeypatch.setenv("MUSTER_CHECKPOINT_STEP", "7")
+    assert progress.resume(root) == Checkpoint(7, Path("/c/step-7"))
+
+
+def test_a_stale_rank_saves_nothing_once_its_successor_has_resumed(
+    monkeypatch: pytest.MonkeyPatch, root: Path
+) -> None:
+    be(monkeypatch, 1)
+    progress.resume(root)
+    old = save(root, 20)
+    be(monkeypatch, 2)
+    progress.resume(root)
+    be(monkeypatch, 1)
+    with pytest.raises(StaleAttempt, match="attempt 2 of this job has started"):
+        save(root, 40)
+    with pytest.raises(StaleAttempt):
+        progress.resume(root)
+    assert sorted(path.name for path in old.parent.iterdir()) == [old.name]
+
+
+def test_a_rank_that_slept_while_it_saved_publishes_nothing(
+    monkeypatch: pytest.MonkeyPatch, root: Path
+) -> None:
+    be(monkeypatch, 1)
+    folder = progress.partial_folder(root, 20)
+
+    def sleep() -> None:
+        be(monkeypatch, 2)
+        progress.resume(root)
+        be(monkeypatch, 1)
+
+    with pytest.raises(StaleAttempt), progress.saving(root, 20):
+        sleep()
+    assert not folder.with_suffix("").exists()
+
+
+def test_attempts_never_write_in_the_same_place(
+    monkeypatch: pytest.MonkeyPatch, root: Path
+) -> None:
+    be(monkeypatch, 1)
+    first = progress.partial_folder(root, 20)
+    be(monkeypatch, 2)
+    assert progress.partial_folder(root, 20).parent != first.parent
+
+
+def test_what_a_rank_says_is_one_file_that_is_always_whole(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, root: Path
+) -> None:
+    be(monkeypatch, 1)
+    monkeypatch.setenv("MUSTER_RUN_DIR", str(tmp_path))
+    monkeypatch.setenv("MUSTER_SOCKET", str(tmp_path / "nobody"))
+    monkeypatch.setenv("RANK", "3")
+    progress.report(5)
+    path = save(root, 6)
+    said = json.loads((tmp_path / "progress.3").read_text())
+    assert (said["step"], said["checkpoint_step"], said["checkpoint"]) == (6, 6, str(path))
+    assert not progress.should_save()
+    (tmp_path / "save").touch()
+    assert progress.should_save()

@@ -1,0 +1,113 @@
+"""The gateway by itself, on a clock of the test: leases, beats, and who is lost when."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from scheduler.access.join_tokens import host_of, join_token
+from scheduler.launch.frames import Frame, FrameKind
+from scheduler.launch.gateway import AgentStream, Gateway, GatewayOptions
+
+LEAD = Frame(FrameKind.LEAD, "", json.dumps({"epoch": 3, "ttl_s": 10}).encode())
+
+
+class Time:
+    """A clock that the test sets."""
+
+    now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Outbox:
+    """As much of gRPC's context as a stream writes to."""
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+
+    async def write(self, body: bytes) -> None:
+        self.sent.append(body)
+
+
+class World:
+    def __init__(self) -> None:
+        self.clock, self.told = Time(), list[Frame]()
+        self.gateway = Gateway(GatewayOptions("127.0.0.1:0"), self.told.append, self.clock)
+        self.gateway.hear(LEAD)
+
+    def join(self, host: str) -> AgentStream:
+        outbox: Any = Outbox()
+        stream = AgentStream(host, outbox, self.clock(), self.clock() + 10)
+        self.gateway._streams[host] = stream
+        return stream
+
+    def after(self, seconds: float) -> list[str]:
+        """Hosts that are lost by then."""
+        self.clock.now_s += seconds
+        self.gateway.sweep(self.clock())
+        lost = [frame.host for frame in self.told if frame.kind is FrameKind.LOST]
+        self.told.clear()
+        return lost
+
+
+@pytest.fixture
+async def world() -> World:
+    return World()
+
+
+async def test_a_host_is_lost_after_one_lease_of_silence(world: World) -> None:
+    stream = world.join("a")
+    assert world.after(9.9) == []
+    stream.heard_s = world.clock()
+    assert world.after(9.9) == []
+    assert world.after(0.2) == ["a"]
+    assert stream.end.is_set()
+    assert world.after(100) == []
+
+
+async def test_a_broken_stream_has_the_rest_of_a_lease_to_come_back(world: World) -> None:
+    world.gateway._broken_s["a"] = world.clock()
+    assert world.after(9.9) == []
+    assert world.after(0.2) == ["a"]
+
+
+async def test_a_gateway_that_stood_still_takes_nobody_for_lost(world: World) -> None:
+    world.join("a")
+    world.gateway._broken_s["b"] = world.clock()
+    world.clock.now_s += 60
+    world.gateway._excuse(world.clock())
+    assert world.after(0) == []
+    assert world.after(10.1) == ["a", "b"]
+
+
+async def test_who_does_not_lead_loses_nobody_and_turns_all_away(world: World) -> None:
+    stream = world.join("a")
+    world.gateway._broken_s["b"] = world.clock()
+    world.gateway.hear(Frame(FrameKind.FOLLOW, "", b'{"leader": "x:1"}'))
+    assert stream.end.is_set()
+    assert stream.reason == "this server does not lead, x:1 does"
+    assert world.after(1_000) == []
+    world.gateway.hear(LEAD)
+    assert world.after(1_000) == []  # nobody has been there since
+
+
+async def test_a_lease_is_sent_once_each_length_of_it(world: World) -> None:
+    stream = world.join("a")
+    for _ in range(40):
+        stream.heard_s = world.clock()
+        world.after(1)
+    assert len(stream.waiting) == 4
+
+
+def test_a_join_token_is_good_for_its_host_alone() -> None:
+    token = join_token("s" * 32, "z0-r0-h0")
+    assert host_of(token, ("s" * 32,)) == "z0-r0-h0"
+    assert host_of(token, ("other", "s" * 32)) == "z0-r0-h0"
+    assert host_of(token, ("other",)) is None
+    assert host_of(token.replace("z0-r0-h0", "z0-r0-h1"), ("s" * 32,)) is None
+    assert host_of("", ("s" * 32,)) is None
+    assert host_of("join::", ("s" * 32,)) is None
