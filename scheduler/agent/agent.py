@@ -29,7 +29,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from scheduler.agent import ranklog
 from scheduler.agent.allow import AllowList, NotAllowed, program
-from scheduler.agent.attempt import SUPERVISOR, Attempt, Key, Phase, RankExit
+from scheduler.agent.attempt import SUPERVISOR, HostAttempt, Key, Phase, RankExit
 from scheduler.agent.order import order_of
 from scheduler.agent.processes import CgroupRoot, adopt_orphans
 from scheduler.v1 import agent_pb2
@@ -72,7 +72,7 @@ class Agent:
         self._epoch = int(self._epoch_file.read_text()) if self._epoch_file.exists() else 0
         self._lease_s = 0.0  # until when the ranks may run; 0: no lease was ever given
         self._cgroups = CgroupRoot(host)
-        self._attempts: dict[Key, Attempt] = {}
+        self._attempts: dict[Key, HostAttempt] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._preparing: dict[Key, asyncio.Task[None]] = {}
         self._tails: dict[str, asyncio.Task[None]] = {}
@@ -83,7 +83,7 @@ class Agent:
         self.has_expired = asyncio.Event()  # its lease ran out
         adopt_orphans()
         for folder in sorted(self._root.iterdir()):
-            if not (folder / "forgotten").exists() and (attempt := Attempt.found(folder)):
+            if not (folder / "forgotten").exists() and (attempt := HostAttempt.found(folder)):
                 self._attempts[attempt.key] = attempt
                 if attempt.has_processes:
                     log.warning("%s: found again", attempt.key.folder_name)
@@ -200,7 +200,7 @@ class Agent:
 
     # --- attempts --------------------------------------------------------------------
 
-    def _running(self) -> list[Attempt]:
+    def _running(self) -> list[HostAttempt]:
         return [attempt for attempt in self._attempts.values() if attempt.has_processes]
 
     def _prepare(self, wanted: agent_pb2.Prepare) -> None:
@@ -232,7 +232,7 @@ class Agent:
                 "cgroup": group,
                 "port": port,
             }
-            attempt = Attempt.made(key, self._root, order, user)
+            attempt = HostAttempt.made(key, self._root, order, user)
         except (NotAllowed, OSError) as error:
             self._refuse(key, str(error))
             return
@@ -320,7 +320,7 @@ class Agent:
         for attempt in self._running():
             self._take_in(attempt)
 
-    def _take_in(self, attempt: Attempt) -> None:
+    def _take_in(self, attempt: HostAttempt) -> None:
         before = attempt.phase
         new = attempt.look()
         if attempt.look_at_progress():
@@ -335,7 +335,7 @@ class Agent:
             self.say(Request(stopped=agent_pb2.Stopped(key=_key(attempt.key))))
             self._over.set()
 
-    def _say_over(self, attempt: Attempt) -> None:
+    def _say_over(self, attempt: HostAttempt) -> None:
         """All of it, as if it had just happened: what was said before may have got lost."""
         for done in attempt.exits:
             self.say(Request(exited=_exited(attempt, done)))
@@ -345,7 +345,7 @@ class Agent:
         log.warning("%s: refused: %s", key.folder_name, reason)
         self.say(Request(refused=agent_pb2.Refused(key=_key(key), reason=reason)))
 
-    def _prepared(self, attempt: Attempt) -> agent_pb2.Prepared:
+    def _prepared(self, attempt: HostAttempt) -> agent_pb2.Prepared:
         port = attempt.order["port"]
         return agent_pb2.Prepared(key=_key(attempt.key), address=self.address, port=port)
 
@@ -480,7 +480,7 @@ def _key_of(folder: Path) -> Key:
     return Key(uid, int(number) if number.isdecimal() else 0)
 
 
-def _exited(attempt: Attempt, done: RankExit) -> agent_pb2.Exited:
+def _exited(attempt: HostAttempt, done: RankExit) -> agent_pb2.Exited:
     age = Duration()
     age.FromNanoseconds(max(0, time.monotonic_ns() - done.monotonic_ns))
     is_well = done.code == 0 and done.signal == 0
@@ -494,7 +494,7 @@ def _exited(attempt: Attempt, done: RankExit) -> agent_pb2.Exited:
     )
 
 
-def _progress(attempt: Attempt) -> agent_pb2.Progress:
+def _progress(attempt: HostAttempt) -> agent_pb2.Progress:
     said = attempt.said
     return agent_pb2.Progress(
         key=_key(attempt.key),

@@ -69,7 +69,7 @@ class Said(NamedTuple):
     can_save: bool = False
 
 
-class Attempt:
+class HostAttempt:
     """`folder` exists and has an order; use `made` or `found`."""
 
     def __init__(self, key: Key, folder: Path, order: dict[str, Any]) -> None:
@@ -88,7 +88,7 @@ class Attempt:
         self._killed_s = 0.0
 
     @staticmethod
-    def made(key: Key, root: Path, order: dict[str, Any], user: pwd.struct_passwd) -> Attempt:
+    def made(key: Key, root: Path, order: dict[str, Any], user: pwd.struct_passwd) -> HostAttempt:
         """A new one, with the folder in which its ranks say how far they are."""
         folder = root / key.folder_name
         shutil.rmtree(folder, ignore_errors=True)
@@ -97,17 +97,17 @@ class Attempt:
         if os.geteuid() == 0:
             os.chown(folder / "run", user.pw_uid, user.pw_gid)
         folder.chmod(0o711)
-        attempt = Attempt(key, folder, order)
+        attempt = HostAttempt(key, folder, order)
         attempt.write_order()
         return attempt
 
     @staticmethod
-    def found(folder: Path) -> Attempt | None:
+    def found(folder: Path) -> HostAttempt | None:
         """The one of an earlier life of the agent; None: it is unreadable, and removed."""
         uid, _, number = folder.name.rpartition(".")
         try:
             order = json.loads((folder / "order.json").read_text(encoding="utf-8"))
-            attempt = Attempt(Key(uid, int(number)), folder, order)
+            attempt = HostAttempt(Key(uid, int(number)), folder, order)
         except (OSError, ValueError):
             shutil.rmtree(folder, ignore_errors=True)
             return None

@@ -61,7 +61,7 @@ class RankRange:
 
 
 @dataclass(slots=True, eq=False)
-class Gang:
+class LaunchedGang:
     """`hosts`: in block order. `processes`: how many are to end well. `since_s`: of its phase.
     `saved`: (step, where) of the newest checkpoint of this attempt, `saved_s`: when the log had
     one last."""

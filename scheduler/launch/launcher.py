@@ -39,7 +39,7 @@ from scheduler.engine.proposal import NotLeading, WriterStopped
 from scheduler.engine.writer import Writer
 from scheduler.eventlog.store import Compacted, NotWritten, StoreError
 from scheduler.identity import SERVER, Caller, Role, act_for
-from scheduler.launch.gang import FOLLOWERS_S, Gang, GangPhase, HostPhase
+from scheduler.launch.gang import FOLLOWERS_S, GangPhase, HostPhase, LaunchedGang
 from scheduler.launch.sessions import AgentSessions
 from scheduler.v1 import agent_pb2
 
@@ -60,7 +60,7 @@ class Leaving:
     """An attempt that is over in the log while its ranks may still save and end. `hosts`: those
     on which some may be left."""
 
-    gang: Gang
+    gang: LaunchedGang
     hosts: set[str]
     grace_s: float
     until_s: float  # by when they are told to stop, while they save
@@ -83,7 +83,7 @@ class AgentLauncher(Launcher):
         self._sessions = sessions
         self._lease_s = lease_s
         self._clock = clock
-        self._gangs: dict[str, Gang] = {}  # by job name, of attempts that run or should
+        self._gangs: dict[str, LaunchedGang] = {}  # by job name, of attempts that run or should
         self._leaving: list[Leaving] = []
         self._jobs: dict[str, Job] = {}  # with something to run, as the last change left them
         self._saved: dict[str, tuple[int, str]] = {}  # by job uid: step, where
@@ -180,7 +180,7 @@ class AgentLauncher(Launcher):
         job, fabric = self._jobs[run.name], self._writer.state.loaded_fabric
         spec = job.spec.run
         assert spec is not None
-        gang = Gang(
+        gang = LaunchedGang(
             *(job.name, job.uid, run.attempt, run.hosts, spec),
             job.request.parallelism.world_size,
             fabric.gpus_per_host,
@@ -207,7 +207,7 @@ class AgentLauncher(Launcher):
         grace_s = 0.0 if gang.is_complete else float(gang.run.grace_s)
         self._leave(gang, grace_s, saves=is_planned and gang.phase is GangPhase.RUNNING)
 
-    def _leave(self, gang: Gang, grace_s: float, *, saves: bool = False) -> None:
+    def _leave(self, gang: LaunchedGang, grace_s: float, *, saves: bool = False) -> None:
         """Stop what may still run of an attempt; with `saves` it may save before."""
         self._write_down(gang)
         gang.enter(GangPhase.OVER, self._clock())
@@ -241,7 +241,7 @@ class AgentLauncher(Launcher):
             if gang.phase is GangPhase.WAITING:
                 self._advance(gang)
 
-    def _is_waiting(self, gang: Gang) -> bool:
+    def _is_waiting(self, gang: LaunchedGang) -> bool:
         """Whether others, or its own last attempt, have yet to leave hosts of this gang."""
         hosts = set(gang.hosts)
         return any(
@@ -250,7 +250,7 @@ class AgentLauncher(Launcher):
 
     # --- how a gang goes on -------------------------------------------------------------------
 
-    def _advance(self, gang: Gang) -> None:
+    def _advance(self, gang: LaunchedGang) -> None:
         """Take the next step that is possible now."""
         now_s = self._clock()
         if gang.phase is GangPhase.WAITING and not self._is_waiting(gang):
@@ -279,7 +279,7 @@ class AgentLauncher(Launcher):
         if gang.phase is GangPhase.RUNNING and gang.is_complete:
             self._completed(gang)
 
-    def _launch(self, gang: Gang, host: str) -> None:
+    def _launch(self, gang: LaunchedGang, host: str) -> None:
         assert gang.master is not None
         address, port = gang.master
         step, where = self._saved.get(gang.uid, (0, ""))
@@ -297,7 +297,7 @@ class AgentLauncher(Launcher):
             ),
         )
 
-    def _refused(self, gang: Gang) -> None:
+    def _refused(self, gang: LaunchedGang) -> None:
         """Some hosts cannot start it; where none can, nothing is gained by trying again."""
         is_final = len(gang.refusals) == len(gang.hosts)
         host = next(host for host in gang.hosts if host in gang.refusals)
@@ -310,7 +310,7 @@ class AgentLauncher(Launcher):
             )
         )
 
-    def _conclude(self, gang: Gang) -> None:
+    def _conclude(self, gang: LaunchedGang) -> None:
         """Once all hosts have stopped, or can say nothing, it is known who was first."""
         left = gang.not_yet(HostPhase.STOPPED)
         gone = [host for host in left if host not in self._sessions.connected]
@@ -332,11 +332,11 @@ class AgentLauncher(Launcher):
             )
         )
 
-    def _completed(self, gang: Gang) -> None:
+    def _completed(self, gang: LaunchedGang) -> None:
         self._over(gang)
         self._submit(EndJob(gang.name, JobState.COMPLETED, gang.attempt, uid=gang.uid))
 
-    def _over(self, gang: Gang) -> None:
+    def _over(self, gang: LaunchedGang) -> None:
         """It has come to its end; the log is about to say so."""
         self._write_down(gang)
         gang.enter(GangPhase.OVER, self._clock())
@@ -389,7 +389,7 @@ class AgentLauncher(Launcher):
             self._sessions.send(host, _stop(gang, 0))
         self._advance(gang)
 
-    def _unknown_there(self, gang: Gang, host: str) -> None:
+    def _unknown_there(self, gang: LaunchedGang, host: str) -> None:
         """The host does not have what it should: it has been started anew, or was never told."""
         job = self._jobs.get(gang.name)
         was_launched = job is not None and job.launched_ns is not None
@@ -460,19 +460,19 @@ class AgentLauncher(Launcher):
                 return True
         return False
 
-    def _prepared(self, gang: Gang, host: str, word: agent_pb2.Prepared) -> None:
+    def _prepared(self, gang: LaunchedGang, host: str, word: agent_pb2.Prepared) -> None:
         if gang.by_host[host] is HostPhase.UNKNOWN:
             gang.by_host[host] = HostPhase.PREPARED
         if word.port and host == gang.hosts[0]:
             gang.master = (word.address, word.port)
 
-    def _exited(self, gang: Gang, host: str, word: agent_pb2.Exited) -> None:
+    def _exited(self, gang: LaunchedGang, host: str, word: agent_pb2.Exited) -> None:
         at_s = self._clock() - word.age.ToNanoseconds() / 1e9
         if gang.phase is GangPhase.FAILING and at_s > gang.since_s:
             return  # this is what it was told
         gang.exited(host, word.rank, word.code, word.signal, at_s, word.log_tail)
 
-    def _stopped_there(self, gang: Gang, host: str) -> None:
+    def _stopped_there(self, gang: LaunchedGang, host: str) -> None:
         """Nothing is left of it on that host; its ranks have all been heard of before."""
         gang.by_host[host] = HostPhase.STOPPED
         ranks = gang.ranks_of(host)
@@ -484,7 +484,7 @@ class AgentLauncher(Launcher):
             rank = next(number for number in numbers if number not in known)
             gang.exited(host, rank, 0, 9, self._clock(), "")
 
-    def _progressed(self, gang: Gang, word: agent_pb2.Progress) -> None:
+    def _progressed(self, gang: LaunchedGang, word: agent_pb2.Progress) -> None:
         gang.step = max(gang.step, word.step)
         gang.can_save |= word.can_save
         if not word.checkpoint or (gang.saved and gang.saved[0] >= word.checkpoint_step):
@@ -493,7 +493,7 @@ class AgentLauncher(Launcher):
         if self._clock() - gang.saved_s >= LOG_EVERY_S:
             self._write_down(gang)
 
-    def _write_down(self, gang: Gang) -> None:
+    def _write_down(self, gang: LaunchedGang) -> None:
         """Have the log know the newest checkpoint of this attempt."""
         saved = gang.saved
         if saved is None or saved == gang.logged:
@@ -558,7 +558,7 @@ class AgentLauncher(Launcher):
             if gang.saved != gang.logged and now_s - gang.saved_s >= LOG_EVERY_S:
                 self._write_down(gang)
 
-    def _overdue(self, gang: Gang, now_s: float) -> None:
+    def _overdue(self, gang: LaunchedGang, now_s: float) -> None:
         """Hosts that should have answered."""
         waited_s = now_s - gang.since_s
         absent = [h for h in gang.hosts if h not in self._sessions.connected]
@@ -580,7 +580,7 @@ class AgentLauncher(Launcher):
 
     # --- helpers ---------------------------------------------------------------------------------
 
-    def _gang(self, key: tuple[str, int], host: str) -> Gang | None:
+    def _gang(self, key: tuple[str, int], host: str) -> LaunchedGang | None:
         """The attempt that runs, or should, on this host."""
         found = (g for g in self._gangs.values() if (g.uid, g.attempt) == key)
         gang = next(found, None)
@@ -595,11 +595,11 @@ class AgentLauncher(Launcher):
         for host in spares:
             self._sessions.send(host, Response(warm=word))
 
-    def _to_all(self, gang: Gang, message: agent_pb2.SessionResponse) -> None:
+    def _to_all(self, gang: LaunchedGang, message: agent_pb2.SessionResponse) -> None:
         for host in gang.hosts:
             self._sessions.send(host, message)
 
-    def _report(self, rule: Callable[..., launch.Answer], gang: Gang) -> None:
+    def _report(self, rule: Callable[..., launch.Answer], gang: LaunchedGang) -> None:
         self._carry_out(
             lambda state, now_ns: rule(state, gang.name, gang.uid, gang.attempt, now_ns)
         )
@@ -637,11 +637,11 @@ _BEYOND_PREPARE = (
 )
 
 
-def _key(gang: Gang) -> agent_pb2.AttemptKey:
+def _key(gang: LaunchedGang) -> agent_pb2.AttemptKey:
     return agent_pb2.AttemptKey(job_uid=gang.uid, attempt=gang.attempt)
 
 
-def _prepare(gang: Gang, host: str) -> agent_pb2.SessionResponse:
+def _prepare(gang: LaunchedGang, host: str) -> agent_pb2.SessionResponse:
     run, ranks = gang.run, gang.ranks_of(host)
     return Response(
         prepare=agent_pb2.Prepare(
@@ -662,7 +662,7 @@ def _prepare(gang: Gang, host: str) -> agent_pb2.SessionResponse:
     )
 
 
-def _stop(gang: Gang, grace_s: float) -> agent_pb2.SessionResponse:
+def _stop(gang: LaunchedGang, grace_s: float) -> agent_pb2.SessionResponse:
     return _stop_key(_key(gang), grace_s)
 
 

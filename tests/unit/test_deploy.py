@@ -40,7 +40,7 @@ def test_the_server_file_is_one() -> None:
 
 def test_the_server_file_has_every_key_and_its_default() -> None:
     document = parse(uncommented(), "muster.yaml")
-    assert set(document.lines) == {*keys(), "tls", "auth", "limits", "metrics", "log"}
+    assert set(document.lines) == {*keys(), *("tls", "auth", "limits", "metrics", "log", "agents")}
     plain = ServerKeys()
     for section in ("limits", "log"):
         assert document.value[section] == getattr(plain, section).model_dump(mode="json")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from scheduler.core.policies.run import RunSpec
-from scheduler.launch.gang import Gang, RankRange
+from scheduler.launch.gang import LaunchedGang, RankRange
 
 
-def gang(hosts: int = 4, world: int = 32, per_host: int = 0) -> Gang:
+def gang(hosts: int = 4, world: int = 32, per_host: int = 0) -> LaunchedGang:
     names = tuple(f"h{n}" for n in range(hosts))
-    return Gang("a", "uid", 1, names, RunSpec(("x",), per_host=per_host), world, 8, 0.0)
+    return LaunchedGang("a", "uid", 1, names, RunSpec(("x",), per_host=per_host), world, 8, 0.0)
 
 
 def test_each_host_carries_the_ranks_of_its_block() -> None:
