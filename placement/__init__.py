@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         standby_pool,
     )
     from placement.tiers.fragmentation import FreeTier, left_free
+    from placement.tiers.objectives import measure
     from placement.tiers.preference import INDIFFERENT, Taste
     from placement.warmup import warm_up
 
@@ -95,6 +96,7 @@ MODULES = {
         "standby_pool",
     ),
     "tiers.fragmentation": ("FreeTier", "left_free"),
+    "tiers.objectives": ("measure",),
     "tiers.preference": ("INDIFFERENT", "Taste"),
     "warmup": ("warm_up",),
 }  # module -> what leaves it

@@ -301,6 +301,9 @@ class _Placer:
         if self.hint is None:
             return self._with_others(seating.seated(ways)), bound, None
         near = Near(self.fabric, self.request, self.free, self.hint)
+        if self.request.objective is Objective.TIME:
+            better = self._in_less_time(seating.seated(ways))
+            return near.in_time(better, self.limits), bound, near
         fresh = [seating.zone_by_block(way) for way in ways]
         return near.options(fresh, ceil(bound), self.limits), bound, near
 

@@ -38,6 +38,7 @@ from placement.solver import assign
 from placement.tiers.descent import Descent
 from placement.tiers.objectives import like_zones, measure
 from placement.tiers.seating import Hosts
+from placement.tiers.step_clock import RESOLUTION, step_clock
 from placement.workload.request import Limits, Objective, Request
 from placement.workload.traffic import Pattern
 
@@ -115,6 +116,24 @@ class Near:
         chosen = self._chosen(layouts)
         return [swapped if z is zones else self.seated(z) for z in chosen]
 
+    def in_time(self, fresh: Sequence[Hosts], limits: Limits) -> list[Hosts]:
+        """As `options`, by the step, for which hosts inside zones count. `fresh`: the best
+        placements with no regard to the old one; empty: none where no swap can be had."""
+        clock, swapped = step_clock(self._fabric, self._request), self.swapped
+        found = [] if swapped is None else [swapped]
+        if swapped is not None and clock.delay(swapped):
+            polished = list(self._polished(self._zone_of[list(swapped)], limits))
+            found += map(self.seated, polished[-1:])
+        elif swapped is not None:
+            return found
+        for hosts in fresh:
+            found += [self.seated(self._renamed(self._zone_of[list(hosts)])), hosts]
+        delays, moves = [clock.delay(h) for h in found], [self._moved(h) for h in found]
+        most = (RESOLUTION + min(delays)) * (1 + self._slack) - RESOLUTION
+        may = [i for i, delay in enumerate(delays) if delay <= max(most, min(delays))]
+        fewest = min(moves[i] for i in may)
+        return [found[i] for i in may if moves[i] == fewest]
+
     def _chosen(self, layouts: Sequence[Ints]) -> list[Ints]:
         """Those that move the fewest blocks, of those whose cut, or whatever else is
         minimised, is the least or allowed."""
@@ -151,6 +170,10 @@ class Near:
         )
         lost = "the lost host" if moved == 1 else f"the {moved:,} lost hosts"
         what = f"swapping {lost} alone" if moved else "keeping every host"
+        if self._request.objective is Objective.TIME:
+            clock = step_clock(self._fabric, self._request)
+            slower = clock.step(self.swapped).seconds / clock.step(hosts).seconds - 1
+            return [f"{what} would make a step {100 * slower:.1f} % longer"]
         ratio = f"{cut_swapped / cut_now:.3g} times as much" if cut_now else "more than nothing"
         return [f"{what} would cut {ratio}"]
 
@@ -262,9 +285,10 @@ def placed_near(
     when too few hosts can be had for a swap."""
     free = np.flatnonzero(hostset.to_mask(room, fabric.host_count)).astype(np.int64)
     near = Near(fabric, request, free, hint)
-    if request.where.has_segments:  # zones are sliced block by block, which parts segments
-        return near.swapped
-    return None if near.swapped is None else near.options((), 0, limits)[0]
+    if near.swapped is None or request.where.has_segments:
+        return near.swapped  # zones are sliced block by block, which parts segments
+    is_by_time = request.objective is Objective.TIME
+    return (near.in_time((), limits) if is_by_time else near.options((), 0, limits))[0]
 
 
 @seen_by_gang

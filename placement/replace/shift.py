@@ -46,7 +46,8 @@ def shifted(
     `room` in it. `most_rise`: bytes that it may cut more; what comes to twice as much on the way is
     given up. None then, where the gang does not fit, or where its graph is too large.
     """
-    if not fabric.tiers or request.objective is not Objective.CUT or request.where.has_segments:
+    by_cut = request.objective in (Objective.CUT, Objective.TIME)
+    if not fabric.tiers or not by_cut or request.where.has_segments:
         return None
     zones = fabric.tiers[0].domain_by_host[list(hosts)]
     graph = _graph(request, fabric.gpus_per_host)

@@ -1,14 +1,15 @@
 """The swap that adds the least cut: a host for each block that lost its own.
 
 Only the edges of the moved block change, so a domain's price is what those edges cut
-with the block there. Domains without a partner of the block all cost the same.
+with the block there. Domains without a partner of the block all cost the same. Where a job is
+placed by its step, a host that makes it longer gives way to one that does not, if there is one.
 See docs/engine.md, "Near an old placement".
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,14 +18,17 @@ import numpy.typing as npt
 from placement.fabric import hostset
 from placement.fabric.constraints import joinable, seen_by_gang
 from placement.fabric.hostset import HostSet
-from placement.fabric.links import barred_text
+from placement.fabric.links import barred_text, seconds_over
 from placement.fabric.tree import Fabric, Ints
 from placement.objective.cut import cut
-from placement.workload.request import Request, TierCut
+from placement.tiers.step_clock import step_clock
+from placement.workload.request import Objective, Request, TierCut
 from placement.workload.segments import may_take
 from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic
 
 Floats = npt.NDArray[np.float64]
+MOST_TIMED = 16  # blocks that lost their hosts at once; beyond, the cut alone decides
+MOST_OTHER_ZONES = 3  # where a host is looked for with which the step is shorter
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +54,9 @@ def choose_swaps(
     Order: the least cut over the outermost tier, then the domain that it was in, then a
     spare of one's own before a free host, then the least cut over the inner tiers, then a
     spare that leaves spare racks whole, unless a whole rack was lost, then the lowest host
-    number.
-    Blocks are served one after the other. Cost: under a millisecond a block.
+    number. With the objective *time* the step comes before all that.
+    Blocks are served one after the other. Cost: under a millisecond a block; with the objective
+    *time* some 20 ms where the step would take longer.
     """
     now = np.array(hosts, dtype=np.int64)
     joined = []
@@ -66,6 +71,8 @@ def choose_swaps(
         best = _best_host(fabric, request, now, block, (own & may, free & may), is_whole)
         if best is None:
             return None
+        if request.objective is Objective.TIME and len(blocks) <= MOST_TIMED:
+            best = _fastest(fabric, request, now, block, (own & may, free & may), best)
         now[block] = best
         leaving.discard(block)
         joined.append((block, best))
@@ -120,6 +127,62 @@ def _best_host(
     rack = fabric.tiers[-1].domain_by_host[candidates]
     left_in_rack = np.bincount(rack)[rack]
     return int(candidates[np.argmax(left_in_rack) if is_whole else np.argmin(left_in_rack)])
+
+
+def _fastest(
+    fabric: Fabric,
+    request: Request,
+    hosts: Ints,
+    block: int,
+    may: tuple[HostSet, HostSet],
+    by_cut: int,
+) -> int:
+    """`by_cut`, or the first host with which the step is shorter, where it grows with that one."""
+    clock = step_clock(fabric, request)
+
+    def delay(host: int) -> int:
+        then = hosts.tolist()
+        then[block] = host
+        return clock.delay(then)
+
+    best, least = by_cut, delay(by_cut)
+    # A block without a host may stand for the time being on its neighbour's: no step is like that.
+    as_now = clock.delay(hosts.tolist()) if len(np.unique(hosts)) == len(hosts) else 0
+    for host in _roomier(fabric, request, hosts, block, may, by_cut):
+        if least <= as_now:
+            break
+        if (slower := delay(host)) < least:
+            best, least = host, slower
+    return best
+
+
+def _roomier(
+    fabric: Fabric,
+    request: Request,
+    hosts: Ints,
+    block: int,
+    may: tuple[HostSet, HostSet],
+    by_cut: int,
+) -> Iterator[int]:
+    """Hosts in innermost domains whose uplink is shared by few of the gang, one's own and any, in
+    the zone of `by_cut`, the zone that the block was in, and others that cut little."""
+    if not fabric.tiers:
+        return
+    outer, inner, gpus = fabric.tiers[0], fabric.tiers[-1], fabric.gpus_per_host
+    is_own = hostset.to_mask(may[0], fabric.host_count)
+    candidates = np.flatnonzero(hostset.to_mask(may[0] | may[1], fabric.host_count))
+    others = inner.domain_by_host[np.delete(hosts, block)]
+    crowd = np.bincount(others, minlength=len(inner.domains)).astype(np.float64) + 1
+    crowded = seconds_over(crowd, inner.uplink_bytes_per_s)[inner.domain_by_host]
+    zone_of = outer.domain_by_host
+    cost = added_cut(request, gpus, zone_of[hosts], block, len(outer.domains))
+    cheap = sorted(np.unique(zone_of[candidates]).tolist(), key=lambda zone: (cost[zone], zone))
+    near = [int(zone_of[by_cut]), int(zone_of[hosts[block]])]
+    for zone in dict.fromkeys([*near, *cheap[:MOST_OTHER_ZONES]]):
+        there = candidates[zone_of[candidates] == zone]
+        for first in (~is_own[there], np.zeros(len(there))):
+            in_order = np.lexsort((there, ~is_own[there], crowded[there], first))
+            yield from map(int, there[in_order[:1]])
 
 
 def _owned_first(candidates: Ints, is_own: npt.NDArray[np.bool_]) -> Ints:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from placement.fabric.constraints import seen_by_gang
 from placement.fabric.links import seconds_over
 from placement.fabric.tree import Fabric, Floats, Ints
 from placement.grid.block_grid import BlockGrid, block_grid
@@ -43,6 +44,7 @@ def score_of(request: Request, grid: BlockGrid, uplink: Floats) -> Score:
             return lambda layout: spread(grid, layout, request.spread_alpha)
 
 
+@seen_by_gang
 def measure(
     fabric: Fabric, request: Request, hosts: Sequence[int], cuts: Sequence[TierCut]
 ) -> float | int:
@@ -65,7 +67,7 @@ def like_zones(fabric: Fabric, request: Request) -> Ints:
     """A number by zone, equal for zones that can be exchanged without a change in what
     the request minimises."""
     uplink = fabric.tiers[0].uplink_bytes_per_s if fabric.tiers else np.zeros(1)
-    if request.objective is Objective.BOTTLENECK:
+    if request.objective in (Objective.BOTTLENECK, Objective.TIME):
         return np.asarray(np.unique(uplink, return_inverse=True)[1], dtype=np.int64)
     return np.zeros(len(uplink), dtype=np.int64)
 

@@ -3,8 +3,9 @@
 For each domain that could have the hosts free, the gangs to move out of it are the set
 of least price that covers what is lacking: a covering knapsack. A gang moves by
 swapping its blocks in the domain for free hosts outside, near where the rest of it is;
-one that would cut more than now on any tier stays, and the next best set is tried. A
-move stops the gang: its price is the work since the last checkpoint, and a restart.
+one whose step would be longer, or that would cut more than now on any tier, stays, and the next
+best set is tried. A move stops the gang: its price is the work since the last checkpoint, and a
+restart.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from placement import Hint, choose_swaps, place
+from placement import Hint, choose_swaps, measure, place
 from placement.fabric import hostset
 from placement.fabric.constraints import broken
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from placement.objective.cut import cut
-from placement.workload.request import NO_SPARES, Placement, Request, TierCut
+from placement.workload.request import NO_SPARES, Objective, Placement, Request, TierCut
 from placement.workload.segments import parted
 from scheduler.core.capacity.victims import cost_ns
 from scheduler.core.model.job import SECOND_NS, Job
@@ -150,7 +151,9 @@ def _cheapest(
             best = (key, replace(found, sentence=_sentence(found)))
     if best is None:
         room = f"{hosts_text(wanted)} in one {tier.name}"
-        sentence = f"no moves free {room} without a larger cut for the gangs that move"
+        sentence = (
+            f"no moves free {room} without a larger cut or a longer step for the gangs that move"
+        )
         return DefragProposal(sentence, wanted, state.version)
     return best[1]
 
@@ -267,7 +270,8 @@ class _Mover:
     def _may(
         self, job: Job, moves: tuple[Move, ...], cuts: tuple[TierCut, ...], free: HostSet
     ) -> bool:
-        """No tier is cut more than now, spares are where they serve, and nobody is in the way."""
+        """The step is no longer than now, or no tier is cut more, whichever the job is placed by;
+        spares are where they serve, and nobody is in the way."""
         if not all(hostset.has(free, move.joined) for move in moves):
             return False
         left = hostset.of(move.left for move in moves)
@@ -276,8 +280,12 @@ class _Mover:
             return False
         joined = {move.block: move.joined for move in moves}
         hosts = [joined.get(block, host) for block, host in enumerate(job.hosts)]
-        if parted(self._state.loaded_fabric, job.request, hosts):
+        fabric, request = self._state.loaded_fabric, job.request
+        if parted(fabric, request, hosts):
             return False
+        if request.objective is Objective.TIME:
+            now = measure(fabric, request, job.hosts, job.cuts)
+            return measure(fabric, request, hosts, cuts) <= now
         return all(
             new.bytes_per_step <= old.bytes_per_step
             for new, old in zip(cuts, job.cuts, strict=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from placement import Swaps, choose_swaps
+from placement import Swaps, choose_swaps, measure
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from scheduler.core.capacity.eviction import shrunk
@@ -75,8 +75,15 @@ class Reclaimer:
 
         alone = [found for v in may[:TRIED] if (found := loan((v,))) is not None]
         # the first of equals has the least loss
-        found = min(alone, key=_outer) if alone else self._several(may, loan)
+        found = min(alone, key=lambda f: self._value(job, f)) if alone else self._several(may, loan)
         return None if found is None else self._eased(found)
+
+    def _value(self, job: Job, found: ReclaimedHosts) -> float | int:
+        """What the gang's request minimises, with these hosts."""
+        hosts = list(job.hosts)
+        for block, host in found.swaps.joined:
+            hosts[block] = host
+        return measure(self._fabric, job.request, hosts, found.swaps.cuts)
 
     def _form(self, job: Job, v: Victim, owed: bool, within: HostSet) -> Victim | None:
         """What `job` may have of this gang. One that stands still waits for no checkpoint."""
@@ -124,7 +131,3 @@ class Reclaimer:
         for v in victims:
             self._quotas.left(v.job, v.gives)
         return freed(victims)
-
-
-def _outer(found: ReclaimedHosts) -> int:
-    return found.swaps.cuts[0].bytes_per_step if found.swaps.cuts else 0

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from operator import or_
 
-from placement import Hint, Swaps, choose_swaps, placed_near, shifted
+from placement import Hint, Swaps, choose_swaps, measure, placed_near, shifted
 from placement.fabric import hostset
 from placement.fabric.constraints import ANYWHERE, gpus_wanted, joinable
 from placement.fabric.hostset import HostSet
 from placement.objective.cut import cut
 from placement.workload.request import Limits as PlaceLimits
-from placement.workload.request import TierCut
+from placement.workload.request import Objective, TierCut
 from placement.workload.segments import misplaced, usable_for
 from scheduler.core.capacity.eviction import parted, yielding
 from scheduler.core.capacity.shrink import resize, without_hosts
@@ -163,6 +163,8 @@ class RestartSearch:
         near = self._swaps(self.loss.free, reduce(or_, map(self.pools.zones.__getitem__, left)))
         if near is None or not self._is_home(near):
             return found
+        if self._is_by_time:
+            return near if not self._is_better(self._joined(found), found.cuts, near) else found
         saved = near.cuts[0].bytes_per_step - found.cuts[0].bytes_per_step
         return near if saved <= self._about else found
 
@@ -186,7 +188,23 @@ class RestartSearch:
         """Whether every host joins in the zone of the one lost, and nothing more is cut."""
         zone_of, hosts = self.state.loaded_fabric.zone_of, self.job.hosts
         stays = all(zone_of(hosts[block]) == zone_of(joined) for block, joined in swaps.joined)
-        return stays and self.prices.rise(swaps.cuts) <= 0
+        return stays and (self._is_by_time or self.prices.rise(swaps.cuts) <= 0)
+
+    @property
+    def _is_by_time(self) -> bool:
+        return self.job.request.objective is Objective.TIME
+
+    def _joined(self, swaps: Swaps) -> list[int]:
+        hosts = list(self.job.hosts)
+        for block, joined in swaps.joined:
+            hosts[block] = joined
+        return hosts
+
+    def _is_better(self, hosts: Sequence[int], cuts: tuple[TierCut, ...], plain: Swaps) -> bool:
+        """Whether what the job is placed by is less on these hosts than after plain swaps."""
+        fabric, request = self.state.loaded_fabric, self.job.request
+        then = measure(fabric, request, self._joined(plain), plain.cuts)
+        return measure(fabric, request, hosts, cuts) < then
 
     def _swapped(
         self, option: RestartOption, swaps: Swaps, lenders: tuple[str, ...] = (), note: str = ""
@@ -204,7 +222,9 @@ class RestartSearch:
         note: str = "",
     ) -> WeighedOption:
         rise = self.prices.rise(cuts)
-        slower = 0.0 if rise <= 0 else self.prices.slower(self._moved(moves))
+        slower = (
+            0.0 if rise <= 0 and not self._is_by_time else self.prices.slower(self._moved(moves))
+        )
         gpu_s = self.prices.common_s + self.prices.slow_s(slower) + more_s
         return WeighedOption(option, gpu_s, rise, slower, len(moves), note)
 
@@ -303,8 +323,9 @@ class RestartSearch:
         cuts = cut(self.state.loaded_fabric, job.request, hosts)
         pairs = enumerate(zip(job.hosts, hosts, strict=True))
         moves = tuple(Move(b, old, new) for b, (old, new) in pairs if old != new)
-        if plain is not None and not self._cuts_less(cuts, plain):
-            yield WeighedOption(RestartOption.REPLACE, note="it would cut no less"), None
+        if plain is not None and not self._is_better(hosts, cuts, plain):
+            note = "it would be no faster" if self._is_by_time else "it would cut no less"
+            yield WeighedOption(RestartOption.REPLACE, note=note), None
             return
         step = self._step(RestartOption.REPLACE, moves, cuts)
         yield step, Swap(job.name, moves, cuts, end_ns=self.end_ns)
@@ -314,10 +335,6 @@ class RestartSearch:
         if step is None or step.gpu_s is None:
             return True
         return step.gpu_s > self.prices.common_s * (1 + WORTH_MOVING)
-
-    @staticmethod
-    def _cuts_less(cuts: tuple[TierCut, ...], plain: Swaps) -> bool:
-        return bool(cuts) and cuts[0].bytes_per_step < plain.cuts[0].bytes_per_step
 
     def _near(self) -> tuple[int, ...] | None:
         """The gang on its hosts that are left, spares and free ones: with a few blocks at the

@@ -122,7 +122,8 @@ def test_where_every_move_would_cut_more_none_is_proposed() -> None:
     for name in ("a", "b", "c", "d"):
         state = schedule(run(state, submit(name, 2)))
     assert asked(state, 3).sentence == (
-        "no moves free 3 hosts in one zone without a larger cut for the gangs that move"
+        "no moves free 3 hosts in one zone without a larger cut or a longer step for the gangs"
+        " that move"
     )
 
 

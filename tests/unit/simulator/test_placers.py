@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from placement.fabric.tree import from_spec
 from scheduler.core.model.events import Event, JobStarted
+from scheduler.files.job import job_from_mapping
 from simulator.experiment import Experiment
 from simulator.placers import PlacementStrategy
 from simulator.replay import Replay
 from tests.build import fabric
-from tests.replays import trace_job
+from tests.replays import replayed, trace_job
 
 FABRIC = fabric(zones=4, racks=2, hosts=2, gpus=1)
 JOBS = [trace_job(f"j{i}", 10 * i, 200, 1 + i * 5 % 7, line=i) for i in range(40)]
@@ -62,3 +66,26 @@ def test_arnolds_spread_keeps_groups_in_fewer_zones_or_as_few_as_chance() -> Non
         starts(log_of(PlacementStrategy.RANDOM)),
     )
     assert sum(map(zones, spread.values())) < sum(map(zones, chance.values()))
+
+
+def test_jobs_that_say_how_long_they_compute_are_placed_by_their_step() -> None:
+    """Eight ranks that exchange with each other, over racks whose uplinks hold four of them up."""
+    tiers = [
+        {"name": "zone", "count": 1},
+        {"name": "rack", "count": 8, "oversubscription": 4},
+        {"name": "host", "count": 4},
+    ]
+    narrow = from_spec({"name": "f", "gpus_per_host": 1, "nic_gbps": 100, "tiers": tiers})
+    job = {"parallelism": {"ep": 8}, "traffic": {"ep": 10**9}, "compute_time_s": 0.1, "spares": 0}
+    jobs = [
+        replace(
+            trace_job(name, at, 100, line=at), spec=job_from_mapping({"name": name, **job, **more})
+        )
+        for at, (name, more) in enumerate({"a": {}, "b": {"objective": "cut"}}.items())
+    ]
+    events = starts(replayed(narrow, jobs).log)
+    timed, by_cut = events.values()  # in the order of their starts
+    assert by_cut.step is not None
+    assert timed.step is not None
+    assert timed.step.least_seconds <= timed.step.seconds < by_cut.step.seconds
+    assert timed.cuts[1].bytes_per_step > by_cut.cuts[1].bytes_per_step
