@@ -80,6 +80,7 @@ async def serving(
         "listen": "127.0.0.1:0",
         "fabric_spec": fabric_spec(),
         "clock": ticking(),
+        "measure": None,
         **settings,
     }
     ready: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()

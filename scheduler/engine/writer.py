@@ -25,6 +25,7 @@ from scheduler.core.model.events import Event
 from scheduler.engine.authorisation import unauthorised
 from scheduler.engine.feed import Bookmark, Change, Feed
 from scheduler.engine.history import History
+from scheduler.engine.log_clock import LogClock
 from scheduler.engine.planning.executor import PlanExecutor
 from scheduler.engine.planning.loop import PlanningLoop
 from scheduler.engine.proposal import Answer, NotLeading, Proposal, WriterStopped, followed
@@ -51,7 +52,8 @@ class Writer:
     one of several follows what others write until it is told to `lead`.
 
     `leader`: where the server listens that leads instead, "" when that is not known.
-    `admission` checks commands: the core's own rule, or one that is stricter.
+    `admission` checks commands: the core's own rule, or one that is stricter. `clock`, `measure`:
+    as for LogClock.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Writer:
         long_decision_s: float | None = None,
         admission: Admit = admit,
         history: History | None = None,
+        measure: Callable[[], int] | None = None,
     ) -> None:
         self.limits = limits
         self.feed = feed
@@ -75,7 +78,7 @@ class Writer:
         self._admit = admission
         self._store = store
         self._state = recovered.state
-        self._clock = clock
+        self._time = LogClock(clock, measure, recovered.last_ns)
         self._last_ns = recovered.last_ns
         self._queue: deque[Proposal] = deque()
         self._arrived = asyncio.Event()
@@ -140,8 +143,8 @@ class Writer:
         return self._gathered > _MANY
 
     def now_ns(self) -> int:
-        """The time, except that it is never before the last event of the log."""
-        return max(self._last_ns, self._clock())
+        """The time that an event would get."""
+        return self._time.now_ns()
 
     async def submit(self, command: Command) -> State | Rejected:
         """Check a command, and that the caller of this task may give it, and make it durable;
@@ -277,6 +280,7 @@ class Writer:
 
     def _advance(self, state: State, last_ns: int) -> None:
         self._state, self._last_ns = state, last_ns
+        self._time.heard(last_ns)
         self._advanced.set()
         self._advanced = asyncio.Event()
 

@@ -23,6 +23,7 @@ from scheduler.core import Rejected, SchedulingOptions, Tenants
 from scheduler.core.model.commands import LoadHealth, LoadTenants
 from scheduler.engine.feed import RING, Feed
 from scheduler.engine.history import History
+from scheduler.engine.log_clock import passed_ns
 from scheduler.engine.proposal import NotLeading, WriterStopped
 from scheduler.engine.replica import LeaderCandidate, Replica
 from scheduler.engine.snapshotter import Retention
@@ -66,7 +67,8 @@ _OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`fabric_spec` is needed for a new store only; `clock` gives nanoseconds.
+    """`fabric_spec` is needed for a new store only; `clock` gives nanoseconds, and `measure` those
+    that passed, against which it is checked; None: it is trusted.
     `tenants` None: those that the store has.
 
     `watch_depth`: changes by which a slow watcher may lag before it is cut off. `watch_changes`:
@@ -84,6 +86,7 @@ class Settings:
     fabric_spec: Mapping[str, Any] | None = None
     limits: SchedulingOptions = field(default_factory=SchedulingOptions)
     clock: Callable[[], int] = time.time_ns
+    measure: Callable[[], int] | None = passed_ns
     new_uid: Callable[[], str] = lambda: str(uuid.uuid4())
     watch_depth: int = 10_000
     watch_changes: int = RING
@@ -228,6 +231,7 @@ async def _writer(
         settings.long_decision_s,
         at_most(limits.waiting_jobs),
         History(store, limits.log_passes, limits.log_passes_per_caller),
+        settings.measure,
     )
 
 
