@@ -14,7 +14,7 @@ from scheduler.core.collections import name_list
 from scheduler.core.collections.name_list import NameList
 from scheduler.core.model.commands import Command, LoadTenants, UpdateJob
 from scheduler.core.model.job import SECOND_NS, Job
-from scheduler.core.policies.tenants import OPEN, PriorityClass, Tenant, Tenants
+from scheduler.core.policies.tenants import OPEN, Aging, PriorityClass, Tenant, Tenants
 from scheduler.core.queue.cycle import SchedulingCycle
 from scheduler.core.queue.equivalence import EquivalenceCache, outermost
 from tests.build import committed, end, fabric, fail, loaded, repair, run, spec, submit
@@ -25,6 +25,10 @@ PLAIN = (
     OPEN,
     replace(OPEN, classes=(SPOT,)),
     Tenants((Tenant("a", limit_gpus=104),), "a", (SPOT,)),
+    Tenants((Tenant("a"), Tenant("b", weight=2)), "a"),
+    Tenants((Tenant("a", guaranteed_gpus=32), Tenant("b", limit_gpus=96)), "a", (SPOT,)),
+    replace(OPEN, classes=(SPOT,), aging=Aging(10)),
+    Tenants((Tenant("a"), Tenant("b", guaranteed_gpus=48)), "a", (SPOT,), aging=Aging(20)),
 )
 
 JOB = st.tuples(
@@ -58,6 +62,8 @@ def arrived(
         asked = replace(asked, priority_class=level if state.tenants.has_preemptible else "")
     else:
         asked = replace(asked, priority=level)
+    names = [tenant.name for tenant in state.tenants.tenants]
+    asked = replace(asked, tenant=names[(at + hosts) % len(names)])
     return tried(state, now_s * SECOND_NS, replace(submit("x"), spec=asked, uid=asked.name))
 
 
@@ -115,7 +121,7 @@ def test_the_same_plan_as_one_by_one(
             check_found(state)
             plan = decide(state, now_ns, limits)
             with pytest.MonkeyPatch.context() as one_by_one:
-                one_by_one.setattr(EquivalenceCache, "has_all", lambda *_: False)
+                one_by_one.setattr(SchedulingCycle, "_all_wait", lambda *_: False)
                 assert decide(state, now_ns, limits) == plan
             state = replay(committed(state, plan, now_ns), state)
             check_found(state)

@@ -406,12 +406,14 @@ def _ended(state: State, event: JobEnded) -> State:
 
 def _queued(state: State, job: Job) -> NameList:
     """The queue with `job` in its place: a requeued job keeps its seniority."""
-    return _names(state).having(job.name, job.order, lambda name: state.jobs[name].order)
+    jobs = state.jobs
+    return _names(state).having(job.name, job.order, lambda name: jobs[name].order, job.tenant)
 
 
 def _unqueued(state: State, job: Job) -> NameList:
     """The queue without `job`, which is in it."""
-    return _names(state).without(job.name, job.order, lambda name: state.jobs[name].order)
+    jobs = state.jobs
+    return _names(state).without(job.name, job.order, lambda name: jobs[name].order, job.tenant)
 
 
 def _names(state: State) -> NameList:

@@ -131,6 +131,15 @@ class Tenants:
         return {tenant.name: tenant for tenant in self.tenants}
 
     @cached_property
+    def place_by_name(self) -> dict[str, int]:
+        """Where each stands in the file."""
+        return {tenant.name: place for place, tenant in enumerate(self.tenants)}
+
+    @cached_property
+    def path_by_name(self) -> dict[str, tuple[str, ...]]:
+        return {tenant.name: self.path(tenant.name) for tenant in self.tenants}
+
+    @cached_property
     def class_by_name(self) -> dict[str, PriorityClass]:
         return {level.name: level for level in self.classes}
 

@@ -23,7 +23,7 @@ from scheduler.core.model.policy import SchedulingOptions, time_limit_ns
 from scheduler.core.model.state import State
 from scheduler.core.preemption.stage import PreemptionStage, noted
 from scheduler.core.queue.backfill import Backfill, LimitReservations
-from scheduler.core.queue.equivalence import EquivalenceCache
+from scheduler.core.queue.equivalence import EquivalenceCache, outermost
 from scheduler.core.queue.idle_spares import QueueLoans
 from scheduler.core.queue.policies import queue_policy
 from scheduler.core.queue.policy import QueueOrder
@@ -82,7 +82,7 @@ class SchedulingCycle:
         self._free_count = free.bit_count()
         # What is found for jobs of one kind, until somebody takes hosts.
         self._opened: dict[Hashable, Allowance] = {}
-        self._waiting = EquivalenceCache(self._jobs)
+        self._waiting = EquivalenceCache()
 
     def starts(self) -> Iterator[tuple[Job, Placement]]:
         """In the order of the queue, until nobody further back can start or enough has."""
@@ -123,14 +123,19 @@ class SchedulingCycle:
         return job.needed <= most
 
     def _all_wait(self, part: Chunk) -> bool:
-        return self._waiting.has_all(part, lambda job: self._kind(job, self.end_ns(job)))
+        """Whether they wait, as far as can be told without asking any of them."""
+        return all(map(self._waits_again, outermost(part, self._jobs)))
 
     def _kind(self, job: Job, end_ns: int) -> Hashable:
-        """What jobs have in common to which a decision leaves the same hosts."""
+        """What jobs have in common to which a decision leaves the same hosts. It is all one whose
+        they are, and how important, where no tenant is promised or denied anything and nobody
+        can be evicted."""
         first = self._first()
         outlasts = first is not None and end_ns > first.start_ns
         windows = self.calendar.kind(job, end_ns) if self._has_windows else None
-        return (job.likeness, outlasts, windows)
+        is_plain = self.quotas.is_open and self.preempting.is_idle
+        likeness = (job.is_preemptible, job.strikes) if is_plain else job.likeness
+        return (likeness, outlasts, windows)
 
     def _waits_up_to(self, job: Job, end_ns: int, kind: Hashable) -> int:
         """How large a job like `job` may be to wait without being asked further: quotas and

@@ -8,7 +8,7 @@ thousand.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from itertools import chain
 
 from scheduler.core.collections.name_list import Chunk
@@ -18,21 +18,13 @@ from scheduler.core.model.job import Job
 class EquivalenceCache:
     """What is known of a decision so far, until somebody takes hosts."""
 
-    def __init__(self, jobs: Mapping[str, Job]) -> None:
-        self._jobs = jobs
+    def __init__(self) -> None:
         self._sizes: dict[Hashable, tuple[int, int]] = {}
 
     def has(self, job: Job, kind: Hashable) -> bool:
         """Whether `job` waits, as far as is known."""
         least, most = self._sizes.get(kind, (1, 0))
         return least <= job.needed <= most and not job.has_choice
-
-    def has_all(self, part: Chunk, kind: Callable[[Job], Hashable]) -> bool:
-        """Whether all of these do. `kind`: of a job, by its likeness and by time limits, which
-        may part it in two: those up to some limit, and the rest."""
-        if not self._sizes:
-            return False
-        return all(self.has(job, kind(job)) for job in outermost(part, self._jobs))
 
     def add(self, kind: Hashable, least: int, most: int) -> None:
         """Those of `kind` wait that need so many hosts."""

@@ -5,48 +5,118 @@ guarantee come first, then the one with the least usage for its weight. Usage is
 has been used, fading with time, plus what would be used if the present hosts were held
 for ever; so a start moves its tenant back at once, and history counts as much as a
 half-life of holding.
+
+Jobs are whole, so shares cannot be: of eight hosts two to one is five to three or six to
+two, and usage alone would settle at one of them for ever, whose history then says just what
+its present does. So tenants that differ by less than a job are taken for equal, and of those
+the one that has used least goes first: over time the rounding evens out.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from heapq import heapify, heappop, heappush
 
 from scheduler.core.model.state import State
 from scheduler.core.model.tenant_usage import standing
 from scheduler.core.tenancy.ownership import half_life_ns
 from scheduler.core.tenancy.quota import QuotaBook
 
-Key = tuple[tuple[bool, int, int], ...]
+Rank = tuple[int, ...]  # a place at each level, from the top; the least is served next
 _SCALE = 1_000  # keeps weights apart when usage is small
 
 
 class FairShares:
-    """Usage by tenant, inner ones included. Mutable: starts are added as they are made."""
+    """Usage by tenant, inner ones included. Mutable: starts are added as they are made.
+
+    `past`: what has been used; `used`: with what would be if all were held for ever.
+    """
 
     def __init__(self, state: State, now_ns: int, book: QuotaBook) -> None:
         self._tenants = state.tenants
         self._half_life_ns = half_life_ns(state.tenants)
         self._book = book
-        self._place = {tenant.name: i for i, tenant in enumerate(state.tenants.tenants)}
-        self._path = {name: state.tenants.path(name) for name in self._place}
+        self._place, self._path = state.tenants.place_by_name, state.tenants.path_by_name
+        self.past = dict.fromkeys(self._place, 0)
         self.used = dict.fromkeys(self._place, 0)
         for name, account in state.accounts.items():
-            used = account.used_at(now_ns, self._half_life_ns)
-            self._add(name, used + standing(account.held, self._half_life_ns))
+            past = account.used_at(now_ns, self._half_life_ns)
+            self._add(self.past, name, past)
+            self._add(self.used, name, past + standing(account.held, self._half_life_ns))
 
     def took(self, leaf: str, hosts: int) -> None:
         """`leaf` starts something on that many hosts."""
-        self._add(leaf, standing(hosts, self._half_life_ns))
+        self._add(self.used, leaf, standing(hosts, self._half_life_ns))
 
-    def _add(self, leaf: str, used: int) -> None:
+    def _add(self, usage: dict[str, int], leaf: str, more: int) -> None:
         for name in self._path[leaf]:
-            self.used[name] += used
+            usage[name] += more
 
-    def key(self, leaf: str) -> Key:
-        """Sorts tenants, the one to serve next first; equal ones as in the file."""
-        return tuple(
-            (
-                not self._book.is_within_guarantee(name),
-                self.used[name] * _SCALE // self._tenants.by_name[name].weight,
-                self._place[name],
-            )
-            for name in self._path[leaf]
-        )
+    def ranks(self, needed_by_leaf: Mapping[str, int]) -> dict[str, Rank]:
+        """Of tenants that have jobs, whose next job needs so many hosts: the rank of each.
+
+        Cost: O(tenants log tenants).
+        """
+        below: dict[str, set[str]] = {}
+        for leaf in needed_by_leaf:
+            for above, name in zip(("", *self._path[leaf]), self._path[leaf], strict=False):
+                below.setdefault(above, set()).add(name)
+        ranks: dict[str, Rank] = {}
+        if needed_by_leaf:
+            self._rank("", below, needed_by_leaf, ranks)
+        return ranks
+
+    def _rank(
+        self,
+        above: str,
+        below: Mapping[str, set[str]],
+        needed_by_leaf: Mapping[str, int],
+        ranks: dict[str, Rank],
+    ) -> int:
+        """Rank what is below a tenant. The answer: how many hosts its next job needs."""
+        needed: dict[str, int] = {}
+        inner: dict[str, dict[str, Rank]] = {}
+        for name in below[above]:
+            if name in below:
+                inner[name] = {}
+                needed[name] = self._rank(name, below, needed_by_leaf, inner[name])
+            else:
+                needed[name] = needed_by_leaf[name]
+        order = list(self._ordered(needed))
+        for place, name in enumerate(order):
+            for leaf, deeper in inner.get(name, {name: ()}).items():
+                ranks[leaf] = (place, *deeper)
+        return needed[order[0]]
+
+    def _ordered(self, needed: Mapping[str, int]) -> Iterator[str]:
+        """Siblings, the one to serve next first."""
+        owed = [name for name in needed if self._book.is_within_guarantee(name)]
+        others = [name for name in needed if not self._book.is_within_guarantee(name)]
+        yield from self._evened(owed, needed)
+        yield from self._evened(others, needed)
+
+    def _evened(self, names: Iterable[str], needed: Mapping[str, int]) -> Iterator[str]:
+        """By usage for their weight, those that a job parts by what they have used."""
+
+        def weighed(name: str, usage: int) -> int:
+            return usage * _SCALE // self._tenants.by_name[name].weight
+
+        waiting = [(weighed(n, self.used[n]), self._place[n], n) for n in names]
+        waiting.sort(reverse=True)
+        # Of each, its usage once its next job runs: nobody beyond that of another goes first.
+        ends = [
+            (used + weighed(n, standing(needed[n], self._half_life_ns)), n)
+            for used, _, n in waiting
+        ]
+        heapify(ends)
+        near: list[tuple[int, int, int, str]] = []
+        done = set[str]()
+        while waiting or near:
+            while ends and ends[0][1] in done:
+                heappop(ends)
+            while waiting and waiting[-1][0] <= ends[0][0]:
+                used, place, name = waiting.pop()
+                heappush(near, (weighed(name, self.past[name]), used, place, name))
+            name = heappop(near)[-1]
+            done.add(name)
+            yield name

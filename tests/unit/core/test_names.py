@@ -22,10 +22,10 @@ def test_any_changes_leave_what_a_sorted_list_holds() -> None:
         name = chance.choice(list(order))
         if name in expected:
             expected.remove(name)
-            held = held.without(name, order[name], order.__getitem__)
+            held = held.without(name, order[name], order.__getitem__, "g")
         else:
             expected = sorted([*expected, name], key=order.__getitem__)
-            held = held.having(name, order[name], order.__getitem__)
+            held = held.having(name, order[name], order.__getitem__, "g")
         assert list(held) == expected
         assert len(held) == len(expected)
         assert [held[at] for at in ((0, -1) if expected else ())] == expected[:1] + expected[-1:]
@@ -33,14 +33,14 @@ def test_any_changes_leave_what_a_sorted_list_holds() -> None:
 
 def test_a_version_is_not_touched_by_later_ones() -> None:
     before = NameList("bdf")
-    before.having("c", "c", str).without("b", "b", str)
+    before.having("c", "c", str, "g").without("b", "b", str, "g")
     assert before == ("b", "d", "f")
 
 
 def test_equal_names_are_equal_however_they_came_about() -> None:
     grown = NameList()
     for letter in "hgfedcba":
-        grown = grown.having(letter, letter, str)
+        grown = grown.having(letter, letter, str, "g")
     assert grown == NameList("abcdefgh")
     assert hash(grown) == hash(NameList("abcdefgh"))
     assert grown != NameList("abcdefgx")
@@ -49,7 +49,7 @@ def test_equal_names_are_equal_however_they_came_about() -> None:
 @pytest.mark.parametrize("held", ["", "abd", "ab"])
 def test_names_that_are_not_there_cannot_be_taken_out(held: str) -> None:
     with pytest.raises(KeyError):
-        NameList(held).without("c", "c", str)
+        NameList(held).without("c", "c", str, "g")
 
 
 def test_slices_are_plain_tuples() -> None:

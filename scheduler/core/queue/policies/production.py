@@ -1,27 +1,38 @@
 """The production policy: priority, fair share, arrival; EASY backfill; preemption and loans.
 
 It is the one policy that knows priorities and takes back what is guaranteed to a tenant.
+
+The queue is kept by tenant in order of priority and arrival, so an order is made by merging
+a few sorted runs of jobs: one a tenant, and with aging one for each of its priorities, for
+of those who age at one pace who came first stays first. Neighbours that all wait as others
+did are passed over together, until a start changes what their tenants are due: then those
+that stand behind it are looked at again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
+from typing import NamedTuple
 
+from scheduler.core.collections.name_list import Chunk, NameList
 from scheduler.core.model.job import SECOND_NS, Job
-from scheduler.core.policies.tenants import Aging
-from scheduler.core.queue.order import as_queued
+from scheduler.core.model.state import State
+from scheduler.core.policies.tenants import Tenants
+from scheduler.core.queue.order import as_queued, is_look
 from scheduler.core.queue.policies.easy import Easy
 from scheduler.core.queue.policy import AllWait, QueueContext, QueuePolicy
-from scheduler.core.tenancy.fair_share import FairShares, Key
+from scheduler.core.tenancy.fair_share import FairShares, Rank
+
+Key = tuple[int, Rank, int]  # of a job: priority, its tenant's rank, arrival
 
 
 class FairOrder:
     """Priority, then fair share, then arrival.
 
-    Within a tenant the queue is sorted already; tenants are merged by a heap of the first
-    job of each. A start changes what its tenant is due, so the heap is made anew after it.
-    Cost: what is looked at where there is one tenant, O(queue log tenants) else.
+    A start changes what its tenant is due, so the heap of runs is made anew after it.
+    Cost: O(chunks of names) for an order, O(log runs) for each job that is looked at.
     """
 
     is_by_priority = True
@@ -29,7 +40,7 @@ class FairOrder:
     def __init__(self, context: QueueContext) -> None:
         self._state, self._now_ns = context.state, context.now_ns
         self._book = context.quotas.book
-        self._has_started = False
+        self._started: tuple[str, int] | None = None
 
     @property
     def is_stable(self) -> bool:
@@ -38,58 +49,199 @@ class FairOrder:
     def jobs(self, all_wait: AllWait) -> Iterator[Job]:
         if self.is_stable:
             return as_queued(self._state, all_wait)
-        jobs = [self._state.jobs[name] for name in self._state.queue]
-        if self._state.tenants.aging is not None:
-            jobs = aged(jobs, self._state.tenants.aging, self._now_ns)
-        queues: dict[str, list[Job]] = {}
-        for job in jobs:
-            queues.setdefault(job.tenant, []).append(job)
-        return self._merged(queues) if len(queues) > 1 else iter(jobs)
+        return self._merged(_runs(self._state, self._now_ns), all_wait)
 
     def took(self, job: Job, hosts: int) -> None:
-        self._has_started = True
         self._started = (job.tenant, hosts)
 
-    def _merged(self, queues: dict[str, list[Job]]) -> Iterator[Job]:
+    def _merged(self, runs: list[_Run], all_wait: AllWait) -> Iterator[Job]:
         shares = FairShares(self._state, self._now_ns, self._book)
-        aging = self._state.tenants.aging
-        heads = dict.fromkeys(queues, 0)
-        keys: dict[str, Key] = {}
+        rank_by_leaf: Mapping[str, Rank] = {}
 
-        def entry(leaf: str) -> tuple[int, Key, int, str]:
-            job = queues[leaf][heads[leaf]]
-            return (-priority_of(job, aging, self._now_ns), keys[leaf], job.sequence, leaf)
+        def key(job: Job) -> Key:
+            priority = priority_of(job, self._state.tenants, self._now_ns)
+            return -priority, rank_by_leaf[job.tenant], job.sequence
 
-        def heap_of_heads() -> list[tuple[int, Key, int, str]]:
-            keys.update((leaf, shares.key(leaf)) for leaf in queues)
-            heap = [entry(leaf) for leaf in queues if heads[leaf] < len(queues[leaf])]
+        def heap_of_heads() -> list[tuple[Key, int]]:
+            nonlocal rank_by_leaf
+            rank_by_leaf = shares.ranks(_needed_by_leaf(runs, self._state.tenants, self._now_ns))
+            heap = [(key(run.head), at) for at, run in enumerate(runs) if not run.is_over]
             heapify(heap)
             return heap
 
         heap = heap_of_heads()
         while heap:
-            leaf = heap[0][3]
-            job = queues[leaf][heads[leaf]]
-            heads[leaf] += 1
+            started_key, at = heap[0]
+            run = runs[at]
+            if run.passes(all_wait):
+                heapreplace(heap, (key(run.head), at))
+                continue
+            job = run.head
+            run.advance()
             yield job
-            if self._has_started:
-                self._has_started = False
+            if self._started is not None:
+                for other in runs:
+                    other.go_back(started_key, key)
                 shares.took(*self._started)
+                self._started = None
                 heap = heap_of_heads()
-            elif heads[leaf] < len(queues[leaf]):
-                heapreplace(heap, entry(leaf))
-            else:
+            elif run.is_over:
                 heappop(heap)
+            else:
+                heapreplace(heap, (key(run.head), at))
 
 
-def aged(jobs: list[Job], aging: Aging, now_ns: int) -> list[Job]:
-    """By priority with what waiting has added, then arrival."""
-    return sorted(jobs, key=lambda j: (-priority_of(j, aging, now_ns), j.sequence))
+class _Run:
+    """Jobs of one tenant that stay in this order, next one first. Mutable: it is walked along.
+
+    `parts`: neighbours in it, each with the chunk of the queue that they are of, if any.
+    """
+
+    def __init__(
+        self, parts: Sequence[tuple[Sequence[str], Chunk | None]], jobs: Mapping[str, Job]
+    ) -> None:
+        self._parts, self._jobs = parts, jobs
+        self._part = self._at = 0
+        self._passed_from: int | None = None  # of this part, those from here to the last
+
+    @property
+    def is_over(self) -> bool:
+        return self._part == len(self._parts)
+
+    @property
+    def head(self) -> Job:
+        return self._jobs[self._parts[self._part][0][self._at]]
+
+    def advance(self) -> None:
+        self._at, self._passed_from = self._at + 1, None
+        if self._at == len(self._parts[self._part][0]):
+            self._part, self._at = self._part + 1, 0
+
+    def passes(self, all_wait: AllWait) -> bool:
+        """Whether the rest of this part waits as others do, and all but the last are passed
+        over."""
+        names, chunk = self._parts[self._part]
+        last = len(names) - 1
+        if chunk is None or self._at == last or not is_look(self._at) or not all_wait(chunk):
+            return False
+        self._passed_from, self._at = self._at, last
+        return True
+
+    def go_back(self, started: Key, key: Callable[[Job], Key]) -> None:
+        """To the first of those passed over that stands behind the one that started."""
+        if self._passed_from is not None:
+            names = self._parts[self._part][0]
+            low, high = self._passed_from, self._at
+            self._at = bisect_left(
+                names, started, low, high, key=lambda name: key(self._jobs[name])
+            )
+            self._passed_from = None
 
 
-def priority_of(job: Job, aging: Aging | None, now_ns: int) -> int:
-    """The job's priority, and `by` more for every `every_s` since it was queued."""
-    if aging is None:
+class _Sorted(NamedTuple):
+    """Names of a chunk in the order of one run. `first_ns`, `last_ns`: since when its first and
+    its last wait."""
+
+    names: Sequence[str]
+    first_ns: int
+    last_ns: int
+
+
+class _ChunkRuns(NamedTuple):
+    """A chunk by priority, and by whether waiting counts. `others`: those that wait for less
+    long than one that came after them, for they were requeued."""
+
+    by_kind: Mapping[tuple[int, bool], _Sorted]
+    others: Sequence[str]
+
+
+def _runs(state: State, now_ns: int) -> list[_Run]:
+    jobs, tenants = state.jobs, state.tenants
+    queue = state.queue if isinstance(state.queue, NameList) else NameList(state.queue)
+    by_tenant = queue.by_group(lambda name: jobs[name].tenant)
+    if tenants.aging is None:
+        return [_Run([(part, part) for part in names.parts], jobs) for names in by_tenant.values()]
+    runs: list[_Run] = []
+    for names in by_tenant.values():
+        runs += _aging_runs(names.parts, jobs, tenants, now_ns)
+    return runs
+
+
+def _aging_runs(
+    chunks: Iterable[Chunk], jobs: Mapping[str, Job], tenants: Tenants, now_ns: int
+) -> Iterator[_Run]:
+    """Those of one tenant. Who waits for less long than another that came later is in a run
+    of those alone, which is sorted: they are few."""
+    parts: dict[tuple[int, bool], list[tuple[Sequence[str], Chunk]]] = {}
+    since_ns: dict[tuple[int, bool], int] = {}
+    others: list[str] = []
+    for chunk in chunks:
+        if chunk.runs is None:
+            chunk.runs = _sorted_runs([jobs[name] for name in chunk], tenants)
+        found: _ChunkRuns = chunk.runs
+        others += found.others
+        for kind, run in found.by_kind.items():
+            if run.first_ns < since_ns.get(kind, run.first_ns):
+                others += run.names
+                continue
+            since_ns[kind] = run.last_ns
+            parts.setdefault(kind, []).append((run.names, chunk))
+    for run_parts in parts.values():
+        yield _Run(run_parts, jobs)
+    if others:
+        by_age = sorted(
+            map(jobs.__getitem__, others), key=lambda job: _within(job, tenants, now_ns)
+        )
+        yield _Run([([job.name for job in by_age], None)], jobs)
+
+
+def _sorted_runs(jobs: Iterable[Job], tenants: Tenants) -> _ChunkRuns:
+    names: dict[tuple[int, bool], list[str]] = {}
+    ends: dict[tuple[int, bool], tuple[int, int]] = {}
+    others: list[str] = []
+    for job in jobs:
+        kind, since_ns = (
+            (job.priority, _ages(job, tenants)),
+            job.state_ns if _ages(job, tenants) else 0,
+        )
+        first_ns, last_ns = ends.get(kind, (since_ns, since_ns))
+        if since_ns < last_ns or (kind[1] and job.attempt):
+            others.append(job.name)
+        else:
+            names.setdefault(kind, []).append(job.name)
+            ends[kind] = (first_ns, since_ns)
+    return _ChunkRuns({kind: _Sorted(part, *ends[kind]) for kind, part in names.items()}, others)
+
+
+def _needed_by_leaf(runs: Iterable[_Run], tenants: Tenants, now_ns: int) -> dict[str, int]:
+    """How many hosts the next job of each tenant needs."""
+    heads: dict[str, Job] = {}
+    for run in runs:
+        if not run.is_over:
+            job = run.head
+            first = heads.setdefault(job.tenant, job)
+            if _within(job, tenants, now_ns) < _within(first, tenants, now_ns):
+                heads[job.tenant] = job
+    return {leaf: job.needed for leaf, job in heads.items()}
+
+
+def _within(job: Job, tenants: Tenants, now_ns: int) -> tuple[int, int]:
+    """Its place within its tenant."""
+    return -priority_of(job, tenants, now_ns), job.sequence
+
+
+def _ages(job: Job, tenants: Tenants) -> bool:
+    return not (job.is_preemptible and tenants.preemption.is_on)
+
+
+def priority_of(job: Job, tenants: Tenants, now_ns: int) -> int:
+    """The job's priority, and `by` more for every `every_s` since it was queued.
+
+    Waiting puts a job that can be preempted before nobody: whoever has a higher priority
+    would evict it, or another in its place, in the second in which it starts.
+    """
+    aging = tenants.aging
+    if aging is None or not _ages(job, tenants):
         return job.priority
     waited_ns = max(0, now_ns - job.state_ns)
     return job.priority + waited_ns // (aging.every_s * SECOND_NS) * aging.by
