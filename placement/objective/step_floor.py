@@ -11,13 +11,17 @@ domain they do not: an axis may stay inside racks, or leave them. Of an axis
   ranks lies in k = ceil(n / R) racks at least. In all-to-all each rank then sends to n - R
   others outside; a ring leaves each of the k racks once, a chain crosses k - 1 times, a
   hierarchical collective k - 1 times its payload. Some host sends at least the mean.
+
+With the free hosts known: racks with c_r of them hold sum(c_r // s) whole groups of s hosts. Is
+that fewer than there are, some group lies in several racks, and in the smallest of its parts,
+which is half of it at most, each rank of all-to-all sends to half of the others or more.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from placement.fabric.tree import Fabric
+from placement.fabric.tree import Fabric, Ints
 from placement.objective.axis_loads import BYTES_PER_S, HOST, NIC, SCALE_UP, AxisLoad
 from placement.objective.cut import egress_by_axis
 from placement.objective.step_time import AxisTime, StepTime, exposure
@@ -25,14 +29,15 @@ from placement.workload.request import Request
 from placement.workload.traffic import AxisTraffic, Pattern
 
 
-def step_floor(fabric: Fabric, request: Request) -> StepTime:
-    """A step that is no slower than any on the fabric's NVLink racks."""
+def step_floor(fabric: Fabric, request: Request, free: Ints | None = None) -> StepTime:
+    """A step that is no slower than any on the fabric's NVLink racks, or on its free hosts."""
     gpus, ranks = fabric.gpus_per_host, request.parallelism.world_size
     blocks, own = ranks // gpus, fabric.by_host
     mine = own.gpus == gpus
     nvlink = float(own.scale_up_gbps[mine].max()) * gpus * BYTES_PER_S
     cards = float(own.nic_gbps[mine].max()) * gpus * BYTES_PER_S
-    most = gpus * int(np.bincount(fabric.scale_up_by_host[mine]).max())  # ranks of a rack
+    room = np.bincount(fabric.scale_up_by_host[mine if free is None else free])
+    most = gpus * int(room.max())  # ranks of a rack
     rule, axes, on_cards_s, inside_s = exposure(request), [], 0.0, 0.0
     leaving = egress_by_axis(request, gpus, np.arange(blocks), blocks)
     sending = egress_by_axis(request, 1, np.arange(ranks), ranks)
@@ -40,13 +45,36 @@ def step_floor(fabric: Fabric, request: Request) -> StepTime:
         mean, every = float(sent.sum()) / blocks, sent.reshape(blocks, gpus).sum(axis=1)
         inside = float((every - out).max()) / nvlink
         outside = _leaves_racks(traffic, most) * (ranks // traffic.size) / blocks / cards
-        seconds = max(inside, mean / (nvlink + cards), outside)
+        parted = _leaves_host(traffic, gpus, blocks, room) / cards
+        seconds = max(inside, mean / (nvlink + cards), outside, parted)
+        outside = max(outside, parted)
         inside_s, on_cards_s = inside_s + inside, on_cards_s + outside
         load = AxisLoad(traffic, HOST, float(sent.sum()) / ranks, ())
         axes.append(AxisTime(load, seconds, rule.exposed_s(traffic.axis, seconds)))
     link, link_s = (NIC, on_cards_s) if on_cards_s > inside_s else (SCALE_UP, inside_s)
     bubble_s = rule.compute_s * float(rule.pipeline.bubble)
     return StepTime(rule.compute_s, bubble_s, tuple(axes), link, link_s, 0, 0.0)
+
+
+def _leaves_host(traffic: AxisTraffic, gpus: int, blocks: int, room: Ints) -> float:
+    """Bytes that leave the rack of some host at least, where racks with `room` for so many hosts
+    do not hold all groups whole."""
+    w, n = traffic.edge_bytes, traffic.size
+    if traffic.stride % gpus and (gpus % traffic.stride or traffic.stride * n % gpus):
+        return 0.0  # hosts end inside groups
+    inside = max(1, gpus // traffic.stride)  # ranks of a group on a host
+    hosts, lines = n // inside, gpus // inside
+    if hosts <= 1 or int((room // hosts).sum()) >= blocks // hosts:
+        return 0.0
+    match traffic.pattern:
+        case Pattern.ALL_TO_ALL:
+            return float(w) * gpus * (n - hosts // 2 * inside)
+        case Pattern.RING:
+            return float(w) * lines
+        case Pattern.CHAIN:
+            return w * lines / 2
+        case Pattern.HIERARCHICAL:
+            return lines * w * n / (n - 1) / hosts
 
 
 def _leaves_racks(traffic: AxisTraffic, most: int) -> float:

@@ -125,6 +125,8 @@ class StepClock:
     def bound(self, free: Ints) -> float:
         """Seconds that no placement on the free hosts goes below."""
         best = self.on_one_switch.seconds
+        if self._fabric.has_scale_up_tier:
+            best = step_floor(self._fabric, self._request, free).seconds
         if any(t.pattern is Pattern.HIERARCHICAL for t in axis_traffic(self._request)):
             return best
         return max([best, *self._by_uplinks(free)])

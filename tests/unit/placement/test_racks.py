@@ -229,12 +229,26 @@ def test_no_layout_on_racks_is_faster_than_the_floor_or_the_bound(job: str, host
         assert answer.step is not None
         steps = [step_time(fabric, req, layout) for layout in permutations(free, 4)]
         least = min(step.seconds for step in steps)
+        tighter = step_floor(fabric, req, np.array(free))
         assert floor.seconds <= answer.step.least_seconds <= least * (1 + 1e-9)
         assert answer.step.seconds <= least * 1.02
         for step in steps:
-            for mine, other in zip(floor.axes, step.axes, strict=True):
-                assert mine.seconds <= other.seconds * (1 + 1e-9)
-            assert floor.busiest_link_s <= step.busiest_link_s * (1 + 1e-9)
+            for mine, near, other in zip(floor.axes, tighter.axes, step.axes, strict=True):
+                assert mine.seconds <= near.seconds <= other.seconds * (1 + 1e-9)
+            assert floor.busiest_link_s <= tighter.busiest_link_s
+            assert tighter.busiest_link_s <= step.busiest_link_s * (1 + 1e-9)
+
+
+def test_too_few_whole_racks_raise_the_bound() -> None:
+    """Four racks with three free hosts hold no group of four whole: halves are the best."""
+    fabric, job = racks(1, 4, 4, gpus=4), _job({"ep": 16, "dp": 2}, 32)
+    free = [host for host in range(16) if host % 4]
+    answer = place(fabric, hostset.of(free), job)
+    assert isinstance(answer, Placement)
+    assert answer.step is not None
+    halves = step_time(fabric, job, [1, 2, 5, 6, 9, 10, 13, 14]).seconds
+    assert answer.step.seconds == pytest.approx(halves)
+    assert answer.step.least_seconds == pytest.approx(halves, rel=0.01)
 
 
 def test_the_floor_is_reached_where_a_rack_holds_the_experts() -> None:
