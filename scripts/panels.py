@@ -217,6 +217,10 @@ ROWS: dict[str, tuple[Panel, ...]] = {
     ),
     "Failures": (
         Panel(
+            *("Degraded uplinks", "What uplinks carry of what they were built for.", "percentunit"),
+            (Query(_most("muster_link_share_ratio", "job, link"), "{{job}} {{link}}"),),
+        ),
+        Panel(
             *("Hosts that failed, an hour", "By the signal that took them out.", "none"),
             (Query(f"3600 * {_rate('muster_host_failures_total', 'signal')}", "{{signal}}"),),
             stack=True,

@@ -77,6 +77,10 @@ def defrag(
     job: Annotated[
         str | None, typer.Option("--for", help="Free the hosts that this queued job needs.")
     ] = None,
+    slow: Annotated[
+        bool,
+        typer.Option("--slow", help="Move gangs that degraded links hold up, where that pays."),
+    ] = False,
     apply: Annotated[
         bool, typer.Option("--apply", help="Make the moves, all of them or none.")
     ] = False,
@@ -102,21 +106,22 @@ def defrag(
     output: Output = AnswerFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Propose the cheapest moves of running gangs that free hosts of one zone.
+    """Propose the cheapest moves of running gangs that free hosts of one zone, or end slow steps.
 
     A move stops a gang and starts it again with some blocks on other hosts. Its price is
-    the work since the last checkpoint and a restart. The cut of no gang grows.
+    the work since the last checkpoint and a restart. The cut of no gang grows, except with --slow.
     """
     from scheduler.cli.render.reason import proposal_text
 
-    if (hosts is None) == (job is None):
-        raise typer.BadParameter("give exactly one", param_hint="--for-hosts or --for")
+    if (hosts is not None) + (job is not None) + slow != 1:
+        raise typer.BadParameter("give exactly one", param_hint="--for-hosts, --for or --slow")
     if etag and not apply:
         raise typer.BadParameter("needs --apply", param_hint="--etag")
     with connected(address) as client:
         answer = client.defragment(
             hosts=hosts or 0,
             job=job or "",
+            slow_gangs=slow,
             apply=apply,
             checkpoint_s=checkpoint_s,
             restart_s=restart_s,

@@ -174,6 +174,7 @@ def _settings(keys: ServerKeys, tracer: Tracer | None) -> Settings:
             assumed_limit_s=max(1, round(keys.assumed_limit_h * 3600)),
             resize_every_s=keys.resize_every_s,
             least_gain=keys.least_gain_percent,
+            slow_percent=keys.slow_percent,
         ),
         tenants=file.tenants if file else None,
         tenants_file=keys.tenants,

@@ -363,12 +363,14 @@ class Client:
         *,
         hosts: int = 0,
         job: str = "",
+        slow_gangs: bool = False,
         apply: bool = False,
         checkpoint_s: int | None = None,
         restart_s: int | None = None,
         **how: Unpack[How],
     ) -> service_pb2.DefragmentResponse:
-        """Moves that free `hosts`, or as many as `job` needs, in one outermost domain.
+        """Moves that free `hosts`, or as many as `job` needs, in one outermost domain; or, for
+        `slow_gangs`, those that pay for gangs which degraded links hold up.
 
         `etag`: of the proposal; other moves are not made.
         """
@@ -380,6 +382,8 @@ class Client:
         )
         if job:
             request.job = job
+        elif slow_gangs:
+            request.slow_gangs = True
         else:
             request.hosts = hosts
         return self._to.call(self._stub.Defragment, request, DRY_RUN_DEADLINE_S)

@@ -3,6 +3,7 @@
 LISTEN = "127.0.0.1:7443"
 STORE = "sqlite:///muster.db"
 RESIZE_EVERY_S = 1_800
+SLOW_PERCENT = 5
 LEAST_GAIN_PERCENT = 10
 MOST_DAYS = 36_500  # for which events are kept: a century
 MOST_LEASE_S = 86_400

@@ -57,6 +57,11 @@ BOUND = _gauge(
     "tier",
 )
 GANGS = _gauge("running_gangs", "Running gangs by proof of their cut.", "proof")
+LINK_SHARE = _gauge(
+    "link_share_ratio",
+    "What an uplink carries of what it was built for; only of those that carry less.",
+    "link",
+)
 JOB_CUT = _gauge(
     "job_cut_bytes_per_step", "Bytes per step of a gang over a tier.", "job_name", "tier"
 )

@@ -35,6 +35,7 @@ from scheduler.files.defaults import (
     MOST_DAYS,
     MOST_LEASE_S,
     RESIZE_EVERY_S,
+    SLOW_PERCENT,
     STORE,
 )
 from scheduler.files.errors import short
@@ -218,6 +219,7 @@ class ServerKeys(Keys):
     """Everything that `muster serve` can be told; its defaults are those without a file.
 
     `resize_every_s`, `least_gain_percent`: how often an elastic gang grows, and by how much.
+    `slow_percent`: how much longer links make the step of a gang that is named as slow.
     `drain_s`: how long calls may take to finish once the server is told to stop.
     `advertise`: where clients and other servers on the same store find this one. `lease_s`:
     a leader among them that is not heard of for so long is replaced.
@@ -284,6 +286,10 @@ class ServerKeys(Keys):
         Number,
         ServerOption("Least growth of an elastic gang in percent, except to its largest size."),
     ] = LEAST_GAIN_PERCENT
+    slow_percent: Annotated[
+        Number,
+        ServerOption("From how many percent on a step that links make longer is reported as slow."),
+    ] = SLOW_PERCENT
     drain_s: Count = 5
     advertise: Annotated[
         Address | None,

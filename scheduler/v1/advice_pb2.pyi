@@ -474,10 +474,15 @@ class Relocation(_message.Message):
     LOST_GPU_HOURS_FIELD_NUMBER: _builtins.int
     CUTS_BEFORE_FIELD_NUMBER: _builtins.int
     CUTS_AFTER_FIELD_NUMBER: _builtins.int
+    SAVED_GPU_HOURS_FIELD_NUMBER: _builtins.int
+    STEP_TIME_BEFORE_FIELD_NUMBER: _builtins.int
+    STEP_TIME_AFTER_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     lost_gpu_hours: _builtins.float
     """Work since the last checkpoint and the restart, in GPU-hours."""
+    saved_gpu_hours: _builtins.float
+    """Of a gang that moves for shorter steps: GPU-hours that these save until its expected end."""
     @_builtins.property
     def blocks(self) -> _containers.RepeatedCompositeFieldContainer[Global___BlockMove]:
         """Blocks that move, with the hosts that they leave and join."""
@@ -488,7 +493,15 @@ class Relocation(_message.Message):
 
     @_builtins.property
     def cuts_after(self) -> _containers.RepeatedCompositeFieldContainer[_placement_pb2.TierCut]:
-        """What it would cut; never more on any tier."""
+        """What it would cut; never more on any tier, but of a gang that moves for shorter steps."""
+
+    @_builtins.property
+    def step_time_before(self) -> _duration_pb2.Duration:
+        """Its step now. Unset: it stands still, or moves for another reason."""
+
+    @_builtins.property
+    def step_time_after(self) -> _duration_pb2.Duration:
+        """Its step after the move."""
 
     def __init__(
         self,
@@ -498,10 +511,13 @@ class Relocation(_message.Message):
         lost_gpu_hours: _builtins.float = ...,
         cuts_before: _abc.Iterable[_placement_pb2.TierCut] | None = ...,
         cuts_after: _abc.Iterable[_placement_pb2.TierCut] | None = ...,
+        saved_gpu_hours: _builtins.float = ...,
+        step_time_before: _duration_pb2.Duration | None = ...,
+        step_time_after: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["step_time_after", b"step_time_after", "step_time_before", b"step_time_before"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "cuts_after", b"cuts_after", "cuts_before", b"cuts_before", "job", b"job", "lost_gpu_hours", b"lost_gpu_hours"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "cuts_after", b"cuts_after", "cuts_before", b"cuts_before", "job", b"job", "lost_gpu_hours", b"lost_gpu_hours", "saved_gpu_hours", b"saved_gpu_hours", "step_time_after", b"step_time_after", "step_time_before", b"step_time_before"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1033,6 +1033,7 @@ class Job(_message.Message):
     ANSWER_FIELD_NUMBER: _builtins.int
     LAUNCH_TIME_FIELD_NUMBER: _builtins.int
     SAVED_CHECKPOINT_FIELD_NUMBER: _builtins.int
+    SLOWDOWN_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the job, tenants/TENANT/jobs/NAME: its tenant and the name in its specification. Each
     tenant has names of its own.
@@ -1103,6 +1104,12 @@ class Job(_message.Message):
     def saved_checkpoint(self) -> Global___SavedCheckpoint:
         """The newest checkpoint that its ranks have reported. Unset: none."""
 
+    @_builtins.property
+    def slowdown(self) -> Global___Slowdown:
+        """How much degraded links hold up the gang that runs, where that is more than the server's
+        slow_percent. Unset: they do not, or the job does not say how long a step takes.
+        """
+
     def __init__(
         self,
         *,
@@ -1127,14 +1134,47 @@ class Job(_message.Message):
         answer: _placement_pb2.Answer | None = ...,
         launch_time: _timestamp_pb2.Timestamp | None = ...,
         saved_checkpoint: Global___SavedCheckpoint | None = ...,
+        slowdown: Global___Slowdown | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "create_time", b"create_time", "goodput", b"goodput", "launch_time", b"launch_time", "placement", b"placement", "saved_checkpoint", b"saved_checkpoint", "spec", b"spec", "update_time", b"update_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "create_time", b"create_time", "goodput", b"goodput", "launch_time", b"launch_time", "placement", b"placement", "saved_checkpoint", b"saved_checkpoint", "slowdown", b"slowdown", "spec", b"spec", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "attempt", b"attempt", "create_time", b"create_time", "dp", b"dp", "etag", b"etag", "goodput", b"goodput", "launch_time", b"launch_time", "legal_dp", b"legal_dp", "name", b"name", "placement", b"placement", "preemptible", b"preemptible", "priority", b"priority", "reason", b"reason", "restart_options", b"restart_options", "saved_checkpoint", b"saved_checkpoint", "spec", b"spec", "state", b"state", "tenant", b"tenant", "uid", b"uid", "update_time", b"update_time", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "attempt", b"attempt", "create_time", b"create_time", "dp", b"dp", "etag", b"etag", "goodput", b"goodput", "launch_time", b"launch_time", "legal_dp", b"legal_dp", "name", b"name", "placement", b"placement", "preemptible", b"preemptible", "priority", b"priority", "reason", b"reason", "restart_options", b"restart_options", "saved_checkpoint", b"saved_checkpoint", "slowdown", b"slowdown", "spec", b"spec", "state", b"state", "tenant", b"tenant", "uid", b"uid", "update_time", b"update_time", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Job: _TypeAlias = Job  # noqa: Y015
+
+@_typing.final
+class Slowdown(_message.Message):
+    """How much degraded links hold up a gang."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SLOWER_FIELD_NUMBER: _builtins.int
+    LINKS_FIELD_NUMBER: _builtins.int
+    slower: _builtins.float
+    """Share by which a step is longer than with all links up: 0.1 is 10 %. Unset: it never ends,
+    across a link that is down.
+    """
+    @_builtins.property
+    def links(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Degraded links that the gang crosses, by domain."""
+
+    def __init__(
+        self,
+        *,
+        slower: _builtins.float | None = ...,
+        links: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_slower", b"_slower", "slower", b"slower"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_slower", b"_slower", "links", b"links", "slower", b"slower"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__slower: _TypeAlias = _typing.Literal["slower"]  # noqa: Y015
+    _WhichOneofArgType__slower: _TypeAlias = _typing.Literal["_slower", b"_slower"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__slower) -> _WhichOneofReturnType__slower | None: ...
+
+Global___Slowdown: _TypeAlias = Slowdown  # noqa: Y015
 
 @_typing.final
 class SavedCheckpoint(_message.Message):

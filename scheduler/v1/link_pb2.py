@@ -27,7 +27,7 @@ from google.api import resource_pb2 as google_dot_api_dot_resource__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17scheduler/v1/link.proto\x12\x0cscheduler.v1\x1a\x1fgoogle/api/field_behavior.proto\x1a\x19google/api/resource.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xbe\x03\n\x04Link\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x08\x12\x12\n\x04tier\x18\x02 \x01(\tB\x04\xe2\x41\x01\x03\x12\x13\n\x05share\x18\x03 \x01(\x01\x42\x04\xe2\x41\x01\x03\x12\x14\n\x06\x64\x65tail\x18\x04 \x01(\tB\x04\xe2\x41\x01\x03\x12\x35\n\x0breport_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x04\xe2\x41\x01\x03\x12(\n\x03use\x18\x06 \x01(\x0e\x32\x15.scheduler.v1.LinkUseB\x04\xe2\x41\x01\x03\x12\x14\n\x06reason\x18\x07 \x01(\tB\x04\xe2\x41\x01\x03\x12\x32\n\x08use_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x04\xe2\x41\x01\x03\x12\x15\n\x07windows\x18\t \x03(\tB\x04\xe2\x41\x01\x03\x12\x1b\n\rcarried_share\x18\n \x01(\x01\x42\x04\xe2\x41\x01\x03\x12\x18\n\nbuilt_gbps\x18\x0b \x01(\x01\x42\x04\xe2\x41\x01\x03\x12\x18\n\ncrossed_by\x18\x0c \x03(\tB\x04\xe2\x41\x01\x03\x12\x15\n\x07version\x18\r \x01(\x03\x42\x04\xe2\x41\x01\x03\x12\x12\n\x04\x65tag\x18\x0e \x01(\tB\x04\xe2\x41\x01\x03:%\xea\x41\"\n\x0bmuster/Link\x12\x06{link}*\x05links2\x04link*d\n\x07LinkUse\x12\x18\n\x14LINK_USE_UNSPECIFIED\x10\x00\x12\x11\n\rLINK_USE_OPEN\x10\x01\x12\x15\n\x11LINK_USE_CORDONED\x10\x02\x12\x15\n\x11LINK_USE_DRAINING\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17scheduler/v1/link.proto\x12\x0cscheduler.v1\x1a\x1fgoogle/api/field_behavior.proto\x1a\x19google/api/resource.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xcd\x03\n\x04Link\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x08\x12\x12\n\x04tier\x18\x02 \x01(\tB\x04\xe2\x41\x01\x03\x12\x13\n\x05share\x18\x03 \x01(\x01\x42\x04\xe2\x41\x01\x03\x12\x14\n\x06\x64\x65tail\x18\x04 \x01(\tB\x04\xe2\x41\x01\x03\x12\x35\n\x0breport_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x04\xe2\x41\x01\x03\x12(\n\x03use\x18\x06 \x01(\x0e\x32\x15.scheduler.v1.LinkUseB\x04\xe2\x41\x01\x03\x12\x14\n\x06reason\x18\x07 \x01(\tB\x04\xe2\x41\x01\x03\x12\x32\n\x08use_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x04\xe2\x41\x01\x03\x12\x15\n\x07windows\x18\t \x03(\tB\x04\xe2\x41\x01\x03\x12\x1b\n\rcarried_share\x18\n \x01(\x01\x42\x04\xe2\x41\x01\x03\x12\x18\n\nbuilt_gbps\x18\x0b \x01(\x01\x42\x04\xe2\x41\x01\x03\x12\'\n\ncrossed_by\x18\x0c \x03(\tB\x13\xe2\x41\x01\x03\xfa\x41\x0c\n\nmuster/Job\x12\x15\n\x07version\x18\r \x01(\x03\x42\x04\xe2\x41\x01\x03\x12\x12\n\x04\x65tag\x18\x0e \x01(\tB\x04\xe2\x41\x01\x03:%\xea\x41\"\n\x0bmuster/Link\x12\x06{link}*\x05links2\x04link*d\n\x07LinkUse\x12\x18\n\x14LINK_USE_UNSPECIFIED\x10\x00\x12\x11\n\rLINK_USE_OPEN\x10\x01\x12\x15\n\x11LINK_USE_CORDONED\x10\x02\x12\x15\n\x11LINK_USE_DRAINING\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -57,15 +57,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LINK'].fields_by_name['built_gbps']._loaded_options = None
   _globals['_LINK'].fields_by_name['built_gbps']._serialized_options = b'\342A\001\003'
   _globals['_LINK'].fields_by_name['crossed_by']._loaded_options = None
-  _globals['_LINK'].fields_by_name['crossed_by']._serialized_options = b'\342A\001\003'
+  _globals['_LINK'].fields_by_name['crossed_by']._serialized_options = b'\342A\001\003\372A\014\n\nmuster/Job'
   _globals['_LINK'].fields_by_name['version']._loaded_options = None
   _globals['_LINK'].fields_by_name['version']._serialized_options = b'\342A\001\003'
   _globals['_LINK'].fields_by_name['etag']._loaded_options = None
   _globals['_LINK'].fields_by_name['etag']._serialized_options = b'\342A\001\003'
   _globals['_LINK']._loaded_options = None
   _globals['_LINK']._serialized_options = b'\352A\"\n\013muster/Link\022\006{link}*\005links2\004link'
-  _globals['_LINKUSE']._serialized_start=583
-  _globals['_LINKUSE']._serialized_end=683
+  _globals['_LINKUSE']._serialized_start=598
+  _globals['_LINKUSE']._serialized_end=698
   _globals['_LINK']._serialized_start=135
-  _globals['_LINK']._serialized_end=581
+  _globals['_LINK']._serialized_end=596
 # @@protoc_insertion_point(module_scope)

@@ -630,6 +630,7 @@ class DefragmentRequest(_message.Message):
 
     HOSTS_FIELD_NUMBER: _builtins.int
     JOB_FIELD_NUMBER: _builtins.int
+    SLOW_GANGS_FIELD_NUMBER: _builtins.int
     APPLY_FIELD_NUMBER: _builtins.int
     CHECKPOINT_INTERVAL_FIELD_NUMBER: _builtins.int
     RESTART_DURATION_FIELD_NUMBER: _builtins.int
@@ -640,6 +641,10 @@ class DefragmentRequest(_message.Message):
     """Hosts."""
     job: _builtins.str
     """Name of a waiting job: as many as it needs."""
+    slow_gangs: _builtins.bool
+    """None: moves of gangs whose steps degraded links make longer, where a move saves more GPU time
+    than it costs.
+    """
     apply: _builtins.bool
     """Makes the moves that this call proposes, which equal those of an earlier proposal as long as
     its etag holds. Unset: only proposes them.
@@ -671,6 +676,7 @@ class DefragmentRequest(_message.Message):
         *,
         hosts: _builtins.int = ...,
         job: _builtins.str = ...,
+        slow_gangs: _builtins.bool = ...,
         apply: _builtins.bool = ...,
         checkpoint_interval: _duration_pb2.Duration | None = ...,
         restart_duration: _duration_pb2.Duration | None = ...,
@@ -678,11 +684,11 @@ class DefragmentRequest(_message.Message):
         validate_only: _builtins.bool = ...,
         etag: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint_interval", b"checkpoint_interval", "hosts", b"hosts", "job", b"job", "restart_duration", b"restart_duration", "wanted", b"wanted"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint_interval", b"checkpoint_interval", "hosts", b"hosts", "job", b"job", "restart_duration", b"restart_duration", "slow_gangs", b"slow_gangs", "wanted", b"wanted"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["apply", b"apply", "checkpoint_interval", b"checkpoint_interval", "etag", b"etag", "hosts", b"hosts", "job", b"job", "request_id", b"request_id", "restart_duration", b"restart_duration", "validate_only", b"validate_only", "wanted", b"wanted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["apply", b"apply", "checkpoint_interval", b"checkpoint_interval", "etag", b"etag", "hosts", b"hosts", "job", b"job", "request_id", b"request_id", "restart_duration", b"restart_duration", "slow_gangs", b"slow_gangs", "validate_only", b"validate_only", "wanted", b"wanted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_wanted: _TypeAlias = _typing.Literal["hosts", "job"]  # noqa: Y015
+    _WhichOneofReturnType_wanted: _TypeAlias = _typing.Literal["hosts", "job", "slow_gangs"]  # noqa: Y015
     _WhichOneofArgType_wanted: _TypeAlias = _typing.Literal["wanted", b"wanted"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_wanted) -> _WhichOneofReturnType_wanted | None: ...
 

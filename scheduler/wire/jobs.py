@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import assert_never
 from uuid import UUID, uuid5
 
@@ -22,6 +23,7 @@ from scheduler.core.fold.effects import JobChange, JobChangeKind
 from scheduler.core.model.goodput import PARTS, Goodput
 from scheduler.core.model.restart_option import RestartOption, WeighedOption
 from scheduler.core.restart.prospect import Prospect
+from scheduler.core.rules.slow_gangs import SlowGang
 from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2, spares_pb2
 from scheduler.wire import listing
 from scheduler.wire.durations import duration, duration_of_ns
@@ -63,11 +65,21 @@ def host_state(number: int) -> HostState | None:
 
 
 def job_to_proto(
-    fabric: Fabric, job: Job, version: int, reason: str, *, with_hosts: bool = True
+    fabric: Fabric,
+    job: Job,
+    version: int,
+    reason: str,
+    *,
+    with_hosts: bool = True,
+    slow: SlowGang | None = None,
 ) -> job_pb2.Job:
-    """`reason`: why it waits, or what the job itself says."""
+    """`reason`: why it waits, or what the job itself says. `slow`: what links make of its step."""
     message = job_pb2.Job()
     fill_job(message, fabric, job, version, reason, with_hosts=with_hosts)
+    if slow is not None:
+        message.slowdown.links.extend(name for name, _ in slow.links)
+        if isfinite(slow.slower):
+            message.slowdown.slower = slow.slower
     return message
 
 

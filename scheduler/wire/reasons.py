@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from math import isfinite
 from threading import Lock
+
+from google.protobuf.duration_pb2 import Duration
 
 from scheduler.core import Job, JobState, Reason, SchedulingOptions, State, Tenants
 from scheduler.core.defrag.proposal import DefragProposal, Relocation
@@ -173,4 +176,12 @@ def _relocation(state: State, move: Relocation) -> advice_pb2.Relocation:
         lost_gpu_hours=move.lost_gpu_s / 3600,
         cuts_before=map(cut_to_proto, move.before),
         cuts_after=map(cut_to_proto, move.swap.cuts),
+        saved_gpu_hours=move.saved_gpu_s / 3600,
+        step_time_before=_step(move.step_s),
+        step_time_after=_step(move.then_s),
     )
+
+
+def _step(seconds: float) -> Duration | None:
+    """None: there is none, or it never ends."""
+    return duration(seconds) if seconds and isfinite(seconds) else None

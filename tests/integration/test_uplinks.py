@@ -9,7 +9,9 @@ import grpc
 import pytest
 
 from scheduler.client import Client, ServiceError
-from scheduler.v1 import link_pb2, service_pb2, window_pb2
+from scheduler.files.job import job_from_mapping
+from scheduler.v1 import job_pb2, link_pb2, service_pb2, window_pb2
+from tests.build import fabric_spec
 from tests.serving import QUEUED, RUNNING, create, serving
 
 
@@ -150,3 +152,40 @@ async def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
     assert answer.share == 0.5
     assert not listed.links
     assert "share: is required" in str(missing.value.details())
+
+
+TRAIN = {
+    "name": "train", "parallelism": {"tp": 8, "dp": 6}, "spares": 0, "time_limit_s": 86_400,
+    "model": {
+        "layers": 8, "hidden": 4096, "ffn": 16384, "heads": 32, "kv_heads": 8, "vocab": 32000,
+        "sequence": 4096,
+    },
+    "batch": {"global_sequences": 6},
+}  # fmt: skip
+
+
+async def test_a_slow_gang_is_named_and_moved_where_that_pays(tmp_path: Path) -> None:
+    wide = fabric_spec(zones=3)
+    async with serving(tmp_path, fabric_spec=wide) as served:
+
+        def told() -> tuple[job_pb2.Job, service_pb2.DefragmentResponse, job_pb2.Job]:
+            with Client(served.ready.address) as client:
+                client.create_job(job_from_mapping(TRAIN))
+                while not (hosts := client.get_job("train").placement.hosts):
+                    pass
+                client.report_link(hosts[0][:2], 0.1)
+                slow = client.list_jobs()[0]
+                found = client.defragment(slow_gangs=True)
+                client.defragment(slow_gangs=True, apply=True, etag=found.etag)
+                return slow, found, client.list_jobs()[0]
+
+        slow, found, after = await asyncio.to_thread(told)
+    link = slow.slowdown.links[0]
+    assert slow.slowdown.slower > 0.05
+    assert slow.reason.endswith(f"% longer: the uplink of {link} at 10 %")
+    [move] = found.moves
+    assert move.saved_gpu_hours > move.lost_gpu_hours
+    assert move.step_time_after.ToNanoseconds() < move.step_time_before.ToNanoseconds()
+    assert link not in {block.joined[:2] for block in move.blocks}
+    assert not after.HasField("slowdown")
+    assert (after.attempt, after.reason) == (2, "")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from scheduler.cli.render.messages import job_state, placement_rows, plain, time_text
 from scheduler.cli.render.restart import options_text
-from scheduler.cli.render.text import bytes_text, columns, counted
+from scheduler.cli.render.text import bytes_text, columns, counted, seconds_text
 from scheduler.v1 import advice_pb2, job_pb2, service_pb2
 
 MOST_OBSTACLES = 20
@@ -108,16 +110,33 @@ def proposal_text(answer: service_pb2.DefragmentResponse) -> str:
     """The sentence, a line for each gang, and the hosts that its blocks leave and join."""
     if not answer.moves:
         return answer.sentence
-    rows = [("JOB", "GPU-HOURS", "CUT", "BLOCKS")]
-    for move in answer.moves:
+    if any(move.saved_gpu_hours for move in answer.moves):
+        rows = [("JOB", "GPU-HOURS", "SAVES", "STEP", "BLOCKS"), *map(_faster, answer.moves)]
+        right = {1, 2}
+    else:
+        rows, right = _tidier(answer.moves), {1}
+    how = f"--apply --etag {answer.etag} applies them"
+    done = "moves applied" if answer.applied else f"not applied: {how}"
+    return f"{answer.sentence}\n\n{columns(rows, right=right)}\n\n{done}"
+
+
+def _faster(move: advice_pb2.Relocation) -> tuple[str, ...]:
+    before, after = move.step_time_before, move.step_time_after
+    was = seconds_text(before.ToNanoseconds() / 1e9) if before.ToNanoseconds() else "never"
+    step = f"{was} -> {seconds_text(after.ToNanoseconds() / 1e9)}"
+    hours = (f"{move.lost_gpu_hours:,.1f}", f"{move.saved_gpu_hours:,.1f}")
+    return (move.job, *hours, step, _blocks(move))
+
+
+def _tidier(moves: Sequence[advice_pb2.Relocation]) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = [("JOB", "GPU-HOURS", "CUT", "BLOCKS")]
+    for move in moves:
         cuts = zip(move.cuts_before, move.cuts_after, strict=True)
         changed = [f"{a.tier} {bytes_text(a.bytes_per_step)}" for b, a in cuts if a != b]
         rows.append(
             (move.job, f"{move.lost_gpu_hours:,.1f}", ", ".join(changed) or "as now", _blocks(move))
         )
-    how = f"--apply --etag {answer.etag} applies them"
-    done = "moves applied" if answer.applied else f"not applied: {how}"
-    return f"{answer.sentence}\n\n{columns(rows, right={1})}\n\n{done}"
+    return rows
 
 
 def _blocks(move: advice_pb2.Relocation) -> str:

@@ -289,7 +289,7 @@ def _swap(ledger: Ledger, action: Swap, now_ns: int) -> tuple[Event, ...] | Stal
         return _not_running(name)
     if action.is_asked and job is not None:
         reach = ledger.quotas.allowance(job, ledger.free).reach
-        if taken(action) & ~reach:
+        if taken(action) & ~(reach | job.held):  # blocks may change places
             text = "its hosts are guaranteed to others meanwhile"
             return stale_job(name, StaleReason.QUOTA, text)
     if job is None or JobMove.SWAP not in JOB_MOVES[job.state]:

@@ -49,11 +49,15 @@ class MoveCandidate:
 
 @dataclass(frozen=True, slots=True)
 class Relocation:
-    """One gang's move and its price. `before`: its cuts as it runs now."""
+    """One gang's move and its price. `before`: its cuts as it runs now. Of a gang that moves for
+    shorter steps, what it saves until its expected end, and its steps now and then."""
 
     swap: Swap
     lost_gpu_s: int
     before: tuple[TierCut, ...]
+    saved_gpu_s: int = 0
+    step_s: float = 0.0
+    then_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +135,7 @@ def _cheapest(
 ) -> DefragProposal:
     tier = state.loaded_fabric.tiers[0]
     masks = domain_masks(state.loaded_fabric, tier.name)
-    mover = _Mover(state, limits, now_ns)
+    mover = GangMover(state, limits, now_ns)
     best: tuple[tuple[int, int, int], DefragProposal] | None = None
     for at, mask in enumerate(masks):
         before = (state.free & mask).bit_count()
@@ -193,11 +197,11 @@ def cover(there: Sequence[MoveCandidate], lacking: int) -> list[MoveCandidate] |
     return None if chosen is None else [there[at] for at in chosen[2]]
 
 
-class _Mover:
-    """Finds places outside a domain for the gangs in it."""
+class GangMover:
+    """Finds places for gangs that move, where quotas, windows and other jobs leave them."""
 
     def __init__(self, state: State, limits: SchedulingOptions, now_ns: int) -> None:
-        self._state, self._limits, self._now_ns = state, limits, now_ns
+        self._state, self.limits, self.now_ns = state, limits, now_ns
         self._quotas, self._affinity = Quotas(state), AffinityIndex(state)
         self._calendar = Calendar(state)
 
@@ -237,10 +241,7 @@ class _Mover:
     def _swap(self, gang: MoveCandidate, free: HostSet, mask: HostSet) -> Swap | None:
         """The gang's blocks of the domain swapped one by one, or the gang placed near."""
         job, fabric = gang.job, self._state.loaded_fabric
-        free &= self._quotas.allowance(job, self._state.free).reach
-        free &= ~self._affinity.closed(job.name, job.spec.affinity)
-        end_ns = self._now_ns + time_limit_ns(job, self._limits)
-        free &= ~self._calendar.closed(job, self._now_ns, end_ns)
+        free, end_ns = self.room(job, free)
         stays = hostset.of(job.spares)
         chosen = choose_swaps(fabric, self._gang(job), job.hosts, gang.blocks, 0, free)
         if chosen is not None:
@@ -251,7 +252,7 @@ class _Mover:
         if (free | own).bit_count() < len(job.hosts):
             return None
         hint = Hint(job.hosts)
-        answer = place(fabric, free | own, self._gang(job), self._limits.place, hint)
+        answer = place(fabric, free | own, self._gang(job), self.limits.place, hint)
         if not isinstance(answer, Placement):
             return None
         moves = tuple(
@@ -262,6 +263,13 @@ class _Mover:
         cuts = cut(fabric, job.request, answer.hosts)
         swap = Swap(job.name, moves, cuts, is_asked=True, end_ns=end_ns)
         return swap if self._may(job, moves, cuts, free) else None
+
+    def room(self, job: Job, free: HostSet) -> tuple[HostSet, int]:
+        """Those of `free` that the gang may join, and when it ends if it does."""
+        free &= self._quotas.allowance(job, self._state.free).reach
+        free &= ~self._affinity.closed(job.name, job.spec.affinity)
+        end_ns = self.now_ns + time_limit_ns(job, self.limits)
+        return free & ~self._calendar.closed(job, self.now_ns, end_ns), end_ns
 
     def _gang(self, job: Job) -> Request:
         """Its spares stay where they are."""

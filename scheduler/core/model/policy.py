@@ -35,7 +35,7 @@ class SchedulingOptions:
     has started gangs on so many hosts ends, and the next one goes on: they begin while
     the rest is still being placed. `resize_every_s`: an elastic gang grows no sooner after
     its last start, swap or resize, `least_gain` percent of its replicas at a time or to its
-    largest size.
+    largest size. `slow_percent`: a gang is slow when links make its step so much longer.
     """
 
     policy: str = Policy.PRODUCTION
@@ -45,6 +45,7 @@ class SchedulingOptions:
     batch_hosts: int = 128
     resize_every_s: int = 1_800
     least_gain: int = 10
+    slow_percent: int = 5
 
 
 def time_limit_ns(job: Job, limits: SchedulingOptions) -> int:

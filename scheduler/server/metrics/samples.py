@@ -33,6 +33,8 @@ def of_state(state: State, now_ns: int) -> Iterator[Sample]:
     yield from ((c.CUT, (tier,), count) for tier, count in cuts.by_tier.items())
     yield from ((c.BOUND, (tier,), cuts.lower_bound) for tier in list(cuts.by_tier)[:1])
     yield from ((c.GANGS, (proof,), count) for proof, count in cuts.by_proof.items())
+    for (depth, number), share in fabric.links:
+        yield c.LINK_SHARE, (fabric.tiers[depth].domains[number],), share
     spent = goodput.spent(state, now_ns)
     for part in PARTS:
         yield c.SPENT, (part,), getattr(spent, part) * fabric.gpus_per_host / SECOND_NS

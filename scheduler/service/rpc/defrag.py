@@ -12,6 +12,7 @@ from placement import BadInput
 from scheduler.core import Conflict, Rejected, State
 from scheduler.core.admission.etag import stale
 from scheduler.core.admission.idempotency import was_done
+from scheduler.core.defrag.faster import WANTED, propose_faster
 from scheduler.core.defrag.proposal import DefragProposal, beyond, propose
 from scheduler.core.defrag.request import carried_out, moves_etag
 from scheduler.engine.writer import Writer
@@ -38,6 +39,8 @@ class DefragServicer:
             asked = f"{request.hosts} hosts"
             if request.HasField("job"):
                 asked = f"job {full_name_of(state, request.job, field='job')}"
+            elif request.HasField("slow_gangs"):
+                asked = WANTED
             if request.apply and (done := _done_before(state, request, asked)):
                 return done
             found = await self._backend.questions.ask(_proposed, writer, state, request)
@@ -78,6 +81,9 @@ def _made_before(state: State) -> Response:
 
 def _proposed(writer: Writer, state: State, request: Request) -> DefragProposal:
     """Raises: ApiError."""
+    costs = replace(state.tenants.preemption.costs, **_costs(request))
+    if request.slow_gangs:
+        return propose_faster(state, writer.now_ns(), writer.limits, costs)
     wanted = (
         job_of(state, request.job, field="job").needed if request.HasField("job") else request.hosts
     )
@@ -86,7 +92,6 @@ def _proposed(writer: Writer, state: State, request: Request) -> DefragProposal:
     never = beyond(state.loaded_fabric, wanted)
     if never:
         raise infeasible(never)
-    costs = replace(state.tenants.preemption.costs, **_costs(request))
     return propose(state, wanted, writer.now_ns(), writer.limits, costs)
 
 

@@ -21,6 +21,7 @@ from scheduler.core.explain.whatif import what_if
 from scheduler.core.model.commands import CancelJob, EndJob, SubmitJob, UpdateJob
 from scheduler.core.model.goodput import shown
 from scheduler.core.restart.prospect import prospect
+from scheduler.core.rules.slow_gangs import slow_gangs
 from scheduler.core.tenancy.ownership import tenant_of
 from scheduler.engine.authorisation import unauthorised
 from scheduler.engine.writer import Writer
@@ -78,7 +79,13 @@ class JobMessages:
         cache = self._reasons if state is writer.state else reasons.ReasonCache()
         why = cache.explain(state, queued, writer.now_ns(), writer.limits) if queued else {}
 
+        slow = {gang.job.name: gang for gang in slow_gangs(state, writer.limits)}
+
         def sentence(job: Job) -> str:
+            held_up = f"; {slow[job.name].text}" if job.name in slow else ""
+            return (stated(job) + held_up).removeprefix("; ")
+
+        def stated(job: Job) -> str:
             if job.state is JobState.RUNNING and is_smaller(job):
                 size = f"runs {size_text(job, writer.limits)}"
                 return f"{size}; was resized: {job.reason}" if job.reason else size
@@ -89,7 +96,12 @@ class JobMessages:
 
         fabric, version = state.loaded_fabric, state.version
         return [
-            job_to_proto(fabric, job, version, sentence(job), with_hosts=with_hosts) for job in jobs
+            job_to_proto(
+                *(fabric, job, version, sentence(job)),
+                with_hosts=with_hosts,
+                slow=slow.get(job.name),
+            )
+            for job in jobs
         ]
 
     def reason(self, state: State, name: str) -> Reason:

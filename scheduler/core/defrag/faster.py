@@ -1,0 +1,91 @@
+"""Moves of gangs that degraded links hold up, where what they save is worth their price.
+
+Each gang that is slow (rules/slow_gangs.py) is placed again on its own hosts and the free ones,
+the one that loses most first. A move stops the gang: it pays when the GPU time that shorter
+steps save until its expected end is more than the work since its last checkpoint and a restart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import isfinite
+
+from placement import place
+from placement.fabric import hostset
+from placement.fabric.constraints import broken
+from placement.fabric.hostset import HostSet
+from placement.objective.step_time import step_time
+from placement.workload.request import NO_SPARES, Placement
+from scheduler.core.capacity.victims import cost_ns
+from scheduler.core.defrag.proposal import DefragProposal, GangMover, Relocation
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.plan import Move, Swap
+from scheduler.core.model.policy import SchedulingOptions, expected_end_ns
+from scheduler.core.model.state import State
+from scheduler.core.policies.costs import Costs
+from scheduler.core.rules.slow_gangs import SlowGang, slow_gangs
+
+WANTED = "slow gangs"  # in the words of requests
+
+
+def propose_faster(
+    state: State, now_ns: int, limits: SchedulingOptions, costs: Costs
+) -> DefragProposal:
+    """The moves that pay, the gang that loses most GPU time first. Cost: a placement for each
+    slow gang."""
+    slow = sorted(
+        slow_gangs(state, limits), key=lambda s: (-s.slower * len(s.job.hosts), s.job.name)
+    )
+    mover, free, moves = GangMover(state, limits, now_ns), state.free, []
+    for gang in slow:
+        move = _relocation(state, gang, free, mover, costs)
+        if move is not None:
+            moves.append(move)
+            free &= ~hostset.of(each.joined for each in move.swap.moves)
+    found = DefragProposal("", 0, state.version, moves=tuple(moves))
+    return replace(found, sentence=_sentence(slow, found))
+
+
+def _relocation(
+    state: State, slow: SlowGang, free: HostSet, mover: GangMover, costs: Costs
+) -> Relocation | None:
+    """None where no placement is so much faster that a move pays."""
+    job, fabric, now_ns = slow.job, state.loaded_fabric, mover.now_ns
+    if job.held & state.out_of_service:
+        return None  # it has hosts to leave in any case
+    free, end_ns = mover.room(job, free)
+    stays = hostset.of(job.spares)
+    request = replace(job.request, spares=NO_SPARES)
+    answer = place(fabric, free | hostset.of(job.hosts), request, mover.limits.place)
+    if not isinstance(answer, Placement):
+        return None
+    if broken(fabric, job.request.where, answer.held | stays):
+        return None
+    then_s = step_time(fabric, job.request, answer.hosts).seconds
+    gpus = job.request.parallelism.world_size
+    left_s = (expected_end_ns(job, now_ns, mover.limits) - now_ns) / SECOND_NS
+    share = 1.0 if not isfinite(slow.step_s) else 1 - then_s / slow.step_s
+    saved_gpu_s = round(share * left_s * gpus)
+    lost_gpu_s = cost_ns(job, now_ns, costs) * gpus // len(job.hosts) // SECOND_NS
+    if saved_gpu_s <= lost_gpu_s:
+        return None
+    moves = tuple(
+        Move(block, old, new)
+        for block, (old, new) in enumerate(zip(job.hosts, answer.hosts, strict=True))
+        if old != new
+    )
+    swap = Swap(job.name, moves, answer.cuts, is_asked=True, end_ns=end_ns)
+    return Relocation(swap, lost_gpu_s, job.cuts, saved_gpu_s, slow.step_s, then_s)
+
+
+def _sentence(slow: list[SlowGang], found: DefragProposal) -> str:
+    if not slow:
+        return "no gang is slow for its links"
+    several = f"{len(slow)} gangs are slow for their links"
+    gangs = "1 gang is slow for its links" if len(slow) == 1 else several
+    if not found.moves:
+        return f"{gangs}; no move pays"
+    moves = f"{len(found.moves)} move{'' if len(found.moves) == 1 else 's'}"
+    saved = sum(move.saved_gpu_s for move in found.moves) / 3600
+    hours = f"{saved:,.1f} GPU-hours until they end for {found.lost_gpu_s / 3600:,.1f}"
+    return f"{gangs}; {moves} save{'s' * (len(found.moves) == 1)} {hours}"
