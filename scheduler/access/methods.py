@@ -48,6 +48,7 @@ _RULES: Final = {
         Role.SUBMITTER, tenant="spec.tenant", refused=("ALREADY_EXISTS", "INFEASIBLE")
     ),
     "GetJob": MethodRule(Role.VIEWER, refused=(_GONE,)),
+    "TailLogs": MethodRule(Role.VIEWER, refused=(_GONE, _STATE)),
     "ListJobs": MethodRule(Role.VIEWER),
     "UpdateJob": MethodRule(Role.SUBMITTER, refused=(_GONE, _STATE, "INFEASIBLE", _OTHER)),
     "CancelJob": MethodRule(Role.SUBMITTER, refused=(_GONE, _STATE, _OTHER)),

@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperCommand
 
 from scheduler.cli import (
+    agents,
     audit,
     capacity,
     health,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command(cls=_ServeCommand)(serve)
+    agents.register(app)
     jobs.register(app)
     hosts.register(app)
     quotas.register(app)

@@ -230,6 +230,15 @@ class Client:
         )
         return self._to.watch(self._stub.WatchJobs, request, initial_list=initial_list)
 
+    def tail_logs(
+        self, name: str, rank: int = 0, lines: int = 0, *, follow: bool = False
+    ) -> Iterator[bytes]:
+        """What a rank has written: its last `lines`, 0 for all; with `follow` until the job ends.
+        Raises: ServiceError."""
+        request = service_pb2.TailLogsRequest(name=name, rank=rank, lines=lines, follow=follow)
+        for piece in self._to.stream(self._stub.TailLogs, request):
+            yield piece.data
+
     # --- the fabric and its hosts ----------------------------------------------
 
     def get_fabric(self) -> fabric_pb2.Fabric:

@@ -106,6 +106,16 @@ class Connection:
             answer.next_page_token = page.next_page_token
         return answer  # type: ignore[no-any-return]
 
+    def stream(self, method: Callable[..., Any], request: Any) -> Iterator[Any]:
+        """The messages of a stream that ends. Raises: ServiceError."""
+        messages = method(request)
+        try:
+            yield from messages
+        except grpc.RpcError as error:
+            raise _service_error(error, self.address) from None
+        finally:
+            messages.cancel()
+
     def watch(
         self, method: Callable[..., Any], request: Any, *, initial_list: bool = False
     ) -> Iterator[Any]:

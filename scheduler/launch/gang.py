@@ -7,6 +7,7 @@ words of their agents come to.
     RUNNING     all have started
     FAILING     a rank failed or a host refused: the rest is being stopped, so that it is known
                 who was first before anything is decided
+    LIMITED     its time limit is reached: the log is about to end the job
     OVER        reported; nothing more comes of it
 
 Nothing here sends or waits: the launcher asks and acts.
@@ -39,6 +40,7 @@ class GangPhase(StrEnum):
     STARTING = "starting"
     RUNNING = "running"
     FAILING = "failing"
+    LIMITED = "limited"
     OVER = "over"
 
 
@@ -95,7 +97,7 @@ class LaunchedGang:
 
     @property
     def is_live(self) -> bool:
-        return self.phase is not GangPhase.OVER
+        return self.phase not in (GangPhase.LIMITED, GangPhase.OVER)
 
     def ranks_of(self, host: str) -> RankRange:
         node = self.hosts.index(host)

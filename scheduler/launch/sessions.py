@@ -50,6 +50,11 @@ class AgentSessions:
         self._task = asyncio.create_task(self._run())
         return self.address
 
+    @property
+    def process_id(self) -> int | None:
+        """Of the gateway."""
+        return self._process.pid if self._process is not None else None
+
     async def _begin(self) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
@@ -87,6 +92,8 @@ class AgentSessions:
                     log.error("the process that serves agents has ended; starting another one")
                 for host in sorted(self.connected):
                     self._broke(host)
+                if self._writer is not None:
+                    self._writer.close()
                 with suppress(CannotServeAgents, OSError):
                     await self._begin()
                 await asyncio.sleep(_AGAIN_S)

@@ -355,6 +355,68 @@ class UpdateJobRequest(_message.Message):
 Global___UpdateJobRequest: _TypeAlias = UpdateJobRequest  # noqa: Y015
 
 @_typing.final
+class TailLogsRequest(_message.Message):
+    """Asks for the log of a rank."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    RANK_FIELD_NUMBER: _builtins.int
+    LINES_FIELD_NUMBER: _builtins.int
+    FOLLOW_FIELD_NUMBER: _builtins.int
+    UID_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the job: the live one, else the newest that has ended. Required."""
+    rank: _builtins.int
+    """The rank, from 0."""
+    lines: _builtins.int
+    """How many of its last lines. 0: all that is kept."""
+    follow: _builtins.bool
+    """Whether to go on with what it writes from now on, in later runs of the gang as well, until the
+    job ends.
+    """
+    uid: _builtins.str
+    """The one job that is meant, where several had the name. Empty: as `name` says."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        rank: _builtins.int = ...,
+        lines: _builtins.int = ...,
+        follow: _builtins.bool = ...,
+        uid: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["follow", b"follow", "lines", b"lines", "name", b"name", "rank", b"rank", "uid", b"uid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TailLogsRequest: _TypeAlias = TailLogsRequest  # noqa: Y015
+
+@_typing.final
+class TailLogsResponse(_message.Message):
+    """A piece of the log of a rank."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: _builtins.int
+    data: _builtins.bytes
+    """What it wrote."""
+    def __init__(
+        self,
+        *,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TailLogsResponse: _TypeAlias = TailLogsResponse  # noqa: Y015
+
+@_typing.final
 class CancelJobRequest(_message.Message):
     """Asks for the end of a job."""
 

@@ -66,6 +66,11 @@ class SchedulerServiceStub:
                 request_serializer=scheduler_dot_v1_dot_service__pb2.CancelJobRequest.SerializeToString,
                 response_deserializer=scheduler_dot_v1_dot_job__pb2.Job.FromString,
                 _registered_method=True)
+        self.TailLogs = channel.unary_stream(
+                '/scheduler.v1.SchedulerService/TailLogs',
+                request_serializer=scheduler_dot_v1_dot_service__pb2.TailLogsRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_service__pb2.TailLogsResponse.FromString,
+                _registered_method=True)
         self.EndJob = channel.unary_unary(
                 '/scheduler.v1.SchedulerService/EndJob',
                 request_serializer=scheduler_dot_v1_dot_service__pb2.EndJobRequest.SerializeToString,
@@ -254,6 +259,13 @@ class SchedulerServiceServicer:
 
     def CancelJob(self, request, context):
         """Cancels a job; its gang stops. Cancelling a cancelled job changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TailLogs(self, request, context):
+        """Streams what a rank has written, on standard output and error. Only of jobs that agents start.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -509,6 +521,11 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
                     servicer.CancelJob,
                     request_deserializer=scheduler_dot_v1_dot_service__pb2.CancelJobRequest.FromString,
                     response_serializer=scheduler_dot_v1_dot_job__pb2.Job.SerializeToString,
+            ),
+            'TailLogs': grpc.unary_stream_rpc_method_handler(
+                    servicer.TailLogs,
+                    request_deserializer=scheduler_dot_v1_dot_service__pb2.TailLogsRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_service__pb2.TailLogsResponse.SerializeToString,
             ),
             'EndJob': grpc.unary_unary_rpc_method_handler(
                     servicer.EndJob,
@@ -797,6 +814,33 @@ class SchedulerService:
             '/scheduler.v1.SchedulerService/CancelJob',
             scheduler_dot_v1_dot_service__pb2.CancelJobRequest.SerializeToString,
             scheduler_dot_v1_dot_job__pb2.Job.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TailLogs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/scheduler.v1.SchedulerService/TailLogs',
+            scheduler_dot_v1_dot_service__pb2.TailLogsRequest.SerializeToString,
+            scheduler_dot_v1_dot_service__pb2.TailLogsResponse.FromString,
             options,
             channel_credentials,
             insecure,

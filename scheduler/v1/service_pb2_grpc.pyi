@@ -52,6 +52,8 @@ class SchedulerServiceStub:
     """Changes the labels of a live job, or priority and time limit of one that waits."""
     CancelJob: _grpc.UnaryUnaryMultiCallable[_service_pb2.CancelJobRequest, _job_pb2.Job]
     """Cancels a job; its gang stops. Cancelling a cancelled job changes nothing."""
+    TailLogs: _grpc.UnaryStreamMultiCallable[_service_pb2.TailLogsRequest, _service_pb2.TailLogsResponse]
+    """Streams what a rank has written, on standard output and error. Only of jobs that agents start."""
     EndJob: _grpc.UnaryUnaryMultiCallable[_service_pb2.EndJobRequest, _job_pb2.Job]
     """Reports that a gang has ended by itself. For launchers and operators."""
     ExplainJob: _grpc.UnaryUnaryMultiCallable[_service_pb2.ExplainJobRequest, _service_pb2.ExplainJobResponse]
@@ -155,6 +157,8 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     """Changes the labels of a live job, or priority and time limit of one that waits."""
     CancelJob: _aio.UnaryUnaryMultiCallable[_service_pb2.CancelJobRequest, _job_pb2.Job]  # type: ignore[assignment]
     """Cancels a job; its gang stops. Cancelling a cancelled job changes nothing."""
+    TailLogs: _aio.UnaryStreamMultiCallable[_service_pb2.TailLogsRequest, _service_pb2.TailLogsResponse]  # type: ignore[assignment]
+    """Streams what a rank has written, on standard output and error. Only of jobs that agents start."""
     EndJob: _aio.UnaryUnaryMultiCallable[_service_pb2.EndJobRequest, _job_pb2.Job]  # type: ignore[assignment]
     """Reports that a gang has ended by itself. For launchers and operators."""
     ExplainJob: _aio.UnaryUnaryMultiCallable[_service_pb2.ExplainJobRequest, _service_pb2.ExplainJobResponse]  # type: ignore[assignment]
@@ -285,6 +289,14 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_job_pb2.Job, _abc.Awaitable[_job_pb2.Job]]:
         """Cancels a job; its gang stops. Cancelling a cancelled job changes nothing."""
+
+    @_abc_1.abstractmethod
+    def TailLogs(
+        self,
+        request: _service_pb2.TailLogsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_service_pb2.TailLogsResponse], _abc.AsyncIterator[_service_pb2.TailLogsResponse]]:
+        """Streams what a rank has written, on standard output and error. Only of jobs that agents start."""
 
     @_abc_1.abstractmethod
     def EndJob(

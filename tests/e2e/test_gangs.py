@@ -25,14 +25,25 @@ def test_a_gang_runs_and_its_job_ends_by_exit_codes(tmp_path: Path) -> None:
         client.create_job(gang("a", tmp_path, steps=20))
         job = until(client, "a", lambda job: job.state == COMPLETED)
         assert (job.attempt, job.saved_checkpoint.step) == (1, 20)
+        lines = b"".join(client.tail_logs("a", 1)).decode().splitlines()
+        assert lines[0] == "attempt 1: from step 0"
+        assert lines[-1].startswith("done: 20 steps")
+        assert b"".join(client.tail_logs("a", 3, 1)).startswith(b"done: 20 steps")
         wrong = gang("b", tmp_path)
         client.create_job(replace(wrong, run=RunSpec(("no-such-program",), workdir="/tmp")))
         job = until(client, "b", lambda job: job.state == FAILED)
         assert job.reason.endswith("there is no program no-such-program")
         client.create_job(gang("c", tmp_path, steps=10**6))
         until(client, "c", is_launched(1))
+        following = client.tail_logs("c", follow=True)
+        assert next(following).startswith(b"attempt 1")
         client.cancel_job("c")
         until(client, "c", lambda _: no_ranks(server))
+        assert list(following) == []
+        client.create_job(gang("d", tmp_path, steps=10**6, limit_s=1))
+        job = until(client, "d", lambda job: job.state == FAILED)
+        assert job.reason == "reached its time limit of 1 s"
+        until(client, "d", lambda _: no_ranks(server))
 
 
 @pytest.mark.slow

@@ -112,6 +112,11 @@ def job_text(job: job_pb2.Job) -> str:
         ("submitted", time_text(job.create_time)),
         ("changed", time_text(job.update_time)),
     ]
+    if job.HasField("launch_time"):
+        rows.append(("launched", time_text(job.launch_time)))
+    if job.HasField("saved_checkpoint"):
+        saved = job.saved_checkpoint
+        rows.append(("checkpoint", f"step {saved.step:,}, attempt {saved.attempt}: {saved.where}"))
     if job.spec.labels:
         labels = sorted(job.spec.labels.items())
         rows.append(("labels", ", ".join(f"{key}={value}" for key, value in labels)))

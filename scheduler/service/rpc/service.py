@@ -11,6 +11,7 @@ from scheduler.service.rpc.health import HealthServicer
 from scheduler.service.rpc.hosts import HostServicer
 from scheduler.service.rpc.jobs import JobMessages, JobServicer
 from scheduler.service.rpc.links import LinkServicer
+from scheduler.service.rpc.logs import LogServicer
 from scheduler.service.rpc.spares import SpareServicer
 from scheduler.service.rpc.status import StatusServicer
 from scheduler.service.rpc.tenants import TenantServicer
@@ -30,6 +31,7 @@ def scheduler_service(
     return joined(
         (
             JobServicer(backend, JobMessages(backend, reasons), new_uid),
+            LogServicer(backend),
             HostServicer(backend),
             TenantServicer(backend),
             WindowServicer(backend),

@@ -1,0 +1,145 @@
+"""The commands about agents: agent, agent-token, logs."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from scheduler.cli.calls import DEFAULT_ADDRESS, Address, connected, quiet_grpc
+from scheduler.cli.jobs import JobName
+
+STATE = "/var/lib/muster-agent"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(agent)
+    app.command("agent-token")(agent_token)
+    app.command()(logs)
+
+
+def agent(
+    server: Annotated[
+        str,
+        typer.Option(
+            envvar="MUSTER_AGENT_SERVER",
+            help="HOST:PORT where servers listen for agents; several by commas.",
+        ),
+    ],
+    name: Annotated[
+        str,
+        typer.Option(help="The host, as the fabric calls it.  [default: its host name]"),
+    ] = "",
+    state: Annotated[
+        str, typer.Option(envvar="MUSTER_AGENT_STATE", help="A folder of its own.")
+    ] = STATE,
+    allow: Annotated[
+        str,
+        typer.Option(
+            envvar="MUSTER_AGENT_ALLOW",
+            help="Who may run what here: users, default_user, workdirs."
+            "  [default: the agent's own user, if that is not root]",
+        ),
+    ] = "",
+    join_token_file: Annotated[
+        str,
+        typer.Option(
+            envvar="MUSTER_JOIN_TOKEN_FILE",
+            help="File with the host's join token, where it has no certificate.",
+        ),
+    ] = "",
+    address: Annotated[
+        str,
+        typer.Option(
+            help="Where other hosts reach this one.  [default: its address towards the server]"
+        ),
+    ] = "",
+    warm: Annotated[
+        list[str] | None,
+        typer.Option(help="A module to import beforehand, for jobs with `warm`; may be repeated."),
+    ] = None,
+    warm_interpreter: Annotated[
+        str, typer.Option(help="The interpreter that imports it.")
+    ] = "python3",
+) -> None:
+    """Start, watch and stop ranks on this host, at the word of a server.
+
+    With --ca it talks TLS; --cert and --key, with the host as common name, say who it is.
+    SIGTERM ends the agent and leaves its ranks to the next one.
+    """
+    quiet_grpc()
+    import logging
+    import os
+    import socket
+
+    from scheduler.agent.program import AgentOptions, run
+
+    logging.basicConfig(
+        level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    found = os.environ.get
+    run(
+        AgentOptions(
+            server,
+            name or socket.gethostname(),
+            state,
+            address,
+            allow,
+            join_token_file,
+            found("MUSTER_CA", ""),
+            found("MUSTER_CERT", ""),
+            found("MUSTER_KEY", ""),
+            tuple(warm or ()),
+            warm_interpreter,
+        )
+    )
+
+
+def agent_token(
+    host: Annotated[
+        str, typer.Argument(help="The host that the token is for.", show_default=False)
+    ],
+    secret: Annotated[
+        str, typer.Option(help="The secret file of the servers; made where there is none.")
+    ] = "join-secret",
+) -> None:
+    """Print the join token of a host, for its agent: it proves that host's name and no other."""
+    import os
+    from pathlib import Path
+
+    from scheduler.access.join_tokens import LEAST_CHARACTERS, join_token, new_secret
+    from scheduler.files.errors import InputError, Problem
+    from scheduler.files.yaml12 import read_text
+
+    path = Path(secret)
+    if not path.exists():
+        number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(number, "w") as file:
+            file.write(new_secret() + "\n")
+        typer.echo(f"muster: made the secret {path}", err=True)
+    lines = read_text(path, 65_536).split()
+    if not lines or min(map(len, lines)) < LEAST_CHARACTERS:
+        what = f"must have a secret of {LEAST_CHARACTERS} characters or more on each line"
+        raise InputError(Problem("", what, str(path)))
+    typer.echo(join_token(lines[0], host))
+
+
+def logs(
+    job: JobName,
+    rank: Annotated[int, typer.Option(min=0, help="Of which rank.")] = 0,
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", min=0, help="Its last lines; 0 for all that is kept.")
+    ] = 0,
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", "-f", help="Go on, through restarts, until the job ends."),
+    ] = False,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Print what a rank has written, read from the host where it runs or ran."""
+    with connected(address) as client:
+        for data in client.tail_logs(job, rank, lines, follow=follow):
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()

@@ -1,0 +1,87 @@
+"""What ranks have written, read from the hosts that run them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import Any, Final
+
+import grpc
+
+from scheduler.core import Job
+from scheduler.core.model.lifecycle import LIVE
+from scheduler.core.model.rejected import Code, Rejected
+from scheduler.engine.proposal import NotLeading
+from scheduler.service.backend import Backend, LogSource, NoLog
+from scheduler.service.errors import ApiError, error_boundary, invalid, rejected
+from scheduler.service.names import job_of
+from scheduler.v1 import service_pb2
+
+_LOOK_S: Final = 0.25  # between two looks at a job that is not running
+_RETRY_S: Final = 1.0  # after an agent was not there
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class LogServicer:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def TailLogs(
+        self, request: service_pb2.TailLogsRequest, context: Context
+    ) -> AsyncIterator[service_pb2.TailLogsResponse]:
+        async with error_boundary(context):
+            writer, tails = self._backend.writer, self._backend.tails
+            if not writer.is_leading:
+                raise NotLeading(writer.leader)  # agents talk to the leader alone
+            job = job_of(writer.state, request.name, request.uid)
+            if job.spec.run is None or tails is None:
+                raise _no_log(f"no agent runs job {job.name}: its file has no `run`")
+            if not 0 <= request.rank < job.spec.request.parallelism.world_size:
+                most = job.spec.request.parallelism.world_size - 1
+                raise invalid("rank", f"must be 0 to {most}, not {request.rank}")
+            if request.lines < 0:
+                raise invalid("lines", "must not be negative")
+            async with aclosing(self._pieces(tails, job, request)) as pieces:
+                async for data in pieces:
+                    yield service_pb2.TailLogsResponse(data=data)
+
+    async def _pieces(
+        self, tails: LogSource, job: Job, request: service_pb2.TailLogsRequest
+    ) -> AsyncGenerator[bytes, None]:
+        """Of the present attempt, or the last one; with `follow` of those after it too."""
+        lines, done = request.lines, 0
+        while True:
+            if job.attempt == done or not job.hosts:
+                if not request.follow or job.state not in LIVE:
+                    if not done:
+                        raise _no_log(f"job {job.name} has not run yet")
+                    return
+                await asyncio.sleep(_LOOK_S)
+                job = self._now(job)
+                continue
+            try:
+                host, rank = self._place(job, request.rank)
+                async for data in tails.tail(job, host, rank, lines, follow=request.follow):
+                    yield data
+                done, lines = job.attempt, 0
+            except NoLog as error:
+                if not request.follow or job.state not in LIVE:
+                    raise _no_log(str(error)) from None
+                await asyncio.sleep(_RETRY_S)
+            job = self._now(job)
+
+    def _place(self, job: Job, rank: int) -> tuple[str, int]:
+        """The host of a rank, and under which rank its log is there."""
+        fabric = self._backend.writer.state.loaded_fabric
+        block = min(rank // fabric.gpus_per_host, len(job.hosts) - 1)
+        is_shared = job.spec.run is not None and job.spec.run.per_host == 1
+        return fabric.hosts[job.hosts[block]], block * fabric.gpus_per_host if is_shared else rank
+
+    def _now(self, job: Job) -> Job:
+        return self._backend.writer.state.find(job.name, job.uid) or job
+
+
+def _no_log(text: str) -> ApiError:
+    return rejected(Rejected(Code.PRECONDITION, text))

@@ -1,0 +1,143 @@
+"""The gateway as a process of its own: who gets in, and for which host."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import trustme
+
+from scheduler.access.join_tokens import join_token
+from scheduler.access.tls import TlsFiles
+from scheduler.launch.gateway import GatewayOptions
+from scheduler.launch.sessions import AgentSessions, CannotServeAgents
+from scheduler.v1 import agent_pb2, agent_pb2_grpc
+
+SECRET = "s" * 40
+
+
+class Seen:
+    """What the server hears of its gateway."""
+
+    def __init__(self, sessions: AgentSessions) -> None:
+        self.sessions = sessions
+        self.words: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+        sessions.on_hello = lambda host, _: self.words.put_nowait(("hello", host))
+        sessions.on_broken = lambda host: self.words.put_nowait(("broken", host))
+        sessions.on_lost = lambda host: self.words.put_nowait(("lost", host))
+
+    async def next(self) -> tuple[str, str]:
+        async with asyncio.timeout(10):
+            return await self.words.get()
+
+
+@asynccontextmanager
+async def gateway(**options: Any) -> AsyncIterator[Seen]:
+    """One that leads, with a lease of a second."""
+    seen = Seen(AgentSessions(GatewayOptions("127.0.0.1:0", **options)))
+    await seen.sessions.start()
+    try:
+        seen.sessions.lead(7, 1.0)
+        yield seen
+    finally:
+        await seen.sessions.close()
+
+
+async def say_hello(channel: grpc.aio.Channel, host: str, token: str = "") -> Any:
+    """The first word of the server to an agent that says it is `host`."""
+    metadata = [("authorization", f"Bearer {token}")] if token else []
+    call = agent_pb2_grpc.AgentServiceStub(channel).Session(metadata=metadata)
+    await call.write(agent_pb2.SessionRequest(hello=agent_pb2.Hello(host=host)))
+    word = await call.read()
+    if word is grpc.aio.EOF:
+        raise AssertionError((await call.code(), await call.details()))
+    return call, word
+
+
+async def code_of(channel: grpc.aio.Channel, host: str, token: str = "") -> grpc.StatusCode:
+    try:
+        await say_hello(channel, host, token)
+    except grpc.aio.AioRpcError as error:
+        return error.code()
+    except AssertionError as error:
+        found: grpc.StatusCode = error.args[0][0]
+        return found
+    return grpc.StatusCode.OK
+
+
+async def test_an_agent_speaks_for_the_host_of_its_token_alone() -> None:
+    async with (
+        gateway(join_secrets=(SECRET,)) as seen,
+        grpc.aio.insecure_channel(seen.sessions.address) as channel,
+    ):
+        token = join_token(SECRET, "a")
+        call, word = await say_hello(channel, "a", token)
+        assert (word.lease.epoch, word.lease.ttl.ToMilliseconds()) == (7, 1_000)
+        assert await seen.next() == ("hello", "a")
+        assert await code_of(channel, "b", token) is grpc.StatusCode.PERMISSION_DENIED
+        assert await code_of(channel, "a") is grpc.StatusCode.UNAUTHENTICATED
+        forged = join_token("t" * 40, "a")
+        assert await code_of(channel, "a", forged) is grpc.StatusCode.UNAUTHENTICATED
+        call.cancel()
+        assert await seen.next() == ("broken", "a")
+        assert await seen.next() == ("lost", "a")
+
+
+async def test_an_agent_speaks_for_the_common_name_of_its_certificate(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    files = {name: str(tmp_path / name) for name in ("certificate", "key", "client_ca")}
+    shown = authority.issue_cert("127.0.0.1")
+    shown.private_key_pem.write_to_path(files["key"])
+    shown.cert_chain_pems[0].write_to_path(files["certificate"])
+    authority.cert_pem.write_to_path(files["client_ca"])
+    own = authority.issue_cert("agents.example.org", common_name="a")
+    credentials = grpc.ssl_channel_credentials(
+        authority.cert_pem.bytes(), own.private_key_pem.bytes(), own.cert_chain_pems[0].bytes()
+    )
+    async with (
+        gateway(tls=TlsFiles(**files)) as seen,
+        grpc.aio.secure_channel(seen.sessions.address, credentials) as channel,
+    ):
+        await say_hello(channel, "a")
+        assert await seen.next() == ("hello", "a")
+        assert await code_of(channel, "b") is grpc.StatusCode.PERMISSION_DENIED
+
+
+async def test_who_does_not_lead_turns_agents_away() -> None:
+    async with (
+        gateway(join_secrets=(SECRET,)) as seen,
+        grpc.aio.insecure_channel(seen.sessions.address) as channel,
+    ):
+        seen.sessions.follow("other:1")
+        await asyncio.sleep(0.2)
+        token = join_token(SECRET, "a")
+        assert await code_of(channel, "a", token) is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_a_gateway_that_ends_is_started_again_on_its_port() -> None:
+    async with gateway(join_secrets=(SECRET,)) as seen:
+        address, token = seen.sessions.address, join_token(SECRET, "a")
+        async with grpc.aio.insecure_channel(address) as channel:
+            await say_hello(channel, "a", token)
+            assert await seen.next() == ("hello", "a")
+        assert seen.sessions.process_id is not None
+        os.kill(seen.sessions.process_id, signal.SIGKILL)
+        assert await seen.next() == ("broken", "a")
+        async with asyncio.timeout(20), grpc.aio.insecure_channel(address) as channel:
+            while await code_of(channel, "a", token) is not grpc.StatusCode.OK:
+                await asyncio.sleep(0.1)
+
+
+async def test_an_address_that_is_taken_is_said() -> None:
+    async with gateway(join_secrets=(SECRET,)) as seen:
+        again = AgentSessions(GatewayOptions(seen.sessions.address, join_secrets=(SECRET,)))
+        with pytest.raises(CannotServeAgents, match="cannot listen for agents"):
+            await again.start()
+        await again.close()
