@@ -12,6 +12,7 @@ import inspect
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
+from hashlib import blake2b
 from typing import Any
 
 import grpc
@@ -22,6 +23,7 @@ from scheduler.access.keys import CallLimits
 from scheduler.access.limits import Rate, Streams, check_sizes
 from scheduler.access.methods import METHODS, MethodRule
 from scheduler.access.tenant_filter import TenantFilter, is_map
+from scheduler.core.model.request_id import RequestId
 from scheduler.identity import ANYBODY, Caller, act_for
 from scheduler.service.errors import ApiError, denied, error_boundary
 from scheduler.service.interceptors import Continuation, Handler, wrapped
@@ -102,8 +104,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
                 check_sizes(self._limits, request)
                 check_required(request)
                 self._tenant_filter.check(rule, who, request)
-                if who is not ANYBODY:
-                    _own_request_ids(request, who)
+                _own_request_ids(request, who)
         except ApiError as refused:
             _log_refusal(method, who, context, refused)
             raise
@@ -133,14 +134,26 @@ def _check_role(rule: MethodRule, who: Caller) -> None:
 
 
 def _own_request_ids(request: Message, who: Caller) -> None:
-    """Make request ids the caller's own: one that somebody else used is new to `who`. The length
-    of the name keeps two callers apart whatever names and ids hold."""
+    """Make request ids the caller's own, so that one that somebody else used is new to `who`, with
+    a digest of the request, so that the same one with another request is noticed."""
     for field, value in request.ListFields():
         if field.name == "request_id":
-            setattr(request, field.name, f"{len(who.name)}:{who.name}:{value}")
+            asked = RequestId(value, who.tenant, "" if who is ANYBODY else who.name)
+            setattr(request, field.name, asked._replace(digest=_digest(request)).text)
         elif field.type == field.TYPE_MESSAGE and field.is_repeated and not is_map(field):
             for item in value:
                 _own_request_ids(item, who)
+
+
+def _digest(request: Message) -> str:
+    """Of all that is asked, whether or not it is only to be checked."""
+    copy = type(request)()
+    copy.CopyFrom(request)
+    for name in ("request_id", "validate_only"):
+        if name in copy.DESCRIPTOR.fields_by_name:
+            copy.ClearField(name)
+    body = copy.SerializeToString(deterministic=True)
+    return blake2b(copy.DESCRIPTOR.name.encode() + body, digest_size=8).hexdigest()
 
 
 def _log_refusal(method: str, who: Caller | None, context: Context, refused: ApiError) -> None:

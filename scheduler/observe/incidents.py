@@ -31,6 +31,7 @@ from scheduler.core.model.events import (
     LinkMoved,
     LinkReported,
     RankFailed,
+    RequestAnswered,
     SparesChanged,
     TenantsLoaded,
     WindowClosed,
@@ -148,6 +149,7 @@ def _incident(event: Event) -> tuple[IncidentKind, str, str] | None:
             | WindowOpened()
             | WindowClosed()
             | WindowRemoved()
+            | RequestAnswered()
         ):
             return None
         case _:

@@ -83,7 +83,7 @@ async def test_a_request_that_is_made_again_moves_nobody_twice(tmp_path: Path) -
     assert moved.attempt == 2
     assert error.fields == ("request_id",)
     assert [e for e in logged(tmp_path) if isinstance(e, Defragmented)] == [
-        Defragmented(ANY, first.sentence, "4 hosts", "r1")
+        Defragmented(ANY, first.sentence, "4 hosts", ANY)
     ]
 
 

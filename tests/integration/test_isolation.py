@@ -6,9 +6,10 @@ import asyncio
 from pathlib import Path
 
 import grpc
+import pytest
 
 from scheduler.core.policies.tenants import Tenant, Tenants
-from scheduler.v1 import job_pb2, service_pb2
+from scheduler.v1 import host_pb2, job_pb2, service_pb2
 from tests.secured import House
 from tests.serving import create, error_of, refused, serving
 
@@ -101,3 +102,72 @@ async def test_a_request_id_is_the_callers_own(tmp_path: Path) -> None:
         error = await refused(his.CreateJob(create("c", request_id="r")))
         assert error.fields == ("request_id",)
         assert "secret" not in str(error)
+
+
+async def test_a_repeat_is_answered_as_the_first_time(tmp_path: Path) -> None:
+    """Whatever happened since, and also where the first time changed nothing."""
+    async with serving(tmp_path) as served:
+        stub = served.stub
+        first = await stub.CreateJob(create("a", request_id="c"))
+        await stub.UpdateJob(
+            service_pb2.UpdateJobRequest(
+                job=job_pb2.Job(name="a", spec=job_pb2.JobSpec(labels={"k": "v"}))
+            )
+        )
+        again = await stub.CreateJob(create("a", request_id="c"))
+        assert (again.uid, dict(again.spec.labels)) == (first.uid, {"k": "v"})
+        cancel = service_pb2.CancelJobRequest(name="a", request_id="e")
+        await stub.CancelJob(service_pb2.CancelJobRequest(name="a"))
+        assert (await stub.CancelJob(cancel)).uid == first.uid  # it was cancelled already
+        second = await stub.CreateJob(create("a"))
+        repeat = await stub.CancelJob(cancel)
+        assert (repeat.uid, repeat.state) == (first.uid, job_pb2.JOB_STATE_CANCELLED)
+        assert (await served.get("a")).uid == second.uid
+        assert (await served.get("a")).state != job_pb2.JOB_STATE_CANCELLED
+        cancel.reason = "another request"
+        error = await refused(stub.CancelJob(cancel))
+        assert (error.fields, error.message) == (
+            ("request_id",),
+            "request_id: 'e' was used for another request: cancelled a",
+        )
+        healthy = service_pb2.ReportHostRequest(name="z1-r1-h1", signal="repaired", request_id="h")
+        await stub.ReportHost(healthy)
+        await stub.ReportHost(service_pb2.ReportHostRequest(name="z1-r1-h1", signal="nic-down"))
+        host = (await stub.ReportHost(healthy)).host
+        assert host.state == host_pb2.HOST_STATE_FAILED
+        nothing = service_pb2.DefragmentRequest(hosts=1, apply=True, request_id="d")
+        sentence = (await stub.Defragment(nothing)).sentence
+        assert (await stub.Defragment(nothing)).sentence == sentence
+
+
+async def test_callers_of_one_name_and_two_tenants_keep_their_request_ids(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    ada, bob = house.token("ci", "submitter", "ads"), house.token("ci", "submitter", "bots")
+    async with (
+        serving(tmp_path, access=house.access(), tenants=TENANTS) as served,
+        house.calling(served, ada) as hers,
+        house.calling(served, bob) as his,
+    ):
+        first = await hers.CreateJob(create("secret", request_id="r"))
+        other = await his.CreateJob(create("secret", request_id="r"))
+        assert (first.tenant, other.tenant) == ("ads", "bots")
+
+
+async def test_jobs_that_end_do_not_push_out_those_of_another_tenant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scheduler.core.fold.jobs.RETAINED", 3)
+    house = House(tmp_path)
+    ada, bob = house.token("ada", "submitter", "ads"), house.token("bob", "submitter", "bots")
+    async with (
+        serving(tmp_path, access=house.access(), tenants=TENANTS) as served,
+        house.calling(served, ada) as hers,
+        house.calling(served, bob) as his,
+    ):
+        await hers.CreateJob(create("kept"))
+        await hers.CancelJob(service_pb2.CancelJobRequest(name="kept"))
+        for turn in range(8):
+            await his.CreateJob(create(f"flood{turn}"))
+            await his.CancelJob(service_pb2.CancelJobRequest(name=f"flood{turn}"))
+        assert (await hers.GetJob(service_pb2.GetJobRequest(name="kept"))).spec.name == "kept"
+        assert len((await his.ListJobs(service_pb2.ListJobsRequest())).jobs) == 3

@@ -72,9 +72,18 @@ __all__ = ["Code", "Rejected", "Violation", "admit"]
 
 
 def admit(state: State, command: Command, now_ns: int) -> tuple[Event, ...] | Rejected:
-    """The events that `command` causes. No events: it was already true."""
-    if earlier := idempotency.earlier(state, command):
+    """The events that `command` causes. No events: it was already true, or its request was
+    answered before."""
+    if isinstance(command, LoadTenants | LoadHealth) or not command.request_id:
+        return _admitted(state, command, now_ns)
+    command = idempotency.identified(command)
+    if earlier := idempotency.earlier(state, command.request_id):
         return earlier.answer
+    answer = _admitted(state, command, now_ns)
+    return answer or (idempotency.answered(state, command, now_ns),)
+
+
+def _admitted(state: State, command: Command, now_ns: int) -> tuple[Event, ...] | Rejected:
     match command:
         case SubmitJob():
             return _submit(state, command, now_ns)

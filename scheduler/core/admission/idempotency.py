@@ -1,17 +1,16 @@
-"""A request that was carried out before does nothing a second time."""
+"""A request that was answered before does nothing a second time, whatever has happened since."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import assert_never
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import TypeVar, assert_never
 
-from scheduler.core.admission.report import asked as asked_of_report
+import msgspec
+
 from scheduler.core.model.commands import (
     CancelJob,
-    Command,
     EndJob,
-    LoadHealth,
-    LoadTenants,
     MoveHost,
     MoveLink,
     RemoveWindow,
@@ -21,9 +20,26 @@ from scheduler.core.model.commands import (
     SubmitJob,
     UpdateJob,
 )
+from scheduler.core.model.completed_request import CompletedRequest
+from scheduler.core.model.events import RequestAnswered
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.rejected import Rejected, invalid
+from scheduler.core.model.request_id import parse_request_id
 from scheduler.core.model.state import State
+
+RequestCommand = (
+    SubmitJob
+    | UpdateJob
+    | CancelJob
+    | EndJob
+    | MoveHost
+    | ReportHost
+    | ReportLink
+    | MoveLink
+    | SetWindow
+    | RemoveWindow
+)
+SomeCommand = TypeVar("SomeCommand", bound=RequestCommand)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,50 +49,69 @@ class Earlier:
     answer: tuple[()] | Rejected
 
 
-def earlier(state: State, command: Command) -> Earlier | None:
-    """The answer to a request that was carried out before; None: it is a new one."""
-    if isinstance(command, LoadTenants | LoadHealth) or not command.request_id:
-        return None
-    if isinstance(command, SubmitJob) and (job := state.by_request(command.request_id)):
-        what = asked(command) if job.spec == command.spec else ()
-        return was_done(state, command.request_id, what)
-    return was_done(state, command.request_id, asked(command))
+def identified(command: SomeCommand) -> SomeCommand:
+    """The command, its request_id with a digest of what it asks for: one of a caller has that of
+    the whole request already."""
+    asked = parse_request_id(command.request_id)
+    if asked.digest:
+        return command
+    bare = replace(command, request_id="")
+    if isinstance(bare, SubmitJob):
+        bare = replace(bare, uid="")  # fresh each time
+    body = msgspec.json.encode(bare, order="deterministic")
+    digest = blake2b(type(command).__name__.encode() + body, digest_size=8).hexdigest()
+    return replace(command, request_id=asked._replace(digest=digest).text)
 
 
-def was_done(state: State, request_id: str, asked: tuple[str, ...]) -> Earlier | None:
-    """The answer to a request of this id that asks for one of `asked`; None: it is new."""
-    done = state.requests.get(request_id)
+def earlier(state: State, request_id: str) -> Earlier | None:
+    """The answer to a request that was answered before; None: it is a new one."""
+    done = state.request(request_id)
     if done is None:
         return None
-    if done.what in asked:
+    asked = parse_request_id(request_id)
+    if done.digest == asked.digest:
         return Earlier(())
-    message = f"{request_id!r} was used for another request: {done.what}"
+    message = f"{asked.id!r} was used for another request: {done.what}"
     return Earlier(invalid("request_id", message))
 
 
-def asked(command: Command) -> tuple[str, ...]:
-    """What `command` asks for, in the words of `remembered`."""
+def answered(state: State, command: RequestCommand, now_ns: int) -> RequestAnswered:
+    """What is remembered of a request that changes nothing."""
+    uid = ""
+    if isinstance(command, UpdateJob | CancelJob | EndJob):
+        job = state.find(command.name, command.uid)
+        uid = job.uid if job is not None else ""
+    return RequestAnswered(now_ns, command.request_id, _words(command), uid)
+
+
+def repeated(state: State, request_id: str) -> CompletedRequest | None:
+    """What a request of this id did that asked for the same; None: there was none."""
+    done = state.request(request_id)
+    is_same = done is not None and done.digest == parse_request_id(request_id).digest
+    return done if is_same else None
+
+
+def _words(command: RequestCommand) -> str:
+    """What `command` would have done, in the words of `remembered`."""
     match command:
         case SubmitJob():
-            return (f"submit {command.spec.name}",)
+            return f"submit {command.spec.name}"
         case UpdateJob():
-            return (f"update {command.name}",)
+            return f"update {command.name}"
         case CancelJob():
-            return (f"{JobState.CANCELLED} {command.name}",)
+            return f"{JobState.CANCELLED} {command.name}"
         case EndJob():
-            return (f"{command.outcome} {command.name}",)
+            return f"{command.outcome} {command.name}"
         case MoveHost():
-            return (f"{command.move} {command.host}",)
+            return f"{command.move} {command.host}"
         case ReportHost():
-            return asked_of_report(command)
+            return f"{command.signal} {command.host}"
         case ReportLink():
-            return (f"report link {command.link}",)
+            return f"report link {command.link}"
         case MoveLink():
-            return (f"{command.move} link {command.link}",)
+            return f"{command.move} link {command.link}"
         case SetWindow():
-            return (f"set window {command.window.name}",)
+            return f"set window {command.window.name}"
         case RemoveWindow():
-            return (f"remove window {command.name}",)
-        case LoadTenants() | LoadHealth():
-            return ()
+            return f"remove window {command.name}"
     assert_never(command)

@@ -185,13 +185,3 @@ def _text(command: ReportHost, domain_name: str = "") -> str:
     parts += [f"{command.value:,} errors"] if command.value else []
     parts += [command.detail] if command.detail else []
     return ": ".join((command.signal, *parts))
-
-
-def asked(command: ReportHost) -> tuple[str, ...]:
-    """What the event that has the request's id may say was done."""
-    effect = SIGNALS[command.signal].effect if command.signal in SIGNALS else Effect.NOTE
-    written = f"{command.signal} {command.host}"
-    if effect not in _BARE or SIGNALS[command.signal].is_domain:
-        # A health file may say that several of it, or one, take the host out.
-        return (written, f"{HostMove.FAIL} {command.host}")
-    return (written, *(f"{move} {command.host}" for move in _BARE[effect]))

@@ -9,7 +9,7 @@ is made. With n entries that makes O(sqrt n) a change and O(1) a look-up: 1 us a
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterator, Mapping, ValuesView
+from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from itertools import islice
 from math import isqrt
 from typing import Final, TypeVar, overload
@@ -152,12 +152,26 @@ class PersistentMap(Mapping[_K, _V]):
         return f"Overlay({dict(self)!r})"
 
 
-def newest(mapping: PersistentMap[_K, _V], most: int) -> PersistentMap[_K, _V]:
-    """The newest `most` entries, and up to a fiftieth more: to drop the oldest each time one
-    comes would be to walk, each time, past all that were dropped before."""
-    if len(mapping) <= most + most // 50:
-        return mapping
-    return PersistentMap(dict(islice(mapping.items(), len(mapping) - most, None)))
+def newest_of_each(
+    mapping: Mapping[_K, _V],
+    counts: Mapping[str, int],
+    key: _K,
+    value: _V,
+    owner: str,
+    most: int,
+    owner_of: Callable[[_K, _V], str],
+) -> tuple[PersistentMap[_K, _V], PersistentMap[str, int]]:
+    """`mapping` with an entry of `owner`, of whom the newest `most` stay, and up to a fiftieth
+    more: to drop the oldest each time one comes would be to walk past all entries each time.
+    `counts`: entries of each owner, before and in the answer."""
+    count = counts.get(owner, 0) + (key not in mapping)
+    mapping = with_entry(mapping, key, value)
+    if count > most + most // 50:
+        own = (k for k, v in mapping.items() if owner_of(k, v) == owner)
+        dropped = set(islice(own, count - most))
+        mapping = PersistentMap({k: v for k, v in mapping.items() if k not in dropped})
+        count = most
+    return mapping, with_entry(counts, owner, count)
 
 
 def with_entry(mapping: Mapping[_K, _V], key: _K, value: _V) -> PersistentMap[_K, _V]:

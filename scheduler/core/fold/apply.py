@@ -15,7 +15,7 @@ from scheduler.core.collections.evolve import evolve
 from scheduler.core.fold import hosts, jobs, links, windows
 from scheduler.core.fold.effects import EventEffect
 from scheduler.core.model import failure_rates
-from scheduler.core.model.completed_request import remembered
+from scheduler.core.model.completed_request import Remembered, remembered
 from scheduler.core.model.events import (
     ClusterEvent,
     Defragmented,
@@ -24,6 +24,7 @@ from scheduler.core.model.events import (
     HostEvent,
     JobEvent,
     LinkEvent,
+    RequestAnswered,
     TenantsLoaded,
     WindowEvent,
 )
@@ -52,10 +53,12 @@ def apply(state: State, event: Event) -> State:
         after = links.applied(state, event)
     else:
         after = _applied(state, event)
+    known = remembered(Remembered(state.requests, state.request_counts), event, state.jobs)
     return evolve(
         after,
         version=state.version + 1,
-        requests=remembered(state.requests, event),
+        requests=known.requests,
+        request_counts=known.counts,
         seen_ns=max(state.seen_ns, event.time_ns),
     )
 
@@ -84,6 +87,8 @@ def _applied(state: State, event: ClusterEvent) -> State:
             return reloaded(state, event)
         case Defragmented():
             return evolve(state, defragmented_ns=event.time_ns)
+        case RequestAnswered():
+            return state
         case _:
             assert_never(event)
 

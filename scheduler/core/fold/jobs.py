@@ -13,7 +13,7 @@ from placement.workload.replicas import sized
 from placement.workload.request import StepBound
 from scheduler.core.collections.evolve import evolve
 from scheduler.core.collections.name_list import NameList
-from scheduler.core.collections.persistent_map import newest
+from scheduler.core.collections.persistent_map import newest_of_each
 from scheduler.core.collections.persistent_map import with_entry as _with
 from scheduler.core.collections.persistent_map import without_entry as _without
 from scheduler.core.fold.effects import (
@@ -387,7 +387,10 @@ def _ended(state: State, event: JobEnded) -> State:
         reason=event.reason,
         goodput=account(state, job, event),
     )
-    ended = newest(_with(state.ended, job.uid, over), RETAINED)
+    ended, counts = newest_of_each(
+        *(state.ended, state.ended_counts, job.uid, over, job.tenant, RETAINED),
+        lambda _, other: other.tenant,
+    )
     freed = evolve(
         _unreserved(state, job.name),
         jobs=_without(state.jobs, job.name),
@@ -396,6 +399,7 @@ def _ended(state: State, event: JobEnded) -> State:
         interrupted=_less(state.interrupted, job.name),
         special=_less(state.special, job.name),
         ended=ended,
+        ended_counts=counts,
         spent=state.spent + over.goodput.hosts,
         held=state.held & ~job.held,
         lent=state.lent & ~hostset.of(job.lent),

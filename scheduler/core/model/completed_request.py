@@ -1,17 +1,18 @@
-"""Which requests have been carried out; admission/idempotency.py is where this is asked.
+"""Which requests have been answered; admission/idempotency.py is where this is asked.
 
-What a request did is kept under its request_id, in words: the same id with other words
-is a mistake of the caller. The newest are kept; a client retries within seconds.
+What a request did is kept under its id, also where that was nothing, with a digest of what was
+asked: the same id with another digest is a mistake of the caller. The newest of each tenant are
+kept; a client retries within seconds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, assert_never
+from typing import Final, NamedTuple, assert_never
 
 from msgspec import Struct
 
-from scheduler.core.collections.persistent_map import PersistentMap, newest
+from scheduler.core.collections.persistent_map import newest_of_each
 from scheduler.core.model.events import (
     Defragmented,
     Event,
@@ -22,49 +23,69 @@ from scheduler.core.model.events import (
     JobUpdated,
     LinkMoved,
     LinkReported,
+    RequestAnswered,
     RequestEvent,
     WindowRemoved,
     WindowSet,
 )
+from scheduler.core.model.job import Job
+from scheduler.core.model.request_id import parse_request_id
 
-REMEMBERED: Final = 50_000
+REMEMBERED: Final = 50_000  # of one tenant
 
 
 class CompletedRequest(Struct, frozen=True):
-    """What a request did: a verb and what it was done to. `uid`: of a submitted job."""
+    """What a request did: a verb and what it was done to. `digest`: of what was asked. `uid`: of
+    the job that it was about. `answer`: a sentence, where that was the answer."""
 
     what: str
+    digest: str = ""
     uid: str = ""
+    answer: str = ""
 
 
-def remembered(
-    requests: Mapping[str, CompletedRequest], event: Event
-) -> Mapping[str, CompletedRequest]:
-    """The requests with the one that caused `event`, if it had an id."""
+class Remembered(NamedTuple):
+    """`requests`: by the key of their ids, oldest first. `counts`: how many of each tenant."""
+
+    requests: Mapping[str, CompletedRequest]
+    counts: Mapping[str, int]
+
+
+def remembered(known: Remembered, event: Event, jobs: Mapping[str, Job]) -> Remembered:
+    """The requests with the one that caused `event`, if it had an id. `jobs`: before it."""
     if not isinstance(event, RequestEvent) or not event.request_id:
-        return requests
+        return known
+    uid, answer = "", ""
     match event:
         case JobSubmitted():
-            done = CompletedRequest(f"submit {event.spec.name}", event.uid)
+            what, uid = f"submit {event.spec.name}", event.uid
         case JobUpdated():
-            done = CompletedRequest(f"update {event.name}")
+            what, uid = f"update {event.name}", jobs[event.name].uid
         case JobEnded():
-            done = CompletedRequest(f"{event.outcome} {event.name}")
+            what, uid = f"{event.outcome} {event.name}", jobs[event.name].uid
         case HostMoved():
-            done = CompletedRequest(f"{event.move} {event.host}")
+            what = f"{event.move} {event.host}"
         case HostSignalled():
-            done = CompletedRequest(f"{event.signal} {event.host}")
+            what = f"{event.signal} {event.host}"
         case LinkReported():
-            done = CompletedRequest(f"report link {event.link}")
+            what = f"report link {event.link}"
         case LinkMoved():
-            done = CompletedRequest(f"{event.move} link {event.link}")
+            what = f"{event.move} link {event.link}"
         case Defragmented():
-            done = CompletedRequest(f"defragment for {event.asked}")
+            what, answer = f"defragment for {event.asked}", event.sentence
         case WindowSet():
-            done = CompletedRequest(f"set window {event.window.name}")
+            what = f"set window {event.window.name}"
         case WindowRemoved():
-            done = CompletedRequest(f"remove window {event.name}")
+            what = f"remove window {event.name}"
+        case RequestAnswered():
+            what, uid, answer = event.what, event.uid, event.answer
         case _:
             assert_never(event)
-    known = requests if isinstance(requests, PersistentMap) else PersistentMap(requests)
-    return newest(known.having(event.request_id, done), REMEMBERED)
+    asked = parse_request_id(event.request_id)
+    done = CompletedRequest(what, asked.digest, uid, answer)
+    return Remembered(
+        *newest_of_each(
+            *(known.requests, known.counts, asked.key, done, asked.tenant, REMEMBERED),
+            lambda key, _: parse_request_id(key).tenant,
+        )
+    )

@@ -302,6 +302,17 @@ class WindowRemoved(Struct, frozen=True):
     request_id: str = ""
 
 
+class RequestAnswered(Struct, frozen=True):
+    """A request with an id changed nothing, as all was so already: `what` it would have done, in
+    words. `uid`: of the job that it was about. `answer`: as in CompletedRequest."""
+
+    time_ns: int
+    request_id: str
+    what: str
+    uid: str = ""
+    answer: str = ""
+
+
 RequestEvent = (  # has the id of the request that caused it
     JobSubmitted
     | JobUpdated
@@ -313,9 +324,10 @@ RequestEvent = (  # has the id of the request that caused it
     | LinkMoved
     | WindowSet
     | WindowRemoved
+    | RequestAnswered
 )
 
-ClusterEvent = FabricLoaded | TenantsLoaded | Defragmented
+ClusterEvent = FabricLoaded | TenantsLoaded | Defragmented | RequestAnswered
 
 JobEvent = (
     JobSubmitted

@@ -23,13 +23,14 @@ from scheduler.core.model.host_record import BLANK, HostRecord
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import IN_SERVICE, HostState, JobState, LinkUse
 from scheduler.core.model.link import PLAIN, LinkRecord
+from scheduler.core.model.request_id import parse_request_id
 from scheduler.core.model.tenant_marks import TenantMark
 from scheduler.core.model.tenant_usage import UsageAccount
 from scheduler.core.model.window import Booking, Shares
 from scheduler.core.policies.health import AS_STATED, HealthPolicy
 from scheduler.core.policies.tenants import OPEN, Tenants
 
-RETAINED = 1_000  # ended jobs kept at hand; older ones are in the log alone
+RETAINED = 1_000  # ended jobs of one tenant kept at hand; older ones are in the log alone
 
 
 class Host(Struct, frozen=True):
@@ -51,21 +52,20 @@ class State:
     `jobs`: live jobs by name. `queue`: names of the queued ones, in order. `running`:
     names of those that hold hosts, in order of start. `interrupted`: those among them that
     a failure interrupted; `special`: those that want more than hosts for their gang.
-    `ended`: the newest ended jobs by uid, oldest first.
+    `ended`: the newest ended jobs of each tenant by uid, oldest first; `ended_counts`: how many.
     `hosts`: hosts that are not plainly healthy, by index. `held`: hosts of gangs and spares.
-    `lent`: spares that others may be on: their holders have them back.
-    `unhealthy`: hosts that nothing may begin on; `probation`: that preemptible gangs alone may
-    begin on; `golden`: that large gangs take first, `early`: last. `records`: hosts of which
-    anything is known. `judge_ns`: when the policy next looks at the hosts, 0 = not foreseen.
-    `accounts`: what each tenant holds and has used. `marks`: when those came and changed that a
-    tenants file named. `reserved`: latest start of waiting
-    jobs in ns, under the policy *conservative* only, `shares`: on how many hosts of which
-    kind, where windows tell hosts apart. `requests`: what the newest requests
-    did, by request_id, oldest first. `windows`: those not over, by name. `closed`: hosts of
-    open maintenance windows, whatever their own state. `links`: uplinks that are not plainly
-    up, by domain. `defragmented_ns`: when defragmentation by
-    policy was last due, 0 = never. `faults`: failures and repairs so far. `seen_ns`: the
-    time of the newest event. `spent`: host time of all ended jobs, by what it went to.
+    `lent`: spares that others may be on: their holders have them back. `unhealthy`: hosts that
+    nothing may begin on; `probation`: that preemptible gangs alone may begin on; `golden`: that
+    large gangs take first, `early`: last. `records`: hosts of which anything is known. `judge_ns`:
+    when the policy next looks at the hosts, 0 = not foreseen. `accounts`: what each tenant holds
+    and has used. `marks`: when those came and changed that a tenants file named. `reserved`: latest
+    start of waiting jobs in ns, under the policy *conservative* only, `shares`: on how many hosts
+    of which kind, where windows tell hosts apart. `requests`: what the newest requests of each
+    tenant did, by the key of their request_id, oldest first; `request_counts`: how many. `windows`:
+    those not over, by name. `closed`: hosts of open maintenance windows, whatever their own state.
+    `links`: uplinks that are not plainly up, by domain. `defragmented_ns`: when defragmentation by
+    policy was last due, 0 = never. `faults`: failures and repairs so far. `seen_ns`: the time of
+    the newest event. `spent`: host time of all ended jobs, by what it went to.
     """
 
     version: int = 0
@@ -91,7 +91,9 @@ class State:
     marks: Mapping[str, TenantMark] = field(default_factory=PersistentMap)
     reserved: Mapping[str, int] = field(default_factory=PersistentMap)
     shares: Mapping[str, Shares] = field(default_factory=PersistentMap)
+    ended_counts: Mapping[str, int] = field(default_factory=PersistentMap)
     requests: Mapping[str, CompletedRequest] = field(default_factory=PersistentMap)
+    request_counts: Mapping[str, int] = field(default_factory=PersistentMap)
     windows: Mapping[str, Booking] = field(default_factory=PersistentMap)
     closed: HostSet = 0
     links: Mapping[str, LinkRecord] = field(default_factory=PersistentMap)
@@ -201,13 +203,9 @@ class State:
         """The newest ended job of this name that is at hand."""
         return next((j for j in reversed(tuple(self.ended.values())) if j.name == name), None)
 
-    def by_request(self, request_id: str) -> Job | None:
-        """The job that a submit with this request_id made, if it is at hand."""
-        done = self.requests.get(request_id)
-        if done is None or not done.uid:
-            return None
-        live = self.jobs.get(done.what.removeprefix("submit "))
-        return live if live and live.uid == done.uid else self.ended.get(done.uid)
+    def request(self, request_id: str) -> CompletedRequest | None:
+        """What the request with this id did; None: there was none, or it is forgotten."""
+        return self.requests.get(parse_request_id(request_id).key) if request_id else None
 
     @property
     def holding(self) -> Iterator[Job]:

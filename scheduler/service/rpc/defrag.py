@@ -11,7 +11,7 @@ import grpc
 from placement import BadInput
 from scheduler.core import Conflict, Rejected, State
 from scheduler.core.admission.etag import stale
-from scheduler.core.admission.idempotency import was_done
+from scheduler.core.admission.idempotency import earlier, repeated
 from scheduler.core.defrag.faster import WANTED, propose_faster
 from scheduler.core.defrag.proposal import DefragProposal, beyond, propose
 from scheduler.core.defrag.request import carried_out, moves_etag
@@ -41,14 +41,14 @@ class DefragServicer:
                 asked = f"job {full_name_of(state, request.job, field='job')}"
             elif request.HasField("slow_gangs"):
                 asked = WANTED
-            if request.apply and (done := _done_before(state, request, asked)):
+            if request.apply and (done := _done_before(state, request)):
                 return done
             found = await self._backend.questions.ask(_proposed, writer, state, request)
             etag = moves_etag(state, found)
             if refusal := stale(request.etag, lambda: etag, "the proposal"):
                 raise rejected(refusal)
             applied = request.apply and bool(found.moves) and not request.validate_only
-            if request.apply and found.moves:
+            if request.apply and (found.moves or not request.validate_only):
                 make = partial(carried_out, found, asked, request.request_id)
                 answer = (
                     make(writer.state, writer.now_ns())
@@ -59,23 +59,25 @@ class DefragServicer:
                     raise conflict(str(answer))
                 if isinstance(answer, Rejected):
                     raise rejected(answer)
-                if not answer:  # the same request was under way twice
-                    return _made_before(writer.state)
+                if found.moves and not answer:  # the same request was under way twice
+                    return _made_before(writer.state, request.request_id)
             return proposal_to_proto(state, found, etag, applied=applied)
 
 
-def _done_before(state: State, request: Request, asked: str) -> Response | None:
+def _done_before(state: State, request: Request) -> Response | None:
     """The answer to a request that has made its moves; None: it has not."""
-    earlier = was_done(state, request.request_id, (f"defragment for {asked}",))
-    if earlier is None:
+    before = earlier(state, request.request_id)
+    if before is None:
         return None
-    if isinstance(earlier.answer, Rejected):
-        raise rejected(earlier.answer)
-    return _made_before(state)
+    if isinstance(before.answer, Rejected):
+        raise rejected(before.answer)
+    return _made_before(state, request.request_id)
 
 
-def _made_before(state: State) -> Response:
-    sentence = "this request has made its moves already"
+def _made_before(state: State, request_id: str) -> Response:
+    """As the first time, without the moves themselves."""
+    done = repeated(state, request_id)
+    sentence = done.answer if done is not None else ""
     return Response(sentence=sentence, applied=True, version=state.version)
 
 

@@ -138,8 +138,7 @@ class JobServicer:
                 fill_spec(supposed.spec, spec)
                 return supposed
             state = await self._backend.run(command, "spec.")
-            made = state.by_request(request.request_id) if request.request_id else None
-            job = made or state.jobs[spec.name]
+            job = _answered(state, spec.name, "", request.request_id)
             is_long = writer.is_busy or len(state.queue) > _SHORT_QUEUE
             if is_long and job.uid == command.uid:  # else an earlier call made it
                 return job_to_proto(state.loaded_fabric, job, state.version, _FRESH)
@@ -242,12 +241,18 @@ class JobServicer:
             if refusal.reason == error_pb2.ERROR_REASON_NOT_FOUND:
                 raise no_job(now, asked.name, asked.uid) from None
             raise
-        job = state.find(command.name, command.uid)
-        if job is None:
-            raise no_job(now, asked.name, asked.uid)
-        if isinstance(command, CancelJob | EndJob) and not command.uid:
-            job = state.last_ended(command.name) or job  # another may have the name by now
+        job = _answered(state, command.name, command.uid, command.request_id)
         return await self._messages.of(state, job)
+
+
+def _answered(state: State, name: str, uid: str, request_id: str) -> Job:
+    """The job that a change was about: the same one again when its request is repeated, whoever
+    has the name by now. Raises: ApiError when it is no longer at hand."""
+    done = state.request(request_id)
+    job = state.find(name, done.uid if done is not None and done.uid else uid)
+    if job is None:
+        raise no_job(state, name, uid)
+    return job
 
 
 def _dry_run(writer: Writer, command: SubmitJob) -> placement_pb2.Answer:

@@ -8,6 +8,7 @@ import pytest
 
 from scheduler.core import Code, State, replay
 from scheduler.core.admission.etag import host_etag, job_etag
+from scheduler.core.model import completed_request
 from scheduler.core.model.commands import (
     CancelJob,
     Command,
@@ -17,9 +18,9 @@ from scheduler.core.model.commands import (
     ReportHost,
     UpdateJob,
 )
-from scheduler.core.model.completed_request import REMEMBERED, CompletedRequest, remembered
-from scheduler.core.model.events import JobsReserved, JobUpdated
+from scheduler.core.model.events import JobsReserved, JobUpdated, RequestAnswered
 from scheduler.core.model.lifecycle import HostMove, JobState
+from scheduler.core.model.request_id import RequestId, parse_request_id
 from scheduler.core.policies.tenants import PriorityClass, Tenant, Tenants
 from tests.build import (
     admitted,
@@ -140,7 +141,7 @@ def test_an_update_makes_a_promise_to_the_job_void_but_labels_do_not() -> None:
 def test_an_update_is_one_event_with_the_whole_specification() -> None:
     (event,) = admitted(WAITING, replace(update(labels=LABELS), request_id="r"), 3)
     spec = replace(WAITING.jobs["b"].spec, labels=LABELS)
-    assert event == JobUpdated(3, "b", spec, "r")
+    assert event == JobUpdated(3, "b", spec, event.request_id)
 
 
 # --- etags -------------------------------------------------------------------------
@@ -259,14 +260,52 @@ def test_an_id_that_did_something_else_is_refused(command: Command) -> None:
     assert "thermal z1-r1-h1" in answer.message
 
 
-def test_the_newest_requests_are_remembered() -> None:
-    (event,) = admitted(EMPTY, submit("a", request_id="new"))
-    full = {f"r{i}": CompletedRequest("submit x") for i in range(REMEMBERED + REMEMBERED // 50)}
-    known = remembered(full, event)
-    assert len(known) == REMEMBERED
-    assert list(known)[-1] == "new"
-    assert "r0" not in known
-    assert remembered(known, event) == known
+def test_a_request_that_changed_nothing_is_remembered() -> None:
+    """Else its repeat would end the next job of that name, or heal a host that failed since."""
+    gone = run(WAITING, cancel("b"))
+    again = CancelJob("b", request_id="r")
+    (event,) = admitted(gone, again)
+    assert event == RequestAnswered(0, event.request_id, "cancelled b", gone.find("b").uid)
+    later = run(gone, again, replace(submit("b", 1), uid="uid-b2"))
+    assert admitted(later, again) == ()
+    assert later.jobs["b"].uid == "uid-b2"
+    healthy = ReportHost("z0-r0-h0", "repaired", request_id="r2")
+    failed = run(run(WAITING, healthy), ReportHost("z0-r0-h0", "gpu-lost"))
+    assert admitted(failed, healthy) == ()
+    assert admitted(failed, replace(healthy, request_id="r3"))
+
+
+def test_a_repeated_submit_is_answered_although_the_job_was_updated() -> None:
+    first = submit("c", 2, request_id="r")
+    state = run(WAITING, first, update("c", labels=LABELS))
+    assert admitted(state, replace(first, uid="fresh")) == ()
+    assert state.request("r").uid == state.jobs["c"].uid
+
+
+def test_the_newest_requests_of_each_tenant_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One tenant's requests do not flush those of another."""
+    monkeypatch.setattr(completed_request, "REMEMBERED", 10)
+    state = EMPTY
+    for turn in range(50):
+        asked = RequestId(f"a{turn}", "ads", "ada").text
+        state = run(state, MoveHost("z0-r0-h0", _TURNS[turn % 2], request_id=asked))
+        if turn == 0:
+            asked = RequestId("b0", "bots", "bob").text
+            state = run(state, MoveHost("z1-r1-h1", HostMove.CORDON, request_id=asked))
+    assert state.request(RequestId("b0", "bots", "bob").text)
+    assert state.request(RequestId("a49", "ads", "ada").text)
+    assert not state.request(RequestId("a39", "ads", "ada").text)
+    assert dict(state.request_counts) == {"ads": 10, "bots": 1}
+
+
+_TURNS = (HostMove.CORDON, HostMove.UNCORDON)
+
+
+@pytest.mark.parametrize("odd", ["", "r", "@", "@ads/", "@x/12/3:ab", "a:b/@c", "@/0/1:x:y"])
+def test_an_id_of_a_request_is_taken_apart_as_it_was_made(odd: str) -> None:
+    made = RequestId(odd, "ads", f"{odd}:/@", "0f")
+    assert parse_request_id(made.text) == made
+    assert made.key == made._replace(digest="ab").key != made._replace(tenant="bots").key
 
 
 # --- uids --------------------------------------------------------------------------

@@ -13,9 +13,11 @@ import pytest
 from placement.workload.request import Batch, Collective, SpareRule, StepBound, TierCut
 from scheduler.core import JobSpec, JobState
 from scheduler.core.model.events import (
+    CheckpointSaved,
     Defragmented,
     Event,
     FabricLoaded,
+    GangLaunched,
     GangResized,
     GangSwapped,
     HealthLoaded,
@@ -30,8 +32,11 @@ from scheduler.core.model.events import (
     JobStarted,
     JobSubmitted,
     JobUpdated,
+    LaunchFailed,
     LinkMoved,
     LinkReported,
+    RankFailed,
+    RequestAnswered,
     RequestEvent,
     SparesChanged,
     TenantsLoaded,
@@ -84,6 +89,10 @@ EVENTS: list[Event] = [
     SparesChanged(4, "a", ("z0-r1-h0",), "holds 1 host more"),
     JobRequeued(4, "a", 'gpu-lost: "Xid" 79\n', RequeueCause.FAILURE),
     JobPreempted(5, "a", "b", "preempted by b after 5 s (priority 1 to 0)"),
+    GangLaunched(5, "a", 1),
+    LaunchFailed(5, "a", 1, "z0-r0-h0", "no such user"),
+    RankFailed(5, "a", 1, 7, "z0-r0-h0", "exit code 1"),
+    CheckpointSaved(5, "a", 1, 100, "/ckpt/100"),
     Defragmented(5, "frees 4 hosts in z0 for 1 move, 1.0 GPU-hours"),
     Defragmented(5, "frees 4 hosts in z0 for 1 move, 1.0 GPU-hours", "4 hosts", "r9"),
     JobEnded(5, "a", JobState.CANCELLED, "typo"),
@@ -98,6 +107,7 @@ EVENTS: list[Event] = [
     WindowOpened(7, "w"),
     WindowClosed(8, "w"),
     WindowRemoved(9, "v", "never mind", "r4"),
+    RequestAnswered(9, "@ads/0f/3:ada:r7", "cancelled a", "uid-1", "as it was"),
 ]
 
 
