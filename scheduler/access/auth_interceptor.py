@@ -25,9 +25,11 @@ from scheduler.access.methods import METHODS, MethodRule
 from scheduler.access.tenant_filter import TenantFilter, is_map
 from scheduler.core.model.request_id import RequestId
 from scheduler.identity import ANYBODY, Caller, act_for
-from scheduler.service.errors import ApiError, denied, error_boundary
-from scheduler.service.interceptors import Continuation, Handler, wrapped
+from scheduler.service.errors import ApiError, denied, error_boundary, undecodable
+from scheduler.service.interceptors import Continuation, Handler, Undecodable, wrapped
 from scheduler.service.required import check_required
+
+_QUIET_S = 60.0
 
 log = logging.getLogger("muster.access")
 
@@ -52,6 +54,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         self._rules = rules
         self._streams = Streams(limits)
         self._rate = Rate(limits, clock)
+        self._garbled = _GarbledLog(clock)
 
     async def intercept_service(
         self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
@@ -80,6 +83,8 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         async def stream(request: Any, context: Context) -> AsyncIterator[Any]:
             async with error_boundary(context):
                 who = self._admitted(method, context, request)
+                if not isinstance(request, Message):
+                    request = self._decoded(request, method, context)
                 may_change = self._identify is not anybody
                 with self._streams.one_more(who.name):
                     async with aclosing(inner(request, context)) as answers:
@@ -100,16 +105,30 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
             _check_role(rule, who)
             if rule.role is not None:
                 self._rate.take(who.name)
+            if isinstance(request, Undecodable):
+                self._garbled.add(method, context.peer())
+                raise undecodable(request.reason)
             if isinstance(request, Message):  # and no stream of them
                 check_sizes(self._limits, request)
                 check_required(request)
                 self._tenant_filter.check(rule, who, request)
                 _own_request_ids(request, who)
         except ApiError as refused:
-            _log_refusal(method, who, context, refused)
+            if not isinstance(request, Undecodable):
+                _log_refusal(method, who, context, refused)
             raise
         act_for(who)
         return who
+
+    async def _decoded(
+        self, requests: AsyncIterator[Any], method: str, context: Context
+    ) -> AsyncIterator[Any]:
+        """A stream of requests. Raises: ApiError at one that is no message."""
+        async for request in requests:
+            if isinstance(request, Undecodable):
+                self._garbled.add(method, context.peer())
+                raise undecodable(request.reason)
+            yield request
 
     def _rule(self, method: str) -> MethodRule:
         """Raises: ApiError when callers are asked who they are, and nobody may call it."""
@@ -125,6 +144,23 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         """A token may be revoked, or a role taken away, while a stream runs."""
         rule = self._rule(method)
         _check_role(rule, self._caller(rule, context))
+
+
+class _GarbledLog:
+    """One line a minute at most, however many messages cannot be decoded."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._count = 0
+        self._next_s = float("-inf")
+
+    def add(self, method: str, peer: str) -> None:
+        self._count += 1
+        if self._clock() < self._next_s:
+            return
+        words = "messages that cannot be decoded: %d, the last one for %s from %s"
+        log.warning(words, self._count, method.rpartition("/")[2], peer)
+        self._count, self._next_s = 0, self._clock() + _QUIET_S
 
 
 def _check_role(rule: MethodRule, who: Caller) -> None:

@@ -137,6 +137,12 @@ def rejected(answer: Rejected, prefix: str = "") -> ApiError:
     return ApiError(_REASONS[answer.code], answer.message, violations, answer.missing)
 
 
+def undecodable(reason: str) -> ApiError:
+    """Bytes that are no request. `reason`: as protobuf has it."""
+    message = f"the message is not what this method takes: {reason}"
+    return ApiError(error_pb2.ERROR_REASON_INVALID, message)
+
+
 def invalid(field: str, message: str) -> ApiError:
     """One field of a request at fault."""
     text = f"{field}: {message}"

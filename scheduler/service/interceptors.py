@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import grpc
+from google.protobuf.message import DecodeError
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Continuation: TypeAlias = "Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]]"
@@ -13,10 +15,30 @@ Continuation: TypeAlias = "Callable[[grpc.HandlerCallDetails], Awaitable[Handler
 _KINDS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
 
 
+@dataclass(frozen=True, slots=True)
+class Undecodable:
+    """Bytes that are no message of the kind that a method takes, in place of the request: gRPC
+    itself would end the call as INTERNAL, with a traceback, before any interceptor knows of it."""
+
+    reason: str
+
+
+def _decoding(deserializer: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    def decode(content: bytes) -> Any:
+        try:
+            return deserializer(content)
+        except DecodeError as error:
+            return Undecodable(str(error))
+
+    return decode
+
+
 def wrapped(handler: Handler, around: Callable[[Any], Any]) -> Handler:
-    """The handler, whichever of gRPC's four kinds it is of, with `around` its function."""
+    """The handler, whichever of gRPC's four kinds it is of, with `around` its function, which may
+    get an Undecodable."""
     kind = next(kind for kind in _KINDS if getattr(handler, kind) is not None)
     make = getattr(grpc, f"{kind}_rpc_method_handler")
     function = around(getattr(handler, kind))
-    made: Handler = make(function, handler.request_deserializer, handler.response_serializer)
+    decode = _decoding(handler.request_deserializer) if handler.request_deserializer else None
+    made: Handler = make(function, decode, handler.response_serializer)
     return made
