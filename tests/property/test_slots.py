@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from itertools import count
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from scheduler.core import JobState, Policy, Rejected, SchedulingOptions, State, admit, replay
@@ -72,6 +72,17 @@ def submitted(state: State, hosts: int, asker: Asker, limits: SchedulingOptions)
     raise AssertionError
 
 
+# A job that waits for a guarantee has its hosts from now on, under `conservative`.
+@example(
+    (Tenant("a", guaranteed_gpus=32), Tenant("b", limit_gpus=40)),
+    [
+        submit("s", 1, tenant="b", limit_s=60),
+        submit("t", 1, tenant="b", limit_s=60),
+        submit("u", 8, tenant=DEFAULT),
+    ],
+    Asker("a", "low", None),
+    Policy.CONSERVATIVE,
+)
 @settings(max_examples=120, deadline=None)
 @given(
     TREES,

@@ -127,7 +127,9 @@ class Conservative:
         return (Reserve(starts, shares),) if new else ()
 
     def _is_new(self, name: str, what: Booked) -> bool:
-        if self._before.get(name) != what.start_ns:
+        before_ns = self._before.get(name)
+        is_due = before_ns is not None and before_ns <= what.start_ns == self._now_ns
+        if before_ns != what.start_ns and not is_due:
             return True
         before = self._shares_before.get(name, ())
         return self._grounds is not None and self._grounds.of_today(before) != what.shares
@@ -169,8 +171,14 @@ class Conservative:
         self._book(job.name, Booked(self._now_ns, end_ns, hosts.bit_count(), shares))
 
     def waits(self, job: Job, free: HostSet) -> None:
-        if job.name in self._booked:
-            self._reserved[job.name] = self._booked[job.name]
+        """Also one that has its hosts now, and waits for quotas or for where it may lie: they
+        are its own from now on, for else others would take them and it would have to wait on."""
+        if job.name not in self._booked:
+            end_ns = self._now_ns + time_limit_ns(job, self._limits)
+            if self._profile.least(self._now_ns, end_ns) < job.needed:
+                return
+            self._reserve(job, self._now_ns, end_ns)
+        self._reserved[job.name] = self._booked[job.name]
 
     def room(self, job: Job, end_ns: int, allowed: Allowance) -> None:
         return None  # each job has a reservation of its own
