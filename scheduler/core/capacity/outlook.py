@@ -5,6 +5,10 @@ that the job would reach into are not there for it. The earliest moment at which
 then suffices, by number and by quota, is the reservation; the hosts are those of the
 fewest outermost domains, and among them the ones that are busy now, so that as much as
 possible of what is free may be used meanwhile.
+
+Where all that never suffices, hosts under repair count as well: they are taken to come back
+after the mean time of the repairs so far, for else a large gang would keep nothing for itself
+and small ones would take every host that comes back.
 """
 
 from __future__ import annotations
@@ -19,9 +23,10 @@ from operator import attrgetter
 from placement.fabric.constraints import masks, tier_of
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
+from scheduler.core.model.failure_rates import DOWN, mean_repair_ns
 from scheduler.core.model.job import Job, Release
 from scheduler.core.model.plan import BackfillReservation
-from scheduler.core.model.policy import SchedulingOptions, expected_end_ns, time_limit_ns
+from scheduler.core.model.policy import SchedulingOptions, expected_end_ns, later_ns, time_limit_ns
 from scheduler.core.model.state import State
 from scheduler.core.rules.affinity_index import AffinityIndex, is_bound
 from scheduler.core.rules.calendar import Calendar
@@ -63,6 +68,19 @@ def _release(job: Job, loans: SpareLoans, now_ns: int, limits: SchedulingOptions
     return release
 
 
+def repairs(state: State, now_ns: int) -> tuple[tuple[int, HostSet], ...]:
+    """Moments at which hosts are taken to come back, and which. A repair that takes longer than
+    the mean is given more and more time, as a gang is that outruns its limit."""
+    mean_ns = mean_repair_ns(state.tenants.spares, state.faults, now_ns)
+    away = state.held | state.lent | state.closed
+    found = (
+        (later_ns(host.since_ns + mean_ns, now_ns), 1 << index)
+        for index, host in state.hosts.items()
+        if host.state in DOWN and host.cordon is None and not away >> index & 1
+    )
+    return tuple(sorted(found))
+
+
 def _kept_lent(found: list[Release], lent: HostSet) -> list[Release]:
     """A spare that is lent is free when both are gone, its holder and who is on it."""
     seen, kept = 0, list[Release]()
@@ -86,6 +104,7 @@ class Outlook:
         self._started: list[Release] = []
         self._lent = SpareLoans(state).hosts
         self._running: list[Release] | None = None
+        self._repairs: tuple[tuple[int, HostSet], ...] | None = None
         # Of each limit, the first job of this walk that it holds back: see `Caps`.
         self.held_back: dict[str, BackfillReservation] = {}
         self._ahead: dict[str, frozenset[str]] = {}  # those limits, when a job was first asked for
@@ -141,27 +160,31 @@ class Outlook:
         bound = (*key, job.request.where, job.spec.affinity, job.needed, lasts_ns)
         if bound in self._bound_in_vain:
             return None
-        found = self._earliest(job, free, is_sure=True)
-        if found is None and self._quotas.has_cells:
-            found = self._earliest(job, free, is_sure=False)
-        if found is not None:
-            return found
+        for has_repairs in (False, True) if self.repairs() else (False,):
+            found = self._earliest(job, free, has_repairs, is_sure=True)
+            if found is None and self._quotas.has_cells:
+                found = self._earliest(job, free, has_repairs, is_sure=False)
+            if found is not None:
+                return found
         if is_bound(job.request, job.spec.affinity):
             self._bound_in_vain.add(bound)
         else:
             self._hopeless[key] = (job.needed, lasts_ns)
         return None
 
-    def _earliest(self, job: Job, free: HostSet, is_sure: bool) -> BackfillReservation | None:
-        """The first moment at which `job` has room. `is_sure`: though whoever is guaranteed
+    def _earliest(
+        self, job: Job, free: HostSet, has_repairs: bool, is_sure: bool
+    ) -> BackfillReservation | None:
+        """The first moment at which `job` has room. `has_repairs`: if hosts under repair come
+        back when they are taken to. `is_sure`: though whoever is guaranteed
         cells should find them all, wherever they may be chosen then. None from where it would
         take room below a limit that one before it waits for: then the limit holds it back too."""
         before, lasts_ns = self._before(job), time_limit_ns(job, self._limits)
         if not _leaves(job, self._now_ns + lasts_ns, before):
             return None
-        closed, has_windows = self._closed_after(job), bool(self.calendar)
+        closed, has_windows = self._closed_after(job, has_repairs), bool(self.calendar)
         least = 0 if before else job.needed
-        for end_ns, then, quotas in self._futures(free, least):
+        for end_ns, then, quotas in self._futures(free, least, has_repairs):
             left = then.bit_count() - (quotas.due_in_cells(job) if is_sure else 0)
             if before and not _leaves(job, end_ns + lasts_ns, before):
                 return None
@@ -174,6 +197,9 @@ class Outlook:
             if reach.bit_count() >= job.needed:
                 beside = min(left, reach.bit_count()) - job.needed
                 found = self._reserved(job, end_ns, then, reach, free, quotas.book, beside)
+                if has_repairs:
+                    back = (hosts for at_ns, hosts in self.repairs() if at_ns <= end_ns)
+                    found = replace(found, repairs=sum(map(int.bit_count, back)))
                 is_among = not found.kept and (has_windows or then & barred)
                 return replace(found, among=reach) if is_among else found
         return None
@@ -191,28 +217,40 @@ class Outlook:
             return False
         return not found[1] or time_limit_ns(job, self._limits) >= found[1]
 
-    def _closed_after(self, job: Job) -> dict[int, HostSet]:
+    def _closed_after(self, job: Job, has_repairs: bool) -> dict[int, HostSet]:
         """Hosts that gangs close to `job` after each moment of `_futures`."""
         by_name = self._affinity.closed_by(job.name, job.spec.affinity)
         closed, later = dict[int, HostSet](), 0
-        for gang in reversed(self.moments()) if by_name else ():
+        for gang in reversed(self.moments(has_repairs)) if by_name else ():
             closed.setdefault(gang.end_ns, later)
             later |= by_name.get(gang.name, 0)
         return closed
 
-    def moments(self) -> list[Release]:
-        """First end first; the ends of windows, which have no name here, among the gangs."""
+    def moments(self, has_repairs: bool = False) -> list[Release]:
+        """First end first; the ends of windows, and of repairs where they count, which have no
+        name here, among the gangs."""
         returns = self.calendar.returns(self._now_ns)
-        windows = [Release(end_ns, "", "", 0, hosts) for end_ns, hosts in returns]
+        returns += self.repairs() if has_repairs else ()
+        others = [Release(end_ns, "", "", 0, hosts) for end_ns, hosts in returns]
         gangs = self.ends()
-        return sorted([*gangs, *windows]) if windows else gangs
+        return sorted([*gangs, *others]) if others else gangs
 
-    def _futures(self, free: HostSet, least: int) -> Iterator[tuple[int, HostSet, FutureQuota]]:
+    def repairs(self) -> tuple[tuple[int, HostSet], ...]:
+        """When which hosts are taken to be back in service: those that failed, are under repair
+        or with their maker, and that nobody has cordoned. Cost: O(hosts that are not well)."""
+        if self._repairs is None:
+            state = self._state
+            self._repairs = repairs(state, self._now_ns) if state.unhealthy else ()
+        return self._repairs
+
+    def _futures(
+        self, free: HostSet, least: int, has_repairs: bool
+    ) -> Iterator[tuple[int, HostSet, FutureQuota]]:
         """Each moment at which gangs or windows end, with the free hosts and quotas after
         it; what pending windows close is still among the hosts. Moments at which it is plain
         that fewer than `least` are free are left out."""
         later, is_open, most = self._quotas.later(), self._quotas.is_open, free.bit_count()
-        for end_ns, ending in groupby(self.moments(), attrgetter("end_ns")):
+        for end_ns, ending in groupby(self.moments(has_repairs), attrgetter("end_ns")):
             for gang in ending:
                 free |= gang.hosts
                 most += gang.held or gang.hosts.bit_count()

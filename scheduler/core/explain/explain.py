@@ -310,6 +310,10 @@ class _Explainer:
         late = [o.name for o in running if o.basis is Basis.OUTRUN]
         outrun = f", which {', '.join(late)} outran" if late else ""
         whose = f" {self._whose_limits(names)}" if names else ""
+        if count := reservation.repairs:
+            repaired = f"{hosts_text(count)} should be repaired by then"
+            repaired += f", and {ending(everybody)}{whose}{outrun}" if everybody else ""
+            return f"; it can start in {duration(wait_s)}: {repaired}"
         return f"; {ending(everybody)} in {duration(wait_s)}{whose}{outrun}"
 
     def _own_reservation(self, job: Job) -> BackfillReservation | None:

@@ -90,6 +90,16 @@ def moved(
     )
 
 
+def mean_repair_ns(policy: SparePolicy, faults: FailureRates, now_ns: int) -> int:
+    """How long a host is out of service, by what was seen until `now_ns`."""
+    out_ns, repairs = 0, 0
+    if policy.prior_host_days:
+        out_ns, repairs = faults.out_by(now_ns), faults.repairs
+    weight = policy.prior_repairs + repairs
+    prior_ns = policy.repair_s * SECOND_NS
+    return (prior_ns * policy.prior_repairs + out_ns) // weight if weight else prior_ns
+
+
 def sizing(policy: SparePolicy, faults: FailureRates, hosts: int, now_ns: int) -> Sizing:
     """What spares are sized by, once the fleet of so many hosts was seen until `now_ns`."""
     rate, repair_s = policy.failures_per_host_day, float(policy.repair_s)

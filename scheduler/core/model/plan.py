@@ -210,7 +210,8 @@ class BackfillReservation:
     counts, None for all: those that windows or gangs close to it then count for nothing.
     `draws_on`: tenants whose promises cover it; `own`: hosts that longer jobs of these may take, so
     that these promises or what may be borrowed still cover it. `limits`: of each tenant whose limit
-    is for it too, how many hosts any jobs may take now, and longer ones.
+    is for it too, how many hosts any jobs may take now, and longer ones. `repairs`: how many hosts
+    that are under repair it counts on.
     """
 
     name: str
@@ -223,6 +224,7 @@ class BackfillReservation:
     draws_on: tuple[str, ...] = ()
     own: int = 0
     limits: tuple[tuple[str, int, int], ...] = ()
+    repairs: int = 0
 
 
 class LazyReservations(Sequence[BackfillReservation]):

@@ -61,7 +61,11 @@ def expected_end_ns(job: Job, now_ns: int, limits: SchedulingOptions) -> int:
     two, four, ...: it is taken to need at most as long again as it is late already.
     Source: corrections by growing increments, Tsafrir, Etsion and Feitelson (TPDS 2007).
     """
-    end_ns = job.start_ns + time_limit_ns(job, limits)
+    return later_ns(job.start_ns + time_limit_ns(job, limits), now_ns)
+
+
+def later_ns(end_ns: int, now_ns: int) -> int:
+    """`end_ns`, or for what has outrun that the next moment at which it is taken to end."""
     if end_ns > now_ns:
         return end_ns
     minutes_late = (now_ns - end_ns) // MINUTE_NS

@@ -226,9 +226,17 @@ def test_a_job_past_its_limit_is_given_as_long_again(late_s: int, more_s: int) -
     assert decided(run(held_up(), submit("short", 4, limit_s=left_s + 1)), now_ns) == []
 
 
-def test_hosts_that_are_broken_make_no_promise() -> None:
-    """Nobody knows when `wide` can start, so nobody waits for it."""
+def test_hosts_that_are_broken_are_taken_to_be_repaired() -> None:
+    """A job that ends by then passes `wide`, and a longer one does not."""
     state = run(started(TEN, submit("long", 6)), fail("z0-r0-h9"), submit("wide", 10))
+    assert reserved(state, 10) == (24 * HOUR_NS, 10)
+    late = [submit("late", 3, limit_s=99 * HOUR), submit("soon", 3, limit_s=20 * HOUR)]
+    assert decided(run(state, *late)) == ["soon"]
+
+
+def test_hosts_that_are_cordoned_make_no_promise() -> None:
+    """Nobody knows when `wide` can start, so nobody waits for it."""
+    state = run(started(TEN, submit("long", 6)), cordon("z0-r0-h9"), submit("wide", 10))
     assert reserved(state, 10) is None
     assert decided(run(state, submit("late", 3, limit_s=99 * HOUR))) == ["late"]
 

@@ -98,7 +98,12 @@ def test_hosts_out_of_service() -> None:
     state = run(TEN, fail("z0-r0-h0"), cordon("z0-r0-h1"), submit("c", 9))
     reason = why(state, "c")
     assert reason.sentence == (
-        "needs 9 hosts; 8 are free; of 2 hosts out of service some must come back first"
+        "needs 9 hosts; 8 are free; it can start in 24 h 00 min: 1 host should be repaired by then"
+    )
+    assert reason.start_ns == 24 * HOUR_NS
+    reason = why(run(state, cancel("c"), submit("d", 10)), "d")
+    assert reason.sentence == (
+        "needs 10 hosts; 8 are free; of 2 hosts out of service some must come back first"
     )
     assert reason.start_ns is None
 
@@ -175,7 +180,7 @@ def test_jobs_that_do_not_wait() -> None:
 
 def test_a_requeued_job_waits_like_any_other() -> None:
     state = schedule(run(started(TEN, submit("a", 10)), fail("z0-r0-h0")))
-    assert "out of service" in why(state, "a").sentence
+    assert "should be repaired" in why(state, "a").sentence
 
 
 def test_unknown_job() -> None:

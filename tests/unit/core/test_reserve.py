@@ -9,14 +9,29 @@ import pytest
 
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
-from scheduler.core import Policy, SchedulingOptions, State, decide
+from scheduler.core import Policy, SchedulingOptions, State, decide, explain
 from scheduler.core.capacity.outlook import Outlook, nearest
 from scheduler.core.capacity.profile import Profile
-from scheduler.core.model.commands import LoadTenants
+from scheduler.core.model.commands import Command, LoadTenants
 from scheduler.core.model.job import Job
 from scheduler.core.model.plan import BackfillReservation, Reserve, Start
 from scheduler.core.policies.tenants import GuaranteedCell, Tenant, Tenants
-from tests.build import HOUR_NS, end, fabric, fail, flat, hosts_of, loaded, run, schedule, submit
+from tests.build import (
+    HOUR_NS,
+    cancel,
+    cordon,
+    end,
+    fabric,
+    fail,
+    flat,
+    hosts_of,
+    loaded,
+    repair,
+    run,
+    schedule,
+    started,
+    submit,
+)
 
 HOUR = 3_600
 EIGHT = loaded(fabric(2, 2, 2))
@@ -181,3 +196,47 @@ def test_a_profile_against_counting_every_second() -> None:
 def test_on_a_fabric_of_one_tier() -> None:
     one = flat(5)
     assert hostset.members(nearest(one, 0b11111, 0b00011, 2)) == [3, 4]
+
+
+def broken_cluster(*jobs: Command) -> State:
+    """Eight hosts of which one failed; a gang of all eight waits behind one of two hosts."""
+    state = started(loaded(fabric(1, 2, 4)), submit("runs", 2, limit_s=3_600))
+    host = next(h for h in state.loaded_fabric.hosts if h not in hosts_of(state, "runs"))
+    return run(state, fail(host), submit("all", 8, limit_s=3_600), *jobs)
+
+
+def test_hosts_under_repair_count_where_nothing_else_makes_room() -> None:
+    """Small jobs no longer take every host that comes free before the one that is missing is
+    back: a repair is taken to take a day, as the tenants file says without any other."""
+    state = broken_cluster(submit("long", 1, limit_s=48 * 3_600), submit("short", 1, limit_s=3_600))
+    plan = decide(state, 0, SchedulingOptions())
+    (reservation,) = plan.reservations
+    assert (reservation.name, reservation.start_ns, reservation.repairs) == ("all", 24 * HOUR_NS, 1)
+    assert [a.name for a in plan.actions if isinstance(a, Start)] == ["short"]
+    text = str(explain(state, "all", 0, SchedulingOptions()))
+    assert "it can start in 24 h 00 min: 1 host should be repaired by then, and runs ends" in text
+
+
+def test_repairs_do_not_count_where_gangs_make_the_room() -> None:
+    state = broken_cluster()
+    state = run(state, cancel("all"), submit("six", 6, limit_s=3_600))
+    (reservation,) = decide(state, 0, SchedulingOptions()).reservations
+    assert (reservation.start_ns, reservation.repairs) == (HOUR_NS, 0)
+
+
+def test_a_repair_that_takes_long_is_given_more_time_and_a_cordon_none() -> None:
+    late_ns = 30 * HOUR_NS
+    state = broken_cluster()
+    state = run(state, end("runs"), now_ns=late_ns)
+    (reservation,) = decide(state, late_ns, SchedulingOptions()).reservations
+    assert late_ns < reservation.start_ns <= late_ns + 12 * HOUR_NS
+    (host,) = (state.loaded_fabric.hosts[index] for index in state.hosts)
+    held = run(state, repair(host), cordon(host), now_ns=late_ns)
+    assert not decide(held, late_ns, SchedulingOptions()).reservations
+
+
+def test_a_gang_that_waits_for_repairs_has_a_reservation_under_conservative_too() -> None:
+    state = broken_cluster(submit("long", 1, limit_s=48 * 3_600), submit("short", 1, limit_s=3_600))
+    plan = decide(state, 0, SchedulingOptions(policy=Policy.CONSERVATIVE))
+    assert [a.name for a in plan.actions if isinstance(a, Start)] == ["short"]
+    assert [r.start_ns for r in plan.reservations if r.name == "all"] == [24 * HOUR_NS]

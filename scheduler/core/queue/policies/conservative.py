@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from scheduler.core.capacity.host_classes import HostClasses
+from scheduler.core.capacity.outlook import Outlook
 from scheduler.core.capacity.profile import Profile
 from scheduler.core.model.job import Job
 from scheduler.core.model.plan import BackfillReservation, Reserve
@@ -56,7 +57,7 @@ class Conservative:
         now_ns = context.now_ns
         self._now_ns, self._limits = now_ns, context.limits
         self._before, self._shares_before = state.reserved, state.shares
-        moments = outlook.moments()
+        moments = outlook.moments(_needs_repairs(state, outlook, free))
         ends = [(gang.end_ns, gang.hosts.bit_count()) for gang in moments]
         self._profile = Profile(now_ns, free.bit_count(), ends)
         self._grounds = (
@@ -194,6 +195,14 @@ class Conservative:
 
     def is_done(self, free: HostSet) -> bool:
         return self._considered >= self._limits.most_reservations
+
+
+def _needs_repairs(state: State, outlook: Outlook, free: HostSet) -> bool:
+    """Whether somebody waits whose start cannot be foreseen unless hosts come back."""
+    if not outlook.repairs():
+        return False
+    most = free.bit_count() + sum(gang.hosts.bit_count() for gang in outlook.moments())
+    return any(state.jobs[name].needed > most for name in state.queue)
 
 
 CONSERVATIVE = QueuePolicy("conservative", order=ArrivalOrder, backfill=Conservative)
