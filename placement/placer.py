@@ -23,6 +23,7 @@ from placement.fabric.constraints import check, labelled, room_text, seen_by_gan
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, Ints, innermost
 from placement.grid.block_grid import BlockGrid, block_grid
+from placement.grid.layout import layout_cost
 from placement.notes import request_notes, spare_notes
 from placement.objective.cut import cut
 from placement.replace.near import Hint, Near
@@ -32,7 +33,7 @@ from placement.tiers.contraction import contract
 from placement.tiers.fragmentation import harm
 from placement.tiers.graph_zones import solve_ragged
 from placement.tiers.grid_zones import ZoneStep, solve_zones
-from placement.tiers.inner_bound import inner_bound
+from placement.tiers.inner_bound import inner_bound, proved
 from placement.tiers.objectives import like_zones, measure, solve_scored, spread_notes
 from placement.tiers.preference import INDIFFERENT, Taste, suited
 from placement.tiers.seating import Hosts, Seating, Way
@@ -58,7 +59,7 @@ from placement.workload.segments import Segments, segments_of, segments_text, us
 BY_CUT = (Objective.CUT, Objective.TIME)  # zones are laid out by the cut, at prices or not
 CUT_SHARE = 5  # one part in so many of the work is for the cut, where the step comes first
 MOST_PRICES = 3  # at which a cut is searched
-MOST_ZONES = 96  # beyond, zones are packed as racks are
+MOST_ZONES = 400  # beyond, zones are small and packed as racks are
 
 
 @seen_by_gang
@@ -453,8 +454,11 @@ class _Placer:
     def _everywhere(self, capacities: list[int]) -> tuple[Seating, list[Way], Fraction]:
         """Over very many small zones, which are packed as inner tiers are."""
         grid = self.grid or BlockGrid.shapeless(self.gang)
-        seating = self._seating(grid)
-        bound = by_sizes(grid, capacities) if self.grid and self.limits.rounds else 0
+        seating, bound = self._seating(grid), 0
+        if self.grid and self.limits.rounds:
+            zones = np.repeat(np.arange(len(capacities)), capacities)[: grid.size]
+            cost = layout_cost(grid, zones.reshape(grid.rows, grid.width))
+            bound = max(by_sizes(grid, capacities), proved(grid, capacities, cost))
         return seating, seating.inside([(self.free, 0)]), grid.to_bytes(bound)
 
     def _seating(self, grid: BlockGrid) -> Seating:

@@ -148,6 +148,8 @@ def least_sum(blocks: int, capacities: Sequence[int], cost: Ints) -> int:
     for capacity in sorted((min(c, blocks) for c in capacities if c), reverse=True)[:blocks]:
         before, least = least, np.full(blocks + 1, MUCH)
         convolve.run(capacity * blocks, free[: capacity + 1], before, least)
+        if np.array_equal(before, least):  # one more of no more room brings nothing either
+            break
     return int(least[blocks])
 
 

@@ -19,7 +19,7 @@ import random
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import permutations
-from math import factorial
+from math import factorial, isqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -47,7 +47,8 @@ FEW_TREES = 200  # of a short search
 # that stays near, for neither finds all.
 SLACKS = (0.04, 0.01)
 WINDOW = 4  # of the allowed prefixes, a lean to one side looks at this fraction
-SWEPT = 4_000  # edges and members of groups; larger graphs get fewer trees
+SWEPT = 20_000  # edges and members of groups that it takes to part a tree; others are fewer
+BAND_SIZES = [many << k for k in range(9) for many in (2, 3)]  # zones side by side
 MOST_ORDERS = 6  # of the axes, along which blocks are swept
 
 
@@ -118,8 +119,14 @@ def _cheapest(curve: Ints, least: int, most: int, wish: int) -> int:
     return best
 
 
-def _swept(sweeps: Sweeps, node: int, axis: int, begin: int, end: int) -> None:
-    """The blocks of a node in the order of an axis."""
+def _swept(sweeps: Sweeps, node: int, axis: int, begin: int, end: int, is_in_order: bool) -> None:
+    """The blocks of a node in the order of an axis, unless they are."""
+    if is_in_order:
+        for at in range(end - begin):
+            block = sweeps.blocks[begin + at]
+            sweeps.node[block] = node
+            sweeps.place[block] = at
+        return
     first = axis * len(sweeps.blocks)
     if not sweeps.many[axis]:
         many = 0
@@ -176,7 +183,9 @@ def _part_graph(
         size = 0
         paid[node] = 0
         if held:
-            _swept(sweeps, node, plan.axis[node], begin, end)
+            axis, above = plan.axis[node], plan.above[node]
+            is_in_order = node != top and plan.axis[above] == axis
+            _swept(sweeps, node, axis, begin, end, is_in_order)
             _curve(graph, sweeps, node, begin, end)
             size = _cheapest(sweeps.curve, least, most, wish)
             paid[node] = sweeps.curve[size]
@@ -268,6 +277,19 @@ search = Kernel(
 )
 
 
+class Parted(NamedTuple):
+    """A layout by the tree `plan`, what it cuts, and how many edges were met to part it."""
+
+    plan: TreeArrays
+    layout: Ints
+    cost: int
+    work: int
+
+
+def _cost(parted: Parted) -> int:
+    return parted.cost
+
+
 class Sweeper:
     """Builds layouts of a graph from trees over zones, which must hold all blocks.
 
@@ -276,34 +298,51 @@ class Sweeper:
 
     def __init__(self, graph: Hypergraph, orders: Sequence[Ints]) -> None:
         self.graph, self.axes, self._orders = graph, len(orders), np.concatenate(orders)
+        self._starts: dict[tuple[int, ...], Parted] = {}
 
     def layout(self, plan: TreeArrays) -> Ints:
         """The zone of each block."""
-        return self._searched(plan, 0, 0, 0.0, 1)[1]
+        return self._searched(plan, 0, 0, 0.0, 1).layout
 
     def searched(
-        self,
-        capacities: Sequence[int],
-        tries: int,
-        target: int,
-        slack: float = SLACKS[0],
-        starts: Sequence[Tree] = (),
+        self, capacities: Sequence[int], tries: int, target: int, slack: float = SLACKS[0]
     ) -> Ints:
-        """The best layout met among so many neighbours of the best of these trees, until one cuts
-        `target` or less. `starts`: all zones with room side by side along each axis, unless
-        others are given."""
-        trees = starts or combs(capacities, self.axes)
-        plans = [plan_of(start, capacities) for start in trees]
-        costs = [self._searched(plan, 0, 0, 0.0, 1)[0] for plan in plans]
-        plan = plans[costs.index(min(costs))]
-        size = len(self.graph.tail) + len(self.graph.group)
-        tries = tries * SWEPT // max(SWEPT, size) if len(plan.zone) > 1 else 0
+        """The best layout met among so many neighbours of a good tree, until one cuts `target` or
+        less."""
+        start = self._start(capacities, target)
+        tries = tries * SWEPT // max(SWEPT, start.work) if len(start.plan.zone) > 1 else 0
+        if start.cost <= target or not tries:
+            return start.layout
         word = random_word(f"{self.graph.blocks}:{sorted(capacities)}")
-        return self._searched(plan, tries, target, slack, word)[1]
+        return self._searched(copy_of(start.plan), tries, target, slack, word).layout
+
+    def _start(self, capacities: Sequence[int], target: int) -> Parted:
+        """The best of all zones side by side, and unless that cuts no more than `target`, of bands
+        of them: first along which axes these lie, then how many zones one has. Remembered."""
+        key = tuple(capacities)
+        if key in self._starts:
+            return self._starts[key]
+        zones = by_room(roomiest(capacities, max(1, self.graph.blocks)))
+        best = min((self._parted(tree, capacities) for tree in combs(zones, self.axes)), key=_cost)
+        if best.cost <= target:
+            return best
+        middle, pairs = isqrt(len(zones)), list(permutations(range(self.axes), 2))
+        if middle > 1 and pairs:
+            by_pair = [self._parted(bands(zones, middle, *pair), capacities) for pair in pairs]
+            pair = pairs[int(np.argmin([parted.cost for parted in by_pair]))]
+            sizes = [many for many in BAND_SIZES if many < len(zones)]
+            by_size = [self._parted(bands(zones, many, *pair), capacities) for many in sizes]
+            best = min(best, *by_pair, *by_size, key=_cost)
+        self._starts[key] = best
+        return best
+
+    def _parted(self, tree: Tree, capacities: Sequence[int]) -> Parted:
+        """By a tree as it is."""
+        return self._searched(plan_of(tree, capacities), 0, 0, 0.0, 1)
 
     def _searched(
         self, plan: TreeArrays, tries: int, target: int, slack: float, word: int
-    ) -> tuple[int, Ints]:
+    ) -> Parted:
         blocks, nodes = self.graph.blocks, len(plan.zone)
         by_block, curve = np.zeros((6, blocks), np.int64), np.zeros(blocks + 2, np.int64)
         by_group = np.zeros((2, len(self.graph.group_weight)), np.int64)
@@ -315,7 +354,10 @@ class Sweeper:
         now = GraphSearch(plan, copy_of(plan), *by_block[3:], *by_node[3:])
         each = blocks * nodes + 2 * (len(self.graph.tail) + len(self.graph.group))
         run = now, self.graph.incidence, sweeps, tries, slack, target, word
-        return search.run((1 + tries // 2) * each * nodes.bit_length(), *run), now.best
+        cost = search.run((1 + tries // 2) * each * nodes.bit_length(), *run)
+        parted = int((by_node[1] - by_node[0])[plan.zone < 0].sum())
+        edges = len(self.graph.tail) + len(self.graph.group)
+        return Parted(plan, now.best, cost, parted * edges // max(1, blocks))
 
 
 def random_word(seed: str) -> int:
@@ -323,12 +365,35 @@ def random_word(seed: str) -> int:
     return random.Random(seed).randrange(1, 1 << 32)
 
 
-def combs(capacities: Sequence[int], axes: int) -> list[Tree]:
-    """All zones with room side by side along each axis, the largest first: filled one after the
-    other, which leaves the most whole, and then each with its share."""
-    zones = sorted((z for z, c in enumerate(capacities) if c), key=lambda z: (-capacities[z], z))
+def by_room(capacities: Sequence[int]) -> list[int]:
+    """Zones with room, the largest first."""
+    return sorted((z for z, c in enumerate(capacities) if c), key=lambda z: (-capacities[z], z))
+
+
+def combs(zones: Sequence[int], axes: int) -> list[Tree]:
+    """All zones side by side along each axis: filled one after the other, which leaves the most
+    whole, and then each with its share."""
     leaves = [Tree(zone=z) for z in zones]
     return [comb(leaves, axis, lean) for lean in (2, 1) for axis in range(axes)]
+
+
+def bands(zones: Sequence[int], many: int, inner: int, outer: int) -> Tree:
+    """So `many` zones side by side along one axis, and such bands along another."""
+    leaves = [Tree(zone=z) for z in zones]
+    parts = [leaves[k : k + many] for k in range(0, len(leaves), many)]
+    return comb([comb(part, inner) for part in parts], outer)
+
+
+def roomiest(room: Sequence[int], blocks: int) -> list[int]:
+    """The same room with none in the tightest domains, while the others have twice what is
+    needed: half empty domains are as good as any."""
+    left = 2 * blocks
+    kept = [0] * len(room)
+    for domain in sorted(range(len(room)), key=lambda domain: (-room[domain], domain)):
+        if left > 0:
+            kept[domain] = min(room[domain], blocks)
+            left -= kept[domain]
+    return kept
 
 
 def orders_along(coordinates: Sequence[Ints]) -> list[Ints]:

@@ -25,7 +25,7 @@ from placement.fabric.tree import Ints
 from placement.graph.hypergraph import Hypergraph, block_graph, grid_graph, unlinked
 from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import Region
-from placement.search.graph_slicing import slice_grid
+from placement.search.graph_slicing import roomiest, slice_grid
 from placement.search.multilevel import Multilevel
 from placement.search.segmentation import LineSearch, box_walks
 from placement.tiers.inner_bound import proved
@@ -151,7 +151,7 @@ class Packer:
 
     def __init__(self, part: Part, room: Sequence[int], least: int) -> None:
         self._graph, self._all_room = part.graph, room
-        self._room = _enough(room, self._graph.blocks)
+        self._room = roomiest(room, self._graph.blocks)
         self._seed = f"{self._graph.blocks} {sorted(self._room)}"
         self._lines = LineSearch(self._graph, part.walks(), self._room, least)
         self._offered: Ints | None = None
@@ -219,18 +219,6 @@ class Packer:
             at = anew.anew(LARGEST[k % len(LARGEST)], f"{k} {self._seed}")
             if self.offer(at) <= PROMISING * self.cost and not self.is_done:
                 self.offer(on.polished(at, f"{k} {self._seed}"))
-
-
-def _enough(room: Sequence[int], blocks: int) -> list[int]:
-    """The same room with none in the tightest domains, while the others have twice what is
-    needed: half empty domains are as good as any."""
-    left = 2 * blocks
-    kept = [0] * len(room)
-    for child in sorted(range(len(room)), key=lambda child: (-room[child], child)):
-        if left > 0:
-            kept[child] = min(room[child], blocks)
-            left -= kept[child]
-    return kept
 
 
 def best_fit(at: Ints, room: Sequence[int]) -> Ints | None:

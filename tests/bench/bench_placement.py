@@ -10,7 +10,7 @@ from pathlib import Path
 
 from placement.warmup import warm_up
 from scheduler.interpreter import expect_no_cycles
-from tests.bench import arnold_setting, duel, own, page
+from tests.bench import arnold_setting, duel, many_zones, own, page
 from tests.bench.instances import instance
 from tests.bench.numbers import Run, engine_commit, read, write
 from tests.bench.peers import PEERS, absent
@@ -64,12 +64,14 @@ def _peers(text: str) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     options = _options(argv)
+    if options.mode == "zones":
+        return _zones(options)
     run = read(Path(options.read)) if options.read else measure(options)
     print(page.text(run, every_family=options.families))
     if options.json:
         write(run, Path(options.json))
     if options.docs:
-        page.write(run, Path(options.docs))
+        page.write(page.text(run), Path(options.docs))
     if options.plot:
         from tests.bench import plot
 
@@ -80,8 +82,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if wrong else 0
 
 
+def _zones(options: argparse.Namespace) -> int:
+    """Very many zones, and growth with zones."""
+    warm_up()
+    expect_no_cycles()
+    tables = many_zones.text(many_zones.run(options.seed, options.quick)) + "\n"
+    print(tables)
+    if options.docs:
+        page.write(tables, Path(options.docs), page.ZONES_BEGIN, page.ZONES_END)
+    return 0
+
+
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tests.bench", description=__doc__)
+    parser.add_argument("--mode", choices=("instances", "zones"), default="instances")
     parser.add_argument("--instances", type=int, help="336, or 12 with --quick")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--peers", default="", help="all, none, or names with commas")

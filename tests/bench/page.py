@@ -17,6 +17,7 @@ from tests.bench.report import millis, percent, quantile, table
 
 BEGIN = "<!-- measured: begin -->"
 END = "<!-- measured: end -->"
+ZONES_BEGIN, ZONES_END = BEGIN.replace("measured", "zones"), END.replace("measured", "zones")
 
 
 def text(run: Run, *, every_family: bool = False) -> str:
@@ -35,11 +36,11 @@ def text(run: Run, *, every_family: bool = False) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def write(run: Run, path: Path) -> None:
+def write(tables: str, path: Path, begin: str = BEGIN, end: str = END) -> None:
     """Replace what stands between the markers of `path`."""
-    before, _, rest = path.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    path.write_text(f"{before}{BEGIN}\n\n{text(run)}\n{END}{after}")
+    before, _, rest = path.read_text().partition(begin)
+    _, _, after = rest.partition(end)
+    path.write_text(f"{before}{begin}\n\n{tables}\n{end}{after}")
 
 
 def _headline(run: Run) -> str:

@@ -16,7 +16,7 @@ from tests.bench import arnold_setting
 from tests.bench.bench_placement import main
 from tests.bench.graph import Task, block_edges, tasks
 from tests.bench.instances import families, instance
-from tests.bench.page import BEGIN, END
+from tests.bench.page import BEGIN, END, ZONES_BEGIN, ZONES_END
 from tests.bench.peers import Guarded
 from tests.bench.rank_order import best_fit, fewest_domains, randomly
 from tests.bench.repair import fitted
@@ -42,6 +42,18 @@ def test_a_quick_run_is_valid_and_renews_its_page(
     assert printed in text
     assert main(["--from", str(numbers)]) == 0
     assert capsys.readouterr().out == printed
+
+
+@pytest.mark.slow
+def test_very_many_zones_renew_their_own_tables(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"above\n{BEGIN}\nKEPT\n{END}\n{ZONES_BEGIN}\nSTALE\n{ZONES_END}\nbelow\n")
+    assert main(["--mode", "zones", "--quick", "--docs", str(page)]) == 0
+    text = page.read_text()
+    assert "KEPT" in text
+    assert "STALE" not in text
+    assert "| growth from 4 to 64 zones, all zones whole" in text
+    assert text.endswith("below\n")
 
 
 def test_instances_are_rebuilt_from_their_numbers() -> None:

@@ -265,3 +265,12 @@ def test_busy_hosts_are_never_used_and_answers_repeat() -> None:
         first = placed(on, free, req, limits)
         assert not hostset.of(first.hosts + first.spares) & ~free
         assert place(on, free, req, limits) == first
+
+
+@pytest.mark.parametrize("zones_", [120, 500])
+def test_very_many_zones_alike_are_proved(zones_: int) -> None:
+    """Those of one size are counted together, by the proof and by the search."""
+    on = fabric(zones=zones_, racks=2, hosts=2)
+    answer = placed(on, everything(on), request(tp=8, pp=4, dp=40, traffic={"dp": 900, "pp": 300}))
+    assert answer.is_optimal
+    assert answer.cut == answer.lower_bound > 0
