@@ -277,7 +277,7 @@ search = Kernel(
 )
 
 
-class Parted(NamedTuple):
+class BuiltTree(NamedTuple):
     """A layout by the tree `plan`, what it cuts, and how many edges were met to part it."""
 
     plan: TreeArrays
@@ -286,8 +286,8 @@ class Parted(NamedTuple):
     work: int
 
 
-def _cost(parted: Parted) -> int:
-    return parted.cost
+def _cost(built: BuiltTree) -> int:
+    return built.cost
 
 
 class Sweeper:
@@ -298,7 +298,7 @@ class Sweeper:
 
     def __init__(self, graph: Hypergraph, orders: Sequence[Ints]) -> None:
         self.graph, self.axes, self._orders = graph, len(orders), np.concatenate(orders)
-        self._starts: dict[tuple[int, ...], Parted] = {}
+        self._starts: dict[tuple[int, ...], BuiltTree] = {}
 
     def layout(self, plan: TreeArrays) -> Ints:
         """The zone of each block."""
@@ -316,33 +316,33 @@ class Sweeper:
         word = random_word(f"{self.graph.blocks}:{sorted(capacities)}")
         return self._searched(copy_of(start.plan), tries, target, slack, word).layout
 
-    def _start(self, capacities: Sequence[int], target: int) -> Parted:
+    def _start(self, capacities: Sequence[int], target: int) -> BuiltTree:
         """The best of all zones side by side, and unless that cuts no more than `target`, of bands
         of them: first along which axes these lie, then how many zones one has. Remembered."""
         key = tuple(capacities)
         if key in self._starts:
             return self._starts[key]
         zones = by_room(roomiest(capacities, max(1, self.graph.blocks)))
-        best = min((self._parted(tree, capacities) for tree in combs(zones, self.axes)), key=_cost)
+        best = min((self._built(tree, capacities) for tree in combs(zones, self.axes)), key=_cost)
         if best.cost <= target:
             return best
         middle, pairs = isqrt(len(zones)), list(permutations(range(self.axes), 2))
         if middle > 1 and pairs:
-            by_pair = [self._parted(bands(zones, middle, *pair), capacities) for pair in pairs]
-            pair = pairs[int(np.argmin([parted.cost for parted in by_pair]))]
+            by_pair = [self._built(bands(zones, middle, *pair), capacities) for pair in pairs]
+            pair = pairs[int(np.argmin([built.cost for built in by_pair]))]
             sizes = [many for many in BAND_SIZES if many < len(zones)]
-            by_size = [self._parted(bands(zones, many, *pair), capacities) for many in sizes]
+            by_size = [self._built(bands(zones, many, *pair), capacities) for many in sizes]
             best = min(best, *by_pair, *by_size, key=_cost)
         self._starts[key] = best
         return best
 
-    def _parted(self, tree: Tree, capacities: Sequence[int]) -> Parted:
+    def _built(self, tree: Tree, capacities: Sequence[int]) -> BuiltTree:
         """By a tree as it is."""
         return self._searched(plan_of(tree, capacities), 0, 0, 0.0, 1)
 
     def _searched(
         self, plan: TreeArrays, tries: int, target: int, slack: float, word: int
-    ) -> Parted:
+    ) -> BuiltTree:
         blocks, nodes = self.graph.blocks, len(plan.zone)
         by_block, curve = np.zeros((6, blocks), np.int64), np.zeros(blocks + 2, np.int64)
         by_group = np.zeros((2, len(self.graph.group_weight)), np.int64)
@@ -357,7 +357,7 @@ class Sweeper:
         cost = search.run((1 + tries // 2) * each * nodes.bit_length(), *run)
         parted = int((by_node[1] - by_node[0])[plan.zone < 0].sum())
         edges = len(self.graph.tail) + len(self.graph.group)
-        return Parted(plan, now.best, cost, parted * edges // max(1, blocks))
+        return BuiltTree(plan, now.best, cost, parted * edges // max(1, blocks))
 
 
 def random_word(seed: str) -> int:
