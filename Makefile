@@ -9,7 +9,7 @@ SINCE ?=
 READY := $(VENV)/.ready
 PEERS := .venv-bench
 
-.PHONY: help env demo test test-slow check format lint types imports stubs stub-drift lint-proto fuzz validate bench bench-service bench-watch drill-crash bench-routing bench-placement bench-replay drill-crash-postgres drill-failover lock clean
+.PHONY: help env demo test test-slow check format lint types imports stubs stub-drift lint-proto fuzz validate bench bench-service bench-watch drill-crash bench-routing bench-placement bench-time bench-replay drill-crash-postgres drill-failover lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
@@ -93,6 +93,9 @@ bench-metrics: $(READY) ## submits on a server with metrics beside one without: 
 bench-placement: $(PEERS)/.ready ## 336 placements against every peer: 10 to 20 minutes on two cores
 	$(PEERS)/bin/python -m tests.bench --jobs 2 --traces "$(TRACES)" $(ARGS) \
 	  --json build/bench-placement.json --docs docs/benchmarks.md --plot docs/img/placement.png
+
+bench-time: $(READY) ## seconds of a training step against what other schedulers place: 15 minutes on two cores
+	$(BIN)/python -m tests.bench.bench_time $(ARGS) --json build/bench-time.json --docs docs/seconds.md
 
 bench-replay: $(PEERS)/.ready ## the same jobs replayed by AccaSim: the same starts, and how fast
 	$(PEERS)/bin/python -m tests.bench.against --traces "$(TRACES)" $(ARGS) \

@@ -57,7 +57,6 @@ from placement.workload.request import (
 from placement.workload.segments import Segments, segments_of, segments_text, usable_for
 
 BY_CUT = (Objective.CUT, Objective.TIME)  # zones are laid out by the cut, at prices or not
-CUT_SHARE = 5  # one part in so many of the work is for the cut, where the step comes first
 MOST_PRICES = 3  # at which a cut is searched
 MOST_ZONES = 400  # beyond, zones are small and packed as racks are
 
@@ -254,7 +253,7 @@ class _Placer:
         self.limits = limits
         self.zone_limits = limits  # of the outermost tier by the cut, which may come second
         if request.objective is Objective.TIME:
-            self.zone_limits = limits.part(CUT_SHARE)
+            self.zone_limits = replace(limits, turns=min(1, limits.turns))
         self.free = free
         self.gang = request.hosts_needed(fabric.gpus_per_host)
         self.most_spares = most_spares

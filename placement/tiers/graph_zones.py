@@ -41,10 +41,10 @@ def solve_ragged(
         return grid, ZoneStep(layout[None, :], job.cost(layout), job.cost(layout))
     views = Views(request, gpus, capacities, limits.states)
     best = ZoneStep(np.zeros((1, grid.size), dtype=np.int64), int(MUCH), 0)
-    for share in SHARES:
+    for share in SHARES[: limits.turns]:
         if not best.is_proved:
             best = _step(job, limits.part(share), limits.walk // share, views, best)
-    if best.bound < CLOSE * best.cost:
+    if best.bound < CLOSE * best.cost and limits.turns >= len(SHARES):
         best = _better(job, best, job.put_anew(best.layout[0], limits.trees, best.bound))
     return grid, best
 

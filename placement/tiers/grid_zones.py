@@ -114,13 +114,13 @@ def _in_turns(
     best = replace(
         best, bound=max(best.bound, by_sizes(grid, capacities, limits.entries // ENTRIES_SHARE))
     )
-    for share in SHARES:
+    for share in SHARES[: limits.turns]:
         trees = limits.trees // share
         if best.is_proved:
             return best
         best = _searched(grid, capacities, best, trees)
         best = proof.pursued(best, limits.rounds // share, trees)
-    for _ in range(MOST_AGAIN):
+    for _ in range(MOST_AGAIN if limits.turns >= len(SHARES) else 0):
         gap = best.cost - best.bound
         if not gap:
             break

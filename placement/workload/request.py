@@ -138,7 +138,8 @@ class Limits:
     ends *undecided*. The others bound tables, and with them memory and the longest single step;
     less of them proves less of gangs that form no grid. `entries`: of tables of part sizes, a
     second at most; `states`: of the pricing table of a proof, some 0.3 s a round; `walk`: steps of
-    the dynamic programs along a frontier, about a second.
+    the dynamic programs along a frontier, about a second. `turns`: of proof and search, each with
+    a larger share of all that.
     """
 
     rounds: int = 100
@@ -146,6 +147,7 @@ class Limits:
     entries: int = 100_000_000
     states: int = 30_000_000
     walk: int = 600_000_000
+    turns: int = 3
 
     def part(self, share: int) -> Limits:
         """One part in so many of the work, but for tables of parts, which are made once; rounds

@@ -6,20 +6,24 @@ import json
 import os
 import time
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from placement.fabric.tree import Ints
-from tests.bench import arnold_setting
+from tests.bench import arnold_setting, bench_time
 from tests.bench.bench_placement import main
+from tests.bench.bench_time import Row
 from tests.bench.graph import Task, block_edges, tasks
 from tests.bench.instances import families, instance
 from tests.bench.page import BEGIN, END, ZONES_BEGIN, ZONES_END
 from tests.bench.peers import Guarded
 from tests.bench.rank_order import best_fit, fewest_domains, randomly
 from tests.bench.repair import fitted
+from tests.bench.time_instances import timed
+from tests.bench.time_peers import PEERS
 from tests.build import request
 
 
@@ -128,3 +132,29 @@ def test_no_baseline_spreads_less_in_arnolds_setting(
     found = arnold_setting.measured(inst, alpha, "quick").spread
     assert found["muster"] <= min(found.values())
     assert found["muster"] < found["best-fit"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("index", range(28))
+def test_no_peer_places_a_faster_step(index: int) -> None:
+    """On one instance of each fabric and job of make bench-time; muster's answer is checked."""
+    assert bench_time.lost([bench_time.measured(timed(index, seed=202))]) == []
+
+
+def test_the_tables_of_steps_are_made_again_from_stored_numbers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peers = dict.fromkeys(PEERS, 2.2) | {"random": 1.9}
+    row = Row("1:0 roce-24k 405b-16k", "roce-24k", "405b-16k", 0.6, 2.0, 1.99, 0.4, 0.5, peers)
+    numbers, page = tmp_path / "numbers.json", tmp_path / "page.md"
+    numbers.write_text(json.dumps([asdict(row)]))
+    page.write_text(f"before\n{BEGIN}\nnumbers of last year\n{END}\nafter\n")
+    arguments = ["bench_time", "--from", str(numbers), "--docs", str(page)]
+    monkeypatch.setattr("sys.argv", arguments)
+    assert bench_time.main() == 1  # at random was faster
+    assert "random is 5.0 % faster" in capsys.readouterr().out
+    text = page.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert "last year" not in text
+    assert "| gap of the step at p90" in text

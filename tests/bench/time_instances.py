@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from placement.fabric.hostset import HostSet
-from placement.fabric.tree import Fabric
+from placement.fabric.tree import Fabric, preset
 from placement.workload.request import Request
 from scheduler.files.inputs import load_fabric
 from scheduler.files.job import job_from_mapping
@@ -83,12 +83,13 @@ JOBS: dict[str, Callable[[random.Random], Request]] = {
 }
 
 
-FABRICS = ("roce-24k", "ib-24k", "tapered-24k")
+FABRICS = ("roce-24k", "ib-24k", "tapered-24k", "nvl72-24k")
 
 
 @cache
 def time_fabric(name: str) -> Fabric:
-    return load_fabric(str(EXAMPLES / f"fabric-{name}.yaml"))
+    file = EXAMPLES / f"fabric-{name}.yaml"
+    return load_fabric(str(file)) if file.exists() else preset(name)
 
 
 @dataclass(frozen=True, slots=True)
