@@ -345,7 +345,7 @@ def _hardware(item: Mapping[str, Any], like: _Like, path: str) -> tuple[int, flo
     return gpus or like.gpus, nic, scale_up
 
 
-def _scale_up(item: Mapping[str, Any], path: str, default: float) -> float:
+def scale_up_gbps(item: Mapping[str, Any], path: str, default: float) -> float:
     """What a GPU sends over NVLink to the hosts of its domain, in Gbit/s; 0 where it is no
     scale-up domain."""
     if "scale_up" not in item:
@@ -396,7 +396,7 @@ def _tier_entries(value: Any) -> list[_TierEntry]:
         _only(item, path, {"name", "count", "oversubscription", "scale_up"})
         count = None if item.get("count") is None else _count(item["count"], f"{path}.count")
         over = _positive(item.get("oversubscription", 1), f"{path}.oversubscription")
-        scale_up = _scale_up(item, path, 0.0)
+        scale_up = scale_up_gbps(item, path, 0.0)
         entries.append(_TierEntry(_text(item, "name", path), count, over, scale_up))
     for i, entry in enumerate(entries):
         if entry.scale_up_gbps:
@@ -482,7 +482,7 @@ def _walk(
         over = _positive(
             item.get("oversubscription", tier.oversubscription), f"{here}.oversubscription"
         )
-        scale_up = _scale_up(item, here, tier.scale_up_gbps)
+        scale_up = scale_up_gbps(item, here, tier.scale_up_gbps)
         if scale_up and "scale_up" in item:
             _check_scale_up(depth, tiers, here)
         chain = (*above, _Domain(name, over, scale_up))

@@ -16,10 +16,11 @@ from placement.fabric import hostlist
 from placement.fabric.tree import Fabric, from_spec
 from scheduler.files.fabrics.fitting import fitted, rates
 from scheduler.files.fabrics.network import TopologyNetwork, refusal
-from scheduler.files.fabrics.overlay import DEFAULT_HOST_TIER, FabricOverlay
+from scheduler.files.fabrics.overlay import DEFAULT_HOST_TIER, FabricOverlay, TierOverlay
 
 DEFAULT_GPUS = 8
 DEFAULT_GBPS = 400
+DEFAULT_SCALE_UP_GBPS = 7200.0  # NVLink 5: 900 GB/s per direction and GPU
 NOT_IN_HOSTLISTS = frozenset("[], \t")
 
 Rates = Sequence[Mapping[str, float]]  # oversubscription by domain, one for each tier
@@ -63,6 +64,8 @@ def _assumptions(network: TopologyNetwork, overlay: FabricOverlay, by_tier: Rate
         assumed.append(f"{DEFAULT_GBPS} Gbit/s each")
     if not overlay.tiers and not network.oversubscription:
         assumed.append("full bandwidth above every tier")
+    if network.scale_up and not _says_scale_up(overlay):
+        assumed.append(f"{DEFAULT_SCALE_UP_GBPS:,.0f} Gbit/s of NVLink a GPU inside each domain")
     if assumed:
         yield f"assumed: {', '.join(assumed)}; an overlay says otherwise"
 
@@ -80,16 +83,43 @@ def _spec(
     if overlay.scale_up_gbps:
         head["scale_up_gbps"] = plain(overlay.scale_up_gbps)
     usual = [commonest(found.values()) for found in by_tier]
+    nvlink = _scale_up(network, overlay)
+    usually = commonest(nvlink.values()) if nvlink else 0.0
     host_tier = overlay.tiers[-1].name if overlay.tiers else DEFAULT_HOST_TIER
     tiers = [_tier(n, rate) for n, rate in zip(network.tier_names, usual, strict=True)]
+    if usually:
+        tiers[-1]["scale_up"] = {"gbps_per_gpu": plain(usually)}
+    apart = {name: gbps for name, gbps in nvlink.items() if gbps != usually}
     tiers.append({"name": host_tier})
     tree = _tree(network)
-    regular = _regular(head, tiers, tree, network, by_tier)
+    regular = None if apart else _regular(head, tiers, tree, network, by_tier)
     if regular:
         return regular
     if not network.depth:
         raise BadInput("", f"without a tier above them, hosts are named {host_tier[0]}0 and so on")
-    return {**head, "tiers": tiers, "domains": _domains(tree, by_tier, usual, host_tier[0])}
+    domains = _domains(tree, by_tier, usual, host_tier[0], apart)
+    return {**head, "tiers": tiers, "domains": domains}
+
+
+def _scale_up(network: TopologyNetwork, overlay: FabricOverlay) -> dict[str, float]:
+    """Gbit/s of NVLink a GPU in each innermost domain: the overlay's word, else the usual in
+    those that the file calls such, 0 in others."""
+    if not network.depth:
+        return {}
+    tier = overlay.tiers[-2] if len(overlay.tiers) > 1 else TierOverlay("")
+    found = {}
+    for name in network.domains(network.depth - 1):
+        own = tier.domains[name].scale_up_gbps if name in tier.domains else None
+        said = tier.scale_up_gbps if own is None else own
+        file_says = DEFAULT_SCALE_UP_GBPS if name in network.scale_up else 0.0
+        found[name] = file_says if said is None else said
+    return found
+
+
+def _says_scale_up(overlay: FabricOverlay) -> bool:
+    said = [tier.scale_up_gbps for tier in overlay.tiers[-2:-1]]
+    said += [each.scale_up_gbps for tier in overlay.tiers[-2:-1] for each in tier.domains.values()]
+    return any(gbps is not None for gbps in said)
 
 
 def _tier(name: str, rate: float) -> dict[str, Any]:
@@ -170,8 +200,14 @@ def _names(tree: Tree | list[str], level: int) -> Iterable[str]:
 
 
 def _domains(
-    tree: Tree | list[str], by_tier: Rates, usual: Sequence[float], letter: str, level: int = 0
+    tree: Tree | list[str],
+    by_tier: Rates,
+    usual: Sequence[float],
+    letter: str,
+    nvlink: Mapping[str, float],
+    level: int = 0,
 ) -> list[dict[str, Any]]:
+    """`nvlink`: of innermost domains that differ from most in it."""
     assert isinstance(tree, dict)
     listed = []
     for name, child in tree.items():
@@ -180,9 +216,12 @@ def _domains(
         if rate != usual[level]:
             item["oversubscription"] = plain(rate)
         if isinstance(child, list):
+            if name in nvlink:
+                gbps = nvlink[name]
+                item["scale_up"] = {"gbps_per_gpu": plain(gbps)} if gbps else None
             item["hosts"] = _hosts(name, child, letter)
         else:
-            item["domains"] = _domains(child, by_tier, usual, letter, level + 1)
+            item["domains"] = _domains(child, by_tier, usual, letter, nvlink, level + 1)
         listed.append(item)
     return listed
 

@@ -17,7 +17,10 @@ def dump(spec: Mapping[str, Any]) -> str:
     lines = [f"{key}: {_scalar(spec[key])}" for key in spec if key not in nested]
     lines += ["tiers:", *(f"  - {_flow(tier)}" for tier in spec["tiers"])]
     if "domains" in spec:
-        lines += ["domains:", *_domains(spec["domains"], "  ")]
+        listed = spec["domains"]
+        is_counted = isinstance(listed, Mapping)
+        lines += [f"domains: {_flow(listed)}"] if is_counted else ["domains:"]
+        lines += [] if is_counted else _domains(listed, "  ")
     if spec.get("labels"):
         lines += ["labels:"]
         lines += [f"  {_scalar(name)}: {_flow(found)}" for name, found in spec["labels"].items()]
@@ -26,13 +29,13 @@ def dump(spec: Mapping[str, Any]) -> str:
 
 def _domains(domains: Sequence[Mapping[str, Any]], indent: str) -> Iterator[str]:
     for domain in domains:
-        if "domains" not in domain:
+        if not isinstance(domain.get("domains"), list):
             yield f"{indent}- {_flow(domain)}"
             continue
         mark = "- "
         for key, value in domain.items():
             if key != "domains":
-                yield f"{indent}{mark}{key}: {_scalar(value)}"
+                yield f"{indent}{mark}{key}: {_flow(value)}"
                 mark = "  "
         yield f"{indent}  domains:"
         yield from _domains(domain["domains"], f"{indent}    ")
@@ -48,6 +51,8 @@ def _flow(value: Any) -> str:
 
 def _scalar(value: Any) -> str:
     """Texts are quoted unless nothing could read them as anything else."""
+    if value is None:
+        return "null"
     if not isinstance(value, str):
         return repr(value)
     if _PLAIN.fullmatch(value) and value.lower() not in _WORDS:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from placement import BadInput
 from placement.fabric import hostlist
 from placement.fabric.tree import Fabric
 from scheduler.files.fabrics.build import commonest, plain
@@ -16,7 +17,13 @@ def overlay_of(fabric: Fabric, has_outer_tiers: bool) -> dict[str, Any]:
 
     Every format lacks the bandwidths and the names of tiers; blocks lack all tiers
     but the innermost, which then name the domains they hold.
+
+    Raises: BadInput when hosts differ: an overlay has one number for all.
     """
+    own = fabric.by_host
+    if fabric.is_mixed or np.ptp(own.nic_gbps):
+        raise BadInput("", f"hosts of {fabric.name} differ in GPUs or network cards, which no"
+                       " topology file says")  # fmt: skip
     tiers: list[dict[str, Any]] = []
     for level in range(len(fabric.tiers)):
         entry, exceptions = _rated(fabric, level)
@@ -24,6 +31,11 @@ def overlay_of(fabric: Fabric, has_outer_tiers: bool) -> dict[str, Any]:
         domains = _holding(fabric, level) if is_lost else {}
         for name, rate in exceptions.items():
             domains.setdefault(name, {})["oversubscription"] = rate
+        if level == len(fabric.tiers) - 1 and (fabric.has_scale_up_tier or not has_outer_tiers):
+            usual, others = _nvlink(fabric)
+            entry["scale_up"] = usual
+            for name, rate in others.items():
+                domains.setdefault(name, {})["scale_up"] = rate
         tiers.append({**entry, **({"domains": domains} if domains else {})})
     tiers.append({"name": fabric.spec["tiers"][-1]["name"]})
     inside = (
@@ -37,6 +49,19 @@ def overlay_of(fabric: Fabric, has_outer_tiers: bool) -> dict[str, Any]:
         **inside,
         "tiers": tiers,
     }
+
+
+def _nvlink(fabric: Fabric) -> tuple[dict[str, float] | None, dict[str, Any]]:
+    """What most innermost domains have of it, and those that have something else."""
+    tier = fabric.tiers[-1]
+    first = np.unique(tier.domain_by_host, return_index=True)[1]
+    is_joined = np.zeros(len(first), bool) if tier.is_scale_up is None else tier.is_scale_up
+    rates = np.where(is_joined, fabric.by_host.scale_up_gbps[first], 0.0).tolist()
+    usual = commonest(rates)
+    said = [{"gbps_per_gpu": plain(rate)} if rate else None for rate in rates]
+    pairs = zip(tier.domains, rates, said, strict=True)
+    others = {name: what for name, rate, what in pairs if rate != usual}
+    return ({"gbps_per_gpu": plain(usual)} if usual else None), others
 
 
 def _rated(fabric: Fabric, level: int) -> tuple[dict[str, Any], dict[str, float]]:

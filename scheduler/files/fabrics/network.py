@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+import numpy as np
+
 from placement.fabric.tree import Fabric
 from scheduler.files.errors import InputError, Problem
 
@@ -22,8 +24,8 @@ class TopologyNetwork:
     """Hosts in the order of the file; `paths[i]`, all of one length, stands above `hosts[i]`.
 
     `oversubscription` is by (tiers below, domain). It and the bandwidths are what the
-    format itself knows: for most, nothing. `notes` are sentences for the person who
-    imports.
+    format itself knows: for most, nothing. `scale_up` are innermost domains whose GPUs share an
+    NVLink. `notes` are sentences for the person who imports.
     """
 
     hosts: tuple[str, ...]
@@ -36,6 +38,7 @@ class TopologyNetwork:
         default_factory=lambda: MappingProxyType({})
     )
     notes: tuple[str, ...] = ()
+    scale_up: frozenset[str] = frozenset()
 
     @property
     def depth(self) -> int:
@@ -80,6 +83,42 @@ def shortened(names: Iterable[str]) -> str:
     return f"{text} and {more:,} more" if more > 0 else text
 
 
+def joined(
+    paths: Sequence[Path], accelerators: Sequence[str]
+) -> tuple[tuple[Path, ...], frozenset[str], str]:
+    """Paths with the accelerator domain of each host (empty: none) as the innermost domain, the
+    domains that are such, and what was left out, as a sentence.
+
+    Where each domain is what one innermost switch serves, that switch stands for it. Tiers of
+    switches inside a domain are dropped: its GPUs need none of them.
+    """
+    if not any(accelerators):
+        return tuple(paths), frozenset(), ""
+    level = len(paths[0])
+    while level and not _is_inside(accelerators, [path[level - 1] for path in paths]):
+        level -= 1
+    dropped = len(paths[0]) - level
+    tiers = "1 tier" if dropped == 1 else f"{dropped} tiers"
+    text = f"{tiers} of switches inside accelerator domains left out" if dropped else ""
+    leaves = [path[level - 1] if level else "" for path in paths]
+    with_domain = [leaf for leaf, domain in zip(leaves, accelerators, strict=True) if domain]
+    if level and _is_inside(leaves, accelerators) and "" not in with_domain:
+        return tuple(path[:level] for path in paths), frozenset(with_domain), text
+    known = frozenset(domain for domain in accelerators if domain)
+    made = [
+        (*path[:level], domain or f"{leaf}-rest")
+        for path, domain, leaf in zip(paths, accelerators, leaves, strict=True)
+    ]
+    return tuple(made), known, text
+
+
+def _is_inside(inner: Sequence[str], outer: Sequence[str]) -> bool:
+    """Whether each inner domain lies in one outer one. Hosts without an inner one are passed."""
+    of: dict[str, str] = {}
+    pairs = zip(inner, outer, strict=True)
+    return all(of.setdefault(domain, around) == around for domain, around in pairs if domain)
+
+
 def second_parent(paths: Sequence[Path]) -> tuple[str, str, str] | None:
     """A domain that stands under two others, with both; None in a tree."""
     for level in range(1, len(paths[0]) if paths else 0):
@@ -100,6 +139,11 @@ def of_fabric(fabric: Fabric) -> TopologyNetwork:
     columns = [[tier.domains[i] for i in tier.domain_by_host.tolist()] for tier in fabric.tiers]
     paths = tuple((root, *path) for path in zip(*columns, strict=True)) if columns else ()
     names = ("root", *(tier.name for tier in fabric.tiers))
+    scale_up: frozenset[str] = frozenset()
+    if fabric.has_scale_up_tier:
+        rack = fabric.tiers[-1]
+        pairs = zip(rack.domains, np.asarray(rack.is_scale_up).tolist(), strict=True)
+        scale_up = frozenset(name for name, is_joined in pairs if is_joined)
     return TopologyNetwork(
-        fabric.hosts, paths or ((root,),) * fabric.host_count, names, fabric.kind
+        fabric.hosts, paths or ((root,),) * fabric.host_count, names, fabric.kind, scale_up=scale_up
     )

@@ -20,7 +20,7 @@ from typing import Any
 
 from placement import BadInput
 from placement.fabric import hostlist
-from placement.fabric.tree import KINDS
+from placement.fabric.tree import KINDS, scale_up_gbps
 from scheduler.files.yaml12 import Document, load
 
 DEFAULT_HOST_TIER = "host"
@@ -29,10 +29,14 @@ LARGEST = 1e12
 
 @dataclass(frozen=True, slots=True)
 class DomainOverlay:
-    """One domain: its own oversubscription, the domains of the next tier that it holds."""
+    """One domain: its own oversubscription, the domains of the next tier that it holds.
+
+    `scale_up_gbps`: of NVLink, 0 where it has none; None where nothing is said.
+    """
 
     oversubscription: float | None = None
     holds: tuple[str, ...] = ()
+    scale_up_gbps: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,7 @@ class TierOverlay:
     name: str
     oversubscription: float | None = None
     domains: Mapping[str, DomainOverlay] = field(default_factory=dict)
+    scale_up_gbps: float | None = None
 
     @property
     def is_added(self) -> bool:
@@ -101,20 +106,21 @@ def _tiers(body: Mapping[str, Any]) -> tuple[TierOverlay, ...]:
 def _tier(item: Any, at: str) -> TierOverlay:
     if not isinstance(item, dict):
         raise BadInput(at, "must be a mapping with name")
-    _only(item, at, ("name", "oversubscription", "domains"))
+    _only(item, at, ("name", "oversubscription", "scale_up", "domains"))
     if not isinstance(item.get("name"), str) or not item["name"]:
         raise BadInput(f"{at}.name", "must be a non-empty text")
     domains = item.get("domains", {})
     if not isinstance(domains, dict):
         raise BadInput(f"{at}.domains", "must be a mapping of domain names")
     named = {name: _domain(value, f"{at}.domains.{name}") for name, value in domains.items()}
-    return TierOverlay(item["name"], _number(item, "oversubscription", at), named)
+    rate = _number(item, "oversubscription", at)
+    return TierOverlay(item["name"], rate, named, _scale_up(item, at))
 
 
 def _domain(value: Any, at: str) -> DomainOverlay:
     if not isinstance(value, dict):
         raise BadInput(at, "must be a mapping with oversubscription or holds")
-    _only(value, at, ("oversubscription", "holds"))
+    _only(value, at, ("oversubscription", "holds", "scale_up"))
     holds = value.get("holds", "")
     if not isinstance(holds, str):
         raise BadInput(f"{at}.holds", f"must be names or ranges, not {holds!r}")
@@ -122,7 +128,14 @@ def _domain(value: Any, at: str) -> DomainOverlay:
         names = tuple(hostlist.expand(holds)) if holds else ()
     except BadInput as error:
         raise BadInput(f"{at}.holds", error.message) from None
-    return DomainOverlay(_number(value, "oversubscription", at), names)
+    return DomainOverlay(_number(value, "oversubscription", at), names, _scale_up(value, at))
+
+
+def _scale_up(item: Mapping[str, Any], at: str) -> float | None:
+    """As in a fabric file: {gbps_per_gpu: N}, or null for none."""
+    if "scale_up" not in item:
+        return None
+    return scale_up_gbps(item, at, 0.0)
 
 
 def _number(item: Mapping[str, Any], key: str, at: str) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -55,6 +56,11 @@ def checked(names: Iterable[str]) -> None:
     for name in names:
         if not _NAME.fullmatch(name):
             raise BadInput("", f"{name!r} cannot be a name in Slurm: letters, digits, . _ - only")
+
+
+def of_blocks(network: TopologyNetwork) -> TopologyNetwork:
+    """Blocks are what one NVLink joins."""
+    return replace(network, scale_up=frozenset(network.domains(network.depth - 1)))
 
 
 def blocks(network: TopologyNetwork) -> dict[str, list[str]]:

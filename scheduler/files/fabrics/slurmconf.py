@@ -2,7 +2,8 @@
 
 Source: topology.conf(5). `LinkSpeed` is in units of no one's
 choosing and unused by Slurm, so it is read and dropped. Higher block sizes are
-what jobs may ask for, not what is wired; they become no tier.
+what jobs may ask for, not what is wired; they become no tier. A block is a domain of NVLink,
+which the block plugin is made for: the imported tier is a scale-up tier.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ def read(path: str, _choices: Choices) -> TopologyNetwork:
         raise sizes[1].refusal("is given twice", "BlockSizes")
     if sizes:
         _check_sizes(sizes[0], found)
-    return network(found)
+    whole = network(found)
+    return slurm.of_blocks(whole) if blocks else whole
 
 
 def _lines(path: str, depth: int) -> Iterator[_Line]:

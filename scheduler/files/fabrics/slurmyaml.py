@@ -28,7 +28,7 @@ def read(path: str, choices: Choices) -> TopologyNetwork:
         return network(list(_switches(document, body["tree"], f"{at}.tree", "switches", "switch")))
     blocks = list(_switches(document, body["block"], f"{at}.block", "blocks", "block"))
     _sizes(document, body["block"], f"{at}.block", blocks)
-    return network(blocks)
+    return slurm.of_blocks(network(blocks))
 
 
 def _chosen(document: Document, name: str | None) -> tuple[Mapping[str, Any], str]:

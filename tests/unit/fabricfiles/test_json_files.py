@@ -28,6 +28,48 @@ def test_a_graph_is_read_nearest_switch_first(read: Read) -> None:
     assert [tier.name for tier in built.fabric.tiers] == ["zone", "rack"]
 
 
+def accelerated(**found: tuple[list[str], str]) -> str:
+    label = "accelerator.topograph.run/domain"
+    instances = [
+        {"id": name, "network_layers": layers, "labels": {label: domain} if domain else {}}
+        for name, (layers, domain) in found.items()
+    ]
+    return json.dumps({"instances": instances}, indent=1)
+
+
+def test_accelerator_domains_are_the_innermost_tier(read: Read) -> None:
+    text = accelerated(
+        a=(["l1", "s1"], "n1"), b=(["l1", "s1"], "n1"), c=(["l1", "s1"], "n2"), d=(["l2", "s2"], "")
+    )
+    found = read(text, "topograph").fabric
+    assert tree(found) == {"a": "s1/l1/n1", "b": "s1/l1/n1", "c": "s1/l1/n2", "d": "s2/l2/l2-rest"}
+    assert found.scale_up_by_host.tolist() == [0, 0, 2, 3]
+    assert found.by_host.scale_up_gbps.tolist() == [7_200.0] * 3 + [3_600.0]
+
+
+def test_switches_inside_an_accelerator_domain_are_left_out(read: Read) -> None:
+    """A rail-optimised rack hangs on several leaves."""
+    built = read(
+        accelerated(a=(["l1", "s1"], "n1"), b=(["l2", "s1"], "n1"), c=(["l3", "s1"], "n2")),
+        "topograph",
+    )
+    assert tree(built.fabric) == {"a": "n1", "b": "n1", "c": "n2"}
+    assert "1 tier of switches inside accelerator domains left out" in built.notes
+
+
+def test_a_switch_that_serves_one_accelerator_domain_stands_for_it(read: Read) -> None:
+    built = read(accelerated(a=(["l1", "s"], "n1"), b=(["l2", "s"], "n2")), "topograph")
+    assert tree(built.fabric) == {"a": "l1", "b": "l2"}
+    assert built.fabric.has_scale_up_tier
+
+
+def test_older_names_of_accelerator_domains(read: Read) -> None:
+    item = {"id": "a", "network_layers": ["l"], "attributes": {"nvlink": "n1"}}
+    other = {"id": "b", "network_layers": ["l"], "labels": {"nvidia.com/gpu.clique": "n1"}}
+    built = read(json.dumps({"instances": [item, other]}), "topograph")
+    assert built.fabric.scale_up_by_host.tolist() == [0, 0]
+
+
 def test_uneven_layers_are_filled_up(read: Read) -> None:
     built = read(graph(a=["l1", "s1"], b=["l2", "s1"], c=["l3"]), "topograph")
     assert tree(built.fabric)["c"] == "l3/l3"
@@ -53,6 +95,10 @@ def test_instances_without_layers_are_left_out(read: Read) -> None:
         (
             '{"instances": [\n{"id": "a", "network_layers": ["s"]},\n{"id": "a"}]}',
             "file:3: instances.1.id: instance a is listed twice",
+        ),
+        (
+            '{"instances": [\n{"id": "a", "network_layers": ["s"],\n"attributes": {"nvlink": 7}}]}',
+            "file:3: instances.0.attributes.nvlink: must be a name, not 7",
         ),
         ('{"nodes": []}', "file: instances: must be a list of instances"),
         ("[]", "file: instances: must be a list of instances"),

@@ -38,7 +38,8 @@ def test_a_tier_that_no_block_file_holds(read: Read) -> None:
     assert found.tiers[0].uplink_bytes_per_s.tolist() == [4 * host / 4, 4 * host / 8]
     block = dict(zip(found.tiers[1].domains, found.tiers[1].uplink_bytes_per_s, strict=True))
     assert block == {"b0": host, "b1": host, "b2": 2 * host, "b3": host}
-    assert built.notes == ()
+    nvlink = "7,200 Gbit/s of NVLink a GPU inside each domain"
+    assert built.notes == (f"assumed: {nvlink}; an overlay says otherwise",)
 
 
 def test_an_overlay_may_say_little(read: Read) -> None:
@@ -46,7 +47,8 @@ def test_an_overlay_may_say_little(read: Read) -> None:
     assert built.fabric.nic_gbps == 100
     assert built.fabric.name == "file"
     assert built.notes[-1] == (
-        "assumed: 8 GPUs a host, full bandwidth above every tier; an overlay says otherwise"
+        "assumed: 8 GPUs a host, full bandwidth above every tier, 7,200 Gbit/s of NVLink a GPU"
+        " inside each domain; an overlay says otherwise"
     )
 
 

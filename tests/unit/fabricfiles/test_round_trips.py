@@ -67,6 +67,35 @@ FABRICS = {
     "unequal": two_tiers([2, 1], [3]),
     "irregular": load_fabric(str(ROOT / "examples/fabric-irregular.yaml")),
     "deep": deep(),
+    "nvlink racks": from_spec(
+        {
+            "name": "racks",
+            "kind": "infiniband",
+            "gpus_per_host": 4,
+            "tiers": [
+                {"name": "su", "count": 2},
+                {"name": "rack", "count": 2, "scale_up": {"gbps_per_gpu": 7200}},
+                {"name": "host", "count": 3},
+            ],
+        }
+    ),
+    "some nvlink racks": from_spec(
+        {
+            "name": "some",
+            "gpus_per_host": 4,
+            "tiers": [{"name": "zone"}, {"name": "rack"}, {"name": "host"}],
+            "domains": [
+                {"name": "z0", "domains": [{"name": "a", "hosts": 2}, {"name": "b", "hosts": 3}]},
+                {
+                    "name": "z1",
+                    "domains": [
+                        {"name": "n", "hosts": 2, "scale_up": {"gbps_per_gpu": 3600}},
+                        {"name": "o", "hosts": 2},
+                    ],
+                },
+            ],
+        }
+    ),
 }
 
 
@@ -82,6 +111,13 @@ def places(found: Fabric) -> dict[str, list[str]]:
         host: [tier.domains[tier.domain_by_host[i]] for tier in found.tiers]
         for i, host in enumerate(found.hosts)
     }
+
+
+def nvlink(found: Fabric) -> dict[str, tuple[float, str]]:
+    """Of each host, its speed inside, and the first host that it reaches over NVLink."""
+    first = [found.hosts[i] for i in found.scale_up_by_host.tolist()]
+    pairs = zip(found.by_host.scale_up_gbps.tolist(), first, strict=True)
+    return dict(zip(found.hosts, pairs, strict=True))
 
 
 def uplinks(found: Fabric) -> list[tuple[str, dict[str, float]]]:
@@ -100,6 +136,7 @@ def test_a_fabric_returns(tmp_path: Path, name: str, form: str) -> None:
     assert uplinks(returned) == uplinks(found)
     head = ("name", "kind", "gpus_per_host", "nic_gbps", "scale_up_gbps")
     assert [getattr(returned, key) for key in head] == [getattr(found, key) for key in head]
+    assert nvlink(returned) == nvlink(found)
     assert returned.spec["tiers"][-1]["name"] == found.spec["tiers"][-1]["name"]
 
 

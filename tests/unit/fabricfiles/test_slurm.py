@@ -159,6 +159,25 @@ def test_blocks(read: Read) -> None:
     assert tree(found)["n09"] == "b2"
 
 
+def test_blocks_are_what_one_nvlink_joins(read: Read) -> None:
+    found = read(BLOCKS, "slurm").fabric
+    assert found.scale_up_by_host.tolist() == [0] * 4 + [4] * 5
+    assert set(found.by_host.scale_up_gbps) == {7_200.0}
+    tiers = "tiers: [{name: rack, scale_up: %s}, {name: host}]\n"
+    slower = read(BLOCKS, "slurm", tiers % "{gbps_per_gpu: 3600}").fabric
+    assert set(slower.by_host.scale_up_gbps) == {3_600.0}
+    apart = read(BLOCKS, "slurm", tiers % "null").fabric
+    assert not apart.has_scale_up_tier
+
+
+def test_a_tree_has_no_nvlink_unless_an_overlay_says_so(read: Read) -> None:
+    rows = "SwitchName=r1 Nodes=a,b\nSwitchName=r2 Nodes=c\n"
+    assert not read(rows, "slurm").fabric.has_scale_up_tier
+    tier = "{name: rack, domains: {r1: {scale_up: {gbps_per_gpu: 7200}}}}"
+    found = read(rows, "slurm", f"tiers: [{tier}, {{name: host}}]\n").fabric
+    assert found.scale_up_by_host.tolist() == [0, 0, 2]
+
+
 @pytest.mark.parametrize(
     ("sizes", "says"),
     [
