@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from placement.collectives.cost import Link, busiest_share, kappa, schedule_seconds
     from placement.collectives.recommend import Advice, AlgorithmChoice, advice
     from placement.collectives.schedules import Algorithm, Operation, algorithms, schedule_of
+    from placement.collectives.tuning import NcclTuning, nccl_tunings
     from placement.errors import BadInput
     from placement.largest import has_room, legal_sizes, place_largest
     from placement.network.failures import links_without
@@ -63,6 +64,7 @@ MODULES = {
     "collectives.cost": ("Link", "busiest_share", "kappa", "schedule_seconds"),
     "collectives.recommend": ("Advice", "AlgorithmChoice", "advice"),
     "collectives.schedules": ("Algorithm", "Operation", "algorithms", "schedule_of"),
+    "collectives.tuning": ("NcclTuning", "nccl_tunings"),
     "errors": ("BadInput",),
     "largest": ("has_room", "legal_sizes", "place_largest"),
     "network.failures": ("links_without",),

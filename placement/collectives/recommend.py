@@ -77,12 +77,12 @@ def advice(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[Advi
     advised = []
     for traffic in axis_traffic(request):
         groups = groups_of(by_rank, traffic)
-        if _has_choice(request, traffic) and (groups != groups[:, :1]).any():
+        if has_choice(request, traffic) and (groups != groups[:, :1]).any():
             advised.append(_advice(fabric, request, traffic, groups))
     return tuple(advised)
 
 
-def _has_choice(request: Request, traffic: AxisTraffic) -> bool:
+def has_choice(request: Request, traffic: AxisTraffic) -> bool:
     """Ring attention passes blocks on as it computes: that ring is the algorithm."""
     is_ring_attention = (
         traffic.axis == "cp" and request.training.context_parallel is ContextParallel.RING
@@ -91,7 +91,7 @@ def _has_choice(request: Request, traffic: AxisTraffic) -> bool:
     return is_collective and bool(traffic.edge_bytes) and not is_ring_attention
 
 
-def _operation(request: Request, traffic: AxisTraffic) -> Operation:
+def operation_of(request: Request, traffic: AxisTraffic) -> Operation:
     """All-reduce where the whole vector is summed; else gathered and scattered apart,
     which is an all-reduce in two halves and sends the same.
     """
@@ -104,7 +104,7 @@ def _operation(request: Request, traffic: AxisTraffic) -> Operation:
     return Operation.ALL_REDUCE if whole.get(traffic.axis) else Operation.ALL_GATHER
 
 
-def _calls_per_step(request: Request, axis: str) -> int:
+def calls_per_step(request: Request, axis: str) -> int:
     """Collectives one after another: by layer, and by micro-batch but for FSDP's."""
     work = work_of(request)
     if work is None or request.model is None:
@@ -115,11 +115,11 @@ def _calls_per_step(request: Request, axis: str) -> int:
 
 def _advice(fabric: Fabric, request: Request, traffic: AxisTraffic, hosts: Ints) -> Advice:
     """`hosts`: of each rank, group by group."""
-    operation, calls = _operation(request, traffic), _calls_per_step(request, traffic.axis)
+    operation, calls = operation_of(request, traffic), calls_per_step(request, traffic.axis)
     # The ring's edge carries 2 (n-1)/n of the payload, which gives the payload.
     payload = Fraction(traffic.edge_bytes * traffic.size, 2 * (traffic.size - 1))
-    groups = _distinct(fabric, hosts)
-    choices = [_choice(fabric, payload, groups, a, calls) for a in algorithms(operation)]
+    groups = distinct_groups(fabric, hosts)
+    choices = [choice_on(fabric, payload, groups, a, calls) for a in algorithms(operation)]
     fast_enough = AS_GOOD * min(choice.seconds for choice in choices)
     choices.sort(key=lambda c: c.seconds)
     choices.sort(key=lambda c: c.cut_bytes if c.seconds <= fast_enough else math.inf)
@@ -132,7 +132,7 @@ def _advice(fabric: Fabric, request: Request, traffic: AxisTraffic, hosts: Ints)
     return Advice(traffic.axis, operation, used, tuple(choices), tuned)
 
 
-def _choice(
+def choice_on(
     fabric: Fabric, payload: Fraction, groups: Sequence[Group], algorithm: Algorithm, calls: int
 ) -> AlgorithmChoice:
     uplinks = fabric.tiers[0].uplink_bytes_per_s if fabric.tiers else np.array([np.inf])
@@ -150,7 +150,7 @@ def _choice(
     return AlgorithmChoice(algorithm, round(crossing), max(slowest, worst_uplink))
 
 
-def _distinct(fabric: Fabric, hosts: Ints) -> list[Group]:
+def distinct_groups(fabric: Fabric, hosts: Ints) -> list[Group]:
     """Zone and host of each rank, and how many groups lie like that.
 
     A host goes by the first rank of its group on it, a name that groups of the same form

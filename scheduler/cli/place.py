@@ -40,6 +40,7 @@ class PlacementFormat(StrEnum):
     SLURM = "slurm"
     TORCHRUN = "torchrun"
     ENV = "env"
+    NCCL = "nccl"
 
 
 Links = Annotated[
@@ -352,6 +353,8 @@ def _write(asked: Question, answer: Answer, output: PlacementFormat, solve_s: fl
         text = json.dumps(answers.to_mapping(asked, answer, seconds), indent=2)
     elif output is PlacementFormat.TABLE:
         text = answers.to_text(asked, answer, seconds)
+    elif isinstance(answer, Placement) and output is PlacementFormat.NCCL:
+        text = "\n".join(_nccl(asked, answer))
     elif isinstance(answer, Placement):
         text = "\n".join(LAUNCHER_FILES[output](_gang(asked, answer)))
     else:
@@ -359,6 +362,27 @@ def _write(asked: Question, answer: Answer, output: PlacementFormat, solve_s: fl
         typer.echo(answers.to_text(asked, answer, seconds), err=True)
         return
     sys.stdout.write(text + "\n")
+
+
+def _nccl(asked: Question, answer: Placement) -> Iterable[str]:
+    from placement import nccl_tunings
+    from placement.objective.axis_loads import axis_loads
+    from scheduler.cli.nccl_file import nccl_file
+
+    fabric, request = asked.fabric, asked.request
+    hints = [
+        f"{load.traffic.axis}: groups of {load.traffic.size}, {load.traffic.pattern}, within one"
+        f" {load.runs_on}"
+        for load in axis_loads(fabric, request, answer.hosts)
+    ]
+    joined = fabric.scale_up_by_host[list(answer.hosts)]
+    return nccl_file(
+        asked.name,
+        nccl_tunings(fabric, request, answer.hosts),
+        hints,
+        is_rail_optimised=fabric.kind == "infiniband",
+        is_on_nvlink_racks=len(set(joined.tolist())) < len(answer.hosts),
+    )
 
 
 def _gang(asked: Question, answer: Placement) -> formats.GangOption:

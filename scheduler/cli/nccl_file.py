@@ -1,0 +1,73 @@
+"""A placement in the words of NCCL: the file of its example tuner plugin, and the environment.
+
+The plugin (NVIDIA/nccl, plugins/tuner/example; NCCL 2.27 and later) reads one line for each
+collective and range of sizes, and skips comments:
+
+    collective,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks,numPipeOps,regBuff
+
+-1 leaves a value to NCCL, or matches any. The environment stands in comments as commands:
+`sed -n 's/^#[$] //p' FILE` prints them. Names and values are those of NCCL's user guide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from placement import Algorithm, NcclTuning, Operation
+
+COLLECTIVES = {
+    Operation.ALL_REDUCE: "allreduce",
+    Operation.ALL_GATHER: "allgather",
+    Operation.REDUCE_SCATTER: "reducescatter",
+}
+ALGORITHMS = {Algorithm.RING: "ring", Algorithm.TREE: "tree", Algorithm.NEAR: "pat"}
+AROUND = 2  # a line is for sizes from half to twice what the job sends
+MOST_BYTES = 2**32 - 1  # the plugin's own word for no limit
+PLUGIN = "libnccl-tuner-example.so"
+
+
+def nccl_file(
+    name: str, tunings: Sequence[NcclTuning], hints: Iterable[str], is_rail_optimised: bool,
+    is_on_nvlink_racks: bool,
+) -> Iterator[str]:  # fmt: skip
+    """The lines. `hints`: where each axis runs, as sentences."""
+    yield f"# {name!r}: NCCL on this placement. FILE is this file."
+    yield f"#$ export NCCL_TUNER_PLUGIN={PLUGIN} NCCL_TUNER_CONFIG_FILE=FILE"
+    yield from _environment(tunings, is_rail_optimised, is_on_nvlink_racks)
+    yield "# Ranks lie on hosts as `--format hostfile` lists them; rings follow that order."
+    yield from (f"# {hint}" for hint in hints)
+    for tuning in tunings:
+        low, high = tuning.payload_bytes // AROUND, tuning.payload_bytes * AROUND
+        yield f"# {tuning.axis}: {tuning.payload_bytes:,} bytes a call"
+        yield ",".join(
+            map(
+                str,
+                (
+                    COLLECTIVES[tuning.operation],
+                    min(low, MOST_BYTES),
+                    MOST_BYTES if high >= MOST_BYTES else high,
+                    ALGORITHMS[tuning.algorithm],
+                    tuning.protocol.value.lower(),
+                    *(-1, tuning.nodes, tuning.ranks, -1, -1),
+                ),
+            )
+        )
+
+
+def _environment(
+    tunings: Sequence[NcclTuning], is_rail_optimised: bool, is_on_nvlink_racks: bool
+) -> Iterator[str]:
+    if is_on_nvlink_racks:
+        yield "# Trays of a rack must find each other over NVLink, or the job does not start:"
+        yield "#$ export NCCL_MNNVL_ENABLE=1"
+    if is_rail_optimised:
+        yield "# Rings keep to the rail of their network card:"
+        yield "#$ export NCCL_CROSS_NIC=0"
+    words = [
+        f"{COLLECTIVES[operation]}:{ALGORITHMS[next(iter(which))]}"
+        for operation in COLLECTIVES
+        if len(which := {t.algorithm for t in tunings if t.operation is operation}) == 1
+    ]
+    if words:
+        yield "# Without the plugin (NCCL 2.24 and later), for all sizes and groups:"
+        yield f'#    export NCCL_ALGO="{";".join(words)}"'

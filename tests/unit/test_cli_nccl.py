@@ -1,0 +1,113 @@
+"""`--format nccl`: lines that NCCL's example tuner plugin reads, and what stands beside them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from placement import Algorithm, NcclTuning, Operation, nccl_tunings
+from placement.collectives.nccl import Protocol
+from placement.workload.training import DataParallel, Training
+from scheduler.cli.nccl_file import MOST_BYTES, nccl_file
+from tests.build import fabric, gang, request
+from tests.commands import Muster
+
+RACKS = """name: racks
+kind: infiniband
+gpus_per_host: 4
+tiers: [{name: rack, count: 4, scale_up: {gbps_per_gpu: 7200}}, {name: host, count: 4}]
+"""
+JOB = (
+    "name: a-job\nparallelism: {tp: 4, ep: 4, dp: 4}\ntraffic: {tp: 9, ep: 90000000, dp: 4000000}\n"
+)
+
+
+def read(lines: list[str]) -> list[tuple[str, int, int, str, str, int, int, int, int, int]]:
+    """As the plugin reads them: comments skipped, ten fields, names that it knows."""
+    found = []
+    for line in lines:
+        if not line or line.startswith("#"):
+            continue
+        collective, low, high, algorithm, protocol, *rest = line.split(",")
+        assert collective in {"broadcast", "reduce", "allgather", "reducescatter", "allreduce"}
+        known = {"tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat"}
+        assert algorithm in known
+        assert protocol in {"ll", "ll128", "simple"}
+        channels, nodes, ranks, operations, buffers = map(int, rest)
+        assert 0 <= int(low) <= int(high) <= 2**32 - 1
+        found.append(
+            (collective, int(low), int(high), algorithm, protocol, channels, nodes, ranks,
+             operations, buffers)
+        )  # fmt: skip
+    return found
+
+
+def test_a_placement_on_nvlink_racks(place: Muster) -> None:
+    Path("mini.yaml").write_text(RACKS)
+    Path("job.yaml").write_text(JOB)
+    lines = place("--format", "nccl").out.splitlines()
+    # ep lies in a rack each, so that dp crosses racks with one rank in each of four nodes.
+    assert [(c, n, r) for c, *_, n, r, _, _ in read(lines)] == [
+        ("allgather", 4, 4),
+        ("reducescatter", 4, 4),
+    ]
+    payload = 4_000_000 * 4 // 6  # the ring's edge carries 2 (n-1)/n of it
+    assert all(low < payload < high for _, low, high, *_ in read(lines))
+    commands = [line.removeprefix("#$ ") for line in lines if line.startswith("#$ ")]
+    assert commands == [
+        "export NCCL_TUNER_PLUGIN=libnccl-tuner-example.so NCCL_TUNER_CONFIG_FILE=FILE",
+        "export NCCL_MNNVL_ENABLE=1",
+        "export NCCL_CROSS_NIC=0",
+    ]
+    assert "# ep: groups of 4, all_to_all, within one rack" in lines
+
+
+def test_a_small_all_reduce_takes_a_tree_and_a_large_one_a_ring() -> None:
+    network = fabric(zones=1, racks=32, hosts=2)
+    training = Training(data_parallel=DataParallel.DDP)
+    for sent, algorithm in ((4_000, Algorithm.TREE), (4_000_000_000, Algorithm.RING)):
+        job = replace(gang(64, dp=64, dp_bytes=sent), training=training)
+        (tuning,) = nccl_tunings(network, job, range(64))
+        assert tuning.operation is Operation.ALL_REDUCE
+        assert (tuning.algorithm, tuning.nodes, tuning.ranks) == (algorithm, 64, 64)
+
+
+def test_pat_is_for_one_rank_a_node() -> None:
+    network = fabric(zones=1, racks=32, hosts=2)
+    many, few = (request(tp=8, dp=64, traffic={"dp": 4_000}, order=o) for o in ("tp-dp", "dp-tp"))
+    assert {t.algorithm for t in nccl_tunings(network, many, range(64))} == {Algorithm.NEAR}
+    for tuning in nccl_tunings(network, few, range(64)):  # eight ranks of a group on a host
+        assert (tuning.algorithm, tuning.nodes) == (Algorithm.RING, 8)
+
+
+def test_groups_on_other_numbers_of_nodes_have_lines_of_their_own() -> None:
+    network = fabric(zones=1, racks=2, hosts=4)
+    job = request(dp=16, tp=4, traffic={"dp": 4_000}, order="dp-tp")
+    assert {t.nodes for t in nccl_tunings(network, job, range(8))} == {2}
+    uneven = request(dp=12, tp=4, traffic={"dp": 4_000}, order="dp-tp")
+    assert {t.nodes for t in nccl_tunings(network, uneven, range(6))} == {2}
+
+
+def test_an_axis_inside_a_node_has_no_line() -> None:
+    network = fabric(zones=1, racks=2, hosts=2)
+    assert nccl_tunings(network, request(tp=8, traffic={"tp": 10}), [0]) == ()
+
+
+@pytest.mark.parametrize("payload", [1, 65_536, 3 * 2**30, 2**40])
+def test_sizes_stay_within_what_the_plugin_holds(payload: int) -> None:
+    tuning = NcclTuning(
+        "dp", Operation.ALL_REDUCE, 8, 2, payload, Algorithm.TREE, Protocol.LL128, 1.0
+    )
+    ((name, low, high, algorithm, protocol, *_),) = read(
+        list(nccl_file("j", [tuning], [], is_rail_optimised=False, is_on_nvlink_racks=False))
+    )
+    assert (name, algorithm, protocol) == ("allreduce", "tree", "ll128")
+    assert low <= min(payload, MOST_BYTES) <= high
+
+
+def test_tunings_do_not_depend_on_the_type_of_hosts() -> None:
+    network, job = fabric(zones=1, racks=2, hosts=2), gang(4, dp=4)
+    assert nccl_tunings(network, job, [0, 1, 2, 3]) == nccl_tunings(network, job, np.arange(4))
