@@ -32,7 +32,7 @@ from scheduler.eventlog.recovery import Recovered, check_fabric, recover, replay
 from scheduler.eventlog.store import SharedStore, Store, open_store
 from scheduler.files.errors import InputError
 from scheduler.files.health.policyfile import load_health
-from scheduler.files.tenants import load_tenants
+from scheduler.files.tenants import TenantsFile, load_tenants
 from scheduler.identity import SERVER, Caller, Role, act_for
 from scheduler.launch.service import AgentSettings, LaunchService
 from scheduler.launch.sessions import CannotServeAgents
@@ -273,11 +273,17 @@ async def _load_health(path: str, writer: Writer) -> None:
         log.error("%s is not taken: %s", path, answer.message)
 
 
+def _checked_tenants(path: str, fabric: Fabric) -> TenantsFile:
+    """Raises: InputError."""
+    file = load_tenants(path)
+    file.check(fabric)
+    return file
+
+
 async def _reload_tenants(path: str, writer: Writer) -> None:
     """What is wrong goes to the log, and the old tenants stay."""
     try:
-        file = await asyncio.to_thread(load_tenants, path)
-        file.check(writer.state.loaded_fabric)
+        file = await asyncio.to_thread(_checked_tenants, path, writer.state.loaded_fabric)
         answer = await writer.submit(LoadTenants(file.tenants))
     except InputError as error:
         log.error("rejected, the old tenants stay in use: %s", error)

@@ -11,9 +11,11 @@ the one that lends it, who has it back at any moment, and not for the other.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from placement import BadInput
 from placement.fabric.tree import Fabric
@@ -36,7 +38,11 @@ class QuotaNode:
 @lru_cache(maxsize=8)
 def nodes(tenants: Tenants, fabric: Fabric) -> Mapping[str, QuotaNode]:
     """Every tenant in hosts. GPUs that fill no whole host do not count."""
-    guaranteed = _guaranteed(tenants, fabric)
+    guaranteed = _guarantees(tenants, fabric).hosts
+    children: dict[str, list[str]] = {tenant.name: [] for tenant in tenants.tenants}
+    for tenant in tenants.tenants:
+        if tenant.parent:
+            children[tenant.parent].append(tenant.name)
     gpus = fabric.gpus_per_host
     return {
         tenant.name: QuotaNode(
@@ -44,24 +50,32 @@ def nodes(tenants: Tenants, fabric: Fabric) -> Mapping[str, QuotaNode]:
             guaranteed[tenant.name],
             UNLIMITED if tenant.limit_gpus is None else tenant.limit_gpus // gpus,
             tuple(reversed(tenants.path(tenant.name))),
-            tuple(t.name for t in tenants.tenants if t.parent == tenant.name),
+            tuple(children[tenant.name]),
         )
         for tenant in tenants.tenants
     }
 
 
-def _guaranteed(tenants: Tenants, fabric: Fabric) -> dict[str, int]:
-    """Hosts by tenant: as stated, at least what its cells and its sub-tenants have."""
+class _Guarantees(NamedTuple):
+    """By tenant. `least`: what its cells and its sub-tenants have; `hosts`: as stated, but that at
+    least."""
+
+    least: Mapping[str, int]
+    hosts: Mapping[str, int]
+
+
+def _guarantees(tenants: Tenants, fabric: Fabric) -> _Guarantees:
+    """Cost: O(tenants)."""
+    least: dict[str, int] = {}
     hosts: dict[str, int] = {}
+    below = Counter[str]()  # of a tenant's children together
     for tenant in reversed(tenants.tenants):  # children before parents
+        cells = sum(cell.count * cell_hosts(fabric, cell) for cell in tenant.cells)
+        least[tenant.name] = max(below[tenant.name], cells)
         stated = tenant.guaranteed_gpus // fabric.gpus_per_host
-        hosts[tenant.name] = max(stated, _least(tenants, tenant, fabric, hosts))
-    return hosts
-
-
-def _least(tenants: Tenants, tenant: Tenant, fabric: Fabric, hosts: Mapping[str, int]) -> int:
-    below = sum(hosts[t.name] for t in tenants.tenants if t.parent == tenant.name)
-    return max(below, sum(c.count * cell_hosts(fabric, c) for c in tenant.cells))
+        hosts[tenant.name] = max(stated, least[tenant.name])
+        below[tenant.parent] += hosts[tenant.name]
+    return _Guarantees(least, hosts)
 
 
 @lru_cache(maxsize=64)
@@ -88,10 +102,10 @@ def check(tenants: Tenants, fabric: Fabric) -> None:
     for tenant in tenants.tenants:
         for cell in tenant.cells:
             _check_cell(tenant, cell, fabric)
-    hosts = _guaranteed(tenants, fabric)
+    guarantees = _guarantees(tenants, fabric)
     for tenant in tenants.tenants:
-        _check_tenant(tenant, _least(tenants, tenant, fabric, hosts), fabric)
-    total = sum(hosts[tenant.name] for tenant in tenants.tenants if not tenant.parent)
+        _check_tenant(tenant, guarantees.least[tenant.name], fabric)
+    total = sum(guarantees.hosts[tenant.name] for tenant in tenants.tenants if not tenant.parent)
     if total > fabric.host_count:
         there = fabric.host_count * fabric.gpus_per_host
         promised = total * fabric.gpus_per_host
