@@ -86,8 +86,8 @@ def estimate_command(
 ) -> None:
     """Estimate the step time of a job: compute, pipeline bubble, communication.
 
-    Compares muster's placement with consecutive ranks on the first free hosts by name,
-    and with free hosts at random. docs/steptime.md has the rules.
+    Compares muster's placement with consecutive ranks in the fewest domains and on the first
+    free hosts by name, and with free hosts at random. docs/steptime.md has the rules.
 
     Exit code: as `muster place`; with several fabrics the highest.
     """

@@ -24,7 +24,7 @@ README = ROOT / "README.md"
 TEXT = README.read_text()
 TRANSCRIPT = re.compile(r"(?<=```console\n).*?(?=```)", re.DOTALL)
 # What no claim rests on: how long it took, and which of several equal layouts it is.
-LOOSE = re.compile(r"^\S+ \S+ to place, \S+ \S+ in all$|(^z\d .* ms$\n)+", re.MULTILINE)
+LOOSE = re.compile(r"^\S+ \S+ to place, \S+ \S+ in all$|(^z\d+ .* ms$\n)+", re.MULTILINE)
 
 
 def blocks(*languages: str) -> Iterator[str]:

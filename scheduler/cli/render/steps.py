@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from placement import Advice, Congestion, Routing, advice, flows_of, links, route
+from placement import Advice, Congestion, Routing, advice, consecutive, flows_of, links, route
 from placement.fabric.hostset import has, to_mask
 from placement.fabric.links import islands
 from placement.fabric.tree import Fabric, Ints
@@ -18,7 +18,7 @@ from placement.workload.request import Placement
 if TYPE_CHECKING:
     from scheduler.cli.render.answers import Question
 
-MUSTER, BY_NAME, AT_RANDOM = "muster", "by name", "at random"
+MUSTER, FEWEST, BY_NAME, AT_RANDOM = "muster", "fewest domains", "by name", "at random"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,8 @@ def estimate(
     """None when no two ranks ever talk.
 
     The other ways take the same number of the same free hosts, on the same side of uplinks that
-    are down: the first by name in consecutive ranks, and the seed's at random.
+    are down: the fewest domains, as schedulers do that count slots, the first by name, both in
+    consecutive ranks, and the seed's at random.
 
     Raises: BadInput on a switch or cable that the fabric does not have.
     """
@@ -67,6 +68,7 @@ def estimate(
     free = np.flatnonzero(to_mask(asked.free & side, fabric.host_count)).astype(np.int64)
     ways: dict[str, Sequence[int]] = {
         MUSTER: answer.hosts,
+        FEWEST: consecutive(fabric)(free, gang).tolist(),
         BY_NAME: by_name(fabric, free, gang),
         AT_RANDOM: at_random(free, gang, network.seed),
     }
