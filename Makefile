@@ -9,7 +9,7 @@ SINCE ?=
 READY := $(VENV)/.ready
 PEERS := .venv-bench
 
-.PHONY: help env demo test test-slow check format lint types imports stubs stub-drift lint-proto fuzz validate bench bench-service bench-watch drill-crash bench-routing bench-placement bench-time bench-replay drill-crash-postgres drill-failover lock clean
+.PHONY: help env demo test test-slow check format lint types imports stubs stub-drift lint-proto fuzz validate bench bench-service bench-watch drill-crash bench-routing bench-placement bench-time bench-replay drill-crash-postgres drill-failover lock clean bench-agents drill-launch
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
@@ -75,6 +75,9 @@ bench: $(READY) ## measure a handful of placements and decisions; checks every a
 bench-service: $(READY) ## submits, watches and memory of a server, beside the bare gRPC limit: 5 minutes
 	$(BIN)/python -m tests.bench.bench_service $(ARGS)
 
+bench-agents: $(READY) ## what 3,072 agents cost: beats, submits beside them, a launch on 2,048 hosts: 2 minutes
+	$(BIN)/python -m tests.bench.bench_agents $(ARGS)
+
 bench-watch: $(READY) ## submits and swaps while 200 watches resume, and during dry runs: 10 minutes
 	$(BIN)/python -m tests.bench.bench_watch $(ARGS)
 
@@ -114,6 +117,9 @@ $(PEERS)/.ready: requirements.lock pyproject.toml
 
 drill-crash-postgres: $(READY) ## the same on PostgreSQL, whose own processes are killed as well: an hour
 	$(BIN)/python -m tests.drills.crash_postgres $(ARGS)
+
+drill-launch: $(READY) ## kill ranks, agents, hosts and leaders under 20 real gangs: 10 minutes; ARGS="--minutes 2 --servers 1"
+	$(BIN)/python -m tests.drills.launch $(ARGS)
 
 drill-failover: $(READY) ## break the leader of three servers on PostgreSQL, 40 times: 6 minutes
 	$(BIN)/python -m tests.drills.failover $(ARGS)

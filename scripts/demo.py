@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from demo_gang import run_a_gang
 from demo_replay import replay_a_trace
 from telling import (
     MUSTER,
@@ -369,7 +370,7 @@ def kill_and_restart(stage: Stage) -> None:
 
 
 def stop(stage: Stage) -> None:
-    heading("8. The end")
+    heading("9. The end")
     command("kill SERVER")
     code = stage.server.end(signal.SIGTERM)
     check(code == 0, f"the server ended with exit code {code}")
@@ -387,6 +388,7 @@ def tell(folder: Path, server: Server, fabric: Fabric) -> None:
         fill_up(stage)
         kill_and_restart(stage)
         replay_a_trace(folder)
+        run_a_gang(folder)
         stop(stage)
 
 

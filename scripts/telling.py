@@ -74,7 +74,8 @@ def within(seconds: int, what: str) -> Iterator[None]:
 class Server:
     """`muster serve` on one store, at the address that it took when first started."""
 
-    def __init__(self, folder: Path, fabric: str) -> None:
+    def __init__(self, folder: Path, fabric: str, options: Sequence[str] = ()) -> None:
+        self._options = options
         self.store = folder / "muster.db"
         self.address = "127.0.0.1:0"
         self.errors = folder / "server.log"
@@ -84,6 +85,7 @@ class Server:
     def start(self) -> str:
         """The line with which the server says that it is ready."""
         arguments = ["serve", "--fabric", self._fabric, "--store", f"sqlite:///{self.store}"]
+        arguments += self._options
         with self.errors.open("a") as errors:
             # A session of its own: Ctrl-C ends the story, which then ends the server.
             process = subprocess.Popen(

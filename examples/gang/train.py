@@ -94,7 +94,8 @@ def main() -> None:
     begin = array.array("d", [float(start), value])
     start_f, value = all_reduce(peers, begin if RANK == 0 else array.array("d", [0.0, 0.0]))
     start = int(start_f)
-    print(f"attempt {os.environ.get('MUSTER_ATTEMPT', '1')}: from step {start}", flush=True)
+    attempt = os.environ.get("MUSTER_ATTEMPT", "1")
+    print(f"attempt {attempt}: from step {start} at {time.time():.3f}", flush=True)
     for step in range(start + 1, options.steps + 1):
         time.sleep(options.step_s)
         summed = all_reduce(peers, array.array("d", [float(RANK + step)] * SIZE))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +18,7 @@ from scheduler.core import JobSpec
 from scheduler.core.policies.run import RunSpec
 from scheduler.files.fabrics import fabricyaml
 from scheduler.v1 import job_pb2
+from scripts.local_host import LocalHost
 from tests.build import fabric_spec, spec
 from tests.e2e.processes import MUSTER
 
@@ -60,32 +60,20 @@ class LocalServer:
         with self._process:
             return self._process.wait(30)
 
+    def host(self, name: str) -> LocalHost:
+        return LocalHost(self.folder / "m.db.agents" / name)
+
     def agent(self, host: str) -> int:
         """The pid of its agent."""
-        return int((self.folder / "m.db.agents" / host / "agent.pid").read_text())
+        return self.host(host).agent
 
     def ranks(self, host: str) -> list[int]:
-        """Pids of all that runs there, but for its agent and supervisors."""
-        mark = f"{self.folder / 'm.db.agents' / host}/".encode()
-        return [pid for pid, environment in environments() if mark in environment]
-
-    def kill_host(self, host: str) -> None:
-        """As a power failure would: the agent, its supervisors and its ranks at once."""
-        for pid in (self.agent(host), *self.ranks(host)):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        """Pids of all that ranks run there."""
+        return self.host(host).ranks()
 
     def logs(self) -> str:
         logs = [self.folder / "serve.log", *self.folder.glob("m.db.agents/*/agent.log")]
         return "\n".join(path.read_text() for path in logs)
-
-
-def environments() -> Iterator[tuple[int, bytes]]:
-    """(pid, environment) of all processes that may be read."""
-    for name in os.listdir("/proc"):
-        if name.isdecimal():
-            with suppress(OSError):
-                yield int(name), Path("/proc", name, "environ").read_bytes()
 
 
 @contextmanager
