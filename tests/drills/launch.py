@@ -44,7 +44,7 @@ from scheduler.files.fabrics import fabricyaml
 from scheduler.v1 import job_pb2, service_pb2
 from scripts.local_host import LocalHost, environments, send
 from simulator.collectors.invariants import InvariantChecker
-from tests.build import fabric_spec, spec
+from tests.build import fabric, fabric_spec, spec
 from tests.e2e.processes import MUSTER
 from tests.ports import free_port
 from tests.postgres import cluster
@@ -154,7 +154,7 @@ class DrillCluster:
         allow = folder / "allow.yaml"
         allow.write_text("users: [root]\ndefault_user: root\n")
         listen = ",".join(server.agents for server in self.servers)
-        names = [f"z0-r{r}-h{h}" for r in range(racks) for h in range(12)]
+        names = fabric(1, racks, 12, gpus=GPUS).hosts
         agents = folder / "agents"
         self.hosts = {
             name: AgentKeeper(agents, name, listen, secret, allow)
@@ -244,7 +244,8 @@ class Observer(threading.Thread):
         self.attempts: set[tuple[str, int]] = set()
         self.ended = threading.Event()
         self._root = str(cluster.folder / "agents")
-        self._known: dict[int, tuple[str, str, int] | None] = {}
+        self._first_s: dict[int, float] = {}  # when a pid was first seen
+        self._ranks_seen: set[int] = set()
         self._half: dict[tuple[str, int], Half] = defaultdict(Half)
         self._whole: set[tuple[str, int]] = set()
 
@@ -283,15 +284,21 @@ class Observer(threading.Thread):
 
     def _ranks(self) -> Iterator[tuple[str, str, int]]:
         """(host, job uid, attempt) of every process of a rank."""
-        seen: dict[int, tuple[str, str, int] | None] = {}
+        first: dict[int, float] = {}
+        now_s = time.monotonic()
         for name in Path("/proc").iterdir():
-            if name.name.isdecimal():
-                pid = int(name.name)
-                if pid not in self._known or self._known[pid] is not None:
-                    self._known[pid] = _rank(name, self._root)
-                seen[pid] = self._known[pid]
-        self._known = seen
-        return iter([found for found in seen.values() if found is not None])
+            if not name.name.isdecimal():
+                continue
+            pid = int(name.name)
+            first[pid] = self._first_s.get(pid, now_s)
+            # One that is no rank for long will be none: before it executes it has no environment.
+            if pid in self._ranks_seen or now_s - first[pid] < 3:
+                found = _rank(name, self._root)
+                if found is not None:
+                    self._ranks_seen.add(pid)
+                    yield found
+        self._first_s = first
+        self._ranks_seen &= first.keys()
 
 
 def _rank(process: Path, root: str) -> tuple[str, str, int] | None:
