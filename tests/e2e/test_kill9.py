@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.drills.crash import drill
+from tests.e2e.processes import ServerProcess, muster
 
 
 def test_ten_kills(tmp_path: Path) -> None:
@@ -16,3 +17,28 @@ def test_ten_kills(tmp_path: Path) -> None:
     assert answered["submit"] > 10
     assert answered["fail"] > 0
     assert events["JobStarted"] > 5
+
+
+def test_a_killed_server_does_not_begin_anew_where_its_store_or_wal_was(tmp_path: Path) -> None:
+    server = ServerProcess(tmp_path)
+    server.start()
+    job = tmp_path / "job.yaml"
+    job.write_text("{name: a, parallelism: {tp: 8, dp: 2}, traffic: {dp: 10}}")
+    done = muster("submit", str(job), address=server.address)
+    assert done.returncode == 0, done.stderr
+    server.kill()
+    wal = server.store.with_name("muster.db-wal")
+    kept = wal.read_bytes()
+    serve = ("serve", "--store", server.url, "--listen", server.address)
+    wal.unlink()
+    done = muster(*serve)
+    assert done.returncode == 2
+    assert "acknowledged changes are missing" in done.stderr
+    wal.write_bytes(kept)
+    server.store.rename(tmp_path / "elsewhere.db")
+    done = muster(*serve)
+    assert done.returncode == 2
+    assert "restore a backup, or begin an empty one with --init" in done.stderr
+    (tmp_path / "elsewhere.db").rename(server.store)
+    server.start()
+    assert server.terminate() == 0
