@@ -38,7 +38,7 @@ class Views:
     @cached_property
     def _views(self) -> list[tuple[Cells, SizeBound]]:
         views = cell_views(self._request, self._gpus)
-        return [(view, SizeBound(view.grid, view.lot, view.closing)) for view in views]
+        return [(view, SizeBound(view.grid, view.lot)) for view in views]
 
     def by_sizes(self, entries: int) -> int:
         """From sizes alone, by tables of up to so many entries; 0 if all are larger."""

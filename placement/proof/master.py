@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from placement.fabric.tree import Ints
 from placement.grid.block_grid import BlockGrid
-from placement.grid.isoperimetry import MUCH
 from placement.grid.layout import ZonePattern
 from placement.solver import ColumnLp, LpSolution
 
@@ -307,16 +306,13 @@ def rectangles(grid: BlockGrid, capacities: Sequence[int], lot: int) -> Ints:
 
     Capacities descend. Shape: (patterns, rows); no pattern twice.
     """
-    # After each row, the last of which is before the first one as well.
-    may_end = np.vstack([grid.joint < MUCH, np.ones(grid.width + 1, dtype=np.bool_)])
     first, more = (part.ravel() for part in np.indices((grid.rows, grid.rows)))
     is_inside = first + more < grid.rows
     first, height = first[is_inside], 1 + more[is_inside]
-    row, last = np.arange(grid.rows), first + height - 1
+    row = np.arange(grid.rows)
     width = np.minimum(grid.width, np.array(capacities)[:, None] // height)
     is_new = (width > 0) & (height * width % lot == 0)
     is_new[1:] &= width[1:] != width[:-1]
-    is_new &= may_end[first - 1, width] & may_end[last, width]
     _, band = np.nonzero(is_new)
-    bands = (row >= first[band, None]) & (row <= last[band, None])
+    bands = (row >= first[band, None]) & (row < (first + height)[band, None])
     return np.asarray(bands * width[is_new][:, None])

@@ -9,12 +9,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement.bound.cells import Cells, cell_views
+from placement.bound.cells import cell_views
 from placement.bound.part_sizes import QUICK
 from placement.bound.pricing import pattern_cost
-from placement.bound.size_relaxation import SizeBound
 from placement.graph.hypergraph import block_graph
-from placement.grid.block_grid import block_axes, joint_cost
+from placement.grid.block_grid import block_axes
 from placement.grid.layout import counts
 from placement.objective.cut import cut_by_axis
 from placement.proof.branch_and_price import Prover
@@ -100,37 +99,6 @@ def test_no_view_of_the_cells_proves_too_much(
     assert _by_parts(Blocks(asked, gpus, capacities), QUICK) <= 2 * least
 
 
-def rings() -> list[Cells]:
-    """Views of which every pattern can be tried, and whose rows close into a ring."""
-    traffic = {"cp": 4, "pp": 3, "dp": 5}
-    found = [
-        view
-        for gpus, each in SHAPES.items()
-        for shape in each
-        for order in ("tp-cp-pp-dp-ep", "tp-pp-dp-cp-ep")
-        for view in cell_views(
-            request(**dict(zip(AXES, shape, strict=True)), order=order, traffic=traffic), gpus
-        )
-    ]
-    return [v for v in found if v.closing and (v.grid.width + 1) ** v.grid.rows <= 50_000]
-
-
-def test_the_cheapest_part_on_rows_in_a_ring_is_found() -> None:
-    """Of patterns with a bare row; all others cost as much as the dearest rows at least."""
-    views = rings()
-    assert len(views) > 50
-    for view in views:
-        grid = view.grid
-        held = np.indices((grid.width + 1,) * grid.rows).reshape(grid.rows, -1).T
-        closing = joint_cost(view.closing, grid.width)[np.abs(held[:, -1] - held[:, 0])]
-        paid = grid.step[held].sum(axis=1) + grid.between(held) + closing
-        is_bare = (grid.step[held] < grid.step.max()).any(axis=1)
-        found = SizeBound(grid, view.lot, view.closing).part_costs(grid.size)
-        for n in range(view.lot, grid.size + 1, view.lot):
-            of_that_size = paid[is_bare & (held.sum(axis=1) == n)]
-            assert found[n] == min([*of_that_size, grid.step.max() * grid.rows])
-
-
 @st.composite
 def larger(draw: st.DrawFn) -> tuple[Request, int]:
     """Up to 120 hosts of 4 or 8 GPUs, pipeline and data outermost in either order."""
@@ -165,8 +133,6 @@ def test_zones_pay_at_least_what_every_view_says(
         zones = np.repeat(layout, view.cells_of_host)[view.grid.block]
         patterns = [tuple(int(n) for n in rows) for rows in counts(zones, 3)]
         paid = sum(pattern_cost(view.grid, pattern) for pattern in patterns)
-        closing = joint_cost(view.closing or ((0, view.grid.width),), view.grid.width)
-        paid += sum(int(closing[abs(pattern[-1] - pattern[0])]) for pattern in patterns)
         assert view.grid.to_bytes(paid - view.grid.offset) <= counted
         assert all(sum(pattern) % view.lot == 0 for pattern in patterns)
 
