@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import msgspec
 import pytest
 
 from placement.fabric import hostset
@@ -28,6 +29,7 @@ from scheduler.core.model.commands import (
 from scheduler.core.model.events import Event
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import HostMove
+from scheduler.core.model.request_id import parse_request_id
 from scheduler.core.policies.health_signals import SIGNALS, XID, Effect
 from scheduler.core.policies.tenants import (
     Aging,
@@ -276,7 +278,20 @@ async def lived(
             if number == restart_after:
                 await stack.aclose()
                 served = await stack.enter_async_context(serving(folder, **settings))
-    return logged(folder)
+    return undigested(logged(folder))
+
+
+def undigested(log: Sequence[Event]) -> list[Event]:
+    """Events without the digests of their requests: a server's are of messages, those of the
+    simulator of commands."""
+
+    def plain_id(event: Event) -> Event:
+        text = getattr(event, "request_id", "")
+        return (
+            msgspec.structs.replace(event, request_id=parse_request_id(text).key) if text else event
+        )
+
+    return [plain_id(event) for event in log]
 
 
 async def send(served: Served, command: Command) -> None:

@@ -48,9 +48,14 @@ from tests.e2e.lives import (
     owned,
     plain,
     random_script,
+    undigested,
     written,
 )
 from tests.serving import START_NS
+
+
+def simulated_log(*arguments: Any, **options: Any) -> list[Event]:
+    return undigested(run_script(*arguments, **options))
 
 
 def kinds(log: Sequence[Event]) -> Counter[str]:
@@ -62,7 +67,7 @@ async def test_served_and_simulated_leave_the_same_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restart_after: int
 ) -> None:
     script = written(STORY)
-    simulated = run_script(FABRIC, script)
+    simulated = simulated_log(FABRIC, script)
     live = await lived(tmp_path, script, Decisions(monkeypatch), SchedulingOptions(), restart_after)
     assert live == simulated
     seen = kinds(simulated)
@@ -77,7 +82,7 @@ async def test_so_they_do_on_whatever_comes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, policy: Policy
 ) -> None:
     script, limits = random_script(seed), SchedulingOptions(policy=policy)
-    simulated = run_script(FABRIC, script, limits)
+    simulated = simulated_log(FABRIC, script, limits)
     assert await lived(tmp_path, script, Decisions(monkeypatch), limits) == simulated
     assert {"JobStarted", "JobEnded", "HostMoved"} <= kinds(simulated).keys()
 
@@ -88,7 +93,7 @@ async def test_so_they_do_with_tenants(
 ) -> None:
     rng, limits = random.Random(7), SchedulingOptions(policy=policy)
     script = [(time_ns, owned(command, rng)) for time_ns, command in random_script(7)]
-    simulated = run_script(FABRIC, script, limits, tenants=TENANTS)
+    simulated = simulated_log(FABRIC, script, limits, tenants=TENANTS)
     live = await lived(tmp_path, script, Decisions(monkeypatch), limits, 30, TENANTS)
     assert live == simulated
     assert {"TenantsLoaded", "JobStarted", "JobEnded"} <= kinds(simulated).keys()
@@ -123,7 +128,7 @@ async def test_so_they_do_with_elastic_gangs(
     """They grow, and make room for others."""
     limits = SchedulingOptions(resize_every_s=0)
     script = written(ELASTIC, limits, SAVING)
-    simulated = run_script(FABRIC, script, limits, tenants=SAVING)
+    simulated = simulated_log(FABRIC, script, limits, tenants=SAVING)
     assert await lived(tmp_path, script, Decisions(monkeypatch), limits, 4, SAVING) == simulated
     resized = [event for event in simulated if isinstance(event, GangResized)]
     assert {bool(event.preempted_by) for event in resized} == {True, False}
@@ -147,7 +152,7 @@ async def test_so_they_do_with_constraints(
 ) -> None:
     rng, limits = random.Random(3), SchedulingOptions(policy=policy)
     script = [(time_ns, choosy(command, rng)) for time_ns, command in random_script(3)]
-    simulated = run_script(FABRIC, script, limits)
+    simulated = simulated_log(FABRIC, script, limits)
     live = await lived(tmp_path, script, Decisions(monkeypatch), limits, 30)
     assert live == simulated
     assert {"JobStarted", "JobEnded", "GangSwapped"} <= kinds(simulated).keys()
