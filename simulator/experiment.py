@@ -9,6 +9,7 @@ from pathlib import Path
 from placement.fabric.tree import Fabric, from_spec
 from placement.workload.request import SpareRule
 from scheduler.core import SchedulingOptions, Tenants
+from scheduler.core.model.policy import Overrun
 from scheduler.core.model.window import Window
 from scheduler.core.policies.costs import Costs
 from scheduler.core.policies.health import HealthPolicy
@@ -159,6 +160,9 @@ def _limits(options: Options) -> SchedulingOptions:
         policy=str(options["policy"]),
         resize_every_s=int(options["resize_every_s"] or 0),
         least_gain=int(options["least_gain_percent"] or 0),
+        overrun=Overrun(str(options["overrun"])),
+        most_slips=int(options["most_slips"] or 0),
+        most_reservations=int(options["most_reservations"] or 0),
     )
     limit_h = options["assumed_limit_h"]
     if limit_h is None:

@@ -63,6 +63,8 @@ class SimulatedLauncher(Launcher):
 
     def feed(self, event: Event, state: State) -> None:
         """Start, stop and end gangs as the log says. `state`: right after `event`."""
+        if isinstance(event, JobEnded) and event.outcome is JobState.FAILED:
+            self.unsuccessful.add(event.name)
         for change in self._gangs.feed(self._effects.read(event, state)):
             carry_out(self, change)
             self._hurry()

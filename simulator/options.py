@@ -13,7 +13,12 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from placement import BadInput
-from scheduler.files.defaults import LEAST_GAIN_PERCENT, RESIZE_EVERY_S
+from scheduler.files.defaults import (
+    LEAST_GAIN_PERCENT,
+    MOST_RESERVATIONS,
+    MOST_SLIPS,
+    RESIZE_EVERY_S,
+)
 from scheduler.files.errors import InputError, Problem
 
 Value = str | int | float | bool | None
@@ -276,6 +281,26 @@ OPTIONS = (
         "assumed_limit_h",
         NumberKind(0.01, 87_600),
         "Time limit in hours of jobs that state none. Default: their run time.",
+    ),
+    ReplayOption(
+        "overrun",
+        ChoiceKind(("extend", "requeue", "kill")),
+        "What becomes of a gang at the time limit that it states. With extend it runs on.",
+        "extend",
+    ),
+    ReplayOption(
+        "most_slips",
+        WholeKind(),
+        "When gangs that outran their limits have put off the first waiting job so often, nobody"
+        " passes it by a time limit any more. 0: however often.",
+        MOST_SLIPS,
+    ),
+    ReplayOption(
+        "most_reservations",
+        WholeKind(),
+        "Under conservative, waiting jobs with a reservation; the rest wait to be among them. 0:"
+        " all have one.",
+        MOST_RESERVATIONS,
     ),
     ReplayOption(
         "resize_every_s",

@@ -12,6 +12,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+from scheduler.core import SchedulingOptions
+from scheduler.core.queue.policies import queue_policy
 from scheduler.files.errors import InputError, Problem
 from simulator import failures
 from simulator.collectors.metrics import Metrics
@@ -98,6 +100,7 @@ def _replayed(
         for log in stream.logs
         for sentence in log.warnings(collectors.metrics.makespan_ns / SECOND_NS)
     ]
+    totals["warnings"] += _unreserved(experiment.limits, collectors.metrics.most_waiting)
     totals["log_sha256"] = collectors.recorder.digest()
     return totals, collectors.report_data()
 
@@ -128,6 +131,17 @@ def _totals(
         **_record(experiment),
     }
     return totals
+
+
+def _unreserved(limits: SchedulingOptions, most_waiting: int) -> Iterator[str]:
+    """What a schedule that keeps reservations says of those that had none."""
+    most = limits.most_reservations
+    if queue_policy(limits.policy).reserves_all and 0 < most < most_waiting:
+        yield (
+            f"{most_waiting:,} jobs waited at once, and only the first {most:,} have reservations:"
+            " the others started later than conservative backfill lets them"
+            " (--most-reservations 0 gives one to all)"
+        )
 
 
 class _Skipped:
@@ -199,6 +213,9 @@ def _record(experiment: Experiment) -> dict[str, Any]:
         "until_s": None if experiment.until_ns is None else experiment.until_ns / SECOND_NS,
         "resize_every_s": options.resize_every_s,
         "least_gain_percent": options.least_gain,
+        "overrun": options.overrun,
+        "most_slips": options.most_slips,
+        "most_reservations": options.most_reservations,
         "windows": experiment.windows_file,
         "tenants": experiment.tenants.digest if experiment.tenants else None,
         "health": asdict(experiment.health) if experiment.health else None,

@@ -153,6 +153,7 @@ def _tracer(endpoint: str | None) -> Iterator[Tracer | None]:
 def _settings(keys: ServerKeys, tracer: Tracer | None) -> Settings:
     """What the server file and the options ask for. Raises: InputError."""
     from scheduler.core import SchedulingOptions
+    from scheduler.core.model.policy import Overrun
     from scheduler.engine.planning.executor import LONG_S
     from scheduler.engine.snapshotter import DAY_S, Retention
     from scheduler.files.health.policyfile import load_health
@@ -176,6 +177,9 @@ def _settings(keys: ServerKeys, tracer: Tracer | None) -> Settings:
             assumed_limit_s=max(1, round(keys.assumed_limit_h * 3600)),
             resize_every_s=keys.resize_every_s,
             least_gain=keys.least_gain_percent,
+            overrun=keys.overrun or (Overrun.KILL if _has_agents(keys) else Overrun.EXTEND),
+            most_slips=keys.most_slips,
+            most_reservations=keys.most_reservations,
             slow_percent=keys.slow_percent,
         ),
         tenants=file.tenants if file else None,
@@ -205,6 +209,10 @@ def _exposure(keys: MetricsKeys | None) -> MetricsEndpoint | None:
     return MetricsEndpoint(host.strip("[]"), int(port), keys.per_job)
 
 
+def _has_agents(keys: ServerKeys) -> bool:
+    return keys.agents is not None or keys.launcher is not None
+
+
 def _agents(keys: ServerKeys) -> AgentSettings | None:
     """Raises: InputError for agents that could not prove for which host they speak."""
     from pathlib import Path
@@ -216,7 +224,7 @@ def _agents(keys: ServerKeys) -> AgentSettings | None:
     from scheduler.server.config import AgentKeys
 
     is_local = keys.launcher is not None
-    if keys.agents is None and not is_local:
+    if not _has_agents(keys):
         return None
     agents, shown = keys.agents or AgentKeys(), _access(keys).tls
     host = agents.listen.rpartition(":")[0]

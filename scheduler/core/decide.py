@@ -1,6 +1,7 @@
 """Which jobs run next, and where: the slow half of scheduling, a plan for one version.
 
-First come windows whose edge has come, then gangs that a failure interrupted or a window
+First come windows whose edge has come, then gangs that have reached their time limit, where it
+ends them, then gangs that a failure interrupted or a window
 evicts, for their hosts do nothing, then reservations that lost a host. Then every queued
 job passes the same stages:
 
@@ -25,7 +26,7 @@ from scheduler.core.commit.commit import Conflict, commit
 from scheduler.core.defrag.policy import defragmented
 from scheduler.core.fold.apply import replay
 from scheduler.core.model.plan import Action, Plan, Requeue
-from scheduler.core.model.policy import SchedulingOptions
+from scheduler.core.model.policy import Overrun, SchedulingOptions
 from scheduler.core.model.state import State
 from scheduler.core.queue.cycle import SchedulingCycle
 from scheduler.core.queue.fixpoint import is_fixpoint
@@ -34,6 +35,7 @@ from scheduler.core.rules.calendar import turns
 from scheduler.core.rules.crash_loop import next_attempt_ns
 from scheduler.core.rules.host_evaluation import judgement_due
 from scheduler.core.rules.retiring_hosts import due_ns
+from scheduler.core.rules.time_limits import next_limit_ns, overruns
 from scheduler.core.spares.replenish import replenishments
 
 
@@ -68,13 +70,16 @@ def _urgent(state: State, now_ns: int, limits: SchedulingOptions, find: Placer) 
         return Plan(state.version, edges)
     if judge := judgement_due(state, now_ns):
         return Plan(state.version, (judge,))
+    if at_limit := overruns(state, now_ns, limits):
+        return Plan(state.version, at_limit)
     first = restarts(state, now_ns, limits)
     if any(isinstance(action, Requeue) for action in first):
         return Plan(state.version, first)
     if not first and (others := tuple(substitutes(state))):
         return Plan(state.version, others)
     if not first and _is_idle(state):
-        return Plan(state.version, next_decision_ns=_first(due_ns(state, now_ns, limits)))
+        moments = (*due_ns(state, now_ns, limits), next_limit_ns(state, limits))
+        return Plan(state.version, next_decision_ns=_first(moments))
     if first and not state.queue:  # a gang stands still; all else has time until it runs
         return Plan(state.version, first)
     moved = _after(state, first, now_ns)
@@ -87,9 +92,11 @@ def _urgent(state: State, now_ns: int, limits: SchedulingOptions, find: Placer) 
     moments = (
         *(cycle.preempting.next_decision_ns, grow_ns, cycle.clear_ns),
         *due_ns(moved, now_ns, limits),
+        next_limit_ns(moved, limits),
         *(next_attempt_ns(job, state.tenants.restarts, now_ns) for job in stopped),
     )
     is_over = bool(starts) and not first and is_fixpoint(state, cycle, starts)
+    is_over = is_over and limits.overrun is Overrun.EXTEND  # else the next one knows their limits
     return Plan(state.version, actions, cycle.backfill.reservations, _first(moments), is_over)
 
 

@@ -7,7 +7,6 @@ words of their agents come to.
     RUNNING     all have started
     FAILING     a rank failed or a host refused: the rest is being stopped, so that it is known
                 who was first before anything is decided
-    LIMITED     its time limit is reached: the log is about to end the job
     OVER        reported; nothing more comes of it
 
 Nothing here sends or waits: the launcher asks and acts.
@@ -40,7 +39,6 @@ class GangPhase(StrEnum):
     STARTING = "starting"
     RUNNING = "running"
     FAILING = "failing"
-    LIMITED = "limited"
     OVER = "over"
 
 
@@ -97,7 +95,7 @@ class LaunchedGang:
 
     @property
     def is_live(self) -> bool:
-        return self.phase not in (GangPhase.LIMITED, GangPhase.OVER)
+        return self.phase is not GangPhase.OVER
 
     def ranks_of(self, host: str) -> RankRange:
         node = self.hosts.index(host)

@@ -33,9 +33,7 @@ from scheduler.core.fold.attempts import (
 )
 from scheduler.core.fold.effects import JobChange
 from scheduler.core.model.commands import EndJob, ReportHost
-from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import HostState, JobState
-from scheduler.core.wording import duration
 from scheduler.engine.feed import Closed, FellBehind
 from scheduler.engine.proposal import NotLeading, WriterStopped
 from scheduler.engine.writer import Writer
@@ -557,19 +555,8 @@ class AgentLauncher(Launcher):
                     self._settle(leaving)
         for gang in list(self._gangs.values()):
             self._overdue(gang, now_s)
-            self._limit(gang)
             if gang.saved != gang.logged and now_s - gang.saved_s >= LOG_EVERY_S:
                 self._write_down(gang)
-
-    def _limit(self, gang: LaunchedGang) -> None:
-        """End a job that has reached its time limit: SIGTERM, its grace, SIGKILL."""
-        job = self._jobs[gang.name]
-        if job.limit_ns is None or not gang.is_live or job.state is not JobState.RUNNING:
-            return
-        if self._writer.now_ns() >= job.start_ns + job.limit_ns:
-            gang.phase = GangPhase.LIMITED
-            text = f"reached its time limit of {duration(job.limit_ns // SECOND_NS)}"
-            self._submit(EndJob(gang.name, JobState.FAILED, gang.attempt, text, uid=gang.uid))
 
     def _overdue(self, gang: LaunchedGang, now_s: float) -> None:
         """Hosts that should have answered."""

@@ -99,7 +99,9 @@ GAP = _histogram("gap_ratio", "Gap at each start: share of the cut above the low
 WAIT = _histogram("wait_seconds", "Seconds from submit to first start, by GPUs.", "size")
 RESTARTS = _counter("restarts", "Attempts after the first, by how they began.", "how")
 REQUEUES = _counter(
-    "requeues", "Gangs put back into the queue: failure, maintenance or preempted.", "cause"
+    "requeues",
+    "Gangs put back into the queue: failure, maintenance, preempted or time_limit.",
+    "cause",
 )
 RESIZES = _counter("gang_resizes", "Elastic gangs that grew or shrank.", "how")
 SWAPS = _counter("swaps", "Gangs of which hosts were replaced.", "cause")

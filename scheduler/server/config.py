@@ -28,12 +28,15 @@ from pydantic_core import PydanticCustomError
 from placement import BadInput
 from placement.fabric.tree import PRESETS
 from scheduler.access.keys import CallLimits, Reflection
+from scheduler.core.model.policy import Overrun
 from scheduler.core.queue.policies import queue_policy
 from scheduler.files.defaults import (
     LEAST_GAIN_PERCENT,
     LISTEN,
     MOST_DAYS,
     MOST_LEASE_S,
+    MOST_RESERVATIONS,
+    MOST_SLIPS,
     RESIZE_EVERY_S,
     SLOW_PERCENT,
     STORE,
@@ -228,6 +231,8 @@ class ServerKeys(Keys):
     `snapshot_every`: least events between two snapshots. `keep_log_days`: None keeps all events.
     `watch_changes`: changes of jobs, of hosts and of windows kept in memory for watches.
     `insecure`: serve beyond loopback without TLS or without asking callers who they are.
+    `overrun`: of a gang that reaches the time limit that it states; None: it is ended where agents
+    run it, else it runs on. `most_slips`, `most_reservations`: see SchedulingOptions.
     `launcher`: who starts agents; without one they are started by others, if at all.
     """
 
@@ -278,6 +283,27 @@ class ServerKeys(Keys):
     assumed_limit_h: Annotated[
         float, BeforeValidator(_hours), ServerOption("Time limit of jobs that state none.")
     ] = 24.0
+    overrun: Annotated[
+        Overrun | None,
+        ServerOption(
+            "What becomes of a gang at its time limit: extend, requeue or kill.  [default: kill"
+            " with agents, else extend]"
+        ),
+    ] = None
+    most_slips: Annotated[
+        Number,
+        ServerOption(
+            "When overrun limits have put off the first waiting job so often, nobody passes it by"
+            " a time limit any more; 0: however often."
+        ),
+    ] = MOST_SLIPS
+    most_reservations: Annotated[
+        Number,
+        ServerOption(
+            "Under `conservative`, waiting jobs with a reservation; the rest wait to be among them;"
+            " 0: all have one."
+        ),
+    ] = MOST_RESERVATIONS
     resize_every_s: Annotated[
         Number,
         ServerOption("Least seconds from a start of an elastic gang to its next growth or return."),

@@ -104,6 +104,7 @@ class Metrics:
         self.ways: Counter[RestartOption] = Counter()  # by option taken
         self.host_failures = 0
         self.preemptions = 0
+        self.most_waiting = 0
         self.preempted_host_ns = 0  # work that preempted gangs have to repeat
         self.first_submit_ns: int | None = None
         self.last_end_ns: int | None = None
@@ -137,6 +138,7 @@ class Metrics:
         """Count one event. `state`: right after it."""
         self.events += 1
         self._now_ns, self._state = event.time_ns, state
+        self.most_waiting = max(self.most_waiting, len(state.queue))
         for effect in self._effects.read(event, state):
             match effect:
                 case JobChange():

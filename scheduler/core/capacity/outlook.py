@@ -14,7 +14,7 @@ and small ones would take every host that comes back.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from copy import copy
 from dataclasses import replace
 from itertools import groupby
@@ -37,18 +37,26 @@ from scheduler.core.tenancy.quota_check import Quotas
 from scheduler.core.tenancy.spare_loans import SpareLoans
 
 
-def releases(state: State, now_ns: int, limits: SchedulingOptions) -> list[Release]:
-    """One for each gang that holds hosts, first end first. Cost: O(gangs log gangs), 0.2 us for
-    each whose limit is not over while all its hosts are its own and well."""
+def releases(
+    state: State, now_ns: int, limits: SchedulingOptions
+) -> tuple[list[Release], frozenset[str]]:
+    """One for each gang that holds hosts, first end first, and the names of those that have outrun
+    the limit that they state. Cost: O(gangs log gangs), 0.2 us for each whose limit is not over
+    while all its hosts are its own and well."""
     loans = SpareLoans(state)
     if loans.hosts or state.unhealthy & state.held:
-        return sorted(_release(job, loans, now_ns, limits) for job in state.holding)
+        gangs = sorted(_release(job, loans, now_ns, limits) for job in state.holding)
+        return gangs, _late(job.release for job in state.holding if job.release.end_ns <= now_ns)
     found = sorted([job.release for job in state.holding])
     late = bisect_left(found, (now_ns + 1,))
     if not late:
-        return found
+        return found, frozenset()
     past = [_overdue(gang, state.jobs[gang.name], now_ns, limits) for gang in found[:late]]
-    return sorted([*past, *found[late:]])
+    return sorted([*past, *found[late:]]), _late(found[:late])
+
+
+def _late(past: Iterable[Release]) -> frozenset[str]:
+    return frozenset(gang.name for gang in past if gang.end_ns)
 
 
 def _overdue(gang: Release, job: Job, now_ns: int, limits: SchedulingOptions) -> Release:
@@ -104,6 +112,7 @@ class Outlook:
         self._started: list[Release] = []
         self._lent = SpareLoans(state).hosts
         self._running: list[Release] | None = None
+        self._late: frozenset[str] = frozenset()
         self._repairs: tuple[tuple[int, HostSet], ...] | None = None
         # Of each limit, the first job of this walk that it holds back: see `Caps`.
         self.held_back: dict[str, BackfillReservation] = {}
@@ -136,7 +145,7 @@ class Outlook:
 
     def _still_running(self) -> list[Release]:
         if self._running is None:
-            self._running = releases(self._state, self._now_ns, self._limits)
+            self._running, self._late = releases(self._state, self._now_ns, self._limits)
         return self._running
 
     def ends(self) -> list[Release]:
@@ -234,6 +243,11 @@ class Outlook:
         others = [Release(end_ns, "", "", 0, hosts) for end_ns, hosts in returns]
         gangs = self.ends()
         return sorted([*gangs, *others]) if others else gangs
+
+    def is_late(self, until_ns: int) -> bool:
+        """Whether a gang that has outrun its limit is taken to end by then."""
+        gangs = self._still_running()
+        return any(gang.end_ns <= until_ns and gang.name in self._late for gang in gangs)
 
     def repairs(self) -> tuple[tuple[int, HostSet], ...]:
         """When which hosts are taken to be back in service: those that failed, are under repair

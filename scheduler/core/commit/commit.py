@@ -36,6 +36,7 @@ from scheduler.core.model.lifecycle import JOB_MOVES, RUNS, JobMove, JobState
 from scheduler.core.model.plan import (
     Action,
     Defragment,
+    EnforceTimeLimit,
     EvaluateHosts,
     GiveUp,
     Plan,
@@ -58,6 +59,7 @@ from scheduler.core.rules.calendar import Calendar, turned
 from scheduler.core.rules.crash_loop import avoided
 from scheduler.core.rules.host_evaluation import judged
 from scheduler.core.rules.resize import is_needless, misfit, resized
+from scheduler.core.rules.time_limits import enforced
 from scheduler.core.tenancy.quota_check import Allowance
 from scheduler.core.tenancy.spare_loans import SpareLoans
 
@@ -157,6 +159,8 @@ def _event(ledger: Ledger, action: Action, now_ns: int) -> Event | tuple[Event, 
             if action.name not in state.interrupted:
                 return _not_interrupted(action.name)
             return JobEnded(now_ns, action.name, JobState.FAILED, action.reason)
+        case EnforceTimeLimit():
+            return enforced(state, action, now_ns)
         case ReplenishSpares():
             return _replenished(ledger, action, now_ns)
         case Reserve():

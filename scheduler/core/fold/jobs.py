@@ -167,14 +167,16 @@ def _updated(state: State, event: JobUpdated) -> State:
 
 
 def _reserved(state: State, event: JobsReserved) -> State:
-    reserved, shares = state.reserved, state.shares
+    reserved, shares, slips = state.reserved, state.shares, state.slips
     for name, start_ns in event.starts:
+        if start_ns > reserved.get(name, start_ns):
+            slips = _with(slips, name, slips.get(name, 0) + 1)
         reserved = _with(reserved, name, start_ns)
         shares = _without(shares, name) if name in shares else shares
     index = state.loaded_fabric.index_by_name
     for name, parts in event.shares:
         shares = _with(shares, name, tuple((index[host], count) for host, count in parts))
-    return evolve(state, reserved=reserved, shares=shares)
+    return evolve(state, reserved=reserved, shares=shares, slips=slips)
 
 
 def _started(state: State, event: JobStarted) -> State:
@@ -433,7 +435,8 @@ def _unreserved(state: State, name: str) -> State:
     if name not in state.reserved:
         return state
     shares = _without(state.shares, name) if name in state.shares else state.shares
-    return evolve(state, reserved=_without(state.reserved, name), shares=shares)
+    slips = _without(state.slips, name) if name in state.slips else state.slips
+    return evolve(state, reserved=_without(state.reserved, name), shares=shares, slips=slips)
 
 
 def _less(names: tuple[str, ...], name: str) -> tuple[str, ...]:

@@ -65,6 +65,7 @@ class RequeueCause(StrEnum):
     FAILURE = "failure"  # a failure stopped it, and it has no hosts to go on with
     MAINTENANCE = "maintenance"  # a window opened that it could not stay for
     PREEMPTED = "preempted"
+    TIME_LIMIT = "time_limit"  # it ran as long as it might, and goes on from its checkpoint
 
 
 class HostMove(StrEnum):

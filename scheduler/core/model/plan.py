@@ -119,6 +119,14 @@ class GiveUp:
 
 
 @dataclass(frozen=True, slots=True)
+class EnforceTimeLimit:
+    """Stop a gang that has run as long as its owner stated: it waits again, or has failed."""
+
+    name: str
+    is_requeued: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ReplenishSpares:
     """Hold these spares from here on, `joined` of them free hosts until now."""
 
@@ -169,6 +177,7 @@ Action = (
     | Resize
     | Requeue
     | GiveUp
+    | EnforceTimeLimit
     | ReplenishSpares
     | Reserve
     | WindowTransition
@@ -190,6 +199,7 @@ def taken(action: Action) -> HostSet:
             Defragment()
             | Requeue()
             | GiveUp()
+            | EnforceTimeLimit()
             | Reserve()
             | WindowTransition()
             | ReplaceReservedHosts()

@@ -25,17 +25,28 @@ class Policy(StrEnum):
     CONSERVATIVE = "conservative"
 
 
+class Overrun(StrEnum):
+    """What becomes of a gang that has run as long as its owner stated."""
+
+    EXTEND = "extend"  # it runs on
+    REQUEUE = "requeue"  # it waits in the queue, and goes on from its checkpoint
+    KILL = "kill"  # its job has failed
+
+
 @dataclass(frozen=True, slots=True)
 class SchedulingOptions:
     """`policy`: the name of a queue policy. `assumed_limit_s` stands in for the time limit of
     jobs that state none.
 
     `most_reservations`: under CONSERVATIVE, jobs from the head of the queue that get
-    one; those behind them wait until they are among these. `batch_hosts`: a decision that
+    one; those behind them wait until they are among these; 0: all. `batch_hosts`: a decision that
     has started gangs on so many hosts ends, and the next one goes on: they begin while
     the rest is still being placed. `resize_every_s`: an elastic gang grows no sooner after
     its last start, swap or resize, `least_gain` percent of its replicas at a time or to its
     largest size. `slow_percent`: a gang is slow when links make its step so much longer.
+    `overrun`: of gangs that reach the time limit that they state. `most_slips`: once gangs that
+    outran their limits have put off the reservation of the first that waits so often, nobody
+    passes it by a time limit any more; 0: however often.
     """
 
     policy: str = Policy.PRODUCTION
@@ -46,6 +57,8 @@ class SchedulingOptions:
     resize_every_s: int = 1_800
     least_gain: int = 10
     slow_percent: int = 5
+    overrun: Overrun = Overrun.EXTEND
+    most_slips: int = 1
 
 
 def time_limit_ns(job: Job, limits: SchedulingOptions) -> int:

@@ -59,13 +59,15 @@ class State:
     large gangs take first, `early`: last. `records`: hosts of which anything is known. `judge_ns`:
     when the policy next looks at the hosts, 0 = not foreseen. `accounts`: what each tenant holds
     and has used. `marks`: when those came and changed that a tenants file named. `reserved`: latest
-    start of waiting jobs in ns, under the policy *conservative* only, `shares`: on how many hosts
-    of which kind, where windows tell hosts apart. `requests`: what the newest requests of each
-    tenant did, by the key of their request_id, oldest first; `request_counts`: how many. `windows`:
-    those not over, by name. `closed`: hosts of open maintenance windows, whatever their own state.
-    `links`: uplinks that are not plainly up, by domain. `defragmented_ns`: when defragmentation by
-    policy was last due, 0 = never. `faults`: failures and repairs so far. `seen_ns`: the time of
-    the newest event. `spent`: host time of all ended jobs, by what it went to.
+    start of waiting jobs in ns, under the policy *conservative*, and where gangs that outran their
+    limits keep the first from starting; `shares`: on how many hosts of which kind, where windows
+    tell hosts apart; `slips`: how often that start was put off. `requests`: what the newest
+    requests of each tenant did, by the key of their request_id, oldest first; `request_counts`:
+    how many. `windows`: those not over, by name. `closed`: hosts of open maintenance windows,
+    whatever their own state. `links`: uplinks that are not plainly up, by domain.
+    `defragmented_ns`: when defragmentation by policy was last due, 0 = never. `faults`:
+    failures and repairs so far. `seen_ns`: the time of the newest event. `spent`: host time of
+    all ended jobs, by what it went to.
     """
 
     version: int = 0
@@ -92,6 +94,7 @@ class State:
     reserved: Mapping[str, int] = field(default_factory=PersistentMap)
     shares: Mapping[str, Shares] = field(default_factory=PersistentMap)
     ended_counts: Mapping[str, int] = field(default_factory=PersistentMap)
+    slips: Mapping[str, int] = field(default_factory=PersistentMap)
     requests: Mapping[str, CompletedRequest] = field(default_factory=PersistentMap)
     request_counts: Mapping[str, int] = field(default_factory=PersistentMap)
     windows: Mapping[str, Booking] = field(default_factory=PersistentMap)

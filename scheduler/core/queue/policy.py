@@ -63,7 +63,8 @@ class QueuePolicy:
     `order`: which job is looked at next. `backfill`: whether later jobs may pass those that
     wait. `may_preempt`: whether preemptible gangs are evicted for others, and a guarantee
     is kept by hosts that can be taken back. `may_borrow`: whether preemptible jobs start on
-    idle spares of others. Quotas, windows and constraints hold under every policy.
+    idle spares of others. `reserves_all`: whether all that wait have reservations, as far as
+    `most_reservations` lets them. Quotas, windows and constraints hold under every policy.
     """
 
     name: str
@@ -71,6 +72,7 @@ class QueuePolicy:
     backfill: Callable[[QueueContext], Backfill]
     may_preempt: bool = False
     may_borrow: bool = False
+    reserves_all: bool = False
 
     def context(
         self, state: State, now_ns: int, limits: SchedulingOptions, free: HostSet

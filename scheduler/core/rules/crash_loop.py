@@ -34,11 +34,11 @@ def stopped(job: Job, now_ns: int, costs: Costs) -> Job:
     """The job once something has stopped its attempt."""
     if job.stop_ns is not None:  # the attempt has been counted
         return job
-    has_saved = _has_saved(job, now_ns, costs)
-    return evolve(job, failed_attempts=0 if has_saved else job.failed_attempts + 1, stop_ns=now_ns)
+    failed_attempts = 0 if has_saved(job, now_ns, costs) else job.failed_attempts + 1
+    return evolve(job, failed_attempts=failed_attempts, stop_ns=now_ns)
 
 
-def _has_saved(job: Job, now_ns: int, costs: Costs) -> bool:
+def has_saved(job: Job, now_ns: int, costs: Costs) -> bool:
     """Whether the present attempt has saved anything: as its ranks say, if they ever have said
     so, else as its interval makes likely."""
     if job.saved is not None:

@@ -42,6 +42,7 @@ LIFE: list[Event] = [
     JobStarted(5, "runs", 1, HOSTS, ("z0-r1-h0",), (), 7, ("a\nnote",)),
     JobEnded(6, "gone", JobState.CANCELLED, "typo"),
     HostMoved(7, "z0-r0-h1", HostMove.FAIL, "gpu-lost", "", Mover.SIGNAL, "gpu-lost"),
+    JobsReserved(8, (("wäits\t", 2**59),)),
     JobsReserved(8, (("wäits\t", 2**60),), (("wäits\t", (("z0-r1-h0", 2),)),)),
     WindowSet(9, replace(window("w", "z0-r1"), hosts=("z0-r1-h0", "z0-r1-h1")), "r4"),
     WindowOpened(9, "w"),

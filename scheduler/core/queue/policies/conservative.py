@@ -194,7 +194,7 @@ class Conservative:
         return False
 
     def is_done(self, free: HostSet) -> bool:
-        return self._considered >= self._limits.most_reservations
+        return 0 < self._limits.most_reservations <= self._considered
 
 
 def _needs_repairs(state: State, outlook: Outlook, free: HostSet) -> bool:
@@ -205,4 +205,6 @@ def _needs_repairs(state: State, outlook: Outlook, free: HostSet) -> bool:
     return any(state.jobs[name].needed > most for name in state.queue)
 
 
-CONSERVATIVE = QueuePolicy("conservative", order=ArrivalOrder, backfill=Conservative)
+CONSERVATIVE = QueuePolicy(
+    "conservative", order=ArrivalOrder, backfill=Conservative, reserves_all=True
+)

@@ -1,7 +1,9 @@
 """EASY: one reservation, for the first job that waits; the queue is served by arrival.
 
 A later job starts now if it ends before that reservation begins, or on hosts that the
-reservation leaves over.
+reservation leaves over. Where gangs outrun their limits, the reservation slips; those that start
+now may do so too, and put it off again. How often it has slipped is in the log, and from some
+number on nobody is believed any more: then later jobs start only on hosts that are left over.
 Source: Lifka, "The ANL/IBM SP scheduling system" (JSSPP 1995); Mu'alem and Feitelson,
 TPDS 12(6), 2001, section 2.
 """
@@ -9,6 +11,7 @@ TPDS 12(6), 2001, section 2.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from placement.fabric.hostset import HostSet
 from scheduler.core.model.job import Job
@@ -33,6 +36,9 @@ class Easy:
         self._has_waited = False
         self._first: BackfillReservation | None = None
         self._asking: tuple[Job, HostSet] | None = None
+        self._start_ns = 0  # of the reservation, as far as can be foreseen
+        self._now_ns, self._most_slips = context.now_ns, context.limits.most_slips
+        self._reserved, self._slips = context.state.reserved, context.state.slips
 
     @property
     def first(self) -> BackfillReservation | None:
@@ -40,7 +46,13 @@ class Easy:
         reads it."""
         if self._asking is not None:
             asking, self._asking = self._asking, None
-            self._first = self._outlook.reservation(*asking)
+            self._first = found = self._outlook.reservation(*asking)
+            if found is not None:
+                self._start_ns = found.start_ns
+                if 0 < self._most_slips <= self._slips.get(found.name, 0):
+                    self._first = replace(
+                        found, start_ns=self._now_ns
+                    )  # whoever starts outlasts it
         return self._first
 
     def _reserve(self, job: Job, free: HostSet) -> None:
@@ -53,7 +65,8 @@ class Easy:
         return LazyReservations(self._made) if self._has_waited else ()
 
     def _made(self) -> tuple[BackfillReservation, ...]:
-        return () if self.first is None else (self.first,)
+        first = self.first
+        return () if first is None else (replace(first, start_ns=self._start_ns),)
 
     @property
     def is_stable(self) -> bool:
@@ -115,7 +128,19 @@ class Easy:
         return not free and self.first is not None
 
     def actions(self) -> tuple[Reserve, ...]:
-        return ()  # the reservation is made anew by every decision
+        """The reservation is made anew by every decision; kept is where it relies on gangs that
+        are late, and each time that it has slipped since."""
+        if not self._most_slips or self._first is None or self._asking is not None:
+            return ()
+        first = self._first
+        if not self._outlook.is_late(self._start_ns):
+            return ()
+        before_ns = self._reserved.get(first.name)
+        if before_ns is not None and (
+            before_ns > self._now_ns or self._slips.get(first.name, 0) >= self._most_slips
+        ):
+            return ()
+        return (Reserve(((first.name, self._start_ns),)),)
 
 
 EASY = QueuePolicy("easy", order=ArrivalOrder, backfill=Easy)

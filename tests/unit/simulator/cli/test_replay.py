@@ -336,3 +336,29 @@ def test_a_log_that_ends_before_the_replay_is_named_and_can_begin_again() -> Non
     assert "--failures-repeat: has no effect without failures" in refusal(
         replay("--failures-repeat")
     )
+
+
+SHORT = "".join(
+    json.dumps({"gpus": 8, "submit_s": at, "run_s": 100, "time_limit_s": limit_s}) + "\n"
+    for at, limit_s in ((0, 50), (0, 200), (1, 200), (1, 200))
+)
+
+
+def test_a_gang_at_its_time_limit_ends_as_the_option_says(folder: Path) -> None:
+    """The first of four jobs states half of its run."""
+    (folder / "t.jsonl").write_text(SHORT)
+
+    def ran(*options: str) -> tuple[int, int, float, list[str]]:
+        arguments = ("t.jsonl", "--trace-format", "muster", "--fabric", "m.yaml")
+        found = json.loads(muster(*arguments, "--format", "json", *options).stdout)
+        return found["completed"], found["failed"], found["goodput"], found["warnings"]
+
+    assert ran() == (4, 0, 1.0, [])
+    assert ran("--overrun", "kill") == (3, 1, 300 / 350, [])
+    assert ran("--overrun", "requeue")[:2] == (3, 1)  # it has saved nothing
+    few = ran("--policy", "conservative", "--most-reservations", "1")
+    assert few[3] == [
+        "3 jobs waited at once, and only the first 1 have reservations: the others started later"
+        " than conservative backfill lets them (--most-reservations 0 gives one to all)"
+    ]
+    assert ran("--policy", "conservative", "--most-reservations", "0")[3] == []
