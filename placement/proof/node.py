@@ -19,6 +19,7 @@ from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import ZonePattern
 from placement.proof.branching import split
 from placement.proof.master import WHOLE_GANG, Counter, Floats, Master, Pool, Range
+from placement.search.graph_slicing import SMALL
 from placement.solver import ARTIFICIAL, LpSolution
 
 VIOLATED = 0.05  # zones; a cut violated by less is not worth a row
@@ -30,8 +31,7 @@ STATES_A_ROUND = 1_000_000
 ENTRIES_A_ROUND = 60_000
 LEAST_WORK = 0.25  # of a round: what even the smallest case needs to price and solve
 CLASSES = 8  # capacity classes that get a pattern each round
-SMALL = 160  # columns that a node starts with
-FEW_BLOCKS = 64  # of a small gang
+COLUMNS = 160  # columns that a node starts with
 HANDFUL = 24  # columns taken from the pool between two pricing rounds
 SHORTCUTS = 12  # times in a row
 PROBES = 4  # programs whose work it takes to find out on what to split
@@ -194,7 +194,7 @@ class Exploration:
         node, case = self._node, self._case
         ranges, largest = {**node.ranges, **self.cuts}, case.classes[0]
         master = Master(case.grid, ranges, case.norm, largest, is_equal=node.is_equal)
-        master.add(self._pool.cheapest(node.slot_price, node.price, SMALL, np.inf))
+        master.add(self._pool.cheapest(node.slot_price, node.price, COLUMNS, np.inf))
         solution = self._generated(master)
         if solution is None:
             return self
@@ -282,7 +282,7 @@ class Exploration:
         """Rows that get the cuts of this one. In a small gang all do, for the next solution
         would break them there, and a round takes longer than a few rows."""
         grid = self._case.grid
-        return range(grid.rows) if grid.size <= FEW_BLOCKS else (row,)
+        return range(grid.rows) if grid.size <= SMALL else (row,)
 
     def _split(self, master: Master, solution: LpSolution) -> None:
         """Children on a fractional counter; none when all are integral."""

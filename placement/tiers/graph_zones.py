@@ -24,9 +24,8 @@ from placement.grid.isoperimetry import MUCH
 from placement.proof.cell_proofs import Views
 from placement.search.graph_portfolio import Blocks
 from placement.tiers.grid_zones import ZoneStep
-from placement.workload.request import Limits, Request
+from placement.workload.request import SHARES, Limits, Request
 
-SHARES = (25, 4, 1)  # one part in so many of the work allowed, one after the other
 CLOSE = 0.98  # of a cut proved: what is that close leaves little to other searches
 
 

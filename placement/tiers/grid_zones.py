@@ -26,11 +26,8 @@ from placement.search.graph_slicing import FEW_TREES, SLACKS, SMALL, grid_sweepe
 from placement.search.integer_cover import counts_cost, covering_slots, is_counted, laid_out
 from placement.search.multilevel import PROPOSALS, refined
 from placement.speculative import ahead
-from placement.workload.request import Limits
+from placement.workload.request import SHARES, Limits
 
-SHARES = (25, 4, 1)  # one part in so many of the work allowed, one after the other
-CLOSING = 0.75  # of the gap: who leaves no more than that open goes on with as much work again
-MOST_AGAIN = 1  # times
 NEARLY = 0.96  # of a quick layout's cut: a bound that a better one may meet
 MOST_COLUMNS = 140  # of an integer program that chooses patterns
 ENTRIES_SHARE = 6  # of the limit, for tables of a layout that is not proved: half a second
@@ -108,7 +105,7 @@ def _in_turns(
     best: ZoneStep,
 ) -> ZoneStep:
     """Proof and search by turns, each with a larger share of the work than the time before; then
-    the proof goes on as long as it closes a good part of the gap."""
+    the proof goes on with as much work again."""
     proof = _Proof.begun(grid, capacities, best, limits.rounds // SHARES[0])
     best = proof.learned(best, limits.trees)
     best = replace(
@@ -120,14 +117,9 @@ def _in_turns(
             return best
         best = _searched(grid, capacities, best, trees)
         best = proof.pursued(best, limits.rounds // share, trees)
-    for _ in range(MOST_AGAIN if limits.turns >= len(SHARES) else 0):
-        gap = best.cost - best.bound
-        if not gap:
-            break
-        best = proof.pursued(best, limits.rounds, limits.trees)
-        if best.cost - best.bound > CLOSING * gap:
-            break
-    return best
+    if limits.turns < len(SHARES):
+        return best
+    return proof.pursued(best, limits.rounds, limits.trees)
 
 
 class _Proof:

@@ -128,6 +128,9 @@ class Request:
         return ranks // gpus_per_host
 
 
+SHARES = (25, 4, 1)  # one part in so many of the work allowed, one after the other
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """How much work a solve may do. Work is counted, never timed, so that the
