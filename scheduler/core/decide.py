@@ -87,7 +87,9 @@ def _urgent(state: State, now_ns: int, limits: SchedulingOptions, find: Placer) 
     starts = [cycle.start(job, placement) for job, placement in cycle.starts()]
     grown, grow_ns = ((), None) if first or starts else growths(state, now_ns, limits, cycle)
     filled = () if first or starts or grown else replenishments(state, now_ns, limits, cycle)
-    actions = (*first, *starts, *grown, *filled, *cycle.promises())
+    actions: tuple[Action, ...] = (*first, *starts, *grown, *filled)
+    if not first:  # a server commits these by themselves, and its log is that of a replay
+        actions += cycle.promises()
     stopped = (state.jobs[name] for name in state.interrupted)
     moments = (
         *(cycle.preempting.next_decision_ns, grow_ns, cycle.clear_ns),

@@ -90,11 +90,12 @@ def moved(
     )
 
 
-def mean_repair_ns(policy: SparePolicy, faults: FailureRates, now_ns: int) -> int:
-    """How long a host is out of service, by what was seen until `now_ns`."""
+def mean_repair_ns(policy: SparePolicy, faults: FailureRates) -> int:
+    """How long a host is out of service, by what was seen until the last failure or repair: it
+    stays the same while nothing happens, as promises do that rely on it."""
     out_ns, repairs = 0, 0
     if policy.prior_host_days:
-        out_ns, repairs = faults.out_by(now_ns), faults.repairs
+        out_ns, repairs = faults.out_ns, faults.repairs
     weight = policy.prior_repairs + repairs
     prior_ns = policy.repair_s * SECOND_NS
     return (prior_ns * policy.prior_repairs + out_ns) // weight if weight else prior_ns
