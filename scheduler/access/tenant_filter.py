@@ -21,9 +21,11 @@ from scheduler.identity import HIDDEN, Caller
 from scheduler.service.errors import denied
 
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
+_PATTERN = r"[A-Za-z0-9*?\[\]!._-]*[A-Za-z0-9*?\]]"  # of names, as windows are held for
 _JOB = re.compile(
-    rf"(?<![A-Za-z0-9._/-])(?:tenants/(?P<of>{_NAME})/jobs/{_NAME}|(?P<tenant>{_NAME})/(?P<name>{_NAME}))"
-    r"(?![A-Za-z0-9_/-])"
+    r"(?<![A-Za-z0-9._/-])"
+    rf"(?:tenants/(?P<of>{_NAME})/jobs/{_PATTERN}|(?P<tenant>{_NAME})/(?P<name>{_PATTERN}))"
+    r"(?![A-Za-z0-9_/])"
 )
 
 
@@ -66,7 +68,8 @@ def seen_text(state: State, who: Caller, text: str) -> str:
 
     def shown(match: re.Match[str]) -> str:
         tenant = match["of"] or match["tenant"]
-        if match["tenant"] and tenant not in state.tenants.by_name:
+        is_tenant = tenant in state.tenants.by_name or tenant in state.ended_counts
+        if match["tenant"] and not is_tenant:
             return match[0]  # a slash between other words
         if not who.sees(state.tenants, tenant):
             return HIDDEN

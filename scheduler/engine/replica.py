@@ -61,9 +61,8 @@ class Replica:
         self._next_answer: asyncio.Task[int] | None = None
 
     def age_s(self) -> float:
-        """For how long this server has not known that it is at the end of the log."""
-        if self._writer.is_leading:
-            return 0.0
+        """For how long this server has not known that it is at the end of the log: a leader, since
+        the store last said that nobody else leads."""
         return asyncio.get_running_loop().time() - self._heard_s
 
     async def run(self) -> None:
@@ -143,6 +142,7 @@ class Replica:
         version = self._writer.state.version
         log.warning("leads in term %d, from version %d on", term, version)
         self._writer.leader = ""
+        self._heard_s = asyncio.get_running_loop().time()
         writing = asyncio.create_task(self._writer.lead(term))
         try:
             await self._be_heard_of(term, writing)
@@ -159,7 +159,9 @@ class Replica:
         while not writing.done():
             await asyncio.wait({writing}, timeout=self._candidate.lease_s / 4)
             if not writing.done():
+                began_s = asyncio.get_running_loop().time()
                 await self._timed(self._store.keep_lead, term)
+                self._heard_s = began_s
 
     def _settle(self, term: int) -> None:
         at_end = Recovered(self._writer.state, self._writer.now_ns())

@@ -55,6 +55,7 @@ RULES: Final[dict[Reason, ErrorRule]] = {
     error_pb2.ERROR_REASON_STARTING: ErrorRule(_Status.UNAVAILABLE, 1),
     error_pb2.ERROR_REASON_STOPPING: ErrorRule(_Status.UNAVAILABLE, 1),
     error_pb2.ERROR_REASON_STORE_FAILED: ErrorRule(_Status.UNAVAILABLE, 1),
+    error_pb2.ERROR_REASON_NOT_WRITTEN: ErrorRule(_Status.UNAVAILABLE, 1),
     error_pb2.ERROR_REASON_INTERNAL: ErrorRule(_Status.INTERNAL),
     error_pb2.ERROR_REASON_UNAUTHENTICATED: ErrorRule(_Status.UNAUTHENTICATED),
     error_pb2.ERROR_REASON_PERMISSION_DENIED: ErrorRule(_Status.PERMISSION_DENIED),
@@ -242,7 +243,7 @@ def _refused(error: Exception) -> ApiError:
         case Compacted():
             return ApiError(error_pb2.ERROR_REASON_COMPACTED, str(error))
         case NotWritten():
-            return ApiError(error_pb2.ERROR_REASON_STORE_FAILED, f"nothing was changed: {error}")
+            return ApiError(error_pb2.ERROR_REASON_NOT_WRITTEN, f"nothing was changed: {error}")
         case Unreachable():  # said once by the replica, not for every call
             return _STORE_FAILED
         case StoreError():

@@ -7,7 +7,8 @@ must not see less says what it needs:
     muster-read: latest         in a request: everything acknowledged before the call
     muster-version: 18          in the trailer: the version this server has reached
     muster-role: follower       in the trailer; or leader
-    muster-age-ms: 140          in a follower's trailer: it may lack what is younger
+    muster-age-ms: 140          in the trailer of one of several servers: it may lack what is
+                                younger, also as a leader, who may have been cut off since
 
 With `latest` a read asks the store where the log ends and waits until it is there, as a
 leader does too, for it may have lost the lead without knowing. Source: ReadIndex in
@@ -75,8 +76,11 @@ class ReadConsistency(grpc.aio.ServerInterceptor):
             if asked := self._asked(context):
                 async with error_boundary(context):
                     await self._wait(asked)
-            async for message in behaviour(request, context):
-                yield message
+            try:
+                async for message in behaviour(request, context):
+                    yield message
+            finally:
+                context.set_trailing_metadata(self._trailer())
 
         return answer
 
@@ -95,20 +99,23 @@ class ReadConsistency(grpc.aio.ServerInterceptor):
             raise invalid(MIN_VERSION, "must be a version")
         if (read := asked.get(READ, LATEST)) != LATEST:
             raise invalid(READ, f"must be {LATEST}, not {read!r}")
+        version = int(least)
         try:
             async with asyncio.timeout(self._patience_s):
-                version = int(least)
                 if asked.get(READ) == LATEST and self._replica is not None:
                     version = max(version, await self._replica.newest_version())
                 await self._writer.reach(version)
         except TimeoutError:
             newest = self._writer.state.version
-            raise not_caught_up(f"this server is at version {newest}, not yet at {least}") from None
+            raise not_caught_up(
+                f"this server is at version {newest}, not yet at {version}"
+            ) from None
 
     def _trailer(self) -> tuple[tuple[str, str], ...]:
         if self._writer is None:
             return ()
         version = (VERSION, str(self._writer.state.version))
-        if self._writer.is_leading or self._replica is None:
+        if self._replica is None:
             return (version, (ROLE, "leader"))
-        return (version, (ROLE, "follower"), (AGE_MS, str(round(self._replica.age_s() * 1000))))
+        role = "leader" if self._writer.is_leading else "follower"
+        return (version, (ROLE, role), (AGE_MS, str(round(self._replica.age_s() * 1000))))

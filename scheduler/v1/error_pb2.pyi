@@ -43,7 +43,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_STOPPING: _ErrorReason.ValueType  # 9
     """The server is about to stop; another, or the same, answers soon."""
     ERROR_REASON_STORE_FAILED: _ErrorReason.ValueType  # 10
-    """The log could not be written. Whether the change was made is not known: ask, or repeat the
+    """The store failed in the middle. Whether the change was made is not known: ask, or repeat the
     call with the same request_id.
     """
     ERROR_REASON_INTERNAL: _ErrorReason.ValueType  # 11
@@ -64,6 +64,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """This server has not seen the version that the call asks for: ask again, or another."""
     ERROR_REASON_NOT_LEADER: _ErrorReason.ValueType  # 18
     """Another server writes; nothing was changed. Metadata key "leader": its address, when known."""
+    ERROR_REASON_NOT_WRITTEN: _ErrorReason.ValueType  # 19
+    """The log could not be written, and nothing was changed: repeat the call."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call was refused. An error carries google.rpc.ErrorInfo with the domain "muster" and, as
@@ -95,7 +97,7 @@ ERROR_REASON_STARTING: ErrorReason.ValueType  # 8
 ERROR_REASON_STOPPING: ErrorReason.ValueType  # 9
 """The server is about to stop; another, or the same, answers soon."""
 ERROR_REASON_STORE_FAILED: ErrorReason.ValueType  # 10
-"""The log could not be written. Whether the change was made is not known: ask, or repeat the
+"""The store failed in the middle. Whether the change was made is not known: ask, or repeat the
 call with the same request_id.
 """
 ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 11
@@ -116,4 +118,6 @@ ERROR_REASON_NOT_CAUGHT_UP: ErrorReason.ValueType  # 17
 """This server has not seen the version that the call asks for: ask again, or another."""
 ERROR_REASON_NOT_LEADER: ErrorReason.ValueType  # 18
 """Another server writes; nothing was changed. Metadata key "leader": its address, when known."""
+ERROR_REASON_NOT_WRITTEN: ErrorReason.ValueType  # 19
+"""The log could not be written, and nothing was changed: repeat the call."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -8,7 +8,7 @@ from threading import Lock
 
 from google.protobuf.duration_pb2 import Duration
 
-from scheduler.core import Job, JobState, Reason, SchedulingOptions, State, Tenants
+from scheduler.core import Job, JobState, Reason, SchedulingOptions, State
 from scheduler.core.defrag.proposal import DefragProposal, Relocation
 from scheduler.core.explain.explain import Reasons
 from scheduler.core.explain.reason import Basis, Obstacle, ObstacleKind
@@ -16,6 +16,7 @@ from scheduler.core.explain.slots import Slots
 from scheduler.core.explain.whatif import WhatIf
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.queue.verdict import WaitReason
+from scheduler.identity import HIDDEN, caller, own_windows
 from scheduler.v1 import advice_pb2, service_pb2
 from scheduler.wire.durations import duration
 from scheduler.wire.jobs import JOB_STATES, cut_to_proto, job_placement, timestamp
@@ -62,7 +63,7 @@ def explained(state: State, reason: Reason, job: Job) -> service_pb2.ExplainJobR
     return service_pb2.ExplainJobResponse(
         name=job_resource(job),
         state=JOB_STATES[job.state],
-        reason=reason_to_proto(state.tenants, reason),
+        reason=reason_to_proto(state, reason),
         version=state.version,
     )
 
@@ -72,7 +73,7 @@ def what_if_to_proto(state: State, answer: WhatIf) -> advice_pb2.WhatIf:
     return advice_pb2.WhatIf(
         sentence=answer.sentence,
         state=JOB_STATES[job.state],
-        reason=reason_to_proto(tenants, answer.after),
+        reason=reason_to_proto(state, answer.after),
         placement=(
             job_placement(state.loaded_fabric, job) if job.state is JobState.RUNNING else None
         ),
@@ -81,7 +82,8 @@ def what_if_to_proto(state: State, answer: WhatIf) -> advice_pb2.WhatIf:
     )
 
 
-def reason_to_proto(tenants: Tenants, reason: Reason) -> advice_pb2.Reason:
+def reason_to_proto(state: State, reason: Reason) -> advice_pb2.Reason:
+    tenants = state.tenants
     return advice_pb2.Reason(
         cause=_WAIT_REASONS[reason.cause],
         sentence=reason.sentence,
@@ -97,7 +99,7 @@ def reason_to_proto(tenants: Tenants, reason: Reason) -> advice_pb2.Reason:
         start_time=None if reason.start_ns is None else timestamp(reason.start_ns),
         waits_for=resources(tenants, reason.waits_for),
         reserved_in=reason.reserved_in,
-        obstacles=[_obstacle(tenants, obstacle) for obstacle in reason.obstacles],
+        obstacles=[_obstacle(state, obstacle) for obstacle in reason.obstacles],
         passing_time_limit=duration(reason.passes_s) if reason.passes_s else None,
         preempts=resources(tenants, reason.preempts),
         preempt_time=None if reason.preempt_ns is None else timestamp(reason.preempt_ns),
@@ -108,18 +110,29 @@ def reason_to_proto(tenants: Tenants, reason: Reason) -> advice_pb2.Reason:
     )
 
 
-_JOBS = (ObstacleKind.RUNNING, ObstacleKind.AHEAD)
-
-
-def _obstacle(tenants: Tenants, obstacle: Obstacle) -> advice_pb2.Obstacle:
-    name = obstacle.name
+def _obstacle(state: State, obstacle: Obstacle) -> advice_pb2.Obstacle:
     return advice_pb2.Obstacle(
         kind=_KINDS[obstacle.kind],
-        name=resource_of(tenants, name) if obstacle.kind in _JOBS else name,
+        name=_seen_name(state, obstacle),
         hosts=obstacle.hosts,
         clear_time=None if obstacle.clear_ns is None else timestamp(obstacle.clear_ns),
         basis=_BASES[obstacle.basis] if obstacle.basis else advice_pb2.END_BASIS_UNSPECIFIED,
     )
+
+
+def _seen_name(state: State, obstacle: Obstacle) -> str:
+    """Tenants and windows that do not concern the caller are not named; of jobs the name says
+    itself whose they are."""
+    who, name = caller(), obstacle.name
+    match obstacle.kind:
+        case ObstacleKind.RUNNING | ObstacleKind.AHEAD:
+            return resource_of(state.tenants, name)
+        case ObstacleKind.LIMIT | ObstacleKind.GUARANTEE:
+            return name if not who.tenant or who.knows(state.tenants, name) else HIDDEN
+        case ObstacleKind.WINDOW:
+            return name if own_windows(state)(state.windows[name]) else HIDDEN
+        case _:
+            return name
 
 
 def slots_to_proto(found: Slots, gpus_per_host: int, version: int) -> service_pb2.ListSlotsResponse:

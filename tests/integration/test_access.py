@@ -34,10 +34,11 @@ _DENIED = (Code.UNAUTHENTICATED, Code.PERMISSION_DENIED)
 # the table in methods.py is held against it.
 GRANTED = {
     "viewer": "GetJob ListJobs ExplainJob ListSlots WatchJobs WatchHosts ListTenants ListHosts"
-    " GetStatus GetWindow ListWindows WatchWindows ListSpares GetFabric GetTenant GetHost",
+    " GetStatus GetWindow ListWindows WatchWindows ListSpares GetFabric GetTenant GetHost TailLogs"
+    " ListLinks WatchLinks",
     "submitter": "CreateJob UpdateJob CancelJob",
     "operator": "EndJob Defragment CordonHost UncordonHost DrainHost ReportHost ReportHosts"
-    " CreateWindow UpdateWindow DeleteWindow",
+    " CreateWindow UpdateWindow DeleteWindow ReportLink CordonLink UncordonLink DrainLink",
     "admin": "",
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
 
 from scheduler.eventlog.store import StoreError
+from scheduler.eventlog.store.postgres import PostgresStore
 from scheduler.v1 import service_pb2
 from tests.build import fabric_spec
 from tests.postgres import Cluster
@@ -26,12 +28,14 @@ LATEST = (("muster-read", "latest"),)
 
 
 @asynccontextmanager
-async def replicas(folder: Path, database: str, count: int) -> AsyncIterator[list[Served]]:
+async def replicas(
+    folder: Path, database: str, count: int, lease_s: float = LEASE_S
+) -> AsyncIterator[list[Served]]:
     """`count` servers, the first of which leads."""
     async with AsyncExitStack() as stack:
         servers = []
         for _ in range(count):
-            one = serving(folder, store=database, lease_s=LEASE_S)
+            one = serving(folder, store=database, lease_s=lease_s)
             servers.append(await stack.enter_async_context(one))
             await until_led(servers[0])
         yield servers
@@ -102,6 +106,36 @@ async def test_a_follower_answers_reads_and_says_how_old_they_are(
         assert said["muster-role"] == "follower"
         assert said["muster-version"] == (await trailer(leader))["muster-version"]
         assert 0 <= int(said["muster-age-ms"]) < 2_000
+        said = await trailer(leader)
+        assert said["muster-role"] == "leader"
+        assert 0 <= int(said["muster-age-ms"]) < 2_000
+
+
+async def test_a_leader_that_is_cut_off_says_how_old_its_answers_are(
+    tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(*_: object) -> None:
+        time.sleep(1.5)
+
+    async with replicas(tmp_path, database, 1, lease_s=4.0) as (leader,):
+        await leader.stub.CreateJob(create("a"))
+        monkeypatch.setattr(PostgresStore, "keep_lead", silent)
+        await asyncio.sleep(2.2)
+        said = await trailer(leader)
+    assert said["muster-role"] == "leader"
+    assert int(said["muster-age-ms"]) > 1_000
+
+
+async def test_a_watch_from_what_a_follower_has_not_seen_is_not_caught_up(
+    tmp_path: Path, database: str
+) -> None:
+    async with replicas(tmp_path, database, 2) as (leader, follower):
+        newest = int((await trailer(leader))["muster-version"])
+        ask = service_pb2.WatchJobsRequest(after_version=newest + 9)
+        error = await refused(anext(aiter(follower.stub.WatchJobs(ask))))
+        assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "NOT_CAUGHT_UP")
+        error = await refused(anext(aiter(leader.stub.WatchJobs(ask))))
+        assert (error.reason, error.fields) == ("INVALID", ("after_version",))
 
 
 async def test_a_latest_read_sees_every_acknowledged_write_at_once(
@@ -133,6 +167,8 @@ async def test_a_version_that_is_none_is_refused(tmp_path: Path, database: str) 
         request = service_pb2.GetJobRequest(name="a")
         call = leader.stub.GetJob(request, metadata=(("muster-min-version", "soon"),))
         assert (await refused(call)).fields == ("muster-min-version",)
+        call = leader.stub.GetJob(request, metadata=(("muster-read", "newest"),))
+        assert (await refused(call)).fields == ("muster-read",)
 
 
 async def test_both_are_healthy(tmp_path: Path, database: str) -> None:

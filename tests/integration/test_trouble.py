@@ -75,6 +75,7 @@ async def test_a_full_disk_is_survived(tmp_path: Path, held: list[SqliteStore]) 
         held[0]._connection.execute(f"PRAGMA max_page_count = {pages + 20}")
         acknowledged, sentence = await _fill(served)
         assert sentence.startswith("UNAVAILABLE: nothing was changed: cannot write to")
+        assert (await refused(served.stub.CreateJob(create("more", 8)))).reason == "NOT_WRITTEN"
         assert sentence.endswith("database or disk is full")
         assert (await served.get("j00000")).state == RUNNING  # it still answers
         held[0]._connection.execute("PRAGMA max_page_count = 1000000")

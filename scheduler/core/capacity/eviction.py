@@ -55,7 +55,7 @@ def made_room(
 
 def _right(gang: Victim, job: Job, quotas: Quotas) -> str:
     if gang.job.is_preemptible and is_taken_back(job, gang, quotas):
-        return f"hosts guaranteed to {job.tenant}"
+        return "hosts guaranteed to its tenant"
     if gang.job.is_preemptible and gang.job.priority < job.priority:
         return f"priority {job.priority} to {gang.job.priority}"
     return f"it had grown from dp {gang.job.start_dp:,}"

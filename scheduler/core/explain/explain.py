@@ -30,7 +30,7 @@ from scheduler.core.rules.affinity_index import AffinityIndex
 from scheduler.core.rules.crash_loop import avoided_text, resting_text
 from scheduler.core.tenancy.guarantees import highest
 from scheduler.core.tenancy.quota import domain_masks
-from scheduler.core.wording import duration, ending, hosts_text, jobs_text, listed, step_text
+from scheduler.core.wording import duration, ending, hosts_text, jobs_text, step_text
 
 DOING = ("preempting", "shrinking")
 UNDECIDED = "would fit, but no placement was found within the limits of the search"
@@ -207,7 +207,7 @@ class _Explainer:
         running = self._obstacles.running(reservation, whose=allowed.whose)
         sentence = (
             f"needs {needs_text(job)}; tenant {allowed.whose} holds {holds:,}"
-            f" of its limit of {limit:,}{self._when(reservation, running)}"
+            f" of its limit of {limit:,}{self._when(job, reservation, running)}"
         )
         obstacles = (self._obstacles.limit(allowed.whose), *running)
         return self._until(
@@ -219,11 +219,10 @@ class _Explainer:
         promises = self._obstacles.guarantees(job)
         reservation = self._own_reservation(job)
         running = self._obstacles.running(reservation)
-        owners = listed(tuple(promise.name for promise in promises)) or "others"
         sentence = (
             f"needs {needs_text(job)}; {turn.verdict.free:,} are free, of which tenant"
-            f" {job.tenant} can have {pool:,}: the rest is guaranteed to {owners}"
-            f"{self._when(reservation, running)}"
+            f" {job.tenant} can have {pool:,}: the rest is guaranteed to others"
+            f"{self._when(job, reservation, running)}"
         )
         base = self._base(turn, WaitReason.PROMISES, sentence, (*promises, *running))
         return self._until(base, reservation, running)
@@ -233,7 +232,7 @@ class _Explainer:
         reservation = self._own_reservation(job)
         running = self._obstacles.running(reservation)
         room = AffinityIndex(self._state).room_text(job, self._state.free)
-        when = self._when(reservation, running) or "; no end of a running job makes the room"
+        when = self._when(job, reservation, running) or "; no end of a running job makes the room"
         sentence = f"needs {needs_text(job)}{room}{when}"
         base = self._base(turn, WaitReason.CONSTRAINTS, sentence, running)
         return self._until(base, reservation, running)
@@ -250,7 +249,7 @@ class _Explainer:
         passes_s = fits_s(calendar, job, reach, now_ns, lasts_ns)
         closed = closed_text(self._state, job, windows, now_ns, lasts_ns)
         hint = f"; with a time limit of {duration(passes_s)} it would start now" if passes_s else ""
-        when = self._when(reservation, running, windows)
+        when = self._when(job, reservation, running, windows)
         sentence = f"needs {needs_text(job)}; {free:,} are free, {closed}{when}{hint}"
         base = self._base(turn, WaitReason.WINDOW, sentence, (*windows, *running))
         return replace(self._until(base, reservation, running), passes_s=passes_s)
@@ -267,7 +266,7 @@ class _Explainer:
         when = (
             f"; {self._hopeless()}"
             if reservation is None
-            else self._when(reservation, running, windows)
+            else self._when(job, reservation, running, windows)
         )
         obstacles = (
             *running,
@@ -294,6 +293,7 @@ class _Explainer:
 
     def _when(
         self,
+        job: Job,
         reservation: BackfillReservation | None,
         running: tuple[Obstacle, ...],
         windows: tuple[Obstacle, ...] = (),
@@ -306,7 +306,9 @@ class _Explainer:
         passed = [
             w for w in windows if w.clear_ns is not None and w.clear_ns <= reservation.start_ns
         ]
-        everybody = (*names, *(f"window {window.name}" for window in passed))
+        known = self._quotas.path(job.tenant)
+        titles = (self._state.windows[w.name].window.named(known) for w in passed)
+        everybody = (*names, *titles)
         late = [o.name for o in running if o.basis is Basis.OUTRUN]
         outrun = f", which {', '.join(late)} outran" if late else ""
         whose = f" {self._whose_limits(names)}" if names else ""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from placement.fabric.hostset import HostSet
 from scheduler.core.explain.reason import Obstacle
+from scheduler.core.job_name import stated_tenant
 from scheduler.core.model.job import SECOND_NS, Job
 from scheduler.core.model.state import State
-from scheduler.core.model.window import WindowKind
+from scheduler.core.model.window import Window, WindowKind
 from scheduler.core.rules.calendar import Calendar
 from scheduler.core.wording import duration
 
@@ -19,8 +22,9 @@ def closed_text(
     if not windows:
         return f"{suspect:,} of them suspect and for preemptible jobs only"
     window = state.windows[windows[0].name].window
+    known = state.tenants.path(job.tenant)
     more = f" and {len(windows) - 1:,} more" if len(windows) > 1 else ""
-    what = f"{windows[0].hosts:,} in {window.title}{more}, which"
+    what = f"{windows[0].hosts:,} in {window.titled(known)}{more}, which"
     wait_s = (window.start_ns - now_ns) // SECOND_NS
     if wait_s > 0:
         lasts = duration(lasts_ns // SECOND_NS)
@@ -28,15 +32,15 @@ def closed_text(
         return f"{what} opens in {duration(wait_s)}, before the {lasts} are over that it {whose}"
     if window.kind is WindowKind.MAINTENANCE:
         return f"{what} is open"
-    return f"{what} holds them for {held_for(state, window.name)}"
+    return f"{what} holds them for {_held_for(window, known)}"
 
 
-def held_for(state: State, name: str) -> str:
-    """`tenant vision`, `jobs demo-*, eval`."""
-    window = state.windows[name].window
-    jobs = f"job{'' if len(window.jobs) == 1 else 's'} {', '.join(window.jobs)}"
-    whom = [f"tenant {window.tenant}"] * bool(window.tenant) + [jobs] * bool(window.jobs)
-    return " and ".join(whom)
+def _held_for(window: Window, known: Collection[str]) -> str:
+    """`tenant vision`, `jobs demo-*, eval`; what is of other tenants than these is not named."""
+    named = [name for name in window.jobs if not (of := stated_tenant(name)) or of in known]
+    jobs = f"job{'' if len(named) == 1 else 's'} {', '.join(named)}"
+    whom = [f"tenant {window.tenant}"] * (window.tenant in known) + [jobs] * bool(named)
+    return " and ".join(whom) or "others"
 
 
 def fits_s(calendar: Calendar, job: Job, reach: HostSet, now_ns: int, lasts_ns: int) -> int | None:

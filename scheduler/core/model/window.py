@@ -6,13 +6,17 @@ or for named jobs, and closes them to all others.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
+from typing import Final
 
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from scheduler.core.model.lifecycle import WindowState
+
+OF_OTHERS: Final = "a window held for others"
 
 Shares = tuple[tuple[int, int], ...]
 """How many hosts of each kind, where windows tell them apart: (one of the kind, count)."""
@@ -55,6 +59,18 @@ class Window:
     reason: str = ""
     links: tuple[str, ...] = ()
     share: float = 0.0
+
+    def named(self, tenants: Collection[str]) -> str:
+        """`window rack-12`, to readers whom these tenants concern: what is held for others is not
+        named to them."""
+        return f"window {self.name}" if self._concerns(tenants) else OF_OTHERS
+
+    def titled(self, tenants: Collection[str]) -> str:
+        """`window rack-12 (firmware)`, to the same."""
+        return self.title if self._concerns(tenants) else OF_OTHERS
+
+    def _concerns(self, tenants: Collection[str]) -> bool:
+        return not self.tenant or self.tenant in tenants
 
     @property
     def title(self) -> str:

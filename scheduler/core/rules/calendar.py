@@ -116,7 +116,7 @@ class Calendar:
             return closed, "is suspect"
         for booking in self.closing(job, start_ns, end_ns):
             if closed := booking.hosts & hosts:
-                return closed, f"is in {booking.window.title}"
+                return closed, f"is in {booking.window.titled(self._tenants.path(job.tenant))}"
         return 0, ""
 
     def own(self, job: Job, start_ns: int, end_ns: int) -> HostSet:
@@ -146,8 +146,9 @@ class Calendar:
 
     def leave_text(self, job: Job) -> str:
         """The open windows that make a gang of `job` leave: `window rack-12 opened`."""
+        known = self._tenants.path(job.tenant)
         titles = [
-            booking.window.title
+            booking.window.titled(known)
             for booking in self._clearing
             if booking.window.leave is Leave.REQUEUE
             and booking.hosts & job.held

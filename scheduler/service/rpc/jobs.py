@@ -26,7 +26,7 @@ from scheduler.core.tenancy.ownership import tenant_of
 from scheduler.engine.authorisation import unauthorised
 from scheduler.engine.writer import Writer
 from scheduler.files.errors import InputError
-from scheduler.identity import caller
+from scheduler.identity import caller, own_windows
 from scheduler.service.backend import Backend
 from scheduler.service.errors import (
     ApiError,
@@ -285,9 +285,18 @@ def _what_if(
 def _condition(state: State, condition: str, field: str) -> str:
     """The condition with the full name of the job that it is about. Raises: ApiError."""
     verb, _, rest = condition.strip().partition(" ")
-    if verb not in JOB_CONDITIONS or not rest.strip():
-        return condition
-    return f"{verb} {job_of(state, rest.strip(), field=field).name}"
+    name, who = rest.strip(), caller()
+    if verb in JOB_CONDITIONS and name:
+        try:
+            return f"{verb} {job_of(state, name, field=field).name}"
+        except ApiError as refusal:
+            raise invalid(field, f"{condition!r}: {refusal.message}") from None
+    if verb == "tenant" and who.tenant and not who.sees(state.tenants, name):
+        raise invalid(field, f"{condition!r}: {who.name} belongs to tenant {who.tenant}")
+    booking = state.windows.get(name) if verb == "without-window" else None
+    if booking is not None and not own_windows(state)(booking):
+        raise invalid(field, f"{condition!r}: no window {name!r}")
+    return condition
 
 
 def _slots(writer: Writer, request: service_pb2.ListSlotsRequest) -> service_pb2.ListSlotsResponse:

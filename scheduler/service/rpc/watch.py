@@ -26,7 +26,7 @@ from scheduler.engine.feed import Bookmark
 from scheduler.identity import caller, own_jobs, own_windows
 from scheduler.service import pagination
 from scheduler.service.backend import Backend
-from scheduler.service.errors import error_boundary, invalid, not_found
+from scheduler.service.errors import error_boundary, invalid, not_caught_up, not_found
 from scheduler.service.names import meant
 from scheduler.v1 import service_pb2
 from scheduler.wire.jobs import change_to_proto, host_to_proto, listed_job, timestamp
@@ -95,7 +95,7 @@ class WatchServicer:
             matches, pace = pagination.job_filter(request.filter), _Pace(request)
             state = writer.state
             is_named = _job_named(state, request.name)
-            after = await _begun(state, request, context)
+            after = await _begun(state, request, context, is_leading=writer.is_leading)
             if request.initial_list:
                 for job in await asyncio.to_thread(pagination.all_jobs, state, request.filter):
                     if is_named(job):
@@ -124,7 +124,7 @@ class WatchServicer:
             writer = self._backend.writer
             state, pace = writer.state, _Pace(request)
             wanted = _named(state, request.name)
-            after = await _begun(state, request, context)
+            after = await _begun(state, request, context, is_leading=writer.is_leading)
             if request.initial_list:
                 indices = range(state.loaded_fabric.host_count) if wanted is None else wanted
                 at_hand = HostsChange(after, writer.now_ns(), tuple(sorted(indices)), state)
@@ -153,7 +153,7 @@ class WatchServicer:
             writer = self._backend.writer
             state, pace = writer.state, _Pace(request)
             matches = pagination.window_filter(state, request.filter)
-            after = await _begun(state, request, context)
+            after = await _begun(state, request, context, is_leading=writer.is_leading)
             if request.initial_list:
                 for booking in pagination.all_windows(state, request.filter):
                     if request.name in ("", booking.window.name):
@@ -184,7 +184,7 @@ class WatchServicer:
             state, pace = writer.state, _Pace(request)
             if name and name not in link_names(state, every=True):
                 raise not_found("link", name)
-            after = await _begun(state, request, context)
+            after = await _begun(state, request, context, is_leading=writer.is_leading)
             if request.initial_list:
                 for each in link_names(state):
                     if name in ("", each):
@@ -266,13 +266,15 @@ def _as_seen(change: WindowChange, state: State) -> WindowChange | None:
     return replace(change, kind=WindowChangeKind.REMOVED, booking=was)
 
 
-async def _begun(state: State, request: WatchRequest, context: Context) -> int:
+async def _begun(state: State, request: WatchRequest, context: Context, *, is_leading: bool) -> int:
     """After which version to watch; told at once, so that a caller knows from where on it
     misses nothing. Raises: ApiError."""
     newest = state.version
     if request.initial_list and request.HasField("after_version"):
         raise invalid("after_version", "must be unset with initial_list, which begins now")
     after: int = request.after_version if request.HasField("after_version") else newest
+    if after > newest and not is_leading:  # another server has told of it
+        raise not_caught_up(f"this server is at version {newest}, not yet at {after}")
     if not 0 <= after <= newest:
         raise invalid("after_version", f"must be 0 to {newest}, the newest version")
     await context.send_initial_metadata((("muster-version", str(after)),))

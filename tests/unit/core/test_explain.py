@@ -214,11 +214,11 @@ def test_a_limit_names_the_ends_that_make_room() -> None:
     assert {obstacle.name for obstacle in reason.obstacles} == {"small", "a", "b"}
 
 
-def test_guarantees_name_whose_they_are_and_what_ends_first() -> None:
+def test_obstacles_say_whose_guarantees_are_and_what_ends_first() -> None:
     state = with_tenants(submit("a", 4, limit_s=HOUR))
     reason = why(run(state, submit("d", 3)), "d")
     assert reason.cause is WaitReason.PROMISES
-    assert "the rest is guaranteed to owner; a ends in 1 h 00 min" in reason.sentence
+    assert "the rest is guaranteed to others; a ends in 1 h 00 min" in reason.sentence
     assert (reason.start_ns, reason.waits_for, reason.missing) == (HOUR_NS, ("a",), 1)
     assert reason.obstacles[0] == Obstacle(ObstacleKind.GUARANTEE, "owner", 4)
 

@@ -12,7 +12,7 @@ from scheduler.v1 import fabric_pb2, host_pb2, job_pb2, service_pb2, tenant_pb2,
 SERVICE = service_pb2.DESCRIPTOR.services_by_name["SchedulerService"]
 CHANGES = [m for m in SERVICE.methods if METHODS[f"/{SERVICE.full_name}/{m.name}"].is_change]
 PAGES = [m for m in SERVICE.methods if "page_token" in m.input_type.fields_by_name]
-WATCHES = [m for m in SERVICE.methods if m.server_streaming]
+WATCHES = [m for m in SERVICE.methods if m.name.startswith("Watch")]
 RESOURCES = [job_pb2.Job, host_pb2.Host, window_pb2.Window, tenant_pb2.Tenant, fabric_pb2.Fabric]
 # Facts that a monitor states, or jobs and windows that are not there yet: of no etag.
 NO_ETAG = {"CreateJob", "CreateWindow", "ReportHost", "ReportHosts", "ReportLink"}

@@ -1,0 +1,158 @@
+"""No name of another tenant comes out, wherever an answer speaks of what is in somebody's way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from scheduler.core.policies.tenants import PriorityClass, Tenant, Tenants
+from scheduler.v1 import advice_pb2, service_pb2, window_pb2
+from tests.secured import House
+from tests.serving import RUNNING, START_NS, create, refused, serving
+
+TENANTS = Tenants(
+    (Tenant("default"), Tenant("ads", guaranteed_gpus=24), Tenant("bots")),
+    classes=(PriorityClass("spot", -1, is_preemptible=True),),
+)
+Get = service_pb2.GetJobRequest
+
+
+@dataclass(frozen=True)
+class Trio:
+    """Stubs of ada of ads, bob of bots, and an operator."""
+
+    ada: Any
+    bob: Any
+    root: Any
+
+    async def runs(self, stub: Any, name: str) -> None:
+        while (await stub.GetJob(Get(name=name))).state != RUNNING:
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def trio(folder: Path) -> AsyncIterator[Trio]:
+    house = House(folder)
+    ada, bob = house.token("ada", "submitter", "ads"), house.token("bob", "submitter", "bots")
+    root = house.token("root", "operator")
+    async with (
+        serving(folder, access=house.access(), tenants=TENANTS) as served,
+        house.calling(served, ada) as hers,
+        house.calling(served, bob) as his,
+        house.calling(served, root) as operators,
+    ):
+        yield Trio(hers, his, operators)
+
+
+async def test_hosts_do_not_say_whose_job_they_hold(tmp_path: Path) -> None:
+    async with trio(tmp_path) as t:
+        await t.ada.CreateJob(create("victim", 8))
+        await t.runs(t.ada, "victim")
+        cordon = service_pb2.CordonHostRequest(name="z0-r0-h0", reason="ads/victim is slow here")
+        await t.root.CordonHost(cordon)
+        theirs = (await t.bob.ListHosts(service_pb2.ListHostsRequest())).hosts
+        assert {host.job for host in theirs} == {"(hidden)"}
+        assert theirs[0].reason == theirs[0].cordon_reason == "(hidden) is slow here"
+        watched = await anext(aiter(t.bob.WatchHosts(_from_begin())))
+        own = (await t.ada.ListHosts(service_pb2.ListHostsRequest())).hosts[0]
+        everybodys = (await t.root.ListHosts(service_pb2.ListHostsRequest())).hosts[0]
+    assert "victim" not in str(theirs) + str(watched)
+    assert (own.job, own.reason) == ("tenants/ads/jobs/victim", "victim is slow here")
+    assert (everybodys.job, everybodys.reason) == (own.job, "ads/victim is slow here")
+
+
+def _from_begin() -> service_pb2.WatchHostsRequest:
+    return service_pb2.WatchHostsRequest(after_version=0)
+
+
+async def test_a_job_with_the_name_of_a_word_blanks_no_words(tmp_path: Path) -> None:
+    async with trio(tmp_path) as t:
+        for name in ("free", "hosts", "needs"):
+            await t.ada.CreateJob(create(name, 1))
+            await t.runs(t.ada, name)
+        await t.bob.CreateJob(create("b", 8, priority_class="spot"))
+        why = await t.bob.ExplainJob(service_pb2.ExplainJobRequest(name="b"))
+    assert why.reason.sentence.startswith("needs 8 hosts; 5 are free; (hidden), (hidden), ")
+
+
+async def test_a_condition_tells_nothing_of_tenants_jobs_and_windows(tmp_path: Path) -> None:
+    window = _reservation("secret-plan", "ads")
+    async with trio(tmp_path) as t:
+        await t.ada.CreateJob(create("victim", 8))
+        await t.root.CreateWindow(service_pb2.CreateWindowRequest(window=window))
+        await t.bob.CreateJob(create("b", 8, priority_class="spot"))
+        for there, not_there in (
+            ("tenant ads", "tenant nobody"),
+            ("cancel ads/victim", "cancel ads/nobody"),
+            ("end victim", "end nobody"),
+            ("without-window secret-plan", "without-window nothing"),
+        ):
+            words = [(there, there.split()[1]), (not_there, not_there.split()[1])]
+            answers = []
+            for condition, name in words:
+                ask = service_pb2.ExplainJobRequest(name="b", suppose=[condition])
+                error = await refused(t.bob.ExplainJob(ask))
+                answers.append((error.code, error.fields, error.message.replace(name, "X")))
+            assert answers[0] == answers[1]
+
+
+def _reservation(name: str, tenant: str) -> window_pb2.Window:
+    def moment(hours: int) -> Timestamp:
+        found = Timestamp()
+        found.FromNanoseconds(START_NS + hours * 3_600 * 10**9)
+        return found
+
+    return window_pb2.Window(
+        name=name,
+        kind=window_pb2.WINDOW_KIND_RESERVATION,
+        start_time=moment(1),
+        end_time=moment(2),
+        hosts=["z0"],
+        tenant=tenant,
+        reason="launch of the secret model",
+    )
+
+
+async def test_windows_and_guarantees_of_others_are_not_named(tmp_path: Path) -> None:
+    async with trio(tmp_path) as t:
+        window = service_pb2.CreateWindowRequest(window=_reservation("secret-plan", "ads"))
+        await t.root.CreateWindow(window)
+        await t.bob.CreateJob(create("long", 5, priority_class="spot"))
+        await t.bob.CreateJob(create("firm", 3))
+        await t.bob.CreateJob(create("more", 3))
+        told = ""
+        kinds = set()
+        for name in ("long", "firm", "more"):
+            why = await t.bob.ExplainJob(service_pb2.ExplainJobRequest(name=name))
+            told += str(why) + str(await t.bob.GetJob(Get(name=name)))
+            kinds |= {obstacle.kind for obstacle in why.reason.obstacles}
+    assert advice_pb2.OBSTACLE_KIND_WINDOW in kinds
+    assert advice_pb2.OBSTACLE_KIND_GUARANTEE in kinds
+    for secret in ("secret", "ads"):
+        assert secret not in told
+
+
+async def test_incidents_stay_hidden_however_long_their_job_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scheduler.core.fold.jobs.RETAINED", 2)
+    async with trio(tmp_path) as t:
+        for turn in range(5):
+            name = f"victim{turn}"
+            await t.ada.CreateJob(create(name, 1))
+            await t.runs(t.ada, name)
+            end = service_pb2.EndJobRequest(name=f"ads/{name}", outcome=5, reason="ads/x failed")
+            await t.root.EndJob(end)
+        theirs = await t.bob.GetStatus(service_pb2.GetStatusRequest())
+        own = await t.ada.GetStatus(service_pb2.GetStatusRequest())
+    assert len(theirs.incidents) == len(own.incidents) == 5
+    assert "victim" not in str(theirs)
+    assert own.incidents[0].subject == "tenants/ads/jobs/victim4"
+    assert own.incidents[0].detail == "x failed"
