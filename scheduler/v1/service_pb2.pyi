@@ -166,8 +166,8 @@ class CreateJobRequest(_message.Message):
     VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Any text that is unique to this job, at best a UUID: a repeated request with the same
-    request_id and specification returns the job that the first one made. The newest 50,000 are
-    known.
+    request_id and specification returns the job that the first one made.
+    With another request it is refused. The newest 50,000 of each tenant are known.
     """
     validate_only: _builtins.bool
     """Checks the job and answers what it would get now, without making it."""
@@ -319,7 +319,8 @@ class UpdateJobRequest(_message.Message):
     VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Any text that is unique to this request, at best a UUID. The same one again changes nothing
-    and answers as things are. The newest 50,000 are known.
+    and answers as things are.
+    With another request it is refused. The newest 50,000 of each tenant are known.
     """
     validate_only: _builtins.bool
     """Checks the request and returns the result without making the change."""
@@ -436,7 +437,8 @@ class CancelJobRequest(_message.Message):
     """The etag of the job as you know it: ABORTED when it has changed since. Empty: not checked."""
     request_id: _builtins.str
     """Any text that is unique to this request, at best a UUID. The same one again changes nothing
-    and answers as things are. The newest 50,000 are known.
+    and answers as things are.
+    With another request it is refused. The newest 50,000 of each tenant are known.
     """
     validate_only: _builtins.bool
     """Checks the request and returns the result without making the change."""
@@ -488,7 +490,8 @@ class EndJobRequest(_message.Message):
     """The etag of the job as you know it: ABORTED when it has changed since. Empty: not checked."""
     request_id: _builtins.str
     """Any text that is unique to this request, at best a UUID. The same one again changes nothing
-    and answers as things are. The newest 50,000 are known.
+    and answers as things are.
+    With another request it is refused. The newest 50,000 of each tenant are known.
     """
     validate_only: _builtins.bool
     """Checks the request and returns the result without making the change."""
@@ -713,7 +716,8 @@ class DefragmentRequest(_message.Message):
     """
     request_id: _builtins.str
     """Any text that is unique to this request, at best a UUID. The same one again makes no second
-    moves, and is answered as applied, without them. The newest 50,000 are known.
+    moves, and is answered as applied, without them.
+    With another request it is refused. The newest 50,000 of each tenant are known.
     """
     validate_only: _builtins.bool
     """With apply: checks that the moves could be made, and makes none."""
@@ -1321,7 +1325,8 @@ class CordonHostRequest(_message.Message):
     """The etag of the host as you know it: ABORTED when it has changed since. Empty: not checked."""
     request_id: _builtins.str
     """Any text that is unique to this request, at best a UUID. The same one again changes nothing
-    and answers as things are. The newest 50,000 are known.
+    and answers as things are.
+    With another request it is refused. The newest 50,000 of each tenant are known.
     """
     validate_only: _builtins.bool
     """Checks the request and returns the result without making the change."""
@@ -1361,7 +1366,8 @@ class UncordonHostRequest(_message.Message):
     """The etag of the host as you know it: ABORTED when it has changed since. Empty: not checked."""
     request_id: _builtins.str
     """Any text that is unique to this request, at best a UUID. The same one again changes nothing
-    and answers as things are. The newest 50,000 are known.
+    and answers as things are.
+    With another request it is refused. The newest 50,000 of each tenant are known.
     """
     validate_only: _builtins.bool
     """Checks the request and returns the result without making the change."""
@@ -1401,7 +1407,8 @@ class DrainHostRequest(_message.Message):
     """The etag of the host as you know it: ABORTED when it has changed since. Empty: not checked."""
     request_id: _builtins.str
     """Any text that is unique to this request, at best a UUID. The same one again changes nothing
-    and answers as things are. The newest 50,000 are known.
+    and answers as things are.
+    With another request it is refused. The newest 50,000 of each tenant are known.
     """
     validate_only: _builtins.bool
     """Checks the request and returns the result without making the change."""
@@ -1446,7 +1453,8 @@ class ReportHostRequest(_message.Message):
     """Text of the monitor."""
     request_id: _builtins.str
     """Any text that is unique to this request, at best a UUID. The same one again changes nothing
-    and answers as things are. The newest 50,000 are known.
+    and answers as things are.
+    With another request it is refused. The newest 50,000 of each tenant are known.
     """
     validate_only: _builtins.bool
     """Checks the request and returns the result without making the change."""
@@ -1848,7 +1856,8 @@ class ReportLinkRequest(_message.Message):
     """Text of the monitor."""
     request_id: _builtins.str
     """Any text that is unique to this request, at best a UUID. The same one again changes nothing
-    and answers as things are. The newest 50,000 are known.
+    and answers as things are.
+    With another request it is refused. The newest 50,000 of each tenant are known.
     """
     validate_only: _builtins.bool
     """Checks the request and returns the result without making the change."""
@@ -1890,7 +1899,8 @@ class CordonLinkRequest(_message.Message):
     """The etag of the link as you know it: ABORTED when it has changed since. Empty: not checked."""
     request_id: _builtins.str
     """Any text that is unique to this request, at best a UUID. The same one again changes nothing
-    and answers as things are. The newest 50,000 are known.
+    and answers as things are.
+    With another request it is refused. The newest 50,000 of each tenant are known.
     """
     validate_only: _builtins.bool
     """Checks the request and returns the result without making the change."""
@@ -1930,7 +1940,8 @@ class UncordonLinkRequest(_message.Message):
     """The etag of the link as you know it: ABORTED when it has changed since. Empty: not checked."""
     request_id: _builtins.str
     """Any text that is unique to this request, at best a UUID. The same one again changes nothing
-    and answers as things are. The newest 50,000 are known.
+    and answers as things are.
+    With another request it is refused. The newest 50,000 of each tenant are known.
     """
     validate_only: _builtins.bool
     """Checks the request and returns the result without making the change."""
@@ -1970,7 +1981,8 @@ class DrainLinkRequest(_message.Message):
     """The etag of the link as you know it: ABORTED when it has changed since. Empty: not checked."""
     request_id: _builtins.str
     """Any text that is unique to this request, at best a UUID. The same one again changes nothing
-    and answers as things are. The newest 50,000 are known.
+    and answers as things are.
+    With another request it is refused. The newest 50,000 of each tenant are known.
     """
     validate_only: _builtins.bool
     """Checks the request and returns the result without making the change."""
@@ -2002,7 +2014,8 @@ class CreateWindowRequest(_message.Message):
     VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Any text that is unique to this request, at best a UUID. The same one again changes nothing
-    and answers as things are. The newest 50,000 are known.
+    and answers as things are.
+    With another request it is refused. The newest 50,000 of each tenant are known.
     """
     validate_only: _builtins.bool
     """Checks the request and returns the result without making the change."""
@@ -2231,7 +2244,8 @@ class UpdateWindowRequest(_message.Message):
     VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Any text that is unique to this request, at best a UUID. The same one again changes nothing
-    and answers as things are. The newest 50,000 are known.
+    and answers as things are.
+    With another request it is refused. The newest 50,000 of each tenant are known.
     """
     validate_only: _builtins.bool
     """Checks the request and returns the result without making the change."""
@@ -2278,7 +2292,8 @@ class DeleteWindowRequest(_message.Message):
     """A reason, kept in the log."""
     request_id: _builtins.str
     """Any text that is unique to this request, at best a UUID. The same one again changes nothing
-    and answers as things are. The newest 50,000 are known.
+    and answers as things are.
+    With another request it is refused. The newest 50,000 of each tenant are known.
     """
     validate_only: _builtins.bool
     """Checks the request and returns the result without making the change."""

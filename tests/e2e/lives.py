@@ -18,6 +18,7 @@ from placement.fabric import hostset
 from placement.workload.request import AUTO
 from scheduler.core import JobState, Plan, SchedulingOptions, State, decide, replay
 from scheduler.core.capacity.placer import Placer
+from scheduler.core.job_name import full_name
 from scheduler.core.model.commands import (
     CancelJob,
     Command,
@@ -200,12 +201,17 @@ TENANTS = Tenants(
 )
 
 
-def owned(command: Command, rng: random.Random) -> Command:
-    """A job of any tenant, some of them preemptible; other commands as they are."""
+def owned(command: Command, rng: random.Random, names: dict[str, str]) -> Command:
+    """A job of any tenant, some of them preemptible, by its full name, which commands after it say
+    as well. `names`: full names so far, by short ones."""
+    if isinstance(command, CancelJob | EndJob):
+        return replace(command, name=names.get(command.name, command.name))
     if not isinstance(command, SubmitJob):
         return command
     tenant = rng.choice(["vision", "language", "product", ""])
-    spec = replace(command.spec, tenant=tenant)
+    short = command.spec.name
+    names[short] = full_name(tenant, short)
+    spec = replace(command.spec, tenant=tenant, name=names[short])
     if rng.random() < 0.3:
         spec = replace(spec, priority=0, priority_class="spot")
     return replace(command, spec=spec)

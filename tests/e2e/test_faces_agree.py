@@ -91,8 +91,9 @@ async def test_so_they_do_on_whatever_comes(
 async def test_so_they_do_with_tenants(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: Policy
 ) -> None:
-    rng, limits = random.Random(7), SchedulingOptions(policy=policy)
-    script = [(time_ns, owned(command, rng)) for time_ns, command in random_script(7)]
+    rng, limits = random.Random(5), SchedulingOptions(policy=policy)
+    names: dict[str, str] = {}
+    script = [(time_ns, owned(command, rng, names)) for time_ns, command in random_script(7)]
     simulated = simulated_log(FABRIC, script, limits, tenants=TENANTS)
     live = await lived(tmp_path, script, Decisions(monkeypatch), limits, 30, TENANTS)
     assert live == simulated
@@ -150,7 +151,7 @@ def choosy(command: Command, rng: random.Random) -> Command:
 async def test_so_they_do_with_constraints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: Policy
 ) -> None:
-    rng, limits = random.Random(3), SchedulingOptions(policy=policy)
+    rng, limits = random.Random(5), SchedulingOptions(policy=policy)
     script = [(time_ns, choosy(command, rng)) for time_ns, command in random_script(3)]
     simulated = simulated_log(FABRIC, script, limits)
     live = await lived(tmp_path, script, Decisions(monkeypatch), limits, 30)
