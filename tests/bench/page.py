@@ -84,7 +84,7 @@ def _growth_target(run: Run) -> list[list[object]]:
         return []
     few, many = min(run.scaling), max(run.scaling)
     growth = quantile(run.scaling[many], 0.5) / quantile(run.scaling[few], 0.5)
-    what = f"growth of time from {few} to {many} zones, gangs growing with them"
+    what = f"growth of time from {few} to {many} zones, all unlike"
     return [[what, f"{many / few:.0f}x", f"{growth:.1f}x"]]
 
 
