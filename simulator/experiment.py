@@ -163,6 +163,7 @@ def _limits(options: Options) -> SchedulingOptions:
         overrun=Overrun(str(options["overrun"])),
         most_slips=int(options["most_slips"] or 0),
         most_reservations=int(options["most_reservations"] or 0),
+        neighbours=not options["blind"],
     )
     limit_h = options["assumed_limit_h"]
     if limit_h is None:

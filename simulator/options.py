@@ -316,6 +316,12 @@ OPTIONS = (
         LEAST_GAIN_PERCENT,
     ),
     ReplayOption(
+        "blind",
+        FlagKind(),
+        "Place gangs as if no other gang sent anything over uplinks that they share.",
+        False,
+    ),
+    ReplayOption(
         "since",
         TextKind(),
         "Leave out jobs submitted before: YYYY-MM-DD, or seconds after the first submit.",

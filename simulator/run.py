@@ -216,6 +216,7 @@ def _record(experiment: Experiment) -> dict[str, Any]:
         "overrun": options.overrun,
         "most_slips": options.most_slips,
         "most_reservations": options.most_reservations,
+        "neighbours": options.neighbours,
         "windows": experiment.windows_file,
         "tenants": experiment.tenants.digest if experiment.tenants else None,
         "health": asdict(experiment.health) if experiment.health else None,

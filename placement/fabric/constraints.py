@@ -20,7 +20,7 @@ from placement.errors import BadInput
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.links import barred_links, barred_text, islands
-from placement.fabric.tree import seen_with
+from placement.fabric.tree import of_built, seen_with
 
 if TYPE_CHECKING:
     from placement.fabric.tree import Fabric
@@ -74,6 +74,7 @@ def tier_of(fabric: Fabric, name: str, field: str) -> int:
     raise BadInput(field, f"{fabric.name} has no tier {name!r}; there are {known}")
 
 
+@of_built
 @lru_cache(maxsize=64)
 def masks(fabric: Fabric, tier: int) -> tuple[HostSet, ...]:
     """The hosts of each domain of a tier."""
@@ -83,6 +84,7 @@ def masks(fabric: Fabric, tier: int) -> tuple[HostSet, ...]:
     return tuple(found)
 
 
+@of_built
 @lru_cache(maxsize=8192)
 def around(fabric: Fabric, tier: int, hosts: HostSet) -> HostSet:
     """All hosts of the domains that `hosts` lie in. Cost: O(hosts), once."""
@@ -125,11 +127,13 @@ def _with_labels(fabric: Fabric, wanted: Constraints, hosts: HostSet) -> HostSet
     return hosts
 
 
+@of_built
 @lru_cache(maxsize=64)
 def _with_gpus(fabric: Fabric, gpus: int) -> HostSet:
     return hostset.of((fabric.by_host.gpus == gpus).nonzero()[0].tolist())
 
 
+@of_built
 @lru_cache(maxsize=4096)
 def gpus_wanted(fabric: Fabric, wanted: Constraints) -> int:
     """GPUs of each host that a gang lies on: the fabric's own number, unless the labels leave

@@ -116,7 +116,7 @@ def domain_hosts(fabric: Fabric, depth: int, number: int) -> HostSet:
     """The hosts behind one uplink."""
     from placement.fabric.constraints import masks
 
-    return masks(fabric.as_built, depth)[number]
+    return masks(fabric, depth)[number]
 
 
 @lru_cache(maxsize=64)

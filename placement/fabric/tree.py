@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, wraps
 from itertools import product
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from placement.errors import BadInput
 from placement.fabric import hostlist
@@ -245,6 +245,23 @@ class Fabric:
         return int(self.tiers[0].domain_by_host[host]) if self.tiers else 0
 
 
+P = ParamSpec("P")
+Result = TypeVar("Result")
+
+
+def of_built(
+    function: Callable[Concatenate[Fabric, P], Result],
+) -> Callable[Concatenate[Fabric, P], Result]:
+    """What does not depend on links is asked, and remembered, of the fabric as it was built."""
+
+    @wraps(function)
+    def asked(fabric: Fabric, /, *args: P.args, **kwargs: P.kwargs) -> Result:
+        return function(fabric.as_built, *args, **kwargs)
+
+    return asked
+
+
+@of_built
 @lru_cache(maxsize=64)
 def above(fabric: Fabric, depth: int) -> tuple[Ints, ...]:
     """For each tier down to `depth`, the domain there of each domain of tier `depth`; not to be

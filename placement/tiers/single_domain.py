@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from placement.fabric.tree import Fabric, Ints, above, sizes_of
+from placement.fabric.tree import Fabric, Ints, above, of_built, sizes_of
 from placement.tiers.packing import ranked
 
 MOST_COMPARED = 64  # domains that are looked into
@@ -74,6 +74,7 @@ def _keys(fabric: Fabric, counts: Sequence[Ints], depth: int) -> list[tuple[Ints
     return [*zip(outside, whole, strict=True), *zip(outside, counts, strict=False)]
 
 
+@of_built
 @lru_cache(maxsize=64)
 def _firsts(fabric: Fabric, depth: int) -> Ints:
     """Of each domain of the tier above `depth`, its first domain of tier `depth`."""

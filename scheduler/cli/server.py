@@ -181,6 +181,7 @@ def _settings(keys: ServerKeys, tracer: Tracer | None) -> Settings:
             most_slips=keys.most_slips,
             most_reservations=keys.most_reservations,
             slow_percent=keys.slow_percent,
+            neighbours=keys.neighbours,
         ),
         tenants=file.tenants if file else None,
         tenants_file=keys.tenants,

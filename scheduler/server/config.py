@@ -316,6 +316,7 @@ class ServerKeys(Keys):
         Number,
         ServerOption("From how many percent on a step that links make longer is reported as slow."),
     ] = SLOW_PERCENT
+    neighbours: Flag = True
     drain_s: Count = 5
     advertise: Annotated[
         Address | None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from placement.fabric import hostset
@@ -252,7 +252,9 @@ def _start(ledger: Ledger, action: Start, now_ns: int) -> JobStarted | Stale:
     job = state.jobs[action.name]
     fabric = state.loaded_fabric
     job = job.on(len(action.placement.hosts))
-    wrong = violations(fabric, ledger.free, job.request, action.placement)
+    # Its step is with the links and the neighbours that it was placed beside.
+    placed = replace(action.placement, step=None)
+    wrong = violations(fabric, ledger.free, job.request, placed)
     if wrong:
         return stale_job(action.name, StaleReason.HOSTS, wrong[0])
     allowed, hosts = ledger.quotas.allowance(job, ledger.free), taken(action)

@@ -43,7 +43,8 @@ class SchedulingOptions:
     has started gangs on so many hosts ends, and the next one goes on: they begin while
     the rest is still being placed. `resize_every_s`: an elastic gang grows no sooner after
     its last start, swap or resize, `least_gain` percent of its replicas at a time or to its
-    largest size. `slow_percent`: a gang is slow when links make its step so much longer.
+    largest size. `neighbours`: jobs that know their step start beside the traffic of gangs that
+    run. `slow_percent`: a gang is slow when links make its step so much longer.
     `overrun`: of gangs that reach the time limit that they state. `most_slips`: once gangs that
     outran their limits have put off the reservation of the first that waits so often, nobody
     passes it by a time limit any more; 0: however often.
@@ -59,6 +60,7 @@ class SchedulingOptions:
     slow_percent: int = 5
     overrun: Overrun = Overrun.EXTEND
     most_slips: int = 1
+    neighbours: bool = True
 
 
 def time_limit_ns(job: Job, limits: SchedulingOptions) -> int:

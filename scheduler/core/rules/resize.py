@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.objective.check import violations
@@ -20,7 +22,8 @@ def misfit(state: State, action: Resize, room: HostSet) -> Stale | None:
     if job.hosts != action.left:
         return stale_job(action.name, StaleReason.JOB, "its hosts changed meanwhile")
     request = job.at(action.dp).request
-    wrong = violations(state.loaded_fabric, room, request, action.placement)
+    placed = replace(action.placement, step=None)  # beside neighbours that may have gone
+    wrong = violations(state.loaded_fabric, room, request, placed)
     return stale_job(action.name, StaleReason.HOSTS, wrong[0]) if wrong else None
 
 

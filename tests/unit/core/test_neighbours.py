@@ -1,0 +1,109 @@
+"""Gangs beside the traffic of others: what is left of uplinks, and who lands where."""
+
+from __future__ import annotations
+
+import pytest
+
+from placement.objective.step_time import step_time
+from placement.objective.uplink_loads import busy_shares, is_narrow
+from scheduler.core import SchedulingOptions, State
+from scheduler.core.rules.neighbours import beside, loads, shared_uplinks
+from tests.build import (
+    fabric,
+    hosts_of,
+    job,
+    loaded,
+    run,
+    running,
+    schedule,
+    settled,
+    started,
+    submit,
+)
+from tests.unit.core.test_slow_gangs import trained
+
+# Four zones of four hosts, 7:1 above them.
+EMPTY = loaded(fabric(zones=4, racks=2, hosts=2))
+ALONE = SchedulingOptions(neighbours=False)
+
+
+def zones(state: State, name: str) -> set[str]:
+    return {host[:2] for host in hosts_of(state, name)}
+
+
+def test_only_uplinks_that_hosts_can_fill_are_narrow() -> None:
+    built = EMPTY.loaded_fabric
+    assert is_narrow(built, (0, 0))
+    assert not is_narrow(built, (1, 0))
+
+
+def test_a_gang_keeps_busy_what_it_sends_in_a_step() -> None:
+    state = started(EMPTY, trained("a", 6))
+    gang, built = job(state, "a"), EMPTY.loaded_fabric
+    assert gang.step is not None
+    busy = busy_shares(built, gang.request, gang.hosts, gang.step.seconds)
+    step = step_time(built, gang.request, gang.hosts)
+    [dp] = [axis for axis in step.axes if axis.load.traffic.axis == "dp"]
+    assert max(busy.values()) == pytest.approx(dp.load.on("zone uplink") / gang.step.seconds)
+    assert len(busy) == len(zones(state, "a")) == 2
+    assert loads(state, built) == busy
+
+
+def test_what_is_left_is_shared_alike() -> None:
+    built = EMPTY.loaded_fabric
+    left = beside(built, {(0, 1): 1.0, (0, 2): 0.001})
+    assert left.links == (((0, 1), 0.5),)
+    assert beside(built, {}) is built
+    assert beside(left, {(0, 1): 1.0}).links == (((0, 1), 0.25),)
+
+
+def test_gangs_without_a_step_time_leave_everything() -> None:
+    state = started(EMPTY, submit("a", 6))
+    assert loads(state, EMPTY.loaded_fabric) == {}
+
+
+@pytest.mark.parametrize(("hosts", "more"), [(8, 8), (10, 8), (8, 10)])
+def test_two_gangs_that_would_share_a_hot_uplink_land_apart(hosts: int, more: int) -> None:
+    """Zones of six. By the cut alone the second takes what the first has left of its zones."""
+    first = started(loaded(fabric(zones=4, racks=3, hosts=2)), trained("a", hosts))
+    blind = schedule(run(first, trained("b", more)), 0, ALONE)
+    aware = schedule(run(first, trained("b", more)), 0)
+    assert zones(blind, "b") & zones(blind, "a")
+    assert not zones(aware, "b") & zones(aware, "a")
+    now = beside(first.loaded_fabric, loads(first, first.loaded_fabric))
+    shared_s, apart_s = (
+        step_time(now, job(state, "b").request, job(state, "b").hosts).seconds
+        for state in (blind, aware)
+    )
+    assert apart_s < 0.6 * shared_s
+
+
+def test_where_all_is_shared_the_step_says_so() -> None:
+    """b fits nowhere but across the uplinks of a, and its bound counts with what is left."""
+    first = started(EMPTY, trained("a", 6), trained("c", 6))
+    state = schedule(run(first, trained("b", 4)), 0)
+    step = job(state, "b").step
+    assert step is not None
+    alone_s = step_time(state.loaded_fabric, job(state, "b").request, job(state, "b").hosts).seconds
+    assert step.least_seconds <= step.seconds
+    if len(zones(state, "b")) > 1:
+        assert step.seconds > alone_s
+
+
+def test_gangs_of_one_decision_see_each_other() -> None:
+    state = loaded(fabric(zones=4, racks=3, hosts=2))
+    state = schedule(run(state, trained("a", 8), trained("b", 8)))
+    assert running(state) == {"a", "b"}
+    assert not zones(state, "a") & zones(state, "b")
+
+
+def test_shared_uplinks_name_who_sends() -> None:
+    state = loaded(fabric(zones=2, racks=3, hosts=2))
+    state = settled(run(state, trained("a", 4), trained("b", 8)))
+    state = settled(run(state, trained("a2", 4)))
+    crossing = [name for name in running(state) if len(zones(state, name)) == 2]
+    for name in crossing:
+        for shared in shared_uplinks(state, job(state, name)):
+            assert shared.job.name in crossing
+            assert shared.job.name != name
+            assert 0 < shared.busy < 1
