@@ -167,8 +167,9 @@ OPTIONS = (
     ),
     ReplayOption(
         "placement",
-        ChoiceKind(("minimum-cut", "consecutive", "random", "spread")),
-        "How hosts are chosen: minimum-cut is the scheduler's own; for comparison: consecutive"
+        ChoiceKind(("minimum-cut", "step-time", "consecutive", "random", "spread")),
+        "How hosts are chosen: by the scheduler, by minimum-cut, or by step-time where the job says"
+        " a model; for comparison: consecutive"
         " (fewest domains by free hosts), random, or spread (Arnold's measure).",
         "minimum-cut",
         is_several=True,

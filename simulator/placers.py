@@ -8,14 +8,16 @@ grow or that they keep, stay the solver's own.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 
 from placement import Choose, at_random, by_spread, chosen, consecutive, place
 from placement.fabric.hostset import HostSet
-from placement.workload.request import Placement
+from placement.workload.request import Objective, Placement
 from scheduler.core.capacity.placer import Placer, make_placer
 from scheduler.core.capacity.spare_pools import SparePools
+from scheduler.core.collections.evolve import evolve
 from scheduler.core.model.job import Job
 from scheduler.core.model.policy import SchedulingOptions
 from scheduler.core.model.state import State
@@ -24,10 +26,12 @@ PlacerFactory = Callable[[State, SchedulingOptions], Placer]
 
 
 class PlacementStrategy(StrEnum):
-    """MINIMUM_CUT: the scheduler's own. CONSECUTIVE: fewest domains by a count of free
-    hosts, ranks one after the other. RANDOM: anywhere. SPREAD: Arnold's measure."""
+    """MINIMUM_CUT: the scheduler's own, by the cut. STEP_TIME: the scheduler's own, by the step
+    where a job says enough to know it, as on a server. CONSECUTIVE: fewest domains by a count of
+    free hosts, ranks one after the other. RANDOM: anywhere. SPREAD: Arnold's measure."""
 
     MINIMUM_CUT = "minimum-cut"
+    STEP_TIME = "step-time"
     CONSECUTIVE = "consecutive"
     RANDOM = "random"
     SPREAD = "spread"
@@ -39,12 +43,26 @@ def placer_factory(placer: PlacementStrategy, seed: int) -> PlacerFactory:
     match placer:
         case PlacementStrategy.MINIMUM_CUT:
             return make_placer
+        case PlacementStrategy.STEP_TIME:
+            return _by_step
         case PlacementStrategy.CONSECUTIVE:
             return lambda state, _: _choosing(state, lambda _: consecutive(state.loaded_fabric))
         case PlacementStrategy.RANDOM:
             return lambda state, _: _choosing(state, partial(_drawn, state, seed))
         case PlacementStrategy.SPREAD:
             return _spread
+
+
+def _by_step(state: State, limits: SchedulingOptions) -> Placer:
+    place_by_objective = make_placer(state, limits)
+
+    def find(job: Job, free: HostSet, most: int) -> Placement | None:
+        if job.spec.request.has_step_time:
+            timed = replace(job.spec.request, objective=Objective.TIME)
+            job = evolve(job, spec=replace(job.spec, request=timed))
+        return place_by_objective(job, free, most)
+
+    return find
 
 
 def _drawn(state: State, seed: int, job: Job) -> Choose:

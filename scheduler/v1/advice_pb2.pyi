@@ -552,3 +552,33 @@ class BlockMove(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___BlockMove: _TypeAlias = BlockMove  # noqa: Y015
+
+@_typing.final
+class SharedUplink(_message.Message):
+    """An uplink that a gang shares, and who else sends over it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LINK_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
+    BUSY_SHARE_FIELD_NUMBER: _builtins.int
+    link: _builtins.str
+    """Domain of the uplink."""
+    job: _builtins.str
+    """Job of the other gang."""
+    busy_share: _builtins.float
+    """The part of the uplink that this gang keeps busy, on average over its steps."""
+    def __init__(
+        self,
+        *,
+        link: _builtins.str = ...,
+        job: _builtins.str = ...,
+        busy_share: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy_share", b"busy_share", "job", b"job", "link", b"link"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SharedUplink: _TypeAlias = SharedUplink  # noqa: Y015

@@ -562,6 +562,7 @@ class ExplainJobResponse(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     WHAT_IF_FIELD_NUMBER: _builtins.int
     RESTART_FIELD_NUMBER: _builtins.int
+    SHARED_UPLINKS_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the job."""
@@ -581,6 +582,12 @@ class ExplainJobResponse(_message.Message):
     def restart(self) -> _spares_pb2.RestartOutlook:
         """What would happen if a host of it failed. Set for a job that runs."""
 
+    @_builtins.property
+    def shared_uplinks(self) -> _containers.RepeatedCompositeFieldContainer[_advice_pb2.SharedUplink]:
+        """Uplinks that the gang shares with others that run, the busiest first. Only those that carry less
+        than the hosts behind them send, and only of gangs whose step time is known.
+        """
+
     def __init__(
         self,
         *,
@@ -589,11 +596,12 @@ class ExplainJobResponse(_message.Message):
         reason: _advice_pb2.Reason | None = ...,
         what_if: _advice_pb2.WhatIf | None = ...,
         restart: _spares_pb2.RestartOutlook | None = ...,
+        shared_uplinks: _abc.Iterable[_advice_pb2.SharedUplink] | None = ...,
         version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "restart", b"restart", "what_if", b"what_if"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "reason", b"reason", "restart", b"restart", "state", b"state", "version", b"version", "what_if", b"what_if"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "reason", b"reason", "restart", b"restart", "shared_uplinks", b"shared_uplinks", "state", b"state", "version", b"version", "what_if", b"what_if"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

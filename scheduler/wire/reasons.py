@@ -17,6 +17,7 @@ from scheduler.core.explain.whatif import WhatIf
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.queue.verdict import WaitReason
 from scheduler.identity import HIDDEN, caller, own_windows
+from scheduler.core.rules.neighbours import SharedUplink
 from scheduler.v1 import advice_pb2, service_pb2
 from scheduler.wire.durations import duration
 from scheduler.wire.jobs import JOB_STATES, cut_to_proto, job_placement, timestamp
@@ -155,6 +156,12 @@ def slots_to_proto(found: Slots, gpus_per_host: int, version: int) -> service_pb
         version=version,
         free_hosts=found.free_hosts,
         usable_hosts=found.usable_hosts,
+    )
+
+
+def shared_to_proto(shared: SharedUplink) -> advice_pb2.SharedUplink:
+    return advice_pb2.SharedUplink(
+        link=shared.link, job=job_resource(shared.job), busy_share=shared.busy
     )
 
 

@@ -9,9 +9,12 @@ import grpc
 import pytest
 
 from scheduler.client import Client, ServiceError
+from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.files.job import job_from_mapping
 from scheduler.v1 import job_pb2, link_pb2, service_pb2, window_pb2
+from scheduler.wire.specs import spec_to_proto
 from tests.build import fabric_spec
+from tests.secured import House
 from tests.serving import QUEUED, RUNNING, create, serving
 
 
@@ -189,3 +192,37 @@ async def test_a_slow_gang_is_named_and_moved_where_that_pays(tmp_path: Path) ->
     assert link not in {block.joined[:2] for block in move.blocks}
     assert not after.HasField("slowdown")
     assert (after.attempt, after.reason) == (2, "")
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path)
+
+
+async def test_explain_says_whose_traffic_shares_an_uplink(tmp_path: Path, house: House) -> None:
+    """By name to those who may see the job, to others without it."""
+    tenants = Tenants((Tenant("nlp"), Tenant("vision")), "vision")
+    root, ada = house.token("root", "admin"), house.token("ada", "viewer", "nlp")
+    kept = [f"z{zone}-r2-h{host}" for zone in (0, 1) for host in (0, 1)]
+    wide = fabric_spec(zones=2, racks=3)
+    async with (
+        serving(tmp_path, access=house.access(), tenants=tenants, fabric_spec=wide) as served,
+        house.calling(served, root) as stub,
+        house.calling(served, ada) as bound,
+    ):
+        for host in kept:  # four hosts are left in each zone: six lie in both
+            await stub.CordonHost(service_pb2.CordonHostRequest(name=host))
+        for name, tenant in (("x", "vision"), ("y", "nlp")):
+            spec = job_from_mapping({**TRAIN, "name": name, "tenant": tenant})
+            await stub.CreateJob(service_pb2.CreateJobRequest(spec=spec_to_proto(spec)))
+            get = service_pb2.GetJobRequest(name=f"tenants/{tenant}/jobs/{name}")
+            while (await stub.GetJob(get)).state != RUNNING:
+                await asyncio.sleep(0.01)
+            for host in kept:
+                await stub.UncordonHost(service_pb2.UncordonHostRequest(name=host))
+        explain = service_pb2.ExplainJobRequest(name="tenants/nlp/jobs/y")
+        seen = [list((await each.ExplainJob(explain)).shared_uplinks) for each in (stub, bound)]
+    for found, name in zip(seen, ("tenants/vision/jobs/x", "(hidden)"), strict=True):
+        assert {shared.link for shared in found} == {"z0", "z1"}
+        assert {shared.job for shared in found} == {name}
+        assert all(0 < shared.busy_share < 1 for shared in found)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from scheduler.cli.render.messages import job_state, placement_rows, plain, time_text
 from scheduler.cli.render.restart import options_text
-from scheduler.cli.render.text import bytes_text, columns, counted, seconds_text
+from scheduler.cli.render.text import bytes_text, columns, counted, percent_text, seconds_text
 from scheduler.v1 import advice_pb2, job_pb2, service_pb2
 
 MOST_OBSTACLES = 20
@@ -29,6 +29,10 @@ def explain_text(answer: service_pb2.ExplainJobResponse) -> str:
         if answer.HasField("restart"):
             options = options_text(answer.restart.restart_options)
             parts.append(f"if {answer.restart.host} failed now\n{options}")
+    if answer.shared_uplinks:
+        rows = [("SHARED UPLINK", "WITH", "KEEPS BUSY")]
+        rows += [(s.link, s.job, percent_text(s.busy_share)) for s in answer.shared_uplinks]
+        parts.append(columns(rows, right={2}))
     return "\n\n".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""What running gangs leave of the uplinks that they share with a gang that is to start.
+"""Gangs that share uplinks: what they leave each other, and where a new one had better go.
 
 A gang sends its bytes of a step over an uplink once a step: on average so much a second. While
 another gang talks over the same uplink, these are taken to send what they send on average, for
@@ -6,34 +6,47 @@ phases of different jobs fall as they may, and all share alike: of capacity C, o
 keep the part m busy, C / (1 + m) is left. It is the rule by which replays slow gangs down
 (simulator/timing/network.py; after Crux, SIGCOMM 2024).
 
+A gang that is placed where nobody else sends stays there. One that would share an uplink is
+placed a second time, on what the others leave of their uplinks, and the better of the two is
+taken: by the GPU time that its own steps and those of its neighbours take more than alone, so
+that nobody goes out of the way of one gang into that of two.
+
 Only uplinks that carry less than the hosts behind them send count, for on others nobody waits,
 and only gangs whose step time is known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 
+from placement.fabric.hostset import HostSet
 from placement.fabric.links import with_links
 from placement.fabric.tree import Fabric, Uplink
+from placement.objective.step_time import step_time
 from placement.objective.uplink_loads import busy_shares
-from placement.workload.request import Request, StepBound
+from placement.workload.request import Placement, Request, StepBound
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.state import State
 
+MOST_NEIGHBOURS = 16  # whose steps are looked at, the largest
 LEAST = 0.001  # of an uplink: less is not worth a line
 STEP = 64  # shares are whole parts of this: of little differences no new search comes
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """A gang that runs, and how long its steps take."""
+    """A gang that runs, and how long its steps take when it is alone."""
 
     request: Request
     hosts: tuple[int, ...]
     step: StepBound | None
+
+    @property
+    def gpus(self) -> int:
+        return self.request.parallelism.world_size
 
 
 def busy(fabric: Fabric, gang: Neighbour) -> dict[Uplink, float]:
@@ -43,17 +56,18 @@ def busy(fabric: Fabric, gang: Neighbour) -> dict[Uplink, float]:
     return busy_shares(fabric, gang.request, gang.hosts, gang.step.seconds)
 
 
-def loads(state: State, fabric: Fabric) -> dict[Uplink, float]:
-    """How busy the running gangs keep narrow uplinks, all together."""
+def running(state: State) -> list[Neighbour]:
+    """The gangs that run."""
+    return [Neighbour(j.request, j.hosts, j.step) for j in state.in_state(JobState.RUNNING)]
+
+
+def loads(fabric: Fabric, gangs: Iterable[Neighbour]) -> dict[Uplink, float]:
+    """How busy these gangs keep narrow uplinks, all together."""
     found: dict[Uplink, float] = {}
-    for job in state.in_state(JobState.RUNNING):
-        add(found, busy(fabric, Neighbour(job.request, job.hosts, job.step)))
+    for gang in gangs:
+        for uplink, share in busy(fabric, gang).items():
+            found[uplink] = found.get(uplink, 0.0) + share
     return found
-
-
-def add(loads: dict[Uplink, float], more: Mapping[Uplink, float]) -> None:
-    for uplink, share in more.items():
-        loads[uplink] = loads.get(uplink, 0.0) + share
 
 
 def beside(fabric: Fabric, loads: Mapping[Uplink, float]) -> Fabric:
@@ -66,6 +80,79 @@ def beside(fabric: Fabric, loads: Mapping[Uplink, float]) -> Fabric:
     names = {at: fabric.tiers[at[0]].domains[at[1]] for at in (*shares, *fabric.barred)}
     by_name = {names[at]: share for at, share in sorted(shares.items())}
     return with_links(fabric, by_name, [names[at] for at in fabric.barred])
+
+
+class Traffic:
+    """The gangs of one state, and those that are placed meanwhile: a placement is taken to start
+    once none of its hosts is free any more."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._placed: list[tuple[Placement, Neighbour]] = []
+
+    @cached_property
+    def _running(self) -> list[Neighbour]:
+        return running(self._state)
+
+    def placed(self, request: Request, placement: Placement) -> None:
+        gang = Neighbour(request, placement.hosts, placement.step)
+        self._placed.append((placement, gang))
+
+    def best_beside(
+        self,
+        fabric: Fabric,
+        request: Request,
+        alone: Placement,
+        free: HostSet,
+        solve: Callable[[Fabric], Placement | None],
+    ) -> Placement:
+        """`alone`, or what `solve` finds beside the others where that is better for all. The
+        step and its bound are those of the gang alone."""
+        started = (gang for placed, gang in self._placed if not placed.held & free)
+        others = [*self._running, *started]
+        own = busy(fabric, Neighbour(request, alone.hosts, alone.step))
+        if not own or alone.step is None:
+            return alone
+        sharing = loads(fabric, others)
+        if own.keys().isdisjoint(sharing):
+            return alone
+        apart = solve(beside(fabric, sharing))
+        if apart is None or apart.hosts == alone.hosts:
+            return alone
+        seconds = _step_s(fabric, request, apart.hosts)
+        least_s = min(seconds, alone.step.least_seconds)
+        apart = replace(apart, step=StepBound(seconds, least_s))
+        gangs = [Neighbour(request, p.hosts, p.step) for p in (alone, apart)]
+        costs = [_lost_gpus(fabric, gang, others, alone.step.seconds) for gang in gangs]
+        return apart if costs[1] < costs[0] else alone
+
+
+def _lost_gpus(
+    fabric: Fabric, gang: Neighbour, others: Sequence[Neighbour], least_s: float
+) -> float:
+    """GPUs that do nothing on average because the gang and its neighbours wait for each other,
+    or the gang has steps above `least_s`."""
+    own = busy(fabric, gang)
+    sharing = [g for g in others if not own.keys().isdisjoint(busy(fabric, g))]
+    sharing = sorted(sharing, key=lambda g: (-g.gpus, g.hosts))[:MOST_NEIGHBOURS]
+    lost = gang.gpus * (1 - least_s / _beside_s(fabric, gang, others))
+    for each in sharing:
+        rest = [g for g in others if g is not each]
+        before_s = _beside_s(fabric, each, rest)
+        lost += each.gpus * (1 - before_s / _beside_s(fabric, each, [*rest, gang]))
+    return lost
+
+
+def _beside_s(fabric: Fabric, gang: Neighbour, others: Iterable[Neighbour]) -> float:
+    """Seconds of its step beside these."""
+    own = busy(fabric, gang)
+    left = {uplink: load for uplink, load in loads(fabric, others).items() if uplink in own}
+    return _step_s(beside(fabric, left), gang.request, gang.hosts)
+
+
+@lru_cache(maxsize=4_096)
+def _step_s(fabric: Fabric, request: Request, hosts: tuple[int, ...]) -> float:
+    return step_time(fabric, request, hosts).seconds
 
 
 @dataclass(frozen=True, slots=True)

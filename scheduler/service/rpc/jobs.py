@@ -21,6 +21,7 @@ from scheduler.core.explain.whatif import what_if
 from scheduler.core.model.commands import CancelJob, EndJob, SubmitJob, UpdateJob
 from scheduler.core.model.goodput import shown
 from scheduler.core.restart.prospect import prospect
+from scheduler.core.rules.neighbours import shared_uplinks
 from scheduler.core.rules.slow_gangs import slow_gangs
 from scheduler.core.tenancy.ownership import tenant_of
 from scheduler.engine.authorisation import unauthorised
@@ -206,6 +207,9 @@ class JobServicer:
             )
             if ahead is not None:
                 answer.restart.CopyFrom(restart_outlook(ahead))
+            if job.state is JobState.RUNNING:
+                shared = await self._backend.questions.ask(shared_uplinks, state, job)
+                answer.shared_uplinks.extend(map(reasons.shared_to_proto, shared))
             if request.suppose:
                 supposed = await self._backend.questions.ask(
                     _what_if, writer, state, job.name, request

@@ -8,6 +8,7 @@ from placement.objective.step_time import step_time
 from placement.objective.uplink_loads import busy_shares, is_narrow
 from scheduler.core import SchedulingOptions, State
 from scheduler.core.rules.neighbours import beside, loads, shared_uplinks
+from scheduler.core.rules.neighbours import running as neighbours
 from tests.build import (
     fabric,
     hosts_of,
@@ -46,7 +47,7 @@ def test_a_gang_keeps_busy_what_it_sends_in_a_step() -> None:
     [dp] = [axis for axis in step.axes if axis.load.traffic.axis == "dp"]
     assert max(busy.values()) == pytest.approx(dp.load.on("zone uplink") / gang.step.seconds)
     assert len(busy) == len(zones(state, "a")) == 2
-    assert loads(state, built) == busy
+    assert loads(built, neighbours(state)) == busy
 
 
 def test_what_is_left_is_shared_alike() -> None:
@@ -59,7 +60,7 @@ def test_what_is_left_is_shared_alike() -> None:
 
 def test_gangs_without_a_step_time_leave_everything() -> None:
     state = started(EMPTY, submit("a", 6))
-    assert loads(state, EMPTY.loaded_fabric) == {}
+    assert loads(EMPTY.loaded_fabric, neighbours(state)) == {}
 
 
 @pytest.mark.parametrize(("hosts", "more"), [(8, 8), (10, 8), (8, 10)])
@@ -70,7 +71,7 @@ def test_two_gangs_that_would_share_a_hot_uplink_land_apart(hosts: int, more: in
     aware = schedule(run(first, trained("b", more)), 0)
     assert zones(blind, "b") & zones(blind, "a")
     assert not zones(aware, "b") & zones(aware, "a")
-    now = beside(first.loaded_fabric, loads(first, first.loaded_fabric))
+    now = beside(first.loaded_fabric, loads(first.loaded_fabric, neighbours(first)))
     shared_s, apart_s = (
         step_time(now, job(state, "b").request, job(state, "b").hosts).seconds
         for state in (blind, aware)
@@ -78,16 +79,34 @@ def test_two_gangs_that_would_share_a_hot_uplink_land_apart(hosts: int, more: in
     assert apart_s < 0.6 * shared_s
 
 
-def test_where_all_is_shared_the_step_says_so() -> None:
-    """b fits nowhere but across the uplinks of a, and its bound counts with what is left."""
-    first = started(EMPTY, trained("a", 6), trained("c", 6))
-    state = schedule(run(first, trained("b", 4)), 0)
-    step = job(state, "b").step
-    assert step is not None
-    alone_s = step_time(state.loaded_fabric, job(state, "b").request, job(state, "b").hosts).seconds
-    assert step.least_seconds <= step.seconds
-    if len(zones(state, "b")) > 1:
-        assert step.seconds > alone_s
+def test_the_step_and_its_bound_are_those_of_the_gang_alone() -> None:
+    first = started(loaded(fabric(zones=4, racks=3, hosts=2)), trained("a", 8))
+    state = schedule(run(first, trained("b", 8)), 0)
+    gang = job(state, "b")
+    assert gang.step is not None
+    assert gang.step.seconds == step_time(state.loaded_fabric, gang.request, gang.hosts).seconds
+    assert gang.step.least_seconds <= gang.step.seconds
+
+
+def test_nobody_goes_out_of_the_way_of_one_into_that_of_two() -> None:
+    """What b would gain, a and c would lose: the better of both for all GPUs is taken."""
+    state = loaded(fabric(zones=4, racks=3, hosts=2))
+    state = settled(run(state, trained("a", 8), trained("c", 8)))
+    aware = schedule(run(state, trained("b", 8)), 0)
+    blind = schedule(run(state, trained("b", 8)), 0, ALONE)
+
+    def lost(after: State) -> float:
+        built, gangs = after.loaded_fabric, neighbours(after)
+        total = 0.0
+        for gang in gangs:
+            others = loads(built, [g for g in gangs if g is not gang])
+            assert gang.step is not None
+            slow_s = step_time(beside(built, others), gang.request, gang.hosts).seconds
+            total += gang.gpus * (1 - gang.step.seconds / slow_s)
+        return total
+
+    assert running(aware) == running(blind) == {"a", "b", "c"}
+    assert lost(aware) <= lost(blind) + 1e-9
 
 
 def test_gangs_of_one_decision_see_each_other() -> None:
