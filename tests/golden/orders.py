@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 from placement.fabric.constraints import Constraints
 from placement.workload.request import AUTO
 from scheduler.core import JobState
-from scheduler.core.model.commands import Command
+from scheduler.core.model.commands import Command, MoveLink, ReportLink
+from scheduler.core.model.lifecycle import LinkMove
 from scheduler.core.policies.affinity import Affinity
 from scheduler.core.policies.tenants import GuaranteedCell
+from scheduler.files.links.linksfile import parse_share
 from tests.build import cancel, cordon, drain, end, exactly, fail, repair, submit, uncordon
 from tests.windows import remove_window, set_window
 
@@ -73,7 +76,7 @@ def _end(name: str, outcome: str = "completed", attempt: str = "0") -> Command:
 
 def _window(name: str, is_change: bool = False, **keys: str) -> Command:
     among = tuple(keys.get("on", "").split(",")) if "on" in keys else ()
-    return set_window(
+    command = set_window(
         name,
         *among,
         is_change=is_change,
@@ -85,6 +88,19 @@ def _window(name: str, is_change: bool = False, **keys: str) -> Command:
         leave=keys.get("leave", "wait"),
         reason=keys.get("why", ""),
     )
+    if "links" not in keys:
+        return command
+    share = parse_share(keys.get("share", "0"), "share")
+    window = replace(command.window, links=tuple(keys["links"].split(",")), share=share)
+    return replace(command, window=window)
+
+
+def _link(name: str, share: str) -> Command:
+    return ReportLink(name, parse_share(share, "share"))
+
+
+def _of_link(verb: str) -> Callable[..., Command]:
+    return lambda name: MoveLink(name, LinkMove(verb))
 
 
 def _change(name: str, **keys: str) -> Command:
@@ -101,6 +117,8 @@ COMMANDS: dict[str, Callable[..., Command]] = {
     "cordon": cordon,
     "uncordon": uncordon,
     "drain": drain,
+    "link": _link,
+    **{f"{verb}-link": _of_link(verb) for verb in ("cordon", "drain", "uncordon")},
     "maintain": _window,
     "hold": _window,
     "change": _change,

@@ -19,6 +19,8 @@ from scheduler.core.model.events import (
     JobsReserved,
     JobStarted,
     JobSubmitted,
+    LinkMoved,
+    LinkReported,
     SparesChanged,
     TenantsLoaded,
     WindowClosed,
@@ -27,6 +29,7 @@ from scheduler.core.model.events import (
     WindowSet,
 )
 from scheduler.core.model.job import SECOND_NS
+from scheduler.core.wording import share_text
 
 
 def said(event: Event) -> str:
@@ -67,6 +70,10 @@ def said(event: Event) -> str:
             return "hosts judged"
         case HostSignalled():
             return f"{event.host} signalled {event.signal}"
+        case LinkReported():
+            return f"link {event.link} {share_text(event.share)}"
+        case LinkMoved():
+            return f"link {event.link} {event.move}"
         case FabricLoaded():
             return "fabric loaded"
         case TenantsLoaded():
@@ -74,7 +81,8 @@ def said(event: Event) -> str:
         case WindowSet():
             window = event.window
             span = f"{clock(window.start_ns)} to {clock(window.end_ns)}"
-            return f"{window.kind} {window.name} set: {span} on {' '.join(window.hosts)}"
+            where = " ".join(window.hosts or window.links)
+            return f"{window.kind} {window.name} set: {span} on {where}"
         case WindowOpened():
             return f"window {event.name} opened"
         case WindowClosed():
