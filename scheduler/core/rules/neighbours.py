@@ -9,7 +9,8 @@ keep the part m busy, C / (1 + m) is left. It is the rule by which replays slow 
 A gang that is placed where nobody else sends stays there. One that would share an uplink is
 placed a second time, on what the others leave of their uplinks, and the better of the two is
 taken: by the GPU time that its own steps and those of its neighbours take more than alone, so
-that nobody goes out of the way of one gang into that of two.
+that nobody goes out of the way of one gang into that of two, and only where that saves a share
+of the gang. Measured in docs/steptime.md, "Neighbours".
 
 Only uplinks that carry less than the hosts behind them send count, for on others nobody waits,
 and only gangs whose step time is known.
@@ -31,6 +32,7 @@ from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.state import State
 
+WORTH_MOVING = 0.02  # of its GPUs that a gang has to save: what spreads out meets others later
 MOST_NEIGHBOURS = 16  # whose steps are looked at, the largest
 LEAST = 0.001  # of an uplink: less is not worth a line
 STEP = 64  # shares are whole parts of this: of little differences no new search comes
@@ -116,15 +118,18 @@ class Traffic:
         sharing = loads(fabric, others)
         if own.keys().isdisjoint(sharing):
             return alone
+        gang, least_s = Neighbour(request, alone.hosts, alone.step), alone.step.seconds
+        lost, worth = _lost_gpus(fabric, gang, others, least_s), WORTH_MOVING * gang.gpus
+        if lost <= worth:  # no other place saves so much: most gangs end here
+            return alone
         apart = solve(beside(fabric, sharing))
         if apart is None or apart.hosts == alone.hosts:
             return alone
         seconds = _step_s(fabric, request, apart.hosts)
         least_s = min(seconds, alone.step.least_seconds)
         apart = replace(apart, step=StepBound(seconds, least_s))
-        gangs = [Neighbour(request, p.hosts, p.step) for p in (alone, apart)]
-        costs = [_lost_gpus(fabric, gang, others, alone.step.seconds) for gang in gangs]
-        return apart if costs[1] < costs[0] else alone
+        gang = Neighbour(request, apart.hosts, apart.step)
+        return apart if _lost_gpus(fabric, gang, others, least_s) < lost - worth else alone
 
 
 def _lost_gpus(
