@@ -46,8 +46,7 @@ class PlacementFormat(StrEnum):
 Links = Annotated[
     Path | None,
     typer.Option(
-        help="What uplinks carry: a links file (`z3: 14/16`), ibdiagnet2.db_csv, UFM ports as JSON"
-        " or a port table as CSV."
+        help="What uplinks carry now: a file with a line such as `z3: 14/16` or `z4: down` each."
     ),
 ]
 
@@ -230,7 +229,7 @@ def cluster_of(
     )
     from scheduler.core.model.lifecycle import HostMove
     from scheduler.core.policies import affinity
-    from scheduler.files.links.load import load_links
+    from scheduler.files.links.linksfile import load_links
     from scheduler.files.tenants import load_tenants
     from scheduler.files.windows import load_windows
 

@@ -384,3 +384,26 @@ def test_a_job_without_a_model_has_no_step_to_minimise(place: Muster) -> None:
     result = place("--objective", "time")
     assert result.code == 2
     assert "objective: time needs a model and a batch" in result.err
+
+
+# --- links ------------------------------------------------------------------------
+
+
+def test_a_gang_lies_on_one_side_of_a_link_that_is_down(place: Muster) -> None:
+    write("z0: down\nz1: 14/16  # two optics\n", "links.yaml")
+    before = place("--format", "json").json
+    after = place("--links", "links.yaml", "--format", "json").json
+    assert any(host.startswith("z0") for host in before["hosts"])
+    assert after["outcome"] == "placed"
+    assert not any(host.startswith("z0") for host in after["hosts"] + after["spares"])
+
+
+def test_what_no_link_carries_is_named_with_its_line(place: Muster) -> None:
+    write("z0: 1.5\nz9: 0.5\nz0-r0-h0: down\nz1: broken\nz0-r0: 17/16\n", "links.yaml")
+    refused = place("--links", "links.yaml")
+    assert refused.code == 2
+    lines = refused.err.strip().splitlines()
+    assert [line.split(": ")[:2] for line in lines] == [
+        [f"links.yaml:{number}", name]
+        for number, name in enumerate(("z0", "z9", "z0-r0-h0", "z1", "z0-r0"), 1)
+    ]

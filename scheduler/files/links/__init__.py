@@ -1,6 +1,6 @@
 """What the uplinks of domains carry, in files.
 
-Inside: the links file, and what switches and subnet managers say of their ports.
+Inside: the links file.
 Enters: text, and the fabric that it is about. Leaves: shares of uplinks by domain, each with
 the line that says so.
 """
