@@ -157,8 +157,8 @@ class Agent:
             case "warm":
                 wanted = message.warm
                 self.have_warm(wanted.interpreter, tuple(wanted.modules), wanted.user)
-            case _:
-                log.warning("a word of the server that this release does not know")
+            case None:
+                log.warning("a message of the server that this release does not know")
 
     async def end_ranks(self) -> None:
         """Kill what runs, and return when nothing is left."""

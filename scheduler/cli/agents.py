@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from scheduler.cli.calls import DEFAULT_ADDRESS, Address, connected, quiet_grpc
+from scheduler.cli.calls import DEFAULT_ADDRESS, MOST, Address, connected, quiet_grpc
 from scheduler.cli.jobs import JobName
 
 STATE = "/var/lib/muster-agent"
@@ -128,9 +128,12 @@ def agent_token(
 
 def logs(
     job: JobName,
-    rank: Annotated[int, typer.Option(min=0, help="Of which rank.")] = 0,
+    rank: Annotated[int, typer.Option(min=0, max=MOST, help="Of which rank.")] = 0,
     lines: Annotated[
-        int, typer.Option("--lines", "-n", min=0, help="Its last lines; 0 for all that is kept.")
+        int,
+        typer.Option(
+            "--lines", "-n", min=0, max=MOST, help="Its last lines; 0 for all that is kept."
+        ),
     ] = 0,
     follow: Annotated[
         bool,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from math import isfinite
 from threading import Lock
+from typing import assert_never
 
 from google.protobuf.duration_pb2 import Duration
 
@@ -132,8 +133,9 @@ def _seen_name(state: State, obstacle: Obstacle) -> str:
             return name if not who.tenant or who.knows(state.tenants, name) else HIDDEN
         case ObstacleKind.WINDOW:
             return name if own_windows(state)(state.windows[name]) else HIDDEN
-        case _:
+        case ObstacleKind.OUT_OF_SERVICE:
             return name
+    assert_never(obstacle.kind)
 
 
 def slots_to_proto(found: Slots, gpus_per_host: int, version: int) -> service_pb2.ListSlotsResponse:

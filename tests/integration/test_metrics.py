@@ -139,9 +139,10 @@ async def test_every_metric_is_in_the_catalogue_and_is_exposed(tmp_path: Path) -
         await served.stub.CancelJob(service_pb2.CancelJobRequest(name="a"))
         await served.stub.CreateJob(create("b"))
         await served.until("b", RUNNING)
+        await served.stub.ReportLink(service_pb2.ReportLinkRequest(name="z0", share=0.5))
         found = await scraped(served)
     exposed = {name for name in found.names() if name.startswith("muster_")}
-    assert exposed == {metric.name for metric in METRICS}
+    assert exposed == {metric.name for metric in METRICS}  # one link is degraded
     assert {m.name for m in PER_JOB} < exposed
     kinds = {family.name: family.type for family in found.families}
     for metric in METRICS:

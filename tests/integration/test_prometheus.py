@@ -90,6 +90,7 @@ def load(address: str) -> None:
         client.report_host(client.get_job("a").placement.hosts[0], "nic-down")
         _until(client, "a", 2)
         client.create_job(spec("c", 16))
+        client.report_link("z1", 0.5)
         client.end_job("a", job_pb2.JOB_STATE_COMPLETED)
         with pytest.raises(ServiceError):
             client.get_job("nobody")

@@ -15,7 +15,7 @@ from scheduler.core import Code, Conflict
 from scheduler.core.model.plan import Stale, StaleReason
 from scheduler.engine.feed import FellBehind
 from scheduler.engine.proposal import WriterStopped
-from scheduler.eventlog.store import StoreError
+from scheduler.eventlog.store import NotWritten, StoreError
 from scheduler.service import errors
 from scheduler.service.errors import RULES, word
 from scheduler.v1 import error_pb2, service_pb2
@@ -100,6 +100,11 @@ async def store_failed(served: Served, patch: Patch) -> object:
     return await served.stub.CreateJob(create("a"))
 
 
+async def not_written(served: Served, patch: Patch) -> object:
+    patch.setattr("scheduler.engine.writer.Writer.submit", raising(NotWritten("disk full")))
+    return await served.stub.CreateJob(create("a"))
+
+
 async def etag_mismatch(served: Served, _: Patch) -> object:
     request = service_pb2.CordonHostRequest(name="z0-r0-h0", etag="0")
     return await served.stub.CordonHost(request)
@@ -135,7 +140,16 @@ PRODUCERS: dict[str, Producer] = {
     producer.__name__.upper(): producer
     for producer in (
         *(invalid, not_found, already_exists, wrong_state, infeasible, conflict),
-        *(watch_behind, compacted, starting, stopping, store_failed, internal, etag_mismatch),
+        *(
+            watch_behind,
+            compacted,
+            starting,
+            stopping,
+            store_failed,
+            not_written,
+            internal,
+            etag_mismatch,
+        ),
         *(not_leader, not_caught_up),
     )
 } | {

@@ -41,7 +41,7 @@ from scheduler.core.model.events import (
     TenantsLoaded,
 )
 from scheduler.core.model.job import SECOND_NS
-from scheduler.core.model.plan import ReplenishSpares, Start, Swap
+from scheduler.core.model.plan import ReplenishSpares, Reserve, Start, Swap
 from scheduler.core.policies.tenants import OPEN, Tenants
 from tests.build import cancel, end, exactly, fail, repair, submit
 from tests.property import laws
@@ -223,9 +223,11 @@ class Machine(RuleBasedStateMachine):
     def check_nobody_is_passed_over(self, before: State, plan: Plan) -> None:
         """The first that waits would not fit if all that it outranks, and that had their
         time, were gone: a plan that sends nobody away starves nobody who could."""
-        names = {action.name for action in plan.actions}
+        names = {action.name for action in plan.actions if isinstance(action, Start)}
         waiting = next((before.jobs[n] for n in before.queue if n not in names), None)
-        if waiting is None or any(not isinstance(action, Start) for action in plan.actions):
+        if waiting is None or any(
+            not isinstance(action, Start | Reserve) for action in plan.actions
+        ):
             return
         if waiting.strikes:
             return  # it may be avoiding a host

@@ -107,14 +107,14 @@ async def watched(stream: Any) -> str:
 async def check(folder: Path, made: Sequence[Job], tenant: str) -> None:
     house = House(folder)
     admin, bound = house.token("root", "admin"), house.token("ada", "submitter", tenant)
-    others = [name for name, of, _, _ in made if of not in OWN[tenant]]
-    mine = [name for name, of, _, _ in made if of in OWN[tenant]]
+    others = [(of, name) for name, of, _, _ in made if of not in OWN[tenant]]
+    mine = [f"{of}/{name}" for name, of, _, _ in made if of in OWN[tenant]]
     async with serving(folder, access=house.access(), tenants=TENANTS) as served:
         async with house.calling(served, admin) as root:
             for name, of, hosts, cancelled in made:
                 await root.CreateJob(create(name, hosts, tenant=of))
                 if cancelled:
-                    await root.CancelJob(service_pb2.CancelJobRequest(name=name))
+                    await root.CancelJob(service_pb2.CancelJobRequest(name=f"{of}/{name}"))
             await root.CordonHost(service_pb2.CordonHostRequest(name="z0-r0-h0"))
             await root.CreateWindow(service_pb2.CreateWindowRequest(window=_window()))
         async with house.calling(served, bound) as stub:
@@ -130,23 +130,26 @@ async def check(folder: Path, made: Sequence[Job], tenant: str) -> None:
             told += [("OK", told_of_window := await watched(windows))]
             assert "HOST_STATE_CORDONED" in told_of
             assert "WINDOW_CHANGE_CREATED" in told_of_window
-            for name in others:
-                for theirs, nobodys in zip(naming(name), naming(ABSENT), strict=True):
+            for of, name in others:
+                nobodys_name = f"{of}/{ABSENT}"
+                asked_of = zip(naming(f"{of}/{name}"), naming(nobodys_name), strict=True)
+                for theirs, nobodys in asked_of:
                     found = await answer(stub, *theirs)
                     missing = await answer(stub, *nobodys)
                     assert _anonymous(found, name) == _anonymous(missing, ABSENT), theirs
                 if mine:
-                    await _suppose(stub, mine[0], name)
+                    await _suppose(stub, mine[0], f"{of}/{name}", nobodys_name)
         async with house.calling(served, admin) as root:
             listed = await root.ListJobs(service_pb2.ListJobsRequest())
     text = "".join(text for _, text in told)
-    assert not [name for name in others if name in text]
-    assert all(name in told[0][1] for name in mine)
-    cancelled = {job.name for job in listed.jobs if job.state == job_pb2.JOB_STATE_CANCELLED}
+    assert not [name for _, name in others if name in text]
+    assert all(name.partition("/")[2] in told[0][1] for name in mine)
+    ended = [job for job in listed.jobs if job.state == job_pb2.JOB_STATE_CANCELLED]
+    cancelled = {job.name.rpartition("/")[2] for job in ended}
     assert cancelled == {name for name, _, _, is_cancelled in made if is_cancelled}
 
 
-async def _suppose(stub: Any, mine: str, name: str) -> None:
+async def _suppose(stub: Any, mine: str, name: str, absent: str) -> None:
     """A condition on somebody else's job is answered as one on nobody's."""
     found, missing = [
         await answer(
@@ -154,9 +157,9 @@ async def _suppose(stub: Any, mine: str, name: str) -> None:
             "ExplainJob",
             service_pb2.ExplainJobRequest(name=mine, suppose=[f"cancel {which}"]),
         )
-        for which in (name, ABSENT)
+        for which in (name, absent)
     ]
-    assert _anonymous(found, name) == _anonymous(missing, ABSENT)
+    assert _anonymous(found, name.partition("/")[2]) == _anonymous(missing, ABSENT)
 
 
 def _anonymous(found: tuple[str, str], name: str) -> tuple[str, str]:

@@ -80,7 +80,7 @@ def repairs(state: State, now_ns: int) -> tuple[tuple[int, HostSet], ...]:
     """Moments at which hosts are taken to come back, and which. A repair that takes longer than
     the mean is given more and more time, as a gang is that outruns its limit."""
     mean_ns = mean_repair_ns(state.tenants.spares, state.faults)
-    away = state.held | state.lent | state.closed
+    away = state.held | SpareLoans(state).hosts | state.closed
     found = (
         (later_ns(host.since_ns + mean_ns, now_ns), 1 << index)
         for index, host in state.hosts.items()

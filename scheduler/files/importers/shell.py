@@ -129,12 +129,11 @@ def _holds(words: list[Word]) -> bool | None:
     texts = [word.text for word in words]
     if len(texts) < 3 or (texts[0], texts[-1]) not in (("[", "]"), ("[[", "]]")):
         return None
-    match texts[1:-1]:
-        case ["!", *clause]:
-            inner = _clause(clause)
-            return None if inner is None else not inner
-        case clause:
-            return _clause(clause)
+    clause = texts[1:-1]
+    if clause[0] != "!":
+        return _clause(clause)
+    inner = _clause(clause[1:])
+    return None if inner is None else not inner
 
 
 def _clause(texts: list[str]) -> bool | None:

@@ -18,7 +18,8 @@ def test_a_handler_of_any_kind_keeps_all_but_its_function(kind: str) -> None:
     handler = getattr(grpc, f"{kind}_rpc_method_handler")(lambda request, _: request, len, str)
     made = wrapped(wrapped(handler, around), around)
     assert getattr(made, kind)("x", None) == "<<x>>"
-    assert (made.request_deserializer, made.response_serializer) == (len, str)
+    assert made.request_deserializer("four") == 4
+    assert made.response_serializer is str
     assert (made.request_streaming, made.response_streaming) == (
         handler.request_streaming,
         handler.response_streaming,
