@@ -137,6 +137,8 @@ def check_first(
     first = next((name for name in order if name not in starts), None)
     if first is None or any(name not in after.running for name in starts):
         return
+    if before.jobs[first].strikes:
+        return  # it may be avoiding a host, and nothing is kept for it meanwhile
     ahead = [name for name in order[: order.index(first)] if name in starts]
     at_once = replay(started_alone(before, plan, ahead, now_ns), before)
     promised, kept = (foreseen(s, s.jobs[first], now_ns, limits) for s in (at_once, after))
