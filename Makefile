@@ -6,8 +6,11 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 TRACES ?=
 SINCE ?=
+SERVER := $(VENV)/.server
 READY := $(VENV)/.ready
 PEERS := .venv-bench
+# Bytecode of what is imported is written the first time, whatever the shell that calls says.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help env demo test test-slow check format lint types imports stubs stub-drift lint-proto fuzz validate bench bench-service bench-watch drill-crash bench-routing bench-placement bench-time bench-replay drill-crash-postgres drill-failover lock clean bench-agents drill-launch
 
@@ -16,14 +19,20 @@ help: ## list the targets
 
 env: $(READY) ## make the environment in .venv (done by every other target)
 
-$(READY): requirements.lock pyproject.toml
+# What a server is installed with: enough for the demo.
+$(SERVER): deploy/requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --require-hashes -r deploy/requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	$(BIN)/python -m placement.warmup
 	@touch $@
 
-demo: $(READY) ## the main job, end to end, on this machine in under a minute
+# What the tests and checks need on top.
+$(READY): $(SERVER) requirements.lock
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --require-hashes -r requirements.lock
+	@touch $@
+
+demo: $(SERVER) ## the main job, end to end, on this machine in under a minute
 	@$(BIN)/python scripts/demo.py
 
 test: $(READY) ## all tests but the exhaustive ones
@@ -124,10 +133,12 @@ drill-launch: $(READY) ## kill ranks, agents, hosts and leaders under 20 real ga
 drill-failover: $(READY) ## break the leader of three servers on PostgreSQL, 40 times: 6 minutes
 	$(BIN)/python -m tests.drills.failover $(ARGS)
 
-lock: $(READY) ## resolve requirements.lock again (needs uv on PATH)
-	uv pip compile --universal --python-version 3.11 --group dev --extra tracing --extra dask --extra notebooks --generate-hashes pyproject.toml -o requirements.lock
-	uv pip compile --universal --python-version 3.11 --extra tracing --no-annotate --generate-hashes pyproject.toml \
+lock: ## resolve requirements.lock again (needs uv on PATH)
+	uv pip compile --universal --python-version 3.11 --group dev --extra server --extra tracing --extra dask --extra notebooks --generate-hashes pyproject.toml -o requirements.lock
+	uv pip compile --universal --python-version 3.11 --extra server --extra tracing --no-annotate --generate-hashes pyproject.toml \
 	  -c requirements.lock -o deploy/requirements.lock
+	uv pip compile --universal --python-version 3.11 --no-annotate --generate-hashes pyproject.toml \
+	  -c requirements.lock -o deploy/requirements-client.lock
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) $(PEERS) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

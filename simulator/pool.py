@@ -119,5 +119,5 @@ def _on_dask(
 def need_dask() -> None:
     """Raises: InputError where Dask is not installed."""
     if importlib.util.find_spec("distributed") is None:
-        message = "needs Dask, which is not installed: pip install 'muster[dask]'"
+        message = "needs Dask, which is not installed: pip install 'muster-scheduler[dask]'"
         raise InputError(Problem("--dask", message))

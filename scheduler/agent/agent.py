@@ -21,7 +21,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,7 @@ from scheduler.agent.allow import AllowList, NotAllowed, program
 from scheduler.agent.attempt import SUPERVISOR, HostAttempt, Key, Phase, RankExit
 from scheduler.agent.order import order_of
 from scheduler.agent.processes import CgroupRoot, adopt_orphans
+from scheduler.release import release
 from scheduler.v1 import agent_pb2
 
 LEASES = 3  # without a word from the server, before the ranks are ended
@@ -103,7 +103,7 @@ class Agent:
         hello = agent_pb2.Hello(
             host=self.host,
             boot_id=_boot_id(),
-            version=version("muster"),
+            version=release(),
             has_cgroup=self._cgroups.path is not None,
         )
         for attempt in self._attempts.values():

@@ -42,9 +42,9 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
+        from scheduler.release import release
 
-        typer.echo(f"muster {version('muster')}")
+        typer.echo(f"muster {release()}")
         raise typer.Exit
 
 
@@ -159,10 +159,24 @@ def _run() -> int:
         return INTERRUPTED
     except OSError:
         raise
+    except ModuleNotFoundError as error:
+        return _not_installed(error)
     except Exception as error:
         _report(error)
         return BROKEN
     return 0
+
+
+def _not_installed(error: ModuleNotFoundError) -> int:
+    """A command of the server, in an installation that has the client alone."""
+    from scheduler.release import missing_extra
+
+    hint = missing_extra(error)
+    if hint is None:
+        _report(error)
+        return BROKEN
+    typer.echo(f"muster: {hint}", err=True)
+    return BAD_INPUT
 
 
 def _report(error: Exception) -> None:

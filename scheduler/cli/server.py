@@ -145,7 +145,9 @@ def _tracer(endpoint: str | None) -> Iterator[Tracer | None]:
     try:
         from scheduler.server.tracing import sending
     except ModuleNotFoundError:
-        raise end("traces need OpenTelemetry: pip install 'muster[tracing]'", BAD_INPUT) from None
+        raise end(
+            "traces need OpenTelemetry: pip install 'muster-scheduler[tracing]'", BAD_INPUT
+        ) from None
     with sending(endpoint) as tracer:
         yield tracer
 

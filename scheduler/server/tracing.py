@@ -22,7 +22,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from scheduler.wire.status import release
+from scheduler.release import release
 
 MOST_WAITING = 32_768  # spans; the default of 2,048 loses some in a burst
 _PROPAGATOR = TraceContextTextMapPropagator()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import version
 
 from scheduler.core import HostState, Job, JobState, Reason, State
 from scheduler.observe import census
 from scheduler.observe.census import Domain, Queue, Use
 from scheduler.observe.incidents import Incident, IncidentKind
 from scheduler.observe.proof import gap
+from scheduler.release import release
 from scheduler.v1 import service_pb2, status_pb2
 from scheduler.wire.jobs import JOB_STATES, cut_to_proto, timestamp
 from scheduler.wire.links import link_names, link_to_proto
@@ -30,11 +30,6 @@ class Server:
     last_ns: int
     now_ns: int
     is_leader: bool = True
-
-
-def release() -> str:
-    """The version of muster that runs."""
-    return version("muster")
 
 
 def status(

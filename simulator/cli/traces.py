@@ -24,7 +24,6 @@ File = Annotated[Path, typer.Argument(help="The trace, plain or gzip.", show_def
 FormatName = Annotated[
     str, typer.Option("--trace-format", help=BY_KEY["trace_format"].help, show_default=False)
 ]
-Columns = Annotated[str | None, typer.Option(help=BY_KEY["columns"].help)]
 Strict = Annotated[bool, typer.Option("--strict", help="Refuse a trace that has a wrong record.")]
 Out = Annotated[
     Path | None,
@@ -54,7 +53,6 @@ def register(app: typer.Typer) -> None:
 def show_command(
     trace: File,
     trace_format: FormatName,
-    columns: Columns = None,
     strict: Strict = False,
     output: Annotated[
         TotalsFormat, typer.Option("--format", help="Output format.")
@@ -66,7 +64,7 @@ def show_command(
 
     skipped: Counter[str] = Counter()
     summary = TraceSummary()
-    for job in _jobs(trace, trace_format, columns, strict, skipped):
+    for job in _jobs(trace, trace_format, strict, skipped):
         summary.add(job)
     figures = summary.figures()
     figures |= {"skipped": skipped.total(), "skipped_by_reason": dict(sorted(skipped.items()))}
@@ -76,7 +74,6 @@ def show_command(
 def convert_command(
     trace: File,
     trace_format: FormatName,
-    columns: Columns = None,
     out: Out = None,
     strict: Strict = False,
     attach: Rules = "ring",
@@ -94,7 +91,7 @@ def convert_command(
     if attach == "ring" and fabric is not None:
         raise InputError(Problem("--fabric", "is used only with --attach llm or llm-elastic"))
     skipped: Counter[str] = Counter()
-    jobs = _jobs(trace, trace_format, columns, strict, skipped)
+    jobs = _jobs(trace, trace_format, strict, skipped)
     lines = _lines(jobs, attach, load_fabric(fabric) if fabric else None, seed)
     count = _write(lines, out)
     reasons = "".join(f"; {n:,} left out: {reason}" for reason, n in sorted(skipped.items()))
@@ -148,18 +145,12 @@ def generate_command(
     typer.echo(extent_text(extent), err=True)
 
 
-def _jobs(
-    path: Path, trace_format: str, columns: str | None, strict: bool, skipped: Counter[str]
-) -> Iterator[TraceJob]:
+def _jobs(path: Path, trace_format: str, strict: bool, skipped: Counter[str]) -> Iterator[TraceJob]:
     """The jobs of a file. Wrong records go to stderr; whatever is left out is counted."""
     from scheduler.files.errors import InputError, Problem
     from simulator.cli.terminal import Warnings
-    from simulator.options import DEFAULTS, conflicts
-    from simulator.traces.load import TraceFile, advice, find_format
+    from simulator.traces.load import TraceFile, find_format
 
-    options = {**DEFAULTS, "trace_format": trace_format, "columns": columns}
-    for key, message in conflicts(options):
-        raise InputError(Problem(BY_KEY[key].flag, message))
     warnings, faults = Warnings(), 0
 
     def on_bad(file: Path, bad: BadRecord) -> None:
@@ -172,12 +163,13 @@ def _jobs(
             faults += 1
             warnings.add(f"{problem}; skipped")
 
-    trace = TraceFile(path, find_format(trace_format, columns), on_bad)
-    yield from trace
-    if faults and not trace.jobs:
+    is_empty = True
+    for job in TraceFile(path, find_format(trace_format), on_bad):
+        is_empty = False
+        yield job
+    if is_empty and faults:
         text = f"holds no job in the format {trace_format}: {faults:,} records are wrong"
-        hint = f", the first is named above{advice(path, trace.format)}"
-        raise InputError(Problem("", text + hint, str(path)))
+        raise InputError(Problem("", f"{text}, the first is named above", str(path)))
     warnings.close()
 
 

@@ -96,7 +96,7 @@ def write_parquet(path: Path, columns: Columns) -> None:
 def need_parquet() -> None:
     """Raises: InputError where nothing can write Parquet."""
     if importlib.util.find_spec("pyarrow") is None:
-        message = "needs pyarrow, which is not installed: pip install 'muster[notebooks]'"
+        message = "needs pyarrow, which is not installed: pip install 'muster-scheduler[notebooks]'"
         raise InputError(Problem("--parquet", message))
 
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from placement.errors import BadInput
 from scheduler.cli import program
+from scheduler.release import DISTRIBUTION, SERVER_PACKAGES
 from tests.commands import JOB, Muster
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_version(muster: Muster) -> None:
@@ -164,6 +169,54 @@ def test_a_command_that_places_nothing_loads_nothing_that_places(
     assert done.stderr.splitlines()[-1] == "[]"
     is_client = "--help" not in arguments
     assert ("no server" in done.stderr or "127.0.0.1:1" in done.stderr) is is_client, done.stderr
+
+
+THIN = """
+import sys
+from scheduler.release import SERVER_PACKAGES
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in SERVER_PACKAGES:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+from scheduler.cli import main
+main()
+"""
+
+
+@pytest.mark.slow
+def test_a_thin_client_submits_and_asks_and_says_what_is_missing_for_the_rest(
+    tmp_path: Path,
+) -> None:
+    """Without the packages of the extra `server`, as `pip install muster-scheduler` leaves it."""
+    job = tmp_path / "job.yaml"
+    job.write_text(JOB)
+    for words in ("jobs", f"submit {job}", f"submit {job} --dry-run", "status", "hosts", "logs a"):
+        done = run_python(THIN, *words.split(), MUSTER_ADDRESS="127.0.0.1:1")
+        assert "no server answers at 127.0.0.1:1" in done.stderr, (words, done.stderr)
+    for words in (
+        f"place {job} --fabric roce-24k",
+        "serve --fabric roce-24k",
+        f"replay {job} --trace-format swf --fabric roce-24k",
+    ):
+        done = run_python(THIN, *words.split())
+        assert done.returncode == 2, (words, done.stderr)
+        expected = "muster: this command needs numpy: pip install 'muster-scheduler[server]'"
+        assert done.stderr.splitlines() == [expected]
+
+
+def test_the_packages_of_a_server_are_those_of_its_extra() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["name"] == DISTRIBUTION
+    wanted = {
+        re.split(r"[\[<>=]", line)[0].replace("-", "_")
+        for line in project["optional-dependencies"]["server"]
+    }
+    named = {"grpcio_reflection": "grpc_reflection"}
+    modules = {named.get(package, package) for package in wanted}
+    assert modules | {"markupsafe"} == SERVER_PACKAGES  # jinja2 brings markupsafe
 
 
 @pytest.mark.slow

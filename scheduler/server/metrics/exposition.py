@@ -28,11 +28,11 @@ from scheduler.observe import catalogue as c
 from scheduler.observe.catalogue import MetricKind
 from scheduler.observe.counters import Histogram, Labels
 from scheduler.observe.instruments import Instruments
+from scheduler.release import release
 from scheduler.server.metrics import samples
 from scheduler.server.metrics.access import MetricsAuth
 from scheduler.server.metrics.http import served
 from scheduler.server.metrics.samples import Sample
-from scheduler.wire.status import release
 
 
 class MetricsPortTaken(Exception):

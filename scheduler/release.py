@@ -1,0 +1,37 @@
+"""Which muster this is: the distribution that it comes in, and its version."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+DISTRIBUTION = "muster-scheduler"  # on PyPI `muster` is somebody else's
+SERVER_PACKAGES = frozenset(  # of the extra `server`: a thin client has none of them
+    {
+        "grpc_reflection",
+        "highspy",
+        "jinja2",
+        "markupsafe",
+        "matplotlib",
+        "networkx",
+        "numba",
+        "numpy",
+        "ortools",
+        "prometheus_client",
+        "psycopg",
+        "uvloop",
+    }
+)
+
+
+def release() -> str:
+    """The version of muster that runs."""
+    return version(DISTRIBUTION)
+
+
+def missing_extra(error: ModuleNotFoundError) -> str | None:
+    """What to install for a command that a thin client does not have, or None where the module
+    that is missing is not one of an extra."""
+    package = (error.name or "").partition(".")[0]
+    if package not in SERVER_PACKAGES:
+        return None
+    return f"this command needs {package}: pip install '{DISTRIBUTION}[server]'"
