@@ -12,7 +12,7 @@ PEERS := .venv-bench
 # Bytecode of what is imported is written the first time, whatever the shell that calls says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help env demo test test-slow check format lint types imports stubs stub-drift lint-proto fuzz validate bench bench-service bench-watch drill-crash bench-routing bench-placement bench-time bench-replay drill-crash-postgres drill-failover lock clean bench-agents drill-launch
+.PHONY: help env docs demo test test-slow check format lint types imports stubs stub-drift lint-proto fuzz validate bench bench-service bench-watch drill-crash bench-routing bench-placement bench-time bench-replay drill-crash-postgres drill-failover lock clean bench-agents drill-launch
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
@@ -41,7 +41,7 @@ test: $(READY) ## all tests but the exhaustive ones
 test-slow: $(READY) ## the exhaustive ones
 	$(BIN)/python -m pytest -n 2 -m slow $(ARGS)
 
-check: lint types imports stub-drift lint-proto ## format, lint, types, import contracts, stubs and proto
+check: lint types imports stub-drift lint-proto docs ## format, lint, types, import contracts, stubs, proto, links of the docs
 
 format: $(READY) ## rewrite the sources in the house format
 	$(BIN)/ruff format .
@@ -56,6 +56,9 @@ types: $(READY)
 
 imports: $(READY)
 	$(BIN)/lint-imports
+
+docs: $(READY) ## build docs/ as a site in build/site; a broken link fails
+	NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/mkdocs build --quiet
 
 stubs: $(READY) ## regenerate scheduler/v1 and docs/api.md from proto/
 	$(BIN)/python scripts/stubs.py

@@ -1,4 +1,4 @@
-"""The README cannot rot: its commands parse, its transcripts are what is printed today.
+"""README and quickstart cannot rot: their commands parse, transcripts are what is printed today.
 
 `pytest tests/unit/test_readme.py --rewrite` writes the transcripts anew.
 """
@@ -21,21 +21,23 @@ from scheduler.cli.program import app, load_commands
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
-TEXT = README.read_text()
+QUICKSTART = ROOT / "docs" / "quickstart.md"
+PAGES = (README, QUICKSTART)
 TRANSCRIPT = re.compile(r"(?<=```console\n).*?(?=```)", re.DOTALL)
 # What no claim rests on: how long it took, and which of several equal layouts it is.
 LOOSE = re.compile(r"^\S+ \S+ to place, \S+ \S+ in all$|(^z\d+ .* ms$\n)+", re.MULTILINE)
 
 
 def blocks(*languages: str) -> Iterator[str]:
-    """The fenced blocks in these languages."""
-    for language in languages:
-        yield from re.findall(rf"```{language}\n(.*?)```", TEXT, re.DOTALL)
+    """The fenced blocks of both pages in these languages."""
+    for page in PAGES:
+        for language in languages:
+            yield from re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
 
 
 def commands() -> list[str]:
     """Every `muster ...` of a block, continued lines joined."""
-    lines = "".join(blocks("console", "sh")).replace("\\\n", " ").splitlines()
+    lines = "".join(blocks("console", "sh", "text")).replace("\\\n", " ").splitlines()
     return [line.removeprefix("$ ") for line in lines if re.match(r"(\$ )?muster ", line)]
 
 
@@ -57,11 +59,22 @@ def test_there_are_commands() -> None:
 @pytest.mark.slow
 def test_transcripts_are_what_is_printed(tmp_path: Path, pytestconfig: pytest.Config) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    printed = TRANSCRIPT.sub(lambda found: transcript(found[0], tmp_path), TEXT)
+    text = QUICKSTART.read_text()
+    printed = TRANSCRIPT.sub(lambda block: transcript(block[0], tmp_path), text)
     if pytestconfig.getoption("--rewrite"):
-        README.write_text(printed)
+        QUICKSTART.write_text(printed)
     else:
-        assert LOOSE.sub("...", printed) == LOOSE.sub("...", TEXT)
+        assert LOOSE.sub("...", printed) == LOOSE.sub("...", text)
+
+
+def test_the_readme_quotes_the_quickstart() -> None:
+    quoted = re.findall(r"```text\n(.*?)```", README.read_text(), re.DOTALL)[0].splitlines()
+    assert len(quoted) > 5
+    assert [line for line in quoted if line not in QUICKSTART.read_text().splitlines()] == []
+
+
+def test_the_readme_is_a_screen_and_a_half() -> None:
+    assert len(README.read_text().splitlines()) <= 90
 
 
 def transcript(text: str, folder: Path) -> str:
@@ -88,10 +101,11 @@ def transcript(text: str, folder: Path) -> str:
 
 def test_what_python_imports_is_there() -> None:
     for block in blocks("python"):
-        compile(block, "README.md", "exec")
+        compile(block, "<page>", "exec")
         exec("\n".join(line for line in block.splitlines() if line.startswith("from ")), {})
 
 
-@pytest.mark.parametrize("target", re.findall(r"\]\(([^)#]+)\)", TEXT))
-def test_a_link_leads_somewhere(target: str) -> None:
-    assert (ROOT / target).is_file()
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#]+)\)", page.read_text())
+    assert [target for target in targets if not (page.parent / target).is_file()] == []

@@ -1,0 +1,43 @@
+"""Hooks of mkdocs: the page of commands, and the files that pages link to outside docs/.
+
+`commands.md` is made from the command line itself when the site is built, so it is never older
+than the commands. A link such as `../examples/elastic.yaml` leads to a copy in the site.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import typer
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+from typer.cli import get_docs_for_click
+
+from scheduler.cli.program import app, load_commands
+
+ROOT = Path(__file__).parent.parent
+OUTSIDE = re.compile(r"\]\(\.\./((?:deploy|examples|proto)/[^)#\s]+)\)")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the page of commands, and each file outside docs/ that a page links to."""
+    load_commands()
+    command = typer.main.get_command(app)
+    with typer.Context(command, info_name="muster") as context:
+        page = get_docs_for_click(obj=command, ctx=context, name="muster", title="Commands")
+    linked = {
+        path
+        for file in files.documentation_pages()
+        for path in OUTSIDE.findall(file.content_string)
+    }
+    files.append(File.generated(config, "commands.md", content=page))
+    for path in sorted(linked):
+        files.append(File.generated(config, path, content=(ROOT / path).read_bytes()))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Lead links that leave docs/ to the copies."""
+    return OUTSIDE.sub(r"](\1)", markdown)
