@@ -268,8 +268,8 @@ class _Placer:
         return block_grid(self.request, self.fabric.gpus_per_host)
 
     def place(self) -> Placement:
-        found, bound, near = self._found()
-        best = self._suited(self._best([self._option(hosts) for hosts in found]))
+        layouts, bound, near = self._found()
+        best = self._suited(self._best([self._option(hosts) for hosts in layouts]))
         if near is not None:
             self.notes += near.notes(best.hosts)
         top = best.cuts[0].bytes_per_step if best.cuts else 0
@@ -313,15 +313,15 @@ class _Placer:
         spares = self._reserved([self.gang])[0]
         return single_domains(self.fabric, self.free, self.gang, self.gang + spares)
 
-    def _with_others(self, found: list[Hosts]) -> list[Hosts]:
+    def _with_others(self, layouts: list[Hosts]) -> list[Hosts]:
         """What other measures give is a candidate as well."""
         match self.request.objective:
             case Objective.BOTTLENECK:
-                return [*found, *self._of_least_cut(self.fabric, self.free)]
+                return [*layouts, *self._of_least_cut(self.fabric, self.free)]
             case Objective.TIME:
-                return self._in_less_time(found)
+                return self._in_less_time(layouts)
             case _:
-                return found
+                return layouts
 
     def _of_least_cut(
         self, fabric: Fabric, free: Ints, prices: tuple[tuple[str, int], ...] = ()
@@ -337,16 +337,16 @@ class _Placer:
         seating, ways, _ = placer._ways()
         return seating.seated(ways)
 
-    def _in_less_time(self, found: list[Hosts]) -> list[Hosts]:
+    def _in_less_time(self, layouts: list[Hosts]) -> list[Hosts]:
         """Where the step waits for uplinks: what other schedulers place (hosts by name, the fewest
         domains in either order, Arnold's spread), and the least cuts at the prices that bytes
         have, until these are the same again; also where innermost domains are not used up."""
         clock, tried = step_clock(self.fabric, self.request), set()
         unproved = replace(self.zone_limits, rounds=0)
-        best = min(found, key=clock.delay)
+        best = min(layouts, key=clock.delay)
         if clock.is_good(best, self.free):
-            return found
-        found = [*found, tuple(self.free[: self.gang].tolist())]
+            return layouts
+        layouts = [*layouts, tuple(self.free[: self.gang].tolist())]
         needed = self.gang + self.request.spares.required(self.gang)
         trees = [self.fabric]
         if self.fabric.has_scale_up_tier:  # what leaves racks may cost more than what goes far
@@ -358,17 +358,17 @@ class _Placer:
         ]
         for tree, free in subsets:
             fewest = consecutive(tree)(free, self.gang)
-            found += [tuple(fewest.tolist()), tuple(np.sort(fewest).tolist())]
-        found += self._solved(self.fabric, by_spread(self.request), self.free, unproved)
+            layouts += [tuple(fewest.tolist()), tuple(np.sort(fewest).tolist())]
+        layouts += self._solved(self.fabric, by_spread(self.request), self.free, unproved)
         for _ in range(MOST_PRICES):
-            best = min(found, key=clock.delay)
+            best = min(layouts, key=clock.delay)
             prices = clock.prices(clock.step(best))
             if prices in tried or clock.is_good(best, self.free):
                 break
             tried.add(prices)
             for tree, free in subsets:
-                found += self._of_least_cut(tree, free, prices)
-        return found
+                layouts += self._of_least_cut(tree, free, prices)
+        return layouts
 
     def _inner(self, cuts: tuple[TierCut, ...]) -> TierBound | None:
         if not any(cut.bytes_per_step for cut in cuts[1:]) or not self.limits.rounds:

@@ -33,7 +33,7 @@ def runners_up(
     if not placement.cut:
         return ()
     zone_of = fabric.tiers[0].domain_by_host
-    found = []
+    layouts = []
     grid = block_grid(request, fabric.gpus_per_host)
     if grid is not None:
         room = np.bincount(zone_of[free], minlength=len(fabric.tiers[0].domains)).tolist()
@@ -44,10 +44,10 @@ def runners_up(
             by_block = np.empty(grid.size, dtype=np.int64)
             by_block[grid.block.ravel()[order]] = _filled(room, line, grid.size)
             hosts = _hosts(by_block, free, zone_of[free])
-            found.append(RunnerUp(name, cut(fabric, request, hosts)[0]))
+            layouts.append(RunnerUp(name, cut(fabric, request, hosts)[0]))
     by_name = sorted(placement.hosts)
-    found.append(RunnerUp("hosts by name", cut(fabric, request, by_name)[0]))
-    return tuple(found)
+    layouts.append(RunnerUp("hosts by name", cut(fabric, request, by_name)[0]))
+    return tuple(layouts)
 
 
 def _filled(room: list[int], line: int, size: int) -> Ints:

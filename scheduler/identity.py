@@ -70,8 +70,8 @@ def own_windows(state: State) -> Callable[[Booking], bool]:
 
 def actor() -> str:
     """Under which name the log has what this task does."""
-    found = _CALLER.get()
-    return found.name if found else SCHEDULER
+    caller = _CALLER.get()
+    return caller.name if caller else SCHEDULER
 
 
 def act_for(who: Caller) -> None:

@@ -64,8 +64,10 @@ def files() -> tuple[File, ...]:
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch) / "set"
         describe(PROTO, out)
-        found = FileDescriptorSet.FromString(out.read_bytes())
-    return tuple(File(proto, _comments(proto)) for proto in found.file if proto.package == PACKAGE)
+        descriptors = FileDescriptorSet.FromString(out.read_bytes())
+    return tuple(
+        File(proto, _comments(proto)) for proto in descriptors.file if proto.package == PACKAGE
+    )
 
 
 def _comments(proto: FileDescriptorProto) -> dict[tuple[int, ...], str]:

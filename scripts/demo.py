@@ -196,14 +196,14 @@ def show_cuts(fabric: Fabric, request: Request, placement: placement_pb2.Placeme
     """What the server says, recounted from the list of hosts."""
     counted = cut(fabric, request, fabric.indices(placement.hosts))
     rows = [["crosses", "bytes per step", "by axis"]]
-    for told, found in zip(placement.cuts, counted, strict=True):
+    for stated, recounted in zip(placement.cuts, counted, strict=True):
         check(
-            (told.bytes_per_step, dict(told.by_axis))
-            == (found.bytes_per_step, dict(found.by_axis)),
-            f"the {told.tier} cut is not what the hosts say",
+            (stated.bytes_per_step, dict(stated.by_axis))
+            == (recounted.bytes_per_step, dict(recounted.by_axis)),
+            f"the {stated.tier} cut is not what the hosts say",
         )
-        axes = ", ".join(f"{axis} {bytes_text(b)}" for axis, b in found.by_axis)
-        rows.append([f"{found.tier}s", bytes_text(found.bytes_per_step), axes])
+        axes = ", ".join(f"{axis} {bytes_text(b)}" for axis, b in recounted.by_axis)
+        rows.append([f"{recounted.tier}s", bytes_text(recounted.bytes_per_step), axes])
     table(rows, right={1})
 
 
@@ -302,8 +302,8 @@ def show_swap(
         ["spares left", *(str(j.placement.spare_count) for j in (before, after))],
     ]
     table(rows, right=())
-    told = after.placement.cuts[0].bytes_per_step
-    check(told == cuts[1].bytes_per_step, "the zone cut after the swap is not what hosts say")
+    stated = after.placement.cuts[0].bytes_per_step
+    check(stated == cuts[1].bytes_per_step, "the zone cut after the swap is not what hosts say")
     same_zone = fabric.domain(fabric.index_by_name[failed]) == fabric.domain(
         fabric.index_by_name[joined]
     )

@@ -108,14 +108,14 @@ def timeline(client: Client, since_s: float) -> list[tuple[str, str]]:
         service_pb2.JOB_CHANGE_SWAPPED: "the spare takes its place",
         service_pb2.JOB_CHANGE_LAUNCHED: "all ranks have been started",
     }
-    found = []
+    rows = []
     for change in client.watch_jobs(0, "gang"):
         after_s = change.change_time.ToNanoseconds() / 1e9 - since_s
         if after_s > 0 and change.change in said:
-            found.append((seconds_text(after_s), said[change.change]))
+            rows.append((seconds_text(after_s), said[change.change]))
             if change.change == service_pb2.JOB_CHANGE_LAUNCHED:
                 break
-    return found
+    return rows
 
 
 def began(client: Client, attempt: int) -> tuple[float, int]:
@@ -129,9 +129,9 @@ def began(client: Client, attempt: int) -> tuple[float, int]:
             time.sleep(0.02)
 
 
-def until(client: Client, holds: object, what: str) -> job_pb2.Job:
+def until(client: Client, holds: object, goal: str) -> job_pb2.Job:
     assert callable(holds)
-    with within(PATIENCE_S, what):
+    with within(PATIENCE_S, goal):
         while not holds(job := client.get_job("gang")):
             time.sleep(0.02)
     return job

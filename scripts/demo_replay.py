@@ -46,10 +46,10 @@ def replay_a_trace(folder: Path) -> None:
         f" {count} gangs of 1 to 48 hosts over two weeks on a cluster of 128 hosts, which"
         " fail at the rate of Llama 3's; then the same jobs in strict order of arrival (fifo):"
     )
-    asked = [str(trace), "--trace-format", "muster", "--fabric", str(fabric), "--seed", "1"]
-    asked += ["--spares", "auto", "--failures", "poisson:rate=3.79,repair_h=24"]
-    command(f"muster replay {' '.join(Path(word).name for word in asked)}")
-    totals = {policy: replayed(asked, policy) for policy in ("production", "fifo")}
+    options = [str(trace), "--trace-format", "muster", "--fabric", str(fabric), "--seed", "1"]
+    options += ["--spares", "auto", "--failures", "poisson:rate=3.79,repair_h=24"]
+    command(f"muster replay {' '.join(Path(word).name for word in options)}")
+    totals = {policy: replayed(options, policy) for policy in ("production", "fifo")}
     rows = [["", *totals]]
     for name, figure in FIGURES.items():
         rows.append([name, *(figure(total) for total in totals.values())])

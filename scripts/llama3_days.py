@@ -107,8 +107,8 @@ def run(variant: Variant, seed: int) -> Result:
     replay = Replay(experiment, jobs, sink, parse("llama3")(fabric, seed))
     metrics.use_times(replay.modelled)
     replay.run()
-    told = metrics.parts()
-    return Result(told["ettr"], causes, told["job_s"])
+    parts = metrics.parts()
+    return Result(parts["ettr"], causes, parts["job_s"])
 
 
 def told(variant: Variant, seed: int) -> Result:
@@ -119,20 +119,20 @@ def told(variant: Variant, seed: int) -> Result:
     return result
 
 
-def spread(values: Sequence[float], told: Callable[[float], str]) -> str:
+def spread(values: Sequence[float], text_of: Callable[[float], str]) -> str:
     """Mean, and the standard deviation over seeds."""
     deviation = stdev(values) if len(values) > 1 else 0.0
-    return f"{told(fmean(values))} ± {told(deviation)}"
+    return f"{text_of(fmean(values))} ± {text_of(deviation)}"
 
 
 def percent(share: float) -> str:
     return f"{100 * share:.2f} %"
 
 
-def variants(found: dict[Variant, list[Result]]) -> Iterable[str]:
+def variants(by_variant: dict[Variant, list[Result]]) -> Iterable[str]:
     yield "| variant | interruptions | effective training time | lowest seed |"
     yield "|---|---|---|---|"
-    for variant, results in found.items():
+    for variant, results in by_variant.items():
         ettrs = [result.ettr for result in results]
         stops = spread([float(result.interruptions) for result in results], "{:.0f}".format)
         yield f"| {variant.name} | {stops} | {spread(ettrs, percent)} | {percent(min(ettrs))} |"
@@ -179,10 +179,10 @@ def draw(shares: dict[str, float], path: str) -> None:
 def main(arguments: list[str]) -> int:
     picture = arguments[arguments.index("--png") + 1] if "--png" in arguments else None
     seeds = int(arguments[0]) if arguments and arguments[0].isdigit() else SEEDS
-    found = {variant: [told(variant, seed) for seed in range(seeds)] for variant in VARIANTS}
-    main_run = found[VARIANTS[0]]
+    results = {variant: [told(variant, seed) for seed in range(seeds)] for variant in VARIANTS}
+    main_run = results[VARIANTS[0]]
     shares = waterfall(main_run)
-    print(*variants(found), sep="\n")
+    print(*variants(results), sep="\n")
     print("\n| went to | share of 54 days |\n|---|---|")
     print(*(f"| {name} | {percent(share)} |" for name, share in shares.items() if share), sep="\n")
     print("", *causes(main_run), sep="\n")

@@ -42,8 +42,8 @@ def _bandwidths(factor: float) -> None:
     positive = tree._positive
 
     def wrong(value: Any, field: str) -> float:
-        found = positive(value, field)
-        return found * factor if field == "nic_gbps" else found
+        wrong_value = positive(value, field)
+        return wrong_value * factor if field == "nic_gbps" else wrong_value
 
     tree._positive = wrong
 
@@ -70,12 +70,12 @@ def main(arguments: list[str]) -> int:
     for row in published.rows():
         if arguments and row.number not in arguments:
             continue
-        found = {mutation: _mutated(row.number, mutation) for mutation in MUTATIONS}
-        for mutation, text in found.items():
+        results = {mutation: _mutated(row.number, mutation) for mutation in MUTATIONS}
+        for mutation, text in results.items():
             noticed[mutation] += text.startswith("FAIL")
-        if any(text.startswith("FAIL") for text in found.values()):
+        if any(text.startswith("FAIL") for text in results.values()):
             shown = [
-                text.removeprefix("FAIL ") if "FAIL" in text else "" for text in found.values()
+                text.removeprefix("FAIL ") if "FAIL" in text else "" for text in results.values()
             ]
             lines.append((row.number, published.check(row).ours_text, *shown))
             print(*lines[-1], sep=" | ", file=sys.stderr, flush=True)

@@ -26,8 +26,8 @@ def metrics_table() -> str:
 
 def _row(metric: Metric) -> str:
     labels = ", ".join(f"`{label}`" for label in metric.labels)
-    asked = " Only with `--metrics-per-job`." if metric in PER_JOB else ""
-    return f"| `{metric.name}` | {metric.kind} | {labels} | {metric.text}{asked} |"
+    note = " Only with `--metrics-per-job`." if metric in PER_JOB else ""
+    return f"| `{metric.name}` | {metric.kind} | {labels} | {metric.text}{note} |"
 
 
 def alerts_table() -> str:
@@ -48,8 +48,8 @@ def page() -> str:
     for name, table in (("metrics", metrics_table()), ("alerts", alerts_table())):
         begin, end = f"<!-- {name}: made by scripts/observability.py -->", f"<!-- end of {name} -->"
         pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
-        found = f"{begin}\n{table}\n{end}"
-        text, made = pattern.subn(lambda _, found=found: found, text)  # type: ignore[misc]
+        section = f"{begin}\n{table}\n{end}"
+        text, made = pattern.subn(lambda _, section=section: section, text)  # type: ignore[misc]
         if made != 1:
             raise SystemExit(f"{PAGE.name} has no place for {name}")
     return text

@@ -27,9 +27,9 @@ def differences(
     jobs = [_job(job) for job in TraceFile(trace, find_format("swf"), _skip)][:limit]
     jobs = [job for job in jobs if job.size <= processors]
     expected = reference.schedule(jobs, processors, PUBLISHED[policy])
-    found = _starts(report / "jobs.csv")
-    wrong = [name for name, start in expected.items() if found.get(name) != start]
-    if wrong or len(found) != len(expected):
+    starts = _starts(report / "jobs.csv")
+    wrong = [name for name, start in expected.items() if starts.get(name) != start]
+    if wrong or len(starts) != len(expected):
         first = wrong[0] if wrong else "none"
         yield f"{len(wrong)} of {len(expected)} jobs start at another time, first job {first}"
 

@@ -57,8 +57,8 @@ def drift() -> list[str]:
     """Names of stubs that are missing, left over or not what proto/ says."""
     with tempfile.TemporaryDirectory() as scratch:
         generate(Path(scratch))
-        wanted, found = stubs(Path(scratch)), stubs(ROOT)
-    return sorted(n for n in wanted.keys() | found.keys() if wanted.get(n) != found.get(n))
+        wanted, present = stubs(Path(scratch)), stubs(ROOT)
+    return sorted(n for n in wanted.keys() | present.keys() if wanted.get(n) != present.get(n))
 
 
 def main(arguments: list[str]) -> int:

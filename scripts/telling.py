@@ -51,17 +51,17 @@ def table(rows: Sequence[Sequence[str]], right: Iterable[int]) -> None:
     console.print(Text(textwrap.indent(columns(rows, right=set(right)), "  ")))
 
 
-def check(is_so: bool, what: str) -> None:
+def check(is_so: bool, claim: str) -> None:
     if not is_so:
-        raise NotAsTold(what)
+        raise NotAsTold(claim)
 
 
 @contextmanager
-def within(seconds: int, what: str) -> Iterator[None]:
-    """Give up on `what` after so many seconds."""
+def within(seconds: int, goal: str) -> Iterator[None]:
+    """Give up on `goal` after so many seconds."""
 
     def give_up(*_: object) -> NoReturn:
-        raise NotAsTold(f"{what} took longer than {seconds} s")
+        raise NotAsTold(f"{goal} took longer than {seconds} s")
 
     signal.signal(signal.SIGALRM, give_up)
     signal.alarm(seconds)

@@ -197,9 +197,9 @@ def years(traces: Path) -> Iterator[Year]:
         name = f"Poisson at the rate of RSC-1, seed {seed}"
         yield Replay(name, fabric, poisson, 6.5e-3, 24).run()
     for repair_h in GUESSED_H if (traces / FAULTS).is_file() else ():
-        told = within(retold(fabric, f"infinitehbd:{traces / FAULTS}"))
+        per_year = within(retold(fabric, f"infinitehbd:{traces / FAULTS}"))
         name = f"faults of InfiniteHBD, {repair_h} h of repair guessed"
-        yield Replay(name, fabric, told, 1.64 / 365, repair_h).run()
+        yield Replay(name, fabric, per_year, 1.64 / 365, repair_h).run()
 
 
 def main(arguments: list[str]) -> int:

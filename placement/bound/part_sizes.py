@@ -36,10 +36,10 @@ class PartBound:
     def least_cut(self, capacities: Sequence[int], steps: int = QUICK) -> int:
         """A cut in the graph's units, doubled, that no layout on these domains beats; 0 where
         too little is known of parts, or takes more than so many steps."""
-        found = self._part_costs(min(self._graph.blocks, max(capacities)), steps)
-        if found is None:
+        costs = self._part_costs(min(self._graph.blocks, max(capacities)), steps)
+        if costs is None:
             return 0
-        cost, offset = found
+        cost, offset = costs
         return max(0, least_sum(self._graph.blocks, capacities, cost) - offset)
 
     def least_around(self, capacities: Sequence[int], layout: Ints, known: int, steps: int) -> int:
@@ -62,11 +62,11 @@ class PartBound:
         much."""
         if self._graph.blocks <= MOST_IN_PARTS:
             most = self._graph.blocks
-        tried, found = self._costs.get(most, (0, None))
-        if found is None and tried < steps:
-            found = self._found(most, steps)
-            self._costs[most] = steps, found
-        return found
+        tried, cost = self._costs.get(most, (0, None))
+        if cost is None and tried < steps:
+            cost = self._found(most, steps)
+            self._costs[most] = steps, cost
+        return cost
 
     def _found(self, most: int, steps: int) -> tuple[Ints, int] | None:
         if self._graph.blocks <= MOST_IN_PARTS:

@@ -92,9 +92,9 @@ class Walk:
         begin = np.cumsum([0, *map(len, self._edges)])
         edges = np.array([e for each in self._edges for e in each], dtype=np.int64).reshape(-1, 2)
         rows = np.array(self._rows, dtype=np.int64).reshape(-1, 6)
-        what, bit, other, weight, tie, used = rows.T.copy()
+        element, bit, other, weight, tie, used = rows.T.copy()
         at, paid = edges.T.copy()
-        return Steps(what, bit, other, weight, tie, used, begin, at, paid)
+        return Steps(element, bit, other, weight, tie, used, begin, at, paid)
 
     def _go(self, graph: Hypergraph, order: Sequence[int], pinned: Collection[int]) -> None:
         near, tie = _neighbours(graph, pinned)
@@ -124,15 +124,15 @@ class Walk:
             blocks = frozenset(number for is_group, number in self._bit if not is_group)
             self.done.append((len(self._rows), blocks))
 
-    def _add(self, what: int, bit: int, other: int = 0, weight: int = 0, tie: int = 0) -> None:
+    def _add(self, element: int, bit: int, other: int = 0, weight: int = 0, tie: int = 0) -> None:
         blocks = sum(not is_group for is_group, _ in self._bit)
         self.states += (1 + len(self._bit) - blocks) << blocks
-        self._rows.append((what, bit, other, weight, tie, self._used))
+        self._rows.append((element, bit, other, weight, tie, self._used))
         self._edges.append([])
-        if what == LEAVE:
+        if element == LEAVE:
             self._used &= ~(1 << bit)
         else:
-            self._used |= 1 << (bit if what == ENTER else other)
+            self._used |= 1 << (bit if element == ENTER else other)
 
     def _bit_of(self, is_group: bool, number: int) -> int:
         """Of a block or a group: the lowest that is free, if it has none."""
@@ -338,7 +338,7 @@ def _through(
     row once; who `TOUCH`es or `LEAVE`s takes its row along, or joins who is there."""
     alive, work = table.tally[0], table.tally[2]
     for step in range(first, last):
-        what = steps.what[step]
+        element = steps.what[step]
         mask = 1 << steps.bit[step]
         group = 1 << steps.other[step]
         after = (step + 1 - first) * states
@@ -346,7 +346,7 @@ def _through(
         for k in range(alive):
             state = table.alive[k]
             work += table.high[state] - table.low[state] + A_STATE
-            if what == ENTER:
+            if element == ENTER:
                 there = state | mask
                 paid_in, paid_out = paid_for(steps, step, state)
                 room_in, room_out = budget - paid_in, budget - paid_out
@@ -364,7 +364,7 @@ def _through(
                     coming += 1
                 continue
             there, paid = state, 0 * state
-            if what == LEAVE:
+            if element == LEAVE:
                 there = state & ~mask
             elif state & mask and not state & group:
                 there = state | group

@@ -106,11 +106,13 @@ class Pricer:
         to fewer slots."""
         rows, slots = self._rows, self._room.slots
         between = self._between._replace(link=self._link_price)
-        found: Ints = np.empty(len(capacities) * rows, dtype=np.int64)
+        chosen: Ints = np.empty(len(capacities) * rows, dtype=np.int64)
         hosts = [int(np.argmin(self.by_used[: c + 1])) for c in capacities]
         used = np.array(hosts, dtype=np.int64)
-        retrace.run(len(found) * slots, self._cost.ravel(), rows, between, self._room, used, found)
-        return [tuple(p) for p in found.reshape(-1, rows).tolist()]
+        retrace.run(
+            len(chosen) * slots, self._cost.ravel(), rows, between, self._room, used, chosen
+        )
+        return [tuple(p) for p in chosen.reshape(-1, rows).tolist()]
 
 
 def _room(tables: Ints, *, is_windowed: bool) -> Tables:

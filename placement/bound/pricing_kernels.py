@@ -249,7 +249,7 @@ def _before(room: Tables, between: Between, row: int, n: int, used: int, rest: i
 
 
 def _retrace(
-    cost: Ints, rows: int, between: Between, room: Tables, hosts: Ints, found: Ints
+    cost: Ints, rows: int, between: Between, room: Tables, hosts: Ints, path: Ints
 ) -> None:
     """A cheapest pattern of each number of hosts, one after the other, from the tables that
     `price_rows` has filled; of all rows."""
@@ -261,13 +261,13 @@ def _retrace(
         for each in range(1, slots):
             if room.tables[last + each * room.used] < room.tables[last + n * room.used]:
                 n = each
-        found[(k + 1) * rows - 1] = n
+        path[(k + 1) * rows - 1] = n
         for row in range(rows - 1, 0, -1):
             here = row % room.kept * slots * room.used + n * room.used + used
             rest = room.tables[here] - cost[row * slots + n]
             used -= n
             n = _before(room, between, row - 1, n, used, rest)
-            found[k * rows + row - 1] = n
+            path[k * rows + row - 1] = n
 
 
 retrace = Kernel(_retrace, _pay, _before)

@@ -135,10 +135,10 @@ def _least(ring: _Ring, most: int, budget: int, known: int, work: int) -> Ints |
         # Parts that are clean at an earlier gate are found from there: few are left for the last.
         rounds.append(partial(_round, ring, gate, passed, most, mixed - 1, share))
         passed = passed + alike
-    for found in ahead(rounds):
-        if found is None:
+    for candidate in ahead(rounds):
+        if candidate is None:
             return None
-        np.minimum(least, found, out=least)
+        np.minimum(least, candidate, out=least)
     return least
 
 

@@ -56,12 +56,12 @@ def nccl_tunings(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tupl
     number of nodes that its groups lie on. Cost: as `recommend.advice`."""
     joined = fabric.scale_up_by_host[np.asarray(hosts, dtype=np.int64)]
     by_rank = np.repeat(joined, fabric.gpus_per_host)
-    found: list[NcclTuning] = []
+    tunings: list[NcclTuning] = []
     for traffic in axis_traffic(request):
         groups = groups_of(by_rank, traffic)
         if has_choice(request, traffic):
-            found += _of_axis(fabric, request, traffic, groups)
-    return tuple(found)
+            tunings += _of_axis(fabric, request, traffic, groups)
+    return tuple(tunings)
 
 
 def _of_axis(

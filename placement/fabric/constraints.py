@@ -78,10 +78,10 @@ def tier_of(fabric: Fabric, name: str, field: str) -> int:
 @lru_cache(maxsize=64)
 def masks(fabric: Fabric, tier: int) -> tuple[HostSet, ...]:
     """The hosts of each domain of a tier."""
-    found = [0] * len(fabric.tiers[tier].domains)
+    by_domain = [0] * len(fabric.tiers[tier].domains)
     for host, domain in enumerate(fabric.tiers[tier].domain_by_host.tolist()):
-        found[domain] |= 1 << host
-    return tuple(found)
+        by_domain[domain] |= 1 << host
+    return tuple(by_domain)
 
 
 @of_built
@@ -94,10 +94,10 @@ def around(fabric: Fabric, tier: int, hosts: HostSet) -> HostSet:
 
 
 def _union(parts: Iterable[HostSet]) -> HostSet:
-    found = 0
+    union = 0
     for part in parts:
-        found |= part
-    return found
+        union |= part
+    return union
 
 
 def check(fabric: Fabric, wanted: Constraints) -> None:

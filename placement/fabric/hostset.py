@@ -58,8 +58,8 @@ def to_mask(hosts: HostSet, host_count: int) -> Mask:
 
 def members(hosts: HostSet) -> list[int]:
     """Host indices in ascending order."""
-    found: list[int] = to_mask(hosts, hosts.bit_length()).nonzero()[0].tolist()
-    return found
+    indices: list[int] = to_mask(hosts, hosts.bit_length()).nonzero()[0].tolist()
+    return indices
 
 
 def has(hosts: HostSet, host: int) -> bool:

@@ -32,10 +32,10 @@ def read_labels(
     given: list[dict[int, dict[str, str]]] = [{} for _ in range(depths)]
     for names, labels in value.items():
         path = f"labels.{names}"
-        found = check_labels(labels, path)
+        checked = check_labels(labels, path)
         for depth, members in _named(str(names), places, path):
             for host in members:
-                given[depth].setdefault(host, {}).update(found)
+                given[depth].setdefault(host, {}).update(checked)
     by_host = [
         dict(inherited[host] if inherited else {})
         | {key: text for level in given for key, text in level.get(host, {}).items()}
@@ -66,9 +66,9 @@ def check_labels(labels: Any, path: str) -> dict[str, str]:
 
 
 def _by_value(by_host: Sequence[Mapping[str, str]]) -> Labels:
-    found: dict[str, dict[str, HostSet]] = {}
+    by_value: dict[str, dict[str, HostSet]] = {}
     for host, labels in enumerate(by_host):
         for key, text in labels.items():
-            values = found.setdefault(key, {})
+            values = by_value.setdefault(key, {})
             values[text] = values.get(text, 0) | 1 << host
-    return {key: dict(sorted(found[key].items())) for key in sorted(found)}
+    return {key: dict(sorted(by_value[key].items())) for key in sorted(by_value)}

@@ -36,9 +36,9 @@ def uplink_of(fabric: Fabric, name: str, field: str) -> tuple[int, int]:
 
     Raises: BadInput naming `field` when no domain is called that.
     """
-    found = _numbers(fabric.as_built).get(name)
-    if found is not None:
-        return found
+    uplink = _numbers(fabric.as_built).get(name)
+    if uplink is not None:
+        return uplink
     if name in fabric.index_by_name:
         raise BadInput(field, f"{name} is a host: an uplink has the name of its domain")
     named = " or ".join(tier.domains[0] for tier in fabric.tiers)
@@ -48,11 +48,11 @@ def uplink_of(fabric: Fabric, name: str, field: str) -> tuple[int, int]:
 
 @lru_cache(maxsize=8)
 def _numbers(fabric: Fabric) -> dict[str, tuple[int, int]]:
-    found: dict[str, tuple[int, int]] = {}
+    numbers: dict[str, tuple[int, int]] = {}
     for depth, tier in enumerate(fabric.tiers):
         for number, name in enumerate(tier.domains):
-            found.setdefault(name, (depth, number))
-    return found
+            numbers.setdefault(name, (depth, number))
+    return numbers
 
 
 def with_links(
@@ -149,5 +149,5 @@ def barred_links(fabric: Fabric) -> str:
 
 def names_text(names: Iterable[str]) -> str:
     """`the uplink of z3`, `the uplinks of z3, z4`; empty for none."""
-    found = list(names)
-    return f"the uplink{'s' * (len(found) > 1)} of {', '.join(found)}" if found else ""
+    shown = list(names)
+    return f"the uplink{'s' * (len(shown) > 1)} of {', '.join(shown)}" if shown else ""

@@ -269,13 +269,13 @@ def above(fabric: Fabric, depth: int) -> tuple[Ints, ...]:
     import numpy as np
 
     inner = fabric.tiers[depth]
-    found = []
+    domains = []
     for tier in fabric.tiers[: depth + 1]:
         domain = np.zeros(len(inner.domains), dtype=np.int64)
         domain[inner.domain_by_host] = tier.domain_by_host
         domain.flags.writeable = False
-        found.append(domain)
-    return tuple(found)
+        domains.append(domain)
+    return tuple(domains)
 
 
 def preset(name: str) -> Fabric:

@@ -87,8 +87,8 @@ class BlockGrid:
     @property
     def weights(self) -> tuple[int, ...]:
         """Of everything that can be cut, without zeros."""
-        found = [self.row_weight, self.row_wrap, *(axis.weight for axis in self.slice_axes)]
-        return tuple(w for w in found if w)
+        all_weights = [self.row_weight, self.row_wrap, *(axis.weight for axis in self.slice_axes)]
+        return tuple(w for w in all_weights if w)
 
     def to_bytes(self, doubled: int) -> Fraction:
         return doubled * self.unit / 2

@@ -92,7 +92,7 @@ def _uplinks(layer: Layer) -> Ints:
 
 
 def _proof(
-    links: Links, what: str, level: int, domain: int, low: int, sides: Sequence[Ints]
+    links: Links, subject: str, level: int, domain: int, low: int, sides: Sequence[Ints]
 ) -> Proof:
     """Of a domain of layer `level`; `sides`: two sets of domains of layer `low`."""
     layer, below, rate = links.layers[level], links.layers[low], links.link_bytes_per_s
@@ -104,13 +104,13 @@ def _proof(
         np.flatnonzero(np.isin(links.domain_by_leaf[low], side) & links.live_leaf) for side in sides
     )
     if sum(len(layer.uplinks) for layer in links.layers) * len(sink) <= MOST_WORK:
-        top = level if what == INSIDE else len(links.layers) - 1
+        top = level if subject == INSIDE else len(links.layers) - 1
         flow, by = _max_flow(links, source, sink, top, is_merged=True), By.SPREADING
         if flow - _carried(links, source, sink) > SAME * flow:
             flow, by = _max_flow(links, source, sink, top, is_merged=False), By.MAX_FLOW
-    measured = sides[0] if what == OUT_OF else np.concatenate(sides)
+    measured = sides[0] if subject == OUT_OF else np.concatenate(sides)
     nominal = float(below.oversubscription[measured].max())
-    return Proof(what, layer.tier, layer.domains[domain], nics * rate, flow * rate, nominal, by)
+    return Proof(subject, layer.tier, layer.domains[domain], nics * rate, flow * rate, nominal, by)
 
 
 def _carried(links: Links, source: Ints, sink: Ints) -> float:

@@ -32,12 +32,12 @@ def busy_shares(
     fabric: Fabric, request: Request, hosts: tuple[int, ...], step_s: float
 ) -> dict[Uplink, float]:
     """The part of each narrow uplink that a gang with steps so long keeps busy on average."""
-    found = {}
+    shares = {}
     for uplink, sent in _sent(fabric.as_built, request, hosts):
         capacity = float(fabric.tiers[uplink[0]].uplink_bytes_per_s[uplink[1]])
         if capacity and is_narrow(fabric, uplink):
-            found[uplink] = sent / step_s / capacity
-    return found
+            shares[uplink] = sent / step_s / capacity
+    return shares
 
 
 @lru_cache(maxsize=2_048)
@@ -45,7 +45,7 @@ def _sent(
     fabric: Fabric, request: Request, hosts: tuple[int, ...]
 ) -> tuple[tuple[Uplink, float], ...]:
     """Bytes of a step over each uplink that the gang crosses. Cost: 10 ms for 2,048 ranks, once."""
-    found, chosen = [], np.asarray(hosts, dtype=np.int64)
+    loads, chosen = [], np.asarray(hosts, dtype=np.int64)
     gpus = request.parallelism.world_size // len(hosts)
     for depth, tier in enumerate(fabric.tiers):
         domain = tier.domain_by_host[chosen]
@@ -53,5 +53,5 @@ def _sent(
             continue
         leaving = egress_by_axis(request, gpus, domain, len(tier.domains))
         total = sum((out for _, out in leaving), np.zeros(len(tier.domains)))
-        found += [((depth, int(n)), float(total[n])) for n in np.flatnonzero(total)]
-    return tuple(found)
+        loads += [((depth, int(n)), float(total[n])) for n in np.flatnonzero(total)]
+    return tuple(loads)

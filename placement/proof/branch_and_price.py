@@ -121,8 +121,8 @@ class Prover:
         while self._is_open and len(begun) < many:
             known, _, node = heapq.heappop(self.heap)
             tables = self._other_tables if begun else self._tables
-            found = self.pool, self._cuts, node, known, self.incumbent
-            begun.append(Exploration(self._case, tables, *found))
+            state = self.pool, self._cuts, node, known, self.incumbent
+            begun.append(Exploration(self._case, tables, *state))
         return begun
 
     def _learn(self, done: Exploration) -> None:

@@ -37,9 +37,9 @@ def split(
     patterns, share = master.support(solution)
     candidates: list[tuple[Decision, Decision]] = []
     for family in FAMILIES:
-        found = _most_fractional(family(patterns), share)
-        if found is not None:
-            counter, below = found
+        fractional = _most_fractional(family(patterns), share)
+        if fractional is not None:
+            counter, below = fractional
             low, high = ranges.get(counter, (0, counter.most(zones, patterns.shape[1])))
             candidates.append(((counter, (low, below)), (counter, (below + 1, high))))
     best, most = None, -1.0
@@ -64,13 +64,13 @@ def _most_fractional(
     counted: Iterator[tuple[Counter, Mask | Ints]], share: Floats
 ) -> tuple[Counter, int] | None:
     """The count furthest from whole, and its floor."""
-    found, furthest = None, FRACTIONAL
+    chosen, furthest = None, FRACTIONAL
     for counter, holds in counted:
         value = float(share @ holds)
         distance = round(abs(value - round(value)), 6)
         if distance > furthest:
-            found, furthest = (counter, floor(value)), distance
-    return found
+            chosen, furthest = (counter, floor(value)), distance
+    return chosen
 
 
 def _sizes(patterns: Ints) -> Iterator[tuple[Counter, Mask]]:

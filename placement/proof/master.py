@@ -117,13 +117,13 @@ class Counted(NamedTuple):
 
     def of(self, patterns: Ints) -> Ints:
         """What each counts. Shapes: (patterns, rows) to (counters, patterns)."""
-        found: Ints = np.empty((len(self.last), len(patterns)), dtype=np.int64)
-        found[self.by_row] = np.take_along_axis(self.in_row, patterns.T[self.rows], axis=1)
-        found[self.by_every] = self.in_every[:, patterns].sum(axis=2)
-        found[self.by_size] = self.in_all[:, patterns.sum(axis=1)]
+        counts: Ints = np.empty((len(self.last), len(patterns)), dtype=np.int64)
+        counts[self.by_row] = np.take_along_axis(self.in_row, patterns.T[self.rows], axis=1)
+        counts[self.by_every] = self.in_every[:, patterns].sum(axis=2)
+        counts[self.by_size] = self.in_all[:, patterns.sum(axis=1)]
         some = patterns.T > 0
-        found[self.by_link] = some[self.link_rows] & some[self.link_rows + 1]
-        return found
+        counts[self.by_link] = some[self.link_rows] & some[self.link_rows + 1]
+        return counts
 
 
 def _counted_by(ranges: Mapping[Counter, Range], width: int, largest: int, first: int) -> Counted:

@@ -214,14 +214,14 @@ class Exploration:
             if solution is None:
                 break
             self.rounds += LEAST_WORK + case.states / STATES_A_ROUND
-            value, found = self._price(master, solution)
+            value, patterns = self._price(master, solution)
             self.proved = max(self.proved, attainable(case.grid, value))
             if self.proved >= self.incumbent:
                 return None
             # What is violated is read off the solution before there are more columns.
             is_over = self.proved >= self._ceiling(solution)
             cuts = self._violated(master, solution) if is_over else {}
-            fresh = master.add(found)
+            fresh = master.add(patterns)
             self.fresh += fresh
             if not is_over and not fresh:
                 is_over, cuts = True, self._violated(master, solution)
@@ -262,21 +262,21 @@ class Exploration:
         value = -(-tables.priced // tables.scale) - case.grid.offset
         paying = [c for c in case.classes if tables.pricer.best[c] < 0]
         chosen = paying[:: max(1, len(paying) // CLASSES)]
-        found = tables.pricer.patterns(chosen)
-        return value, found + [pattern[::-1] for pattern in found]  # rows are alike reversed
+        patterns = tables.pricer.patterns(chosen)
+        return value, patterns + [pattern[::-1] for pattern in patterns]  # rows are alike reversed
 
     def _violated(self, master: Master, solution: LpSolution) -> dict[Counter, Range]:
         """The most violated staircase of each row and of the gang."""
         case = self._case
         patterns, share = master.support(solution)
-        found: dict[Counter, Range] = {}
+        ranges: dict[Counter, Range] = {}
         zones = len(case.capacities)
         for s in range(case.grid.rows):
             fallen = case.row_stairs.fallen_short(s, patterns[:, s], share, zones)
-            found |= {replace(c, row=r): b for c, b in fallen.items() for r in self._alike(s)}
+            ranges |= {replace(c, row=r): b for c, b in fallen.items() for r in self._alike(s)}
         held = patterns.sum(axis=1)
-        found |= case.gang_stairs.fallen_short(WHOLE_GANG, held, share, zones)
-        return {counter: found[counter] for counter in found if counter not in master.ranges}
+        ranges |= case.gang_stairs.fallen_short(WHOLE_GANG, held, share, zones)
+        return {counter: ranges[counter] for counter in ranges if counter not in master.ranges}
 
     def _alike(self, row: int) -> Iterable[int]:
         """Rows that get the cuts of this one. In a small gang all do, for the next solution
@@ -291,8 +291,8 @@ class Exploration:
         norm, zones = case.norm, len(case.capacities)
         gap = max(LEAST_GAP, (self.incumbent + case.grid.offset) / norm - solution.cost)
         self.rounds += PROBES * master.entries / ENTRIES_A_ROUND
-        found = split(master, solution, node.ranges, zones, gap)
-        if found is None:  # as a rule, patterns are whole as well
+        children = split(master, solution, node.ranges, zones, gap)
+        if children is None:  # as a rule, patterns are whole as well
             patterns, share = master.support(solution)
             self.cover = [tuple(p) for p in patterns.tolist()]
             is_over = bool(np.any(share @ patterns > case.grid.width + VIOLATED))
@@ -301,6 +301,6 @@ class Exploration:
             return
         self.children = [
             Node({**node.ranges, counter: half}, slot_price, price, node.is_equal)
-            for counter, half in found
+            for counter, half in children
             if half[0] <= half[1]
         ]

@@ -63,8 +63,8 @@ def ranks_inside(
     is_inside = hostset.to_mask(within, fabric.host_count)[np.asarray(hosts)]
     rank = np.arange(p.world_size)
     replica = rank // p.stride("dp") % p.dp
-    found: list[int] = np.bincount(replica[is_inside[rank // gpus]], minlength=p.dp).tolist()
-    return found
+    inside: list[int] = np.bincount(replica[is_inside[rank // gpus]], minlength=p.dp).tolist()
+    return inside
 
 
 STAY = 1e9  # a slack so large that no cut is a reason to move

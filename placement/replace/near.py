@@ -107,8 +107,8 @@ class Near:
         """
         swapped = self.swapped
         if swapped is None:
-            found = self._chosen([self._renamed(zones) for zones in fresh])
-            return [self.seated(zones) for zones in found]
+            choices = self._chosen([self._renamed(zones) for zones in fresh])
+            return [self.seated(zones) for zones in choices]
         if self._request.objective is Objective.CUT and self._cut(swapped) <= bound:
             return [swapped]
         zones = self._zone_of[list(swapped)]
@@ -120,19 +120,19 @@ class Near:
         """As `options`, by the step, for which hosts inside zones count. `fresh`: the best
         placements with no regard to the old one; empty: none where no swap can be had."""
         clock, swapped = step_clock(self._fabric, self._request), self.swapped
-        found = [] if swapped is None else [swapped]
+        candidates = [] if swapped is None else [swapped]
         if swapped is not None and clock.delay(swapped):
             polished = list(self._polished(self._zone_of[list(swapped)], limits))
-            found += map(self.seated, polished[-1:])
+            candidates += map(self.seated, polished[-1:])
         elif swapped is not None:
-            return found
+            return candidates
         for hosts in fresh:
-            found += [self.seated(self._renamed(self._zone_of[list(hosts)])), hosts]
-        delays, moves = [clock.delay(h) for h in found], [self._moved(h) for h in found]
+            candidates += [self.seated(self._renamed(self._zone_of[list(hosts)])), hosts]
+        delays, moves = [clock.delay(h) for h in candidates], [self._moved(h) for h in candidates]
         most = (RESOLUTION + min(delays)) * (1 + self._slack) - RESOLUTION
         may = [i for i, delay in enumerate(delays) if delay <= max(most, min(delays))]
         fewest = min(moves[i] for i in may)
-        return [found[i] for i in may if moves[i] == fewest]
+        return [candidates[i] for i in may if moves[i] == fewest]
 
     def _chosen(self, layouts: Sequence[Ints]) -> list[Ints]:
         """Those that move the fewest blocks, of those whose cut, or whatever else is
@@ -169,13 +169,13 @@ class Near:
             self._cut(self.swapped),
         )
         lost = "the lost host" if moved == 1 else f"the {moved:,} lost hosts"
-        what = f"swapping {lost} alone" if moved else "keeping every host"
+        change = f"swapping {lost} alone" if moved else "keeping every host"
         if self._request.objective is Objective.TIME:
             clock = step_clock(self._fabric, self._request)
             slower = clock.step(self.swapped).seconds / clock.step(hosts).seconds - 1
-            return [f"{what} would make a step {100 * slower:.1f} % longer"]
+            return [f"{change} would make a step {100 * slower:.1f} % longer"]
         ratio = f"{cut_swapped / cut_now:.3g} times as much" if cut_now else "more than nothing"
-        return [f"{what} would cut {ratio}"]
+        return [f"{change} would cut {ratio}"]
 
     def _repaired(self) -> Hosts | None:
         lost = np.flatnonzero(~self._is_here)
@@ -233,9 +233,9 @@ class Near:
             for i in np.argsort(-np.array(most), kind="stable"):
                 if most[i] <= kept:
                     break
-                found, exchanged = self._exchanged(turns[i])
-                if found > kept:
-                    kept, best, zone = found, exchanged, turns[i]
+                renamed, exchanged = self._exchanged(turns[i])
+                if renamed > kept:
+                    kept, best, zone = renamed, exchanged, turns[i]
         return best
 
     def _overlap(self, zone: Ints) -> Ints:

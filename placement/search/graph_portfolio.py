@@ -57,12 +57,12 @@ class Blocks:
         """The best of runs, of slicing trees over single blocks and of a grid of several hosts at
         once, until one cuts no more than `bound`."""
         ways = [self._filled] if self.graph is None else [self._runs, self._swept]
-        found: list[Ints] = []
+        layouts: list[Ints] = []
         for way in (*ways, self._together):
-            found += way(trees, bound)
-            if min(map(self.cost, found)) <= bound:
+            layouts += way(trees, bound)
+            if min(map(self.cost, layouts)) <= bound:
                 break
-        return min(found, key=self.cost)
+        return min(layouts, key=self.cost)
 
     def moved(self, layout: Ints, trees: int, bound: int) -> Ints:
         """The same after moves of single blocks, unless it cuts no more than `bound`."""

@@ -246,12 +246,12 @@ def _search(
         node, word = _change(now.other, len(sweeps.many), sweeps.path, word)
         if node < 0:
             continue
-        found = cost + _parted_anew(now, graph, sweeps, node)
-        if found < least:
-            least = found
+        total = cost + _parted_anew(now, graph, sweeps, node)
+        if total < least:
+            least = total
             refill(now.best, now.next)
-        if found <= _bar(cost, slack, step, tries):
-            cost = found
+        if total <= _bar(cost, slack, step, tries):
+            cost = total
             copied(now.plan, now.other)
             refill(now.layout, now.next)
             refill(now.paid, now.next_paid)
@@ -399,12 +399,12 @@ def roomiest(room: Sequence[int], blocks: int) -> list[int]:
 def orders_along(coordinates: Sequence[Ints]) -> list[Ints]:
     """Blocks sorted along axes, in every order of these, up to `MOST_ORDERS`. `coordinates`: of
     each block on each axis; shape of each: (blocks,)."""
-    found: list[Ints] = []
+    orders: list[Ints] = []
     for axes in permutations(coordinates):
         order = np.lexsort(axes) if axes else np.zeros(1, dtype=np.int64)
-        if not any(np.array_equal(order, other) for other in found):
-            found.append(order)
-    return found[:MOST_ORDERS]
+        if not any(np.array_equal(order, other) for other in orders):
+            orders.append(order)
+    return orders[:MOST_ORDERS]
 
 
 @lru_cache(maxsize=16)
@@ -471,11 +471,11 @@ def best_of_trees(
         if node < 0:
             continue
         layout = build(other)
-        found = value(layout)
-        if found < best_cost:
-            best, best_cost = layout, found
-        if found <= _bar(cost, SLACKS[0], step, tries):
-            cost = found
+        score = value(layout)
+        if score < best_cost:
+            best, best_cost = layout, score
+        if score <= _bar(cost, SLACKS[0], step, tries):
+            cost = score
             copied(now, other)
         else:
             copied(other, now)

@@ -164,9 +164,9 @@ def arranged(slots: Ints, row_weight: int) -> Ints:
         tried = order.copy()
         zone = tried.pop(rng.randrange(len(tried)))
         tried.insert(rng.randrange(len(order)), zone)
-        found = _least(slots[tried])
-        if found <= cost:
-            cost, order = found, tried
+        seating = _least(slots[tried])
+        if seating <= cost:
+            cost, order = seating, tried
     turns = np.cumsum([0, *np.argmin(_apart(slots[order]), axis=1)])
     rows = [np.repeat(order, counts) for counts in slots[order].T]
     return np.array([np.roll(row, turn) for row, turn in zip(rows, turns, strict=True)])

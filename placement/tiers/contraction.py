@@ -60,7 +60,7 @@ class Contraction:
         domain = self._domain_by_slot[np.asarray(slots, dtype=np.int64)]
         by_block = domain[number // level.blocks]
         tier = self._outer.tiers[level.depth].domain_by_host
-        found = np.full(len(by_block), NOWHERE, dtype=np.int64)
+        expanded = np.full(len(by_block), NOWHERE, dtype=np.int64)
         for d in np.unique(domain):
             free, mine = self._hosts[tier[self._hosts] == d], by_block == d
             if not self.is_innermost:
@@ -68,14 +68,14 @@ class Contraction:
                 descent = Descent(self._outer, grid, tries, self._whole, self._hosts)
                 region = mine[grid.block]
                 descent.into(region, free, level.depth + 1)
-                found[grid.block[region]] = descent.host[region]
+                expanded[grid.block[region]] = descent.host[region]
                 continue
             blocks = np.flatnonzero(mine)[np.argsort(number[mine], kind="stable")]
             was = np.asarray(old, dtype=np.int64)[blocks] if len(old) else np.full(len(blocks), -1)
             stays = np.isin(was, free)
-            found[blocks[stays]] = was[stays]
-            found[blocks[~stays]] = np.setdiff1d(free, was[stays])[: int((~stays).sum())]
-        return found
+            expanded[blocks[stays]] = was[stays]
+            expanded[blocks[~stays]] = np.setdiff1d(free, was[stays])[: int((~stays).sum())]
+        return expanded
 
     def old_slots(self, hosts: Sequence[int]) -> tuple[int, ...]:
         """The slot of each segment of a gang that was on these hosts: in the domain that most
@@ -87,12 +87,12 @@ class Contraction:
         slots = np.array(hostset.members(self.free), dtype=np.int64)
         left = {int(d): slots[self._domain_by_slot[slots] == d].tolist()[::-1]
                 for d in np.unique(self._domain_by_slot[slots])}  # fmt: skip
-        tier, found = self._outer.tiers[level.depth].domain_by_host, []
+        tier, earlier = self._outer.tiers[level.depth].domain_by_host, []
         for part in was.reshape(-1, level.blocks):
             known, many = np.unique(tier[part[part >= 0]], return_counts=True)
             room = left.get(int(known[many.argmax()]), []) if len(known) else []
-            found.append(room.pop() if room else NOWHERE)
-        return tuple(found)
+            earlier.append(room.pop() if room else NOWHERE)
+        return tuple(earlier)
 
 
 def contract(fabric: Fabric, free: HostSet, request: Request, segments: Segments) -> Contraction:

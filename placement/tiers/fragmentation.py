@@ -34,11 +34,11 @@ class FreeTier:
 def left_free(fabric: Fabric, free: Ints, taken: Sequence[int]) -> tuple[FreeTier, ...]:
     """What is free, tier by tier, once the hosts `taken` are not any more."""
     left = _without(fabric, free, taken)
-    found = []
+    unused = []
     for tier in fabric.tiers:
         count = _count(tier, left)
-        found.append(FreeTier(tier.name, int((count == sizes_of(tier)).sum()), int(count.max())))
-    return tuple(found)
+        unused.append(FreeTier(tier.name, int((count == sizes_of(tier)).sum()), int(count.max())))
+    return tuple(unused)
 
 
 def harm(fabric: Fabric, free: Ints, taken: Sequence[int]) -> tuple[int, ...]:
@@ -118,11 +118,11 @@ def broken_below(fabric: Fabric, free: Ints, used: Ints) -> Ints | None:
     first = np.searchsorted(at, np.arange(len(used)))
     held -= held[first[at]]
     room = np.bincount(at, weights=size[whole], minlength=len(used))
-    found = np.zeros((len(used), len(used)), dtype=np.int64)
+    lost = np.zeros((len(used), len(used)), dtype=np.int64)
     for part in np.flatnonzero(used):
         missing = used[part] - broken
-        found[part] = np.bincount(at[held < missing[at]], minlength=len(used)) + (missing > room)
-    return found
+        lost[part] = np.bincount(at[held < missing[at]], minlength=len(used)) + (missing > room)
+    return lost
 
 
 def rehoused(fabric: Fabric, free: Ints, hosts: tuple[int, ...]) -> tuple[int, ...]:

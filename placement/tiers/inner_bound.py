@@ -96,7 +96,7 @@ def proved(grid: BlockGrid, room: Sequence[int], cost: int) -> int:
     if not is_priceable(grid, max(room)):
         return 0
     known = _proofs(grid, tuple(sorted((n for n in room if n), reverse=True)))
-    dearer = [bound for asked, bound in known.items() if asked >= cost]
+    dearer = [bound for most, bound in known.items() if most >= cost]
     if not dearer:
         prover = Prover(grid, room, [])
         known[cost] = prover.prove(cost + 1, ONE_NODE, is_last=True)

@@ -104,16 +104,16 @@ def solve_scored(
     """
     score = score_of(request, grid, uplink)
     by_cut = solve_zones(grid, capacities, reserved, limits)
-    found = [by_cut.layout]
+    layouts = [by_cut.layout]
     for room in [reserved, capacities] if list(reserved) != list(capacities) else [capacities]:
         if sum(room) < grid.size:
             continue
         if request.objective is Objective.SPREAD:
-            found += spread_layouts(grid, room, request.spread_alpha)
-        found.append(_searched(grid, room, limits, score, _tie(request, grid, uplink)))
-    costs = [layout_cost(grid, layout) for layout in found]
-    best = min(range(len(found)), key=lambda i: (score(found[i]), costs[i], i))
-    return ZoneStep(found[best], costs[best], by_cut.bound)
+            layouts += spread_layouts(grid, room, request.spread_alpha)
+        layouts.append(_searched(grid, room, limits, score, _tie(request, grid, uplink)))
+    costs = [layout_cost(grid, layout) for layout in layouts]
+    best = min(range(len(layouts)), key=lambda i: (score(layouts[i]), costs[i], i))
+    return ZoneStep(layouts[best], costs[best], by_cut.bound)
 
 
 def _tie(request: Request, grid: BlockGrid, uplink: Floats) -> float:

@@ -45,8 +45,8 @@ def suited(fabric: Fabric, free: Ints, hosts: Hosts, taste: Taste) -> list[Hosts
     Every tier's cut is that of `hosts`. Cost: O(blocks + domains x shapes).
     """
     deal = _Deal(fabric, free, hosts, taste)
-    found = [deal.inside(), deal.across()]
-    better = [one for one in found if taste.displeasure(one) < taste.displeasure(hosts)]
+    options = [deal.inside(), deal.across()]
+    better = [one for one in options if taste.displeasure(one) < taste.displeasure(hosts)]
     return list(dict.fromkeys(better))
 
 
@@ -98,10 +98,10 @@ class _Deal:
 
     def _parts(self, part: Hosts, level: int) -> list[Hosts]:
         """The parts of `part` in the domains of a tier, the largest first."""
-        found: dict[int, list[int]] = {}
+        parts: dict[int, list[int]] = {}
         for block in part:
-            found.setdefault(self._of[level][self._now[block]], []).append(block)
-        return sorted(map(tuple, found.values()), key=lambda p: (-len(p), p))
+            parts.setdefault(self._of[level][self._now[block]], []).append(block)
+        return sorted(map(tuple, parts.values()), key=lambda p: (-len(p), p))
 
     def _shape(self, part: Hosts, level: int) -> Shape:
         if level == len(self._of):
@@ -126,7 +126,7 @@ class _Deal:
         self, part: Hosts, domain: _Domain, level: int
     ) -> list[tuple[Hosts, _Domain, int]] | None:
         """Which part goes to which domain below, and what each gains there."""
-        left, found = list(domain.below), []
+        left, parts = list(domain.below), []
         for inner in self._parts(part, level):
             shape, home = self._shape(inner, level + 1), self._of[level][self._now[inner[0]]]
             best: tuple[int, bool, int] | None = None
@@ -137,8 +137,8 @@ class _Deal:
                     best = key if best is None or key > best else best
             if best is None:
                 return None
-            found.append((inner, left.pop(-best[2]), best[0]))
-        return found
+            parts.append((inner, left.pop(-best[2]), best[0]))
+        return parts
 
     def _place(self, part: Hosts, domain: _Domain, level: int) -> None:
         """Give the part hosts of the domain; it stays where it is when it cannot be dealt."""

@@ -81,14 +81,14 @@ class Seating:
 
     def seated(self, ways: Sequence[Way]) -> list[Hosts]:
         """Each way, and each with fewer whole domains broken, if that is likely to go."""
-        found = [self._hosts(way) for way in ways]
-        for way, hosts in zip(ways, list(found), strict=True):
+        layouts = [self._hosts(way) for way in ways]
+        for way, hosts in zip(ways, list(layouts), strict=True):
             if way.zones is None and way.tier >= len(self._fabric.tiers):
                 continue
             free = sparing(self._fabric, way.free, hosts)
             if np.isin(hosts, np.setdiff1d(way.free, free)).any():
-                found.append(self._mixed(hosts, self._hosts(replace(way, free=free))))
-        return found
+                layouts.append(self._mixed(hosts, self._hosts(replace(way, free=free))))
+        return layouts
 
     def _mixed(self, hosts: Hosts, other: Hosts) -> Hosts:
         """`other` in the zones where it is better, `hosts` elsewhere."""

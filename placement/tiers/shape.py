@@ -87,17 +87,17 @@ def _on_one_side(
     above, *below = [free & island for island in islands(fabric)]
     sides = [side for side in (above,) if side.bit_count() >= needed]
     fits = sorted((s for s in below if s.bit_count() >= needed), key=int.bit_count)
-    found = [solve(side) for side in [*sides, *fits[:1]]]
+    layouts = [solve(side) for side in [*sides, *fits[:1]]]
 
     def key(placement: Placement) -> tuple[float | int, ...]:
         cuts = placement.cuts
         return (measure(fabric, request, placement.hosts, cuts), *(c.bytes_per_step for c in cuts))
 
-    best = min(found, key=key)
-    lower = min(placement.lower_bound for placement in found)
+    best = min(layouts, key=key)
+    lower = min(placement.lower_bound for placement in layouts)
     step = best.step
     if step is not None:
-        least_s = min(p.step.least_seconds for p in found if p.step is not None)
+        least_s = min(p.step.least_seconds for p in layouts if p.step is not None)
         if len(fits) > 1:
             least_s = min(least_s, step_clock(fabric, request).on_one_switch.seconds)
         step = replace(step, least_seconds=least_s)

@@ -69,15 +69,15 @@ def spread_layouts(grid: BlockGrid, capacities: Sequence[int], alpha: float) -> 
     Cost: 5 to 50 ms for 1,000 hosts in 32 zones.
     """
     pairs = _pairs(grid.rows, grid.width, capacities)
-    found: list[Layout] = []
+    by_spread: list[Layout] = []
     least = float("inf")
     for pair in sorted(pairs, key=lambda pair: (_weigh(pair, alpha), pair)):
         if _weigh(pair, alpha) > least:
             break
         layouts = list(_banded(grid.rows, grid.width, capacities, *pair))
-        found += layouts
+        by_spread += layouts
         least = min([least, *(spread(grid, layout, alpha) for layout in layouts)])
-    return found
+    return by_spread
 
 
 def spread_note(
@@ -139,7 +139,7 @@ class _Packing:
     is_shared: bool
 
     def layout(self, bands: int, members: int) -> Layout | None:
-        """`bands` bands of at most `members` zones; None when none was found."""
+        """`bands` bands of at most `members` zones; None when none fits."""
         zones = sorted(range(len(self.capacities)), key=lambda z: (-self.capacities[z], z))
         zones = [z for z in zones[: bands * members] if self.capacities[z]]
         if not 1 <= bands <= len(zones):

@@ -102,14 +102,14 @@ class StepClock:
         """Hosts of an NVLink rack, of `room` that are free, that groups fill evenly."""
         if not self._fabric.has_scale_up_tier:
             return ()
-        found, gpus = set(), self._fabric.gpus_per_host
+        groups, gpus = set(), self._fabric.gpus_per_host
         for traffic in axis_traffic(self._request):
             blocks = traffic.size * max(1, traffic.stride // gpus) // max(1, gpus // traffic.stride)
             for group in {blocks, traffic.size} if traffic.stride >= gpus else {blocks}:
                 if group > 1:
                     racks = -(-group // room)
-                    found |= {-(-group // racks), -(-group // (racks + 1))}
-        return sorted(found & set(range(1, room)), reverse=True)[:MOST_PARTS]
+                    groups |= {-(-group // racks), -(-group // (racks + 1))}
+        return sorted(groups & set(range(1, room)), reverse=True)[:MOST_PARTS]
 
     def behind_better_links(self, free: Ints, needed: int) -> Iterator[Ints]:
         """The free hosts without those of domains whose uplink has lost most of what it was

@@ -174,8 +174,8 @@ def _own_request_ids(request: Message, who: Caller) -> None:
     a digest of the request, so that the same one with another request is noticed."""
     for field, value in request.ListFields():
         if field.name == "request_id":
-            asked = RequestId(value, who.tenant, "" if who is ANYBODY else who.name)
-            setattr(request, field.name, asked._replace(digest=_digest(request)).text)
+            request_id = RequestId(value, who.tenant, "" if who is ANYBODY else who.name)
+            setattr(request, field.name, request_id._replace(digest=_digest(request)).text)
         elif field.type == field.TYPE_MESSAGE and field.is_repeated and not is_map(field):
             for item in value:
                 _own_request_ids(item, who)

@@ -31,8 +31,8 @@ def add_token(
     if wrong := next(tenancy("token", role, tenant), None):
         raise InputError(Problem(*wrong))
     if not name.strip() or not name.isprintable() or len(name) > MOST_CHARACTERS:
-        told = f"must be one line of 1 to {MOST_CHARACTERS} characters"
-        raise InputError(Problem("token.name", told))
+        rule = f"must be one line of 1 to {MOST_CHARACTERS} characters"
+        raise InputError(Problem("token.name", rule))
     minted = mint()
     fields = {
         "id": f'"{minted.id}"',
@@ -61,12 +61,12 @@ def revoke(path: str, which: str) -> list[TokenKeys]:
     """
     with _locked(path):
         file = load_auth(path)
-        gone = [token for token in file.tokens if which in (token.id, token.name)]
-        if not gone:
+        revoked = [token for token in file.tokens if which in (token.id, token.name)]
+        if not revoked:
             raise InputError(Problem("", f"has no token {which!r}", path))
-        ids = [token.id for token in file.tokens if token not in gone]
-        _write(path, _without(read_text(path).splitlines(), file, gone), ids)
-    return gone
+        ids = [token.id for token in file.tokens if token not in revoked]
+        _write(path, _without(read_text(path).splitlines(), file, revoked), ids)
+    return revoked
 
 
 def _with(rows: Sequence[str], file: AuthFile, row: str) -> list[str]:
@@ -79,12 +79,12 @@ def _with(rows: Sequence[str], file: AuthFile, row: str) -> list[str]:
     return [*rows[:last], row, *rows[last:]]
 
 
-def _without(rows: Sequence[str], file: AuthFile, gone: Sequence[TokenKeys]) -> list[str]:
+def _without(rows: Sequence[str], file: AuthFile, revoked: Sequence[TokenKeys]) -> list[str]:
     dropped: set[int] = set()
     for at, token in enumerate(file.tokens):
-        if token in gone:
+        if token in revoked:
             dropped |= set(range(file.document.lines[f"tokens.{at}"], _end(file, at) + 1))
-    if len(gone) == len(file.tokens):
+    if len(revoked) == len(file.tokens):
         dropped.add(file.document.lines["tokens"])
     left = [row for number, row in enumerate(rows, 1) if number not in dropped]
     return left if any(map(_holds, left)) else [*left, "{}"]
@@ -130,12 +130,12 @@ def _write(path: str, rows: Sequence[str], ids: Sequence[str]) -> None:
     """
     text = "\n".join(rows) + "\n"
     try:
-        found = [token.id for token in from_document(parse(text, path)).tokens]
+        written = [token.id for token in from_document(parse(text, path)).tokens]
     except InputError:
-        found = []
-    if found != list(ids):
-        what = "is laid out in a way that this command cannot change: edit it by hand"
-        raise InputError(Problem("", what, path))
+        written = []
+    if written != list(ids):
+        reason = "is laid out in a way that this command cannot change: edit it by hand"
+        raise InputError(Problem("", reason, path))
     beside = Path(f"{path}.new")
     there = os.stat(path) if os.path.exists(path) else None
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

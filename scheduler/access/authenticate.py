@@ -38,15 +38,15 @@ def by_file(file: Reloading[AuthFile], clock: Callable[[], int]) -> Identify:
     def identify(context: Context) -> Caller:
         text = _token(context)
         if text is not None:
-            found = file.current().by_token(text, clock())
-            if found is None:  # a certificate must not make up for a revoked token
+            entry = file.current().by_token(text, clock())
+            if entry is None:  # a certificate must not make up for a revoked token
                 raise unauthenticated("the token is not known, was revoked or has expired")
-            return found
+            return entry
         names = _certificate(context)
-        found = file.current().by_certificate(names.sans, names.common_name)
-        if found is None:
+        entry = file.current().by_certificate(names.sans, names.common_name)
+        if entry is None:
             raise unauthenticated(unknown(names, "calls"))
-        return found
+        return entry
 
     return identify
 

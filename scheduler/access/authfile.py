@@ -56,12 +56,12 @@ def _hex(value: Any, digits: int) -> str:
 def read_time(value: Any) -> datetime:
     """Raises: PydanticCustomError unless it is an ISO 8601 date or time."""
     try:
-        found = datetime.fromisoformat(value)
+        time = datetime.fromisoformat(value)
     except (TypeError, ValueError):
         raise _refusal(
             f"must be a time such as 2027-01-31 or 2027-01-31T12:00Z, not {short(value)}"
         ) from None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 class _Entry(Keys):

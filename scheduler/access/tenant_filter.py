@@ -78,12 +78,12 @@ def seen_text(state: State, who: Caller, text: str) -> str:
     return _JOB.sub(shown, text) if "/" in text else text
 
 
-def _tenant(state: State, who: Caller, asked: str) -> str:
-    if not asked:
+def _tenant(state: State, who: Caller, tenant: str) -> str:
+    if not tenant:
         return who.tenant
-    if not who.sees(state.tenants, asked):
-        raise denied(f"{who.name} belongs to tenant {who.tenant}, not to {asked}")
-    return asked
+    if not who.sees(state.tenants, tenant):
+        raise denied(f"{who.name} belongs to tenant {who.tenant}, not to {tenant}")
+    return tenant
 
 
 def _get(message: Any, path: str) -> Any:

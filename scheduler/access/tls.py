@@ -46,10 +46,10 @@ def credentials(
         """None when nothing has changed, which its type does not know."""
         nonlocal served
         certificates.look()
-        if (found := certificates.current()) is served:
+        if (newest := certificates.current()) is served:
             return None
-        served = found
-        return found
+        served = newest
+        return newest
 
     return grpc.dynamic_ssl_server_credentials(
         served, newer, require_client_authentication=files.client_ca is not None
@@ -74,14 +74,14 @@ def context(files: TlsFiles) -> ssl.SSLContext:
         # An encrypted key must not ask at the terminal.
         context.load_cert_chain(files.certificate, files.key, password=lambda: "")
     except ssl.SSLError as error:
-        what = f"does not go with {files.key}, or is no PEM file ({error.reason or error})"
-        raise InputError(Problem("tls.certificate", what, files.certificate)) from None
+        reason = f"does not go with {files.key}, or is no PEM file ({error.reason or error})"
+        raise InputError(Problem("tls.certificate", reason, files.certificate)) from None
     if files.client_ca is None:
         return context
     context.verify_mode = ssl.CERT_REQUIRED
     try:
         context.load_verify_locations(files.client_ca)
     except ssl.SSLError as error:
-        what = f"has no certificate in PEM form ({error.reason or error})"
-        raise InputError(Problem("tls.client_ca", what, files.client_ca)) from None
+        reason = f"has no certificate in PEM form ({error.reason or error})"
+        raise InputError(Problem("tls.client_ca", reason, files.client_ca)) from None
     return context

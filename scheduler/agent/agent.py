@@ -429,7 +429,7 @@ class Agent:
             folder = self._root / _named(key).folder_name
             return folder if folder.is_dir() else None
         numbers = [_key_of(f) for f in self._root.iterdir()]
-        mine = [found for found in numbers if found.job_uid == key.job_uid]
+        mine = [number for number in numbers if number.job_uid == key.job_uid]
         return self._root / max(mine).folder_name if mine else None
 
     def _spawn(self, work: Any) -> asyncio.Task[None]:

@@ -200,17 +200,17 @@ class HostAttempt:
         self._said_ns = changed_ns
         before = self.said
         for path in folder.glob("progress.*"):
-            found = _said(path)
-            if found is not None:
-                has_newer = found.checkpoint and (
-                    found.checkpoint_step > self.said.checkpoint_step or not self.said.checkpoint
+            report = _said(path)
+            if report is not None:
+                has_newer = report.checkpoint and (
+                    report.checkpoint_step > self.said.checkpoint_step or not self.said.checkpoint
                 )
-                kept = found if has_newer else self.said
+                kept = report if has_newer else self.said
                 self.said = Said(
-                    max(found.step, self.said.step),
+                    max(report.step, self.said.step),
                     kept.checkpoint_step,
                     kept.checkpoint,
-                    found.can_save or self.said.can_save,
+                    report.can_save or self.said.can_save,
                 )
         return self.said != before
 

@@ -47,8 +47,8 @@ class AgentOptions:
 
     @staticmethod
     def decoded(text: str) -> AgentOptions:
-        found = json.loads(text)
-        return AgentOptions(**{**found, "warm": tuple(found["warm"])})
+        fields = json.loads(text)
+        return AgentOptions(**{**fields, "warm": tuple(fields["warm"])})
 
 
 def run(options: AgentOptions) -> None:
@@ -99,8 +99,8 @@ def towards(server: str) -> str:
     """The address that this host has on the way to the server."""
     host, _, port = server.rpartition(":")
     try:
-        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)
-        family, kind, _, _, target = found[0]
+        addresses = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)
+        family, kind, _, _, target = addresses[0]
         with socket.socket(family, kind) as probe:
             probe.connect(target)
             return str(probe.getsockname()[0])

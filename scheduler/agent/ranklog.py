@@ -65,7 +65,7 @@ def _start_of_last(path: Path, lines: int) -> int:
     """Where the last `lines` lines begin."""
     with path.open("rb") as file:
         at = file.seek(0, os.SEEK_END)
-        found = 0
+        start = 0
         while at > 0:
             size = min(CHUNK, at)
             at -= size
@@ -75,8 +75,8 @@ def _start_of_last(path: Path, lines: int) -> int:
             if at + size == os.fstat(file.fileno()).st_size and data.endswith(b"\n"):
                 end -= 1
             while (newline := data.rfind(b"\n", 0, end)) >= 0:
-                found += 1
-                if found == lines:
+                start += 1
+                if start == lines:
                     return at + newline + 1
                 end = newline
         return 0

@@ -50,8 +50,8 @@ class ServerAddresses:
                 address, grpc.ssl_channel_credentials(*pem), options=_OPTIONS
             )
         if self.join_token and not is_loopback(address.rpartition(":")[0]):
-            what = f"a join token is not sent to {address} in the clear: give --ca as well"
-            raise InputError(Problem("join-token-file", what))
+            reason = f"a join token is not sent to {address} in the clear: give --ca as well"
+            raise InputError(Problem("join-token-file", reason))
         return grpc.aio.insecure_channel(address, options=_OPTIONS)
 
     @property

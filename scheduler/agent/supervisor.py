@@ -285,7 +285,7 @@ class Zygote:
 
     def ended(self) -> list[tuple[int, int]]:
         """(pid, status) of ranks that have ended since."""
-        found, self._unread = self._unread, []
+        ended, self._unread = self._unread, []
         while not self.is_gone:
             try:
                 message = self.link.recv(64)
@@ -297,8 +297,8 @@ class Zygote:
                 self.is_gone = True
                 break
             _, pid, status = struct.unpack("=cii", message)
-            found.append((pid, status))
-        return found
+            ended.append((pid, status))
+        return ended
 
 
 def _spawn(order: dict[str, Any], rank: dict[str, Any], into: int) -> tuple[int, int]:
@@ -315,7 +315,7 @@ def _spawn(order: dict[str, Any], rank: dict[str, Any], into: int) -> tuple[int,
 def _be_rank(
     order: dict[str, Any], rank: dict[str, Any], into: int, says: int, parent: int
 ) -> NoReturn:
-    what = "start"
+    stage = "start"
     try:
         os.setsid()
         if group := order.get("cgroup"):
@@ -324,19 +324,19 @@ def _be_rank(
             os.dup2(nothing.fileno(), 0)
         os.dup2(into, 1)
         os.dup2(into, 2)
-        what = f"become user {order['user']}"
+        stage = f"become user {order['user']}"
         environment = _become(order["user"], order["env"] | rank["env"])
         die_with(parent)
-        what = f"enter directory {order['workdir']}"
+        stage = f"enter directory {order['workdir']}"
         os.chdir(order["workdir"])
         for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
-        what = f"execute {order['command'][0]}"
+        stage = f"execute {order['command'][0]}"
         os.execvpe(order["command"][0], order["command"], environment)
     except OSError as error:
-        os.write(says, f"cannot {what}: {os.strerror(error.errno or errno.EINVAL)}".encode())
+        os.write(says, f"cannot {stage}: {os.strerror(error.errno or errno.EINVAL)}".encode())
     except Exception as error:
-        os.write(says, f"cannot {what}: {error}".encode())
+        os.write(says, f"cannot {stage}: {error}".encode())
     finally:
         os._exit(_CANNOT_RUN)
 
@@ -383,12 +383,12 @@ def _descendants(root: int) -> list[int]:
                 state, parent = file.read().rpartition(b")")[2].split()[:2]
                 if state != b"Z":
                     children.setdefault(int(parent), []).append(int(name))
-    found, todo = [], [root]
+    pids, todo = [], [root]
     while todo:
         of_one = children.get(todo.pop(), [])
-        found += of_one
+        pids += of_one
         todo += of_one
-    return found
+    return pids
 
 
 def _populated(group: str) -> bool:

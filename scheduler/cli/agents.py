@@ -79,7 +79,7 @@ def agent(
     logging.basicConfig(
         level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    found = os.environ.get
+    variable = os.environ.get
     run(
         AgentOptions(
             server,
@@ -88,9 +88,9 @@ def agent(
             address,
             allow,
             join_token_file,
-            found("MUSTER_CA", ""),
-            found("MUSTER_CERT", ""),
-            found("MUSTER_KEY", ""),
+            variable("MUSTER_CA", ""),
+            variable("MUSTER_CERT", ""),
+            variable("MUSTER_KEY", ""),
             tuple(warm or ()),
             warm_interpreter,
         )
@@ -121,8 +121,8 @@ def agent_token(
         typer.echo(f"muster: made the secret {path}", err=True)
     lines = read_text(path, 65_536).split()
     if not lines or min(map(len, lines)) < LEAST_CHARACTERS:
-        what = f"must have a secret of {LEAST_CHARACTERS} characters or more on each line"
-        raise InputError(Problem("", what, str(path)))
+        reason = f"must have a secret of {LEAST_CHARACTERS} characters or more on each line"
+        raise InputError(Problem("", reason, str(path)))
     typer.echo(join_token(lines[0], host))
 
 

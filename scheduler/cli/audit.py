@@ -44,10 +44,10 @@ def audit(
 
     since_ns = _time_ns(since) if since else 0
     try:
-        for asked in _asked(_opened(store), since_ns):
-            if actor in ("", asked.actor):
+        for record in _asked(_opened(store), since_ns):
+            if actor in ("", record.actor):
                 typer.echo(
-                    json.dumps(_mapping(asked)) if output is AnswerFormat.JSON else _text(asked)
+                    json.dumps(_mapping(record)) if output is AnswerFormat.JSON else _text(record)
                 )
     except StoreError as error:
         raise end(str(error), BAD_INPUT) from None
@@ -63,7 +63,7 @@ def _opened(url: str) -> Store:
 def _asked(store: Store, since_ns: int) -> Iterator[Asked]:
     # Events of one append share their time, so the first one of that time is where to begin.
     after = max(store.version_at(since_ns), store.first_version()) - 1
-    return (asked for asked in store.asked(max(0, after)) if asked.event.time_ns >= since_ns)
+    return (record for record in store.asked(max(0, after)) if record.event.time_ns >= since_ns)
 
 
 def _time_ns(text: str) -> int:
@@ -80,32 +80,32 @@ def _time_ns(text: str) -> int:
     return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()) * 10**9
 
 
-def _mapping(asked: Asked) -> dict[str, Any]:
+def _mapping(record: Asked) -> dict[str, Any]:
     from scheduler.eventlog.codec import encode
 
-    kind, body = encode(asked.event)
+    kind, body = encode(record.event)
     return {
-        "version": asked.version,
-        "time": _iso(asked.event.time_ns),
-        "actor": asked.actor,
+        "version": record.version,
+        "time": _iso(record.event.time_ns),
+        "actor": record.actor,
         "event": kind,
         "body": json.loads(body),
     }
 
 
-def _text(asked: Asked) -> str:
-    event = asked.event
+def _text(record: Asked) -> str:
+    event = record.event
     said = next((text for key in ("reason", "detail") if (text := getattr(event, key, ""))), "")
-    words = (_iso(event.time_ns), asked.actor, type(event).__name__, subject(event), said)
+    words = (_iso(event.time_ns), record.actor, type(event).__name__, subject(event), said)
     return one_line("  ".join(filter(None, words)))
 
 
 def subject(event: Event) -> str:
     """The job, host or window that it is about."""
     about = getattr(event, "spec", getattr(event, "window", event))
-    found = next((getattr(about, key) for key in ("name", "host") if hasattr(about, key)), "")
+    subject = next((getattr(about, key) for key in ("name", "host") if hasattr(about, key)), "")
     move = getattr(event, "move", None) or getattr(event, "signal", None)
-    return f"{found} {move}" if move else str(found)
+    return f"{subject} {move}" if move else str(subject)
 
 
 def _iso(time_ns: int) -> str:

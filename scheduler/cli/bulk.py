@@ -37,11 +37,11 @@ def report_file(path: str, kind: str, address: str, *, dry_run: bool) -> None:
         message = "must be dcgm-json or slurm with --import"
         raise typer.BadParameter(message, param_hint="--format")
     path = "/dev/stdin" if path == "-" else path
-    found = readers[kind](path)
+    reports = readers[kind](path)
     with connected(address) as client:
         hosts = {host.name: host for host in client.list_hosts()}
-        wrong = [_unknown(path, one) for one in found if one.host not in hosts]
-        known = [one for one in found if one.host in hosts]
+        wrong = [_unknown(path, one) for one in reports if one.host not in hosts]
+        known = [one for one in reports if one.host in hosts]
         done: Counter[str] = Counter()
         if not dry_run:
             wrong += _send(client, path, known, hosts, done)
@@ -49,8 +49,8 @@ def report_file(path: str, kind: str, address: str, *, dry_run: bool) -> None:
             done.update(_word(one, hosts[one.host]) for one in known)
     for problem in wrong:
         typer.echo(f"muster: {problem}", err=True)
-    total = ", ".join(f"{n:,} {what}" for what, n in sorted(done.items()) if what)
-    typer.echo(f"{len(found):,} reports read: {total or 'nothing to do'}")
+    total = ", ".join(f"{n:,} {label}" for label, n in sorted(done.items()) if label)
+    typer.echo(f"{len(reports):,} reports read: {total or 'nothing to do'}")
     checked_only(dry_run)
     if wrong:
         raise typer.Exit(BAD_INPUT)
@@ -87,7 +87,7 @@ def _word(one: ImportedReport, host: host_pb2.Host) -> str:
 def _send(
     client: Client,
     path: str,
-    found: Iterable[ImportedReport],
+    imported: Iterable[ImportedReport],
     hosts: dict[str, host_pb2.Host],
     done: Counter[str],
 ) -> list[Problem]:
@@ -97,7 +97,7 @@ def _send(
     changes = {"drain": client.drain_host, "uncordon": client.uncordon_host}
     reports: list[tuple[ImportedReport, service_pb2.ReportHostRequest]] = []
     wrong: list[Problem] = []
-    for one in found:
+    for one in imported:
         word = _word(one, hosts[one.host])
         detail = f"{SLURM}: {one.detail}".rstrip(": ") if one.standing else one.detail
         if word in changes:

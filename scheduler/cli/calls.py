@@ -161,8 +161,10 @@ def _refused(error: ServiceError, file: JobFile | None) -> Exception:
     if file and error.violations:
         from scheduler.wire.specs import file_key
 
-        found = [(file_key(field.removeprefix("spec.")), text) for field, text in error.violations]
-        return file.document.error(*found)
+        problems = [
+            (file_key(field.removeprefix("spec.")), text) for field, text in error.violations
+        ]
+        return file.document.error(*problems)
     faults = [f"{_typed(field)}: {text}" for field, text in error.violations]
     return end("; ".join(faults) or error.message, BAD_INPUT)
 

@@ -132,10 +132,10 @@ def _mapping(
             {
                 "times_optimal": factor,
                 "period_seconds": period,
-                "goodput": found,
-                "lost_to_optimal": peak - found,
+                "goodput": interval,
+                "lost_to_optimal": peak - interval,
             }
-            for factor, period, found in checkpoint_interval.sensitivity(faults)
+            for factor, period, interval in checkpoint_interval.sensitivity(faults)
         ],
         "without_writes": checkpoint_interval.efficiency(
             checkpoint_interval.FailureModel(faults.mean_s, 1e-9, faults.restart_s, faults.down_s),
@@ -156,18 +156,18 @@ def _text(body: dict[str, Any]) -> str:
         f" {elapsed_text(body['down_seconds'] + body['restart_seconds'])}"
     )
     rows = [("rule", "every", "goodput")]
-    for found in body["advice"]:
-        period, share = found["period_seconds"], found["goodput"]
+    for line in body["advice"]:
+        period, share = line["period_seconds"], line["goodput"]
         cells = ("does not hold", "") if period is None else (elapsed_text(period), _share(share))
-        rows.append((found["rule"], *cells))
+        rows.append((line["rule"], *cells))
     around = [("of the optimum", "every", "goodput", "lost")]
-    for found in body["sensitivity"]:
+    for line in body["sensitivity"]:
         around.append(
             (
-                f"x {found['times_optimal']:g}",
-                elapsed_text(found["period_seconds"]),
-                _share(found["goodput"]),
-                f"{100 * found['lost_to_optimal']:.2f} pt",
+                f"x {line['times_optimal']:g}",
+                elapsed_text(line["period_seconds"]),
+                _share(line["goodput"]),
+                f"{100 * line['lost_to_optimal']:.2f} pt",
             )
         )
     parts = [head, columns(rows, right={1, 2}), columns(around, right={1, 2, 3})]

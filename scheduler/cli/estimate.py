@@ -97,9 +97,9 @@ def estimate_command(
     network = _network(routing, failed, seed)
     pictures = drawers(picture, picture_by, fabric)
 
-    asked = inputs.read_job(str(job))
+    job_file = inputs.read_job(str(job))
     runs = [
-        _run(asked, name, taken, carried, assumed, network)
+        _run(job_file, name, taken, carried, assumed, network)
         for name, taken, carried in zip(
             fabric,
             _by_fabric(fabric, busy, "--busy"),
@@ -108,12 +108,12 @@ def estimate_command(
         )
     ]
     if output is AnswerFormat.JSON:
-        text = _json(asked.spec.name, runs, assumed, network)
+        text = _json(job_file.spec.name, runs, assumed, network)
     else:
-        text = _text(asked.spec.name, runs, assumed)
+        text = _text(job_file.spec.name, runs, assumed)
     sys.stdout.write(text + "\n")
-    for draw, (question, answer, found) in zip(pictures, runs, strict=True):
-        draw(question, answer, found.placed.congestion if found else None)
+    for draw, (question, answer, estimate) in zip(pictures, runs, strict=True):
+        draw(question, answer, estimate.placed.congestion if estimate else None)
     raise typer.Exit(max(EXIT_CODES[outcome_of(answer)] for _, answer, _ in runs))
 
 
@@ -242,12 +242,12 @@ def _json(name: str, runs: list[Run], assumed: Assumptions, network: NetworkChoi
         },
         "estimates": [
             {
-                "fabric": {"name": asked.fabric.name, "digest": asked.fabric.digest},
+                "fabric": {"name": question.fabric.name, "digest": question.fabric.digest},
                 "outcome": outcome_of(answer),
-                **({"reason": answer.reason} if not found and hasattr(answer, "reason") else {}),
-                **(steps.to_mapping(found) if found else {}),
+                **({"reason": answer.reason} if not estimate and hasattr(answer, "reason") else {}),
+                **(steps.to_mapping(estimate) if estimate else {}),
             }
-            for asked, answer, found in runs
+            for question, answer, estimate in runs
         ],
         "network": {
             "routing": str(network.routing) if network.routing else None,
@@ -262,28 +262,30 @@ def _json(name: str, runs: list[Run], assumed: Assumptions, network: NetworkChoi
 def _text(name: str, runs: list[Run], assumed: Assumptions) -> str:
     from scheduler.cli.render import step_tables
 
-    found = [estimate for _, _, estimate in runs if estimate]
+    estimates = [estimate for _, _, estimate in runs if estimate]
     parts = []
-    if found:
-        ranks = found[0].asked.request.parallelism.world_size
-        parts.append(f"{name}: {ranks:,} ranks; {step_tables.assumptions_text(found[0], assumed)}")
-        parts += [step_tables.ways_text(found), step_tables.bubble_text(found[0].placed)]
-    for asked, answer, estimate in runs:
+    if estimates:
+        ranks = estimates[0].asked.request.parallelism.world_size
+        parts.append(
+            f"{name}: {ranks:,} ranks; {step_tables.assumptions_text(estimates[0], assumed)}"
+        )
+        parts += [step_tables.ways_text(estimates), step_tables.bubble_text(estimates[0].placed)]
+    for question, answer, estimate in runs:
         if estimate:
-            parts.append(f"on {asked.fabric.name}, as muster places it:")
+            parts.append(f"on {question.fabric.name}, as muster places it:")
             step = estimate.placed
             parts.append(step_tables.layers_text(step))
             parts.append(step_tables.routing_text(step.congestion) if step.congestion else "")
             parts.append(step_tables.advice_text(estimate))
         else:
-            parts.append(_without_estimate(asked, answer))
+            parts.append(_without_estimate(question, answer))
     return "\n\n".join(part for part in parts if part)
 
 
-def _without_estimate(asked: Question, answer: Answer) -> str:
+def _without_estimate(question: Question, answer: Answer) -> str:
     from placement.workload.request import Placement
     from scheduler.cli.render import answers
 
     if isinstance(answer, Placement):
-        return f"on {asked.fabric.name}: no two ranks talk, so no communication to estimate"
-    return f"on {asked.fabric.name}: {answers.to_text(asked, answer, {})}"
+        return f"on {question.fabric.name}: no two ranks talk, so no communication to estimate"
+    return f"on {question.fabric.name}: {answers.to_text(question, answer, {})}"

@@ -113,16 +113,16 @@ def export_command(
     from scheduler.files import fabrics
     from scheduler.files.inputs import load_fabric
 
-    found = load_fabric(fabric)
-    _write(fabrics.write_fabric(found, form.value), output)
+    network = load_fabric(fabric)
+    _write(fabrics.write_fabric(network, form.value), output)
     if output:
-        _say([f"{output}: {_head(found)}"])
+        _say([f"{output}: {_head(network)}"])
     if overlay:
-        _write(fabrics.write_overlay(found, form.value), overlay, "--overlay")
+        _write(fabrics.write_overlay(network, form.value), overlay, "--overlay")
     else:
         lost = "bandwidths and names of tiers"
-        if not fabrics.FORMATS[form.value].has_outer_tiers and len(found.tiers) > 1:
-            lost += f", every tier above {found.tiers[-1].name}"
+        if not fabrics.FORMATS[form.value].has_outer_tiers and len(network.tiers) > 1:
+            lost += f", every tier above {network.tiers[-1].name}"
         _say([f"note: not in the file: {lost}; --overlay FILE writes them"])
 
 
@@ -131,9 +131,9 @@ def show_command(fabric: FabricName, output: Output = AnswerFormat.TABLE) -> Non
     from scheduler.files.fabrics.summary import summary
     from scheduler.files.inputs import load_fabric
 
-    found = load_fabric(fabric)
-    body = summary(found)
-    text = json.dumps(body, indent=2) if output is AnswerFormat.JSON else _page(found, body)
+    network = load_fabric(fabric)
+    body = summary(network)
+    text = json.dumps(body, indent=2) if output is AnswerFormat.JSON else _page(network, body)
     sys.stdout.write(f"{text}\n")
 
 

@@ -29,9 +29,9 @@ def health(
     Needs no token. A server that requires client certificates requires one here too.
     """
     until = time.monotonic() + wait
-    while (found := _asked(address)) != _SERVING:
+    while (status := _asked(address)) != _SERVING:
         if time.monotonic() >= until:
-            raise end(found, FAILED)
+            raise end(status, FAILED)
         time.sleep(_PAUSE_S)
     typer.echo(f"{address} serves")
 

@@ -62,13 +62,13 @@ def list_hosts(
 
     states = state_numbers(host_pb2.HostState, "HOST_STATE_", state)
     with connected(address) as client:
-        found = client.hosts_answer(states, name, filter)
+        page = client.hosts_answer(states, name, filter)
     if lemons:
-        listed = [host for host in found.hosts if host.record.lemon]
-        del found.hosts[:]
-        found.hosts.extend(listed)
+        listed = [host for host in page.hosts if host.record.lemon]
+        del page.hosts[:]
+        page.hosts.extend(listed)
     text = messages.lemons_text if lemons else messages.hosts_text
-    write(found, lambda answer: text(answer.hosts), output)
+    write(page, lambda answer: text(answer.hosts), output)
 
 
 def show_host(
@@ -191,9 +191,9 @@ def report(
 ) -> None:
     """Report a health signal of a host, what a link carries, or import what a file says."""
     if link or share or down or up:
-        for given, what in ((host, "HOST"), (signal, "--signal"), (file, "--import")):
+        for given, option in ((host, "HOST"), (signal, "--signal"), (file, "--import")):
             if given:
-                raise typer.BadParameter(f"cannot be used with {what}", param_hint="--link")
+                raise typer.BadParameter(f"cannot be used with {option}", param_hint="--link")
         left = _share(link, share, down=down, up=up)
         answer = AnswerFormat(output.value)
         _link(
@@ -209,9 +209,9 @@ def report(
             raise typer.BadParameter("cannot be used with HOST or --signal", param_hint="--import")
         bulk.report_file(file, output.value, address, dry_run=dry_run)
         return
-    for given, what in ((host, "HOST"), (signal, "--signal")):
+    for given, option in ((host, "HOST"), (signal, "--signal")):
         if not given:
-            raise typer.BadParameter("is missing", param_hint=what)
+            raise typer.BadParameter("is missing", param_hint=option)
     if output not in (ReportFormat.TABLE, ReportFormat.JSON):
         raise typer.BadParameter("is a file format: use it with --import", param_hint="--format")
     _report_one(
@@ -260,8 +260,8 @@ def _report_one(
         if host is not None:
             write(host, lambda one: messages.hosts_text([one]), output)
             return
-        found = client.hosts_answer(filter=f"domains:{name}")
-        write(found, lambda answer: messages.hosts_text(answer.hosts), output)
+        page = client.hosts_answer(filter=f"domains:{name}")
+        write(page, lambda answer: messages.hosts_text(answer.hosts), output)
 
 
 def _host(address: str, output: AnswerFormat, call: Callable[[Client], host_pb2.Host]) -> None:

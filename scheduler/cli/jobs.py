@@ -120,8 +120,8 @@ def list_jobs(
 
     states = state_numbers(job_pb2.JobState, "JOB_STATE_", state)
     with connected(address) as client:
-        found = client.jobs_answer(states, filter, order_by)
-    write(found, lambda answer: messages.jobs_text(answer.jobs), output)
+        page = client.jobs_answer(states, filter, order_by)
+    write(page, lambda answer: messages.jobs_text(answer.jobs), output)
 
 
 def job(
@@ -134,7 +134,7 @@ def job(
     with connected(address) as client:
         write(
             client.get_job(name),
-            lambda found: f"{messages.job_text(found)}\n\n{goodput_text(found.goodput)}",
+            lambda message: f"{messages.job_text(message)}\n\n{goodput_text(message.goodput)}",
             output,
         )
 
@@ -208,8 +208,8 @@ def cancel(
     from scheduler.cli.render import messages
 
     with connected(address) as client:
-        found = client.cancel_job(name, reason, uid, etag=etag, dry_run=dry_run)
-        write(found, messages.job_text, output)
+        job = client.cancel_job(name, reason, uid, etag=etag, dry_run=dry_run)
+        write(job, messages.job_text, output)
     checked_only(dry_run)
 
 
@@ -234,6 +234,6 @@ def finish(
 
     how = job_pb2.JobState.Value(f"JOB_STATE_{outcome.upper()}")
     with connected(address) as client:
-        found = client.end_job(name, how, attempt, reason, uid, etag=etag, dry_run=dry_run)
-        write(found, messages.job_text, output)
+        job = client.end_job(name, how, attempt, reason, uid, etag=etag, dry_run=dry_run)
+        write(job, messages.job_text, output)
     checked_only(dry_run)

@@ -93,8 +93,8 @@ def _of_server(address: str, filter: str, show_all: bool, output: AnswerFormat) 
     from scheduler.cli.render import link_tables
 
     with connected(address) as client:
-        found = client.list_links(filter, show_all=show_all)
-        write(found, lambda answer: link_tables.links_text(answer.links), output)
+        listing = client.list_links(filter, show_all=show_all)
+        write(listing, lambda answer: link_tables.links_text(answer.links), output)
 
 
 def _body(links: Links, proofs: tuple[Proof, ...]) -> dict[str, Any]:

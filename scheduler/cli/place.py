@@ -344,31 +344,31 @@ def _noted(job: JobFile, answer: Answer) -> Answer:
     return replace(answer, notes=(*answer.notes, note))
 
 
-def _write(asked: Question, answer: Answer, output: PlacementFormat, solve_s: float) -> None:
+def _write(question: Question, answer: Answer, output: PlacementFormat, solve_s: float) -> None:
     from scheduler.cli.render import answers
 
     seconds = {"solve": round(solve_s, 6), "total": round(clock.seconds_so_far(), 6)}
     if output is PlacementFormat.JSON:
-        text = json.dumps(answers.to_mapping(asked, answer, seconds), indent=2)
+        text = json.dumps(answers.to_mapping(question, answer, seconds), indent=2)
     elif output is PlacementFormat.TABLE:
-        text = answers.to_text(asked, answer, seconds)
+        text = answers.to_text(question, answer, seconds)
     elif isinstance(answer, Placement) and output is PlacementFormat.NCCL:
-        text = "\n".join(_nccl(asked, answer))
+        text = "\n".join(_nccl(question, answer))
     elif isinstance(answer, Placement):
-        text = "\n".join(LAUNCHER_FILES[output](_gang(asked, answer)))
+        text = "\n".join(LAUNCHER_FILES[output](_gang(question, answer)))
     else:
         # Nothing that a launcher could mistake for a host.
-        typer.echo(answers.to_text(asked, answer, seconds), err=True)
+        typer.echo(answers.to_text(question, answer, seconds), err=True)
         return
     sys.stdout.write(text + "\n")
 
 
-def _nccl(asked: Question, answer: Placement) -> Iterable[str]:
+def _nccl(question: Question, answer: Placement) -> Iterable[str]:
     from placement import nccl_tunings
     from placement.objective.axis_loads import axis_loads
     from scheduler.cli.nccl_file import nccl_file
 
-    fabric, request = asked.fabric, asked.request
+    fabric, request = question.fabric, question.request
     hints = [
         f"{load.traffic.axis}: groups of {load.traffic.size}, {load.traffic.pattern}, within one"
         f" {load.runs_on}"
@@ -376,7 +376,7 @@ def _nccl(asked: Question, answer: Placement) -> Iterable[str]:
     ]
     joined = fabric.scale_up_by_host[list(answer.hosts)]
     return nccl_file(
-        asked.name,
+        question.name,
         nccl_tunings(fabric, request, answer.hosts),
         hints,
         is_rail_optimised=fabric.kind == "infiniband",
@@ -384,10 +384,10 @@ def _nccl(asked: Question, answer: Placement) -> Iterable[str]:
     )
 
 
-def _gang(asked: Question, answer: Placement) -> formats.GangOption:
-    fabric = asked.fabric
+def _gang(question: Question, answer: Placement) -> formats.GangOption:
+    fabric = question.fabric
     return formats.GangOption(
-        asked.name,
+        question.name,
         fabric.names(answer.hosts),
         fabric.names(answer.spares),
         fabric.gpus_per_host,

@@ -118,7 +118,9 @@ def load_commands() -> None:
     """Add the commands of every installed plug-in, once."""
     from importlib.metadata import entry_points
 
-    for plugin in sorted(entry_points(group="muster.commands"), key=lambda found: found.name):
+    for plugin in sorted(
+        entry_points(group="muster.commands"), key=lambda entry_point: entry_point.name
+    ):
         try:
             plugin.load()(app)
         except Exception as error:  # one broken plug-in leaves the other commands usable

@@ -233,11 +233,11 @@ def _agents(keys: ServerKeys) -> AgentSettings | None:
     host = agents.listen.rpartition(":")[0]
     can_prove = is_local or agents.join_secret or (shown and shown.client_ca)
     if not can_prove and not keys.insecure:
-        what = "agents must prove their host: give agents.join_secret, or tls.client_ca"
-        raise InputError(Problem("agents", what))
+        reason = "agents must prove their host: give agents.join_secret, or tls.client_ca"
+        raise InputError(Problem("agents", reason))
     if shown is None and not is_loopback(host) and not keys.insecure:
-        what = f"not listening for agents on {agents.listen} without TLS: give a tls section"
-        raise InputError(Problem("agents.listen", what))
+        reason = f"not listening for agents on {agents.listen} without TLS: give a tls section"
+        raise InputError(Problem("agents.listen", reason))
     gateway = GatewayOptions(
         agents.listen, shown, agents.join_secret or "", is_insecure=keys.insecure
     )

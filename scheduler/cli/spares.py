@@ -61,8 +61,8 @@ def _row(zone: spares_pb2.ZoneSpares) -> tuple[str, ...]:
     )
 
 
-def _named(found: Sequence[spares_pb2.SpareHolder]) -> str:
-    names = [f"{holder.job} {holder.spares:,}" for holder in found]
+def _named(holders: Sequence[spares_pb2.SpareHolder]) -> str:
+    names = [f"{holder.job} {holder.spares:,}" for holder in holders]
     more = len(names) - MOST_HOLDERS
     shown = ", ".join(names[:MOST_HOLDERS]) + (f" and {more:,} more" if more > 0 else "")
     return shown or "-"

@@ -135,10 +135,10 @@ def apply(
     """Create all windows of a file; windows that exist already stay as they are."""
     from scheduler.files.windows import load_windows
 
-    found = load_windows(file)
-    windows = found.windows(time.time_ns())
+    desired = load_windows(file)
+    windows = desired.windows(time.time_ns())
     with connected(address) as client:
-        made = [_made(client, found, at, each, dry_run) for at, each in enumerate(windows)]
+        made = [_made(client, desired, at, each, dry_run) for at, each in enumerate(windows)]
         answer = client.windows_answer()
         del answer.windows[:]
         answer.windows.extend(made)
@@ -273,21 +273,21 @@ def _times(start: str | None, end: str | None, duration: str | None) -> dict[str
     from scheduler.wire.jobs import timestamp
 
     now_ns = time.time_ns()
-    found: dict[str, int] = {}
+    times: dict[str, int] = {}
     for name, text in (("start", start), ("end", end), ("duration", duration)):
         if text is None:
             continue
         try:
-            found[name] = (
-                found["start"] + parse_duration(text)
+            times[name] = (
+                times["start"] + parse_duration(text)
                 if name == "duration"
                 else parse_moment(text, now_ns)
             )
         except BadInput as error:
             raise typer.BadParameter(error.message, param_hint=f"--{name}") from None
     moments = {
-        "start_time": found.get("start"),
-        "end_time": found.get("end", found.get("duration")),
+        "start_time": times.get("start"),
+        "end_time": times.get("end", times.get("duration")),
     }
     return {name: None if ns is None else timestamp(ns) for name, ns in moments.items()}
 

@@ -35,11 +35,14 @@ class Credentials:
 
         Raises: InputError.
         """
-        found = os.environ.get
-        file = found("MUSTER_TOKEN_FILE", "")
-        token = read_token(file) if file else found("MUSTER_TOKEN", "")
+        variable = os.environ.get
+        file = variable("MUSTER_TOKEN_FILE", "")
+        token = read_token(file) if file else variable("MUSTER_TOKEN", "")
         return Credentials(
-            found("MUSTER_CA", ""), found("MUSTER_CERT", ""), found("MUSTER_KEY", ""), token
+            variable("MUSTER_CA", ""),
+            variable("MUSTER_CERT", ""),
+            variable("MUSTER_KEY", ""),
+            token,
         )
 
     def channel(self, address: str, options: Sequence[tuple[str, Any]]) -> grpc.Channel:
@@ -49,8 +52,8 @@ class Credentials:
         elif self.certificate or self.key:
             raise InputError(Problem("ca", "a client certificate takes TLS: give --ca as well"))
         elif self.token and not is_loopback(address.rpartition(":")[0]):
-            what = f"a token is not sent to {address} in the clear: give --ca as well"
-            raise InputError(Problem("token", what))
+            reason = f"a token is not sent to {address} in the clear: give --ca as well"
+            raise InputError(Problem("token", reason))
         else:
             opened = grpc.insecure_channel(address, options=options)
         return grpc.intercept_channel(opened, _Bearer(self.token)) if self.token else opened

@@ -190,8 +190,8 @@ class _Messages:
             raise
 
     def initial_metadata(self) -> Metadata:
-        found: Metadata = self._stream.initial_metadata()
-        return found
+        metadata: Metadata = self._stream.initial_metadata()
+        return metadata
 
     def cancel(self) -> None:
         self._stream.cancel()

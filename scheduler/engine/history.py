@@ -123,13 +123,13 @@ class Pass:
     async def _read(self) -> None:
         loop = asyncio.get_running_loop()
         page = await loop.run_in_executor(self._thread, self._page)
-        for version, found in page:
+        for version, events in page:
             self.version = version
-            self._changes += (each for each in found if isinstance(each, AnyChange))
-        if (gone := len(self._changes) - KEPT) > 0:
-            self.complete_after = self._changes[gone - 1].version
-            self._first += gone
-            del self._changes[:gone]
+            self._changes += (each for each in events if isinstance(each, AnyChange))
+        if (surplus := len(self._changes) - KEPT) > 0:
+            self.complete_after = self._changes[surplus - 1].version
+            self._first += surplus
+            del self._changes[:surplus]
         self._is_over = not page
 
     def _open(self, after_version: int) -> None:

@@ -120,14 +120,14 @@ class Replica:
             began_s = asyncio.get_running_loop().time()
             version = self._writer.state.version
             try:
-                found = await self._timed(self._store.poll, version, wait_s)
+                polled = await self._timed(self._store.poll, version, wait_s)
             except Compacted:
                 self._writer.restart_from(await self._timed(self._replay))
                 continue
-            if not found:
+            if not polled:
                 self._heard_s = began_s
                 return
-            self._writer.follow(found)
+            self._writer.follow(polled)
             wait_s = 0.0
 
     def _replay(self) -> Recovered:

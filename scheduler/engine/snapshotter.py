@@ -135,8 +135,10 @@ def compacted(store: Store, oldest_ns: int) -> int:
 
     Raises: StoreError.
     """
-    found = replayed(store)
-    if found.state.version > found.saved:
-        store.save_snapshot(found.state.version, snapshots.encode(found.state, found.last_ns))
+    recovered = replayed(store)
+    if recovered.state.version > recovered.saved:
+        store.save_snapshot(
+            recovered.state.version, snapshots.encode(recovered.state, recovered.last_ns)
+        )
     to_version = droppable(store, oldest_ns)
     return store.compact(to_version) if to_version else 0

@@ -192,9 +192,9 @@ class Writer:
                 after_version = min(shared.version, to_version)
         subscription = self.feed.subscribe(kind, after_version, idle_s)
         try:
-            async for found in subscription:
+            async for update in subscription:
                 # A state is published in the moment in which it becomes the newest.
-                yield Bookmark(self._state.version) if found is None else found
+                yield Bookmark(self._state.version) if update is None else update
         finally:
             self.feed.unsubscribe(subscription)
 

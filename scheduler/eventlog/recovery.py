@@ -104,8 +104,8 @@ def replayed(store: Store) -> Recovered:
         try:
             state, last_ns = apply(state, event), event.time_ns
         except (KeyError, IndexError, RuntimeError, BadInput) as error:
-            what = f"version {version} does not follow from those before it ({error!r})"
-            raise StoreError(f"{store.name} is corrupt: {what}") from error
+            reason = f"version {version} does not follow from those before it ({error!r})"
+            raise StoreError(f"{store.name} is corrupt: {reason}") from error
     return Recovered(state, last_ns, base.state.version)
 
 

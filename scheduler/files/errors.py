@@ -58,9 +58,9 @@ class InputError(ValueError):
     `str()` is one line per problem, `FILE:LINE: field: message`, as far as known.
     """
 
-    def __init__(self, *found: Problem) -> None:
-        super().__init__(*found)
-        self.found = found
+    def __init__(self, *problems: Problem) -> None:
+        super().__init__(*problems)
+        self.found = problems
 
     @property
     def problems(self) -> tuple[tuple[str, str], ...]:
@@ -84,10 +84,10 @@ def line_of(lines: Mapping[str, int], field: str) -> int:
 
 
 def input_error(
-    found: Iterable[tuple[str, str]], source: str = "", lines: Mapping[str, int] | None = None
+    faults: Iterable[tuple[str, str]], source: str = "", lines: Mapping[str, int] | None = None
 ) -> InputError:
     """An error from (field, message) pairs, each with its line, in the order of the file."""
-    problems = [Problem(field, text, source, line_of(lines or {}, field)) for field, text in found]
+    problems = [Problem(field, text, source, line_of(lines or {}, field)) for field, text in faults]
     return InputError(*sorted(problems, key=lambda problem: problem.line))
 
 

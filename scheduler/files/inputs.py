@@ -81,7 +81,7 @@ def load_busy(path: str, fabric: Fabric) -> HostSet:
     Raises: InputError with every line that names no host of `fabric`.
     """
     busy: list[int] = []
-    found: list[Problem] = []
+    problems: list[Problem] = []
     for number, row in enumerate(read_text(path).splitlines(), start=1):
         text = row.partition("#")[0].strip()
         if not text:
@@ -89,9 +89,9 @@ def load_busy(path: str, fabric: Fabric) -> HostSet:
         try:
             busy += _hosts(text, fabric)
         except BadInput as error:
-            found.append(Problem("", error.message, path, number))
-    if found:
-        raise InputError(*found)
+            problems.append(Problem("", error.message, path, number))
+    if problems:
+        raise InputError(*problems)
     return hostset.of(busy)
 
 

@@ -55,8 +55,8 @@ def job_from_document(document: Document, default_name: str = "") -> JobSpec:
     try:
         keys = JobKeys.model_validate(document.mapping())
     except ValidationError as error:
-        found = [(path_of(e), message_of(e)) for e in error.errors(include_url=False)]
-        raise document.error(*found) from None
+        problems = [(path_of(e), message_of(e)) for e in error.errors(include_url=False)]
+        raise document.error(*problems) from None
     if keys.priority and keys.priority_class:
         message = f"conflicts with priority_class {keys.priority_class}: give one of the two"
         raise document.error(("priority", message))
@@ -115,13 +115,13 @@ def _where(keys: JobKeys) -> Constraints:
 
 def _request(keys: JobKeys, document: Document) -> Request:
     """The gang, after the checks that need several keys at once."""
-    found: list[tuple[str, str]] = []
-    parallelism = _checked(found, _axes, keys.parallelism)
-    model = _checked(found, ModelShape, keys.model)
-    batch = _checked(found, Batch, keys.batch)
-    training = _checked(found, Training, keys.training)
-    if found or parallelism is None or training is None:
-        raise document.error(*found)
+    problems: list[tuple[str, str]] = []
+    parallelism = _checked(problems, _axes, keys.parallelism)
+    model = _checked(problems, ModelShape, keys.model)
+    batch = _checked(problems, Batch, keys.batch)
+    training = _checked(problems, Training, keys.training)
+    if problems or parallelism is None or training is None:
+        raise document.error(*problems)
     request = Request(
         parallelism,
         tuple((axis, n) for axis in AXES if (n := getattr(keys.traffic, axis)) is not None),
@@ -167,14 +167,14 @@ Value = TypeVar("Value")
 
 
 def _checked(
-    found: list[tuple[str, str]], build: Callable[..., Value], keys: Keys | None
+    problems: list[tuple[str, str]], build: Callable[..., Value], keys: Keys | None
 ) -> Value | None:
     if keys is None:
         return None
     try:
         return build(**vars(keys))
     except BadInput as error:
-        found.append((error.field, error.message))
+        problems.append((error.field, error.message))
         return None
 
 
@@ -224,7 +224,7 @@ def _run_mapping(run: RunSpec) -> dict[str, Any]:
 
 def _constraints(spec: JobSpec) -> dict[str, Any]:
     where, beside = spec.request.where, spec.affinity
-    found = {
+    constraints = {
         "max_zones": where.max_zones,
         "same": where.same,
         "exclusive": beside.exclusive,
@@ -234,7 +234,7 @@ def _constraints(spec: JobSpec) -> dict[str, Any]:
         "within": dict(where.within),
         "segment": where.segment,
     }
-    return {key: value for key, value in found.items() if value}
+    return {key: value for key, value in constraints.items() if value}
 
 
 def plain(value: DataclassInstance) -> dict[str, Any]:
@@ -245,9 +245,9 @@ def plain(value: DataclassInstance) -> dict[str, Any]:
 def _changed(value: DataclassInstance, always: tuple[str, ...] = ()) -> dict[str, Any]:
     """The fields that have no default or another value than that; enums as text."""
     return {
-        field.name: str(found) if isinstance(found, StrEnum) else found
+        field.name: str(current) if isinstance(current, StrEnum) else current
         for field in fields(value)
-        if (found := getattr(value, field.name)) != field.default or field.name in always
+        if (current := getattr(value, field.name)) != field.default or field.name in always
     }
 
 

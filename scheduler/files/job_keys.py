@@ -52,11 +52,11 @@ def _refusal(message: str, inside: str = "") -> PydanticCustomError:
     return PydanticCustomError("muster", "{message}", {"message": message, "inside": inside})
 
 
-def _whole(value: Any, least: int, most: int, what: str) -> int:
+def _whole(value: Any, least: int, most: int, rule: str) -> int:
     """A whole number however it is written: 400e9 counts, 1.5, nan and true do not."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or (isinstance(value, float) and not value.is_integer()):
-        raise _refusal(f"must be {what}, not {short(value)}")
+        raise _refusal(f"must be {rule}, not {short(value)}")
     if value < least:
         bound = "must not be negative" if least == 0 else f"must be at least {least}"
         raise _refusal(f"{bound}, is {short(value)}")
@@ -145,11 +145,11 @@ def _share(value: Any) -> float:
     return float(value)
 
 
-_COUNT = partial(_whole, least=1, most=MOST, what="a whole number")
-_NUMBER = partial(_whole, least=0, most=MOST, what="a whole number")
-_BYTES = partial(_whole, least=0, most=MOST_EDGE_BYTES, what="a whole number of bytes")
-_PEERS = partial(_whole, least=0, most=MOST_PEERS, what="a whole number of hosts")
-_RANK = partial(_whole, least=-MOST, most=MOST, what="a whole number")
+_COUNT = partial(_whole, least=1, most=MOST, rule="a whole number")
+_NUMBER = partial(_whole, least=0, most=MOST, rule="a whole number")
+_BYTES = partial(_whole, least=0, most=MOST_EDGE_BYTES, rule="a whole number of bytes")
+_PEERS = partial(_whole, least=0, most=MOST_PEERS, rule="a whole number of hosts")
+_RANK = partial(_whole, least=-MOST, most=MOST, rule="a whole number")
 
 
 def _positive(value: Any) -> float:
@@ -449,5 +449,5 @@ def _unknown(error: ErrorDetails, sections: Mapping[str, type[Keys]]) -> str:
         return f"unknown axis {short(key)}; axes are {', '.join(AXES)}"
     near = get_close_matches(key, known, 1)
     hint = f", did you mean {near[0]}?" if near else ";"
-    what = "axis" if section == ["parallelism"] else "key"
-    return f"unknown {what} {short(key)}{hint} known are {', '.join(known)}"
+    kind = "axis" if section == ["parallelism"] else "key"
+    return f"unknown {kind} {short(key)}{hint} known are {', '.join(known)}"

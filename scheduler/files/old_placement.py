@@ -66,13 +66,13 @@ def _from_answer(text: str, path: str) -> list[str]:
 
 def _from_lines(text: str, path: str) -> list[str]:
     names: list[str] = []
-    found: list[Problem] = []
+    problems: list[Problem] = []
     for number, row in enumerate(text.splitlines(), start=1):
         words = row.partition("#")[0].split()
         try:
             names += hostlist.expand(words[0]) if words else []
         except BadInput as error:
-            found.append(Problem("", error.message, path, number))
-    if found:
-        raise InputError(*found)
+            problems.append(Problem("", error.message, path, number))
+    if problems:
+        raise InputError(*problems)
     return [name for name, _ in groupby(names)]

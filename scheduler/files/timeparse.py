@@ -28,12 +28,12 @@ def parse_moment(text: str, now_ns: int) -> int:
 def parse_time(text: str, forms: str = TIME) -> int:
     """`2026-11-21T06:00Z`, UTC where no zone is given. Raises: BadInput without a field."""
     try:
-        found = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError:
         raise BadInput("", f"must be {forms}, not {text!r}") from None
-    if found.tzinfo is None:
-        found = found.replace(tzinfo=UTC)
-    return round(found.timestamp()) * SECOND_NS
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    return round(time.timestamp()) * SECOND_NS
 
 
 def parse_duration(text: str) -> int:

@@ -70,16 +70,16 @@ class WindowsFile:
 
     def windows(self, now_ns: int) -> tuple[Window, ...]:
         """With `+2h` counted from `now_ns`. Raises: InputError with every fault found."""
-        found: list[Window] = []
+        windows: list[Window] = []
         wrong: list[tuple[str, str]] = []
         for at, entry in enumerate(self.entries):
             try:
-                found.append(_window(entry, now_ns))
+                windows.append(_window(entry, now_ns))
             except BadInput as error:
                 wrong.append((f"windows.{at}.{error.field}", error.message))
         if wrong:
             raise self.document.error(*wrong)
-        return tuple(found)
+        return tuple(windows)
 
     def booked(
         self, fabric: Fabric, tenants: Tenants | None, now_ns: int
@@ -104,8 +104,8 @@ class WindowsFile:
     def refused(self, at: int, message: str, violations: Iterable[tuple[str, str]]) -> InputError:
         """Why a cluster cannot have a window of the file, with its line. `violations`: fields of
         the core and what is wrong with each; without any, `message` is of the whole window."""
-        found = [(f"windows.{at}.{_key(field)}", text) for field, text in violations]
-        return self.document.error(*(found or [(f"windows.{at}", message)]))
+        problems = [(f"windows.{at}.{_key(field)}", text) for field, text in violations]
+        return self.document.error(*(problems or [(f"windows.{at}", message)]))
 
 
 def load_windows(path: str) -> WindowsFile:
@@ -158,10 +158,10 @@ def _window(entry: _WindowKeys, now_ns: int) -> Window:
 
 def _read(field: str, parse: Any, *values: Any) -> int:
     try:
-        found: int = parse(*values)
+        value: int = parse(*values)
     except BadInput as error:
         raise BadInput(field, error.message) from None
-    return found
+    return value
 
 
 def _choice(field: str, members: Any, value: str) -> Any:

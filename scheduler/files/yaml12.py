@@ -48,14 +48,14 @@ class Document:
         """Raises: InputError when the document is anything but a mapping."""
         if isinstance(self.value, dict):
             return self.value
-        found = "empty" if self.value is None else f"a {_kind(self.value)}"
+        kind = "empty" if self.value is None else f"a {_kind(self.value)}"
         raise InputError(
-            Problem("", f"must be a mapping of keys to values, is {found}", self.source)
+            Problem("", f"must be a mapping of keys to values, is {kind}", self.source)
         )
 
-    def error(self, *found: tuple[str, str]) -> InputError:
+    def error(self, *problems: tuple[str, str]) -> InputError:
         """What is wrong with this document, by field."""
-        return input_error(found, self.source, self.lines)
+        return input_error(problems, self.source, self.lines)
 
 
 def load(path: str | Path) -> Document:

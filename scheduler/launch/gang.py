@@ -130,9 +130,9 @@ class LaunchedGang:
     def first_failure(self) -> RankFailure:
         return min(self.failures)
 
-    def suspects(self, gone: Iterable[str]) -> list[str]:
+    def suspects(self, lost_hosts: Iterable[str]) -> list[str]:
         """Of hosts whose agents are gone those that the failure is laid to: their ranks died with
         them, and the others for their sake. When many are gone at once it is more likely that the
         server is cut off: nobody is suspected then."""
-        found = [host for host in gone if host in self.by_host]
-        return found if len(found) <= max(1, len(self.hosts) // 4) else []
+        silent = [host for host in lost_hosts if host in self.by_host]
+        return silent if len(silent) <= max(1, len(self.hosts) // 4) else []

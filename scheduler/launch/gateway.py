@@ -74,10 +74,10 @@ class GatewayOptions:
 
     @staticmethod
     def decoded(text: str) -> GatewayOptions:
-        found = json.loads(text)
-        found["tls"] = TlsFiles(**found["tls"]) if found["tls"] else None
-        found["join_secrets"] = tuple(found["join_secrets"])
-        return GatewayOptions(**found)
+        fields = json.loads(text)
+        fields["tls"] = TlsFiles(**fields["tls"]) if fields["tls"] else None
+        fields["join_secrets"] = tuple(fields["join_secrets"])
+        return GatewayOptions(**fields)
 
     def secrets(self) -> tuple[str, ...]:
         """Of the file as it is now, and those given."""
@@ -142,8 +142,8 @@ class Gateway:
                 if stream := self._streams.get(frame.host):
                     stream.send(frame.body)
             case FrameKind.LEAD:
-                found = json.loads(frame.body)
-                self._epoch, self._ttl_s = found["epoch"], found["ttl_s"]
+                message = json.loads(frame.body)
+                self._epoch, self._ttl_s = message["epoch"], message["ttl_s"]
                 self._broken_s.clear()
             case FrameKind.FOLLOW:
                 self._leader = json.loads(frame.body)["leader"]
@@ -262,12 +262,12 @@ class Gateway:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first word must be a hello")
         proved = self._proved(context)
         if proved is None and not self._options.is_insecure:
-            what = "an agent shows a client certificate or a join token of its host"
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, what)
+            reason = "an agent shows a client certificate or a join token of its host"
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, reason)
         if proved is not None and proved != message.hello.host:
-            what = f"this agent may speak for {proved}, not for {message.hello.host}"
-            log.warning("refused: %s", what)
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, what)
+            reason = f"this agent may speak for {proved}, not for {message.hello.host}"
+            log.warning("refused: %s", reason)
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, reason)
         return str(message.hello.host)
 
     def _proved(self, context: Context) -> str | None:

@@ -313,10 +313,10 @@ class AgentLauncher(Launcher):
     def _conclude(self, gang: LaunchedGang) -> None:
         """Once all hosts have stopped, or can say nothing, it is known who was first."""
         left = gang.not_yet(HostPhase.STOPPED)
-        gone = [host for host in left if host not in self._sessions.connected]
-        seen_gone = [host for host in gone if host in self._seen]
+        disconnected = [host for host in left if host not in self._sessions.connected]
+        seen_gone = [host for host in disconnected if host in self._seen]
         is_late = self._clock() - gang.since_s > FOLLOWERS_S
-        if len(gone) < len(left) and not is_late:
+        if len(disconnected) < len(left) and not is_late:
             return
         suspects = gang.suspects(seen_gone)
         first = gang.first_failure()
@@ -524,15 +524,15 @@ class AgentLauncher(Launcher):
 
     def _return_hosts(self, state: State) -> None:
         """Those that were given up in the moment in which they came back."""
-        for index, found in state.hosts.items():
+        for index, record in state.hosts.items():
             host = state.loaded_fabric.hosts[index]
-            if found.signal == AGENT_LOST and host in self._sessions.connected:
+            if record.signal == AGENT_LOST and host in self._sessions.connected:
                 self._return_host(state, host)
 
     def _return_host(self, state: State, host: str) -> None:
         """It is out for the sake of its agent alone, which is back."""
-        found = state.host(state.loaded_fabric.index_by_name[host])
-        if found.state is HostState.FAILED and found.signal == AGENT_LOST:
+        host_state = state.host(state.loaded_fabric.index_by_name[host])
+        if host_state.state is HostState.FAILED and host_state.signal == AGENT_LOST:
             self._submit(ReportHost(host, AGENT_BACK))
 
     async def _tick_for_ever(self) -> None:
@@ -582,8 +582,8 @@ class AgentLauncher(Launcher):
 
     def _gang(self, key: tuple[str, int], host: str) -> LaunchedGang | None:
         """The attempt that runs, or should, on this host."""
-        found = (g for g in self._gangs.values() if (g.uid, g.attempt) == key)
-        gang = next(found, None)
+        gangs = (g for g in self._gangs.values() if (g.uid, g.attempt) == key)
+        gang = next(gangs, None)
         return gang if gang is not None and host in gang.by_host and gang.is_live else None
 
     def _have_warm(self, job: Job, spares: tuple[str, ...]) -> None:

@@ -75,16 +75,16 @@ def queues(state: State) -> dict[str, Queue]:
     """By tenant that may have jobs or has any, in the order of names."""
     parents = {tenant.parent for tenant in state.tenants.tenants}
     leaves = (t.name for t in state.tenants.tenants if t.name not in parents)
-    found = {name: Queue() for name in sorted({state.tenants.default, *leaves})}
+    by_tenant = {name: Queue() for name in sorted({state.tenants.default, *leaves})}
     for job in state.in_state(*LIVE):
-        queue = found.get(job.tenant) or found.setdefault(job.tenant, Queue())
+        queue = by_tenant.get(job.tenant) or by_tenant.setdefault(job.tenant, Queue())
         queue.jobs[job.state] += 1
         queue.held_hosts += len(job.hosts) + len(job.spares)
         if job.state is JobState.QUEUED:
             queue.queued_hosts += job.needed
             if queue.oldest is None or job.submit_ns < queue.oldest.submit_ns:
                 queue.oldest = job
-    return dict(sorted(found.items()))
+    return dict(sorted(by_tenant.items()))
 
 
 def cuts(state: State) -> Cuts:
@@ -120,25 +120,25 @@ def _by_use(state: State) -> dict[Use, HostSet]:
 
 
 def _hosts(jobs: Iterable[Job]) -> HostSet:
-    found: HostSet = 0
+    hosts: HostSet = 0
     for job in jobs:
-        found |= hostset.of(job.hosts)
-    return found
+        hosts |= hostset.of(job.hosts)
+    return hosts
 
 
 def _by_state(state: State, gang: HostSet) -> dict[HostState, HostSet]:
     """As State.shown: healthy hosts under maintenance are drained. `gang`: hosts of gangs."""
-    found = dict.fromkeys(HostState, 0)
+    counts = dict.fromkeys(HostState, 0)
     for index, host in state.hosts.items():
-        found[host.state] |= 1 << index
+        counts[host.state] |= 1 << index
     closed = state.closed & ~state.unhealthy
     for one in IN_SERVICE:
-        found[one] &= ~closed
-    found[HostState.DRAINING] |= closed & gang
-    found[HostState.CORDONED] |= closed & ~gang
+        counts[one] &= ~closed
+    counts[HostState.DRAINING] |= closed & gang
+    counts[HostState.CORDONED] |= closed & ~gang
     everything = hostset.full(state.loaded_fabric.host_count)
-    found[HostState.HEALTHY] = everything & ~(hostset.of(state.hosts) | state.closed)
-    return found
+    counts[HostState.HEALTHY] = everything & ~(hostset.of(state.hosts) | state.closed)
+    return counts
 
 
 def _inside(hosts: HostSet, sets: Mapping[Key, HostSet]) -> dict[Key, int]:

@@ -79,9 +79,9 @@ class Incidents:
         self._kept: deque[Incident] = deque(maxlen=KEPT)
 
     def feed(self, version: int, event: Event) -> None:
-        found = _incident(event)
-        if found is not None:
-            self._kept.append(Incident(version, event.time_ns, *found))
+        incident = _incident(event)
+        if incident is not None:
+            self._kept.append(Incident(version, event.time_ns, *incident))
 
     def newest(self, most: int) -> list[Incident]:
         """Newest first."""
@@ -93,13 +93,13 @@ def look_back(store: Store, version: int) -> Incidents:
 
     Raises: StoreError.
     """
-    found, after = Incidents(), max(0, version - LOOKED_BACK)
+    incidents, after = Incidents(), max(0, version - LOOKED_BACK)
     try:
         for number, event in store.read(max(after, store.first_version() - 1)):
-            found.feed(number, event)
+            incidents.feed(number, event)
     except Compacted:  # pragma: no cover - only when the log is compacted in this moment
         return Incidents()
-    return found
+    return incidents
 
 
 def _incident(event: Event) -> tuple[IncidentKind, str, str] | None:

@@ -63,7 +63,7 @@ class _Json(logging.Formatter):
     """An object a line; a traceback is one of its strings."""
 
     def format(self, record: logging.LogRecord) -> str:
-        found = {
+        fields = {
             "time": _time(record),
             "level": record.levelname.lower(),
             "logger": record.name,
@@ -71,8 +71,8 @@ class _Json(logging.Formatter):
             **_facts(record),
         }
         if record.exc_info:
-            found["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(found, default=str)
+            fields["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(fields, default=str)
 
 
 def _quoted(value: object) -> str:

@@ -377,8 +377,8 @@ def load_server_file(path: str) -> ServerKeys:
         return ServerKeys.model_validate(document.mapping(), context=folder)
     except ValidationError as error:
         problems = error.errors(include_url=False)
-        found = ((path_of(e), message_of(e, _SECTIONS)) for e in problems)
-        raise document.error(*found) from None
+        located = ((path_of(e), message_of(e, _SECTIONS)) for e in problems)
+        raise document.error(*located) from None
 
 
 class BadOption(Exception):

@@ -204,25 +204,25 @@ async def _recovered(
     servers where there may be some. The port answers meanwhile: not ready."""
     fabric_spec, clock, tenants = settings.fabric_spec, settings.clock, settings.tenants
     if not isinstance(store, SharedStore):
-        found = await asyncio.to_thread(recover, store, fabric_spec, clock(), tenants)
-        return await _writer(store, found, settings, instruments), None
-    found = await asyncio.to_thread(replayed, store)
-    check_fabric(store, found.state, fabric_spec)
-    writer = await _writer(store, found, settings, instruments)
+        recovered = await asyncio.to_thread(recover, store, fabric_spec, clock(), tenants)
+        return await _writer(store, recovered, settings, instruments), None
+    recovered = await asyncio.to_thread(replayed, store)
+    check_fabric(store, recovered.state, fabric_spec)
+    writer = await _writer(store, recovered, settings, instruments)
     found_at = settings.advertise or address
     candidate = LeaderCandidate(found_at, settings.lease_s, clock, fabric_spec, tenants)
     return writer, Replica(store, writer, candidate)
 
 
 async def _writer(
-    store: Store, found: Recovered, settings: Settings, instruments: Instruments
+    store: Store, recovered: Recovered, settings: Settings, instruments: Instruments
 ) -> Writer:
     limits = settings.access.limits
     feed = Feed(settings.watch_depth, settings.watch_changes)
-    instruments.incidents = await asyncio.to_thread(look_back, store, found.state.version)
+    instruments.incidents = await asyncio.to_thread(look_back, store, recovered.state.version)
     return Writer(
         store,
-        found,
+        recovered,
         settings.clock,
         settings.limits,
         feed,
@@ -328,6 +328,6 @@ async def _drain(
     await asyncio.wait({stopping}, timeout=drain_s / 2)
     if not stopping.done():
         under_way = sum(task.get_name() == _CALL_TASK for task in asyncio.all_tasks())
-        told = "calls that have not ended %g s after the stop: %d; after %g s they are cut off"
-        log.warning(told, drain_s / 2, under_way, drain_s)
+        message = "calls that have not ended %g s after the stop: %d; after %g s they are cut off"
+        log.warning(message, drain_s / 2, under_way, drain_s)
     await stopping

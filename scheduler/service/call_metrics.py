@@ -113,17 +113,17 @@ class _Call:
         return "UNKNOWN"
 
     def _facts(self, code: str, seconds: float) -> dict[str, Any]:
-        what = "host" if "Host" in self.method else "job"
+        kind = "host" if "Host" in self.method else "job"
         facts = {
             "method": self.method,
             "code": code,
             "actor": caller().name,
             "duration_ms": round(seconds * 1000, 3),
         }
-        return facts | {what: name} if (name := _subject(self.request)) else facts
+        return facts | {kind: name} if (name := _subject(self.request)) else facts
 
 
 def _subject(request: Any) -> str:
     """Name of the job or host that a request is about."""
-    found = getattr(request, "spec", request)
-    return str(getattr(found, "name", ""))
+    subject = getattr(request, "spec", request)
+    return str(getattr(subject, "name", ""))

@@ -120,8 +120,10 @@ class ApiError(Exception):
             status.details.add().Pack(BadRequest(field_violations=fields))
         if self.resource:
             kind, name = self.resource
-            what = ResourceInfo(resource_type=kind, resource_name=name, description=self.message)
-            status.details.add().Pack(what)
+            resource = ResourceInfo(
+                resource_type=kind, resource_name=name, description=self.message
+            )
+            status.details.add().Pack(resource)
         if (retry_s := RULES[self.reason].retry_s) is not None:
             retry = RetryInfo()
             retry.retry_delay.FromMilliseconds(round(retry_s * 1_000))
@@ -152,8 +154,8 @@ def invalid(field: str, message: str) -> ApiError:
 
 def invalid_input(error: InputError, prefix: str) -> ApiError:
     """Everything at fault in a specification."""
-    found = [(prefix + field, message) for field, message in error.problems]
-    return ApiError(error_pb2.ERROR_REASON_INVALID, str(error), found)
+    problems = [(prefix + field, message) for field, message in error.problems]
+    return ApiError(error_pb2.ERROR_REASON_INVALID, str(error), problems)
 
 
 def not_found(kind: str, name: str) -> ApiError:

@@ -93,9 +93,9 @@ def tenants_page(
 ) -> service_pb2.ListTenantsResponse:
     """Those that concern the caller. Raises: ApiError."""
     who, every = caller(), standings(state, now_ns)
-    found = [one for one in every if who.knows(state.tenants, one.tenant.name)]
+    shown = [one for one in every if who.knows(state.tenants, one.tenant.name)]
     most = size(request.page_size, WHOLE_PAGE, MOST_HOSTS)
-    page = _checked(lambda: listing.tenants(state, found, request.filter, most, request.page_token))
+    page = _checked(lambda: listing.tenants(state, shown, request.filter, most, request.page_token))
     return service_pb2.ListTenantsResponse(
         tenants=[tenants.tenant_to_proto(state, one) for one in page.items],
         next_page_token=page.next_token,
@@ -139,17 +139,17 @@ def _checked(read: Callable[[], Item]) -> Item:
 
 
 def _states(numbers: Iterable[int], by_number: Callable[[int], Member | None]) -> frozenset[Member]:
-    found = set()
+    states = set()
     for place, number in enumerate(numbers):
         member = by_number(number)
         if member is None:
             raise invalid(f"states[{place}]", f"{number} is not a state")
-        found.add(member)
-    return frozenset(found)
+        states.add(member)
+    return frozenset(states)
 
 
-def size(asked: int, default: int, most: int, field: str = "page_size") -> int:
+def size(wanted: int, default: int, most: int, field: str = "page_size") -> int:
     """How many items a caller gets. Raises: ApiError."""
-    if asked < 0:
+    if wanted < 0:
         raise invalid(field, "must not be negative")
-    return min(asked or default, most)
+    return min(wanted or default, most)

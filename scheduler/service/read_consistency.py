@@ -61,9 +61,9 @@ class ReadConsistency(grpc.aio.ServerInterceptor):
 
     def _unary(self, behaviour: Callable[..., Any]) -> Callable[..., Any]:
         async def answer(request: Any, context: Context) -> Any:
-            if asked := self._asked(context):
+            if wanted := self._asked(context):
                 async with error_boundary(context):
-                    await self._wait(asked)
+                    await self._wait(wanted)
             try:
                 return await behaviour(request, context)
             finally:
@@ -73,9 +73,9 @@ class ReadConsistency(grpc.aio.ServerInterceptor):
 
     def _stream(self, behaviour: Callable[..., Any]) -> Callable[..., Any]:
         async def answer(request: Any, context: Context) -> Any:
-            if asked := self._asked(context):
+            if wanted := self._asked(context):
                 async with error_boundary(context):
-                    await self._wait(asked)
+                    await self._wait(wanted)
             try:
                 async for message in behaviour(request, context):
                     yield message
@@ -91,18 +91,18 @@ class ReadConsistency(grpc.aio.ServerInterceptor):
         metadata = context.invocation_metadata() or ()
         return {key: str(value) for key, value in metadata if key in _ASKS}
 
-    async def _wait(self, asked: Mapping[str, str]) -> None:
+    async def _wait(self, wanted: Mapping[str, str]) -> None:
         """Raises: ApiError."""
         assert self._writer is not None
-        least = asked.get(MIN_VERSION, "0")
+        least = wanted.get(MIN_VERSION, "0")
         if not least.isdecimal() or len(least) > 18:
             raise invalid(MIN_VERSION, "must be a version")
-        if (read := asked.get(READ, LATEST)) != LATEST:
+        if (read := wanted.get(READ, LATEST)) != LATEST:
             raise invalid(READ, f"must be {LATEST}, not {read!r}")
         version = int(least)
         try:
             async with asyncio.timeout(self._patience_s):
-                if asked.get(READ) == LATEST and self._replica is not None:
+                if wanted.get(READ) == LATEST and self._replica is not None:
                     version = max(version, await self._replica.newest_version())
                 await self._writer.reach(version)
         except TimeoutError:

@@ -139,15 +139,15 @@ def _tokens(text: str) -> list[_Token]:
             at += len(text[at:]) - len(text[at:].lstrip())
             raise BadFilter(f"at {at + 1}: {text[at]!r} is not understood")
         kind = str(match.lastgroup)
-        found, is_plain = match[kind], True
+        token, is_plain = match[kind], True
         if kind in ("double", "single"):
-            parts = re.findall(r"\\?(.)", found, re.DOTALL)
-            stars = [part == "*" for part in re.findall(r"\\?.", found, re.DOTALL)]
-            kind, found, is_plain = "string", "".join(parts), False
+            parts = re.findall(r"\\?(.)", token, re.DOTALL)
+            stars = [part == "*" for part in re.findall(r"\\?.", token, re.DOTALL)]
+            kind, token, is_plain = "string", "".join(parts), False
         if is_plain:
-            stars = [character == "*" for character in found]
+            stars = [character == "*" for character in token]
         places = tuple(place for place, is_star in enumerate(stars) if is_star)
-        tokens.append(_Token(kind, found, match.start(match.lastgroup or 0), places))
+        tokens.append(_Token(kind, token, match.start(match.lastgroup or 0), places))
         at = match.end()
     return tokens
 
@@ -212,9 +212,9 @@ class _Parser:
         return test
 
     def _took(self, kind: str, text: str) -> bool:
-        found = self.next is not None and (self.next.kind, self.next.text) == (kind, text)
-        self._at += found
-        return found
+        is_next = self.next is not None and (self.next.kind, self.next.text) == (kind, text)
+        self._at += is_next
+        return is_next
 
     def _take(self, kind: str, expected: str) -> _Token:
         token = self.next
@@ -320,10 +320,10 @@ def _matcher(value: _Token) -> Callable[[str], bool]:
         raise BadFilter("a star stands at the begin or at the end of a value")
     is_open, is_cut = 0 in value.stars, last in value.stars
     if not (is_open or is_cut):
-        return lambda found: found == text
+        return lambda candidate: candidate == text
     if text == "*":
         return lambda _: True
     inner = text[is_open : len(text) - is_cut]
     if is_open and is_cut:
-        return lambda found: inner in found
-    return lambda found: found.endswith(inner) if is_open else found.startswith(inner)
+        return lambda candidate: inner in candidate
+    return lambda candidate: candidate.endswith(inner) if is_open else candidate.startswith(inner)

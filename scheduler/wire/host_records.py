@@ -25,7 +25,7 @@ def record_to_proto(
     def moment(time_ns: int) -> Timestamp | None:
         return timestamp(time_ns) if time_ns else None
 
-    found, recent = seven(record, policy.lemons, now_ns), Counter[str]()
+    signals, recent = seven(record, policy.lemons, now_ns), Counter[str]()
     for mark in record.marks:
         if mark.time_ns > now_ns - DAY_NS:
             recent[mark.kind] += mark.amount
@@ -37,15 +37,15 @@ def record_to_proto(
         service_time=moment(record.service_ns),
         early_life=is_early(policy, record, now_ns),
         lemon_signals=host_pb2.LemonSignals(
-            excl_jobid_count=found.excl_jobid_count,
-            xid_cnt=found.xid_cnt,
-            tickets=found.tickets,
-            out_count=found.out_count,
-            multi_node_node_fails=found.multi_node_node_fails,
-            single_node_node_fails=found.single_node_node_fails,
-            single_node_node_failure_rate=found.single_node_failure_percent / 100,
+            excl_jobid_count=signals.excl_jobid_count,
+            xid_cnt=signals.xid_cnt,
+            tickets=signals.tickets,
+            out_count=signals.out_count,
+            multi_node_node_fails=signals.multi_node_node_fails,
+            single_node_node_fails=signals.single_node_node_fails,
+            single_node_node_failure_rate=signals.single_node_failure_percent / 100,
         ),
-        over_threshold=passed(found, policy.lemons),
+        over_threshold=passed(signals, policy.lemons),
         lemon=bool(lemon_signals(record, policy.lemons, now_ns)),
         recent=dict(sorted(recent.items())),
     )

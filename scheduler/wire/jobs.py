@@ -121,8 +121,10 @@ def fill_job(
         _set_time(checkpoint.create_time, saved.at_ns)
 
 
-def restart_outlook(found: Prospect) -> spares_pb2.RestartOutlook:
-    return spares_pb2.RestartOutlook(host=found.host, restart_options=map(_step, found.ladder))
+def restart_outlook(prospect: Prospect) -> spares_pb2.RestartOutlook:
+    return spares_pb2.RestartOutlook(
+        host=prospect.host, restart_options=map(_step, prospect.ladder)
+    )
 
 
 def _step(step: WeighedOption) -> spares_pb2.WeighedOption:

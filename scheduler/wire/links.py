@@ -62,8 +62,8 @@ def link_names(state: State, *, every: bool = False) -> list[str]:
     fabric = state.loaded_fabric
     if every:
         return [name for tier in fabric.tiers for name in tier.domains]
-    found = {*state.links, *(n for b in state.windows.values() for n in b.window.links)}
-    return sorted(found, key=lambda name: uplink_of(fabric, name, "name"))
+    names = {*state.links, *(n for b in state.windows.values() for n in b.window.links)}
+    return sorted(names, key=lambda name: uplink_of(fabric, name, "name"))
 
 
 def link_filter(state: State, text: str) -> Callable[[str], bool]:

@@ -188,7 +188,7 @@ def window_uid(state: State, booking: Booking) -> str:
 
 def tenants(
     state: State,
-    found: Sequence[TenantStanding],
+    standings: Sequence[TenantStanding],
     filter: str,
     size: int,
     token: str,
@@ -198,13 +198,13 @@ def tenants(
     Raises: BadToken, BadFilter.
     """
     passes = filters.parse(filter, _tenant_fields(state))
-    places = {one.tenant.name: at for at, one in enumerate(found)}
+    places = {one.tenant.name: at for at, one in enumerate(standings)}
     query = Query(filter=filter, order_by=state.tenants.digest)
 
     def place(one: TenantStanding) -> int:
         return places[one.tenant.name]
 
-    wanted = [one for one in found if passes(one)]
+    wanted = [one for one in standings if passes(one)]
     return paging.page(query.scope("tenants"), wanted, Order(((place, False),)), size, token)
 
 

@@ -103,10 +103,10 @@ def page(
         except (TypeError, ValueError):  # of a release whose lists had another order
             raise BadToken(_NO_TOKEN) from None
 
-    found = tuple(islice(filter(is_due, items), size + 1))
-    if len(found) <= size:
-        return Page(found, "")
-    return Page(found[:size], _token(scope, order.key(found[size - 1])))
+    due = tuple(islice(filter(is_due, items), size + 1))
+    if len(due) <= size:
+        return Page(due, "")
+    return Page(due[:size], _token(scope, order.key(due[size - 1])))
 
 
 def _token(scope: object, last: Key) -> str:

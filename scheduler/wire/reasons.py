@@ -138,26 +138,26 @@ def _seen_name(state: State, obstacle: Obstacle) -> str:
     assert_never(obstacle.kind)
 
 
-def slots_to_proto(found: Slots, gpus_per_host: int, version: int) -> service_pb2.ListSlotsResponse:
+def slots_to_proto(slots: Slots, gpus_per_host: int, version: int) -> service_pb2.ListSlotsResponse:
     return service_pb2.ListSlotsResponse(
-        tenant=found.tenant,
-        largest_gpus=found.room * gpus_per_host,
+        tenant=slots.tenant,
+        largest_gpus=slots.room * gpus_per_host,
         slots=[
             advice_pb2.SlotCount(gpus=c.gpus, hosts=c.hosts, in_all=c.in_all, inside=c.inside)
-            for c in found.counts
+            for c in slots.counts
         ],
         domains=[
             advice_pb2.DomainSlots(
                 domain=domain,
-                free_hosts=found.free[at],
-                usable_hosts=found.usable[at],
-                slots=[count.by_domain[at] for count in found.counts],
+                free_hosts=slots.free[at],
+                usable_hosts=slots.usable[at],
+                slots=[count.by_domain[at] for count in slots.counts],
             )
-            for at, domain in enumerate(found.domains)
+            for at, domain in enumerate(slots.domains)
         ],
         version=version,
-        free_hosts=found.free_hosts,
-        usable_hosts=found.usable_hosts,
+        free_hosts=slots.free_hosts,
+        usable_hosts=slots.usable_hosts,
     )
 
 
@@ -168,18 +168,18 @@ def shared_to_proto(shared: SharedUplink) -> advice_pb2.SharedUplink:
 
 
 def proposal_to_proto(
-    state: State, found: DefragProposal, etag: str, *, applied: bool
+    state: State, proposal: DefragProposal, etag: str, *, applied: bool
 ) -> service_pb2.DefragmentResponse:
     return service_pb2.DefragmentResponse(
-        sentence=found.sentence,
-        domain=found.domain,
-        wanted_hosts=found.wanted,
-        free_before=found.free_before,
-        free_after=found.free_after,
-        moves=[_relocation(state, move) for move in found.moves],
-        lost_gpu_hours=found.lost_gpu_s / 3600,
+        sentence=proposal.sentence,
+        domain=proposal.domain,
+        wanted_hosts=proposal.wanted,
+        free_before=proposal.free_before,
+        free_after=proposal.free_after,
+        moves=[_relocation(state, move) for move in proposal.moves],
+        lost_gpu_hours=proposal.lost_gpu_s / 3600,
         applied=applied,
-        version=found.version,
+        version=proposal.version,
         etag=etag,
     )
 

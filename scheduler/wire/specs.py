@@ -55,8 +55,8 @@ def spec_from_proto(message: job_pb2.JobSpec) -> JobSpec:
     try:
         return job_from_mapping(mapping)
     except InputError as error:
-        found = (replace(problem, field=wire_path(problem.field)) for problem in error.found)
-        raise InputError(*found) from None
+        problems = (replace(problem, field=wire_path(problem.field)) for problem in error.found)
+        raise InputError(*problems) from None
 
 
 def wire_path(key: str) -> str:

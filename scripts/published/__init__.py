@@ -101,10 +101,10 @@ class Outcome:
 
 def rows() -> list[Row]:
     """The rows of every module of this package, by number."""
-    found: list[Row] = []
-    for module in sorted(iter_modules(__path__), key=lambda found: found.name):
-        found += import_module(f"{__name__}.{module.name}").ROWS
-    return sorted(found, key=lambda row: _natural(row.number))
+    published: list[Row] = []
+    for module in sorted(iter_modules(__path__), key=lambda published: published.name):
+        published += import_module(f"{__name__}.{module.name}").ROWS
+    return sorted(published, key=lambda row: _natural(row.number))
 
 
 def check(row: Row) -> Outcome:

@@ -58,13 +58,13 @@ def gangs() -> list[TraceJob]:
 
 def small(seed: int) -> list[TraceJob]:
     """A little more than the rest of the cluster can run, on one to three hosts each."""
-    random, at_s, found = Random(seed), 0.0, []
+    random, at_s, jobs = Random(seed), 0.0, []
     while at_s < DAYS * 24 * HOUR_S:
         hosts, run_s = random.randint(1, 3), random.lognormvariate(9.5, 1.0)
         request = Request(Parallelism(tp=GPUS, dp=hosts), (("dp", 1),), spares=NO_SPARES)
-        found.append(_job(len(found), "small", at_s, run_s, request))
+        jobs.append(_job(len(jobs), "small", at_s, run_s, request))
         at_s += random.expovariate(1 / 1_900)
-    return found
+    return jobs
 
 
 def _job(number: int, kind: str, at_s: float, run_s: float, request: Request) -> TraceJob:
@@ -77,16 +77,16 @@ def _job(number: int, kind: str, at_s: float, run_s: float, request: Request) ->
 
 def waits_s(fabric: Fabric, jobs: list[TraceJob], tenants: Tenants | None) -> dict[str, float]:
     """From the submit of each gang to its start."""
-    found: dict[str, float] = {}
+    waits: dict[str, float] = {}
 
     def row(ended: JobRow) -> None:
         if ended.name.startswith("gang-"):
-            found[ended.name] = (ended.wait_ns or 0) / SECOND_NS
+            waits[ended.name] = (ended.wait_ns or 0) / SECOND_NS
 
     in_order = sorted(jobs, key=lambda job: (job.submit_ns, job.line))
     metrics = Metrics(row)
     Replay(Experiment(fabric, tenants=tenants), in_order, metrics.feed).run()
-    return found
+    return waits
 
 
 @cache

@@ -37,9 +37,9 @@ def contiguous(zones: int) -> Ints:
 
 def cuts(algorithm: Algorithm, operation: Operation = REDUCE) -> Value:
     """Kappa for 64 ranks in 2, 4 and 8 zones."""
-    found = (contiguous(zones) for zones in ZONES)
+    layouts = (contiguous(zones) for zones in ZONES)
     return tuple(
-        round(float(kappa(schedule_of(operation, algorithm, where), where)), 3) for where in found
+        round(float(kappa(schedule_of(operation, algorithm, where), where)), 3) for where in layouts
     )
 
 

@@ -50,10 +50,10 @@ def flows_proved(fabric: str) -> tuple[Proof, ...]:
     return proofs(links(preset(fabric)))
 
 
-def oversubscription(fabric: str, what: str, tier: str) -> Value:
+def oversubscription(fabric: str, direction: str, tier: str) -> Value:
     """By max-flow."""
-    found = next(p for p in flows_proved(fabric) if (p.what, p.tier) == (what, tier))
-    return found.oversubscription
+    flow = next(p for p in flows_proved(fabric) if (p.what, p.tier) == (direction, tier))
+    return flow.oversubscription
 
 
 ROWS = (

@@ -137,12 +137,12 @@ def furthest_percent() -> Value:
 @cache
 def llama3_causes(seeds: int = 20) -> Counter[str]:
     """Failures of the 2,048 hosts of the run in 54 days, all seeds together."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for seed in range(seeds):
         stream = parse("llama3")(switch(2_048), seed)
         in_time = takewhile(lambda outage: outage.time_ns < 54 * DAY_S * SECOND_NS, stream)
-        found.update(outage.cause for outage in in_time if outage.is_down)
-    return found
+        counts.update(outage.cause for outage in in_time if outage.is_down)
+    return counts
 
 
 def llama3_rate(seeds: int = 20) -> Value:
@@ -153,7 +153,7 @@ def llama3_rate(seeds: int = 20) -> Value:
         down: dict[str, int] = {}
         served_ns += 2_048 * until_ns
         for outage in takewhile(
-            lambda found: found.time_ns < until_ns, parse("llama3")(switch(2_048), seed)
+            lambda failure: failure.time_ns < until_ns, parse("llama3")(switch(2_048), seed)
         ):
             if outage.is_down:
                 failures += 1
@@ -165,10 +165,10 @@ def llama3_rate(seeds: int = 20) -> Value:
 
 
 def chi_square(seeds: int = 20) -> Value:
-    found = llama3_causes(seeds)
-    total = found.total()
+    counts = llama3_causes(seeds)
+    total = counts.total()
     shares = [(name, total * count / 419) for name, count, _ in LLAMA3]
-    return sum((found[name] - due) ** 2 / due for name, due in shares)
+    return sum((counts[name] - due) ** 2 / due for name, due in shares)
 
 
 ROWS = [

@@ -83,9 +83,9 @@ def months() -> tuple[float, float]:
         metrics = replayed(
             four_zones(), request, failures, MONTHS_DAYS, seed, load_time_model(ROBUST)
         )
-        told = metrics.parts()
-        lost_s = sum(told["job_s"].values()) - told["job_s"]["productive"]
-        shares.append(told["ettr"])
+        parts = metrics.parts()
+        lost_s = sum(parts["job_s"].values()) - parts["job_s"]["productive"]
+        shares.append(parts["ettr"])
         minutes.append(lost_s / metrics.restarts / MINUTE_S)
     return fmean(shares), fmean(minutes)
 

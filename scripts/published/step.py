@@ -36,9 +36,9 @@ def roce() -> Fabric:
 
 def run(row: int, chunks: int = CHUNKS) -> Request:
     """A row of table 4, its pipeline in so many chunks."""
-    found = LLAMA3_RUNS[row - 1]
-    sequences = found.batch.global_sequences if found.batch else 0
-    return replace(found, batch=Batch(sequences, virtual_stages=chunks))
+    published = LLAMA3_RUNS[row - 1]
+    sequences = published.batch.global_sequences if published.batch else 0
+    return replace(published, batch=Batch(sequences, virtual_stages=chunks))
 
 
 def zone_tb(request: Request, hosts: tuple[int, ...] = IN_ORDER) -> float:

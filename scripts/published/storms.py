@@ -168,8 +168,8 @@ class Fleet:
             self._kernel.at(at_ns, partial(self._end, event.name, event.attempt))
 
     def _end(self, name: str, attempt: int) -> None:
-        found = self._engine.state.jobs.get(name)
-        if found is not None and found.attempt == attempt:
+        job = self._engine.state.jobs.get(name)
+        if job is not None and job.attempt == attempt:
             self._over(EndJob(name, JobState.COMPLETED, attempt), has_failed=False)
 
     def _over(self, command: EndJob | CancelJob, has_failed: bool) -> None:
@@ -207,14 +207,14 @@ def watched(action: LemonAction) -> Fleet:
 
 
 def percent(action: LemonAction) -> Value:
-    found = watched(action)
-    return 100 * found.failed / found.runs
+    share = watched(action)
+    return 100 * share.failed / share.runs
 
 
 def named() -> Value:
     """Lemons that are out at the end, and hosts that are out and are none."""
-    found = watched(LemonAction.RMA)
-    return len(found.out & found.bad), len(found.out - found.bad)
+    share = watched(LemonAction.RMA)
+    return len(share.out & share.bad), len(share.out - share.bad)
 
 
 def mostly_right(share: float) -> Tolerance:
@@ -222,8 +222,8 @@ def mostly_right(share: float) -> Tolerance:
 
     def holds(ours: Value) -> bool:
         assert isinstance(ours, tuple)
-        found, mistaken = (float(count) for count in ours)
-        return found >= share * max(LEMONS, found + mistaken)
+        correct, mistaken = (float(count) for count in ours)
+        return correct >= share * max(LEMONS, correct + mistaken)
 
     return Tolerance(f"≥ {100 * share:g} %", holds)
 

@@ -128,14 +128,14 @@ def _map(axes: Axes, picture: Picture, places: FloorPlan, groups: Grouping) -> N
 
 def _host_colours(picture: Picture, groups: Grouping) -> list[str]:
     shades = colours.palette(groups.count)
-    found = [
+    by_host = [
         shades[group] if group >= 0 else colours.FREE for group in groups.group_by_host.tolist()
     ]
     state = colours.states(picture.fabric, picture.placement, picture.free)
     for hosts, colour in ((state.busy, colours.BUSY), (state.spare, colours.SPARE)):
         for host in hosts.tolist():
-            found[host] = colour
-    return found
+            by_host[host] = colour
+    return by_host
 
 
 def _title(axes: Axes, picture: Picture, places: FloorPlan, groups: Grouping, block: int) -> None:
@@ -158,9 +158,9 @@ def fitting(name: str, letters: int) -> str:
     return name if len(name) <= letters else "…" + name[-max(letters - 1, 3) :]
 
 
-def group_words(found: Ints, by: ColourBy) -> str:
+def group_words(groups: Ints, by: ColourBy) -> str:
     """`stages 0-2, 5`; only how many when that would be long; nothing for none."""
-    numbers = np.unique(found).tolist()
+    numbers = np.unique(groups).tolist()
     if not numbers:
         return ""
     ranges = hostlist.fold([str(n) for n in numbers]).strip("[]").split(",")

@@ -122,8 +122,8 @@ def _grid(count: int, width: float, height: float, aspect: float) -> tuple[int, 
     middle = max(1, round(sqrt(count * aspect * height / width)))
     for columns in range(max(1, middle // 2), min(count, 2 * middle) + 1):
         rows = ceil(count / columns)
-        found = columns * width / (rows * height)
+        ratio = columns * width / (rows * height)
         empty = rows * columns / count - 1
-        badness = max(found / aspect, aspect / found) + 2 * empty
+        badness = max(ratio / aspect, aspect / ratio) + 2 * empty
         best = min(best, (badness, columns, rows))
     return best[1], best[2]

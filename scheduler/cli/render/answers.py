@@ -56,12 +56,12 @@ def outcome(answer: Answer) -> str:
     assert_never(answer)
 
 
-def to_mapping(asked: Question, answer: Answer, seconds: dict[str, float]) -> dict[str, Any]:
+def to_mapping(question: Question, answer: Answer, seconds: dict[str, float]) -> dict[str, Any]:
     """The JSON answer. All but `seconds` is the same in every run."""
     body: dict[str, Any]
     match answer:
         case Placement():
-            body = _placed(asked, answer)
+            body = _placed(question, answer)
         case Insufficient():
             body = {
                 "reason": answer.reason,
@@ -75,21 +75,21 @@ def to_mapping(asked: Question, answer: Answer, seconds: dict[str, float]) -> di
             assert_never(answer)
     head: dict[str, Any] = {
         "outcome": outcome(answer),
-        "job": asked.name,
-        "fabric": {"name": asked.fabric.name, "digest": asked.fabric.digest},
+        "job": question.name,
+        "fabric": {"name": question.fabric.name, "digest": question.fabric.digest},
     }
-    if asked.legal_dp:
-        head |= {"dp": asked.request.parallelism.dp, "legal_dp": list(asked.legal_dp)}
+    if question.legal_dp:
+        head |= {"dp": question.request.parallelism.dp, "legal_dp": list(question.legal_dp)}
     return {**head, **body, "seconds": seconds}
 
 
-def _placed(asked: Question, answer: Placement) -> dict[str, Any]:
-    estimated = steps.estimate(asked, answer, Assumptions())
+def _placed(question: Question, answer: Placement) -> dict[str, Any]:
+    estimated = steps.estimate(question, answer, Assumptions())
     return {
         "cut": {cut.tier: _cut(answer, i, cut) for i, cut in enumerate(answer.cuts)},
         "step": _step(answer.step) if answer.step else None,
-        "traffic": _traffic(asked.request),
-        "gpus_per_host": asked.fabric.gpus_per_host,
+        "traffic": _traffic(question.request),
+        "gpus_per_host": question.fabric.gpus_per_host,
         "notes": list(answer.notes),
         "alternatives": [
             {
@@ -97,24 +97,29 @@ def _placed(asked: Question, answer: Placement) -> dict[str, Any]:
                 "bytes_per_step": other.cut.bytes_per_step,
                 "by_axis": dict(other.cut.by_axis),
             }
-            for other in _runners_up(asked, answer)
+            for other in _runners_up(question, answer)
         ],
-        "domains": _domains(asked, answer),
+        "domains": _domains(question, answer),
         "estimate": steps.to_mapping(estimated) if estimated else None,
-        "left_free": around.left_free_mapping(asked.fabric, asked.free, answer),
-        **around.near_mapping(asked.fabric, asked.request, asked.free, asked.near, answer),
-        **copies.copies_mapping(asked, answer),
-        "spares": list(asked.fabric.names(answer.spares)),
-        "hosts": list(asked.fabric.names(answer.hosts)),
+        "left_free": around.left_free_mapping(question.fabric, question.free, answer),
+        **around.near_mapping(
+            question.fabric, question.request, question.free, question.near, answer
+        ),
+        **copies.copies_mapping(question, answer),
+        "spares": list(question.fabric.names(answer.spares)),
+        "hosts": list(question.fabric.names(answer.hosts)),
     }
 
 
-def _runners_up(asked: Question, answer: Placement) -> tuple[RunnerUp, ...]:
-    where, free = asked.request.where, labelled(asked.fabric, asked.request.where, asked.free)
+def _runners_up(question: Question, answer: Placement) -> tuple[RunnerUp, ...]:
+    where, free = (
+        question.request.where,
+        labelled(question.fabric, question.request.where, question.free),
+    )
     if where.max_zones:
-        free = fullest(asked.fabric, free, where.max_zones)
-    hosts = np.flatnonzero(to_mask(free, asked.fabric.host_count)).astype(np.int64)
-    return runners_up(asked.fabric, hosts, asked.request, answer)
+        free = fullest(question.fabric, free, where.max_zones)
+    hosts = np.flatnonzero(to_mask(free, question.fabric.host_count)).astype(np.int64)
+    return runners_up(question.fabric, hosts, question.request, answer)
 
 
 def _cut(answer: Placement, depth: int, cut: TierCut) -> dict[str, Any]:
@@ -165,12 +170,12 @@ def _traffic(request: Request) -> dict[str, Any]:
     }
 
 
-def _domains(asked: Question, answer: Placement) -> list[dict[str, Any]]:
+def _domains(question: Question, answer: Placement) -> list[dict[str, Any]]:
     """The outermost domains that hold a host or a spare of the job."""
-    if not asked.fabric.tiers:
+    if not question.fabric.tiers:
         return []
-    tier = asked.fabric.tiers[0]
-    leaving = egress(asked.fabric, asked.request, answer.hosts)
+    tier = question.fabric.tiers[0]
+    leaving = egress(question.fabric, question.request, answer.hosts)
     hosts = np.bincount(tier.domain_by_host[list(answer.hosts)], minlength=len(tier.domains))
     spares = np.bincount(tier.domain_by_host[list(answer.spares)], minlength=len(tier.domains))
     return [
@@ -186,46 +191,48 @@ def _domains(asked: Question, answer: Placement) -> list[dict[str, Any]]:
     ]
 
 
-def to_text(asked: Question, answer: Answer, seconds: dict[str, float]) -> str:
+def to_text(question: Question, answer: Answer, seconds: dict[str, float]) -> str:
     """The answer for people."""
     match answer:
         case Placement():
-            return _placed_text(asked, answer, seconds)
+            return _placed_text(question, answer, seconds)
         case Insufficient():
-            return _insufficient_text(asked, answer)
+            return _insufficient_text(question, answer)
         case Infeasible() | Undecided():
-            return f"{outcome(answer)}: {asked.name}: {answer.reason}"
+            return f"{outcome(answer)}: {question.name}: {answer.reason}"
     assert_never(answer)
 
 
-def _placed_text(asked: Question, answer: Placement, seconds: dict[str, float]) -> str:
-    ranks = asked.request.parallelism.world_size
+def _placed_text(question: Question, answer: Placement, seconds: dict[str, float]) -> str:
+    ranks = question.request.parallelism.world_size
     head = (
-        f"placed: {asked.name} on {asked.fabric.name}: {counted(len(answer.hosts), 'host')},"
+        f"placed: {question.name} on {question.fabric.name}: {counted(len(answer.hosts), 'host')},"
         f" {counted(ranks, 'rank')}, {counted(len(answer.spares), 'spare')}"
     )
     time = f"{seconds_text(seconds['solve'])} to place, {seconds_text(seconds['total'])} in all"
-    left = around.left_free_text(asked.fabric, asked.free, answer)
-    moved = around.near_text(asked.fabric, asked.request, asked.free, asked.near, answer)
+    left = around.left_free_text(question.fabric, question.free, answer)
+    moved = around.near_text(
+        question.fabric, question.request, question.free, question.near, answer
+    )
     notes = [moved, left, *(f"note: {note}" for note in answer.notes)]
     step = answer.step
     parts = [head, f"a step: {step_text(step.seconds, step.least_seconds)}" if step else ""]
-    parts += [_domains_text(asked, answer), _cuts_text(answer)]
-    parts += [_alternatives_text(asked, answer), _step_text(asked, answer)]
-    parts += [copies.copies_text(asked, answer), *notes, time]
+    parts += [_domains_text(question, answer), _cuts_text(answer)]
+    parts += [_alternatives_text(question, answer), _step_text(question, answer)]
+    parts += [copies.copies_text(question, answer), *notes, time]
     return "\n\n".join(part for part in parts if part)
 
 
-def _step_text(asked: Question, answer: Placement) -> str:
-    found = steps.estimate(asked, answer, Assumptions())
-    return step_tables.section_text(found, Assumptions()) if found else ""
+def _step_text(question: Question, answer: Placement) -> str:
+    estimated = steps.estimate(question, answer, Assumptions())
+    return step_tables.section_text(estimated, Assumptions()) if estimated else ""
 
 
-def _domains_text(asked: Question, answer: Placement) -> str:
-    domains = _domains(asked, answer)
+def _domains_text(question: Question, answer: Placement) -> str:
+    domains = _domains(question, answer)
     if not domains:
         return ""
-    rows = [[asked.fabric.tiers[0].name, "hosts", "spares", "leaves per step", "uplink time"]]
+    rows = [[question.fabric.tiers[0].name, "hosts", "spares", "leaves per step", "uplink time"]]
     for domain in domains:
         rows.append(
             [
@@ -255,9 +262,9 @@ def _by_axis(cut: TierCut) -> str:
     return ", ".join(f"{axis} {bytes_text(b)}" for axis, b in cut.by_axis)
 
 
-def _alternatives_text(asked: Question, answer: Placement) -> str:
+def _alternatives_text(question: Question, answer: Placement) -> str:
     """What the layouts not taken would have cut over the outermost tier."""
-    others = _runners_up(asked, answer)
+    others = _runners_up(question, answer)
     if not others:
         return ""
     rows = [["instead", "per step", "", "by axis"]]
@@ -274,10 +281,10 @@ def _certificate(cut: TierCut, bound: int) -> str:
     )
 
 
-def _insufficient_text(asked: Question, answer: Insufficient) -> str:
-    head = f"insufficient: {asked.name}: {answer.reason}"
-    if not answer.free_by_domain or not asked.fabric.tiers:
+def _insufficient_text(question: Question, answer: Insufficient) -> str:
+    head = f"insufficient: {question.name}: {answer.reason}"
+    if not answer.free_by_domain or not question.fabric.tiers:
         return head
-    rows = [[asked.fabric.tiers[0].name, "free"]]
+    rows = [[question.fabric.tiers[0].name, "free"]]
     rows += [[name, f"{free:,}"] for name, free in answer.free_by_domain]
     return f"{head}\n\n{columns(rows, right={1})}"

@@ -22,56 +22,56 @@ if TYPE_CHECKING:
 SHOWN_FAILED = (2, 3, 4, 8)
 
 
-def holders(asked: Question, answer: Placement) -> Holders:
+def holders(question: Question, answer: Placement) -> Holders:
     """Raises: BadInput when the gang has too few replicas."""
-    refuse_without_peers(asked.request, asked.fabric.gpus_per_host, asked.peers)
-    return choose_holders(asked.fabric, asked.request, answer.hosts, asked.peers)
+    refuse_without_peers(question.request, question.fabric.gpus_per_host, question.peers)
+    return choose_holders(question.fabric, question.request, answer.hosts, question.peers)
 
 
-def copies_mapping(asked: Question, answer: Placement) -> dict[str, Any]:
+def copies_mapping(question: Question, answer: Placement) -> dict[str, Any]:
     """Nothing for a job that asks for no copies."""
-    if not asked.peers:
+    if not question.peers:
         return {}
-    held = holders(asked, answer)
-    names = asked.fabric.names(answer.hosts)
-    size = sizes_of(asked.fabric, asked.request)
+    held = holders(question, answer)
+    names = question.fabric.names(answer.hosts)
+    size = sizes_of(question.fabric, question.request)
     body = {
-        "peers": asked.peers,
+        "peers": question.peers,
         "survival": [
-            {"failed": k, "probability": found.probability, "exact": found.is_exact}
+            {"failed": k, "probability": share.probability, "exact": share.is_exact}
             for k in SHOWN_FAILED
-            if k <= len(held) and (found := survival(held, k))
+            if k <= len(held) and (share := survival(held, k))
         ],
         "domains": [
             {"tier": tier, "used": used, "fatal": fatal}
-            for tier, used, fatal in fatal_domains(asked.fabric, answer.hosts, held)
+            for tier, used, fatal in fatal_domains(question.fabric, answer.hosts, held)
         ],
-        "close": [names[b] for b in close_copies(asked.fabric, answer.hosts, held)],
-        "bytes_per_host": size.of_host * asked.peers if size else None,
+        "close": [names[b] for b in close_copies(question.fabric, answer.hosts, held)],
+        "bytes_per_host": size.of_host * question.peers if size else None,
         "load_seconds": size.from_peer_s if size else None,
         "copies": {names[b]: [names[h] for h in some] for b, some in enumerate(held)},
     }
     return {"checkpoint": body}
 
 
-def copies_text(asked: Question, answer: Placement) -> str:
-    if not asked.peers:
+def copies_text(question: Question, answer: Placement) -> str:
+    if not question.peers:
         return ""
-    held = holders(asked, answer)
-    lines = [f"copies: each host's state in the memory of {counted(asked.peers, 'other host')}"]
-    if size := sizes_of(asked.fabric, asked.request):
-        kept = bytes_text(size.of_host * asked.peers)
+    held = holders(question, answer)
+    lines = [f"copies: each host's state in the memory of {counted(question.peers, 'other host')}"]
+    if size := sizes_of(question.fabric, question.request):
+        kept = bytes_text(size.of_host * question.peers)
         lines[0] += f", {kept} a host; a swap loads it in {seconds_text(size.from_peer_s)}"
     kept_by = [
-        f"{k} hosts {'' if found.is_exact else 'at least '}{100 * found.probability:.4g} %"
+        f"{k} hosts {'' if share.is_exact else 'at least '}{100 * share.probability:.4g} %"
         for k in SHOWN_FAILED
-        if k <= len(held) and (found := survival(held, k))
+        if k <= len(held) and (share := survival(held, k))
     ]
     if kept_by:
         lines.append(f"nothing is lost when any fail together: {', '.join(kept_by)}")
-    for tier, used, fatal in fatal_domains(asked.fabric, answer.hosts, held):
+    for tier, used, fatal in fatal_domains(question.fabric, answer.hosts, held):
         verb = "survive the loss of any" if not fatal else f"do not survive {fatal:,} of {used:,}"
         lines.append(f"the copies {verb} {tier}" + ("s" if fatal else ""))
-    if near := close_copies(asked.fabric, answer.hosts, held):
+    if near := close_copies(question.fabric, answer.hosts, held):
         lines.append(f"note: {counted(len(near), 'host')} share a rack or feed with their copy")
     return "\n".join(lines)

@@ -31,21 +31,21 @@ def to_mapping(message: Message) -> dict[str, Any]:
 
 
 def _with_units(kind: Any, values: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    shown: dict[str, Any] = {}
     for name, value in values.items():
         inner = kind.fields_by_name[name].message_type
         if inner is None or inner.GetOptions().map_entry:
-            found[name] = value
+            shown[name] = value
         elif inner is Duration.DESCRIPTOR:
             key, convert = _UNITS.get(f"{kind.name}.{name}", (f"{name}_s", str))
-            found[key] = convert(Decimal(value.removesuffix("s")))
+            shown[key] = convert(Decimal(value.removesuffix("s")))
         elif isinstance(value, list):
-            found[name] = [_with_units(inner, v) if isinstance(v, dict) else v for v in value]
+            shown[name] = [_with_units(inner, v) if isinstance(v, dict) else v for v in value]
         else:
-            found[name] = _with_units(inner, value) if isinstance(value, dict) else value
+            shown[name] = _with_units(inner, value) if isinstance(value, dict) else value
     if kind is advice_pb2.Reason.DESCRIPTOR:
-        found.setdefault("passing_time_limit_s", "0")
-    return found
+        shown.setdefault("passing_time_limit_s", "0")
+    return shown
 
 
 # Key and value of durations that are not in seconds; int64 is a text in JSON, as protobuf has it.
@@ -209,9 +209,9 @@ def answer_text(answer: placement_pb2.Answer) -> str:
 
 
 def change_text(change: service_pb2.WatchJobsResponse) -> str:
-    what = plain(service_pb2.JobChange.Name(change.change), "JOB_CHANGE_")
+    kind = plain(service_pb2.JobChange.Name(change.change), "JOB_CHANGE_")
     job = change.job
-    parts = [str(change.version), time_text(change.change_time), what, job.name, job_state(job)]
+    parts = [str(change.version), time_text(change.change_time), kind, job.name, job_state(job)]
     return one_line("  ".join([*parts, job.reason] if job.reason else parts))
 
 

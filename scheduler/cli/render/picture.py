@@ -33,7 +33,7 @@ class Draw(Protocol):
     """Draws an answer, if a picture was asked for."""
 
     def __call__(
-        self, asked: Question, answer: Answer, congestion: Congestion | None = None
+        self, question: Question, answer: Answer, congestion: Congestion | None = None
     ) -> None: ...
 
 
@@ -51,19 +51,19 @@ def drawer(path: Path | None, by: ColourBy | None) -> Draw:
     elif by is not None:
         raise InputError(Problem("--plot-by", "needs --plot, the picture that it colours"))
 
-    def draw(asked: Question, answer: Answer, congestion: Congestion | None = None) -> None:
+    def draw(question: Question, answer: Answer, congestion: Congestion | None = None) -> None:
         if path is None:
             return
         if not isinstance(answer, Placement):
             typer.echo(f"{path}: not drawn: there is no placement", err=True)
             return
         plot.draw(
-            asked.fabric,
-            asked.request,
+            question.fabric,
+            question.request,
             answer,
             path,
-            free=asked.free,
-            name=asked.name,
+            free=question.free,
+            name=question.name,
             by=by or ColourBy.AUTO,
             congestion=congestion,
         )

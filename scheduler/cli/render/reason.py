@@ -43,8 +43,8 @@ def _what_if_text(answer: advice_pb2.WhatIf) -> str:
     elif answer.state == job_pb2.JOB_STATE_QUEUED:
         rows += reason_rows(answer.reason)[1:]
     rows += [
-        (what, ", ".join(jobs))
-        for what, jobs in (("also starts", answer.starts), ("stops", answer.stops))
+        (verb, ", ".join(jobs))
+        for verb, jobs in (("also starts", answer.starts), ("stops", answer.stops))
         if jobs
     ]
     return columns(rows)

@@ -18,10 +18,10 @@ def ways_text(estimates: Sequence[Estimate]) -> str:
     is_known = estimates[0].placed.compute_s > 0
     head = ["fabric", "placed", "step" if is_known else "communication", "", "MFU", "bubble"]
     rows = [[*head, *axes, "busiest link", ""]]
-    for found in estimates:
-        for way, step in found.steps:
-            fabric = found.asked.fabric.name if way == MUSTER else ""
-            rows.append([fabric, way, *_way(step, found.placed)])
+    for estimate in estimates:
+        for way, step in estimate.steps:
+            fabric = estimate.asked.fabric.name if way == MUSTER else ""
+            rows.append([fabric, way, *_way(step, estimate.placed)])
     return columns(rows, right={2, 3, 4, 5, *range(6, 6 + len(axes)), 7 + len(axes)})
 
 
@@ -52,31 +52,31 @@ def layers_text(step: StepTime) -> str:
     return columns(rows, right={3, 5, 6, 7})
 
 
-def routing_text(found: Congestion) -> str:
+def routing_text(congestion: Congestion) -> str:
     """What each axis loses to routing, and the fullest cable of each layer."""
-    rows = [[str(found.routing), "busiest cable", "time", "spread", ""]]
-    for axis in found.axes:
+    rows = [[str(congestion.routing), "busiest cable", "time", "spread", ""]]
+    for axis in congestion.axes:
         slower = f"{axis.slowdown:.2f} x"
         spent = [seconds_text(axis.seconds), seconds_text(axis.ideal_s)]
         rows.append([axis.axis, axis.busiest.name, *spent, slower])
-    whole = [seconds_text(found.seconds), seconds_text(found.ideal_s)]
-    rows.append(["together", found.busiest.name, *whole, f"{found.slowdown:.2f} x"])
+    whole = [seconds_text(congestion.seconds), seconds_text(congestion.ideal_s)]
+    rows.append(["together", congestion.busiest.name, *whole, f"{congestion.slowdown:.2f} x"])
     cables = [["layer", "", "per step", "fullest", "time", "max / mean"]]
-    for layer in found.layers:
+    for layer in congestion.layers:
         fullest = [layer.busiest.name, seconds_text(layer.busiest.seconds)]
         size = bytes_text(layer.bytes)
         cables.append([layer.layer, layer.direction, size, *fullest, f"{layer.mmr:.2f}"])
     return f"{columns(rows, right={2, 3, 4})}\n\n{columns(cables, right={2, 4, 5})}"
 
 
-def advice_text(found: Estimate) -> str:
+def advice_text(estimate: Estimate) -> str:
     """Which algorithm to use on each axis, and what the wrong direction would cost."""
-    if not found.advice:
+    if not estimate.advice:
         return ""
-    tiers = found.asked.fabric.tiers
+    tiers = estimate.asked.fabric.tiers
     crosses = f"crosses {tiers[0].name}" if tiers else ""
     rows = [["axis", "collective", crosses, "time", ""]]
-    for item in found.advice:
+    for item in estimate.advice:
         for choice in item.choices:
             axis = item.axis if choice is item.best else ""
             cut = bytes_text(choice.cut_bytes) if tiers else ""
@@ -116,10 +116,10 @@ def _choice_text(choice: AlgorithmChoice) -> str:
     return f"{choice.algorithm.value} ({cut} {crosses}, {seconds_text(choice.seconds)})"
 
 
-def assumptions_text(found: Estimate, assumed: Assumptions) -> str:
+def assumptions_text(estimate: Estimate, assumed: Assumptions) -> str:
     """Where the seconds of compute come from."""
-    step = found.placed
-    if assumed.compute_s is not None or found.asked.request.compute_s is not None:
+    step = estimate.placed
+    if assumed.compute_s is not None or estimate.asked.request.compute_s is not None:
         return f"compute {seconds_text(step.compute_s)} a step, as given"
     if not step.flops:
         return (
@@ -127,7 +127,7 @@ def assumptions_text(found: Estimate, assumed: Assumptions) -> str:
             " (`compute_time_s` in the job file, or `muster estimate --compute-seconds`, says how"
             " long it lasts)"
         )
-    ranks = found.asked.request.parallelism.world_size
+    ranks = estimate.asked.request.parallelism.world_size
     share = percent_text(assumed.achieved_tflops / assumed.peak_tflops)
     return (
         f"compute {seconds_text(step.compute_s)}: {step.flops / ranks / 1e12:,.0f} TFLOP a GPU at"
@@ -151,13 +151,13 @@ def bubble_text(step: StepTime) -> str:
     )
 
 
-def section_text(found: Estimate, assumed: Assumptions) -> str:
+def section_text(estimate: Estimate, assumed: Assumptions) -> str:
     """The estimate of one fabric, as it stands below a placement."""
     parts = [
-        f"a step: {assumptions_text(found, assumed)}",
-        ways_text([found]),
-        layers_text(found.placed),
-        "\n".join(_advice_line(item) for item in found.advice),
-        bubble_text(found.placed),
+        f"a step: {assumptions_text(estimate, assumed)}",
+        ways_text([estimate]),
+        layers_text(estimate.placed),
+        "\n".join(_advice_line(item) for item in estimate.advice),
+        bubble_text(estimate.placed),
     ]
     return "\n\n".join(part for part in parts if part)

@@ -50,7 +50,7 @@ class NetworkChoice:
 
 
 def estimate(
-    asked: Question,
+    question: Question,
     answer: Placement,
     assumed: Assumptions,
     network: NetworkChoice = NetworkChoice(),
@@ -63,9 +63,9 @@ def estimate(
 
     Raises: BadInput on a switch or cable that the fabric does not have.
     """
-    fabric, gang = asked.fabric, len(answer.hosts)
+    fabric, gang = question.fabric, len(answer.hosts)
     side = next(i for i in islands(fabric) if has(i, answer.hosts[0]))
-    free = np.flatnonzero(to_mask(asked.free & side, fabric.host_count)).astype(np.int64)
+    free = np.flatnonzero(to_mask(question.free & side, fabric.host_count)).astype(np.int64)
     ways: dict[str, Sequence[int]] = {
         MUSTER: answer.hosts,
         FEWEST: consecutive(fabric)(free, gang).tolist(),
@@ -73,12 +73,15 @@ def estimate(
         AT_RANDOM: at_random(free, gang, network.seed),
     }
     steps = tuple(
-        (way, step_time(fabric, asked.request, hosts, assumed, _routed(asked, hosts, network)))
+        (
+            way,
+            step_time(fabric, question.request, hosts, assumed, _routed(question, hosts, network)),
+        )
         for way, hosts in ways.items()
     )
     if not steps[0][1].axes:
         return None
-    return Estimate(asked, steps, advice(fabric, asked.request, answer.hosts))
+    return Estimate(question, steps, advice(fabric, question.request, answer.hosts))
 
 
 def by_name(fabric: Fabric, free: Ints, gang: int) -> list[int]:
@@ -91,20 +94,20 @@ def at_random(free: Ints, gang: int, seed: int) -> list[int]:
     return [int(host) for host in np.random.default_rng(seed).permutation(free)[:gang]]
 
 
-def _routed(asked: Question, hosts: Sequence[int], network: NetworkChoice) -> Congestion | None:
+def _routed(question: Question, hosts: Sequence[int], network: NetworkChoice) -> Congestion | None:
     if network.routing is None:
         return None
-    flows = flows_of(asked.fabric, asked.request, hosts)
+    flows = flows_of(question.fabric, question.request, hosts)
     if not len(flows):
         return None
-    return route(links(asked.fabric), flows, network.routing, network.seed, network.failed)
+    return route(links(question.fabric), flows, network.routing, network.seed, network.failed)
 
 
-def to_mapping(found: Estimate) -> dict[str, Any]:
+def to_mapping(estimated: Estimate) -> dict[str, Any]:
     """`placements` by way; the layers of muster's axes and the advice beside them."""
     return {
-        "placements": {way.replace(" ", "_"): _step(step) for way, step in found.steps},
-        "collectives": {item.axis: _advice(item) for item in found.advice},
+        "placements": {way.replace(" ", "_"): _step(step) for way, step in estimated.steps},
+        "collectives": {item.axis: _advice(item) for item in estimated.advice},
     }
 
 
@@ -141,14 +144,14 @@ def _step(step: StepTime) -> dict[str, Any]:
     }
 
 
-def _congestion(found: Congestion) -> dict[str, Any]:
+def _congestion(congestion: Congestion) -> dict[str, Any]:
     """`ideal_seconds`: the same flows spread perfectly over a whole network."""
     return {
-        "routing": str(found.routing),
-        "seconds": found.seconds,
-        "ideal_seconds": found.ideal_s,
-        "slowdown": found.slowdown,
-        "busiest": found.busiest.name,
+        "routing": str(congestion.routing),
+        "seconds": congestion.seconds,
+        "ideal_seconds": congestion.ideal_s,
+        "slowdown": congestion.slowdown,
+        "busiest": congestion.busiest.name,
         "axes": {
             axis.axis: {
                 "seconds": axis.seconds,
@@ -156,7 +159,7 @@ def _congestion(found: Congestion) -> dict[str, Any]:
                 "slowdown": axis.slowdown,
                 "busiest": axis.busiest.name,
             }
-            for axis in found.axes
+            for axis in congestion.axes
         },
         "layers": [
             {
@@ -167,7 +170,7 @@ def _congestion(found: Congestion) -> dict[str, Any]:
                 "seconds": layer.busiest.seconds,
                 "max_to_mean": layer.mmr,
             }
-            for layer in found.layers
+            for layer in congestion.layers
         ],
     }
 

@@ -37,8 +37,8 @@ def change_text(change: service_pb2.WatchWindowsResponse) -> str:
     """When, which window, what happened, and from when to when it is."""
     window = change.window
     times = f"{time_text(window.start_time)} to {time_text(window.end_time)}"
-    what = plain(service_pb2.WindowChange.Name(change.change), "WINDOW_CHANGE_")
-    parts = (str(change.version), time_text(change.change_time), window.name, what, _kind(window))
+    kind = plain(service_pb2.WindowChange.Name(change.change), "WINDOW_CHANGE_")
+    parts = (str(change.version), time_text(change.change_time), window.name, kind, _kind(window))
     return one_line("  ".join(filter(None, (*parts, times, window.reason))))
 
 

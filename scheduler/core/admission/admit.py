@@ -180,17 +180,17 @@ def _set_window(state: State, command: SetWindow, now_ns: int) -> tuple[Event, .
     if before is not None and (refusal := _stale_window(command.etag, before)):
         return refusal
     try:
-        found = resolved(state, window, now_ns)
+        window_set = resolved(state, window, now_ns)
     except BadInput as error:
         return invalid(error.field, error.message)
     except HostsUnavailable as error:
         return Rejected(Code.PRECONDITION, str(error))
-    if before is not None and before.window == found:
+    if before is not None and before.window == window_set:
         return ()
     if before is not None and not command.is_change:
         message = f"a window {window.name} is {before.state} already, with other terms"
         return Rejected(Code.ALREADY_EXISTS, message)
-    return (WindowSet(now_ns, found, command.request_id),)
+    return (WindowSet(now_ns, window_set, command.request_id),)
 
 
 def _remove_window(

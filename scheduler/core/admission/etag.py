@@ -45,12 +45,12 @@ def tenant_etag(tenant: Tenant, mark: TenantMark) -> str:
     return digest(tenant, mark)
 
 
-def stale(given: str, current: Callable[[], str], what: str) -> Rejected | None:
+def stale(given: str, current: Callable[[], str], field: str) -> Rejected | None:
     """A refusal when the caller gave an etag and it is not the current one, "" for none. Most
     give none, and then it is not asked what it is."""
     if not given or given == (now := current()):
         return None
-    message = f"{what} has changed since you looked: its etag is {now or 'none'}, not {given}"
+    message = f"{field} has changed since you looked: its etag is {now or 'none'}, not {given}"
     return Rejected(Code.STALE, message)
 
 

@@ -52,15 +52,15 @@ class Earlier:
 def identified(command: SomeCommand) -> SomeCommand:
     """The command, its request_id with a digest of what it asks for: one of a caller has that of
     the whole request already."""
-    asked = parse_request_id(command.request_id)
-    if asked.digest:
+    identifier = parse_request_id(command.request_id)
+    if identifier.digest:
         return command
     bare = replace(command, request_id="")
     if isinstance(bare, SubmitJob):
         bare = replace(bare, uid="")  # fresh each time
     body = msgspec.json.encode(bare, order="deterministic")
     digest = blake2b(type(command).__name__.encode() + body, digest_size=8).hexdigest()
-    return replace(command, request_id=asked._replace(digest=digest).text)
+    return replace(command, request_id=identifier._replace(digest=digest).text)
 
 
 def earlier(state: State, request_id: str) -> Earlier | None:
@@ -68,10 +68,10 @@ def earlier(state: State, request_id: str) -> Earlier | None:
     done = state.request(request_id)
     if done is None:
         return None
-    asked = parse_request_id(request_id)
-    if done.digest == asked.digest:
+    identifier = parse_request_id(request_id)
+    if done.digest == identifier.digest:
         return Earlier(())
-    message = f"{asked.id!r} was used for another request: {done.what}"
+    message = f"{identifier.id!r} was used for another request: {done.what}"
     return Earlier(invalid("request_id", message))
 
 

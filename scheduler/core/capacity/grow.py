@@ -45,7 +45,7 @@ def growths(
     Cost: O(gangs), and one `place` for each that grows.
     """
     costs = state.tenants.preemption.costs
-    found: list[Resize] = []
+    resizes: list[Resize] = []
     later: list[int] = []
     more_hosts = 0
     for job in sorted(_growable(state), key=lambda j: j.order) if room.free else ():
@@ -57,11 +57,11 @@ def growths(
             continue
         resize = _grown(state, job, now_ns, limits, room)
         if resize is not None:
-            found.append(resize)
+            resizes.append(resize)
             more_hosts += len(resize.placement.hosts) - len(job.hosts)
         if more_hosts >= limits.batch_hosts or not room.free:
             break
-    return tuple(found), min(later, default=None)
+    return tuple(resizes), min(later, default=None)
 
 
 def _growable(state: State) -> list[Job]:

@@ -44,14 +44,14 @@ class HostClasses:
     def shares(self, job: Job, start_ns: int, end_ns: int) -> Shares | None:
         """How many hosts of each ground `job` takes if it runs from start to end; None when
         there are too few. First those that windows close soonest: fewest others want them."""
-        lacking, found = job.needed, []
+        lacking, shares = job.needed, []
         for at in self._open(job, start_ns, end_ns):
             count = min(lacking, self._profiles[at].least(start_ns, end_ns))
             if count > 0:
-                found.append((_first(self._grounds[at]), count))
+                shares.append((_first(self._grounds[at]), count))
                 lacking -= count
             if not lacking:
-                return tuple(found)
+                return tuple(shares)
         return None
 
     def kept(self, job: Job, shares: Shares, start_ns: int, end_ns: int) -> Shares | None:

@@ -47,12 +47,12 @@ def releases(
     if loans.hosts or state.unhealthy & state.held:
         gangs = sorted(_release(job, loans, now_ns, limits) for job in state.holding)
         return gangs, _late(job.release for job in state.holding if job.release.end_ns <= now_ns)
-    found = sorted([job.release for job in state.holding])
-    late = bisect_left(found, (now_ns + 1,))
+    in_order = sorted([job.release for job in state.holding])
+    late = bisect_left(in_order, (now_ns + 1,))
     if not late:
-        return found, frozenset()
-    past = [_overdue(gang, state.jobs[gang.name], now_ns, limits) for gang in found[:late]]
-    return sorted([*past, *found[late:]]), _late(found[:late])
+        return in_order, frozenset()
+    past = [_overdue(gang, state.jobs[gang.name], now_ns, limits) for gang in in_order[:late]]
+    return sorted([*past, *in_order[late:]]), _late(in_order[:late])
 
 
 def _late(past: Iterable[Release]) -> frozenset[str]:
@@ -81,18 +81,18 @@ def repairs(state: State, now_ns: int) -> tuple[tuple[int, HostSet], ...]:
     the mean is given more and more time, as a gang is that outruns its limit."""
     mean_ns = mean_repair_ns(state.tenants.spares, state.faults)
     away = state.held | SpareLoans(state).hosts | state.closed
-    found = (
+    returns = (
         (later_ns(host.since_ns + mean_ns, now_ns), 1 << index)
         for index, host in state.hosts.items()
         if host.state in DOWN and host.cordon is None and not away >> index & 1
     )
-    return tuple(sorted(found))
+    return tuple(sorted(returns))
 
 
-def _kept_lent(found: list[Release], lent: HostSet) -> list[Release]:
+def _kept_lent(in_order: list[Release], lent: HostSet) -> list[Release]:
     """A spare that is lent is free when both are gone, its holder and who is on it."""
     seen, kept = 0, list[Release]()
-    for release in reversed(found):
+    for release in reversed(in_order):
         kept.append(release._replace(hosts=release.hosts & ~(lent & seen)))
         seen |= release.hosts
     return kept[::-1]
@@ -150,8 +150,8 @@ class Outlook:
 
     def ends(self) -> list[Release]:
         """First end first."""
-        found = sorted([*self._still_running(), *self._started])
-        return _kept_lent(found, self._lent) if self._lent else found
+        in_order = sorted([*self._still_running(), *self._started])
+        return _kept_lent(in_order, self._lent) if self._lent else in_order
 
     def comes(self, job: Job) -> None:
         """It is the turn of `job`: those that limits hold back until here are before it."""
@@ -170,11 +170,11 @@ class Outlook:
         if bound in self._bound_in_vain:
             return None
         for has_repairs in (False, True) if self.repairs() else (False,):
-            found = self._earliest(job, free, has_repairs, is_sure=True)
-            if found is None and self._quotas.has_cells:
-                found = self._earliest(job, free, has_repairs, is_sure=False)
-            if found is not None:
-                return found
+            earliest = self._earliest(job, free, has_repairs, is_sure=True)
+            if earliest is None and self._quotas.has_cells:
+                earliest = self._earliest(job, free, has_repairs, is_sure=False)
+            if earliest is not None:
+                return earliest
         if is_bound(job.request, job.spec.affinity):
             self._bound_in_vain.add(bound)
         else:
@@ -205,12 +205,12 @@ class Outlook:
             reach = self._affinity.fitting(job, then & ~(quotas.kept_from(job, then) | barred))
             if reach.bit_count() >= job.needed:
                 beside = min(left, reach.bit_count()) - job.needed
-                found = self._reserved(job, end_ns, then, reach, free, quotas.book, beside)
+                earliest = self._reserved(job, end_ns, then, reach, free, quotas.book, beside)
                 if has_repairs:
                     back = (hosts for at_ns, hosts in self.repairs() if at_ns <= end_ns)
-                    found = replace(found, repairs=sum(map(int.bit_count, back)))
-                is_among = not found.kept and (has_windows or then & barred)
-                return replace(found, among=reach) if is_among else found
+                    earliest = replace(earliest, repairs=sum(map(int.bit_count, back)))
+                is_among = not earliest.kept and (has_windows or then & barred)
+                return replace(earliest, among=reach) if is_among else earliest
         return None
 
     def _before(self, job: Job) -> dict[str, BackfillReservation]:
@@ -221,10 +221,10 @@ class Outlook:
 
     def is_hopeless(self, job: Job) -> bool:
         """Whether a smaller job of this tenant, no longer than it, was in vain before."""
-        found = self._hopeless.get((job.tenant, job.is_preemptible))
-        if found is None or job.needed < found[0]:
+        known = self._hopeless.get((job.tenant, job.is_preemptible))
+        if known is None or job.needed < known[0]:
             return False
-        return not found[1] or time_limit_ns(job, self._limits) >= found[1]
+        return not known[1] or time_limit_ns(job, self._limits) >= known[1]
 
     def _closed_after(self, job: Job, has_repairs: bool) -> dict[int, HostSet]:
         """Hosts that gangs close to `job` after each moment of `_futures`."""

@@ -48,10 +48,10 @@ def make_placer(
             return answer if isinstance(answer, Placement) else None
 
         fabric = fabric_between(state, start_ns, start_ns + time_limit_ns(job, limits))
-        found = solve(fabric)
-        if found is None or not limits.neighbours or job.request.objective is not Objective.TIME:
-            return found
-        chosen = traffic.best_beside(fabric, job.request, found, free, solve)
+        solved = solve(fabric)
+        if solved is None or not limits.neighbours or job.request.objective is not Objective.TIME:
+            return solved
+        chosen = traffic.best_beside(fabric, job.request, solved, free, solve)
         traffic.placed(job.request, chosen)
         return chosen
 

@@ -57,9 +57,9 @@ def without_hosts(
     """
     hit = [block for block, host in enumerate(job.hosts) if hostset.has(lost, host)]
     for dropped in _ever_more(fabric, job, hit):
-        found = _keeping(fabric, job, dropped, lost, own, free)
-        if found is not None:
-            return _smaller(job, found, own)
+        shrunk = _keeping(fabric, job, dropped, lost, own, free)
+        if shrunk is not None:
+            return _smaller(job, shrunk, own)
     fits = [dp for dp in job.sizes if dp < job.dp and has_room(fabric, own, job.at(dp).request)]
     if not fits:
         return None
@@ -102,25 +102,25 @@ def _forms(
 ) -> Iterator[ShrunkGang]:
     """The gang without the replicas that have most hosts `within`: its spares elsewhere, or
     none, or anywhere."""
-    gone = _most_in(fabric, job, within, job.dp - dp)
-    kept = [r for r in range(job.dp) if r not in gone]
+    dropped = _most_in(fabric, job, within, job.dp - dp)
+    kept = [r for r in range(job.dp) if r not in dropped]
     hosts = carried(job.request, gpus_wanted(fabric, job.request.where), job.hosts, kept)
     if NEW in hosts:
         return
     own, request = fit & ~hostset.of(hosts), job.at(dp).request
     for spares in (own & ~within, 0, own) if request.spares.hosts != 0 else (0,):
-        if (found := on_hosts(fabric, request, hosts, spares)) is not None:
-            yield _smaller(job, found, fit)
+        if (placement := on_hosts(fabric, request, hosts, spares)) is not None:
+            yield _smaller(job, placement, fit)
 
 
-def resize(found: ShrunkGang, job: Job, reason: str, end_ns: int) -> Resize:
+def resize(shrunk: ShrunkGang, job: Job, reason: str, end_ns: int) -> Resize:
     """The action that makes `job` so small; it is taken to run until `end_ns` then."""
-    return Resize(job.name, found.job.dp, job.hosts, found.placement, reason, end_ns)
+    return Resize(job.name, shrunk.job.dp, job.hosts, shrunk.placement, reason, end_ns)
 
 
-def _smaller(job: Job, found: Placement, own: HostSet) -> ShrunkGang:
-    freed = own & ~found.held
-    return ShrunkGang(job.on(len(found.hosts)), found, freed)
+def _smaller(job: Job, placement: Placement, own: HostSet) -> ShrunkGang:
+    freed = own & ~placement.held
+    return ShrunkGang(job.on(len(placement.hosts)), placement, freed)
 
 
 def _ever_more(fabric: Fabric, job: Job, hit: Sequence[int]) -> Iterator[frozenset[int]]:

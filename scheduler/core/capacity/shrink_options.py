@@ -60,8 +60,8 @@ class ShrinkOptions:
         job, dp = gang.job, self._least_dp(gang)
         if dp >= job.dp:
             return None
-        found = at_size(self._fabric, job, dp, within, job.held & ~self._out)
-        form = None if found is None else self._form(gang, found)
+        shrunk = at_size(self._fabric, job, dp, within, job.held & ~self._out)
+        form = None if shrunk is None else self._form(gang, shrunk)
         return None if form is None or self._is_late(form) else form
 
     def eased(
@@ -91,24 +91,24 @@ class ShrinkOptions:
     def _largest(
         self, gang: Victim, victims: Victims, within: HostSet, is_enough: IsEnough, surplus: Surplus
     ) -> Victim | None:
-        def is_met(found: ShrunkGang) -> bool:
-            if surplus.lost(gang, found.freed & ~self._lent) > surplus.count:
+        def is_met(shrunk: ShrunkGang) -> bool:
+            if surplus.lost(gang, shrunk.freed & ~self._lent) > surplus.count:
                 return False
-            return is_enough(instead(victims, self._form(gang, found)))
+            return is_enough(instead(victims, self._form(gang, shrunk)))
 
         fit, least_dp = gang.job.held & ~self._out, self._least_dp(gang)
-        found = to_free(self._fabric, gang.job, within, fit, is_met, least_dp)
-        form = None if found is None else self._form(gang, found)
+        shrunk = to_free(self._fabric, gang.job, within, fit, is_met, least_dp)
+        form = None if shrunk is None else self._form(gang, shrunk)
         return None if form is None or self._is_late(form) else form
 
     def _least_dp(self, gang: Victim) -> int:
         return gang.least_dp or next(iter(gang.job.sizes), gang.job.dp)
 
-    def _form(self, gang: Victim, found: ShrunkGang) -> Victim:
-        held = len(gang.job.hosts) + len(gang.job.spares) - found.hosts.bit_count()
-        end_ns = self._now_ns + time_limit_ns(found.job, self._limits)
-        hosts = found.freed & ~self._lent
-        return replace(gang, hosts=hosts, held=held, smaller=found, end_ns=end_ns)
+    def _form(self, gang: Victim, shrunk: ShrunkGang) -> Victim:
+        held = len(gang.job.hosts) + len(gang.job.spares) - shrunk.hosts.bit_count()
+        end_ns = self._now_ns + time_limit_ns(shrunk.job, self._limits)
+        hosts = shrunk.freed & ~self._lent
+        return replace(gang, hosts=hosts, held=held, smaller=shrunk, end_ns=end_ns)
 
     def _is_late(self, form: Victim) -> bool:
         """Whether it would reach into a window that it does not reach into now."""

@@ -52,8 +52,8 @@ class SparePools:
     @cached_property
     def jobs(self) -> list[Job]:
         """Gangs with `spares: auto` that hold hosts, most important first."""
-        found = map(self.state.jobs.__getitem__, self.state.special)
-        return sorted((j for j in found if j.spec.request.spares.is_auto), key=lambda j: j.order)
+        jobs = map(self.state.jobs.__getitem__, self.state.special)
+        return sorted((j for j in jobs if j.spec.request.spares.is_auto), key=lambda j: j.order)
 
     @cached_property
     def hosts(self) -> tuple[int, ...]:

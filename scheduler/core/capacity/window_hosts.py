@@ -147,7 +147,7 @@ def named(fabric: Fabric, among: tuple[str, ...]) -> HostSet:
     """Hosts and domains of any tier, by name or range. Raises: BadInput."""
     if not among:
         return hostset.full(fabric.host_count)
-    found = 0
+    members = 0
     for at, text in enumerate(among):
         try:
             names = hostlist.expand(text)
@@ -157,8 +157,8 @@ def named(fabric: Fabric, among: tuple[str, ...]) -> HostSet:
             hosts = domain(fabric, name)
             if not hosts:
                 raise BadInput(f"hosts.{at}", f"no host and no domain {name!r} in this fabric")
-            found |= hosts
-    return found
+            members |= hosts
+    return members
 
 
 def domain(fabric: Fabric, name: str) -> HostSet:

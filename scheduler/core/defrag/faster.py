@@ -42,8 +42,8 @@ def propose_faster(
         if move is not None:
             moves.append(move)
             free &= ~hostset.of(each.joined for each in move.swap.moves)
-    found = DefragProposal("", 0, state.version, moves=tuple(moves))
-    return replace(found, sentence=_sentence(slow, found))
+    proposal = DefragProposal("", 0, state.version, moves=tuple(moves))
+    return replace(proposal, sentence=_sentence(slow, proposal))
 
 
 def _relocation(
@@ -78,14 +78,14 @@ def _relocation(
     return Relocation(swap, lost_gpu_s, job.cuts, saved_gpu_s, slow.step_s, then_s)
 
 
-def _sentence(slow: list[SlowGang], found: DefragProposal) -> str:
+def _sentence(slow: list[SlowGang], proposal: DefragProposal) -> str:
     if not slow:
         return "no gang is slow for its links"
     several = f"{len(slow)} gangs are slow for their links"
     gangs = "1 gang is slow for its links" if len(slow) == 1 else several
-    if not found.moves:
+    if not proposal.moves:
         return f"{gangs}; no move pays"
-    moves = f"{len(found.moves)} move{'' if len(found.moves) == 1 else 's'}"
-    saved = sum(move.saved_gpu_s for move in found.moves) / 3600
-    hours = f"{saved:,.1f} GPU-hours until they end for {found.lost_gpu_s / 3600:,.1f}"
-    return f"{gangs}; {moves} save{'s' * (len(found.moves) == 1)} {hours}"
+    moves = f"{len(proposal.moves)} move{'' if len(proposal.moves) == 1 else 's'}"
+    saved = sum(move.saved_gpu_s for move in proposal.moves) / 3600
+    hours = f"{saved:,.1f} GPU-hours until they end for {proposal.lost_gpu_s / 3600:,.1f}"
+    return f"{gangs}; {moves} save{'s' * (len(proposal.moves) == 1)} {hours}"

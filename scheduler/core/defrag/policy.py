@@ -40,14 +40,15 @@ def defragmented(
     due_ns = state.defragmented_ns + policy.every_s * SECOND_NS
     if state.defragmented_ns and now_ns < due_ns:
         return replace(idle, next_decision_ns=min(idle.next_decision_ns or due_ns, due_ns))
-    found = propose(state, wanted, now_ns, limits, state.tenants.preemption.costs)
-    kept = _verdict(state, now_ns, found, policy, waiting, decide)
+    proposal = propose(state, wanted, now_ns, limits, state.tenants.preemption.costs)
+    kept = _verdict(state, now_ns, proposal, policy, waiting, decide)
     if kept:
         return replace(
-            idle, actions=(Defragment((), f"{kept}: {found.sentence}" if found.moves else kept),)
+            idle,
+            actions=(Defragment((), f"{kept}: {proposal.sentence}" if proposal.moves else kept),),
         )
     return replace(
-        idle, actions=(Defragment(tuple(move.swap for move in found.moves), found.sentence),)
+        idle, actions=(Defragment(tuple(move.swap for move in proposal.moves), proposal.sentence),)
     )
 
 
@@ -65,20 +66,20 @@ def _wanted(state: State, idle: Plan, policy: Defragmentation | None) -> tuple[i
 def _verdict(
     state: State,
     now_ns: int,
-    found: DefragProposal,
+    proposal: DefragProposal,
     policy: Defragmentation,
     waiting: Job | None,
     decide: Decide,
 ) -> str:
     """Why nothing is moved; empty when the moves are made."""
-    if not found.moves:
-        return found.sentence
-    gained = found.free_after - found.free_before
-    if gained * 3600 < policy.hosts_per_gpu_hour * found.lost_gpu_s:
+    if not proposal.moves:
+        return proposal.sentence
+    gained = proposal.free_after - proposal.free_before
+    if gained * 3600 < policy.hosts_per_gpu_hour * proposal.lost_gpu_s:
         least = hosts_text(policy.hosts_per_gpu_hour)
         return f"nothing moved, less than {least} for a GPU-hour"
-    answer = commit(state, found.plan, now_ns)
-    if isinstance(answer, Conflict) or _swaps_in(answer) != len(found.moves):
+    answer = commit(state, proposal.plan, now_ns)
+    if isinstance(answer, Conflict) or _swaps_in(answer) != len(proposal.moves):
         return "nothing moved, not all moves can be made"
     after = decide(replay(answer, state)) if waiting else None
     if after and waiting and waiting.name not in _started(after):

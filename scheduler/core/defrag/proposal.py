@@ -149,10 +149,10 @@ def _cheapest(
         if best is None or key < best[0]:
             freed = hostset.of(m.left for move in moves for m in move.swap.moves) & mask
             after = before + freed.bit_count()
-            found = DefragProposal(
+            proposal = DefragProposal(
                 "", wanted, state.version, tier.domains[at], before, after, moves
             )
-            best = (key, replace(found, sentence=_sentence(found)))
+            best = (key, replace(proposal, sentence=_sentence(proposal)))
     if best is None:
         room = f"{hosts_text(wanted)} in one {tier.name}"
         sentence = (
@@ -162,24 +162,24 @@ def _cheapest(
     return best[1]
 
 
-def _sentence(found: DefragProposal) -> str:
-    moves = f"{len(found.moves)} move{'' if len(found.moves) == 1 else 's'}"
-    hours = f"{found.lost_gpu_s / 3600:,.1f} GPU-hours"
-    return f"frees {hosts_text(found.free_after)} in {found.domain} for {moves}, {hours}"
+def _sentence(proposal: DefragProposal) -> str:
+    moves = f"{len(proposal.moves)} move{'' if len(proposal.moves) == 1 else 's'}"
+    hours = f"{proposal.lost_gpu_s / 3600:,.1f} GPU-hours"
+    return f"frees {hosts_text(proposal.free_after)} in {proposal.domain} for {moves}, {hours}"
 
 
 def candidates(state: State, mask: HostSet, now_ns: int, costs: Costs) -> list[MoveCandidate]:
     """Gangs that run on hosts of `mask`, all of them healthy, in order of start."""
     gpus = state.loaded_fabric.gpus_per_host
-    found = []
+    options = []
     for job in state.in_state(JobState.RUNNING):
         if job.held & mask and not job.held & state.out_of_service:
             blocks = tuple(b for b, host in enumerate(job.hosts) if hostset.has(mask, host))
             if blocks:
-                found.append(
+                options.append(
                     MoveCandidate(job, blocks, cost_ns(job, now_ns, costs) * gpus // SECOND_NS)
                 )
-    return found
+    return options
 
 
 def cover(there: Sequence[MoveCandidate], lacking: int) -> list[MoveCandidate] | None:

@@ -13,30 +13,30 @@ from scheduler.core.model.state import State
 
 
 def carried_out(
-    found: DefragProposal, asked: str, request_id: str, state: State, now_ns: int
+    proposal: DefragProposal, request_text: str, request_id: str, state: State, now_ns: int
 ) -> tuple[Event, ...] | Rejected | Conflict:
-    """The moves of `found` as events; none when this request was answered before, and with an id
+    """The moves of `proposal` as events; none when this request was answered before, and with an id
     that is remembered when there is nothing to move.
 
-    `asked`: for what, `4 hosts` or `job a`.
+    `request_text`: what it was for, `4 hosts` or `job a`.
     """
     if before := earlier(state, request_id):
         return before.answer
-    if not found.moves:
-        what = f"defragment for {asked}"
-        answered = RequestAnswered(now_ns, request_id, what, answer=found.sentence)
+    if not proposal.moves:
+        purpose = f"defragment for {request_text}"
+        answered = RequestAnswered(now_ns, request_id, purpose, answer=proposal.sentence)
         return (answered,) if request_id else ()
-    swaps = tuple(move.swap for move in found.moves)
-    tidy = Defragment(swaps, found.sentence, asked, request_id)
-    return commit(state, Plan(found.version, (tidy,)), now_ns)
+    swaps = tuple(move.swap for move in proposal.moves)
+    tidy = Defragment(swaps, proposal.sentence, request_text, request_id)
+    return commit(state, Plan(proposal.version, (tidy,)), now_ns)
 
 
-def moves_etag(state: State, found: DefragProposal) -> str:
+def moves_etag(state: State, proposal: DefragProposal) -> str:
     """Differs when other gangs would move, to other hosts, or have moved meanwhile; empty for no
     moves. Their price, which grows with time, is left out."""
     moves = [
         (state.jobs[name].uid, state.jobs[name].attempt, move.swap.moves, move.before)
-        for move in found.moves
+        for move in proposal.moves
         for name in (move.swap.name,)
     ]
-    return digest(found.domain, found.wanted, moves) if moves else ""
+    return digest(proposal.domain, proposal.wanted, moves) if moves else ""

@@ -71,18 +71,18 @@ def supposed(state: State, name: str, conditions: Sequence[str], now_ns: int) ->
 
 def _supposed(state: State, name: str, condition: str, now_ns: int) -> State:
     verb, _, rest = condition.strip().partition(" ")
-    what = rest.strip()
-    if not what or verb not in {*_HOST_COMMANDS, *_JOB_COMMANDS, *_SPEC_CHANGES}:
+    value = rest.strip()
+    if not value or verb not in {*_HOST_COMMANDS, *_JOB_COMMANDS, *_SPEC_CHANGES}:
         known = ", ".join((*_HOST_COMMANDS, *_JOB_COMMANDS, *_SPEC_CHANGES))
         raise BadInput("", f"is not a condition; conditions are {known}")
     if verb in _HOST_COMMANDS:
-        return _with_hosts(state, _HOST_COMMANDS[verb], what, now_ns)
+        return _with_hosts(state, _HOST_COMMANDS[verb], value, now_ns)
     if verb in _JOB_COMMANDS:
-        return _done(state, _JOB_COMMANDS[verb](what), now_ns)
+        return _done(state, _JOB_COMMANDS[verb](value), now_ns)
     job = state.jobs.get(name)
     if job is None or job.state is not JobState.QUEUED:
         raise BadInput("", f"{name} is not queued; only a queued job can be changed")
-    return _respecified(state, job, _SPEC_CHANGES[verb](job.spec, what), now_ns)
+    return _respecified(state, job, _SPEC_CHANGES[verb](job.spec, value), now_ns)
 
 
 def _done(state: State, command: Command, now_ns: int) -> State:
@@ -92,14 +92,14 @@ def _done(state: State, command: Command, now_ns: int) -> State:
     return replay(answer, state)
 
 
-def _with_hosts(state: State, command: Callable[[str], Command], what: str, now_ns: int) -> State:
+def _with_hosts(state: State, command: Callable[[str], Command], names: str, now_ns: int) -> State:
     """Of a domain, those hosts change that can: a failed one is not uncordoned."""
     fabric = state.loaded_fabric
-    if what in fabric.index_by_name:
-        return _done(state, command(what), now_ns)
-    hosts = domain(fabric, what)
+    if names in fabric.index_by_name:
+        return _done(state, command(names), now_ns)
+    hosts = domain(fabric, names)
     if not hosts:
-        raise BadInput("", f"no host and no domain {what!r} in this fabric")
+        raise BadInput("", f"no host and no domain {names!r} in this fabric")
     for index in hostset.members(hosts):
         answer = admit(state, command(fabric.hosts[index]), now_ns)
         if not isinstance(answer, Rejected):
@@ -123,11 +123,11 @@ def _respecified(state: State, job: Job, spec: JobSpec, now_ns: int) -> State:
     return replace(state, jobs=jobs, queue=NameList(queue))
 
 
-def _with_spares(spec: JobSpec, what: str) -> JobSpec:
-    if what == "auto":
+def _with_spares(spec: JobSpec, value: str) -> JobSpec:
+    if value == "auto":
         rule = AUTO
-    elif match := re.fullmatch(r"(\d+(?:\.\d+)?)(%?)", what):
-        if not match[2] and "." in what:
+    elif match := re.fullmatch(r"(\d+(?:\.\d+)?)(%?)", value):
+        if not match[2] and "." in value:
             raise BadInput("", "is not a number of hosts, a share such as 5%, or auto")
         number = float(match[1])
         if number > _MOST_SPARES:
@@ -138,25 +138,25 @@ def _with_spares(spec: JobSpec, what: str) -> JobSpec:
     return replace(spec, request=replace(spec.request, spares=rule))
 
 
-def _with_priority(spec: JobSpec, what: str) -> JobSpec:
-    if not re.fullmatch(r"-?\d+", what):
+def _with_priority(spec: JobSpec, value: str) -> JobSpec:
+    if not re.fullmatch(r"-?\d+", value):
         raise BadInput("", "is not a whole number")
-    return replace(spec, priority=int(what), priority_class="")
+    return replace(spec, priority=int(value), priority_class="")
 
 
-def _with_limit(spec: JobSpec, what: str) -> JobSpec:
-    match = re.fullmatch(r"(\d+)([smhd])", what)
+def _with_limit(spec: JobSpec, value: str) -> JobSpec:
+    match = re.fullmatch(r"(\d+)([smhd])", value)
     if match is None:
         raise BadInput("", "is not a time limit such as 90m, 2h or 1d")
     return replace(spec, time_limit_s=int(match[1]) * _SECONDS[match[2]])
 
 
-def _with_tenant(spec: JobSpec, what: str) -> JobSpec:
-    return replace(spec, tenant=what)
+def _with_tenant(spec: JobSpec, value: str) -> JobSpec:
+    return replace(spec, tenant=value)
 
 
-def _with_class(spec: JobSpec, what: str) -> JobSpec:
-    return replace(spec, priority_class=what, priority=0)
+def _with_class(spec: JobSpec, value: str) -> JobSpec:
+    return replace(spec, priority_class=value, priority=0)
 
 
 _SPEC_CHANGES: dict[str, Callable[[JobSpec, str], JobSpec]] = {

@@ -24,15 +24,15 @@ def closed_text(
     window = state.windows[windows[0].name].window
     known = state.tenants.path(job.tenant)
     more = f" and {len(windows) - 1:,} more" if len(windows) > 1 else ""
-    what = f"{windows[0].hosts:,} in {window.titled(known)}{more}, which"
+    subject = f"{windows[0].hosts:,} in {window.titled(known)}{more}, which"
     wait_s = (window.start_ns - now_ns) // SECOND_NS
     if wait_s > 0:
         lasts = duration(lasts_ns // SECOND_NS)
         whose = "states" if job.spec.time_limit_s is not None else "is assumed to need"
-        return f"{what} opens in {duration(wait_s)}, before the {lasts} are over that it {whose}"
+        return f"{subject} opens in {duration(wait_s)}, before the {lasts} are over that it {whose}"
     if window.kind is WindowKind.MAINTENANCE:
-        return f"{what} is open"
-    return f"{what} holds them for {_held_for(window, known)}"
+        return f"{subject} is open"
+    return f"{subject} holds them for {_held_for(window, known)}"
 
 
 def _held_for(window: Window, known: Collection[str]) -> str:

@@ -147,13 +147,13 @@ def with_host(state: State, index: int, host: Host) -> State:
 def _due(state: State, index: int, now_ns: int) -> State:
     """When the policy next looks, now that something is new of this host."""
     record, bit = state.records.get(index, BLANK), 1 << index
-    found = verdict(state.health, state.host(index), record, now_ns)
+    judgement = verdict(state.health, state.host(index), record, now_ns)
     early = state.early & ~bit | bit * is_early(state.health, record, now_ns)
     if early != state.early:
         state = evolve(state, early=early)
-    if found is None or 0 < state.judge_ns <= found.at_ns:
+    if judgement is None or 0 < state.judge_ns <= judgement.at_ns:
         return state
-    return evolve(state, judge_ns=found.at_ns)
+    return evolve(state, judge_ns=judgement.at_ns)
 
 
 def _judged(state: State, now_ns: int) -> State:
@@ -162,8 +162,8 @@ def _judged(state: State, now_ns: int) -> State:
     for index in {*state.records, *state.hosts}:
         record = state.records.get(index, BLANK)
         early |= is_early(state.health, record, now_ns) << index
-        found = verdict(state.health, state.host(index), record, now_ns)
-        due_ns += [] if found is None else [found.at_ns]
+        judgement = verdict(state.health, state.host(index), record, now_ns)
+        due_ns += [] if judgement is None else [judgement.at_ns]
     return evolve(state, judge_ns=min(due_ns, default=0), early=early)
 
 
@@ -209,8 +209,8 @@ def _unlent(state: State, index: int) -> State:
 
 def emptied(state: State, left: Job, time_ns: int) -> State:
     """Draining and retiring hosts that `left` no longer holds are empty."""
-    found = left.held & ~state.held & state.unhealthy
-    for index in hostset.members(found) if found else ():
+    left_empty = left.held & ~state.held & state.unhealthy
+    for index in hostset.members(left_empty) if left_empty else ():
         host = state.hosts[index]
         if HostMove.EMPTY in HOST_MOVES[host.state]:
             empty = after(HOST_MOVES, host.state, HostMove.EMPTY)

@@ -58,34 +58,34 @@ def remembered(known: Remembered, event: Event, jobs: Mapping[str, Job]) -> Reme
     uid, answer = "", ""
     match event:
         case JobSubmitted():
-            what, uid = f"submit {event.spec.name}", event.uid
+            digest, uid = f"submit {event.spec.name}", event.uid
         case JobUpdated():
-            what, uid = f"update {event.name}", jobs[event.name].uid
+            digest, uid = f"update {event.name}", jobs[event.name].uid
         case JobEnded():
-            what, uid = f"{event.outcome} {event.name}", jobs[event.name].uid
+            digest, uid = f"{event.outcome} {event.name}", jobs[event.name].uid
         case HostMoved():
-            what = f"{event.move} {event.host}"
+            digest = f"{event.move} {event.host}"
         case HostSignalled():
-            what = f"{event.signal} {event.host}"
+            digest = f"{event.signal} {event.host}"
         case LinkReported():
-            what = f"report link {event.link}"
+            digest = f"report link {event.link}"
         case LinkMoved():
-            what = f"{event.move} link {event.link}"
+            digest = f"{event.move} link {event.link}"
         case Defragmented():
-            what, answer = f"defragment for {event.asked}", event.sentence
+            digest, answer = f"defragment for {event.asked}", event.sentence
         case WindowSet():
-            what = f"set window {event.window.name}"
+            digest = f"set window {event.window.name}"
         case WindowRemoved():
-            what = f"remove window {event.name}"
+            digest = f"remove window {event.name}"
         case RequestAnswered():
-            what, uid, answer = event.what, event.uid, event.answer
+            digest, uid, answer = event.what, event.uid, event.answer
         case _:
             assert_never(event)
-    asked = parse_request_id(event.request_id)
-    done = CompletedRequest(what, asked.digest, uid, answer)
+    identifier = parse_request_id(event.request_id)
+    done = CompletedRequest(digest, identifier.digest, uid, answer)
     return Remembered(
         *newest_of_each(
-            *(known.requests, known.counts, asked.key, done, asked.tenant, REMEMBERED),
+            *(known.requests, known.counts, identifier.key, done, identifier.tenant, REMEMBERED),
             lambda key, _: parse_request_id(key).tenant,
         )
     )

@@ -131,8 +131,8 @@ def kept(job: Job, now_ns: int, costs: Costs) -> Parts:
     if job.state not in _HOLDING:
         return shown(job, now_ns, costs).hosts
     account = _until(job, max(now_ns, job.goodput.counted_ns))
-    found = job.costs(costs).shares(job.attempt, account.ran_ns, Ending.FAILED)
-    sure = Parts(found.productive_ns, restart=found.restart_ns)
+    shares = job.costs(costs).shares(job.attempt, account.ran_ns, Ending.FAILED)
+    sure = Parts(shares.productive_ns, restart=shares.restart_ns)
     return account.hosts + sure.times(len(job.hosts))
 
 
@@ -157,8 +157,10 @@ def _until(job: Job, now_ns: int) -> Goodput:
 
 def _shared_out(account: Goodput, job: Job, ending: Ending, costs: Costs) -> Goodput:
     """The time that the attempt ran, by what it went to."""
-    found = costs.shares(job.attempt, account.ran_ns, ending)
-    ran = Parts(found.productive_ns, found.rework_ns, found.detection_ns, restart=found.restart_ns)
+    shares = costs.shares(job.attempt, account.ran_ns, ending)
+    ran = Parts(
+        shares.productive_ns, shares.rework_ns, shares.detection_ns, restart=shares.restart_ns
+    )
     return _with(account, account.counted_ns, 0, ran, ran.times(len(job.hosts)))
 
 

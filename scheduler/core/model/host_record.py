@@ -76,9 +76,9 @@ class HostRecord(Struct, frozen=True):
         before = total(kept) - total(rest)
         return replace(self, days=(*rest, HostMark(day_ns, kind, before + 1)))
 
-    def saw(self, what: str, time_ns: int) -> HostRecord:
-        kept = (s for s in self.seen if s[0] != what and s[1] > time_ns - DAYS * DAY_NS)
-        return replace(self, seen=(*tuple(kept)[-MOST + 1 :], (what, time_ns)))
+    def saw(self, signal: str, time_ns: int) -> HostRecord:
+        kept = (s for s in self.seen if s[0] != signal and s[1] > time_ns - DAYS * DAY_NS)
+        return replace(self, seen=(*tuple(kept)[-MOST + 1 :], (signal, time_ns)))
 
     def amount(self, kind: str, from_ns: int) -> int:
         """How much was reported of `kind` after `from_ns`."""
@@ -91,7 +91,7 @@ class HostRecord(Struct, frozen=True):
 
     def distinct(self, prefix: str, from_ns: int) -> int:
         """How many XIDs (`xid `) or jobs (`job `) were seen after `from_ns`."""
-        return sum(1 for what, at in self.seen if what.startswith(prefix) and at > from_ns)
+        return sum(1 for signal, at in self.seen if signal.startswith(prefix) and at > from_ns)
 
     @property
     def clean_ns(self) -> int:

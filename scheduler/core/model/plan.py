@@ -321,6 +321,6 @@ class Stale:
     detail: str
 
 
-def stale_job(name: str, reason: StaleReason, what: str) -> Stale:
+def stale_job(name: str, reason: StaleReason, detail: str) -> Stale:
     """`job NAME: WHAT`."""
-    return Stale(reason, f"job {name}: {what}")
+    return Stale(reason, f"job {name}: {detail}")

@@ -168,8 +168,10 @@ class State:
         host = self.host(index)
         if host.state not in IN_SERVICE or not hostset.has(self.closed, index):
             return host
-        found = (b for b in self.windows.values() if b.is_closing and hostset.has(b.hosts, index))
-        booking = min(found, key=lambda b: b.since_ns)
+        blocking = (
+            b for b in self.windows.values() if b.is_closing and hostset.has(b.hosts, index)
+        )
+        booking = min(blocking, key=lambda b: b.since_ns)
         is_used = self.runs_gang(index) if runs_gang is None else runs_gang
         now = HostState.DRAINING if is_used else HostState.CORDONED
         return Host(now, booking.since_ns, booking.window.title)

@@ -20,13 +20,13 @@ def marked(
     mark: Callable[[str], TenantMark], was: Tenants, now: Tenants, time_ns: int
 ) -> dict[str, TenantMark]:
     """Of all tenants of `now`, which holds from `time_ns` on. `mark`: of those of `was`."""
-    found = {}
+    marks = {}
     for tenant in now.tenants:
         before = was.by_name.get(tenant.name)
         if before is None:
-            found[tenant.name] = TenantMark(time_ns, time_ns)
+            marks[tenant.name] = TenantMark(time_ns, time_ns)
             continue
         known = mark(tenant.name)
         is_same = before == tenant
-        found[tenant.name] = known if is_same else TenantMark(known.create_ns, time_ns)
-    return found
+        marks[tenant.name] = known if is_same else TenantMark(known.create_ns, time_ns)
+    return marks

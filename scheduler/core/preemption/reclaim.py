@@ -55,8 +55,8 @@ class Reclaimer:
         may_preempt: bool,
     ) -> None:
         self._fabric, self._quotas = state.loaded_fabric, Quotas(state)
-        found = candidates(state, now_ns) if may_preempt else ()
-        self._ripe = tuple(v for v in found if v.ripe_ns <= now_ns and v.name not in busy)
+        victims = candidates(state, now_ns) if may_preempt else ()
+        self._ripe = tuple(v for v in victims if v.ripe_ns <= now_ns and v.name not in busy)
         self._shrink_options = ShrinkOptions(state, now_ns, limits, Calendar(state))
 
     def back(
@@ -73,17 +73,19 @@ class Reclaimer:
             swaps = choose_swaps(self._fabric, job.request, job.hosts, blocks, own, room)
             return None if swaps is None else ReclaimedHosts(tuple(victims), swaps)
 
-        alone = [found for v in may[:TRIED] if (found := loan((v,))) is not None]
+        alone = [possible for v in may[:TRIED] if (possible := loan((v,))) is not None]
         # the first of equals has the least loss
-        found = min(alone, key=lambda f: self._value(job, f)) if alone else self._several(may, loan)
-        return None if found is None else self._eased(found)
+        possible = (
+            min(alone, key=lambda f: self._value(job, f)) if alone else self._several(may, loan)
+        )
+        return None if possible is None else self._eased(possible)
 
-    def _value(self, job: Job, found: ReclaimedHosts) -> float | int:
+    def _value(self, job: Job, reclaimed: ReclaimedHosts) -> float | int:
         """What the gang's request minimises, with these hosts."""
         hosts = list(job.hosts)
-        for block, host in found.swaps.joined:
+        for block, host in reclaimed.swaps.joined:
             hosts[block] = host
-        return measure(self._fabric, job.request, hosts, found.swaps.cuts)
+        return measure(self._fabric, job.request, hosts, reclaimed.swaps.cuts)
 
     def _form(self, job: Job, v: Victim, owed: bool, within: HostSet) -> Victim | None:
         """What `job` may have of this gang. One that stands still waits for no checkpoint."""
@@ -92,18 +94,18 @@ class Reclaimer:
         everywhere = hostset.full(self._fabric.host_count)
         return self._shrink_options.loan(v, everywhere & within) if may_be_shrunk(job, v) else None
 
-    def _eased(self, found: ReclaimedHosts) -> ReclaimedHosts:
+    def _eased(self, reclaimed: ReclaimedHosts) -> ReclaimedHosts:
         """The victims keep what of theirs the gang does not swap in."""
-        joined = hostset.of(host for _, host in found.swaps.joined)
-        theirs = joined & freed(found.victims)
+        joined = hostset.of(host for _, host in reclaimed.swaps.joined)
+        theirs = joined & freed(reclaimed.victims)
 
         def is_enough(victims: Victims) -> bool:
             return not theirs & ~freed(victims)
 
         return replace(
-            found,
+            reclaimed,
             victims=self._shrink_options.eased(
-                found.victims, theirs, is_enough, Surplus(theirs, 0)
+                reclaimed.victims, theirs, is_enough, Surplus(theirs, 0)
             ),
         )
 
@@ -125,9 +127,9 @@ class Reclaimer:
     def left(self, action: Swap) -> HostSet:
         """Gangs make room for this swap. The answer is the hosts that they leave."""
         shrinks = {shrink.name: shrink for shrink in action.shrinks}
-        found = [v for v in self._ripe if v.name in (*action.victims, *shrinks)]
-        self._ripe = tuple(v for v in self._ripe if v not in found)
-        victims = [shrunk(v, shrinks[v.name]) if v.name in shrinks else v for v in found]
+        ripe = [v for v in self._ripe if v.name in (*action.victims, *shrinks)]
+        self._ripe = tuple(v for v in self._ripe if v not in ripe)
+        victims = [shrunk(v, shrinks[v.name]) if v.name in shrinks else v for v in ripe]
         for v in victims:
             self._quotas.left(v.job, v.gives)
         return freed(victims)

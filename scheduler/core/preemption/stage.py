@@ -88,12 +88,12 @@ class PreemptionStage:
             return None
         search = self._search(job, self._now_ns, free, end_ns, first)
         self._await(search.unripe)
-        found = search.choice() if search.is_hopeful else None
+        best = search.choice() if search.is_hopeful else None
         if not search.is_hopeful:
             self._in_vain[self._kind(job, end_ns)] = job.needed
-        elif found is None:
+        elif best is None:
             self._tries -= 1
-        return found
+        return best
 
     def is_in_vain(self, job: Job, end_ns: int) -> bool:
         """Whether it is known that `job` has no gang to evict."""
@@ -224,8 +224,8 @@ class PreemptionStage:
             if gang.smaller:
                 after.took(gang.smaller.job, gang.keeps, gang.end_ns)
         after.took(job, hosts, end_ns)
-        found = after.reservation(waiting, free)
-        return found is not None and found.start_ns <= first.start_ns
+        reservation = after.reservation(waiting, free)
+        return reservation is not None and reservation.start_ns <= first.start_ns
 
 
 class _Trial:
@@ -246,11 +246,11 @@ class _Trial:
         return self._keeps(highest(free & ~self._barred, self._job.needed), free, quotas, victims)
 
     def placed(self, free: HostSet, quotas: Quotas, victims: Victims) -> Placement | None:
-        found = self._stage.place(self._job, free, self._barred, quotas, victims)
-        if found is None:
+        placement = self._stage.place(self._job, free, self._barred, quotas, victims)
+        if placement is None:
             return None
-        hosts = found.held
-        return found if self._keeps(hosts, free, quotas, victims) else None
+        hosts = placement.held
+        return placement if self._keeps(hosts, free, quotas, victims) else None
 
     def _keeps(self, hosts: HostSet, free: HostSet, quotas: Quotas, victims: Victims) -> bool:
         if self._first is None:

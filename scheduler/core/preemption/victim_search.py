@@ -95,9 +95,9 @@ class VictimSearch:
         self._quotas, self._trial, self._is_anywhere = board.quotas, trial, is_anywhere
         self._is_owed, self._shrink_options = is_owed(job, board.quotas), board.forms
         self._lent = {v.name: self._is_lent(v) for v in board.running}
-        found = tuple(self._of(board.running))
-        self.victims = tuple(v for v in found if v.ripe_ns <= board.until_ns)
-        self.unripe = tuple(v for v in found if v.ripe_ns > board.until_ns)
+        victims = tuple(self._of(board.running))
+        self.victims = tuple(v for v in victims if v.ripe_ns <= board.until_ns)
+        self.unripe = tuple(v for v in victims if v.ripe_ns > board.until_ns)
         self.is_hopeful = bool(self.victims) and self._fits(self.victims)
 
     def _fits(self, victims: Victims) -> bool:
@@ -126,11 +126,11 @@ class VictimSearch:
 
     def choice(self) -> VictimChoice | None:
         """The best set of victims, None when none makes the job start."""
-        found: dict[frozenset[tuple[str, int]], Victims] = {}
+        by_set: dict[frozenset[tuple[str, int]], Victims] = {}
         for target in self._targets():
             for victims in self._sets(target & ~self._barred):
-                found.setdefault(frozenset(_key(victims)), victims)
-        likely = sorted(found.values(), key=self._promise)[:PLACED]
+                by_set.setdefault(frozenset(_key(victims)), victims)
+        likely = sorted(by_set.values(), key=self._promise)[:PLACED]
         choices = [c for victims in likely if (c := self._placed(victims)) is not None]
         return min(choices, key=self._merit, default=None)
 

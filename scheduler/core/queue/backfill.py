@@ -111,9 +111,9 @@ class LimitReservations:
     def waits(self, job: Job, allowed: Allowance) -> None:
         """`job` is held back by the limit of `allowed.whose`."""
         if allowed.whose not in self._first:
-            found = self._outlook.limit_reservation(job, allowed.whose, allowed.limit)
-            if found is not None:
-                self._first[allowed.whose] = found
+            reservation = self._outlook.limit_reservation(job, allowed.whose, allowed.limit)
+            if reservation is not None:
+                self._first[allowed.whose] = reservation
 
     def has_waiting(self, whose: str) -> bool:
         """Whether the limit of this tenant is known to hold a job back."""

@@ -313,11 +313,11 @@ class SchedulingCycle:
         if not self._has_windows:
             return self.quotas.allowance(job, self.free)
         key = (job.tenant, job.is_preemptible, self.calendar.kind(job, end_ns))
-        if (found := self._opened.get(key)) is None:
+        if (opened := self._opened.get(key)) is None:
             allowed = self.quotas.allowance(job, self.free)
             closed = self.calendar.closed(job, self._now_ns, end_ns)
-            found = self._opened[key] = allowed.on(allowed.reach & ~closed)
-        return found
+            opened = self._opened[key] = allowed.on(allowed.reach & ~closed)
+        return opened
 
     def _await(self, at_ns: int | None) -> None:
         self.clear_ns = min((at for at in (at_ns, self.clear_ns) if at is not None), default=None)
@@ -335,8 +335,8 @@ class SchedulingCycle:
         reach = self._permitted_beside_loan(job, allowed.capped(below_cap), end_ns)
         within = self._off_first_reservation(job, end_ns)
         room = self._loans.room(job, reach, within, end_ns, first, self.affinity)
-        found = self._noted(job, self._find(job, room, job.needed), end_ns) if room else None
-        placement = self._loans.took(job, found, self.free)
+        borrowed = self._noted(job, self._find(job, room, job.needed), end_ns) if room else None
+        placement = self._loans.took(job, borrowed, self.free)
         if placement is not None:
             self._take(job, hostset.of(placement.hosts), end_ns)
             self.preempting.lend(self._loans.by_name[job.name])
@@ -360,17 +360,17 @@ class SchedulingCycle:
         if self.limit_reservations.room(job, end_ns, job.needed) < job.needed:
             return None
         first = self._first()
-        found = self.preempting.choice(job, self.free, end_ns, first)
-        if found is None:
+        choice = self.preempting.choice(job, self.free, end_ns, first)
+        if choice is None:
             return None
-        if unneeded(job, found.victims, self.free, self.quotas) is None:
+        if unneeded(job, choice.victims, self.free, self.quotas) is None:
             self._counted.add(job.name)
-        self.evicted[job.name] = found.victims
-        self.preempting.left(found.victims)
-        self._loans.left({v.name for v in found.victims})
-        self.free |= freed(found.victims)
+        self.evicted[job.name] = choice.victims
+        self.preempting.left(choice.victims)
+        self._loans.left({v.name for v in choice.victims})
+        self.free |= freed(choice.victims)
         self._free_count = self.free.bit_count()
-        placement = noted(found)
+        placement = noted(choice)
         self._take(job, placement.held, end_ns)
         if first is not None:
             self.backfill.made_room(self.free)
@@ -391,8 +391,8 @@ class SchedulingCycle:
         preferred[:0] = [hosts & near for hosts in (*preferred, allowed.reach)] if near else []
         for hosts in (self.affinity.fitting(job, hosts) for hosts in preferred if hosts):
             if hosts.bit_count() >= job.needed:
-                found = self._find(job, hosts, min(most, hosts.bit_count()))
-                return self._noted(job, found, end_ns)
+                placement = self._find(job, hosts, min(most, hosts.bit_count()))
+                return self._noted(job, placement, end_ns)
         return self._noted(job, self._find(job, allowed.reach, most), end_ns)
 
     def _noted(self, job: Job, placement: Placement | None, end_ns: int) -> Placement | None:

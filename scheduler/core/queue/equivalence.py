@@ -40,8 +40,8 @@ def outermost(part: Chunk, jobs: Mapping[str, Job]) -> tuple[Job, ...]:
     in the queue, so it is found once: O(part), then O(1)."""
     if part.found is None:
         part.found = _outermost(map(jobs.__getitem__, part))
-    found: tuple[Job, ...] = part.found
-    return found
+    in_part: tuple[Job, ...] = part.found
+    return in_part
 
 
 def _outermost(jobs: Iterable[Job]) -> tuple[Job, ...]:

@@ -55,8 +55,8 @@ class QueueLoans:
     @property
     def _lenders(self) -> dict[int, Job]:
         if self._found is None:
-            found = SpareLoans(self._state).lendable(self._gone) if self._may else {}
-            self._found = {h: job for h, job in found.items() if h not in self._given}
+            lenders = SpareLoans(self._state).lendable(self._gone) if self._may else {}
+            self._found = {h: job for h, job in lenders.items() if h not in self._given}
         return self._found
 
     def left(self, names: Collection[str]) -> None:

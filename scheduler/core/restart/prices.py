@@ -77,8 +77,8 @@ class RestartPrices:
 
     def shrunk_s(self, hosts_left: int) -> int:
         """What the GPUs of dropped replicas would have done until they are back."""
-        gone = self.gpus - hosts_left * self._per_host
-        return round(gone * min(self.left_s, self.repair_days * DAY_S))
+        lost_gpus = self.gpus - hosts_left * self._per_host
+        return round(lost_gpus * min(self.left_s, self.repair_days * DAY_S))
 
     @property
     def waiting_s(self) -> int:

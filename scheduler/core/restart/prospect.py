@@ -55,9 +55,9 @@ def cost_s(
     if host is None:
         return None
     spares = hostset.of(h for gang in state.holding for h in gang.all_spares)
-    found = _failed(state, job, host, now_ns, limits, spares & zone)
-    step, common_s = taken(found.best().ladder), found.prices.common_s
-    if step is None or step.gpu_s is None or step.gpu_s - common_s >= found.prices.waiting_s:
+    outcome = _failed(state, job, host, now_ns, limits, spares & zone)
+    step, common_s = taken(outcome.best().ladder), outcome.prices.common_s
+    if step is None or step.gpu_s is None or step.gpu_s - common_s >= outcome.prices.waiting_s:
         return None
     return step.gpu_s - common_s
 

@@ -59,17 +59,17 @@ class Recalls:
         does not."""
         owing = [d for d in SpareLoans(self.state).debts(lent) if d.job.name not in self.busy]
         owing = sorted((d for d in owing if d.job.name != job.name), key=self._key)
-        found, room = None, 0
+        recalled, room = None, 0
         for debt in owing:
             room |= debt.hosts
-            if (found := swaps(room)) is not None:
+            if (recalled := swaps(room)) is not None:
                 break
-        if found is None:
+        if recalled is None:
             return None
-        joined = hostset.of(host for _, host in found.joined)
-        gone = [replace(d, hosts=d.hosts & joined) for d in owing if d.hosts & joined]
-        recalls = tuple(self._recall(debt, job.name) for debt in gone)
-        return Recalled(found, recalls, sum(self._lost_ns(d.job) for d in gone))
+        joined = hostset.of(host for _, host in recalled.joined)
+        joined_debts = [replace(d, hosts=d.hosts & joined) for d in owing if d.hosts & joined]
+        recalls = tuple(self._recall(debt, job.name) for debt in joined_debts)
+        return Recalled(recalled, recalls, sum(self._lost_ns(d.job) for d in joined_debts))
 
     def _key(self, debt: SpareDebt) -> tuple[int, str]:
         return (self._lost_ns(debt.job), debt.job.name)
@@ -87,8 +87,8 @@ class Recalls:
             return Recall(job.name, reason)
         own = job.held & ~(state.out_of_service | debt.hosts)
         fabric = state.loaded_fabric
-        found = without_hosts(fabric, job, debt.hosts, own, 0, self.limits.place)
-        if found is None:
+        shrunk = without_hosts(fabric, job, debt.hosts, own, 0, self.limits.place)
+        if shrunk is None:
             return Recall(job.name, reason)
-        end_ns = self.now_ns + time_limit_ns(found.job, self.limits)
-        return Recall(job.name, reason, resize(found, job, reason, end_ns))
+        end_ns = self.now_ns + time_limit_ns(shrunk.job, self.limits)
+        return Recall(job.name, reason, resize(shrunk, job, reason, end_ns))

@@ -46,12 +46,12 @@ def relieved(
     held = [((gang | idle) & zone).bit_count() for zone in pools.zones]
     for share in ROOM:
         most = [max(0, count - ceil(share * pools.sizing.size(count))) for count in held]
-        found = shifted(fabric, job.request, job.hosts, gang | idle, most, may_rise)
-        if found is None or misplaced(fabric, job.request, found):
+        moved = shifted(fabric, job.request, job.hosts, gang | idle, most, may_rise)
+        if moved is None or misplaced(fabric, job.request, moved):
             continue
-        cuts = cut(fabric, job.request, found)
-        if not thin(pools, found, (idle | gang) & ~hostset.of(found)):
-            return found, cuts
+        cuts = cut(fabric, job.request, moved)
+        if not thin(pools, moved, (idle | gang) & ~hostset.of(moved)):
+            return moved, cuts
     return None
 
 

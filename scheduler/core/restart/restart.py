@@ -77,20 +77,20 @@ class _Desk:
         self._acted, self._gone = set[str](), set[str]()  # gangs
 
     def actions(self) -> list[Action]:
-        found = []
+        restarts = []
         for job in self._moved:
             if job.name in self._gone:
                 continue  # it was on spares that another gang has back
             action = self._way(job)
             if action is None or (self._left and _makes_others_leave(action)):
                 continue  # its turn comes again at once, and with what others have left
-            found.append(action)
+            restarts.append(action)
             if isinstance(action, Requeue | GiveUp):
                 self._left |= job.held & ~self._state.out_of_service
             self._acted.add(job.name)
             if isinstance(action, Swap | Resize):
                 self._take(job, action)
-        return found
+        return restarts
 
     def _take(self, job: Job, action: Swap | Resize) -> None:
         joined = taken(action)
@@ -179,11 +179,11 @@ class _Desk:
     def _tidy(self, job: Job, blocks: list[int], loss: Loss, end_ns: int) -> Swap | None:
         """Everything that can be left is left at once, if there are hosts for all of it."""
         fabric = self._state.loaded_fabric
-        found = choose_swaps(fabric, job.request, job.hosts, blocks, loss.own, loss.free)
-        if found is None:
+        swaps = choose_swaps(fabric, job.request, job.hosts, blocks, loss.own, loss.free)
+        if swaps is None:
             return None
-        moves = tuple(Move(b, job.hosts[b], joined) for b, joined in found.joined)
-        return Swap(job.name, moves, found.cuts, end_ns=end_ns)
+        moves = tuple(Move(b, job.hosts[b], joined) for b, joined in swaps.joined)
+        return Swap(job.name, moves, swaps.cuts, end_ns=end_ns)
 
 
 def _makes_others_leave(action: Action) -> bool:
@@ -204,9 +204,9 @@ def _blocks_on(state: State, job: Job, host_state: HostState) -> list[int]:
 
 def _blocks_in(job: Job, hosts: HostSet) -> list[int]:
     """Blocks of the gang on these hosts."""
-    found = hostset.of(job.hosts) & hosts if hosts else 0
-    if not found:
+    blocks = hostset.of(job.hosts) & hosts if hosts else 0
+    if not blocks:
         return []
-    if found.bit_count() < FEW:
-        return sorted(job.hosts.index(host) for host in hostset.members(found))
-    return [b for b, host in enumerate(job.hosts) if hostset.has(found, host)]
+    if blocks.bit_count() < FEW:
+        return sorted(job.hosts.index(host) for host in hostset.members(blocks))
+    return [b for b, host in enumerate(job.hosts) if hostset.has(blocks, host)]

@@ -115,14 +115,14 @@ class RestartSearch:
         if len(self.loss.blocks) > MOST_WIDENED or way.recalls:
             return way
         hosts, idle = self._moved(way.moves), self.loss.own | self.loss.free
-        found = relieved(self.pools, self.job, hosts, idle)
-        if found is None:
+        relief = relieved(self.pools, self.job, hosts, idle)
+        if relief is None:
             return way
-        pairs = enumerate(zip(self.job.hosts, found[0], strict=True))
+        pairs = enumerate(zip(self.job.hosts, relief[0], strict=True))
         moves = tuple(Move(b, old, new) for b, (old, new) in pairs if old != new)
-        step = self._step(RestartOption.REPLACE, moves, found[1], note="makes room for spares")
+        step = self._step(RestartOption.REPLACE, moves, relief[1], note="makes room for spares")
         ladder = (*(replace(s, is_taken=False) for s in way.ladder), replace(step, is_taken=True))
-        return replace(way, moves=moves, cuts=found[1], ladder=ladder)
+        return replace(way, moves=moves, cuts=relief[1], ladder=ladder)
 
     @staticmethod
     def _explainer(way: Way | None, ladder: Ladder) -> Way:
@@ -155,18 +155,18 @@ class RestartSearch:
     def _plain(self) -> Swaps | None:
         """Own and free hosts: those that cut the least, but in the zones of those lost where
         that cuts about as much."""
-        found = self._swaps(self.loss.free)
-        if found is None or self._is_home(found):
-            return found
+        swaps = self._swaps(self.loss.free)
+        if swaps is None or self._is_home(swaps):
+            return swaps
         fabric, hosts = self.state.loaded_fabric, self.job.hosts
         left = {fabric.zone_of(hosts[block]) for block in self.loss.blocks}
         near = self._swaps(self.loss.free, reduce(or_, map(self.pools.zones.__getitem__, left)))
         if near is None or not self._is_home(near):
-            return found
+            return swaps
         if self._is_by_time:
-            return near if not self._is_better(self._joined(found), found.cuts, near) else found
-        saved = near.cuts[0].bytes_per_step - found.cuts[0].bytes_per_step
-        return near if saved <= self._about else found
+            return near if not self._is_better(self._joined(swaps), swaps.cuts, near) else swaps
+        saved = near.cuts[0].bytes_per_step - swaps.cuts[0].bytes_per_step
+        return near if saved <= self._about else swaps
 
     @cached_property
     def _about(self) -> float:
@@ -176,9 +176,9 @@ class RestartSearch:
     def _swaps(self, others: HostSet, among: HostSet = -1) -> Swaps | None:
         fabric, job, loss = self.state.loaded_fabric, self.job, self.loss
         own, free = loss.own & among, others & among
-        found = choose_swaps(fabric, job.request, job.hosts, loss.blocks, own, free)
-        if found is not None or job.request.where == ANYWHERE or not own:
-            return found
+        swaps = choose_swaps(fabric, job.request, job.hosts, loss.blocks, own, free)
+        if swaps is not None or job.request.where == ANYWHERE or not own:
+            return swaps
         room = own | free  # its spares bind the gang to their domain, unless they stay behind
         if len(loss.blocks) == len(job.hosts):
             room = usable_for(fabric, job.request, room, len(job.hosts))
@@ -238,14 +238,14 @@ class RestartSearch:
         lendable = self.loss.lendable
         if not lendable:
             return WeighedOption(RestartOption.LENDER, note="no other job holds spares there"), None
-        found = self._swaps(self.loss.free | hostset.of(lendable))
-        if found is None or not self._is_home(found):
+        swaps = self._swaps(self.loss.free | hostset.of(lendable))
+        if swaps is None or not self._is_home(swaps):
             return WeighedOption(
                 RestartOption.LENDER, note="other jobs hold too few spares there"
             ), None
-        names = [lendable[joined] for _, joined in found.joined if joined in lendable]
+        names = [lendable[joined] for _, joined in swaps.joined if joined in lendable]
         lenders = tuple(dict.fromkeys(names))
-        return self._swapped(RestartOption.LENDER, found, lenders, f"from {listed(lenders)}")
+        return self._swapped(RestartOption.LENDER, swaps, lenders, f"from {listed(lenders)}")
 
     def _recalling(self) -> tuple[WeighedOption, Way | None]:
         """The loss is the borrowers', and shown; the gang is served as if nothing was lent."""
@@ -254,19 +254,19 @@ class RestartSearch:
             return WeighedOption(RestartOption.RECALL, note="no spare is lent there"), None
 
         def home(room: HostSet) -> Swaps | None:
-            found = self._swaps(self.loss.free | hostset.of(self.loss.lendable) | room)
-            return found if found is not None and self._is_home(found) else None
+            swaps = self._swaps(self.loss.free | hostset.of(self.loss.lendable) | room)
+            return swaps if swaps is not None and self._is_home(swaps) else None
 
-        found = self.recalls.back(self.job, lent, home)
-        if found is None:
+        recall = self.recalls.back(self.job, lent, home)
+        if recall is None:
             return WeighedOption(RestartOption.RECALL, note="too few spares are lent there"), None
         holders = {**self.loss.lendable, **self.pools.loans.holders(lent)}
-        names = (holders.get(joined, self.job.name) for _, joined in found.swaps.joined)
+        names = (holders.get(joined, self.job.name) for _, joined in recall.swaps.joined)
         whose = tuple(dict.fromkeys(name for name in names if name != self.job.name))
-        step, way = self._swapped(RestartOption.RECALL, found.swaps, whose, found.note)
-        lost_s = found.lost_ns * self._gpus_per_host // SECOND_NS
+        step, way = self._swapped(RestartOption.RECALL, recall.swaps, whose, recall.note)
+        lost_s = recall.lost_ns * self._gpus_per_host // SECOND_NS
         step = replace(step, gpu_s=(step.gpu_s or 0) + lost_s)
-        return step, replace(way, recalls=found.recalls)
+        return step, replace(way, recalls=recall.recalls)
 
     @property
     def _gpus_per_host(self) -> int:
@@ -297,16 +297,16 @@ class RestartSearch:
         lost = hostset.of(job.hosts[block] for block in loss.blocks)
         fit = job.held & ~(self.state.out_of_service | loss.barred | lost)
         fabric = self.state.loaded_fabric
-        found = without_hosts(fabric, job, lost, fit, loss.free, self.limits.place)
-        if found is None:
+        shrunk = without_hosts(fabric, job, lost, fit, loss.free, self.limits.place)
+        if shrunk is None:
             yield WeighedOption(RestartOption.SHRINK, note="it would fall below its minimum"), None
             return
-        hosts = found.placement.hosts
+        hosts = shrunk.placement.hosts
         gpu_s = self.prices.common_s + self.prices.shrunk_s(len(hosts))
-        note = f"dp {found.job.dp:,} of {job.dp:,}"
+        note = f"dp {shrunk.job.dp:,} of {job.dp:,}"
         longest_ns = self.now_ns + time_limit_ns(job.least, self.limits)
         step = WeighedOption(RestartOption.SHRINK, gpu_s, note=note)
-        yield step, resize(found, job, self._waiting_text(), longest_ns)
+        yield step, resize(shrunk, job, self._waiting_text(), longest_ns)
 
     def _replacing(self, plain: Swaps | None) -> Iterator[tuple[WeighedOption, Way | None]]:
         """Blocks that have not lost their hosts may move, where that cuts less than a swap,
@@ -344,15 +344,15 @@ class RestartSearch:
         stays = hostset.of(host for host in job.hosts if host not in lost)
         room = stays | ((loss.own | loss.free) & ~self.pools.kept_for(job, loss.own | loss.free))
         most = [(room & zone).bit_count() for zone in self.pools.zones]
-        found = shifted(fabric, job.request, job.hosts, room, most, self._about)
-        if found is not None and not misplaced(fabric, job.request, found):
-            return found
+        moved = shifted(fabric, job.request, job.hosts, room, most, self._about)
+        if moved is not None and not misplaced(fabric, job.request, moved):
+            return moved
         limits = PlaceLimits(0, min(self.limits.place.trees, REPLACED_TREES))
         hint = Hint(tuple(-1 if host in lost else host for host in job.hosts))
-        found = placed_near(fabric, job.request, room, hint, limits)
-        if found is None or misplaced(fabric, job.request, found):
+        moved = placed_near(fabric, job.request, room, hint, limits)
+        if moved is None or misplaced(fabric, job.request, moved):
             return None
-        return found
+        return moved
 
     def _waiting(self, is_short: bool) -> tuple[WeighedOption, Way]:
         gpu_s = self.prices.common_s + self.prices.waiting_s

@@ -165,10 +165,10 @@ class AffinityIndex:
     def shadow(self, wants: Affinity, hosts: HostSet) -> HostSet:
         """The domains around `hosts` that a job with these wishes cares about."""
         names = [wants.exclusive] if wants.exclusive else []
-        found = 0
+        covered = 0
         for name in (*names, *(tier for tier, _ in wants.avoid)):
-            found |= around(self._fabric, tier_of(self._fabric, name, "constraints"), hosts)
-        return found
+            covered |= around(self._fabric, tier_of(self._fabric, name, "constraints"), hosts)
+        return covered
 
     def near(self, wants: Affinity) -> HostSet:
         """The outermost domains of the job that it should be near; 0 if that holds no hosts."""

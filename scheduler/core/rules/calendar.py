@@ -79,34 +79,34 @@ class Calendar:
     def _group(self, job: Job) -> int:
         """Which windows close to `job`, for most tenants the same."""
         key = (job.tenant, self._known_as(job.name))
-        found = self._strange.get(key)
-        if found is None:
+        group = self._strange.get(key)
+        if group is None:
             windows = tuple(b for b in self._bookings if not self.is_for(b, job))
             if windows not in self._groups:
                 self._groups.append(windows)
-            found = self._strange[key] = self._groups.index(windows)
-        return found
+            group = self._strange[key] = self._groups.index(windows)
+        return group
 
     def closed(self, job: Job, start_ns: int, end_ns: int) -> HostSet:
         """Their hosts, and those on probation."""
         if not self._bookings:
             return self.on_probation(job)
         key = (start_ns, self._group(job), bisect_left(self._starts, end_ns))
-        found = self._closed.get(key)
-        if found is None:
-            found = reduce(or_, (b.hosts for b in self.closing(job, start_ns, end_ns)), 0)
-            self._closed[key] = found
-        return found | self.on_probation(job)
+        hosts = self._closed.get(key)
+        if hosts is None:
+            hosts = reduce(or_, (b.hosts for b in self.closing(job, start_ns, end_ns)), 0)
+            self._closed[key] = hosts
+        return hosts | self.on_probation(job)
 
     def grounds(self, everything: HostSet) -> list[HostSet]:
         """Sets of hosts that the same windows cover: first those that a window closes first,
         last those that none does."""
-        found = [everything]
+        classes = [everything]
         covers = sorted(self._bookings, key=lambda b: (-b.window.start_ns, b.window.name))
         for hosts in [self._probation, *(booking.hosts for booking in covers)]:
-            parts = [(ground & hosts, ground & ~hosts) for ground in found]
-            found = [i for i, _ in parts if i] + [o for _, o in parts if o]
-        return found
+            parts = [(ground & hosts, ground & ~hosts) for ground in classes]
+            classes = [i for i, _ in parts if i] + [o for _, o in parts if o]
+        return classes
 
     def in_the_way(
         self, job: Job, hosts: HostSet, start_ns: int, end_ns: int
@@ -161,14 +161,14 @@ class Calendar:
     def returns(self, after_ns: int) -> list[tuple[int, HostSet]]:
         """Each moment at which windows end, first one first, with the hosts that become
         free then: under maintenance now, idle and healthy."""
-        found, later = [], 0
+        times, later = [], 0
         for end_ns in sorted({b.window.end_ns for b in self._bookings}, reverse=True):
             ending = (b for b in self._bookings if b.is_closing and b.window.end_ns == end_ns)
             hosts = reduce(or_, (b.hosts for b in ending), 0) & self._idle & ~later
             later |= hosts
             if end_ns > after_ns:
-                found.append((end_ns, hosts))
-        return found[::-1]
+                times.append((end_ns, hosts))
+        return times[::-1]
 
 
 def turns(state: State, now_ns: int) -> tuple[WindowTransition, ...]:

@@ -128,13 +128,13 @@ FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 def advise(faults: FailureModel) -> tuple[IntervalAdvice, ...]:
     """What each rule says, and what that is worth."""
-    found = []
+    advice = []
     for name, rule in RULES:
         period = rule(faults)
-        found.append(
+        advice.append(
             IntervalAdvice(name, period, None if period is None else efficiency(faults, period))
         )
-    return tuple(found)
+    return tuple(advice)
 
 
 def sensitivity(faults: FailureModel) -> tuple[tuple[float, float, float], ...]:

@@ -71,9 +71,9 @@ def avoided_text(fabric: Fabric, job: Job, terms: Restarts, now_ns: int) -> str:
     """`of which z0-r0-h0 stopped it recently; avoids it for 10 min more`."""
     names = fabric.names(hostset.members(avoided(job, terms, now_ns)))
     left_ns = (clear_ns(job, terms, now_ns) or now_ns) - now_ns
-    what = "it" if len(names) == 1 else "them"
+    proposals = "it" if len(names) == 1 else "them"
     wait = duration(-(-left_ns // SECOND_NS))
-    return f"of which {listed(names)} stopped it recently; avoids {what} for {wait} more"
+    return f"of which {listed(names)} stopped it recently; avoids {proposals} for {wait} more"
 
 
 def is_soon(job: Job, terms: Restarts, now_ns: int) -> bool:

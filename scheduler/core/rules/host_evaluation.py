@@ -35,18 +35,18 @@ def verdict(
     """What the policy does next with a host, as things are at `now_ns`."""
     if lemon := _as_lemon(policy, host, record, now_ns):
         return lemon
-    found: list[HostVerdict] = []
+    verdicts: list[HostVerdict] = []
     if host.state is HostState.SUSPECT:
         quiet_ns = max(host.since_ns, record.trouble_ns) + policy.clear_s * _SECOND_NS
-        found.append(HostVerdict(quiet_ns, HostMove.CLEAR, "nothing more was reported"))
+        verdicts.append(HostVerdict(quiet_ns, HostMove.CLEAR, "nothing more was reported"))
     is_tested = record.tested_ns > 0 and record.tested_ns >= record.trouble_ns
     if host.state is HostState.HEALTHY and is_tested:
         clean_ns = record.clean_ns + policy.golden_s * _SECOND_NS
-        found.append(HostVerdict(clean_ns, HostMove.PROMOTE, "passed its tests, clean record"))
+        verdicts.append(HostVerdict(clean_ns, HostMove.PROMOTE, "passed its tests, clean record"))
     grown_ns = record.service_ns + policy.early_s * _SECOND_NS
     if record.service_ns and now_ns < grown_ns:
-        found.append(HostVerdict(grown_ns, None))
-    return min(found, key=lambda v: v.at_ns, default=None)
+        verdicts.append(HostVerdict(grown_ns, None))
+    return min(verdicts, key=lambda v: v.at_ns, default=None)
 
 
 def _as_lemon(
@@ -82,11 +82,11 @@ def judged(state: State, action: EvaluateHosts, now_ns: int) -> tuple[Event, ...
         return Stale(StaleReason.HEALTH, "hosts: something was reported meanwhile")
     events: list[Event] = []
     for index in sorted({*state.records, *state.hosts}):
-        found = verdict(state.health, state.host(index), state.record(index), now_ns)
-        if found is None or found.move is None or found.at_ns > now_ns:
+        verdicts = verdict(state.health, state.host(index), state.record(index), now_ns)
+        if verdicts is None or verdicts.move is None or verdicts.at_ns > now_ns:
             continue
         name = state.loaded_fabric.hosts[index]
-        events.append(HostMoved(now_ns, name, found.move, found.reason, cause=Mover.POLICY))
-        if found.move is HostMove.RETIRE and not state.runs_gang(index):
+        events.append(HostMoved(now_ns, name, verdicts.move, verdicts.reason, cause=Mover.POLICY))
+        if verdicts.move is HostMove.RETIRE and not state.runs_gang(index):
             events.append(HostMoved(now_ns, name, HostMove.EMPTY, cause=Mover.POLICY))
     return (*events, HostsJudged(now_ns))

@@ -45,12 +45,12 @@ def seven(record: HostRecord, policy: LemonPolicy, now_ns: int) -> LemonSignals:
     )
 
 
-def passed(found: LemonSignals, policy: LemonPolicy) -> tuple[str, ...]:
+def passed(signals: LemonSignals, policy: LemonPolicy) -> tuple[str, ...]:
     """Names of the signals that reach their thresholds; a threshold of 0 is off."""
     return tuple(
         name
         for name in LemonSignals.__dataclass_fields__
-        if 0 < getattr(policy, name) <= getattr(found, name)
+        if 0 < getattr(policy, name) <= getattr(signals, name)
     )
 
 
@@ -62,8 +62,8 @@ def lemon_signals(record: HostRecord, policy: LemonPolicy, now_ns: int) -> tuple
 
 def lemon_text(record: HostRecord, policy: LemonPolicy, now_ns: int) -> str:
     """`lemon: out_count 4, xid_cnt 3 in 28 days`, or nothing."""
-    names, found = lemon_signals(record, policy, now_ns), seven(record, policy, now_ns)
+    names, signals = lemon_signals(record, policy, now_ns), seven(record, policy, now_ns)
     if not names:
         return ""
-    counts = ", ".join(f"{name} {getattr(found, name)}" for name in names)
+    counts = ", ".join(f"{name} {getattr(signals, name)}" for name in names)
     return f"lemon: {counts} in {policy.days} days"

@@ -40,8 +40,8 @@ def _moved(state: State, job: Job, hosts: Sequence[int], blocks: Iterable[int]) 
     if not job.copies:
         return ()
     peers, fabric = job.spec.checkpoint.peers, state.loaded_fabric
-    found = mend_holders(fabric, job.request, hosts, peers, job.copies, blocks)
-    return () if found == job.copies else found
+    holders = mend_holders(fabric, job.request, hosts, peers, job.copies, blocks)
+    return () if holders == job.copies else holders
 
 
 def _sources(state: State, job: Job, moves: Sequence[Move]) -> tuple[str, ...]:
@@ -55,10 +55,10 @@ def _sources(state: State, job: Job, moves: Sequence[Move]) -> tuple[str, ...]:
         return storage
     names = state.loaded_fabric.hosts
     lost = {b for b, h in enumerate(job.hosts) if state.host(h).state not in RUNS}
-    found = []
+    sources = []
     for move in moves:
         holder = restore_source(move.block, job.copies, lost) if move.block in lost else move.block
         if holder is None:
             return storage
-        found.append(names[job.hosts[holder]])
-    return tuple(found)
+        sources.append(names[job.hosts[holder]])
+    return tuple(sources)

@@ -65,11 +65,11 @@ def running(state: State) -> list[Neighbour]:
 
 def loads(fabric: Fabric, gangs: Iterable[Neighbour]) -> dict[Uplink, float]:
     """How busy these gangs keep narrow uplinks, all together."""
-    found: dict[Uplink, float] = {}
+    by_uplink: dict[Uplink, float] = {}
     for gang in gangs:
         for uplink, share in busy(fabric, gang).items():
-            found[uplink] = found.get(uplink, 0.0) + share
-    return found
+            by_uplink[uplink] = by_uplink.get(uplink, 0.0) + share
+    return by_uplink
 
 
 def beside(fabric: Fabric, loads: Mapping[Uplink, float]) -> Fabric:
@@ -173,7 +173,7 @@ def shared_uplinks(state: State, job: Job) -> list[SharedUplink]:
     """The narrow uplinks that a running gang shares, the busiest neighbour first."""
     fabric = state.loaded_fabric
     own = busy(fabric, Neighbour(job.request, job.hosts, job.step))
-    found = [
+    common = [
         SharedUplink(fabric.tiers[depth].domains[number], gang, share)
         for gang in state.in_state(JobState.RUNNING)
         if own and gang.name != job.name
@@ -182,4 +182,4 @@ def shared_uplinks(state: State, job: Job) -> list[SharedUplink]:
         ).items()
         if (depth, number) in own and share >= LEAST
     ]
-    return sorted(found, key=lambda shared: (-shared.busy, shared.link, shared.job.name))
+    return sorted(common, key=lambda shared: (-shared.busy, shared.link, shared.job.name))

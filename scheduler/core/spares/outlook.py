@@ -81,9 +81,9 @@ def _price_s(
     if not gangs:
         return None
     largest = max(gangs, key=lambda j: len(j.hosts))
-    found = cost_s(pools.state, largest, zone, now_ns, limits)
+    cost = cost_s(pools.state, largest, zone, now_ns, limits)
     gpus = len(largest.hosts) * pools.state.loaded_fabric.gpus_per_host
-    return None if found is None else found / gpus
+    return None if cost is None else cost / gpus
 
 
 def _zone(pools: SparePools, at: int, name: str, price_s: float | None) -> ZoneOutlook:

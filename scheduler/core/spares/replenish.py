@@ -54,9 +54,9 @@ def replenishments(
     if home := tuple(_home(state, now_ns)):
         return home
     if room.free:
-        found = [*_required(pools, now_ns, limits, room), *_wished(pools, now_ns, limits, room)]
-        if found:
-            return tuple(found)
+        actions = [*_required(pools, now_ns, limits, room), *_wished(pools, now_ns, limits, room)]
+        if actions:
+            return tuple(actions)
     return tuple(_let_go(pools))
 
 
@@ -83,8 +83,8 @@ def _required(
         if lacking > 0:
             held = hostset.of(job.hosts)
             near = reduce(or_, (zone for zone in pools.zones if zone & held), 0)
-            found = _held(pools, job, near, lacking, now_ns, limits, room)
-            yield from found or _held(pools, job, ~0, lacking, now_ns, limits, room)
+            hosts = _held(pools, job, near, lacking, now_ns, limits, room)
+            yield from hosts or _held(pools, job, ~0, lacking, now_ns, limits, room)
 
 
 def _wished(
@@ -161,14 +161,14 @@ def _let_go(pools: SparePools) -> Iterator[ReplenishSpares]:
     for job in reversed(pools.jobs):
         if beyond <= 0:
             return
-        gone = []
+        released = []
         for spare in sorted(job.spares, key=lambda s: (pools.hosts[zone_of(s)] > 0, s)):
             zone = zone_of(spare)
             if beyond > 0 and over[zone] > 0:
-                gone.append(spare)
+                released.append(spare)
                 beyond, over[zone] = beyond - 1, over[zone] - 1
-        if gone:
-            kept = tuple(s for s in job.spares if s not in gone)
+        if released:
+            kept = tuple(s for s in job.spares if s not in released)
             yield ReplenishSpares(
-                job.name, kept, 0, f"releases {hosts_text(len(gone))}: more than enough"
+                job.name, kept, 0, f"releases {hosts_text(len(released))}: more than enough"
             )

@@ -198,13 +198,13 @@ class Quotas:
 
 def _preemptible_by_leaf(state: State) -> dict[str, int]:
     """Healthy hosts of each tenant's gangs that can be evicted."""
-    found: dict[str, int] = {}
+    by_leaf: dict[str, int] = {}
     elsewhere = state.unhealthy | SpareLoans(state).hosts
     for job in state.in_state(JobState.RUNNING):
         if job.is_preemptible:
             hosts = (job.held & ~elsewhere).bit_count()
-            found[job.tenant] = found.get(job.tenant, 0) + hosts
-    return found
+            by_leaf[job.tenant] = by_leaf.get(job.tenant, 0) + hosts
+    return by_leaf
 
 
 def _held_by_leaf(state: State) -> dict[str, HostSet]:

@@ -114,7 +114,7 @@ class PlanExecutor:
             return self._decide_here(state, now_ns)
         began_s = perf_counter()
         try:
-            told = other.ask(state, now_ns, self._limits, events)
+            response = other.ask(state, now_ns, self._limits, events)
         except (EOFError, OSError) as error:
             if self._is_closed:
                 raise
@@ -123,8 +123,8 @@ class PlanExecutor:
             self._other = None
             return self._decide_here(state, now_ns)
         self._took_s, self._was_here = perf_counter() - began_s, False
-        self._solved(told.solves)
-        return told.plan
+        self._solved(response.solves)
+        return response.plan
 
     def _decide_here(self, state: State, now_ns: int) -> Plan:
         began_s = thread_time()

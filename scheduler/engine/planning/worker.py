@@ -82,10 +82,10 @@ def answer(link: Connection) -> None:
         ask = link.recv()
         try:
             state = followed(state, ask)
-            found: PlanResponse | Exception = told(state, ask)
+            response: PlanResponse | Exception = told(state, ask)
         except Exception as error:
-            found = error
-        link.send(found)
+            response = error
+        link.send(response)
 
 
 def main() -> None:

@@ -123,24 +123,24 @@ def read_mark(path: Path | None) -> LogPosition | None:
 
 
 def disagreement(
-    name: str, mark: LogPosition, found: LogPosition, digest_then: bytes | None
+    name: str, mark: LogPosition, position: LogPosition, digest_then: bytes | None
 ) -> str | None:
-    """What is wrong with a log whose end is at `found`, in a sentence. `digest_then`: what it has
+    """What is wrong with a log whose end is at `position`, in a sentence. `digest_then`: what it has
     at the mark's version, None: no longer anything."""
     way_out = "restore a backup, or see with muster store recover what is lost without one"
     if mark.version == 0:  # nothing can be missing
         return None
-    if mark.store_id != found.store_id:
+    if mark.store_id != position.store_id:
         return (
             f"{name} is not the store that was here before, which came to {mark}: put that one"
             " back; muster store recover accepts this one"
         )
-    if found.restores > mark.restores:
+    if position.restores > mark.restores:
         return None
-    if found.version < mark.version:
+    if position.version < mark.version:
         return (
-            f"{name} ends at version {found.version:,}, but had come to {mark}:"
-            f" {mark.version - found.version:,} acknowledged changes are missing; {way_out}"
+            f"{name} ends at version {position.version:,}, but had come to {mark}:"
+            f" {mark.version - position.version:,} acknowledged changes are missing; {way_out}"
         )
     if digest_then not in (None, mark.digest):
         return f"{name} has other events up to version {mark.version:,} than it had; {way_out}"

@@ -83,11 +83,11 @@ def schema_of(name: str, connection: Connection) -> int:
     where = connection.execute("SELECT current_schema()").fetchone()
     if where is None or where[0] is None:
         raise StoreError(f"{name} has no such schema as its search_path names")
-    found = connection.execute(
+    row = connection.execute(
         "SELECT relname FROM pg_class WHERE relnamespace = current_schema()::regnamespace"
         " AND relkind IN ('r', 'p', 'v', 'm')"
     )
-    tables = {str(relname) for (relname,) in found}
+    tables = {str(relname) for (relname,) in row}
     meta = {}
     if {"meta", "log", "leader"} <= tables:
         meta = {str(k): str(v) for k, v in connection.execute("SELECT key, value FROM meta")}

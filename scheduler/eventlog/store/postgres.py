@@ -170,8 +170,8 @@ class PostgresStore:
             kept = "UPDATE meta SET value = %s WHERE key = 'first_version'"
             connection.execute(kept, (str(to_version + 1),))
             connection.execute("DELETE FROM snapshot WHERE version < %s", (to_version,))
-            gone = connection.execute("DELETE FROM log WHERE version <= %s", (to_version,))
-            return gone.rowcount
+            deleted = connection.execute("DELETE FROM log WHERE version <= %s", (to_version,))
+            return deleted.rowcount
 
     # Reading, from any thread
 
@@ -254,14 +254,14 @@ class PostgresStore:
             if after_version != self._end_version:
                 self._end_version = after_version
                 self._end_digest = self._digest_at(session, after_version) or b""
-            found = session.execute(f"{_ROWS} LIMIT {PAGE}", (after_version,)).fetchall()
-            if not found and (last := _number(session, f"SELECT {_LAST}")) < after_version:
+            fetched = session.execute(f"{_ROWS} LIMIT {PAGE}", (after_version,)).fetchall()
+            if not fetched and (last := _number(session, f"SELECT {_LAST}")) < after_version:
                 raise StoreError(
                     f"{self.name} ends at version {last:,}, but this server has read it up to"
                     f" version {after_version:,}: restore a backup, and start it again"
                 )
             rows = list(
-                checked(self.name, found, after_version, self._end_digest or None, self._missing)
+                checked(self.name, fetched, after_version, self._end_digest or None, self._missing)
             )
             events = [(row.version, row.event(self.name)) for row in rows]
             if rows:

@@ -130,8 +130,8 @@ class SqliteStore:
 
     def _what_is_gone(self) -> str:
         """SQLite would go on writing to files that no start will find."""
-        gone = self.path if _identity(self.path) != self._identities[0] else wal_of(self.path)
-        return f"{gone} was moved, replaced or removed while it was in use"
+        missing = self.path if _identity(self.path) != self._identities[0] else wal_of(self.path)
+        return f"{missing} was moved, replaced or removed while it was in use"
 
     def _ends_elsewhere(self, last: int, expected: int) -> VersionMismatch:
         return VersionMismatch(f"{self.path} ends at version {last}, expected {expected}")
@@ -198,8 +198,8 @@ class SqliteStore:
         """As Store says. Cost: walks the events before."""
         query = "SELECT version FROM log WHERE time_ns >= ? ORDER BY version LIMIT 1"
         with self._reading() as connection:
-            found = connection.execute(query, (time_ns,)).fetchone()
-            return int(found[0] if found else connection.execute(_LAST).fetchone()[0] + 1)
+            row = connection.execute(query, (time_ns,)).fetchone()
+            return int(row[0] if row else connection.execute(_LAST).fetchone()[0] + 1)
 
     def save_snapshot(self, version: int, body: bytes) -> None:
         with self._transaction() as connection:
@@ -219,8 +219,8 @@ class SqliteStore:
     def compact(self, to_version: int) -> int:
         """As Store says. The file keeps its size: later events fill the room."""
         with self._transaction() as connection:
-            found = connection.execute("SELECT 1 FROM snapshot WHERE version = ?", (to_version,))
-            if found.fetchone() is None:
+            row = connection.execute("SELECT 1 FROM snapshot WHERE version = ?", (to_version,))
+            if row.fetchone() is None:
                 raise StoreError(f"{self.path} has no snapshot of version {to_version}")
             dropped = connection.execute("DELETE FROM log WHERE version <= ?", (to_version,))
             connection.execute("DELETE FROM snapshot WHERE version < ?", (to_version,))
@@ -292,10 +292,10 @@ class SqliteCopy(SqliteStore):
 def _identity(path: Path) -> tuple[int, int] | None:
     """Which file this is, whatever it is called; None: there is none."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def wal_of(path: Path) -> Path:
@@ -458,13 +458,13 @@ def _digest_at(connection: sqlite3.Connection, version: int) -> bytes | None:
     """What the chain has at `version`; None where nothing is kept."""
     if version == 0:
         return origin(_store_id(connection))
-    found = connection.execute(_DIGEST, (version,)).fetchone()
-    return found and bytes(found[0])
+    row = connection.execute(_DIGEST, (version,)).fetchone()
+    return row and bytes(row[0])
 
 
 def _store_id(connection: sqlite3.Connection) -> str:
-    found = connection.execute("SELECT value FROM meta WHERE key = 'store'").fetchone()
-    return str(found[0]) if found else ""
+    row = connection.execute("SELECT value FROM meta WHERE key = 'store'").fetchone()
+    return str(row[0]) if row else ""
 
 
 def path_of(url: str) -> Path:
@@ -510,10 +510,10 @@ def lock_on(path: Path) -> int:
         os.close(lock)  # a restore put another one there meanwhile
 
 
-def _check_names(path: Path, found: os.stat_result) -> None:
-    if found.st_nlink > 1:
+def _check_names(path: Path, status: os.stat_result) -> None:
+    if status.st_nlink > 1:
         raise StoreError(
-            f"{path} is the same file as another ({found.st_nlink} hard links), and the newest"
+            f"{path} is the same file as another ({status.st_nlink} hard links), and the newest"
             " changes are kept under one name only: remove the other name, or copy the store with"
             " muster store backup"
         )
@@ -522,11 +522,11 @@ def _check_names(path: Path, found: os.stat_result) -> None:
 def _unusable(path: Path, error: sqlite3.Error) -> StoreError:
     """What the system refuses, a full disk say, is not laid to the file."""
     if isinstance(error, sqlite3.OperationalError):
-        told = str(error)
+        message = str(error)
         if path.exists() and not os.access(path.parent, os.W_OK):
             # Who reads a store says so beside it, for a server may be writing.
-            told = f"{path.parent} cannot be written to: copy {path.name}* elsewhere first"
-        return StoreError(f"cannot open {path}: {told}")
+            message = f"{path.parent} cannot be written to: copy {path.name}* elsewhere first"
+        return StoreError(f"cannot open {path}: {message}")
     return StoreError(f"{path} is not a muster store, or is corrupt: {error}")
 
 
@@ -548,5 +548,5 @@ def check_whole(path: Path, connection: sqlite3.Connection) -> None:
 
 
 def _first(connection: sqlite3.Connection) -> int:
-    (found,) = connection.execute("SELECT value FROM meta WHERE key = 'first_version'").fetchone()
-    return int(found)
+    (first,) = connection.execute("SELECT value FROM meta WHERE key = 'first_version'").fetchone()
+    return int(first)

@@ -55,8 +55,8 @@ def verify(store: Store) -> VerifyReport:
     except StoreError as error:
         problems += [str(error)] if str(error) not in problems else []
     except (KeyError, IndexError, RuntimeError, BadInput) as error:
-        what = f"version {state.version + 1} does not follow from those before it ({error!r})"
-        problems.append(what)
+        reason = f"version {state.version + 1} does not follow from those before it ({error!r})"
+        problems.append(reason)
     problems += [
         f"a snapshot of version {v} is newer than the log" for v in bodies if v > state.version
     ]

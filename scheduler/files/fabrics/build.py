@@ -82,7 +82,7 @@ def _spec(
     }
     if overlay.scale_up_gbps:
         head["scale_up_gbps"] = plain(overlay.scale_up_gbps)
-    usual = [commonest(found.values()) for found in by_tier]
+    usual = [commonest(rates.values()) for rates in by_tier]
     nvlink = _scale_up(network, overlay)
     usually = commonest(nvlink.values()) if nvlink else 0.0
     host_tier = overlay.tiers[-1].name if overlay.tiers else DEFAULT_HOST_TIER
@@ -107,13 +107,13 @@ def _scale_up(network: TopologyNetwork, overlay: FabricOverlay) -> dict[str, flo
     if not network.depth:
         return {}
     tier = overlay.tiers[-2] if len(overlay.tiers) > 1 else TierOverlay("")
-    found = {}
+    groups = {}
     for name in network.domains(network.depth - 1):
         own = tier.domains[name].scale_up_gbps if name in tier.domains else None
         said = tier.scale_up_gbps if own is None else own
         file_says = DEFAULT_SCALE_UP_GBPS if name in network.scale_up else 0.0
-        found[name] = file_says if said is None else said
-    return found
+        groups[name] = file_says if said is None else said
+    return groups
 
 
 def _says_scale_up(overlay: FabricOverlay) -> bool:
@@ -158,7 +158,7 @@ def _regular(
 ) -> dict[str, Any] | None:
     """The counted form, if it yields the same names in the same order."""
     counts = _counts(tree)
-    if not counts or any(len(set(found.values())) > 1 for found in by_tier):
+    if not counts or any(len(set(rates.values())) > 1 for rates in by_tier):
         return None
     counted = [
         {"name": tier["name"], "count": count, **tier}

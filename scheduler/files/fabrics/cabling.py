@@ -44,23 +44,23 @@ def network(
     names = [_names(switches, level, groups[k], k) for k in range(highest + 1)]
     paths = [_path(key, groups, names) for key in wired]
     tiers = [LEVEL_NAMES[k] if k < len(LEVEL_NAMES) else f"level-{k}" for k in range(highest + 1)]
-    found = TopologyNetwork(
+    topology = TopologyNetwork(
         tuple(hosts[key] for key in wired),
         tuple(tuple(reversed(path)) for path in paths),
         tuple(reversed(tiers)),
         kind="infiniband",
     )
     if not wired or not all(cable.gbps for cable in cables):
-        return found
+        return topology
     ratios_by_level = [
         {(k, names[k][group]): ratio for group, ratio in ratios.items() if group in names[k]}
         for k, ratios in enumerate(_oversubscription(hosts, cables, g) for g in groups)
     ]
-    return _with_bandwidth(found, hosts, cables, ratios_by_level)
+    return _with_bandwidth(topology, hosts, cables, ratios_by_level)
 
 
 def _with_bandwidth(
-    found: TopologyNetwork,
+    network: TopologyNetwork,
     hosts: Mapping[str, str],
     cables: Sequence[Cable],
     ratios: Sequence[Mapping[tuple[int, str], float]],
@@ -72,7 +72,7 @@ def _with_bandwidth(
     odd = sorted((hosts[key] for key, n in per_host.items() if n != adapters), key=natural)
     note = f"{shortened(odd)}: not {adapters} adapters as the others; --hosts leaves hosts out"
     return replace(
-        found,
+        network,
         gpus_per_host=int(adapters),
         nic_gbps=_commonest(cable.gbps for cable in attached),
         oversubscription={key: ratio for level in ratios for key, ratio in level.items()},

@@ -23,7 +23,7 @@ def dump(spec: Mapping[str, Any]) -> str:
         lines += [] if is_counted else _domains(listed, "  ")
     if spec.get("labels"):
         lines += ["labels:"]
-        lines += [f"  {_scalar(name)}: {_flow(found)}" for name, found in spec["labels"].items()]
+        lines += [f"  {_scalar(name)}: {_flow(labels)}" for name, labels in spec["labels"].items()]
     return "\n".join(lines) + "\n"
 
 

@@ -65,8 +65,8 @@ def _without_roots(network: TopologyNetwork, wanted: int | None) -> TopologyNetw
 
 def _other_tiers(network: TopologyNetwork, wanted: int) -> str:
     tiers = [f"{len(network.domains(i)):,} x {name}" for i, name in enumerate(network.tier_names)]
-    found = f"{network.depth} above the hosts ({', '.join(tiers)})"
-    return f"the file has {found}, the overlay {wanted} besides the hosts"
+    others = f"{network.depth} above the hosts ({', '.join(tiers)})"
+    return f"the file has {others}, the overlay {wanted} besides the hosts"
 
 
 def _with_tier(network: TopologyNetwork, overlay: FabricOverlay, level: int) -> TopologyNetwork:
@@ -111,10 +111,10 @@ def rates(network: TopologyNetwork, overlay: FabricOverlay, level: int) -> Mappi
     """Oversubscription of each domain of a tier: the overlay's word, the file's, 1."""
     tier = overlay.tiers[level] if overlay.tiers else TierOverlay("")
     below = network.depth - 1 - level
-    found = {}
+    by_tier = {}
     for name in network.domains(level):
         own = tier.domains[name].oversubscription if name in tier.domains else None
-        found[name] = float(
+        by_tier[name] = float(
             own or tier.oversubscription or network.oversubscription.get((below, name), 1)
         )
-    return found
+    return by_tier

@@ -56,12 +56,12 @@ def read(path: str, choices: Choices) -> TopologyNetwork:
 
 
 def _network(nodes: dict[str, Labels], keys: Sequence[str]) -> TopologyNetwork:
-    found = {name: tuple(labels.get(key, "") for key in keys) for name, labels in nodes.items()}
-    without = [name for name, path in found.items() if not all(path)]
+    values = {name: tuple(labels.get(key, "") for key in keys) for name, labels in nodes.items()}
+    without = [name for name, path in values.items() if not all(path)]
     notes = [f"tiers are the labels {', '.join(keys)}"]
     if without:
         notes.append(f"left out: {shortened(without)}, without all of these labels")
-    whole = {name: path for name, path in found.items() if all(path)}
+    whole = {name: path for name, path in values.items() if all(path)}
     paths, renamed = _distinct(list(whole.values()))
     if renamed:
         notes.append(f"{shortened(renamed)}: in several domains above, so named after them too")
@@ -124,12 +124,12 @@ def _match(file: JsonFile, key: str, present: Sequence[str]) -> str:
     """The key itself, or the one that ends in `/key`."""
     ends = [key] if key in present else [name for name in present if name.endswith(f"/{key}")]
     if len(ends) != 1:
-        found = (
+        matches = (
             f"several labels end in /{key}: {', '.join(ends)}"
             if ends
             else f"no node has a label {key}"
         )
-        raise file.error("", found)
+        raise file.error("", matches)
     return ends[0]
 
 

@@ -60,7 +60,7 @@ def _nvlink(fabric: Fabric) -> tuple[dict[str, float] | None, dict[str, Any]]:
     usual = commonest(rates)
     said = [{"gbps_per_gpu": plain(rate)} if rate else None for rate in rates]
     pairs = zip(tier.domains, rates, said, strict=True)
-    others = {name: what for name, rate, what in pairs if rate != usual}
+    others = {name: unit for name, rate, unit in pairs if rate != usual}
     return ({"gbps_per_gpu": plain(usual)} if usual else None), others
 
 
@@ -68,10 +68,10 @@ def _rated(fabric: Fabric, level: int) -> tuple[dict[str, Any], dict[str, float]
     """The tier with its usual oversubscription, and the domains that have another."""
     tier = fabric.tiers[level]
     injection = np.bincount(tier.domain_by_host) * fabric.gpus_per_host * fabric.nic_gbps * 1e9 / 8
-    found = [plain(float(f"{r:.12g}")) for r in injection / tier.uplink_bytes_per_s]
-    usual = commonest(found)
+    rates = [plain(float(f"{r:.12g}")) for r in injection / tier.uplink_bytes_per_s]
+    usual = commonest(rates)
     entry = {"name": tier.name, **({} if usual == 1 else {"oversubscription": usual})}
-    named = zip(tier.domains, found, strict=True)
+    named = zip(tier.domains, rates, strict=True)
     return entry, {name: rate for name, rate in named if rate != usual}
 
 

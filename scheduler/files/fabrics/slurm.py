@@ -37,17 +37,17 @@ def sizes(values: Sequence[Any], source: str, line: int, field: str) -> list[int
 
 
 def check_sizes(
-    found: Sequence[int], blocks: Sequence[Switch], source: str, line: int, field: str
+    given_sizes: Sequence[int], blocks: Sequence[Switch], source: str, line: int, field: str
 ) -> None:
     """Each size a power of two times the one before; no block below the first."""
-    for small, large in pairwise(found):
+    for small, large in pairwise(given_sizes):
         ratio = large // small
         if large % small or ratio < 2 or ratio & (ratio - 1):
             raise refusal(f"{large} is not a power of two times {small}", source, line, field)
     for block in blocks:
-        if found and len(block.nodes) < found[0]:
+        if given_sizes and len(block.nodes) < given_sizes[0]:
             raise block.refusal(
-                f"has {len(block.nodes)} hosts, fewer than the block size {found[0]}"
+                f"has {len(block.nodes)} hosts, fewer than the block size {given_sizes[0]}"
             )
 
 
@@ -65,14 +65,14 @@ def of_blocks(network: TopologyNetwork) -> TopologyNetwork:
 
 def blocks(network: TopologyNetwork) -> dict[str, list[str]]:
     """Hosts of each innermost domain: a block file holds no other tier."""
-    found: dict[str, list[str]] = {}
+    by_block: dict[str, list[str]] = {}
     for host, path in zip(network.hosts, network.paths, strict=True):
-        found.setdefault(path[-1], []).append(host)
-    checked([*found, *network.hosts])
-    return found
+        by_block.setdefault(path[-1], []).append(host)
+    checked([*by_block, *network.hosts])
+    return by_block
 
 
 def switches(network: TopologyNetwork) -> list[Switch]:
-    found = table(network)
-    checked([*(switch.name for switch in found), *network.hosts])
-    return found
+    rows = table(network)
+    checked([*(switch.name for switch in rows), *network.hosts])
+    return rows

@@ -57,13 +57,13 @@ def read(path: str, _choices: Choices) -> TopologyNetwork:
         raise line.refusal("is about blocks, and the file has switches: it is one or the other")
     if not switches and not blocks:
         raise refusal("defines no switch and no block", path)
-    found = [_switch("switchname", line) for line in switches]
-    found += [_switch("blockname", line) for line in blocks]
+    parsed = [_switch("switchname", line) for line in switches]
+    parsed += [_switch("blockname", line) for line in blocks]
     if len(sizes) > 1:
         raise sizes[1].refusal("is given twice", "BlockSizes")
     if sizes:
-        _check_sizes(sizes[0], found)
-    whole = network(found)
+        _check_sizes(sizes[0], parsed)
+    whole = network(parsed)
     return slurm.of_blocks(whole) if blocks else whole
 
 
@@ -151,8 +151,8 @@ def _switch(kind: str, line: _Line) -> Switch:
 
 def _check_sizes(line: _Line, blocks: list[Switch]) -> None:
     values = line.pairs["blocksizes"].split(",")
-    found = slurm.sizes(values, line.source, line.line, "BlockSizes")
-    slurm.check_sizes(found, blocks, line.source, line.line, "BlockSizes")
+    sizes = slurm.sizes(values, line.source, line.line, "BlockSizes")
+    slurm.check_sizes(sizes, blocks, line.source, line.line, "BlockSizes")
 
 
 def write_tree(network: TopologyNetwork) -> str:

@@ -102,8 +102,8 @@ def _sizes(document: Document, body: Mapping[str, Any], at: str, blocks: list[Sw
     if not isinstance(values, list):
         raise document.error((path, "must be a list of numbers of hosts"))
     line = document.lines.get(path, 0)
-    found = slurm.sizes(values, document.source, line, "block_sizes")
-    slurm.check_sizes(found, blocks, document.source, line, "block_sizes")
+    sizes = slurm.sizes(values, document.source, line, "block_sizes")
+    slurm.check_sizes(sizes, blocks, document.source, line, "block_sizes")
 
 
 def _only(document: Document, item: Mapping[str, Any], at: str, known: set[str]) -> None:

@@ -38,13 +38,13 @@ class Switch:
         return refusal(message, self.source, self.line, self.name)
 
 
-def network(found: Sequence[Switch]) -> TopologyNetwork:
+def network(switches: Sequence[Switch]) -> TopologyNetwork:
     """The network that these switches span.
 
     Raises: InputError on switches that form no tree, on hosts under two switches.
     """
     notes: list[str] = []
-    by_name = _without_parallel(_by_name(found, notes), notes)
+    by_name = _without_parallel(_by_name(switches, notes), notes)
     parent = _parents(by_name)
     _check_hosts(by_name)
     roots = [name for name in by_name if name not in parent]
@@ -60,9 +60,9 @@ def network(found: Sequence[Switch]) -> TopologyNetwork:
     return TopologyNetwork(hosts, paths, names_from_below(height), notes=tuple(notes))
 
 
-def _by_name(found: Sequence[Switch], notes: list[str]) -> dict[str, Switch]:
+def _by_name(switches: Sequence[Switch], notes: list[str]) -> dict[str, Switch]:
     by_name: dict[str, Switch] = {}
-    for switch in found:
+    for switch in switches:
         if switch.name in by_name:
             first = by_name[switch.name].line
             raise switch.refusal(f"is defined twice, first in line {first}")
@@ -90,9 +90,9 @@ def _without_parallel(by_name: Mapping[str, Switch], notes: list[str]) -> dict[s
         return kept
     dropped = [name for name in by_name if name not in kept]
     notes.append(f"{shortened(dropped)}: parallel to another switch, counted once")
-    gone = set(dropped)
+    left_out = set(dropped)
     return {
-        name: replace(switch, switches=tuple(c for c in switch.switches if c not in gone))
+        name: replace(switch, switches=tuple(c for c in switch.switches if c not in left_out))
         for name, switch in kept.items()
     }
 

@@ -58,9 +58,9 @@ def load_dcgm(path: str) -> list[ImportedReport]:
     file = JsonFile.load(path)
     if not isinstance(file.value, dict) or not file.value:
         raise file.error("", "must be an object with a report for each host name")
-    found = [one for host, report in file.value.items() for one in _report(file, host, report)]
-    lines = file.lines() if found else {}
-    return [replace(f, line=line_of(lines, f.field)) for f in found]
+    reports = [one for host, report in file.value.items() for one in _report(file, host, report)]
+    lines = file.lines() if reports else {}
+    return [replace(f, line=line_of(lines, f.field)) for f in reports]
 
 
 def _report(file: JsonFile, host: str, report: Any) -> Iterator[ImportedReport]:
@@ -96,11 +96,11 @@ def _health(file: JsonFile, host: str, body: Any) -> Iterator[ImportedReport]:
     overall = f"{host}.body.{_OVERALL}"
     if _OVERALL not in groups:
         raise file.error(overall, "is missing: this is not output of dcgmi health -c -j")
-    found = list(_incidents(file, host, groups))
+    incidents = list(_incidents(file, host, groups))
     status = _verdict(file, groups[_OVERALL], overall)
-    if status != _FINE and not found:
+    if status != _FINE and not incidents:
         raise file.error(overall, f"is {status}, but no system of an entity is said to be")
-    yield from found
+    yield from incidents
 
 
 def _incidents(file: JsonFile, host: str, groups: Mapping[str, Any]) -> Iterator[ImportedReport]:
@@ -121,10 +121,10 @@ def _incidents(file: JsonFile, host: str, groups: Mapping[str, Any]) -> Iterator
 
 
 def _children(file: JsonFile, node: Any, field: str) -> dict[str, Any]:
-    told = _mapping(file, node, field)
-    if told and not any(key in told for key in _BOX):
-        raise file.error(field, f"must have children, not {next(iter(told))}")
-    return _mapping(file, told.get("children", {}), f"{field}.children")
+    mapping = _mapping(file, node, field)
+    if mapping and not any(key in mapping for key in _BOX):
+        raise file.error(field, f"must have children, not {next(iter(mapping))}")
+    return _mapping(file, mapping.get("children", {}), f"{field}.children")
 
 
 def _verdict(file: JsonFile, node: Any, field: str) -> str:
@@ -149,8 +149,8 @@ def _system(
 
 def _joined(words: Any, glue: str) -> str:
     """Words that DCGM gives as text, as a list, or as a list of objects with a `warning`."""
-    found = words if isinstance(words, list) else [words or ""]
-    texts = (word.get("warning", "") if isinstance(word, dict) else word for word in found)
+    lines = words if isinstance(words, list) else [words or ""]
+    texts = (word.get("warning", "") if isinstance(word, dict) else word for word in lines)
     return glue.join(str(text) for text in texts if text)
 
 
@@ -174,22 +174,22 @@ def _diagnosis(file: JsonFile, host: str, field: str, diagnosis: Any) -> Iterato
 
 def _results(file: JsonFile, test: Any, field: str) -> list[tuple[str, Any]]:
     """Each result with its place. A summary says something new only when no result failed."""
-    told = _mapping(file, test, field)
-    results = _list(file, test, "results", field) if "results" in told else []
-    if not any(key in told for key in _RESULTS) and (strange := [*(told.keys() - {"name"})]):
+    mapping = _mapping(file, test, field)
+    results = _list(file, test, "results", field) if "results" in mapping else []
+    if not any(key in mapping for key in _RESULTS) and (strange := [*(mapping.keys() - {"name"})]):
         raise file.error(field, f"must have results or a test_summary, not {min(strange)}")
-    found = [(f"{field}.results.{k}", result) for k, result in enumerate(results)]
-    has_failed = any(_status(file, result, where) == "fail" for where, result in found)
-    if "test_summary" in told and not has_failed:
-        found.append((f"{field}.test_summary", told["test_summary"]))
-    return found
+    numbered = [(f"{field}.results.{k}", result) for k, result in enumerate(results)]
+    has_failed = any(_status(file, result, where) == "fail" for where, result in numbered)
+    if "test_summary" in mapping and not has_failed:
+        numbered.append((f"{field}.test_summary", mapping["test_summary"]))
+    return numbered
 
 
 def _list(file: JsonFile, value: Any, key: str, field: str) -> list[Any]:
-    found = _mapping(file, value, field).get(key)
-    if not isinstance(found, list):
+    items = _mapping(file, value, field).get(key)
+    if not isinstance(items, list):
         raise file.error(f"{field}.{key}", "must be a list")
-    return found
+    return items
 
 
 def _status(file: JsonFile, result: Any, field: str) -> str:
@@ -208,8 +208,8 @@ def _failed(
     keys = [key for key in ("gpu_id", "gpu_ids", "entity_id") if key in result] if is_gpu else []
     text = str(result[keys[0]]) if keys else ""
     gpu = _gpu(file, text, f"{field}.{keys[0]}") if keys and "," not in text else None
-    told = _joined(result.get("warnings"), "; ")
-    detail = "; ".join(filter(None, (f"dcgmi diag {test}", told)))
+    warnings = _joined(result.get("warnings"), "; ")
+    detail = "; ".join(filter(None, (f"dcgmi diag {test}", warnings)))
     return ImportedReport(host, 0, field, "stress-test-failed", detail, gpu)
 
 

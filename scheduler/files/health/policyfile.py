@@ -103,8 +103,8 @@ def load_health(path: str) -> HealthPolicy:
     try:
         keys = _FileKeys.model_validate(document.mapping())
     except ValidationError as error:
-        found = error.errors(include_url=False)
-        raise document.error(*((path_of(e), message_of(e, _SECTIONS)) for e in found)) from None
+        problems = error.errors(include_url=False)
+        raise document.error(*((path_of(e), message_of(e, _SECTIONS)) for e in problems)) from None
     wrong = list(_faults(keys))
     if wrong:
         raise document.error(*wrong)
@@ -161,8 +161,8 @@ def _threshold_faults(field: str, entry: Any) -> Iterator[tuple[str, str]]:
     except ValidationError as error:
         for one in error.errors(include_url=False):
             path = path_of(one)
-            told = message_of(one, {"": _ThresholdKeys})
-            yield (f"{field}.{path}" if path else field), told
+            message = message_of(one, {"": _ThresholdKeys})
+            yield (f"{field}.{path}" if path else field), message
         return
     if threshold.then not in EFFECTS:
         yield f"{field}.then", f"must be one of {', '.join(EFFECTS)}"

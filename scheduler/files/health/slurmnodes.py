@@ -63,9 +63,9 @@ def load_slurm(path: str) -> list[ImportedReport]:
     text = yaml12.read_text(path, MOST_BYTES)
     if text.lstrip().startswith("{"):
         file = JsonFile.load(path)
-        found = list(_json(file))
+        nodes = list(_json(file))
         lines = file.lines()
-        return [replace(f, line=line_of(lines, f.field)) for f in found]
+        return [replace(f, line=line_of(lines, f.field)) for f in nodes]
     rows = [(number, row) for number, row in enumerate(text.splitlines(), 1) if row.strip()]
     if not rows:
         raise InputError(Problem("", "holds no node", path))
@@ -76,12 +76,12 @@ def load_slurm(path: str) -> list[ImportedReport]:
 
 def _node(path: str, line: int, row: str) -> Iterator[ImportedReport]:
     """One line of `scontrol show nodes -o`; words of a reason may hold spaces."""
-    found = {m[1]: row[m.end() :] for m in _KEY.finditer(row)}
+    fields = {m[1]: row[m.end() :] for m in _KEY.finditer(row)}
     for key in ("NodeName", "State"):
-        if not found.get(key, "")[:1].strip():  # nothing stands right behind it
+        if not fields.get(key, "")[:1].strip():  # nothing stands right behind it
             raise InputError(Problem(key, "is missing", path, line))
-    name, state = found["NodeName"].split()[0], found["State"].split()[0]
-    reason = found.get("Reason", "").strip()
+    name, state = fields["NodeName"].split()[0], fields["State"].split()[0]
+    reason = fields.get("Reason", "").strip()
     standing = _standing([state], partial(_refused, path, line, "State"))
     yield ImportedReport(name, line, "State", standing=standing, detail=reason)
 
@@ -90,14 +90,16 @@ def _table(path: str, rows: list[tuple[int, str]]) -> Iterator[ImportedReport]:
     line, head = rows[0]
     columns = head.split()
     if "STATE" not in columns or "NODELIST" not in columns:
-        told = "is neither scontrol show nodes -o, nor a table of sinfo with STATE and NODELIST"
-        raise InputError(Problem("header", told, path, line))
+        complaint = (
+            "is neither scontrol show nodes -o, nor a table of sinfo with STATE and NODELIST"
+        )
+        raise InputError(Problem("header", complaint, path, line))
     has_reason = "REASON" in columns
     for number, row in rows[1:]:
         cells = row.split(maxsplit=len(columns) - 1) if columns[-1] == "REASON" else row.split()
         if len(cells) != len(columns):
-            told = f"has {len(cells)} columns, not {len(columns)}"
-            raise InputError(Problem("columns", told, path, number))
+            complaint = f"has {len(cells)} columns, not {len(columns)}"
+            raise InputError(Problem("columns", complaint, path, number))
         state = cells[columns.index("STATE")]
         reason = cells[columns.index("REASON")] if has_reason else ""
         standing = _standing([state], partial(_refused, path, number, "STATE"))

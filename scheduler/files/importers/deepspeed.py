@@ -43,10 +43,10 @@ class _Settings:
         """Each part of the key is looked for after the one before."""
         at = 0
         for part in key.split("."):
-            found = re.compile(rf'"{re.escape(part)}"\s*:').search(self.text, at)
-            if found is None:
+            match = re.compile(rf'"{re.escape(part)}"\s*:').search(self.text, at)
+            if match is None:
                 return Origin(key)
-            at = found.end()
+            at = match.end()
         return Origin(key, self.text.count("\n", 0, at) + 1)
 
     def get(self, key: str, default: Any = None) -> Any:

@@ -86,11 +86,11 @@ class Options:
         text = self.words[name].text
         if re.fullmatch(r"\d{1,18}", text):
             return int(text)
-        what = "is not there" if not text else f"is {text!r}"
+        reason = "is not there" if not text else f"is {text!r}"
         hint = ""
         if variable := re.search(r"\$\{?(\w+)", text):
             hint = f"; --env {variable[1]}=... gives its value"
-        self.draft.fault(self.origin(name), f"must be a whole number, {what}{hint}")
+        self.draft.fault(self.origin(name), f"must be a whole number, {reason}{hint}")
         return max(default, 1)
 
     def required(self, name: str) -> int:
@@ -125,14 +125,14 @@ def read_options(draft: Draft, text: str, environment: Mapping[str, str]) -> Opt
 
 def batch_options(text: str) -> dict[str, Word]:
     """What a batch script asks Slurm for: its #SBATCH lines, by long option."""
-    asked: dict[str, Word] = {}
+    words: dict[str, Word] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if match := re.match(
             r"#SBATCH\s+(?:--([a-z-]+)|-([A-Za-z]))(?:[=\s]\s*|)(\"[^\"]*\"|'[^']*'|[^\s#]*)", line
         ):
             name = match[1] or _SHORT.get(match[2], "")
-            asked[name] = Word(match[3].strip("\"'"), number)
-    return asked
+            words[name] = Word(match[3].strip("\"'"), number)
+    return words
 
 
 def _slurm_variables(batch: Mapping[str, Word]) -> dict[str, str]:

@@ -41,12 +41,12 @@ def model_of(path: str) -> dict[str, Any]:
     Raises: InputError when the file has neither such a section nor a config.json's keys.
     """
     document = load(path)
-    found = document.mapping()
-    section = found.get("model")
+    shape = document.mapping()
+    section = shape.get("model")
     if isinstance(section, dict):
         return {f"model.{key}": value for key, value in section.items()}
-    if "hidden_size" in found:
-        return _of_config(document, found)
+    if "hidden_size" in shape:
+        return _of_config(document, shape)
     message = "is not there: --model takes a job file with a model, or a model's config.json"
     raise document.error(("model", message))
 

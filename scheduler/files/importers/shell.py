@@ -264,16 +264,16 @@ def _expand(raw: Word, variables: Mapping[str, list[Word]], source: str) -> list
 
     A value is taken as it was when it was set, so that no variable can refer to itself.
     """
-    found: list[Word] = []
+    expanded: list[Word] = []
     for word in _split(raw.text, raw.line):
         arithmetic = re.fullmatch(r"\$\(\((.*)\)\)", word.text)
         if arithmetic:
-            found.append(Word(_computed(arithmetic[1], variables) or word.text, word.line))
+            expanded.append(Word(_computed(arithmetic[1], variables) or word.text, word.line))
         else:
-            found += _filled(word, variables, source)
-    if len(found) > MOST_WORDS or sum(len(word.text) for word in found) > MOST_LETTERS:
+            expanded += _filled(word, variables, source)
+    if len(expanded) > MOST_WORDS or sum(len(word.text) for word in expanded) > MOST_LETTERS:
         raise InputError(Problem("", "its variables stand for too much", source, raw.line))
-    return found
+    return expanded
 
 
 def _filled(word: Word, variables: Mapping[str, list[Word]], source: str) -> list[Word]:
@@ -311,7 +311,7 @@ def _split(text: str, line: int) -> list[Word]:
 def _computed(expression: str, variables: Mapping[str, list[Word]]) -> str | None:
     """The value of whole-number arithmetic; None when a part of it is not known."""
     known = {name: words[0].text for name, words in variables.items() if len(words) == 1}
-    text = _NAME.sub(lambda found: known.get(found[1], found[1]), expression).strip()
+    text = _NAME.sub(lambda match: known.get(match[1], match[1]), expression).strip()
     try:
         return str(_evaluated(ast.parse(text, mode="eval").body))
     except (SyntaxError, ValueError, ZeroDivisionError, RecursionError):

@@ -68,8 +68,8 @@ class _Settings:
     lines: dict[str, int]
 
     def origin(self, key: str) -> Origin:
-        found = self._found(key)
-        return Origin(found, self.lines.get(found, 0))
+        origin = self._found(key)
+        return Origin(origin, self.lines.get(origin, 0))
 
     def _found(self, key: str) -> str:
         older = OLDER.get(key, key)

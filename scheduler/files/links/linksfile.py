@@ -37,16 +37,16 @@ def load_links(path: str, fabric: Fabric) -> list[LinkEntry]:
     document = load(path)
     if document.value is None:
         return []  # all are up, and the comments say why
-    found, wrong = [], []
+    links, wrong = [], []
     for name, value in document.mapping().items():
         try:
             uplink_of(fabric, name, name)
-            found.append(LinkEntry(name, parse_share(value, name), document.lines.get(name, 0)))
+            links.append(LinkEntry(name, parse_share(value, name), document.lines.get(name, 0)))
         except BadInput as error:
             wrong.append((error.field, error.message))
     if wrong:
         raise document.error(*wrong)
-    return found
+    return links
 
 
 def parse_share(value: Any, field: str) -> float:

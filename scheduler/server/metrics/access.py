@@ -68,9 +68,9 @@ class MetricsAuth:
 
 def certificate_names(shown: Mapping[str, Any] | None) -> CallerNames:
     """Those of a client certificate as Python's ssl has it; none without one."""
-    found = shown or {}
-    subject = dict(chain.from_iterable(found.get("subject", ())))
-    sans = tuple(name for _, name in found.get("subjectAltName", ()))
+    names = shown or {}
+    subject = dict(chain.from_iterable(names.get("subject", ())))
+    sans = tuple(name for _, name in names.get("subjectAltName", ()))
     return CallerNames(sans, subject.get("commonName", ""))
 
 

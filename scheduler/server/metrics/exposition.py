@@ -73,20 +73,20 @@ class Gauges(Collector):
     @contextmanager
     def exposed(self, turnstile: MetricsAuth) -> Iterator[None]:
         """Serve /metrics while the block runs. Raises: MetricsPortTaken."""
-        asked = self._exposure
-        if asked is None:
+        exposure = self._exposure
+        if exposure is None:
             yield
             return
         with ExitStack() as stack:
-            serving = served(asked.host, asked.port, registry(self), turnstile)
+            serving = served(exposure.host, exposure.port, registry(self), turnstile)
             try:
                 port = stack.enter_context(serving)
             except OSError as error:
-                where = f"{asked.host}:{asked.port}"
+                where = f"{exposure.host}:{exposure.port}"
                 message = f"cannot serve metrics on {where}: {error.strerror}"
                 raise MetricsPortTaken(message) from None
             scheme = "https" if turnstile.tls else "http"
-            self.address = f"{scheme}://{asked.host}:{port}/metrics"
+            self.address = f"{scheme}://{exposure.host}:{port}/metrics"
             yield
 
     def describe(self) -> Iterable[Metric]:
@@ -94,8 +94,8 @@ class Gauges(Collector):
 
     def collect(self) -> Iterator[Metric]:
         # By metric; sorting is stable, so labels keep the order in which they came.
-        found = sorted(self._samples(), key=lambda sample: sample[0].name)
-        for metric, some in groupby(found, key=lambda sample: sample[0]):
+        samples = sorted(self._samples(), key=lambda sample: sample[0].name)
+        for metric, some in groupby(samples, key=lambda sample: sample[0]):
             yield _family(metric, some)
 
     def _samples(self) -> Iterator[Sample]:
@@ -122,12 +122,12 @@ class Gauges(Collector):
 
 def registry(gauges: Gauges) -> CollectorRegistry:
     """Ours, and what every Python process has: memory, descriptors, threads of the collector."""
-    found = CollectorRegistry()
-    found.register(gauges)
-    ProcessCollector(registry=found)
-    PlatformCollector(registry=found)
-    GCCollector(registry=found)
-    return found
+    collectors = CollectorRegistry()
+    collectors.register(gauges)
+    ProcessCollector(registry=collectors)
+    PlatformCollector(registry=collectors)
+    GCCollector(registry=collectors)
+    return collectors
 
 
 def _family(metric: c.Metric, some: Iterable[Sample]) -> Metric:

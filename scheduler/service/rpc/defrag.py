@@ -36,20 +36,20 @@ class DefragServicer:
     async def Defragment(self, request: Request, context: Context) -> Response:
         async with error_boundary(context):
             writer, state = self._backend.writer, self._backend.writer.state
-            asked = f"{request.hosts} hosts"
+            request_text = f"{request.hosts} hosts"
             if request.HasField("job"):
-                asked = f"job {full_name_of(state, request.job, field='job')}"
+                request_text = f"job {full_name_of(state, request.job, field='job')}"
             elif request.HasField("slow_gangs"):
-                asked = WANTED
+                request_text = WANTED
             if request.apply and (done := _done_before(state, request)):
                 return done
-            found = await self._backend.questions.ask(_proposed, writer, state, request)
-            etag = moves_etag(state, found)
+            proposal = await self._backend.questions.ask(_proposed, writer, state, request)
+            etag = moves_etag(state, proposal)
             if refusal := stale(request.etag, lambda: etag, "the proposal"):
                 raise rejected(refusal)
-            applied = request.apply and bool(found.moves) and not request.validate_only
-            if request.apply and (found.moves or not request.validate_only):
-                make = partial(carried_out, found, asked, request.request_id)
+            applied = request.apply and bool(proposal.moves) and not request.validate_only
+            if request.apply and (proposal.moves or not request.validate_only):
+                make = partial(carried_out, proposal, request_text, request.request_id)
                 answer = (
                     make(writer.state, writer.now_ns())
                     if request.validate_only
@@ -59,9 +59,9 @@ class DefragServicer:
                     raise conflict(str(answer))
                 if isinstance(answer, Rejected):
                     raise rejected(answer)
-                if found.moves and not answer:  # the same request was under way twice
+                if proposal.moves and not answer:  # the same request was under way twice
                     return _made_before(writer.state, request.request_id)
-            return proposal_to_proto(state, found, etag, applied=applied)
+            return proposal_to_proto(state, proposal, etag, applied=applied)
 
 
 def _done_before(state: State, request: Request) -> Response | None:

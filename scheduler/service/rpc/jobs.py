@@ -234,16 +234,16 @@ class JobServicer:
         )
 
     async def _changed(
-        self, asked: Change, field: str, prefix: str = "", *, only_checked: bool
+        self, change: Change, field: str, prefix: str = "", *, only_checked: bool
     ) -> job_pb2.Job:
-        """The job after the change that is `asked` of the job in `field` of the request."""
+        """The job after the change `change` of the job in `field` of the request."""
         now = self._backend.writer.state
-        command = replace(asked, name=full_name_of(now, asked.name, asked.uid, field))
+        command = replace(change, name=full_name_of(now, change.name, change.uid, field))
         try:
             state = await self._backend.run(command, prefix, only_checked=only_checked)
         except ApiError as refusal:
             if refusal.reason == error_pb2.ERROR_REASON_NOT_FOUND:
-                raise no_job(now, asked.name, asked.uid) from None
+                raise no_job(now, change.name, change.uid) from None
             raise
         job = _answered(state, command.name, command.uid, command.request_id)
         return await self._messages.of(state, job)
@@ -264,12 +264,12 @@ def _dry_run(writer: Writer, command: SubmitJob) -> placement_pb2.Answer:
     state = writer.state
     if refusal := unauthorised(state, command, caller()):
         raise rejected(refusal, "spec.")
-    found = dry_run(state, command, writer.limits, writer.now_ns())
-    if not isinstance(found, Rejected):
-        return answer_to_proto(state.loaded_fabric, found.answer)
-    if found.code is not Code.INFEASIBLE:
-        raise rejected(found, "spec.")
-    return answer_to_proto(state.loaded_fabric, Infeasible(found.message))
+    outcome = dry_run(state, command, writer.limits, writer.now_ns())
+    if not isinstance(outcome, Rejected):
+        return answer_to_proto(state.loaded_fabric, outcome.answer)
+    if outcome.code is not Code.INFEASIBLE:
+        raise rejected(outcome, "spec.")
+    return answer_to_proto(state.loaded_fabric, Infeasible(outcome.message))
 
 
 def _what_if(

@@ -31,27 +31,27 @@ class SpareServicer:
     ) -> service_pb2.ListSparesResponse:
         async with error_boundary(context):
             writer, state = self._backend.writer, self._backend.writer.state
-            found = await self._backend.questions.ask(
+            outlook = await self._backend.questions.ask(
                 spares_outlook, state, writer.now_ns(), writer.limits
             )
-            zones = whole_page("spares", state.loaded_fabric.digest, found.zones, request)
-            return _answer(state, found, zones, own_jobs(state))
+            zones = whole_page("spares", state.loaded_fabric.digest, outlook.zones, request)
+            return _answer(state, outlook, zones, own_jobs(state))
 
 
 def _answer(
-    state: State, found: SparesOutlook, zones: Page[ZoneOutlook], is_own: Callable[[Job], bool]
+    state: State, outlook: SparesOutlook, zones: Page[ZoneOutlook], is_own: Callable[[Job], bool]
 ) -> service_pb2.ListSparesResponse:
     """Jobs of other tenants are not named to those who are bound to one."""
-    sizing = found.sizing
+    sizing = outlook.sizing
     return service_pb2.ListSparesResponse(
         zones=[_zone(state, zone, is_own) for zone in zones.items],
         next_page_token=zones.next_token,
         failures_per_1000_host_days=sizing.failures_per_host_day * 1000,
         mean_repair_duration=duration(sizing.repair_days * DAY_S),
         epsilon=sizing.epsilon,
-        failures=found.failures,
-        repairs=found.repairs,
-        pooled=found.pooled,
+        failures=outlook.failures,
+        repairs=outlook.repairs,
+        pooled=outlook.pooled,
         version=state.version,
     )
 

@@ -45,5 +45,5 @@ class StatusServicer:
         server = Server(self._started_ns, writer.last_ns, now_ns, writer.is_leading)
         oldest = [queue.oldest.name for queue in census.queues(state).values() if queue.oldest]
         why = self._reasons.explain(state, oldest, now_ns, writer.limits)
-        found = writer.instruments.incidents.newest(incidents)
-        return status(state, server, why, found, gangs, own_jobs(state))
+        newest = writer.instruments.incidents.newest(incidents)
+        return status(state, server, why, newest, gangs, own_jobs(state))

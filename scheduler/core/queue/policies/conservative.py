@@ -102,38 +102,40 @@ class Conservative:
         self._book(job.name, Booked(start_ns, end_ns, job.needed, shares or ()))
         return True
 
-    def _book(self, name: str, what: Booked) -> None:
-        self._profile.book(what.start_ns, what.end_ns, what.hosts)
+    def _book(self, name: str, booking: Booked) -> None:
+        self._profile.book(booking.start_ns, booking.end_ns, booking.hosts)
         if self._grounds is not None:
-            self._grounds.book(what.start_ns, what.end_ns, what.shares)
-        self._booked[name] = what
+            self._grounds.book(booking.start_ns, booking.end_ns, booking.shares)
+        self._booked[name] = booking
 
     def _unbook(self, name: str) -> None:
-        if (what := self._booked.pop(name, None)) is not None:
-            self._profile.book(what.start_ns, what.end_ns, -what.hosts)
+        if (booking := self._booked.pop(name, None)) is not None:
+            self._profile.book(booking.start_ns, booking.end_ns, -booking.hosts)
             if self._grounds is not None:
-                self._grounds.book(what.start_ns, what.end_ns, what.shares, -1)
+                self._grounds.book(booking.start_ns, booking.end_ns, booking.shares, -1)
 
     @property
     def reservations(self) -> tuple[BackfillReservation, ...]:
         return tuple(
-            BackfillReservation(name, what.start_ns) for name, what in self._reserved.items()
+            BackfillReservation(name, booking.start_ns) for name, booking in self._reserved.items()
         )
 
     def actions(self) -> tuple[Reserve, ...]:
         """What is new about the reservations."""
-        new = {name: what for name, what in self._reserved.items() if self._is_new(name, what)}
-        starts = tuple((name, what.start_ns) for name, what in new.items())
-        shares = tuple((name, what.shares) for name, what in new.items() if what.shares)
+        new = {
+            name: booking for name, booking in self._reserved.items() if self._is_new(name, booking)
+        }
+        starts = tuple((name, booking.start_ns) for name, booking in new.items())
+        shares = tuple((name, booking.shares) for name, booking in new.items() if booking.shares)
         return (Reserve(starts, shares),) if new else ()
 
-    def _is_new(self, name: str, what: Booked) -> bool:
+    def _is_new(self, name: str, booking: Booked) -> bool:
         before_ns = self._before.get(name)
-        is_due = before_ns is not None and before_ns <= what.start_ns == self._now_ns
-        if before_ns != what.start_ns and not is_due:
+        is_due = before_ns is not None and before_ns <= booking.start_ns == self._now_ns
+        if before_ns != booking.start_ns and not is_due:
             return True
         before = self._shares_before.get(name, ())
-        return self._grounds is not None and self._grounds.of_today(before) != what.shares
+        return self._grounds is not None and self._grounds.of_today(before) != booking.shares
 
     def permitted(self, job: Job, end_ns: int, allowed: Allowance) -> Allowance:
         if job.hosts:  # it runs, and has more now or not at all: it waits for no time

@@ -46,12 +46,12 @@ class Easy:
         reads it."""
         if self._asking is not None:
             asking, self._asking = self._asking, None
-            self._first = found = self._outlook.reservation(*asking)
-            if found is not None:
-                self._start_ns = found.start_ns
-                if 0 < self._most_slips <= self._slips.get(found.name, 0):
+            self._first = reservation = self._outlook.reservation(*asking)
+            if reservation is not None:
+                self._start_ns = reservation.start_ns
+                if 0 < self._most_slips <= self._slips.get(reservation.name, 0):
                     self._first = replace(
-                        found, start_ns=self._now_ns
+                        reservation, start_ns=self._now_ns
                     )  # whoever starts outlasts it
         return self._first
 

@@ -31,8 +31,8 @@ class Fifo:
         if self._waiting is None:
             return ()
         if self._reserved is None:
-            found = self._outlook.reservation(self._waiting, self._free)
-            self._reserved = () if found is None else (found,)
+            reservation = self._outlook.reservation(self._waiting, self._free)
+            self._reserved = () if reservation is None else (reservation,)
         return self._reserved
 
     @property

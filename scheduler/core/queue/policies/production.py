@@ -178,9 +178,9 @@ def _aging_runs(
     for chunk in chunks:
         if chunk.runs is None:
             chunk.runs = _sorted_runs([jobs[name] for name in chunk], tenants)
-        found: _ChunkRuns = chunk.runs
-        others += found.others
-        for kind, run in found.by_kind.items():
+        runs: _ChunkRuns = chunk.runs
+        others += runs.others
+        for kind, run in runs.by_kind.items():
             if run.first_ns < since_ns.get(kind, run.first_ns):
                 others += run.names
                 continue
