@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Annotated
 
@@ -18,12 +18,10 @@ import typer
 
 from placement import BadInput
 from scheduler.cli import INTERRUPTED
-from scheduler.cli.checkpoint import register as register_checkpoint
-from scheduler.cli.estimate import register as register_estimate
-from scheduler.cli.fabric import register as register_fabric
-from scheduler.cli.links import register as register_links
-from scheduler.cli.place import register as register_place
-from scheduler.cli.server import register as register_server
+from scheduler.cli.hosts import hosts, links, spares, status, windows
+from scheduler.cli.jobs import capacity, jobs, quotas
+from scheduler.cli.offline import checkpoint, estimate, fabric, place
+from scheduler.cli.server import agents, audit, health, serve, stores, tokens
 from scheduler.files.errors import WRONG_PATHS, InputError
 
 __all__ = ["app", "load_commands", "main"]
@@ -82,13 +80,28 @@ def _options(
     os.environ.update({f"MUSTER_{name}": value for name, value in given.items() if value})
 
 
-register_place(app)
-register_estimate(app)
-register_checkpoint(app)
-register_fabric(app)
-register_links(app)
-register_server(app)
+# The panels of `muster --help`, in their order.
+_PANELS = {
+    "Jobs": (jobs, capacity, quotas),
+    "Hosts, links and spares": (status, hosts, links, spares, windows),
+    "Without a server": (place, estimate, checkpoint, fabric),
+    "Servers and agents": (serve, agents, stores, tokens, audit, health),
+}
 
+
+def _register(panel: str, register: Callable[[typer.Typer], None]) -> None:
+    """Add commands, under a heading of the help."""
+    commands, groups = len(app.registered_commands), len(app.registered_groups)
+    register(app)
+    for command in app.registered_commands[commands:]:
+        command.rich_help_panel = panel
+    for group in app.registered_groups[groups:]:
+        group.rich_help_panel = panel
+
+
+for _panel, _rooms in _PANELS.items():
+    for _room in _rooms:
+        _register(_panel, _room.register)
 
 _COMMANDS = frozenset(
     {
@@ -122,7 +135,7 @@ def load_commands() -> None:
         entry_points(group="muster.commands"), key=lambda entry_point: entry_point.name
     ):
         try:
-            plugin.load()(app)
+            _register("Simulator and plug-ins", plugin.load())
         except Exception as error:  # one broken plug-in leaves the other commands usable
             typer.echo(f"muster: command {plugin.name} does not load: {error}", err=True)
 

@@ -249,7 +249,7 @@ def test_a_server_that_cannot_start_says_why(
 
 def test_naming_the_commands_imports_nothing_heavy() -> None:
     script = (
-        "import sys, scheduler.cli.program; from scheduler.cli.server import register;"
+        "import sys, scheduler.cli.program; from scheduler.cli.server.serve import register;"
         "register(scheduler.cli.program.app);"
         "print({'grpc', 'networkx', 'ortools', 'pandas', 'rich.table'} & set(sys.modules))"
     )

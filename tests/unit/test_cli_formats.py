@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from placement.fabric.hostlist import expand
 from placement.fabric.tree import preset
-from scheduler.cli import formats
-from scheduler.cli.formats import GangOption, compress
+from scheduler.cli.offline import formats
+from scheduler.cli.offline.formats import GangOption, compress
 from scheduler.cli.render.text import bytes_text, columns, counted, seconds_text
 
 HOSTS = ("z1-r0-h1", "z0-r0-h0", "z0-r0-h1", "z0-r1-h0")

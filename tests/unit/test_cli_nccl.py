@@ -11,7 +11,7 @@ import pytest
 from placement import Algorithm, NcclTuning, Operation, nccl_tunings
 from placement.collectives.nccl import Protocol
 from placement.workload.training import DataParallel, Training
-from scheduler.cli.nccl_file import MOST_BYTES, nccl_file
+from scheduler.cli.offline.nccl_file import MOST_BYTES, nccl_file
 from tests.build import fabric, gang, request
 from tests.commands import Muster
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.cli.server import _settings
+from scheduler.cli.server.serve import _settings
 from scheduler.core import Policy, SchedulingOptions
 from scheduler.files.errors import InputError
 from scheduler.server.config import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scheduler.cli.fabric import gbps_text
+from scheduler.cli.offline.fabric import gbps_text
 from scheduler.cli.render.messages import plain, time_text
 from scheduler.cli.render.text import columns
 from scheduler.core.wording import share_text

@@ -125,8 +125,10 @@ def read_mark(path: Path | None) -> LogPosition | None:
 def disagreement(
     name: str, mark: LogPosition, position: LogPosition, digest_then: bytes | None
 ) -> str | None:
-    """What is wrong with a log whose end is at `position`, in a sentence. `digest_then`: what it has
-    at the mark's version, None: no longer anything."""
+    """What is wrong with a log whose end is at `position`, in a sentence.
+
+    `digest_then`: what the log has at the mark's version, None: no longer anything.
+    """
     way_out = "restore a backup, or see with muster store recover what is lost without one"
     if mark.version == 0:  # nothing can be missing
         return None

@@ -236,7 +236,7 @@ class JobServicer:
     async def _changed(
         self, change: Change, field: str, prefix: str = "", *, only_checked: bool
     ) -> job_pb2.Job:
-        """The job after the change `change` of the job in `field` of the request."""
+        """The job after `change` of the job in `field` of the request."""
         now = self._backend.writer.state
         command = replace(change, name=full_name_of(now, change.name, change.uid, field))
         try:

@@ -1,4 +1,4 @@
-"""`muster serve`, and the commands that talk to a server."""
+"""`muster serve`: start a server."""
 
 from __future__ import annotations
 
@@ -12,20 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 from typer.core import TyperCommand
 
-from scheduler.cli import (
-    agents,
-    audit,
-    capacity,
-    health,
-    hosts,
-    jobs,
-    quotas,
-    spares,
-    status,
-    stores,
-    tokens,
-    windows,
-)
 from scheduler.cli.calls import BAD_INPUT, FAILED, end, quiet_grpc
 
 if TYPE_CHECKING:
@@ -38,20 +24,8 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
+    """Add the command."""
     app.command(cls=_ServeCommand)(serve)
-    agents.register(app)
-    jobs.register(app)
-    hosts.register(app)
-    quotas.register(app)
-    tokens.register(app)
-    audit.register(app)
-    health.register(app)
-    capacity.register(app)
-    spares.register(app)
-    status.register(app)
-    stores.register(app)
-    windows.register(app)
 
 
 class _ServeCommand(TyperCommand):

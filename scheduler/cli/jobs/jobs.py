@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
-from scheduler.cli import update
 from scheduler.cli.calls import (
     DEFAULT_ADDRESS,
     MOST,
@@ -32,8 +31,9 @@ from scheduler.cli.calls import (
     state_numbers,
     write,
 )
-from scheduler.cli.importing import import_command
-from scheduler.cli.place import EXIT_CODES
+from scheduler.cli.jobs import update
+from scheduler.cli.offline.importing import import_command
+from scheduler.cli.offline.place import EXIT_CODES
 
 JobName = Annotated[
     str,

@@ -203,7 +203,7 @@ def report(
         return
     signal = signal or ("xid" if xid else "")
     if file is not None:
-        from scheduler.cli import bulk
+        from scheduler.cli.hosts import bulk
 
         if host or signal:
             raise typer.BadParameter("cannot be used with HOST or --signal", param_hint="--import")

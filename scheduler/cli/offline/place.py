@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from placement.workload.request import Answer, Objective, Placement
-from scheduler.cli import clock, formats
+from scheduler.cli import clock
+from scheduler.cli.offline import formats
 from scheduler.cli.render.picture import Plot, PlotBy, drawer
 
 if TYPE_CHECKING:
@@ -366,7 +367,7 @@ def _write(question: Question, answer: Answer, output: PlacementFormat, solve_s:
 def _nccl(question: Question, answer: Placement) -> Iterable[str]:
     from placement import nccl_tunings
     from placement.objective.axis_loads import axis_loads
-    from scheduler.cli.nccl_file import nccl_file
+    from scheduler.cli.offline.nccl_file import nccl_file
 
     fabric, request = question.fabric, question.request
     hints = [

@@ -211,7 +211,7 @@ def _rows(report: VerifyReport) -> dict[str, object]:
 
 
 def _plan_rows(plan: RepairPlan, *, is_done: bool) -> dict[str, object]:
-    from scheduler.cli.audit import subject
+    from scheduler.cli.server.audit import subject
 
     if not plan.problem:
         return {"problem": "", "next": "nothing to do"}

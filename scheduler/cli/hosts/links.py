@@ -19,7 +19,7 @@ from scheduler.cli.calls import (
     connected,
     write,
 )
-from scheduler.cli.fabric import gbps_text
+from scheduler.cli.offline.fabric import gbps_text
 from scheduler.cli.render.text import columns
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from scheduler.cli.calls import DEFAULT_ADDRESS, MOST, Address, connected, quiet_grpc
-from scheduler.cli.jobs import JobName
+from scheduler.cli.jobs.jobs import JobName
 
 STATE = "/var/lib/muster-agent"
 

@@ -11,7 +11,7 @@ import typer
 
 from scheduler.cli import clock
 from scheduler.cli.calls import AnswerFormat
-from scheduler.cli.place import EXIT_CODES, cluster_of, outcome_of, place_job
+from scheduler.cli.offline.place import EXIT_CODES, cluster_of, outcome_of, place_job
 from scheduler.cli.render.picture import Plot, PlotBy, drawers
 
 if TYPE_CHECKING:
