@@ -58,9 +58,14 @@ class AnswerFormat(StrEnum):
 
     TABLE = "table"
     JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
 
 
-Output = Annotated[AnswerFormat, typer.Option("--format", help="Output format.")]
+Output = Annotated[
+    AnswerFormat,
+    typer.Option("--format", "-o", help="Output format; `name`: names alone, one on a line."),
+]
 Address = Annotated[
     str,
     typer.Option(
@@ -110,20 +115,63 @@ def write(message: SomeMessage, text: Callable[[SomeMessage], str], output: Answ
     from scheduler.cli.render.names import as_typed
 
     message = as_typed(message)
-    typer.echo(messages.to_json(message) if output is AnswerFormat.JSON else text(message))
+    if output is AnswerFormat.TABLE:
+        typer.echo(text(message))
+    elif answer := formatted(messages.to_mapping(message), output):
+        typer.echo(answer)
 
 
 def follow(
     changes: Iterator[SomeMessage], text: Callable[[SomeMessage], str], output: AnswerFormat
 ) -> None:
-    """Print each change as it comes, as JSON one on a line."""
+    """Print each change as it comes: as JSON one on a line, as YAML a document each."""
     from scheduler.cli.render import messages
     from scheduler.cli.render.names import as_typed
 
     for change in map(as_typed, changes):
-        is_json = output is AnswerFormat.JSON
-        typer.echo(json.dumps(messages.to_mapping(change)) if is_json else text(change))
+        if output is AnswerFormat.TABLE:
+            typer.echo(text(change))
+        else:
+            mapping = messages.to_mapping(change)
+            mark = "---\n" if output is AnswerFormat.YAML else ""
+            typer.echo(mark + formatted(mapping, output, is_line=True))
         sys.stdout.flush()
+
+
+def formatted(body: Any, output: AnswerFormat, *, is_line: bool = False) -> str:
+    """JSON values as a format for programs: JSON (`is_line`: on one line), YAML, or names.
+
+    Raises: typer.Exit where names are wanted and there are none.
+    """
+    if output is AnswerFormat.JSON:
+        return json.dumps(body, indent=None if is_line else 2)
+    if output is AnswerFormat.YAML:
+        import yaml
+
+        dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+        text: str = yaml.dump(body, Dumper=dumper, sort_keys=False, allow_unicode=True)
+        return text.removesuffix("\n")
+    names = _names(body)
+    if names is None:
+        raise end("this answer has no names: take another --format", BAD_INPUT)
+    return "\n".join(names)
+
+
+def _names(body: Any) -> list[str] | None:
+    """The name of a thing, or those of the things in a list; None: neither is there."""
+    if isinstance(body, dict):
+        if isinstance(body.get("name"), str):
+            return [body["name"]]
+        lists = [value for value in body.values() if isinstance(value, list)]
+        inner = [value for value in body.values() if isinstance(value, dict) and "name" in value]
+        things = lists[0] if len(lists) == 1 else inner
+    else:
+        things = body
+    if not isinstance(things, list) or any(not isinstance(thing, dict) for thing in things):
+        return None
+    if not all(isinstance(thing.get("name"), str) for thing in things):
+        return None
+    return [thing["name"] for thing in things]
 
 
 def checked_only(dry_run: bool) -> None:

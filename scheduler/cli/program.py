@@ -12,15 +12,19 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Annotated
+from inspect import signature
+from itertools import islice
+from typing import Annotated, Any
 
 import typer
+from typer.models import CommandInfo
 
 from placement import BadInput
 from scheduler.cli import INTERRUPTED
+from scheduler.cli.contexts import use_context
 from scheduler.cli.hosts import hosts, links, spares, status, windows
 from scheduler.cli.jobs import capacity, jobs, quotas
-from scheduler.cli.offline import checkpoint, estimate, fabric, place
+from scheduler.cli.offline import checkpoint, config, estimate, fabric, place
 from scheduler.cli.server import agents, audit, health, serve, stores, tokens
 from scheduler.files.errors import WRONG_PATHS, InputError
 
@@ -48,12 +52,22 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     _version: Annotated[
         bool,
         typer.Option(
             "--version", help="Print the version.", callback=_print_version, is_eager=True
         ),
     ] = False,
+    name: Annotated[
+        str,
+        typer.Option(
+            "--context",
+            envvar="MUSTER_CONTEXT",
+            help="A context of `muster config`, for this call.",
+        ),
+    ] = "",
+    address: Annotated[str, typer.Option(help="Address of the server, as after a command.")] = "",
     ca: Annotated[
         str,
         typer.Option(
@@ -76,15 +90,48 @@ def _options(
     ] = "",
 ) -> None:
     # The client reads the environment, so what is given here goes there.
-    given = {"CA": ca, "CERT": cert, "KEY": key, "TOKEN_FILE": token_file}
-    os.environ.update({f"MUSTER_{name}": value for name, value in given.items() if value})
+    given = {"ADDRESS": address, "CA": ca, "CERT": cert, "KEY": key, "TOKEN_FILE": token_file}
+    os.environ.update({f"MUSTER_{key}": value for key, value in given.items() if value})
+    if _asks_a_server(context):
+        use_context(name)
+
+
+def _asks_a_server(context: typer.Context) -> bool:
+    """Whether the command that follows, or one below it, talks to a server."""
+    group: Any = context.command
+    command = group.get_command(context, context.invoked_subcommand or "")
+    below = getattr(command, "commands", {}).values()
+    return any(
+        getattr(param, "envvar", None) == "MUSTER_ADDRESS"
+        for each in (command, *below)
+        for param in getattr(each, "params", ())
+    )
+
+
+@app.command("help", rich_help_panel="Without a server")
+def _help(
+    command: Annotated[
+        list[str] | None, typer.Argument(help="A command, `job import` say.", show_default=False)
+    ] = None,
+) -> None:
+    """Show the help of a command, as COMMAND --help does."""
+    load_commands()
+    named: Any = typer.main.get_command(app)
+    path = "muster"
+    for word in command or ():
+        below = getattr(named, "commands", {}).get(word)
+        if below is None:
+            raise typer.BadParameter(f"{path} has no command {word!r}")
+        named, path = below, f"{path} {word}"
+    with typer.Context(named, info_name=path) as context:
+        typer.echo(named.get_help(context))
 
 
 # The panels of `muster --help`, in their order.
 _PANELS = {
     "Jobs": (jobs, capacity, quotas),
     "Hosts, links and spares": (status, hosts, links, spares, windows),
-    "Without a server": (place, estimate, checkpoint, fabric),
+    "Without a server": (place, estimate, checkpoint, fabric, config),
     "Servers and agents": (serve, agents, stores, tokens, audit, health),
 }
 
@@ -111,19 +158,62 @@ _COMMANDS = frozenset(
     }
     | {str(group.name) for group in app.registered_groups}
 )
-_GLOBAL_OPTIONS = ("--ca", "--cert", "--key", "--token-file")
+
+
+def _own_options(commands: Sequence[CommandInfo]) -> frozenset[str]:
+    """The parameters of commands, by name."""
+    callbacks = [command.callback for command in commands if command.callback]
+    return frozenset(name for callback in callbacks for name in signature(callback).parameters)
+
+
+_OWN_OPTIONS = {
+    command.name or command.callback.__name__: _own_options([command])
+    for command in app.registered_commands
+    if command.callback
+} | {
+    str(group.name): _own_options(group.typer_instance.registered_commands)
+    for group in app.registered_groups
+    if group.typer_instance
+}
+_GLOBAL_OPTIONS = ("--context", "--address", "--ca", "--cert", "--key", "--token-file")
+
+
+def with_global_options_first(words: Sequence[str]) -> list[str]:
+    """The command line with `--ca` and the like before the command, wherever they stand, but for
+    those that the command has itself."""
+    name, at = _command_of(words)
+    if name is None:
+        return list(words)
+    own = _OWN_OPTIONS.get(name, frozenset())
+    first, rest = list(words[:at]), [name]
+    tail = iter(words[at + 1 :])
+    for word in tail:
+        option = word.partition("=")[0]
+        is_own = option.removeprefix("--").replace("-", "_") in own or option == "--address"
+        if word == "--":
+            rest += [word, *tail]
+        elif option not in _GLOBAL_OPTIONS or is_own:
+            rest.append(word)
+        else:
+            first += [word] if "=" in word else [word, *islice(tail, 1)]
+    return [*first, *rest]
+
+
+def _command_of(words: Sequence[str]) -> tuple[str | None, int]:
+    """The command that a command line names, and where; None: it names none."""
+    rest = iter(enumerate(words))
+    for at, word in rest:
+        if word in _GLOBAL_OPTIONS:
+            next(rest, None)
+        elif not word.startswith("-"):
+            return word, at
+    return None, len(words)
 
 
 def is_builtin(words: Sequence[str]) -> bool:
     """Whether the command line names a command of this package: it needs no plug-in, and
     looking for those takes a fifth of the time of a short call."""
-    rest = iter(words)
-    for word in rest:
-        if word in _GLOBAL_OPTIONS:
-            next(rest, None)
-        elif not word.startswith("-"):
-            return word in _COMMANDS
-    return False
+    return _command_of(words)[0] in _COMMANDS
 
 
 @cache
@@ -164,6 +254,7 @@ def _run() -> int:
     try:
         if not is_builtin(sys.argv[1:]):
             load_commands()
+        sys.argv[1:] = with_global_options_first(sys.argv[1:])
         app()
     except SystemExit as finished:
         return finished.code if isinstance(finished.code, int) else 1

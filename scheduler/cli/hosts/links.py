@@ -3,7 +3,6 @@ max-flow proves of them."""
 
 from __future__ import annotations
 
-import json
 import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +16,7 @@ from scheduler.cli.calls import (
     Filter,
     Output,
     connected,
+    formatted,
     write,
 )
 from scheduler.cli.offline.fabric import gbps_text
@@ -85,7 +85,7 @@ def links_command(
     whole = links(load_fabric(fabric), Striping(striping.value))
     left = links_without(whole, failed or ())
     body = {**_body(left, proofs(left)), "failed": failed or []}
-    text = json.dumps(body, indent=2) if output is AnswerFormat.JSON else _page(left, body)
+    text = _page(left, body) if output is AnswerFormat.TABLE else formatted(body, output)
     sys.stdout.write(f"{text}\n")
 
 

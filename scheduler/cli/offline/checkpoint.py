@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scheduler.cli.calls import AnswerFormat
+from scheduler.cli.calls import AnswerFormat, Output, formatted
 
 if TYPE_CHECKING:
     from scheduler.core.rules.checkpoint_interval import FailureModel
@@ -49,9 +48,7 @@ def checkpoint_command(
     down_s: Annotated[
         float, typer.Option(min=0, max=MOST, help="From the failure to the swap.")
     ] = 60.0,
-    output: Annotated[
-        AnswerFormat, typer.Option("--format", help="Output format.")
-    ] = AnswerFormat.TABLE,
+    output: Output = AnswerFormat.TABLE,
 ) -> None:
     """Advise an interval between checkpoints: Young, Daly, refined first order, the optimum.
 
@@ -72,7 +69,7 @@ def checkpoint_command(
         raise file.document.error((error.field, error.message)) from None
     faults = _faults(hosts, rate, sizes, write_s, bandwidth, (restart_s, down_s))
     body = _mapping(file.spec.name, hosts, faults, sizes)
-    typer.echo(json.dumps(body, indent=2) if output is AnswerFormat.JSON else _text(body))
+    typer.echo(_text(body) if output is AnswerFormat.TABLE else formatted(body, output))
 
 
 def _faults(

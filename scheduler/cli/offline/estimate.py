@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scheduler.cli import clock
-from scheduler.cli.calls import AnswerFormat
+from scheduler.cli.calls import AnswerFormat, Output, formatted
 from scheduler.cli.offline.place import EXIT_CODES, cluster_of, outcome_of, place_job
 from scheduler.cli.render.picture import Plot, PlotBy, drawers
 
@@ -78,9 +77,7 @@ def estimate_command(
     seed: Annotated[
         int, typer.Option(min=0, help="Seed of the random placement and of the routing's hashes.")
     ] = 0,
-    output: Annotated[
-        AnswerFormat, typer.Option("--format", help="Output format.")
-    ] = AnswerFormat.TABLE,
+    output: Output = AnswerFormat.TABLE,
     picture: Plot = None,
     picture_by: PlotBy = None,
 ) -> None:
@@ -107,8 +104,8 @@ def estimate_command(
             strict=True,
         )
     ]
-    if output is AnswerFormat.JSON:
-        text = _json(job_file.spec.name, runs, assumed, network)
+    if output is not AnswerFormat.TABLE:
+        text = formatted(_mapping(job_file.spec.name, runs, assumed, network), output)
     else:
         text = _text(job_file.spec.name, runs, assumed)
     sys.stdout.write(text + "\n")
@@ -229,10 +226,12 @@ def _run(
         raise job.document.error((error.field, error.message)) from None
 
 
-def _json(name: str, runs: list[Run], assumed: Assumptions, network: NetworkChoice) -> str:
+def _mapping(
+    name: str, runs: list[Run], assumed: Assumptions, network: NetworkChoice
+) -> dict[str, Any]:
     from scheduler.cli.render import steps
 
-    body: dict[str, Any] = {
+    return {
         "job": name,
         "assumptions": {
             "achieved_tflops": assumed.achieved_tflops,
@@ -256,7 +255,6 @@ def _json(name: str, runs: list[Run], assumed: Assumptions, network: NetworkChoi
         },
         "seconds": {"total": round(clock.seconds_so_far(), 6)},
     }
-    return json.dumps(body, indent=2)
 
 
 def _text(name: str, runs: list[Run], assumed: Assumptions) -> str:

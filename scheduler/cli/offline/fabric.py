@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable
 from enum import StrEnum
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scheduler.cli.calls import AnswerFormat, Output
+from scheduler.cli.calls import AnswerFormat, Output, formatted
 from scheduler.cli.render.text import columns
 
 if TYPE_CHECKING:
@@ -133,7 +132,7 @@ def show_command(fabric: FabricName, output: Output = AnswerFormat.TABLE) -> Non
 
     network = load_fabric(fabric)
     body = summary(network)
-    text = json.dumps(body, indent=2) if output is AnswerFormat.JSON else _page(network, body)
+    text = _page(network, body) if output is AnswerFormat.TABLE else formatted(body, output)
     sys.stdout.write(f"{text}\n")
 
 

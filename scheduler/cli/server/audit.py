@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scheduler.cli.calls import BAD_INPUT, AnswerFormat, Output, end
+from scheduler.cli.calls import BAD_INPUT, AnswerFormat, Output, end, formatted
 from scheduler.files.defaults import STORE
 from scheduler.files.errors import one_line
 
@@ -46,9 +46,11 @@ def audit(
     try:
         for record in _asked(_opened(store), since_ns):
             if actor in ("", record.actor):
-                typer.echo(
-                    json.dumps(_mapping(record)) if output is AnswerFormat.JSON else _text(record)
-                )
+                if output is AnswerFormat.TABLE:
+                    typer.echo(_text(record))
+                else:
+                    mark = "---\n" if output is AnswerFormat.YAML else ""
+                    typer.echo(mark + formatted(_mapping(record), output, is_line=True))
     except StoreError as error:
         raise end(str(error), BAD_INPUT) from None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scheduler.cli.calls import BAD_INPUT, FAILED, AnswerFormat, Output, end
+from scheduler.cli.calls import BAD_INPUT, FAILED, AnswerFormat, Output, end, formatted
 from scheduler.files.defaults import MOST_DAYS, STORE
 
 if TYPE_CHECKING:
@@ -232,8 +231,8 @@ def _plan_rows(plan: RepairPlan, *, is_done: bool) -> dict[str, object]:
 
 
 def _write(rows: dict[str, object], output: AnswerFormat) -> None:
-    if output is AnswerFormat.JSON:
-        typer.echo(json.dumps(rows))
+    if output is not AnswerFormat.TABLE:
+        typer.echo(formatted(rows, output, is_line=True))
         return
     for name, value in rows.items():
         typer.echo(f"{name.replace('_', ' '):<14} {_shown(value)}")

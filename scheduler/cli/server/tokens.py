@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from scheduler.cli.calls import AnswerFormat, Output
+from scheduler.cli.calls import AnswerFormat, Output, formatted
 
 if TYPE_CHECKING:
     from scheduler.access.authfile import TokenKeys
@@ -58,14 +58,12 @@ def new(
 
 def list_tokens(output: Output = AnswerFormat.TABLE, auth_file: AuthFile = DEFAULT_FILE) -> None:
     """List the tokens of an auth file."""
-    import json
-
     from scheduler.access.authfile import load_auth
     from scheduler.cli.render.text import columns
 
     rows = [_row(token) for token in load_auth(auth_file).tokens]
-    if output is AnswerFormat.JSON:
-        typer.echo(json.dumps(rows, indent=2))
+    if output is not AnswerFormat.TABLE:
+        typer.echo(formatted(rows, output))
     elif rows:
         typer.echo(
             columns([list(rows[0]), *([str(text or "-") for text in r.values()] for r in rows)])

@@ -1,0 +1,125 @@
+"""Contexts: the servers that client commands talk to, and who they are there.
+
+    current: prod
+    contexts:
+      prod: {address: "m1:7443,m2:7443", ca: ca.pem, token_file: prod.token}
+      lab: {address: "127.0.0.1:7443"}
+
+The file is $MUSTER_CONFIG, else muster/config.yaml below $XDG_CONFIG_HOME or ~/.config. Paths in it
+are relative to it. What the environment or an option says wins over it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from scheduler.files.yaml12 import Document
+
+KEYS = ("address", "ca", "cert", "key", "token_file")
+_PATHS = KEYS[1:]
+_IN_THE_SYSTEM = "system"  # a `ca` that is no file
+
+
+@dataclass(frozen=True, slots=True)
+class Contexts:
+    """What the file says. `by_name`: the keys of each context; `current`: "" for none."""
+
+    path: Path
+    current: str = ""
+    by_name: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+def config_path() -> Path:
+    """Where the file is, or would be."""
+    variable = os.environ.get
+    if given := variable("MUSTER_CONFIG"):
+        return Path(given)
+    home = variable("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    return Path(home) / "muster" / "config.yaml"
+
+
+def load_contexts() -> Contexts:
+    """The contexts of this user; none where there is no file.
+
+    Raises: InputError with the line.
+    """
+    path = config_path()
+    if not path.exists() and "MUSTER_CONFIG" not in os.environ:
+        return Contexts(path)
+    from scheduler.files.yaml12 import load
+
+    document = load(path)
+    problems = list(_problems(document.mapping()))
+    if problems:
+        raise document.error(*problems)
+    return _contexts(path, document)
+
+
+def _problems(value: Mapping[str, Any]) -> list[tuple[str, str]]:
+    problems = [(key, "is no key; keys: current, contexts") for key in value.keys() - _TOP]
+    contexts = value.get("contexts") or {}
+    if not isinstance(contexts, dict):
+        return [*problems, ("contexts", "must be a mapping of names to contexts")]
+    for name, keys in contexts.items():
+        at = f"contexts.{name}"
+        if not isinstance(keys, dict):
+            problems.append((at, "must be a mapping of keys to values"))
+            continue
+        for key, text in keys.items():
+            if key not in KEYS:
+                problems.append((f"{at}.{key}", f"is no key; keys: {', '.join(KEYS)}"))
+            elif not isinstance(text, str) or not text:
+                problems.append((f"{at}.{key}", "must be a text"))
+    current = value.get("current")
+    if current is not None and current not in contexts:
+        problems.append(("current", f"is no context: {current!r}"))
+    return problems
+
+
+_TOP = {"current", "contexts"}
+
+
+def _contexts(path: Path, document: Document) -> Contexts:
+    value = document.mapping()
+    by_name = {
+        str(name): {key: _resolved(path, key, text) for key, text in keys.items()}
+        for name, keys in (value.get("contexts") or {}).items()
+    }
+    return Contexts(path, str(value.get("current") or ""), by_name)
+
+
+def _resolved(path: Path, key: str, text: str) -> str:
+    is_path = key in _PATHS and not (key == "ca" and text == _IN_THE_SYSTEM)
+    return str(path.parent / os.path.expanduser(text)) if is_path else text
+
+
+def use_context(name: str) -> None:
+    """Put a context into the environment, where nothing else says otherwise.
+
+    `name`: "" for the current one. Raises: InputError for a faulty file or an unknown name.
+    """
+    contexts = load_contexts()
+    chosen = name or contexts.current
+    if not chosen:
+        return
+    if chosen not in contexts.by_name:
+        raise unknown(contexts, chosen)
+    has_token = "MUSTER_TOKEN" in os.environ
+    for key, text in contexts.by_name[chosen].items():
+        if not (key == "token_file" and has_token):
+            os.environ.setdefault(f"MUSTER_{key.upper()}", text)
+
+
+def unknown(contexts: Contexts, name: str) -> Exception:
+    """There is no context of this name."""
+    from scheduler.files.errors import InputError, Problem
+
+    names = ", ".join(sorted(contexts.by_name)) or "none"
+    return InputError(
+        Problem("", f"has no context {name!r}; contexts: {names}", str(contexts.path))
+    )

@@ -1,0 +1,128 @@
+"""Conventions of the command line: contexts, global options, help, formats for programs."""
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from scheduler.cli import program
+from scheduler.cli.calls import AnswerFormat, formatted
+from tests.commands import Muster
+
+VARIABLES = ("ADDRESS", "CA", "CERT", "KEY", "TOKEN", "TOKEN_FILE", "CONTEXT")
+
+
+@pytest.fixture(autouse=True)
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the contexts of this test are. What a command puts into the environment goes."""
+    for name in VARIABLES:
+        monkeypatch.setenv(f"MUSTER_{name}", "")
+        monkeypatch.delenv(f"MUSTER_{name}")
+    path = tmp_path / "config.yaml"
+    monkeypatch.setenv("MUSTER_CONFIG", str(path))
+    path.write_text("contexts: {}\n")
+    return path
+
+
+def test_the_current_context_says_which_server(muster: Muster) -> None:
+    assert muster("config", "list").out.startswith("no contexts in ")
+    muster("config", "set", "prod", "--address", "127.0.0.1:1")
+    muster("config", "set", "lab", "--address", "127.0.0.1:2")
+    assert "> prod  127.0.0.1:1" in muster("config", "list").out
+    assert "127.0.0.1:1" in muster("jobs").err
+
+
+@pytest.mark.parametrize(
+    ("words", "port"),
+    [
+        (["jobs"], 2),
+        (["jobs", "--context", "prod"], 1),
+        (["--context=prod", "hosts"], 1),
+        (["--address", "127.0.0.1:3", "jobs"], 3),
+        (["jobs", "--address", "127.0.0.1:3"], 3),
+        (["job", "a", "--context", "prod"], 1),
+    ],
+)
+def test_an_option_wins_over_the_current_context(
+    muster: Muster, config: Path, words: list[str], port: int
+) -> None:
+    contexts = 'contexts: {prod: {address: "127.0.0.1:1"}, lab: {address: "127.0.0.1:2"}}\n'
+    config.write_text("current: prod\n" + contexts)
+    muster("config", "use", "lab")
+    assert f"no server answers at 127.0.0.1:{port}" in muster(*words).err
+
+
+def test_the_environment_wins_over_a_context(
+    muster: Muster, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config.write_text('current: a\ncontexts: {a: {address: "127.0.0.1:1", token_file: nowhere}}\n')
+    assert f"{config.parent}/nowhere: no such file" in muster("jobs").err
+    monkeypatch.setenv("MUSTER_TOKEN", "secret")
+    monkeypatch.setenv("MUSTER_ADDRESS", "127.0.0.1:4")
+    monkeypatch.delenv("MUSTER_TOKEN_FILE")
+    assert "127.0.0.1:4" in muster("jobs").err
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("current: q\ncontexts: {}\n", "config.yaml:1: current: is no context: 'q'"),
+        ("contexts:\n  a: {adress: x}\n", "config.yaml:2: contexts.a.adress: is no key"),
+        ("contexts:\n  a: 3\n", "config.yaml:2: contexts.a: must be a mapping"),
+        ("contexts: {a: {address: 3}}\n", "config.yaml:1: contexts.a.address: must be a text"),
+        ("server: x\n", "config.yaml:1: server: is no key"),
+    ],
+)
+def test_a_faulty_file_is_named_with_its_line(
+    muster: Muster, config: Path, text: str, fault: str
+) -> None:
+    config.write_text(text)
+    result = muster("jobs")
+    assert result.code == 2
+    assert fault in result.err
+    assert muster("config", "use", "nobody").code == 2
+
+
+def test_global_options_may_follow_the_command() -> None:
+    first = program.with_global_options_first
+    assert first(["jobs", "--ca", "x", "--state", "running"]) == [
+        *["--ca", "x", "jobs", "--state", "running"]
+    ]
+    assert first(["job", "a", "--token-file=t"]) == ["--token-file=t", "job", "a"]
+    assert first(["submit", "--", "--ca"]) == ["submit", "--", "--ca"]
+    kept = ["config", "set", "a", "--ca", "x"]  # which has an option of that name
+    assert first(kept) == kept
+
+
+def test_help_is_a_command(muster: Muster) -> None:
+    assert "muster job import" in muster("help", "job", "import").out
+    assert "Hosts, links and spares" in muster("help").out
+    result = muster("help", "job", "nothing")
+    assert result.code == 2
+    assert "muster job has no command 'nothing'" in result.err
+
+
+def test_an_answer_as_yaml_is_the_answer_as_json(muster: Muster) -> None:
+    words = ("fabric", "show", "--fabric", "mini.yaml")
+    assert yaml.safe_load(muster(*words, "-o", "yaml").out) == muster(*words, "-o", "json").json
+    assert muster(*words, "-o", "name").out == "mini\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "names"),
+    [
+        ({"jobs": [{"name": "a"}, {"name": "b"}], "next_page_token": ""}, "a\nb"),
+        ({"job": {"name": "a"}, "version": "3"}, "a"),
+        ([{"name": "x"}], "x"),
+        ({"hosts": []}, ""),
+    ],
+)
+def test_names_alone(body: object, names: str) -> None:
+    assert formatted(body, AnswerFormat.NAME) == names
+
+
+def test_an_answer_without_names_says_so(muster: Muster) -> None:
+    result = muster("estimate", "job.yaml", "--fabric", "mini.yaml", "--format", "name")
+    assert (result.code, result.out) == (2, "")
+    assert "this answer has no names" in result.err
