@@ -77,7 +77,7 @@ def lose_a_host(client: Client, home: Path, before: job_pb2.Job) -> None:
     command(f"kill -9 $(everything on {victim})")
     killed_s = time.time()
     with host.dead():
-        job = until(client, lambda job: job.saved_checkpoint.attempt == 2, "the next attempt")
+        job = until(client, is_launched_again, "the next attempt")
         at_s, step = began(client, 2)
         check(victim not in job.placement.hosts, "the gang is still on the host that died")
         moved = set(job.placement.hosts) - set(before.placement.hosts)
@@ -99,6 +99,10 @@ def lose_a_host(client: Client, home: Path, before: job_pb2.Job) -> None:
         f" {job.attempt}."
     )
     check(step > 0, "the gang began anew and not from its checkpoint")
+
+
+def is_launched_again(job: job_pb2.Job) -> bool:
+    return job.attempt == 2 and job.HasField("launch_time")
 
 
 def timeline(client: Client, since_s: float) -> list[tuple[str, str]]:

@@ -134,6 +134,7 @@ class Agent:
                 _dismiss(process)
             for attempt in self._attempts.values():
                 attempt.release()
+            self._cgroups.close()
 
     def hear(self, message: agent_pb2.SessionResponse) -> None:
         """Do what the server says. Raises: StaleLeader."""

@@ -199,8 +199,9 @@ class HostAttempt:
             return False
         self._said_ns = changed_ns
         before = self.said
-        for path in folder.glob("progress.*"):
-            report = _said(path)
+        first, count = self.order["ranks"][0]["rank"], int(self.order["env"]["LOCAL_WORLD_SIZE"])
+        for rank in range(first, first + count):  # not what else the user puts there
+            report = _said(folder / f"progress.{rank}")
             if report is not None:
                 has_newer = report.checkpoint and (
                     report.checkpoint_step > self.said.checkpoint_step or not self.said.checkpoint
@@ -216,8 +217,10 @@ class HostAttempt:
 
     def ask_to_save(self) -> None:
         """The ranks see it at their next step."""
+        # The folder is the user's: nothing is followed that lies there under this name.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with contextlib.suppress(OSError):
-            (self.folder / "run" / "save").touch()
+            os.close(os.open(self.folder / "run" / "save", flags, 0o644))
 
     def stop(self, grace_s: float, now_s: float) -> None:
         """SIGTERM, and SIGKILL after the grace; at once without one."""

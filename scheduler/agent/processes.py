@@ -56,6 +56,11 @@ class CgroupRoot:
             return ""
         return str(group)
 
+    def close(self) -> None:
+        """Leave nothing behind, unless ranks run on there."""
+        if self.path is not None:
+            remove_group(str(self.path))
+
 
 def kill_group(group: str) -> None:
     """SIGKILL to every process in the cgroup, also to those that are being forked."""

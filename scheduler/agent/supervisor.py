@@ -91,6 +91,7 @@ class Supervisor:
         try:
             self._start()
         except CannotStart as error:
+            self._running.clear()  # how they end is nobody's failure: the attempt is refused
             self._end_all()
             _write(os.path.join(self._folder, "refused"), str(error))
             self._record({"over": True})

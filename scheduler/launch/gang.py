@@ -63,8 +63,8 @@ class RankRange:
 @dataclass(slots=True, eq=False)
 class LaunchedGang:
     """`hosts`: in block order. `processes`: how many are to end well. `since_s`: of its phase.
-    `saved`: (step, where) of the newest checkpoint of this attempt, `saved_s`: when the log had
-    one last."""
+    `saved`: (step, where) of the newest checkpoint of this attempt, `logged`: of the newest one
+    that the log has."""
 
     name: str
     uid: str
@@ -84,7 +84,6 @@ class LaunchedGang:
     can_save: bool = False
     saved: tuple[int, str] | None = None
     logged: tuple[int, str] | None = None
-    saved_s: float = float("-inf")
 
     def __post_init__(self) -> None:
         self.by_host = dict.fromkeys(self.hosts, HostPhase.UNKNOWN)

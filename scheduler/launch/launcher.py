@@ -33,7 +33,7 @@ from scheduler.core.fold.attempts import (
 )
 from scheduler.core.fold.effects import JobChange
 from scheduler.core.model.commands import EndJob, ReportHost
-from scheduler.core.model.lifecycle import HostState, JobState
+from scheduler.core.model.lifecycle import LIVE, HostState, JobState
 from scheduler.engine.feed import Closed, FellBehind
 from scheduler.engine.proposal import NotLeading, WriterStopped
 from scheduler.engine.writer import Writer
@@ -44,7 +44,7 @@ from scheduler.launch.sessions import AgentSessions
 from scheduler.v1 import agent_pb2
 
 AGENT_LOST, AGENT_BACK = "agent-lost", "agent-back"
-LOG_EVERY_S = 60.0  # checkpoints of one attempt that are written down, besides the last
+LOG_EVERY_S = 60.0  # checkpoints of one job that are written down, besides an attempt's last
 MOST_SAVE_S = 30.0  # for which ranks that are to leave may save first
 _TICK_S = 0.1
 _AGAIN_S = 0.5  # after the store could not be written
@@ -87,6 +87,7 @@ class AgentLauncher(Launcher):
         self._leaving: list[Leaving] = []
         self._jobs: dict[str, Job] = {}  # with something to run, as the last change left them
         self._saved: dict[str, tuple[int, str]] = {}  # by job uid: step, where
+        self._logged_s: dict[str, float] = {}  # by job uid: when the log had one last
         self._tracker = GangTracker()
         self._led_s = self._looked_s = 0.0
         self._seen: set[str] = set()  # hosts whose agents have been there since it leads
@@ -149,8 +150,7 @@ class AgentLauncher(Launcher):
             self._jobs[job.name] = job
             run = Attempt(job.name, job.attempt, names(job.hosts), names(job.spares), job.start_ns)
             self._tracker.adopt(run)
-            if job.saved is not None:
-                self._saved.setdefault(job.uid, (job.saved.step, job.saved.where))
+            self._recall(job)
             known = before.get(job.name)
             if known is not None and (known.uid, known.attempt) == (job.uid, job.attempt):
                 self._gangs[job.name] = known
@@ -173,6 +173,13 @@ class AgentLauncher(Launcher):
         if job.hosts == () or job.name not in self._tracker.names:
             self._jobs.pop(job.name, None)
 
+    def _recall(self, job: Job) -> None:
+        """What the log has of its newest checkpoint, unless more is known."""
+        if job.saved is not None and job.uid not in self._saved:
+            self._saved[job.uid] = (job.saved.step, job.saved.where)
+            age_s = max(0, self._writer.now_ns() - job.saved.at_ns) / 1e9
+            self._logged_s.setdefault(job.uid, self._clock() - age_s)
+
     # --- what a launcher does ------------------------------------------------------------------
 
     def begin(self, run: Attempt) -> None:
@@ -186,8 +193,7 @@ class AgentLauncher(Launcher):
             fabric.gpus_per_host,
             self._clock(),
         )
-        if job.saved is not None and job.uid not in self._saved:
-            self._saved[job.uid] = (job.saved.step, job.saved.where)
+        self._recall(job)
         self._gangs[run.name] = gang
         self._advance(gang)
 
@@ -237,6 +243,9 @@ class AgentLauncher(Launcher):
             return
         if leaving in self._leaving:
             self._leaving.remove(leaving)
+            if _job_is_over(self._writer.state, leaving.gang):
+                self._saved.pop(leaving.gang.uid, None)
+                self._logged_s.pop(leaving.gang.uid, None)
         for gang in list(self._gangs.values()):
             if gang.phase is GangPhase.WAITING:
                 self._advance(gang)
@@ -265,7 +274,10 @@ class AgentLauncher(Launcher):
             for host in gang.not_yet(HostPhase.STARTED, HostPhase.STOPPED):
                 self._launch(gang, host)
         if gang.phase is GangPhase.STARTING and gang.refusals:
-            self._refused(gang)
+            # Whether any host can start it is known when all have answered.
+            is_late = now_s - gang.since_s > FOLLOWERS_S
+            if is_late or gang.failures or not gang.not_yet(*_ANSWERED):
+                self._refused(gang)
         elif gang.phase is GangPhase.STARTING and gang.all_are(
             HostPhase.STARTED, HostPhase.STOPPED
         ):
@@ -490,7 +502,11 @@ class AgentLauncher(Launcher):
         if not word.checkpoint or (gang.saved and gang.saved[0] >= word.checkpoint_step):
             return
         gang.saved = self._saved[gang.uid] = (word.checkpoint_step, word.checkpoint)
-        if self._clock() - gang.saved_s >= LOG_EVERY_S:
+        self._write_down_if_due(gang)
+
+    def _write_down_if_due(self, gang: LaunchedGang) -> None:
+        since_s = self._clock() - self._logged_s.get(gang.uid, float("-inf"))
+        if gang.saved != gang.logged and since_s >= LOG_EVERY_S:
             self._write_down(gang)
 
     def _write_down(self, gang: LaunchedGang) -> None:
@@ -498,7 +514,7 @@ class AgentLauncher(Launcher):
         saved = gang.saved
         if saved is None or saved == gang.logged:
             return
-        gang.logged, gang.saved_s = saved, self._clock()
+        gang.logged, self._logged_s[gang.uid] = saved, self._clock()
         self._carry_out(
             lambda state, now_ns: launch.checkpoint_saved(
                 state, gang.name, gang.uid, gang.attempt, *saved, now_ns
@@ -555,14 +571,13 @@ class AgentLauncher(Launcher):
                     self._settle(leaving)
         for gang in list(self._gangs.values()):
             self._overdue(gang, now_s)
-            if gang.saved != gang.logged and now_s - gang.saved_s >= LOG_EVERY_S:
-                self._write_down(gang)
+            self._write_down_if_due(gang)
 
     def _overdue(self, gang: LaunchedGang, now_s: float) -> None:
         """Hosts that should have answered."""
         waited_s = now_s - gang.since_s
         absent = [h for h in gang.hosts if h not in self._sessions.connected]
-        if gang.phase is GangPhase.FAILING:
+        if gang.phase is GangPhase.FAILING or gang.refusals:
             self._advance(gang)
         elif absent and gang.phase in (GangPhase.PREPARING, GangPhase.STARTING):
             if waited_s > self._lease_s and now_s - self._led_s > self._lease_s:
@@ -635,6 +650,12 @@ _BEYOND_PREPARE = (
     HostPhase.STARTED,
     HostPhase.STOPPED,
 )
+_ANSWERED = (HostPhase.REFUSED, HostPhase.STARTED, HostPhase.STOPPED)
+
+
+def _job_is_over(state: State, gang: LaunchedGang) -> bool:
+    job = state.jobs.get(gang.name)
+    return job is None or job.uid != gang.uid or job.state not in LIVE
 
 
 def _key(gang: LaunchedGang) -> agent_pb2.AttemptKey:

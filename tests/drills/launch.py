@@ -32,6 +32,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import grpc
+
 from placement.workload.request import SpareRule
 from scheduler.access.join_tokens import join_token, new_secret
 from scheduler.agent.program import AgentOptions
@@ -196,7 +198,7 @@ class DrillCluster:
         if len(self.servers) == 1:
             return running[0] if running else None
         for server in running:
-            with suppress(ServiceError), Client(server.address, retries=False) as client:
+            with suppress(grpc.RpcError), Client(server.address, retries=False) as client:
                 if role_of(client) == "leader":
                     return server
         return None

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import pwd
+import select
+import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -60,6 +63,13 @@ class Server:
         )
         await self.until("started")
 
+    async def is_warm(self) -> None:
+        """Until a process has imported what it was asked to."""
+        (process,) = self.agent._warm.values()
+        async with asyncio.timeout(20):
+            while not select.select([process.stdout], [], [], 0)[0]:
+                await asyncio.sleep(0.01)
+
     def stop(self, attempt: int = 1, grace_s: int = 0) -> None:
         word = agent_pb2.Stop(key=key(attempt))
         word.grace.FromSeconds(grace_s)
@@ -72,7 +82,8 @@ def key(attempt: int = 1) -> agent_pb2.AttemptKey:
 
 @asynccontextmanager
 async def running(folder: Path, allowed: AllowList = ALLOWED) -> AsyncIterator[Server]:
-    agent = Agent("h0", folder, "127.0.0.1", allowed)
+    # Its name names its cgroup: tests run beside each other.
+    agent = Agent(f"h{os.getpid()}", folder, "127.0.0.1", allowed)
     working = asyncio.create_task(agent.run())
     await asyncio.sleep(0)
     try:
@@ -92,8 +103,6 @@ def log(folder: Path, rank: int, attempt: int = 1) -> str:
 
 
 def pids(folder: Path, attempt: int = 1) -> list[int]:
-    import json
-
     text = (folder / "attempts" / f"uid.{attempt}" / "started").read_text()
     return [pid for pid, _ in json.loads(text).values()]
 
@@ -272,7 +281,7 @@ async def test_a_warm_process_forks_ranks(tmp_path: Path) -> None:
     async with running(tmp_path / "s") as server:
         warm = agent_pb2.Warm(interpreter=sys.executable, modules=["decimal"])
         server.agent.hear(Response(warm=warm))
-        await asyncio.sleep(0.7)
+        await server.is_warm()
         await server.launch(*command, warm=["decimal"])
         codes = sorted([(await server.until("exited")).code for _ in range(2)])
         await server.until("stopped")
@@ -280,19 +289,130 @@ async def test_a_warm_process_forks_ranks(tmp_path: Path) -> None:
     assert log(tmp_path / "s", 1) == "True ['--x'] __main__\n"
 
 
-async def test_logs_turn_over_and_are_read_to_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def read_log(server: Server, lines: int, rank: int = 0) -> str:
+    tail = agent_pb2.TailLogs(request_id="x", key=key(0), rank=rank, lines=lines, follow=True)
+    server.agent.hear(Response(tail_logs=tail))
+    pieces = []
+    while not (chunk := await server.until("log_chunk")).is_last:
+        pieces.append(chunk.data)
+    return b"".join(pieces).decode() + chunk.error
+
+
+async def test_logs_are_read_to_the_end(tmp_path: Path) -> None:
     async with running(tmp_path) as server:
         await server.launch(*python("for n in range(50): print(n)"), ranks=1)
         await server.until("stopped")
-        for lines, expected in ((3, "47\n48\n49\n"), (0, "".join(f"{n}\n" for n in range(50)))):
-            tail = agent_pb2.TailLogs(request_id="x", key=key(0), lines=lines, follow=True)
-            server.agent.hear(Response(tail_logs=tail))
-            text = b""
-            while not (chunk := await server.until("log_chunk")).is_last:
-                text += chunk.data
-            assert text.decode() == expected
-        tail = agent_pb2.TailLogs(request_id="x", key=key(0), rank=9)
-        server.agent.hear(Response(tail_logs=tail))
-        assert "no log of rank 9" in (await server.until("log_chunk")).error
+        assert await read_log(server, 3) == "47\n48\n49\n"
+        assert await read_log(server, 0) == "".join(f"{n}\n" for n in range(50))
+        assert "no log of rank 9" in await read_log(server, 3, rank=9)
+
+
+async def test_a_long_log_turns_over_and_keeps_its_newest_part(tmp_path: Path) -> None:
+    lines, width = 18_000, 1_000
+    text = f"for n in range({lines}): print(str(n).rjust({width - 1}))"
+    async with running(tmp_path) as server:
+        await server.launch(*python(text), ranks=1)
+        await server.until("stopped")
+        logs = tmp_path / "attempts" / "uid.1" / "logs"
+        sizes = {path.name: path.stat().st_size for path in logs.iterdir()}
+        assert sizes["rank-0.log.1"] < 17 << 20
+        assert sum(sizes.values()) == lines * width
+        assert (await read_log(server, 2)).split() == [str(lines - 2), str(lines - 1)]
+        assert (await read_log(server, 0)).split() == [str(n) for n in range(lines)]
+
+
+async def test_what_cannot_be_executed_is_refused_and_no_rank_has_failed(tmp_path: Path) -> None:
+    (tmp_path / "train").write_text("no program")
+    async with running(tmp_path / "s") as server:
+        server.prepare(str(tmp_path / "train"))
+        await server.until("prepared")
+        server.agent.hear(Response(launch=agent_pb2.Launch(key=key())))
+        refused = await server.until("refused")
+        assert refused.reason == f"cannot execute {tmp_path}/train: Permission denied"
+        (status,) = server.agent.hello().hello.attempts
+        assert not status.exits
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="an agent that is not root runs as itself alone")
+@pytest.mark.parametrize("warm", [(), ("decimal",)])
+async def test_ranks_of_a_root_agent_have_the_rights_of_their_user_alone(
+    tmp_path: Path, warm: tuple[str, ...]
+) -> None:
+    interpreter = shutil.which("python3", path="/usr/bin:/bin")
+    if interpreter is None:
+        pytest.skip("no Python that every user may run")
+    user = pwd.getpwnam("nobody")
+    tmp_path.chmod(0o711)
+    program = Path("/tmp") / f"muster-rights-{os.getpid()}.py"
+    program.write_text(SHOW_RIGHTS)
+    program.chmod(0o644)
+    before = os.getgroups()
+    os.setgroups([0, 4, 27])  # of the agent; ranks must not have them
+    allowed = AllowList(frozenset({"nobody"}), "nobody")
+    for path in [tmp_path, *tmp_path.parents][:3]:
+        path.chmod(path.stat().st_mode | 0o011)  # a user must be able to reach its run folder
+    try:
+        async with running(tmp_path / "s", allowed) as server:
+            if warm:
+                word = agent_pb2.Warm(interpreter=interpreter, modules=warm)
+                server.agent.hear(Response(warm=word))
+                await server.is_warm()
+            command = (interpreter, str(program))
+            await server.launch(*command, ranks=1, warm=warm)
+            done = await server.until("exited")
+            await server.until("stopped")
+            shown = json.loads(log(tmp_path / "s", 0))
+    finally:
+        os.setgroups(before)
+        program.unlink()
+    assert done.code == 0
+    assert shown == {
+        "uids": [user.pw_uid] * 3,
+        "gids": [user.pw_gid] * 3,
+        "groups": sorted(os.getgrouplist("nobody", user.pw_gid)),
+        "regained": False,
+        "NoNewPrivs": "1",
+        "CapEff": "0000000000000000",
+        "may_read_order": False,
+        "may_write_log": False,
+        "HOME": user.pw_dir,
+        "is_warm": bool(warm),
+    }
+
+
+SHOW_RIGHTS = """
+import json, os, sys
+is_warm = "decimal" in sys.modules
+status = dict(row.split(":\t", 1) for row in open("/proc/self/status").read().splitlines())
+try:
+    os.setuid(0)
+    regained = True
+except PermissionError:
+    regained = False
+attempt = os.path.dirname(os.environ["MUSTER_RUN_DIR"])
+print(json.dumps({
+    "uids": os.getresuid(), "gids": os.getresgid(), "groups": sorted(os.getgroups()),
+    "regained": regained, "NoNewPrivs": status["NoNewPrivs"].strip(),
+    "CapEff": status["CapEff"].strip(),
+    "may_read_order": os.access(attempt + "/order.json", os.R_OK),
+    "may_write_log": os.access(attempt + "/logs/rank-0.log", os.W_OK),
+    "HOME": os.environ["HOME"], "is_warm": is_warm,
+}))
+"""
+
+
+async def test_ranks_cannot_have_the_agent_write_elsewhere(tmp_path: Path) -> None:
+    """What lies in their folder is theirs: links there are not followed."""
+    outside = tmp_path / "outside"
+    plant = (
+        "import os, sys, time\nos.symlink(sys.argv[1], os.environ['MUSTER_RUN_DIR'] + '/save')\n"
+    )
+    plant += "print('ready', flush=True)\ntime.sleep(60)"
+    async with running(tmp_path / "s") as server:
+        await server.launch(*python(plant), str(outside), ranks=1)
+        while "ready" not in log(tmp_path / "s", 0):
+            await asyncio.sleep(0.01)
+        server.agent.hear(Response(save_checkpoint=agent_pb2.SaveCheckpoint(key=key())))
+        assert not outside.exists()
+        server.stop()
+        await server.until("stopped")
