@@ -12,7 +12,7 @@ PEERS := .venv-bench
 # Bytecode of what is imported is written the first time, whatever the shell that calls says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help env docs demo test test-slow check format lint types imports stubs stub-drift lint-proto fuzz validate bench bench-service bench-watch drill-crash bench-routing bench-placement bench-time bench-replay drill-crash-postgres drill-failover lock clean bench-agents drill-launch
+.PHONY: help env docs demo test test-slow check format lint types imports stubs stub-drift lint-proto fuzz validate bench bench-service bench-watch drill-crash bench-routing bench-placement bench-time bench-replay drill-crash-postgres drill-failover lock clean bench-agents bench-launch drill-launch
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
@@ -89,6 +89,9 @@ bench-service: $(READY) ## submits, watches and memory of a server, beside the b
 
 bench-agents: $(READY) ## what 3,072 agents cost: beats, submits beside them, a launch on 2,048 hosts: 2 minutes
 	$(BIN)/python -m tests.bench.bench_agents $(ARGS)
+
+bench-launch: $(READY) ## seconds until a real gang steps, and steps again after a fault: 5 minutes; ARGS="--torch PYTHON"
+	$(BIN)/python -m tests.bench.bench_launch $(ARGS)
 
 bench-watch: $(READY) ## submits and swaps while 200 watches resume, and during dry runs: 10 minutes
 	$(BIN)/python -m tests.bench.bench_watch $(ARGS)

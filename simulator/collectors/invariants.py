@@ -5,16 +5,23 @@ is compared with both: after every event no host has two holders and as many are
 state says; at the end every job that came is admitted or refused, and every admitted one is
 over or live; the time for which hosts were held is what the accounts of jobs add up to, and
 the time model, where there is one, accounts for as much as the scheduler.
+
+It watches launchers as well, the simulator's and the one that has agents (scheduler.launch), by
+what they make the log say: attempts of a job are counted up, one at a time; what a launcher
+reports is of the attempt that runs, of one of its hosts, and ends it once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import assert_never
 
 from scheduler.core.model.events import (
+    CheckpointSaved,
     Event,
+    GangLaunched,
     GangResized,
     GangSwapped,
     HostMoved,
@@ -23,6 +30,8 @@ from scheduler.core.model.events import (
     JobRequeued,
     JobStarted,
     JobSubmitted,
+    LaunchFailed,
+    RankFailed,
     SparesChanged,
 )
 from scheduler.core.model.lifecycle import HostMove
@@ -45,6 +54,11 @@ HoldingEvent = (
 )
 
 
+LaunchEvent = GangLaunched | LaunchFailed | RankFailed | CheckpointSaved
+MINUTE_NS = 59_000_000_000  # checkpoints are timed by another clock than the log
+MOST_LAST = 2  # checkpoints sooner than that: an attempt's last, and one it was asked for
+
+
 class InvariantViolated(RuntimeError):
     """A replay gave what it did not have, or lost what it had: its results are void."""
 
@@ -56,6 +70,47 @@ def named(run: str) -> Iterator[None]:
         yield
     except InvariantViolated as error:
         raise InvariantViolated(f"{run}: {error}") from None
+
+
+@dataclass(slots=True)
+class AttemptLog:
+    """What the log has of the present attempt of one job. `saved_ns`: when a checkpoint of the job
+    was written down last; `soon`: checkpoints of this attempt that came within a minute of it."""
+
+    attempt: int = 0
+    is_running: bool = False
+    is_launched: bool = False
+    saved_ns: int = -MINUTE_NS
+    saved: tuple[int, int] = (0, -1)  # attempt, step
+    soon: int = 0
+
+    def begin(self, attempt: int) -> None:
+        self.attempt, self.is_running, self.is_launched, self.soon = attempt, True, False, 0
+
+    def fault(self, event: LaunchEvent) -> str:
+        """Why this cannot be said of the job now; ""."""
+        if isinstance(event, CheckpointSaved):
+            return self._saved(event)
+        if event.attempt != self.attempt:
+            return f"attempt {self.attempt} is the present one"
+        if not self.is_running:
+            return "it is over"
+        if isinstance(event, GangLaunched):
+            if self.is_launched:
+                return "it was launched before"
+            self.is_launched = True
+        return ""
+
+    def _saved(self, event: CheckpointSaved) -> str:
+        is_last = event.attempt == self.attempt - 1 and not self.is_launched
+        if event.attempt != self.attempt and not is_last:
+            return f"attempt {self.attempt} has been launched"
+        if (event.attempt, event.step) <= self.saved:
+            return f"step {self.saved[1]} of attempt {self.saved[0]} was saved before"
+        is_soon = event.time_ns - self.saved_ns < MINUTE_NS
+        self.soon = self.soon + 1 if is_soon else 0
+        self.saved, self.saved_ns = (event.attempt, event.step), event.time_ns
+        return f"{self.soon} within a minute of another" if self.soon > MOST_LAST else ""
 
 
 class InvariantChecker:
@@ -72,6 +127,7 @@ class InvariantChecker:
         self._now_ns = 0
         self._submitted = 0
         self._ended = 0
+        self._attempts: dict[str, AttemptLog] = {}  # of live jobs that have begun
 
     def feed(self, event: Event, state: State) -> None:
         """Raises: InvariantViolated."""
@@ -79,6 +135,8 @@ class InvariantChecker:
         self._now_ns = event.time_ns
         if isinstance(event, HoldingEvent):
             self._fold(event)
+        elif isinstance(event, LaunchEvent):
+            self._reported(event, state.version)
         if len(self._holder) != state.held.bit_count():
             text = f"{len(self._holder)} hosts are held, the state has {state.held.bit_count()}"
             raise InvariantViolated(f"event {state.version}: {text}")
@@ -88,15 +146,19 @@ class InvariantChecker:
             case JobSubmitted():
                 self._submitted += 1
             case JobStarted() | GangResized():
+                self._begins(event)
                 self._holds(event.name, list(event.hosts), event.spares)
             case GangSwapped():
+                self._begins(event)
                 self._swapped(event)
             case SparesChanged():
                 self._holds(event.name, self._blocks[event.name], event.spares)
             case JobRequeued() | JobPreempted():
+                self._attempts[event.name].is_running = False
                 self._left(event.name)
             case JobEnded():
                 self._ended += 1
+                self._attempts.pop(event.name, None)
                 self._left(event.name)
             case HostMoved():
                 if event.move is HostMove.FAIL:
@@ -132,6 +194,32 @@ class InvariantChecker:
         name = self._holder.get(host)
         if name is not None and host not in self._blocks[name]:
             del self._holder[host], self._hosts[name][host]
+        elif name is not None:
+            self._attempts[name].is_running = False
+
+    def _begins(self, event: JobStarted | GangSwapped | GangResized) -> None:
+        """An attempt: the first of its job, or the one after the last."""
+        before = self._attempts.setdefault(event.name, AttemptLog())
+        if event.attempt != before.attempt + 1:
+            text = f"attempt {event.attempt} of {event.name} begins after {before.attempt}"
+            raise InvariantViolated(text)
+        before.begin(event.attempt)
+
+    def _reported(self, event: LaunchEvent, version: int) -> None:
+        """What a launcher says of an attempt."""
+        known = self._attempts.get(event.name)
+        fault = "the job never began, or is over"
+        if known is not None:
+            fault = known.fault(event)
+            if isinstance(event, LaunchFailed | RankFailed):
+                if not fault and event.host not in self._blocks[event.name]:
+                    fault = f"{event.host} is none of its hosts"
+                known.is_running = False
+        elif isinstance(event, CheckpointSaved):
+            fault = ""  # what it saved last, written down after its end
+        if fault:
+            what = f"{type(event).__name__} of attempt {event.attempt} of {event.name}"
+            raise InvariantViolated(f"event {version}: {what}: {fault}")
 
     def check(self, tally: ArrivalCounts, metrics: Metrics) -> None:
         """Raises: InvariantViolated."""

@@ -38,15 +38,13 @@ from placement.workload.request import SpareRule
 from scheduler.access.join_tokens import join_token, new_secret
 from scheduler.agent.program import AgentOptions
 from scheduler.client import Client, ServiceError
-from scheduler.core import State
-from scheduler.core.fold.apply import apply
 from scheduler.core.policies.run import RunSpec
-from scheduler.eventlog.store import open_store
 from scheduler.files.fabrics import fabricyaml
 from scheduler.v1 import job_pb2, service_pb2
 from scripts.local_host import LocalHost, environments, send
-from simulator.collectors.invariants import InvariantChecker
+from simulator.collectors.invariants import InvariantViolated
 from tests.build import fabric, fabric_spec, spec
+from tests.e2e.gangs import check_log
 from tests.e2e.processes import MUSTER
 from tests.ports import free_port
 from tests.postgres import cluster
@@ -589,17 +587,11 @@ class Drill:
 
     def _log(self) -> list[str]:
         """The log of the service, as the simulator checks its own."""
-        checker, state = InvariantChecker(), State.empty()
-        store = open_store(self._store)
         try:
-            for _, event in store.read():
-                state = apply(state, event)
-                checker.feed(event, state)
-        except RuntimeError as error:
+            count = check_log(self._store)
+        except InvariantViolated as error:
             return [f"the log: {error}"]
-        finally:
-            store.close()
-        print(f"{state.version} events")
+        print(f"{count} events")
         return []
 
 

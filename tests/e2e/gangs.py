@@ -7,18 +7,21 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from placement.workload.request import SpareRule
 from scheduler.client import Client
-from scheduler.core import JobSpec
+from scheduler.core import JobSpec, State
+from scheduler.core.fold.apply import apply
 from scheduler.core.policies.run import RunSpec
+from scheduler.eventlog.store import open_store
 from scheduler.files.fabrics import fabricyaml
 from scheduler.v1 import job_pb2
 from scripts.local_host import LocalHost
+from simulator.collectors.invariants import InvariantChecker
 from tests.build import fabric_spec, spec
 from tests.e2e.processes import MUSTER
 
@@ -85,6 +88,18 @@ def local_server(folder: Path, **options: Any) -> Iterator[tuple[LocalServer, Cl
             yield server, client
     finally:
         server.end()
+    check_log(f"sqlite:///{folder / 'm.db'}")
+
+
+def check_log(store: str) -> int:
+    """Watch what a service and its agents wrote by the checker that watches every replay of the
+    simulator; how many events it was. Raises: InvariantViolated."""
+    checker, state = InvariantChecker(), State.empty()
+    with closing(open_store(store)) as log:
+        for _, event in log.read():
+            state = apply(state, event)
+            checker.feed(event, state)
+    return state.version
 
 
 def gang(name: str, folder: Path, hosts: int = 2, *, steps: int = 200, **more: Any) -> JobSpec:

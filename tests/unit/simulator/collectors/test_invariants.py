@@ -9,7 +9,15 @@ from msgspec.structs import replace as with_fields
 
 from placement.workload.request import SpareRule
 from scheduler.core import State
-from scheduler.core.model.events import Event, JobStarted, JobUpdated
+from scheduler.core.model.events import (
+    CheckpointSaved,
+    Event,
+    GangLaunched,
+    JobStarted,
+    JobUpdated,
+    LaunchFailed,
+    RankFailed,
+)
 from simulator.collectors.invariants import InvariantChecker, InvariantViolated
 from simulator.collectors.metrics import Metrics
 from simulator.experiment import Experiment
@@ -122,3 +130,50 @@ def test_host_time_that_nobody_is_charged_for_is_told() -> None:
     conserved.feed(*last)  # 40 s more on two hosts, which the totals have not heard of
     with pytest.raises(InvariantViolated, match=r"jobs admitted|host-ns held"):
         conserved.check(ArrivalCounts(offered=2), metrics)
+
+
+def launched_log(*reports: Event) -> list[tuple[Event, State]]:
+    """A log in which `a` starts on two hosts, and then these reports of its launcher."""
+    log = log_of_two_gangs()
+    at = next(i for i, (event, _) in enumerate(log) if isinstance(event, JobStarted))
+    state = log[at][1]
+    return [*log[: at + 1], *((event, state) for event in reports)]
+
+
+def saved(second: int, step: int, attempt: int = 1) -> CheckpointSaved:
+    return CheckpointSaved(second * 10**9, "a", attempt, step, f"/c/{step}")
+
+
+@pytest.mark.parametrize(
+    ("reports", "text"),
+    [
+        ([GangLaunched(1, "a", 2)], "attempt 1 is the present one"),
+        ([GangLaunched(1, "a", 1)] * 2, "it was launched before"),
+        ([RankFailed(1, "a", 1, 0, "z0-h7", "x")], "z0-h7 is none of its hosts"),
+        ([RankFailed(1, "a", 1, 0, "z0-h0", "x")] * 2, "it is over"),
+        ([LaunchFailed(1, "a", 1, "z0-h0", "x"), GangLaunched(2, "a", 1)], "it is over"),
+        ([saved(0, 5), saved(90, 5)], "step 5 of attempt 1 was saved before"),
+        ([saved(0, 5, attempt=3)], "attempt 1 has been launched"),
+        ([saved(9 * n, n) for n in range(4)], "3 within a minute of another"),
+    ],
+)
+def test_what_no_launcher_may_report_is_told(reports: list[Event], text: str) -> None:
+    with pytest.raises(InvariantViolated, match=text):
+        feed(InvariantChecker(), launched_log(*reports))
+
+
+def test_what_launchers_report_of_attempts_that_run_is_no_violation() -> None:
+    reports = [GangLaunched(1, "a", 1), *(saved(60 * n, n) for n in range(5)), saved(245, 9)]
+    feed(
+        InvariantChecker(), launched_log(*reports, RankFailed(250 * 10**9, "a", 1, 3, "z0-h0", "x"))
+    )
+
+
+def test_an_attempt_that_is_begun_twice_is_told() -> None:
+    log = log_of_two_gangs()
+    again = [
+        (with_fields(e, attempt=2) if isinstance(e, JobStarted) and e.name == "b" else e, state)
+        for e, state in log
+    ]
+    with pytest.raises(InvariantViolated, match="attempt 2 of b begins after 0"):
+        feed(InvariantChecker(), again)
