@@ -100,8 +100,8 @@ def _of_message(
 ) -> Iterator[tuple[str, str]]:
     name = f"{scope}.{message.name}"
     yield name, file.said(*path)
-    for f, one in enumerate(message.field):
-        yield f"{name}.{one.name}", file.said(*path, _FIELDS, f)
+    for f, member in enumerate(message.field):
+        yield f"{name}.{member.name}", file.said(*path, _FIELDS, f)
 
 
 def main(arguments: list[str]) -> int:
@@ -146,8 +146,8 @@ def _service(file: File, s: int, service: ServiceDescriptorProto) -> Iterator[st
         yield ""
         yield file.said(_SERVICES, s, _METHODS, m)
         yield ""
-        how = f"Takes {taken}{_link(request)}, answers {stream}{_link(answer)}."
-        yield f"{how} {_http(method)}".rstrip()
+        signature = f"Takes {taken}{_link(request)}, answers {stream}{_link(answer)}."
+        yield f"{signature} {_http(method)}".rstrip()
         yield ""
         rule = METHODS.get(f"/{PACKAGE}.{service.name}/{method.name}")
         yield _access(rule) if rule else "For agents: a port of its own, see docs/launch.md."
@@ -215,9 +215,9 @@ def _message(file: File, m: int, message: DescriptorProto) -> Iterator[str]:
         return
     yield "| Field | Type | |"
     yield "|---|---|---|"
-    for f, one in enumerate(message.field):
+    for f, member in enumerate(message.field):
         said = file.said(_MESSAGES, m, _FIELDS, f)
-        yield f"| `{one.name}` | {_kind(message, one)} | {_cell(said)} |"
+        yield f"| `{member.name}` | {_kind(message, member)} | {_cell(said)} |"
     yield ""
 
 
@@ -234,15 +234,15 @@ def _enum(file: File, e: int, enum: EnumDescriptorProto) -> Iterator[str]:
     yield ""
 
 
-def _kind(message: DescriptorProto, one: FieldDescriptorProto) -> str:
+def _kind(message: DescriptorProto, member: FieldDescriptorProto) -> str:
     for nested in message.nested_type:
-        if nested.options.map_entry and one.type_name.endswith(f".{message.name}.{nested.name}"):
+        if nested.options.map_entry and member.type_name.endswith(f".{message.name}.{nested.name}"):
             key, value = (_kind(nested, part) for part in nested.field)
             return f"map of {key} to {value}"
-    plain = _link(_local(one.type_name)) if one.type_name else _KINDS[one.type]
-    if one.label == FieldDescriptorProto.LABEL_REPEATED:
+    plain = _link(_local(member.type_name)) if member.type_name else _KINDS[member.type]
+    if member.label == FieldDescriptorProto.LABEL_REPEATED:
         return f"repeated {plain}"
-    if one.proto3_optional:
+    if member.proto3_optional:
         return f"optional {plain}"
     return plain
 

@@ -256,10 +256,10 @@ def fail_a_host(stage: Stage, before: job_pb2.Job, request: Request) -> None:
         before.placement.hosts[0],
     )
     where = fabric.domain(fabric.index_by_name[failed])
-    beside = "with spares" if kept else "without a spare"
+    spares = "with spares" if kept else "without a spare"
     say(
         "At this scale a host fails every few hours, and the whole gang stands still. The"
-        f" spares are there for that. {failed}, {beside} in its zone, loses a GPU:"
+        f" spares are there for that. {failed}, {spares} in its zone, loses a GPU:"
     )
     command(f"muster report {failed} --signal gpu-lost")
     stage.client.report_host(failed, "gpu-lost")

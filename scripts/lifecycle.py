@@ -137,7 +137,7 @@ def page() -> str:
         "",
         "| state | | gangs that may start |",
         "|---|---|---|",
-        *(f"| {one} | {HOST_STATES[one]} | {ALLOWS[one]} |" for one in HostState),
+        *(f"| {state} | {HOST_STATES[state]} | {ALLOWS[state]} |" for state in HostState),
         "",
         "| move | | by |",
         "|---|---|---|",
@@ -219,8 +219,8 @@ def _signals() -> Iterator[str]:
     yield "| signal | | one report | several reports |"
     yield "|---|---|---|---|"
     for name, signal in SIGNALS.items():
-        one = "see XIDs" if name == "xid" else _SAID[signal.effect]
-        yield f"| `{name}` | {_text(signal)} | {one} | {_several(signal)} |"
+        effect = "see XIDs" if name == "xid" else _SAID[signal.effect]
+        yield f"| `{name}` | {_text(signal)} | {effect} | {_several(signal)} |"
 
 
 def _text(signal: Signal) -> str:

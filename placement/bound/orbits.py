@@ -167,14 +167,14 @@ def _narrow_order(
     order, open_ = [start], [{start} if near[start] else set[int]()]
     waiting, to_come = [*open_[0]], set(range(len(near))) - {start}
     while to_come:
-        beside = {
+        neighbours = {
             b: at for at, a in reversed([*enumerate(waiting)]) for b in near[a].keys() & to_come
         }
         left = {
             orbit: [a for a in [*waiting, orbit] if near[a].keys() & to_come - {orbit}]
-            for orbit in beside or to_come
+            for orbit in neighbours or to_come
         }
-        chosen = min(left, key=lambda orbit: (len(left[orbit]), beside.get(orbit, 0), orbit))
+        chosen = min(left, key=lambda orbit: (len(left[orbit]), neighbours.get(orbit, 0), orbit))
         waiting = left[chosen]
         to_come.remove(chosen)
         order.append(chosen)

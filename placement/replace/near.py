@@ -310,8 +310,8 @@ def _by_block(grid: BlockGrid, layout: Layout) -> Ints:
 def _neighbours(layout: Layout, zones: int) -> list[tuple[int, int]]:
     """Pairs of zones that touch, those with the longest boundary first."""
     length = np.zeros((zones, zones), dtype=np.int64)
-    for one, other in ((layout[1:], layout[:-1]), (layout[:, 1:], layout[:, :-1])):
-        np.add.at(length, (one, other), 1)
+    for left, right in ((layout[1:], layout[:-1]), (layout[:, 1:], layout[:, :-1])):
+        np.add.at(length, (left, right), 1)
     length += length.T
     touching = [(a, b) for a, b in combinations(range(zones), 2) if length[a, b]]
     return sorted(touching, key=lambda pair: (-length[pair], pair))

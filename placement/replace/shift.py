@@ -122,9 +122,9 @@ class _Borders:
         # All whose price changes when the block moves.
         others = near.link_to[near.link_begin[block] : near.link_begin[block + 1]]
         members = self._graph.members[np.isin(self._graph.group, groups)]
-        beside = np.unique(np.concatenate([others, members, [block]]))
-        self._dearer[beside] = self._priced(beside)
-        self._compare({here, there, *self.zone[beside].tolist()})
+        changed = np.unique(np.concatenate([others, members, [block]]))
+        self._dearer[changed] = self._priced(changed)
+        self._compare({here, there, *self.zone[changed].tolist()})
 
     def _priced(self, blocks: Ints) -> Ints:
         """What more is cut once each of these is in another zone. Shape: (them, zones)."""

@@ -216,14 +216,14 @@ def _edges(
     if traffic.pattern is Pattern.HIERARCHICAL:  # only the set of domains of a group matters
         ranks = ranks[np.unique(_first_of_group(traffic, ranks), return_index=True)[1]]
     at = (ranks // traffic.stride % n)[:, None]
-    beside = at + np.array([-1, 1])
+    neighbours = at + np.array([-1, 1])
     match traffic.pattern:
         case Pattern.RING:
-            to, weight = beside % n, np.full(beside.shape, float(w))
+            to, weight = neighbours % n, np.full(neighbours.shape, float(w))
         case Pattern.CHAIN:
-            is_there = (beside >= 0) & (beside < n)
+            is_there = (neighbours >= 0) & (neighbours < n)
             wrap = np.where((at == 0) | (at == n - 1), float(traffic.wrap_bytes), 0.0)
-            to = np.hstack([np.where(is_there, beside, at), n - 1 - at])
+            to = np.hstack([np.where(is_there, neighbours, at), n - 1 - at])
             weight = np.hstack([np.where(is_there, float(w), 0.0), wrap])
         case _:
             to = np.broadcast_to(np.arange(n), (len(ranks), n))

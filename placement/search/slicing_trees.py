@@ -187,22 +187,22 @@ def _grafted(plan: TreeArrays, axes: int, path: Ints, word: int) -> tuple[int, i
     """A leaf beside another node: its parent goes with it, and its sibling stays."""
     leaf, word = _drawn(plan, True, word)
     word = _next(word)
-    beside, stem = word * len(plan.zone) >> 32, plan.above[leaf]
-    if 0 in (stem, beside) or beside in (leaf, stem):
+    target, stem = word * len(plan.zone) >> 32, plan.above[leaf]
+    if 0 in (stem, target) or target in (leaf, stem):
         return NOWHERE, word
     more, old = plan.held[leaf], plan.above[stem]
     sibling = plan.second[stem] if plan.first[stem] == leaf else plan.first[stem]
     _held_more(plan, old, NOWHERE, -more)
     _put(plan, old, stem, sibling)
-    _put(plan, plan.above[beside], beside, stem)
+    _put(plan, plan.above[target], target, stem)
     word = _next(word)
-    plan.first[stem], plan.second[stem] = (leaf, beside) if word & 1 else (beside, leaf)
-    plan.above[beside] = stem
+    plan.first[stem], plan.second[stem] = (leaf, target) if word & 1 else (target, leaf)
+    plan.above[target] = stem
     word = _next(word)
     plan.axis[stem] = word * axes >> 32
     word = _next(word)
     plan.lean[stem] = word * 3 >> 32
-    plan.held[stem] = plan.held[beside] + more
+    plan.held[stem] = plan.held[target] + more
     _held_more(plan, plan.above[stem], NOWHERE, more)
     return _meeting(plan, old, stem, path), word
 

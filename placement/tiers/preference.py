@@ -46,7 +46,7 @@ def suited(fabric: Fabric, free: Ints, hosts: Hosts, taste: Taste) -> list[Hosts
     """
     deal = _Deal(fabric, free, hosts, taste)
     options = [deal.inside(), deal.across()]
-    better = [one for one in options if taste.displeasure(one) < taste.displeasure(hosts)]
+    better = [option for option in options if taste.displeasure(option) < taste.displeasure(hosts)]
     return list(dict.fromkeys(better))
 
 

@@ -185,11 +185,11 @@ class _Packing:
                 if a >= b:
                     continue
                 for i, j in product(range(len(groups[a])), range(len(groups[b]))):
-                    one, other = groups[a][i], groups[b][j]
-                    change = widths[other] - widths[one]
+                    member_a, member_b = groups[a][i], groups[b][j]
+                    change = widths[member_b] - widths[member_a]
                     new_a, new_b = worth(total[a] + change), worth(total[b] - change)
                     if new_a + new_b > value[a] + value[b] + SHARED:
-                        groups[a][i], groups[b][j] = other, one
+                        groups[a][i], groups[b][j] = member_b, member_a
                         total[a], total[b] = total[a] + change, total[b] - change
                         value[a], value[b] = new_a, new_b
                         is_better = True

@@ -136,9 +136,9 @@ def _write(path: str, rows: Sequence[str], ids: Sequence[str]) -> None:
     if written != list(ids):
         reason = "is laid out in a way that this command cannot change: edit it by hand"
         raise InputError(Problem("", reason, path))
-    beside = Path(f"{path}.new")
+    new_file = Path(f"{path}.new")
     there = os.stat(path) if os.path.exists(path) else None
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    descriptor = os.open(new_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with open(descriptor, "w", encoding="utf-8") as out:
         out.write(text)
         out.flush()
@@ -147,7 +147,7 @@ def _write(path: str, rows: Sequence[str], ids: Sequence[str]) -> None:
                 os.fchown(out.fileno(), there.st_uid, there.st_gid)
         os.fchmod(out.fileno(), there.st_mode & 0o777 if there else 0o640)
         os.fsync(out.fileno())
-    os.replace(beside, path)
+    os.replace(new_file, path)
 
 
 def _quoted(text: str) -> str:

@@ -237,14 +237,14 @@ class Zygote:
     """A process of the user's interpreter that has imported modules and forks ranks."""
 
     def __init__(self, interpreter: str, modules: list[str], user: str) -> None:
-        self.link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.link, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.is_gone = False
         self._unread: list[tuple[int, int]] = []
         self.pid = os.fork()
         if self.pid == 0:
             try:
                 os.setsid()
-                os.dup2(theirs.fileno(), 3)
+                os.dup2(child_end.fileno(), 3)
                 os.set_inheritable(3, True)
                 environment = _become(user, {})
                 argv = [interpreter, _ZYGOTE, str(os.getppid()), *modules]
@@ -252,7 +252,7 @@ class Zygote:
                 os.execvpe(interpreter, argv, environment)
             finally:
                 os._exit(_CANNOT_RUN)
-        theirs.close()
+        child_end.close()
 
     def fork(self, order: dict[str, Any], rank: dict[str, Any], into: int) -> int:
         """The pid of a new rank. Raises: CannotStart."""

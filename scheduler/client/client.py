@@ -50,12 +50,12 @@ class How(TypedDict, total=False):
     dry_run: bool
 
 
-def _how(how: How) -> dict[str, Any]:
+def _how(options: How) -> dict[str, Any]:
     """The fields of a request that say so."""
     return {
-        "etag": how.get("etag", ""),
-        "request_id": _request_id(how.get("request_id", "")),
-        "validate_only": how.get("dry_run", False),
+        "etag": options.get("etag", ""),
+        "request_id": _request_id(options.get("request_id", "")),
+        "validate_only": options.get("dry_run", False),
     }
 
 
@@ -164,10 +164,10 @@ class Client:
         return self._to.call(self._stub.UpdateJob, request)
 
     def cancel_job(
-        self, name: str, reason: str = "", uid: str = "", **how: Unpack[How]
+        self, name: str, reason: str = "", uid: str = "", **options: Unpack[How]
     ) -> job_pb2.Job:
         """With a `uid`, only that job of this name."""
-        request = service_pb2.CancelJobRequest(name=name, reason=reason, uid=uid, **_how(how))
+        request = service_pb2.CancelJobRequest(name=name, reason=reason, uid=uid, **_how(options))
         return self._to.call(self._stub.CancelJob, request)
 
     def end_job(
@@ -177,7 +177,7 @@ class Client:
         attempt: int = 0,
         reason: str = "",
         uid: str = "",
-        **how: Unpack[How],
+        **options: Unpack[How],
     ) -> job_pb2.Job:
         """Report that the gang has ended; `attempt` 0 = whichever runs. With a `uid`, a late report
         never ends the next job of this name."""
@@ -187,7 +187,7 @@ class Client:
             attempt=attempt,
             reason=reason,
             uid=uid,
-            **_how(how),
+            **_how(options),
         )
         return self._to.call(self._stub.EndJob, request)
 
@@ -272,16 +272,16 @@ class Client:
         request = service_pb2.WatchHostsRequest(after_version=after_version, name=name)
         return self._to.watch(self._stub.WatchHosts, request, initial_list=initial_list)
 
-    def cordon_host(self, name: str, reason: str = "", **how: Unpack[How]) -> host_pb2.Host:
-        request = service_pb2.CordonHostRequest(name=name, reason=reason, **_how(how))
+    def cordon_host(self, name: str, reason: str = "", **options: Unpack[How]) -> host_pb2.Host:
+        request = service_pb2.CordonHostRequest(name=name, reason=reason, **_how(options))
         return self._to.call(self._stub.CordonHost, request)
 
-    def uncordon_host(self, name: str, reason: str = "", **how: Unpack[How]) -> host_pb2.Host:
-        request = service_pb2.UncordonHostRequest(name=name, reason=reason, **_how(how))
+    def uncordon_host(self, name: str, reason: str = "", **options: Unpack[How]) -> host_pb2.Host:
+        request = service_pb2.UncordonHostRequest(name=name, reason=reason, **_how(options))
         return self._to.call(self._stub.UncordonHost, request)
 
-    def drain_host(self, name: str, reason: str = "", **how: Unpack[How]) -> host_pb2.Host:
-        request = service_pb2.DrainHostRequest(name=name, reason=reason, **_how(how))
+    def drain_host(self, name: str, reason: str = "", **options: Unpack[How]) -> host_pb2.Host:
+        request = service_pb2.DrainHostRequest(name=name, reason=reason, **_how(options))
         return self._to.call(self._stub.DrainHost, request)
 
     def report_host(
@@ -344,16 +344,16 @@ class Client:
         )
         return self._to.call(self._stub.ReportLink, request)
 
-    def cordon_link(self, name: str, reason: str = "", **how: Unpack[How]) -> link_pb2.Link:
-        request = service_pb2.CordonLinkRequest(name=name, reason=reason, **_how(how))
+    def cordon_link(self, name: str, reason: str = "", **options: Unpack[How]) -> link_pb2.Link:
+        request = service_pb2.CordonLinkRequest(name=name, reason=reason, **_how(options))
         return self._to.call(self._stub.CordonLink, request)
 
-    def uncordon_link(self, name: str, reason: str = "", **how: Unpack[How]) -> link_pb2.Link:
-        request = service_pb2.UncordonLinkRequest(name=name, reason=reason, **_how(how))
+    def uncordon_link(self, name: str, reason: str = "", **options: Unpack[How]) -> link_pb2.Link:
+        request = service_pb2.UncordonLinkRequest(name=name, reason=reason, **_how(options))
         return self._to.call(self._stub.UncordonLink, request)
 
-    def drain_link(self, name: str, reason: str = "", **how: Unpack[How]) -> link_pb2.Link:
-        request = service_pb2.DrainLinkRequest(name=name, reason=reason, **_how(how))
+    def drain_link(self, name: str, reason: str = "", **options: Unpack[How]) -> link_pb2.Link:
+        request = service_pb2.DrainLinkRequest(name=name, reason=reason, **_how(options))
         return self._to.call(self._stub.DrainLink, request)
 
     def watch_links(
@@ -376,7 +376,7 @@ class Client:
         apply: bool = False,
         checkpoint_s: int | None = None,
         restart_s: int | None = None,
-        **how: Unpack[How],
+        **options: Unpack[How],
     ) -> service_pb2.DefragmentResponse:
         """Moves that free `hosts`, or as many as `job` needs, in one outermost domain; or, for
         `slow_gangs`, those that pay for gangs which degraded links hold up.
@@ -387,7 +387,7 @@ class Client:
             apply=apply,
             checkpoint_interval=_duration(checkpoint_s),
             restart_duration=_duration(restart_s),
-            **_how(how),
+            **_how(options),
         )
         if job:
             request.job = job

@@ -141,10 +141,10 @@ class _Call:
         patience = _Patience(timeout, 2 * self._servers.count)
         while True:
             address, channel = self._servers.current()
-            sent = self._servers.metadata(metadata)
+            full_metadata = self._servers.metadata(metadata)
             try:
                 reply, call = self._on(channel).with_call(
-                    request, timeout=patience.left_s(), metadata=sent, **options
+                    request, timeout=patience.left_s(), metadata=full_metadata, **options
                 )
             except grpc.RpcError as error:
                 leader, is_heard = _what_it_says(error)
@@ -166,9 +166,9 @@ class _Stream:
 
     def __call__(self, request: Any, metadata: Metadata | None = None, **options: Any) -> Any:
         address, channel = self._servers.current()
-        sent = self._servers.metadata(metadata)
+        full_metadata = self._servers.metadata(metadata)
         return _Messages(
-            self._servers, address, self._on(channel)(request, metadata=sent, **options)
+            self._servers, address, self._on(channel)(request, metadata=full_metadata, **options)
         )
 
 

@@ -21,22 +21,22 @@ def written(path: Path, option: str) -> Iterator[BinaryIO]:
     is_file = path.is_file() or not path.exists()
     # A link goes on pointing where it does.
     target = Path(os.path.realpath(path)) if is_file else path
-    beside = target.with_name(f"{target.name}.part") if is_file else target
+    part_file = target.with_name(f"{target.name}.part") if is_file else target
     try:
-        with beside.open("wb") as file:
+        with part_file.open("wb") as file:
             yield file
             if is_file:
                 file.flush()
                 os.fsync(file.fileno())
         if is_file:
-            beside.replace(target)
+            part_file.replace(target)
             sync_folder(target.parent)
     except OSError as error:
         raise unwritable(path, option, error) from None
     finally:
         if is_file:
             with suppress(OSError):
-                beside.unlink()
+                part_file.unlink()
 
 
 def sync_folder(folder: Path) -> None:

@@ -223,14 +223,14 @@ def _run_mapping(run: RunSpec) -> dict[str, Any]:
 
 
 def _constraints(spec: JobSpec) -> dict[str, Any]:
-    where, beside = spec.request.where, spec.affinity
+    where, affinity = spec.request.where, spec.affinity
     constraints = {
         "max_zones": where.max_zones,
         "same": where.same,
-        "exclusive": beside.exclusive,
+        "exclusive": affinity.exclusive,
         "hosts": dict(where.labels),
-        "avoid": {tier: list(names) for tier, names in beside.avoid},
-        "near": beside.near,
+        "avoid": {tier: list(names) for tier, names in affinity.avoid},
+        "near": affinity.near,
         "within": dict(where.within),
         "segment": where.segment,
     }

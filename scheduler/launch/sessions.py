@@ -56,17 +56,17 @@ class AgentSessions:
         return self._process.pid if self._process is not None else None
 
     async def _begin(self) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
+        own_end, child_end = socket.socketpair()
+        with child_end:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "scheduler.launch.gateway", str(theirs.fileno())),
+                *(sys.executable, "-m", "scheduler.launch.gateway", str(child_end.fileno())),
                 stdin=asyncio.subprocess.PIPE,
-                pass_fds=(theirs.fileno(),),
+                pass_fds=(child_end.fileno(),),
             )
         assert self._process.stdin is not None
         self._process.stdin.write(self._options.encoded().encode())
         self._process.stdin.close()
-        self._reader, self._writer = await asyncio.open_connection(sock=ours)
+        self._reader, self._writer = await asyncio.open_connection(sock=own_end)
         try:
             async with asyncio.timeout(_START_S):
                 frame = await read_frame(self._reader)

@@ -132,8 +132,8 @@ def _by_state(state: State, gang: HostSet) -> dict[HostState, HostSet]:
     for index, host in state.hosts.items():
         counts[host.state] |= 1 << index
     closed = state.closed & ~state.unhealthy
-    for one in IN_SERVICE:
-        counts[one] &= ~closed
+    for host_state in IN_SERVICE:
+        counts[host_state] &= ~closed
     counts[HostState.DRAINING] |= closed & gang
     counts[HostState.CORDONED] |= closed & ~gang
     everything = hostset.full(state.loaded_fabric.host_count)

@@ -93,11 +93,11 @@ def tenants_page(
 ) -> service_pb2.ListTenantsResponse:
     """Those that concern the caller. Raises: ApiError."""
     who, every = caller(), standings(state, now_ns)
-    shown = [one for one in every if who.knows(state.tenants, one.tenant.name)]
+    shown = [standing for standing in every if who.knows(state.tenants, standing.tenant.name)]
     most = size(request.page_size, WHOLE_PAGE, MOST_HOSTS)
     page = _checked(lambda: listing.tenants(state, shown, request.filter, most, request.page_token))
     return service_pb2.ListTenantsResponse(
-        tenants=[tenants.tenant_to_proto(state, one) for one in page.items],
+        tenants=[tenants.tenant_to_proto(state, standing) for standing in page.items],
         next_page_token=page.next_token,
         default_tenant=who.tenant or state.tenants.default,
         digest=state.tenants.digest,

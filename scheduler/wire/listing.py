@@ -198,27 +198,31 @@ def tenants(
     Raises: BadToken, BadFilter.
     """
     passes = filters.parse(filter, _tenant_fields(state))
-    places = {one.tenant.name: at for at, one in enumerate(standings)}
+    places = {standing.tenant.name: at for at, standing in enumerate(standings)}
     query = Query(filter=filter, order_by=state.tenants.digest)
 
-    def place(one: TenantStanding) -> int:
-        return places[one.tenant.name]
+    def place(standing: TenantStanding) -> int:
+        return places[standing.tenant.name]
 
-    wanted = [one for one in standings if passes(one)]
+    wanted = [standing for standing in standings if passes(standing)]
     return paging.page(query.scope("tenants"), wanted, Order(((place, False),)), size, token)
 
 
 def _tenant_fields(state: State) -> dict[str, filters.Field]:
     return {
-        "name": filters.TextField(lambda one: one.tenant.name),
-        "uid": filters.TextField(lambda one: tenant_uid(state, one.tenant.name)),
-        "parent": filters.TextField(lambda one: one.tenant.parent),
-        "weight": filters.NumberField(lambda one: one.tenant.weight),
-        "guaranteed_gpus": filters.NumberField(lambda one: one.guaranteed_gpus),
-        "held_gpus": filters.NumberField(lambda one: one.held_gpus),
-        "queued_gpus": filters.NumberField(lambda one: one.queued_gpus),
-        "create_time": filters.TimeField(lambda one: state.mark(one.tenant.name).create_ns),
-        "update_time": filters.TimeField(lambda one: state.mark(one.tenant.name).update_ns),
+        "name": filters.TextField(lambda standing: standing.tenant.name),
+        "uid": filters.TextField(lambda standing: tenant_uid(state, standing.tenant.name)),
+        "parent": filters.TextField(lambda standing: standing.tenant.parent),
+        "weight": filters.NumberField(lambda standing: standing.tenant.weight),
+        "guaranteed_gpus": filters.NumberField(lambda standing: standing.guaranteed_gpus),
+        "held_gpus": filters.NumberField(lambda standing: standing.held_gpus),
+        "queued_gpus": filters.NumberField(lambda standing: standing.queued_gpus),
+        "create_time": filters.TimeField(
+            lambda standing: state.mark(standing.tenant.name).create_ns
+        ),
+        "update_time": filters.TimeField(
+            lambda standing: state.mark(standing.tenant.name).update_ns
+        ),
     }
 
 

@@ -188,9 +188,11 @@ def _relocation(state: State, move: Relocation) -> advice_pb2.Relocation:
     fabric = state.loaded_fabric
     blocks = [
         advice_pb2.BlockMove(
-            block=one.block, left=fabric.hosts[one.left], joined=fabric.hosts[one.joined]
+            block=block_move.block,
+            left=fabric.hosts[block_move.left],
+            joined=fabric.hosts[block_move.joined],
         )
-        for one in move.swap.moves
+        for block_move in move.swap.moves
     ]
     return advice_pb2.Relocation(
         job=resource_of(state.tenants, move.swap.name),

@@ -105,10 +105,10 @@ def kept_by(shape: ModelShape, training: Training, tp: int) -> float:
     shape = replace(shape, layers=1, vocab=1)
     run = Request(Parallelism(tp=tp), model=shape, batch=Batch(1), training=training)
     more = replace(run, model=replace(shape, layers=2))
-    one, two = memory(run), memory(more)
-    assert one is not None
-    assert two is not None
-    return (two.activations - one.activations) / (shape.sequence * shape.hidden)
+    single, double = memory(run), memory(more)
+    assert single is not None
+    assert double is not None
+    return (double.activations - single.activations) / (shape.sequence * shape.hidden)
 
 
 def all_within(values: tuple[float, ...], by: float) -> Tolerance:

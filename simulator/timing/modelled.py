@@ -146,8 +146,8 @@ class ModelledTiming:
         self._last_hosts[run.name] = run.hosts
         for sent in load.sent:
             self._on.setdefault(sent.link, {})[run.name] = sent.mean
-        beside = self._store.begin(run.name, request) if clock.writes else ()
-        self._pace((*self._sharing(load), *beside), run.start_ns)
+        writers = self._store.begin(run.name, request) if clock.writes else ()
+        self._pace((*self._sharing(load), *writers), run.start_ns)
 
     def halt(self, name: str, now_ns: int) -> None:
         clock = self._clocks[name]

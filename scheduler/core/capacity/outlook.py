@@ -204,8 +204,8 @@ class Outlook:
                 barred |= self.calendar.closed(job, end_ns, end_ns + lasts_ns)
             reach = self._affinity.fitting(job, then & ~(quotas.kept_from(job, then) | barred))
             if reach.bit_count() >= job.needed:
-                beside = min(left, reach.bit_count()) - job.needed
-                earliest = self._reserved(job, end_ns, then, reach, free, quotas.book, beside)
+                surplus = min(left, reach.bit_count()) - job.needed
+                earliest = self._reserved(job, end_ns, then, reach, free, quotas.book, surplus)
                 if has_repairs:
                     back = (hosts for at_ns, hosts in self.repairs() if at_ns <= end_ns)
                     earliest = replace(earliest, repairs=sum(map(int.bit_count, back)))
@@ -294,7 +294,7 @@ class Outlook:
         reach: HostSet,
         free: HostSet,
         book: QuotaBook,
-        beside: int,
+        surplus: int,
     ) -> BackfillReservation:
         place = self._place(job, reach, free)
         kept = self._affinity.kept(job, place)
@@ -304,7 +304,7 @@ class Outlook:
             start_ns,
             place,
             # Where the place is kept, any number may be taken elsewhere.
-            self._fabric.host_count if kept else beside,
+            self._fabric.host_count if kept else surplus,
             then.bit_count() - book.promised - borrowed if borrowed else None,
             kept,
             None,
@@ -342,10 +342,10 @@ class Outlook:
         fits = [reach & mask for mask in domains if (reach & mask).bit_count() >= job.needed]
         return _busy_first(min(fits, key=int.bit_count), free, job.needed)
 
-    def limit_reservation(self, job: Job, whose: str, room: int) -> BackfillReservation | None:
-        """When gangs of the tenant `whose` leave `job` room below its limit."""
+    def limit_reservation(self, job: Job, tenant: str, room: int) -> BackfillReservation | None:
+        """When gangs of the tenant `tenant` leave `job` room below its limit."""
         for end_ns, ending in groupby(self.ends(), attrgetter("end_ns")):
-            room += sum(g.held for g in ending if whose in self._quotas.path(g.tenant))
+            room += sum(g.held for g in ending if tenant in self._quotas.path(g.tenant))
             if room >= job.needed:
                 return BackfillReservation(job.name, end_ns, 0, room - job.needed)
         return None

@@ -101,14 +101,14 @@ def once_settled(action: Action) -> Action:
     return replace(action, recalls=()) if isinstance(action, Swap) else action
 
 
-def _left(state: State, recall: Recall, whose: str, now_ns: int, resized: Resized) -> Event | Stale:
+def _left(state: State, recall: Recall, owner: str, now_ns: int, resized: Resized) -> Event | Stale:
     job = state.jobs.get(recall.name)
     if job is None or not SpareLoans(state).borrowed(job):
         text = f"{recall.name} left what it borrowed meanwhile"
-        return stale_job(whose, StaleReason.LOAN, text)
+        return stale_job(owner, StaleReason.LOAN, text)
     if job.state is JobState.INTERRUPTED:
         return JobRequeued(now_ns, job.name, recall.reason, RequeueCause.FAILURE)
     if recall.resize is not None:
         event = resized(state, recall.resize)
-        return with_fields(event, preempted_by=whose) if isinstance(event, GangResized) else event
-    return JobPreempted(now_ns, job.name, whose, recall.reason)
+        return with_fields(event, preempted_by=owner) if isinstance(event, GangResized) else event
+    return JobPreempted(now_ns, job.name, owner, recall.reason)

@@ -157,8 +157,8 @@ class _Explainer:
             room = hosts_text(verdict.free)
             sentence = f"fits on {job.needed:,} of {room} free; starts with the next decision"
             if verdict.evicted:
-                how = yielding(DOING, *parted(verdict.evicted))
-                sentence = f"starts with the next decision, by {how}"
+                evictions = yielding(DOING, *parted(verdict.evicted))
+                sentence = f"starts with the next decision, by {evictions}"
             return self._base(turn, WaitReason.DUE, sentence)
         if verdict.reason is WaitReason.LIMIT:
             return self._limited(turn)
@@ -204,7 +204,7 @@ class _Explainer:
         book = self._quotas.book
         holds, limit = book.held[allowed.whose], book.limit(allowed.whose)
         reservation = self._outlook.limit_reservation(job, allowed.whose, limit - holds)
-        running = self._obstacles.running(reservation, whose=allowed.whose)
+        running = self._obstacles.running(reservation, tenant=allowed.whose)
         sentence = (
             f"needs {needs_text(job)}; tenant {allowed.whose} holds {holds:,}"
             f" of its limit of {limit:,}{self._when(job, reservation, running)}"
@@ -311,12 +311,12 @@ class _Explainer:
         everybody = (*names, *titles)
         late = [o.name for o in running if o.basis is Basis.OUTRUN]
         outrun = f", which {', '.join(late)} outran" if late else ""
-        whose = f" {self._whose_limits(names)}" if names else ""
+        owners = f" {self._whose_limits(names)}" if names else ""
         if count := reservation.repairs:
             repaired = f"{hosts_text(count)} should be repaired by then"
-            repaired += f", and {ending(everybody)}{whose}{outrun}" if everybody else ""
+            repaired += f", and {ending(everybody)}{owners}{outrun}" if everybody else ""
             return f"; it can start in {duration(wait_s)}: {repaired}"
-        return f"; {ending(everybody)} in {duration(wait_s)}{whose}{outrun}"
+        return f"; {ending(everybody)} in {duration(wait_s)}{owners}{outrun}"
 
     def _own_reservation(self, job: Job) -> BackfillReservation | None:
         """As if the job were the first that waits."""

@@ -22,9 +22,9 @@ class Obstacles:
         self._quotas, self._outlook = quotas, outlook
 
     def running(
-        self, reservation: BackfillReservation | None, whose: str = ""
+        self, reservation: BackfillReservation | None, tenant: str = ""
     ) -> tuple[Obstacle, ...]:
-        """Gangs that end by the start of `reservation`, first end first; with `whose`, only
+        """Gangs that end by the start of `reservation`, first end first; with `tenant`, only
         those of that tenant."""
         if reservation is None:
             return ()
@@ -38,7 +38,7 @@ class Obstacles:
             )
             for gang in self._outlook.ends()
             if gang.end_ns <= reservation.start_ns
-            and (not whose or whose in self._quotas.path(gang.tenant))
+            and (not tenant or tenant in self._quotas.path(gang.tenant))
         )
 
     def _basis(self, job: Job) -> Basis:
@@ -51,8 +51,8 @@ class Obstacles:
         start_ns = None if reservation is None else reservation.start_ns
         return Obstacle(ObstacleKind.AHEAD, job.name, job.needed, start_ns)
 
-    def limit(self, whose: str) -> Obstacle:
-        return Obstacle(ObstacleKind.LIMIT, whose, self._quotas.book.held[whose])
+    def limit(self, tenant: str) -> Obstacle:
+        return Obstacle(ObstacleKind.LIMIT, tenant, self._quotas.book.held[tenant])
 
     def guarantees(self, job: Job) -> tuple[Obstacle, ...]:
         """Other tenants to whom hosts are promised, as in the tenants file."""

@@ -28,8 +28,10 @@ def closed_text(
     wait_s = (window.start_ns - now_ns) // SECOND_NS
     if wait_s > 0:
         lasts = duration(lasts_ns // SECOND_NS)
-        whose = "states" if job.spec.time_limit_s is not None else "is assumed to need"
-        return f"{subject} opens in {duration(wait_s)}, before the {lasts} are over that it {whose}"
+        origin = "states" if job.spec.time_limit_s is not None else "is assumed to need"
+        return (
+            f"{subject} opens in {duration(wait_s)}, before the {lasts} are over that it {origin}"
+        )
     if window.kind is WindowKind.MAINTENANCE:
         return f"{subject} is open"
     return f"{subject} holds them for {_held_for(window, known)}"

@@ -64,8 +64,8 @@ def moved(record: HostRecord, event: HostMoved, stopped_hosts: int) -> HostRecor
             record = replace(record, trouble_ns=now_ns, failures=failures)
             record = record.counted(DailyCount.OUT, now_ns)
             if stopped_hosts and is_failure:
-                how = DailyCount.SINGLE if stopped_hosts == 1 else DailyCount.MULTI
-                record = record.counted(how, now_ns)
+                count = DailyCount.SINGLE if stopped_hosts == 1 else DailyCount.MULTI
+                record = record.counted(count, now_ns)
             return record
         case HostMove.REPAIR | HostMove.UNCORDON | HostMove.CLEAR:
             return replace(record, mended_ns=now_ns)

@@ -52,11 +52,11 @@ def check(fabric: Fabric, wants: Affinity) -> None:
             raise BadInput(field, f"{wants.near} cannot be avoided there and be near")
 
 
-def apart(fabric: Fabric, one: Occupant, other: Occupant) -> int | None:
+def apart(fabric: Fabric, occupant: Occupant, other: Occupant) -> int | None:
     """The outermost tier of which the two share no domain; None when they may share all."""
     tiers = [
         tier_of(fabric, tier, "constraints")
-        for a, b in ((one, other), (other, one))
+        for a, b in ((occupant, other), (other, occupant))
         for tier in _kept_apart(a.wants, b.name)
     ]
     return min(tiers, default=None)

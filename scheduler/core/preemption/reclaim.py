@@ -97,15 +97,15 @@ class Reclaimer:
     def _eased(self, reclaimed: ReclaimedHosts) -> ReclaimedHosts:
         """The victims keep what of theirs the gang does not swap in."""
         joined = hostset.of(host for _, host in reclaimed.swaps.joined)
-        theirs = joined & freed(reclaimed.victims)
+        returned = joined & freed(reclaimed.victims)
 
         def is_enough(victims: Victims) -> bool:
-            return not theirs & ~freed(victims)
+            return not returned & ~freed(victims)
 
         return replace(
             reclaimed,
             victims=self._shrink_options.eased(
-                reclaimed.victims, theirs, is_enough, Surplus(theirs, 0)
+                reclaimed.victims, returned, is_enough, Surplus(returned, 0)
             ),
         )
 

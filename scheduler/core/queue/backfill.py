@@ -115,9 +115,9 @@ class LimitReservations:
             if reservation is not None:
                 self._first[allowed.whose] = reservation
 
-    def has_waiting(self, whose: str) -> bool:
+    def has_waiting(self, tenant: str) -> bool:
         """Whether the limit of this tenant is known to hold a job back."""
-        return whose in self._first
+        return tenant in self._first
 
     def before(self, job: Job, end_ns: int) -> BackfillReservation | None:
         """The job of the same tenant that `job` would delay the most."""

@@ -80,9 +80,9 @@ class Recalls:
             return 0
         return cost_ns(job, self.now_ns, self.state.tenants.preemption.costs)
 
-    def _recall(self, debt: SpareDebt, whose: str) -> Recall:
+    def _recall(self, debt: SpareDebt, owner: str) -> Recall:
         job, state = debt.job, self.state
-        reason = f"gives back {hosts_text(debt.hosts.bit_count())} that it borrowed, for {whose}"
+        reason = f"gives back {hosts_text(debt.hosts.bit_count())} that it borrowed, for {owner}"
         if not job.sizes or job.state is not JobState.RUNNING:
             return Recall(job.name, reason)
         own = job.held & ~(state.out_of_service | debt.hosts)

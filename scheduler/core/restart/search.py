@@ -262,8 +262,8 @@ class RestartSearch:
             return WeighedOption(RestartOption.RECALL, note="too few spares are lent there"), None
         holders = {**self.loss.lendable, **self.pools.loans.holders(lent)}
         names = (holders.get(joined, self.job.name) for _, joined in recall.swaps.joined)
-        whose = tuple(dict.fromkeys(name for name in names if name != self.job.name))
-        step, way = self._swapped(RestartOption.RECALL, recall.swaps, whose, recall.note)
+        owners = tuple(dict.fromkeys(name for name in names if name != self.job.name))
+        step, way = self._swapped(RestartOption.RECALL, recall.swaps, owners, recall.note)
         lost_s = recall.lost_ns * self._gpus_per_host // SECOND_NS
         step = replace(step, gpu_s=(step.gpu_s or 0) + lost_s)
         return step, replace(way, recalls=recall.recalls)

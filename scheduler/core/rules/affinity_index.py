@@ -145,13 +145,15 @@ class AffinityIndex:
         which 4 lie beside jobs kept apart; at most 2 in one rack`."""
         where = job.request.where
         closed = free & self.closed(job.name, job.spec.affinity)
-        beside = f", {closed.bit_count():,} of them closed by exclusive or avoid" if closed else ""
+        closed_text = (
+            f", {closed.bit_count():,} of them closed by exclusive or avoid" if closed else ""
+        )
         parts = (
             room_text(self._fabric, where, free & ~closed),
             segments_text(self._fabric, job.request, free & ~closed),
         )
         room = ", ".join(filter(None, parts))
-        said = f"{wish_text(self._fabric, where)}; {free.bit_count():,} are free{beside}"
+        said = f"{wish_text(self._fabric, where)}; {free.bit_count():,} are free{closed_text}"
         return f"{said}, {room}" if room else said
 
     def kept(self, job: Job, place: HostSet) -> HostSet:

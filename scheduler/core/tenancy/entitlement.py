@@ -62,9 +62,9 @@ def beyond_quota(state: State, spec: JobSpec) -> Infeasible | None:
     needed = gang + spec.request.spares.required(gang)
     tenant = tenant_of(spec, tenants)
     empty = empty_book(tenants, fabric)
-    most, whose = empty.headroom(tenant)
+    most, owner = empty.headroom(tenant)
     if needed > most:
-        limit = f"the limit of tenant {whose} is {hosts_text(most)}"
+        limit = f"the limit of tenant {owner} is {hosts_text(most)}"
         return Infeasible(f"needs {hosts_text(needed)}; {limit}")
     if level_of(spec, tenants).is_preemptible:
         return None

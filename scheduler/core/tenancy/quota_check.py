@@ -82,14 +82,14 @@ class Quotas:
     def _allowance(self, job: Job, free: HostSet) -> Allowance:
         if self.is_open:
             return Allowance(UNLIMITED, "", free, 0, free.bit_count())
-        limit, whose = self.book.headroom(job.tenant)
+        limit, owner = self.book.headroom(job.tenant)
         own, others = self._cells(job, free)
         reach = free & ~others
         pool = reach.bit_count()
         if not job.is_preemptible:
             obtainable = free.bit_count() + self.book.reclaimable(self._lent or {})
             pool = min(pool, self.book.most(job.tenant, obtainable))
-        return Allowance(limit, whose, reach, own, pool)
+        return Allowance(limit, owner, reach, own, pool)
 
     def _cells(self, job: Job, free: HostSet) -> tuple[HostSet, HostSet]:
         """Free hosts kept for the job's tenant, and those that it has to leave alone."""

@@ -138,12 +138,12 @@ class Process:
     """A process that decides, and the events that it has not been sent."""
 
     def __init__(self) -> None:
-        self._link, theirs = Pipe()
+        self._link, child_end = Pipe()
         # Not -m: what it sends must bear the name of its module, not of the program.
         program = "from scheduler.engine.planning.worker import main; main()"
-        command = [sys.executable, "-c", program, str(theirs.fileno())]
-        with theirs:
-            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+        command = [sys.executable, "-c", program, str(child_end.fileno())]
+        with child_end:
+            self._process = subprocess.Popen(command, pass_fds=[child_end.fileno()])
         self._is_up = False
         self._events: list[Event] | None = None  # None: it needs a whole state
 

@@ -129,28 +129,28 @@ def written(target: Path, keep: Path | None = None) -> Iterator[sqlite3.Connecti
 
     `keep`: where what was there goes. Raises: StoreError.
     """
-    beside = target.with_name(f"{target.name}.part")
-    beside.unlink(missing_ok=True)
+    part_file = target.with_name(f"{target.name}.part")
+    part_file.unlink(missing_ok=True)
     try:
-        with closing(connect(beside)) as new:
+        with closing(connect(part_file)) as new:
             yield new
             new.execute("PRAGMA journal_mode=DELETE")  # so that one file is all of it
-            check_whole(beside, new)
-        _move(beside, target, keep)
+            check_whole(part_file, new)
+        _move(part_file, target, keep)
     except sqlite3.Error as error:
         raise StoreError(f"cannot copy the store to {target}: {error}") from None
     except OSError as error:
         raise StoreError(f"cannot write {target}: {error.strerror}") from None
     finally:
-        beside.unlink(missing_ok=True)
+        part_file.unlink(missing_ok=True)
 
 
-def _move(beside: Path, target: Path, keep: Path | None) -> None:
-    with beside.open("rb") as file:
+def _move(part_file: Path, target: Path, keep: Path | None) -> None:
+    with part_file.open("rb") as file:
         os.fsync(file.fileno())
     if keep is not None and target.exists():
         with closing(connect(target)) as old:  # what its WAL holds belongs to it
             old.execute("PRAGMA journal_mode=DELETE")
         os.replace(target, keep)
-    os.replace(beside, target)
+    os.replace(part_file, target)
     sync_folder(target.parent)

@@ -170,13 +170,13 @@ def _checksum(text: bytes) -> bytes:
 
 def _make(path: Path, content: bytes) -> None:
     """Raises: StoreError."""
-    beside = path.with_name(f"{path.name}.part")
+    part_file = path.with_name(f"{path.name}.part")
     try:
-        with beside.open("wb") as file:
+        with part_file.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        beside.replace(path)
+        part_file.replace(path)
         sync_folder(path.parent)
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror}") from None

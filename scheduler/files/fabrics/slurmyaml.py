@@ -71,26 +71,28 @@ def _check_type(document: Document, entry: Mapping[str, Any], at: str) -> None:
         )
 
 
-def _switches(document: Document, body: Any, at: str, many: str, one: str) -> Iterator[Switch]:
-    keys = {one, "nodes"} | ({"children"} if one == "switch" else set())
-    if not isinstance(body, dict) or not isinstance(body.get(many), list) or not body[many]:
-        raise document.error((at, f"must have a list of {many}"))
-    for i, item in enumerate(body[many]):
-        path = f"{at}.{many}.{i}"
+def _switches(
+    document: Document, body: Any, at: str, list_key: str, item_key: str
+) -> Iterator[Switch]:
+    keys = {item_key, "nodes"} | ({"children"} if item_key == "switch" else set())
+    if not isinstance(body, dict) or not isinstance(body.get(list_key), list) or not body[list_key]:
+        raise document.error((at, f"must have a list of {list_key}"))
+    for i, item in enumerate(body[list_key]):
+        path = f"{at}.{list_key}.{i}"
         if not isinstance(item, dict):
             raise document.error((path, f"must be a mapping with {', '.join(sorted(keys))}"))
         _only(document, item, path, keys)
         for key, value in item.items():
             if not isinstance(value, str) or not value:
                 raise document.error((f"{path}.{key}", f"must be a name or range, not {value!r}"))
-        if one not in item:
-            raise document.error((path, f"has no name: `{one}` is missing"))
+        if item_key not in item:
+            raise document.error((path, f"has no name: `{item_key}` is missing"))
         line = document.lines.get(path, 0)
         below = {
             key: slurm.names(item[key], document.source, line, key) if key in item else ()
             for key in ("children", "nodes")
         }
-        yield Switch(item[one], below["children"], below["nodes"], document.source, line)
+        yield Switch(item[item_key], below["children"], below["nodes"], document.source, line)
 
 
 def _sizes(document: Document, body: Mapping[str, Any], at: str, blocks: list[Switch]) -> None:

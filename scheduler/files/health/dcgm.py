@@ -58,7 +58,7 @@ def load_dcgm(path: str) -> list[ImportedReport]:
     file = JsonFile.load(path)
     if not isinstance(file.value, dict) or not file.value:
         raise file.error("", "must be an object with a report for each host name")
-    reports = [one for host, report in file.value.items() for one in _report(file, host, report)]
+    reports = [item for host, report in file.value.items() for item in _report(file, host, report)]
     lines = file.lines() if reports else {}
     return [replace(f, line=line_of(lines, f.field)) for f in reports]
 

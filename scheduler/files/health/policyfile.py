@@ -159,9 +159,9 @@ def _threshold_faults(field: str, entry: Any) -> Iterator[tuple[str, str]]:
     try:
         threshold = _ThresholdKeys.model_validate(entry)
     except ValidationError as error:
-        for one in error.errors(include_url=False):
-            path = path_of(one)
-            message = message_of(one, {"": _ThresholdKeys})
+        for fault in error.errors(include_url=False):
+            path = path_of(fault)
+            message = message_of(fault, {"": _ThresholdKeys})
             yield (f"{field}.{path}" if path else field), message
         return
     if threshold.then not in EFFECTS:

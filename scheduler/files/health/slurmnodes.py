@@ -70,7 +70,7 @@ def load_slurm(path: str) -> list[ImportedReport]:
     if not rows:
         raise InputError(Problem("", "holds no node", path))
     if rows[0][1].lstrip().startswith("NodeName="):
-        return [one for number, row in rows for one in _node(path, number, row)]
+        return [item for number, row in rows for item in _node(path, number, row)]
     return list(_table(path, rows))
 
 

@@ -176,10 +176,10 @@ def _pattern(text: str) -> tuple[int, int]:
     times = int(outer[2] or 1) if outer else 1
     zeros = total = 0
     for part in (outer[1] if outer else plain).split("+"):
-        one = re.fullmatch(r"\[([01](?:,[01])*)\](?:\*(\d{1,4}))?", part)
-        if one is None:
+        group = re.fullmatch(r"\[([01](?:,[01])*)\](?:\*(\d{1,4}))?", part)
+        if group is None:
             return 0, 0
-        items, repeat = one[1].split(","), int(one[2] or 1)
+        items, repeat = group[1].split(","), int(group[2] or 1)
         zeros += items.count("0") * repeat
         total += len(items) * repeat
     return zeros * times, total * times
