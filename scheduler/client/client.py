@@ -41,7 +41,7 @@ DRY_RUN_DEADLINE_S = 300.0  # a placement is computed while the caller waits
 REPORTS = 500  # of one call of ReportHosts
 
 
-class How(TypedDict, total=False):
+class ChangeOptions(TypedDict, total=False):
     """How a change is made. `etag`: only if the job or host is still what it names.
     `dry_run`: only checked. `request_id`: the same one again changes nothing."""
 
@@ -50,7 +50,7 @@ class How(TypedDict, total=False):
     dry_run: bool
 
 
-def _how(options: How) -> dict[str, Any]:
+def _change_fields(options: ChangeOptions) -> dict[str, Any]:
     """The fields of a request that say so."""
     return {
         "etag": options.get("etag", ""),
@@ -164,10 +164,12 @@ class Client:
         return self._to.call(self._stub.UpdateJob, request)
 
     def cancel_job(
-        self, name: str, reason: str = "", uid: str = "", **options: Unpack[How]
+        self, name: str, reason: str = "", uid: str = "", **options: Unpack[ChangeOptions]
     ) -> job_pb2.Job:
         """With a `uid`, only that job of this name."""
-        request = service_pb2.CancelJobRequest(name=name, reason=reason, uid=uid, **_how(options))
+        request = service_pb2.CancelJobRequest(
+            name=name, reason=reason, uid=uid, **_change_fields(options)
+        )
         return self._to.call(self._stub.CancelJob, request)
 
     def end_job(
@@ -177,7 +179,7 @@ class Client:
         attempt: int = 0,
         reason: str = "",
         uid: str = "",
-        **options: Unpack[How],
+        **options: Unpack[ChangeOptions],
     ) -> job_pb2.Job:
         """Report that the gang has ended; `attempt` 0 = whichever runs. With a `uid`, a late report
         never ends the next job of this name."""
@@ -187,7 +189,7 @@ class Client:
             attempt=attempt,
             reason=reason,
             uid=uid,
-            **_how(options),
+            **_change_fields(options),
         )
         return self._to.call(self._stub.EndJob, request)
 
@@ -272,16 +274,24 @@ class Client:
         request = service_pb2.WatchHostsRequest(after_version=after_version, name=name)
         return self._to.watch(self._stub.WatchHosts, request, initial_list=initial_list)
 
-    def cordon_host(self, name: str, reason: str = "", **options: Unpack[How]) -> host_pb2.Host:
-        request = service_pb2.CordonHostRequest(name=name, reason=reason, **_how(options))
+    def cordon_host(
+        self, name: str, reason: str = "", **options: Unpack[ChangeOptions]
+    ) -> host_pb2.Host:
+        request = service_pb2.CordonHostRequest(name=name, reason=reason, **_change_fields(options))
         return self._to.call(self._stub.CordonHost, request)
 
-    def uncordon_host(self, name: str, reason: str = "", **options: Unpack[How]) -> host_pb2.Host:
-        request = service_pb2.UncordonHostRequest(name=name, reason=reason, **_how(options))
+    def uncordon_host(
+        self, name: str, reason: str = "", **options: Unpack[ChangeOptions]
+    ) -> host_pb2.Host:
+        request = service_pb2.UncordonHostRequest(
+            name=name, reason=reason, **_change_fields(options)
+        )
         return self._to.call(self._stub.UncordonHost, request)
 
-    def drain_host(self, name: str, reason: str = "", **options: Unpack[How]) -> host_pb2.Host:
-        request = service_pb2.DrainHostRequest(name=name, reason=reason, **_how(options))
+    def drain_host(
+        self, name: str, reason: str = "", **options: Unpack[ChangeOptions]
+    ) -> host_pb2.Host:
+        request = service_pb2.DrainHostRequest(name=name, reason=reason, **_change_fields(options))
         return self._to.call(self._stub.DrainHost, request)
 
     def report_host(
@@ -344,16 +354,24 @@ class Client:
         )
         return self._to.call(self._stub.ReportLink, request)
 
-    def cordon_link(self, name: str, reason: str = "", **options: Unpack[How]) -> link_pb2.Link:
-        request = service_pb2.CordonLinkRequest(name=name, reason=reason, **_how(options))
+    def cordon_link(
+        self, name: str, reason: str = "", **options: Unpack[ChangeOptions]
+    ) -> link_pb2.Link:
+        request = service_pb2.CordonLinkRequest(name=name, reason=reason, **_change_fields(options))
         return self._to.call(self._stub.CordonLink, request)
 
-    def uncordon_link(self, name: str, reason: str = "", **options: Unpack[How]) -> link_pb2.Link:
-        request = service_pb2.UncordonLinkRequest(name=name, reason=reason, **_how(options))
+    def uncordon_link(
+        self, name: str, reason: str = "", **options: Unpack[ChangeOptions]
+    ) -> link_pb2.Link:
+        request = service_pb2.UncordonLinkRequest(
+            name=name, reason=reason, **_change_fields(options)
+        )
         return self._to.call(self._stub.UncordonLink, request)
 
-    def drain_link(self, name: str, reason: str = "", **options: Unpack[How]) -> link_pb2.Link:
-        request = service_pb2.DrainLinkRequest(name=name, reason=reason, **_how(options))
+    def drain_link(
+        self, name: str, reason: str = "", **options: Unpack[ChangeOptions]
+    ) -> link_pb2.Link:
+        request = service_pb2.DrainLinkRequest(name=name, reason=reason, **_change_fields(options))
         return self._to.call(self._stub.DrainLink, request)
 
     def watch_links(
@@ -376,7 +394,7 @@ class Client:
         apply: bool = False,
         checkpoint_s: int | None = None,
         restart_s: int | None = None,
-        **options: Unpack[How],
+        **options: Unpack[ChangeOptions],
     ) -> service_pb2.DefragmentResponse:
         """Moves that free `hosts`, or as many as `job` needs, in one outermost domain; or, for
         `slow_gangs`, those that pay for gangs which degraded links hold up.
@@ -387,7 +405,7 @@ class Client:
             apply=apply,
             checkpoint_interval=_duration(checkpoint_s),
             restart_duration=_duration(restart_s),
-            **_how(options),
+            **_change_fields(options),
         )
         if job:
             request.job = job

@@ -40,13 +40,13 @@ def report_file(path: str, kind: str, address: str, *, dry_run: bool) -> None:
     reports = readers[kind](path)
     with connected(address) as client:
         hosts = {host.name: host for host in client.list_hosts()}
-        wrong = [_unknown(path, one) for one in reports if one.host not in hosts]
-        known = [one for one in reports if one.host in hosts]
+        wrong = [_unknown(path, item) for item in reports if item.host not in hosts]
+        known = [item for item in reports if item.host in hosts]
         done: Counter[str] = Counter()
         if not dry_run:
             wrong += _send(client, path, known, hosts, done)
         else:
-            done.update(_word(one, hosts[one.host]) for one in known)
+            done.update(_word(item, hosts[item.host]) for item in known)
     for problem in wrong:
         typer.echo(f"muster: {problem}", err=True)
     total = ", ".join(f"{n:,} {label}" for label, n in sorted(done.items()) if label)
@@ -56,11 +56,11 @@ def report_file(path: str, kind: str, address: str, *, dry_run: bool) -> None:
         raise typer.Exit(BAD_INPUT)
 
 
-def _unknown(path: str, one: ImportedReport) -> Problem:
-    return Problem(one.field, f"no host {one.host!r} in this fabric", path, one.line)
+def _unknown(path: str, item: ImportedReport) -> Problem:
+    return Problem(item.field, f"no host {item.host!r} in this fabric", path, item.line)
 
 
-def _word(one: ImportedReport, host: host_pb2.Host) -> str:
+def _word(item: ImportedReport, host: host_pb2.Host) -> str:
     """The signal, or the change, that a statement comes to; nothing where it is so already."""
     from scheduler.v1 import host_pb2 as v1
 
@@ -68,16 +68,16 @@ def _word(one: ImportedReport, host: host_pb2.Host) -> str:
     has_failed = host.state == v1.HOST_STATE_FAILED
     is_away = has_failed or host.state in (v1.HOST_STATE_IN_REPAIR, v1.HOST_STATE_RMA)
     is_new = host.state in (v1.HOST_STATE_NEW, v1.HOST_STATE_BURN_IN)
-    if one.standing is None:
-        return one.signal
+    if item.standing is None:
+        return item.signal
     is_ours = host.reason.startswith((f"host-down: {SLURM}", f"heartbeat-missed: {SLURM}"))
-    if one.standing is NodeState.DOWN:
+    if item.standing is NodeState.DOWN:
         return "" if is_away else "host-down"
-    if one.standing is NodeState.FAILING:
+    if item.standing is NodeState.FAILING:
         return "predicted-failure" if host.state in serving else ""
-    if one.standing is NodeState.SILENT:
+    if item.standing is NodeState.SILENT:
         return "heartbeat-missed" if host.state in serving else ""
-    if one.standing is NodeState.DRAIN:
+    if item.standing is NodeState.DRAIN:
         return "" if host.cordoned or is_away or is_new else "drain"
     if is_ours and has_failed:
         return "repaired"
@@ -97,22 +97,22 @@ def _send(
     changes = {"drain": client.drain_host, "uncordon": client.uncordon_host}
     reports: list[tuple[ImportedReport, service_pb2.ReportHostRequest]] = []
     wrong: list[Problem] = []
-    for one in imported:
-        word = _word(one, hosts[one.host])
-        detail = f"{SLURM}: {one.detail}".rstrip(": ") if one.standing else one.detail
+    for item in imported:
+        word = _word(item, hosts[item.host])
+        detail = f"{SLURM}: {item.detail}".rstrip(": ") if item.standing else item.detail
         if word in changes:
-            refused = _refused(changes[word], one.host, detail)
-            wrong += [Problem(one.field, refused, path, one.line)] if refused else []
+            refused = _refused(changes[word], item.host, detail)
+            wrong += [Problem(item.field, refused, path, item.line)] if refused else []
             done[word] += not refused
         elif word:
             request = service_pb2.ReportHostRequest(
-                name=one.host, signal=word, detail=detail, gpu=one.gpu, xid=one.xid
+                name=item.host, signal=word, detail=detail, gpu=item.gpu, xid=item.xid
             )
-            reports.append((one, request))
+            reports.append((item, request))
     results = client.report_hosts([request for _, request in reports])
-    for (one, request), result in zip(reports, results, strict=True):
+    for (item, request), result in zip(reports, results, strict=True):
         if result.error:
-            wrong.append(Problem(one.field, result.error, path, one.line))
+            wrong.append(Problem(item.field, result.error, path, item.line))
         else:
             done[request.signal] += 1
     return wrong

@@ -26,7 +26,7 @@ from scheduler.cli.calls import (
 )
 
 if TYPE_CHECKING:
-    from scheduler.client.client import Client, How
+    from scheduler.client.client import ChangeOptions, Client
     from scheduler.v1 import host_pb2, link_pb2
 
 HostName = Annotated[str, typer.Argument(help="Name of the host.", show_default=False)]
@@ -91,11 +91,11 @@ def cordon(
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Keep new gangs off a host, or from crossing a link; gangs that run go on."""
-    how: How = {"etag": etag, "dry_run": dry_run}
+    options: ChangeOptions = {"etag": etag, "dry_run": dry_run}
     if _is_link(host, link):
-        _link(address, output, lambda client: client.cordon_link(link, reason, **how))
+        _link(address, output, lambda client: client.cordon_link(link, reason, **options))
     else:
-        _host(address, output, lambda client: client.cordon_host(host, reason, **how))
+        _host(address, output, lambda client: client.cordon_host(host, reason, **options))
     checked_only(dry_run)
 
 
@@ -109,11 +109,11 @@ def drain(
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Cordon a host or a link and move its gangs away, or wait until they end."""
-    how: How = {"etag": etag, "dry_run": dry_run}
+    options: ChangeOptions = {"etag": etag, "dry_run": dry_run}
     if _is_link(host, link):
-        _link(address, output, lambda client: client.drain_link(link, reason, **how))
+        _link(address, output, lambda client: client.drain_link(link, reason, **options))
     else:
-        _host(address, output, lambda client: client.drain_host(host, reason, **how))
+        _host(address, output, lambda client: client.drain_host(host, reason, **options))
     checked_only(dry_run)
 
 
@@ -127,11 +127,11 @@ def uncordon(
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Return a cordoned or draining host, or link, to service."""
-    how: How = {"etag": etag, "dry_run": dry_run}
+    options: ChangeOptions = {"etag": etag, "dry_run": dry_run}
     if _is_link(host, link):
-        _link(address, output, lambda client: client.uncordon_link(link, reason, **how))
+        _link(address, output, lambda client: client.uncordon_link(link, reason, **options))
     else:
-        _host(address, output, lambda client: client.uncordon_host(host, reason, **how))
+        _host(address, output, lambda client: client.uncordon_host(host, reason, **options))
     checked_only(dry_run)
 
 

@@ -232,8 +232,8 @@ def finish(
     from scheduler.cli.render import messages
     from scheduler.v1 import job_pb2
 
-    how = job_pb2.JobState.Value(f"JOB_STATE_{outcome.upper()}")
+    state = job_pb2.JobState.Value(f"JOB_STATE_{outcome.upper()}")
     with connected(address) as client:
-        job = client.end_job(name, how, attempt, reason, uid, etag=etag, dry_run=dry_run)
+        job = client.end_job(name, state, attempt, reason, uid, etag=etag, dry_run=dry_run)
         write(job, messages.job_text, output)
     checked_only(dry_run)

@@ -263,7 +263,7 @@ def _text(name: str, runs: list[Run], assumed: Assumptions) -> str:
     estimates = [estimate for _, _, estimate in runs if estimate]
     parts = []
     if estimates:
-        ranks = estimates[0].asked.request.parallelism.world_size
+        ranks = estimates[0].question.request.parallelism.world_size
         parts.append(
             f"{name}: {ranks:,} ranks; {step_tables.assumptions_text(estimates[0], assumed)}"
         )

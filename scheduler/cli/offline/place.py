@@ -160,10 +160,10 @@ def place_command(
     raise typer.Exit(EXIT_CODES[outcome_of(answer)])
 
 
-def _refuse_alone(option: str, given: object, other: str, beside: object) -> None:
+def _refuse_alone(option: str, given: object, needed: str, value: object) -> None:
     """An option that only says more about another one is not passed over in silence."""
-    if given is not None and beside is None:
-        raise typer.BadParameter(f"needs {other}", param_hint=option)
+    if given is not None and value is None:
+        raise typer.BadParameter(f"needs {needed}", param_hint=option)
 
 
 def _moment(at: str) -> int:

@@ -119,8 +119,8 @@ def proposal_text(answer: service_pb2.DefragmentResponse) -> str:
         right = {1, 2}
     else:
         rows, right = _tidier(answer.moves), {1}
-    how = f"--apply --etag {answer.etag} applies them"
-    done = "moves applied" if answer.applied else f"not applied: {how}"
+    hint = f"--apply --etag {answer.etag} applies them"
+    done = "moves applied" if answer.applied else f"not applied: {hint}"
     return f"{answer.sentence}\n\n{columns(rows, right=right)}\n\n{done}"
 
 
@@ -144,6 +144,9 @@ def _tidier(moves: Sequence[advice_pb2.Relocation]) -> list[tuple[str, ...]]:
 
 
 def _blocks(move: advice_pb2.Relocation) -> str:
-    shown = [f"{one.block}: {one.left} -> {one.joined}" for one in move.blocks[:MOST_BLOCKS]]
+    shown = [
+        f"{block_move.block}: {block_move.left} -> {block_move.joined}"
+        for block_move in move.blocks[:MOST_BLOCKS]
+    ]
     more = len(move.blocks) - len(shown)
     return ", ".join(shown) + (f" and {more:,} more" if more else "")

@@ -127,12 +127,12 @@ def _incidents_text(answer: service_pb2.GetStatusResponse) -> str:
     head = ("TIME", "INCIDENT", "SUBJECT", "DETAIL")
     rows = [
         (
-            time_text(one.time),
-            plain(status_pb2.IncidentKind.Name(one.kind), "INCIDENT_KIND_").replace("_", " "),
-            one.subject,
-            one.detail,
+            time_text(incident.time),
+            plain(status_pb2.IncidentKind.Name(incident.kind), "INCIDENT_KIND_").replace("_", " "),
+            incident.subject,
+            incident.detail,
         )
-        for one in answer.incidents
+        for incident in answer.incidents
     ]
     return columns([head, *rows])
 

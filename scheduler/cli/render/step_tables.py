@@ -20,7 +20,7 @@ def ways_text(estimates: Sequence[Estimate]) -> str:
     rows = [[*head, *axes, "busiest link", ""]]
     for estimate in estimates:
         for way, step in estimate.steps:
-            fabric = estimate.asked.fabric.name if way == MUSTER else ""
+            fabric = estimate.question.fabric.name if way == MUSTER else ""
             rows.append([fabric, way, *_way(step, estimate.placed)])
     return columns(rows, right={2, 3, 4, 5, *range(6, 6 + len(axes)), 7 + len(axes)})
 
@@ -73,7 +73,7 @@ def advice_text(estimate: Estimate) -> str:
     """Which algorithm to use on each axis, and what the wrong direction would cost."""
     if not estimate.advice:
         return ""
-    tiers = estimate.asked.fabric.tiers
+    tiers = estimate.question.fabric.tiers
     crosses = f"crosses {tiers[0].name}" if tiers else ""
     rows = [["axis", "collective", crosses, "time", ""]]
     for item in estimate.advice:
@@ -119,7 +119,7 @@ def _choice_text(choice: AlgorithmChoice) -> str:
 def assumptions_text(estimate: Estimate, assumed: Assumptions) -> str:
     """Where the seconds of compute come from."""
     step = estimate.placed
-    if assumed.compute_s is not None or estimate.asked.request.compute_s is not None:
+    if assumed.compute_s is not None or estimate.question.request.compute_s is not None:
         return f"compute {seconds_text(step.compute_s)} a step, as given"
     if not step.flops:
         return (
@@ -127,7 +127,7 @@ def assumptions_text(estimate: Estimate, assumed: Assumptions) -> str:
             " (`compute_time_s` in the job file, or `muster estimate --compute-seconds`, says how"
             " long it lasts)"
         )
-    ranks = estimate.asked.request.parallelism.world_size
+    ranks = estimate.question.request.parallelism.world_size
     share = percent_text(assumed.achieved_tflops / assumed.peak_tflops)
     return (
         f"compute {seconds_text(step.compute_s)}: {step.flops / ranks / 1e12:,.0f} TFLOP a GPU at"

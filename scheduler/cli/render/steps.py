@@ -28,7 +28,7 @@ class Estimate:
     `steps`: (way, step), muster's first. `advice`: on the axes as muster placed them.
     """
 
-    asked: Question
+    question: Question
     steps: tuple[tuple[str, StepTime], ...]
     advice: tuple[Advice, ...]
 
