@@ -15,6 +15,8 @@ domain they do not: an axis may stay inside racks, or leave them. Of an axis
 With the free hosts known: racks with c_r of them hold sum(c_r // s) whole groups of s hosts. Is
 that fewer than there are, some group lies in several racks, and in the smallest of its parts,
 which is half of it at most, each rank of all-to-all sends to half of the others or more.
+Otherwise an axis either lies in racks whole, and NVLink carries all of it, or is parted so
+somewhere: it takes the smaller of the two, never a mix.
 """
 
 from __future__ import annotations
@@ -45,9 +47,10 @@ def step_floor(fabric: Fabric, request: Request, free: Ints | None = None) -> St
         mean, every = float(sent.sum()) / blocks, sent.reshape(blocks, gpus).sum(axis=1)
         inside = float((every - out).max()) / nvlink
         outside = _leaves_racks(traffic, most) * (ranks // traffic.size) / blocks / cards
-        parted = _leaves_host(traffic, gpus, blocks, room) / cards
-        seconds = max(inside, mean / (nvlink + cards), outside, parted)
-        outside = max(outside, parted)
+        parted, whole = _parted(traffic, gpus) / cards, float(every.max()) / nvlink
+        if not _holds_groups(traffic, gpus, blocks, room):
+            outside = max(outside, parted)
+        seconds = max(inside, mean / (nvlink + cards), outside, min(whole, parted))
         inside_s, on_cards_s = inside_s + inside, on_cards_s + outside
         load = AxisLoad(traffic, HOST, float(sent.sum()) / ranks, ())
         axes.append(AxisTime(load, seconds, rule.exposed_s(traffic.axis, seconds)))
@@ -56,16 +59,27 @@ def step_floor(fabric: Fabric, request: Request, free: Ints | None = None) -> St
     return StepTime(rule.compute_s, bubble_s, tuple(axes), link, link_s, 0, 0.0)
 
 
-def _leaves_host(traffic: AxisTraffic, gpus: int, blocks: int, room: Ints) -> float:
-    """Bytes that leave the rack of some host at least, where racks with `room` for so many hosts
-    do not hold all groups whole."""
+def _hosts_of_group(traffic: AxisTraffic, gpus: int) -> tuple[int, int]:
+    """Hosts of a group, and its ranks on each of them; (1, 0) where hosts end inside groups."""
+    if traffic.stride % gpus and (gpus % traffic.stride or traffic.stride * traffic.size % gpus):
+        return 1, 0
+    inside = max(1, gpus // traffic.stride)
+    return traffic.size // inside, inside
+
+
+def _holds_groups(traffic: AxisTraffic, gpus: int, blocks: int, room: Ints) -> bool:
+    """Whether racks with `room` for so many hosts may hold all groups whole."""
+    hosts, _ = _hosts_of_group(traffic, gpus)
+    return hosts <= 1 or int((room // hosts).sum()) >= blocks // hosts
+
+
+def _parted(traffic: AxisTraffic, gpus: int) -> float:
+    """Bytes that leave the rack of some host at least, as soon as one group lies in several."""
     w, n = traffic.edge_bytes, traffic.size
-    if traffic.stride % gpus and (gpus % traffic.stride or traffic.stride * n % gpus):
-        return 0.0  # hosts end inside groups
-    inside = max(1, gpus // traffic.stride)  # ranks of a group on a host
-    hosts, lines = n // inside, gpus // inside
-    if hosts <= 1 or int((room // hosts).sum()) >= blocks // hosts:
+    hosts, inside = _hosts_of_group(traffic, gpus)
+    if hosts <= 1:
         return 0.0
+    lines = gpus // inside
     match traffic.pattern:
         case Pattern.ALL_TO_ALL:
             return float(w) * gpus * (n - hosts // 2 * inside)

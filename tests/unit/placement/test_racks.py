@@ -258,10 +258,20 @@ def test_the_floor_is_reached_where_a_rack_holds_the_experts() -> None:
     assert answer.step is not None
     on_nvlink = step_time(fabric, job, range(4)).seconds
     assert answer.step.seconds == on_nvlink
-    # Network cards would take a part as well if some of it left the rack: 50 of 950 GB/s.
-    assert answer.step.least_seconds == pytest.approx(on_nvlink, rel=0.05)
+    assert answer.step.least_seconds == pytest.approx(on_nvlink)  # cards would take longer
     halves, three = (step_time(fabric, job, h).seconds for h in ((0, 1, 4, 5), (0, 1, 2, 4)))
     assert on_nvlink < halves < three  # the host that is alone has the busiest network cards
+
+
+def test_a_ring_stays_in_its_rack_or_waits_for_network_cards() -> None:
+    """Never a mix of the two: NVLink carries all of a ring that no network card holds up."""
+    fabric, job = racks(1, 2, 4, gpus=4), _job({"tp": 4, "cp": 4})
+    rings = [axis.load.traffic.axis for axis in step_floor(fabric, job).axes]
+    assert rings == ["tp", "cp"]
+    whole = step_time(fabric, job, range(4))
+    for axis, least in zip(whole.axes, step_floor(fabric, job).axes, strict=True):
+        assert least.seconds == pytest.approx(axis.seconds)
+    assert step_time(fabric, job, [0, 1, 4, 5]).seconds > whole.seconds
 
 
 GB200 = Constraints(labels=(("gpu", "gb200"),))
