@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 import sys
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer.main
+import typer.testing
 
 from scheduler import cli
 from tests.commands import JOB, MINI, Muster, Result
+
+_get_command = typer.main.get_command
+
+
+@cache
+def _built(app: typer.Typer, commands: int, groups: int) -> Any:
+    return _get_command(app)
+
+
+def _get_command_once(app: typer.Typer) -> Any:
+    """Typer builds its parser again for every call, a tenth of a second; processes make one."""
+    return _built(app, len(app.registered_commands), len(app.registered_groups))
+
+
+typer.main.get_command = _get_command_once
+typer.testing._get_command = _get_command_once
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 
 import numpy as np
@@ -178,8 +178,13 @@ def draw(path: Path, name: str = "regular", by: ColourBy = ColourBy.AUTO) -> byt
     return path.read_bytes()
 
 
-@pytest.mark.parametrize("name", [name for name in FABRICS if not name.endswith("24k")])
-@pytest.mark.parametrize("suffix", [".png", ".svg", ".PNG"])
+@pytest.mark.parametrize(
+    ("name", "suffix"),
+    [
+        *product((name for name in FABRICS if not name.endswith("24k")), (".png", ".svg")),
+        ("regular", ".PNG"),
+    ],
+)
 def test_every_fabric_is_drawn(tmp_path: Path, name: str, suffix: str) -> None:
     drawn = draw(tmp_path / f"picture{suffix}", name)
     assert drawn.startswith(b"\x89PNG" if suffix.lower() == ".png" else b"<?xml")

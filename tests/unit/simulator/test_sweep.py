@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -44,6 +45,25 @@ def _pages(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr("simulator.report.sweep_page.write_sweep", lambda *_: None)
 
 
+@pytest.fixture(scope="module")
+def one_sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the case of `tests.studies` was swept once, without its page."""
+    swept = tmp_path_factory.mktemp("swept")
+    write(swept)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("simulator.report.sweep_page.write_sweep", lambda *_: None)
+        patched.chdir(swept)
+        (swept / "table.json").write_text(json.dumps(table()))
+    return swept
+
+
+@pytest.fixture
+def finished(folder: Path, one_sweep: Path) -> Path:
+    """The test's folder, with the points and the table of that sweep."""
+    shutil.copytree(one_sweep, folder, dirs_exist_ok=True)
+    return folder
+
+
 def shaped(folder: Path, grid: str) -> None:
     """A case of two gangs with a shape, one of which states its spares."""
     job = {"submit_s": 0, "run_s": 60, "parallelism": {"dp": 4}, "traffic": {"dp": 1}}
@@ -75,11 +95,12 @@ class TestSweep:
         assert found["points"][5]["log_sha256"] == totals["log_sha256"]
         assert found["points"][5]["figures"]["wait_p95_s"] == totals["wait_s"]["p95"]
 
-    def test_finished_points_are_not_run_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        first = table()
+    def test_finished_points_are_not_run_again(
+        self, finished: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(sweep, "run_point", lambda _: pytest.fail("ran again"))
 
-        assert table() == first
+        assert table() == json.loads((finished / "table.json").read_text())
 
     @pytest.mark.slow
     def test_a_larger_grid_runs_what_is_new(
@@ -95,6 +116,7 @@ class TestSweep:
         assert {point.options["spares"] for point in ran} == {"2"}
         assert len(ran) == 4
 
+    @pytest.mark.usefixtures("finished")
     def test_values_that_are_names_are_not_joined_by_lines(self) -> None:
         by_policy = next(chart for chart in charts(table()) if chart.name == "along-policy")
         lines = [line for axes in by_policy.figure.axes for line in axes.get_lines()]
@@ -102,9 +124,9 @@ class TestSweep:
         assert lines
         assert {line.get_linestyle() for line in lines} == {"None"}
 
-    def test_a_point_that_is_not_whole_is_run_again(self, folder: Path) -> None:
+    def test_a_point_that_is_not_whole_is_run_again(self, finished: Path) -> None:
         first = table()
-        victim = folder / "out" / "points" / f"{first['points'][2]['digest']}.json"
+        victim = finished / "out" / "points" / f"{first['points'][2]['digest']}.json"
         victim.write_text(victim.read_text()[:100])
         again = table()
 
@@ -131,7 +153,7 @@ class TestSweep:
 
         assert "3 of 8 points are finished already" in result.stderr
 
-    def test_csv_has_a_row_for_every_point(self, folder: Path) -> None:
+    def test_csv_has_a_row_for_every_point(self, finished: Path) -> None:
         result = muster("case.yaml", "--report", "out", "--processes", "1", "--format", "csv")
         rows = list(csv.DictReader(result.stdout.splitlines()))
 
@@ -139,8 +161,9 @@ class TestSweep:
         assert [row["seed"] for row in rows[:4]] == ["3", "4", "3", "4"]
         parts = sum(float(v) for k, v in rows[0].items() if k.endswith("_host_s"))
         assert parts == pytest.approx(8 * float(rows[0]["makespan_s"]), rel=1e-6)
-        assert (folder / "out" / "points.csv").read_text() == result.stdout
+        assert (finished / "out" / "points.csv").read_text() == result.stdout
 
+    @pytest.mark.usefixtures("finished")
     def test_people_get_seeds_together(self) -> None:
         lines = muster("case.yaml", "--report", "out", "--processes", "1").stdout.splitlines()
 
