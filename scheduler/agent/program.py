@@ -19,15 +19,17 @@ from scheduler.agent.session import ServerAddresses, keep_session
 from scheduler.files.errors import InputError, Problem
 from scheduler.files.yaml12 import read_text
 
+MOST_TOKENS = 16 << 20  # characters on stdin
+
 log = logging.getLogger("muster.agent")
 
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
     """`servers`: HOST:PORT where they listen for agents, by commas. `name`: the host, as the fabric
-    calls it. `state`: a folder of its own. `address`: at which other hosts reach this one, "" for
-    the one that it has towards the server. `is_local`: end, with all ranks, when the server that
-    started it is gone."""
+    calls it. `state`: a folder of its own; `%h` in it is the host. `join_token_file`: `-` is stdin.
+    `address`: at which other hosts reach this one, "" for the one that it has towards the server.
+    `is_local`: end, with all ranks, when the server that started it is gone."""
 
     servers: str
     name: str
@@ -60,11 +62,13 @@ async def _run(options: AgentOptions) -> None:
     addresses = tuple(part.strip() for part in options.servers.split(",") if part.strip())
     if not addresses:
         raise InputError(Problem("server", "must name a server, HOST:PORT"))
-    token = read_text(options.join_token_file, 4_096).strip() if options.join_token_file else ""
+    token = _join_token(options)
     servers = ServerAddresses(addresses, options.ca, options.certificate, options.key, token)
     allowed = load_allow_list(options.allow_file) if options.allow_file else own_user()
-    state = Path(options.state)
+    state = Path(options.state.replace("%h", options.name))
     state.mkdir(parents=True, exist_ok=True)
+    if state.stat().st_uid != os.geteuid():
+        raise InputError(Problem("state", "belongs to somebody else", str(state)))
     lock = (state / "lock").open("w")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -93,6 +97,19 @@ async def _run(options: AgentOptions) -> None:
     for task in done:
         if error := task.exception():
             raise error
+
+
+def _join_token(options: AgentOptions) -> str:
+    """Of the file; `-`: of stdin, where tokens of other hosts may be as well. Raises: InputError."""
+    if options.join_token_file != "-":
+        path = options.join_token_file
+        return read_text(path, 4_096).strip() if path else ""
+    tokens = sys.stdin.read(MOST_TOKENS).split()
+    own = next((token for token in tokens if token.startswith(f"join:{options.name}:")), "")
+    if not own:
+        what = f"no join token of {options.name} came on stdin"
+        raise InputError(Problem("join-token-file", what))
+    return own
 
 
 def towards(server: str) -> str:

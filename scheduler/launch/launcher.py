@@ -98,6 +98,11 @@ class AgentLauncher(Launcher):
         sessions.on_broken = self._broke
         sessions.on_lost = self._lost
 
+    def busy_hosts(self) -> set[str]:
+        """Hosts on which something runs, should run, or is being left."""
+        hosts = {host for gang in self._gangs.values() for host in gang.hosts}
+        return hosts.union(*(leaving.hosts for leaving in self._leaving))
+
     # --- following the log -----------------------------------------------------------------
 
     async def run(self) -> None:

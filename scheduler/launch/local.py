@@ -12,12 +12,14 @@ import logging
 import os
 import pwd
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Set
 from contextlib import suppress
 from pathlib import Path
 
 from scheduler.access.join_tokens import join_token, new_secret
 from scheduler.agent.program import AgentOptions
+from scheduler.engine.writer import Writer
+from scheduler.launch.sessions import AgentSessions
 
 MOST_HOSTS = 64
 _AGAIN_S = 0.5
@@ -39,7 +41,7 @@ class LocalAgents:
         secret = folder / "join-secret"
         if not secret.exists():
             _written(secret, new_secret() + "\n")
-        self.secret = secret.read_text(encoding="ascii").strip()
+        self.secrets = (secret.read_text(encoding="ascii").strip(),)
 
     def address(self, wanted: str) -> str:
         """Where to serve agents: of any free port the one that they know already."""
@@ -48,8 +50,9 @@ class LocalAgents:
             return known.read_text(encoding="ascii").strip()
         return wanted
 
-    def start(self, server: str, hosts: Sequence[str]) -> None:
+    def start(self, writer: Writer, sessions: AgentSessions, busy: Callable[[], Set[str]]) -> None:
         """Have an agent for each host, or for the first ones of many."""
+        server, hosts = sessions.address, writer.state.loaded_fabric.hosts
         _written(self._folder / "address", server + "\n")
         if len(hosts) > MOST_HOSTS:
             log.warning("agents are started for the first %d of %d hosts", MOST_HOSTS, len(hosts))
@@ -60,7 +63,7 @@ class LocalAgents:
         state = self._folder / host
         state.mkdir(exist_ok=True)
         token = state / "join-token"
-        _written(token, join_token(self.secret, host) + "\n")
+        _written(token, join_token(self.secrets[0], host) + "\n")
         options = AgentOptions(
             server,
             host,

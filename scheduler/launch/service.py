@@ -1,29 +1,28 @@
-"""Agents as one part of a server: their gateway, the launcher, and agents on this machine."""
+"""Agents as one part of a server: their gateway, the launcher, and what brings agents up."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from scheduler.engine.writer import Writer
 from scheduler.launch.gateway import GatewayOptions
 from scheduler.launch.launcher import AgentLauncher
-from scheduler.launch.local import LocalAgents
 from scheduler.launch.sessions import AgentSessions
+from scheduler.launch.substrate import Substrate
 from scheduler.launch.tails import LogTails
 
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """`lease_s`: a silent agent is lost after it. `local`: the folder of agents that the server
-    starts on this machine, None: they are started by others."""
+    """`lease_s`: a silent agent is lost after it. `substrate`: makes what brings agents
+    up, None: they are started by others."""
 
     gateway: GatewayOptions
     lease_s: float = 30.0
-    local: Path | None = None
+    substrate: Callable[[], Substrate] | None = None
 
 
 class LaunchService:
@@ -31,11 +30,11 @@ class LaunchService:
 
     def __init__(self, settings: AgentSettings) -> None:
         self._settings = settings
-        self._local = LocalAgents(settings.local) if settings.local is not None else None
+        self._substrate = settings.substrate() if settings.substrate is not None else None
         options = settings.gateway
-        if self._local is not None:
-            listen = self._local.address(options.listen)
-            options = replace(options, listen=listen, join_secrets=(self._local.secret,))
+        if self._substrate is not None:
+            listen = self._substrate.address(options.listen)
+            options = replace(options, listen=listen, join_secrets=self._substrate.secrets)
         self._sessions = AgentSessions(options)
         self._task: asyncio.Task[None] | None = None
         self.tails = LogTails(self._sessions)
@@ -44,19 +43,19 @@ class LaunchService:
         """Where agents are served; none yet. Raises: CannotServeAgents."""
         return await self._sessions.start()
 
-    def start(self, writer: Writer, hosts: Sequence[str]) -> None:
+    def start(self, writer: Writer) -> None:
         """Serve agents whenever the writer leads."""
         launcher = AgentLauncher(writer, self._sessions, self._settings.lease_s)
         launcher.on_log_chunk = self.tails.heard
         self._task = asyncio.create_task(launcher.run())
-        if self._local is not None:
-            self._local.start(self._sessions.address, hosts)
+        if self._substrate is not None:
+            self._substrate.start(writer, self._sessions, launcher.busy_hosts)
 
     async def close(self) -> None:
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
                 await self._task
-        if self._local is not None:
-            await self._local.close()
+        if self._substrate is not None:
+            await self._substrate.close()
         await self._sessions.close()

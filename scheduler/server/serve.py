@@ -178,7 +178,7 @@ async def _serve(
                 await _set_health(checks, is_ready=True)
                 fabric, version = writer.state.loaded_fabric, writer.state.version
                 if launches is not None:
-                    launches.start(writer, fabric.hosts)
+                    launches.start(writer)
                     backend.tails = launches.tails
                 on_ready(Ready(address, fabric, version, gauges.address, agents))
                 tell_systemd("READY=1")

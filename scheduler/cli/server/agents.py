@@ -30,10 +30,13 @@ def agent(
     ],
     name: Annotated[
         str,
-        typer.Option(help="The host, as the fabric calls it.  [default: its host name]"),
+        typer.Option(
+            envvar=["MUSTER_AGENT_NAME", "SLURMD_NODENAME"],
+            help="The host, as the fabric calls it.  [default: its host name]",
+        ),
     ] = "",
     state: Annotated[
-        str, typer.Option(envvar="MUSTER_AGENT_STATE", help="A folder of its own.")
+        str, typer.Option(envvar="MUSTER_AGENT_STATE", help="A folder of its own; %h is the host.")
     ] = STATE,
     allow: Annotated[
         str,
@@ -47,7 +50,7 @@ def agent(
         str,
         typer.Option(
             envvar="MUSTER_JOIN_TOKEN_FILE",
-            help="File with the host's join token, where it has no certificate.",
+            help="File with the host's join token, where it has no certificate; - is stdin.",
         ),
     ] = "",
     address: Annotated[

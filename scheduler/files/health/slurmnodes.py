@@ -66,6 +66,11 @@ def load_slurm(path: str) -> list[ImportedReport]:
         nodes = list(_json(file))
         lines = file.lines()
         return [replace(f, line=line_of(lines, f.field)) for f in nodes]
+    return read_nodes(text, path)
+
+
+def read_nodes(text: str, path: str) -> list[ImportedReport]:
+    """Of text that is no JSON; `path` names it in errors. Raises: InputError."""
     rows = [(number, row) for number, row in enumerate(text.splitlines(), 1) if row.strip()]
     if not rows:
         raise InputError(Problem("", "holds no node", path))

@@ -1,0 +1,389 @@
+"""Agents on the nodes of a Slurm cluster: `muster serve --launcher slurm`.
+
+muster holds its hosts by allocations of exactly their names, without a batch host, and has one step
+of agents in each; to start a gang, to restart it or to put a spare in is then a message to agents
+that are there already, and no work for Slurm. `whole`: one allocation of all hosts of the fabric
+that Slurm has idle. `gang`: one for the hosts and spares of each gang, given back when it has left.
+
+What should be is compared with what Slurm says, again and again (`reconcile`), and the difference
+is asked for; so a server that starts again, or a slurmctld that does, changes nothing. A host more
+is one allocation more beside the first, which no site has to permit, unlike `expand`. Allocations
+of this name that nothing accounts for are cancelled.
+
+What Slurm says of its nodes is told to the log: drained, down, or held by a job of somebody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from scheduler.access.join_tokens import join_token, new_secret
+from scheduler.core import Rejected, State
+from scheduler.core.model.commands import MoveHost, ReportHost
+from scheduler.core.model.lifecycle import HostMove, HostState
+from scheduler.core.model.state import Host
+from scheduler.engine.proposal import NotLeading, WriterStopped
+from scheduler.engine.writer import Writer
+from scheduler.eventlog.store import NotWritten, StoreError
+from scheduler.files.health.found import NodeState
+from scheduler.identity import SERVER, Caller, Role, act_for
+from scheduler.launch.launcher import AGENT_LOST
+from scheduler.launch.sessions import AgentSessions
+from scheduler.launch.slurm_commands import (
+    SlurmCommands,
+    SlurmFailed,
+    SlurmJob,
+    agent_step,
+    own_name,
+)
+
+WHOLE = "hosts"  # the group of an allocation of the whole fabric
+_NODES_EVERY_S = 5.0
+_JOBS_EVERY_S = 1.0
+_LOOK_S = 0.1
+_START_S = 20.0  # for which an agent may take to come in, before it is started again
+_MOST_START_S = 120.0
+_SLURM = "slurm"
+_ENVIRONMENT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "PYTHONPATH", "SLURM_CONF", "MUSTER_CA")
+_SERVING = (HostState.HEALTHY, HostState.GOLDEN, HostState.SUSPECT)
+_AWAY = (HostState.FAILED, HostState.IN_REPAIR, HostState.RMA)
+_NEW = (HostState.NEW, HostState.BURN_IN)
+
+log = logging.getLogger("muster.slurm")
+
+
+class Holding(StrEnum):
+    """What one allocation holds."""
+
+    WHOLE = "whole"
+    GANG = "gang"
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmSettings:
+    """`folder`: of the server, for its secret and the output of steps. `secret`: of join tokens, ""
+    for one of the folder. `muster`: the program on the hosts; `state`: a folder on each, `%h` is its
+    name; `allow`, `ca`: files there. `name`: of the allocations, one for each server on a cluster.
+    `options`: of salloc. `sets_down`: tell Slurm that a host of a lost agent is down."""
+
+    folder: Path
+    secret: str = ""
+    holding: Holding = Holding.WHOLE
+    muster: str = ""
+    state: str = ""
+    allow: str = ""
+    ca: str = ""
+    name: str = "muster"
+    options: tuple[str, ...] = ()
+    sets_down: bool = False
+
+
+@dataclass(slots=True)
+class Starting:
+    """An agent that has been started, `until_s` by when it should have come in."""
+
+    until_s: float
+    wait_s: float
+
+
+class SlurmAgents:
+    """`commands`: those of Slurm. `clock`: seconds."""
+
+    def __init__(
+        self,
+        settings: SlurmSettings,
+        commands: SlurmCommands | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings = settings
+        self._commands = commands or SlurmCommands(settings.options)
+        self._clock = clock
+        self._folder = settings.folder
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._folder.chmod(0o700)
+        self.secrets = (settings.secret or self._own_secret(),)
+        self._nodes: dict[str, tuple[NodeState | None, str]] = {}
+        self._nodes_s = self._jobs_s = float("-inf")
+        self._starting: dict[str, Starting] = {}
+        self._known: set[str] = set()  # job ids of allocations that have been looked at
+        self._down: set[str] = set()  # hosts that Slurm has been told are down
+        self._steps: set[asyncio.Task[None]] = set()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._busy: Callable[[], Set[str]] = frozenset
+        self._before: dict[str, tuple[str, ...]] = {}
+        self._fault = ""
+        self._writer: Writer
+        self._sessions: AgentSessions
+
+    def _own_secret(self) -> str:
+        path = self._folder / "join-secret"
+        if not path.exists():
+            path.touch(mode=0o600)
+            path.write_text(new_secret() + "\n", encoding="ascii")
+        return path.read_text(encoding="ascii").strip()
+
+    def address(self, wanted: str) -> str:
+        known = self._folder / "address"
+        if wanted.endswith(":0") and known.exists():
+            return known.read_text(encoding="ascii").strip()
+        return wanted
+
+    def start(self, writer: Writer, sessions: AgentSessions, busy: Callable[[], Set[str]]) -> None:
+        self._writer, self._sessions, self._busy = writer, sessions, busy
+        (self._folder / "address").write_text(sessions.address + "\n", encoding="ascii")
+        self._tasks.append(asyncio.create_task(self._keep()))
+
+    async def close(self) -> None:
+        """Gangs run on, for the next server: their allocations stay."""
+        for task in (*self._tasks, *self._steps):
+            task.cancel()
+        if waiting := {*self._tasks, *self._steps}:
+            await asyncio.wait(waiting)
+
+    async def _keep(self) -> None:
+        act_for(Caller(SERVER, Role.ADMIN))
+        while True:
+            if self._writer.term is None:
+                self._known.clear()
+            else:
+                try:
+                    await self._look()
+                    self._fault = ""
+                except SlurmFailed as error:
+                    if str(error) != self._fault:
+                        log.warning("%s", error)
+                    self._fault = str(error)
+                    await asyncio.sleep(_JOBS_EVERY_S)
+            await asyncio.sleep(_LOOK_S)
+
+    async def _look(self) -> None:
+        """What is due now, or made necessary by a change of the gangs."""
+        now_s = self._clock()
+        wanted = self.wanted(self._writer.state)
+        if wanted == self._before and now_s - self._jobs_s < _JOBS_EVERY_S:
+            return
+        self._before, self._jobs_s = wanted, now_s
+        jobs = await self._commands.jobs()
+        if now_s - self._nodes_s >= _NODES_EVERY_S:
+            self._nodes_s = now_s
+            self._nodes = {
+                node.host: (node.standing, node.detail) for node in await self._commands.nodes()
+            }
+            await self._tell(jobs)
+        await self.reconcile(wanted, jobs)
+        if self._settings.sets_down:
+            await self._set_down()
+
+    # --- allocations ------------------------------------------------------------------------
+
+    def wanted(self, state: State) -> dict[str, tuple[str, ...]]:
+        """Which group of hosts should be held, by its name."""
+        if self._settings.holding is Holding.WHOLE:
+            return {WHOLE: tuple(state.loaded_fabric.hosts)}
+        names = state.loaded_fabric.names
+        return {
+            job.uid: (*names(job.hosts), *names(job.spares))
+            for job in state.holding
+            if job.spec.run is not None
+        }
+
+    def _ours(self, jobs: Iterable[SlurmJob]) -> dict[str, list[SlurmJob]]:
+        """Own allocations by their group."""
+        user, mark = own_name(), f"{self._settings.name}:"
+        ours: dict[str, list[SlurmJob]] = {}
+        for job in jobs:
+            if job.user == user and job.name.startswith(mark):
+                ours.setdefault(job.name.removeprefix(mark), []).append(job)
+        return ours
+
+    async def reconcile(
+        self, wanted: Mapping[str, Sequence[str]], jobs: Sequence[SlurmJob]
+    ) -> None:
+        """Ask for what is missing, give back what is not wanted. Raises: SlurmFailed."""
+        ours = self._ours(jobs)
+        busy = self._busy()
+        for group, held in ours.items():
+            needed = set(wanted.get(group, ()))
+            for job in held:
+                if needed.isdisjoint(job.hosts) and busy.isdisjoint(job.hosts):
+                    log.warning("cancelling %s: nothing runs on %s", job.name, job.hosts)
+                    await self._commands.cancel(job.job_id)
+                elif job.is_running:
+                    self._keep_agents(job, [host for host in job.hosts if host in needed])
+        taken = {host for job in jobs for host in job.hosts}
+        for group, hosts in wanted.items():
+            missing = [h for h in hosts if h not in taken and self._is_up(h)]
+            if missing:
+                name = f"{self._settings.name}:{group}"
+                await self._commands.allocate(name, missing)
+                taken.update(missing)
+                self._jobs_s = float("-inf")
+
+    def _is_up(self, host: str) -> bool:
+        return self._nodes.get(host, (None, ""))[0] is NodeState.UP
+
+    # --- steps of agents ----------------------------------------------------------------------
+
+    def _keep_agents(self, job: SlurmJob, hosts: Sequence[str]) -> None:
+        """Have an agent on each of these. All of a new allocation are one step; one that is missing
+        later is a step of its own, so that no dead host keeps the others waiting."""
+        now_s = self._clock()
+        for host in self._sessions.connected.intersection(hosts):
+            self._starting.pop(host, None)
+        missing = [host for host in hosts if host not in self._sessions.connected]
+        if job.job_id not in self._known:
+            self._known.add(job.job_id)
+            if len(missing) == len(hosts) and not self._has_steps(job):
+                self._start_step(job, missing)
+                return
+            for host in missing:  # agents of an earlier server come in by themselves
+                self._starting[host] = Starting(now_s + _START_S / 4, _START_S)
+            return
+        for host in missing:
+            starting = self._starting.get(host)
+            if (starting is None or now_s >= starting.until_s) and self._is_up(host):
+                self._start_step(job, [host])
+
+    def _has_steps(self, job: SlurmJob) -> bool:
+        """Whether a server before this one has started agents there."""
+        return (self._folder / f"job-{job.job_id}").exists()
+
+    def _start_step(self, job: SlurmJob, hosts: Sequence[str]) -> None:
+        if not hosts:
+            return
+        now_s = self._clock()
+        (self._folder / f"job-{job.job_id}").touch()
+        for host in hosts:
+            before = self._starting.get(host)
+            wait_s = min(_MOST_START_S, before.wait_s * 2) if before else _START_S
+            self._starting[host] = Starting(now_s + wait_s, wait_s)
+        task = asyncio.create_task(self._run_step(job.job_id, hosts))
+        self._steps.add(task)
+        task.add_done_callback(self._steps.discard)
+
+    def agent_command(self) -> list[str]:
+        """How an agent is started on a host."""
+        settings = self._settings
+        program = settings.muster or str(Path(sys.executable).with_name("muster"))
+        state = settings.state or f"/tmp/muster-agents-{os.geteuid()}/%h"
+        words = [program, "agent", "--server", self._sessions.address]
+        words += ["--state", state, "--join-token-file", "-"]
+        return words + (["--allow", settings.allow] if settings.allow else [])
+
+    async def _run_step(self, job_id: str, hosts: Sequence[str]) -> None:
+        """One srun, in a session of its own: it outlives the server."""
+        env = {key: os.environ[key] for key in _ENVIRONMENT if key in os.environ}
+        if self._settings.ca:
+            env["MUSTER_CA"] = self._settings.ca
+        words = agent_step(job_id, hosts, self.agent_command(), sorted(env))
+        log.warning("starting agents on %s in allocation %s", ", ".join(hosts), job_id)
+        with (self._folder / "steps.log").open("ab") as out:
+            try:
+                process = subprocess.Popen(
+                    words,
+                    stdin=subprocess.PIPE,
+                    stdout=out,
+                    stderr=out,
+                    env=env,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                log.error("srun: %s", error.strerror)
+                return
+        tokens = "".join(join_token(self.secrets[0], host) + "\n" for host in hosts)
+        assert process.stdin is not None
+        with contextlib.suppress(OSError):
+            await asyncio.to_thread(process.stdin.write, tokens.encode())
+            process.stdin.close()
+        try:
+            while process.poll() is None:
+                await asyncio.sleep(1.0)
+        finally:
+            if process.returncode is None:
+                process.returncode = 0  # the next server's agents: nobody waits for it any more
+        for host in hosts:  # it may be started again soon
+            if starting := self._starting.get(host):
+                starting.until_s = min(starting.until_s, self._clock() + 2.0)
+
+    # --- states of nodes ------------------------------------------------------------------------
+
+    async def _tell(self, jobs: Sequence[SlurmJob]) -> None:
+        """Tell the log what Slurm says of the hosts."""
+        ours = {job.job_id for held in self._ours(jobs).values() for job in held}
+        others = {
+            host: f"held by job {job.job_id} of {job.user}"
+            for job in jobs
+            if job.job_id not in ours
+            for host in job.hosts
+        }
+        state = self._writer.state
+        for name, (standing, detail) in self._nodes.items():
+            index = state.loaded_fabric.index_by_name.get(name)
+            if index is None:
+                continue
+            if standing is NodeState.UP and name in others:
+                standing, detail = NodeState.DRAIN, others[name]
+            command = report_of(name, standing, detail, state.host(index))
+            if command is not None:
+                await self._submit(command)
+
+    async def _submit(self, command: MoveHost | ReportHost) -> None:
+        with contextlib.suppress(NotLeading, WriterStopped, StoreError, NotWritten):
+            answer = await self._writer.submit(command)
+            if isinstance(answer, Rejected):
+                log.info("not taken: %s", answer.message)
+
+    async def _set_down(self) -> None:
+        """Hosts whose agents are lost are down for Slurm as well."""
+        state = self._writer.state
+        lost = {
+            state.loaded_fabric.hosts[index]
+            for index, host in state.hosts.items()
+            if host.state is HostState.FAILED and host.signal == AGENT_LOST
+        }
+        for host in sorted(lost - self._down):
+            if self._is_up(host):
+                try:
+                    await self._commands.down(host, "muster: its agent is lost")
+                except SlurmFailed as error:
+                    log.warning("%s is not set down: %s", host, error)
+        self._down = lost
+
+
+def report_of(
+    name: str, standing: NodeState | None, detail: str, host: Host
+) -> MoveHost | ReportHost | None:
+    """What Slurm's view of a node comes to for the log: as `muster report --import --format slurm`.
+
+    None: nothing, for it is so already. What was done for Slurm's sake is undone, nothing else."""
+    text = f"{_SLURM}: {detail}".rstrip(": ")
+    is_away = host.state in _AWAY
+    match standing:
+        case NodeState.DOWN if not is_away:
+            return ReportHost(name, "host-down", text)
+        case NodeState.FAILING if host.state in _SERVING:
+            return ReportHost(name, "predicted-failure", text)
+        case NodeState.SILENT if host.state in _SERVING and not host.signal:
+            return ReportHost(name, "heartbeat-missed", text)
+        case NodeState.DRAIN if host.cordon is None and not is_away and host.state not in _NEW:
+            return MoveHost(name, HostMove.DRAIN, text)
+        case NodeState.UP if host.state is HostState.FAILED and _is_of_slurm(host):
+            return ReportHost(name, "repaired", text)
+        case NodeState.UP if (host.cordon or "").startswith(f"{_SLURM}: "):
+            return MoveHost(name, HostMove.UNCORDON, text)
+        case _:
+            return None
+
+
+def _is_of_slurm(host: Host) -> bool:
+    return host.reason.startswith((f"host-down: {_SLURM}", f"heartbeat-missed: {_SLURM}"))
