@@ -100,7 +100,7 @@ async def _run(options: AgentOptions) -> None:
 
 
 def _join_token(options: AgentOptions) -> str:
-    """Of the file; `-`: of stdin, where tokens of other hosts may be as well. Raises: InputError."""
+    """Of the file; `-`: of stdin, where others may be as well. Raises: InputError."""
     if options.join_token_file != "-":
         path = options.join_token_file
         return read_text(path, 4_096).strip() if path else ""

@@ -41,7 +41,7 @@ class LocalAgents:
         secret = folder / "join-secret"
         if not secret.exists():
             _written(secret, new_secret() + "\n")
-        self.secrets = (secret.read_text(encoding="ascii").strip(),)
+        self.secrets: tuple[str, ...] = (secret.read_text(encoding="ascii").strip(),)
 
     def address(self, wanted: str) -> str:
         """Where to serve agents: of any free port the one that they know already."""

@@ -62,7 +62,7 @@ _NEW = (HostState.NEW, HostState.BURN_IN)
 log = logging.getLogger("muster.slurm")
 
 
-class Holding(StrEnum):
+class AllocationScope(StrEnum):
     """What one allocation holds."""
 
     WHOLE = "whole"
@@ -71,14 +71,14 @@ class Holding(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SlurmSettings:
-    """`folder`: of the server, for its secret and the output of steps. `secret`: of join tokens, ""
-    for one of the folder. `muster`: the program on the hosts; `state`: a folder on each, `%h` is its
-    name; `allow`, `ca`: files there. `name`: of the allocations, one for each server on a cluster.
+    """`folder`: of the server, for its secret and the output of steps. `secret`: of join tokens,
+    "" for one of the folder. `muster`: the program on the hosts; `state`: a folder on each, `%h` is
+    its name; `allow`, `ca`: files there. `name`: of its allocations.
     `options`: of salloc. `sets_down`: tell Slurm that a host of a lost agent is down."""
 
     folder: Path
     secret: str = ""
-    holding: Holding = Holding.WHOLE
+    holding: AllocationScope = AllocationScope.WHOLE
     muster: str = ""
     state: str = ""
     allow: str = ""
@@ -111,7 +111,7 @@ class SlurmAgents:
         self._folder = settings.folder
         self._folder.mkdir(parents=True, exist_ok=True)
         self._folder.chmod(0o700)
-        self.secrets = (settings.secret or self._own_secret(),)
+        self.secrets: tuple[str, ...] = (settings.secret or self._own_secret(),)
         self._nodes: dict[str, tuple[NodeState | None, str]] = {}
         self._nodes_s = self._jobs_s = float("-inf")
         self._starting: dict[str, Starting] = {}
@@ -188,7 +188,7 @@ class SlurmAgents:
 
     def wanted(self, state: State) -> dict[str, tuple[str, ...]]:
         """Which group of hosts should be held, by its name."""
-        if self._settings.holding is Holding.WHOLE:
+        if self._settings.holding is AllocationScope.WHOLE:
             return {WHOLE: tuple(state.loaded_fabric.hosts)}
         names = state.loaded_fabric.names
         return {
@@ -367,22 +367,21 @@ def report_of(
 
     None: nothing, for it is so already. What was done for Slurm's sake is undone, nothing else."""
     text = f"{_SLURM}: {detail}".rstrip(": ")
-    is_away = host.state in _AWAY
-    match standing:
-        case NodeState.DOWN if not is_away:
-            return ReportHost(name, "host-down", text)
-        case NodeState.FAILING if host.state in _SERVING:
-            return ReportHost(name, "predicted-failure", text)
-        case NodeState.SILENT if host.state in _SERVING and not host.signal:
-            return ReportHost(name, "heartbeat-missed", text)
-        case NodeState.DRAIN if host.cordon is None and not is_away and host.state not in _NEW:
-            return MoveHost(name, HostMove.DRAIN, text)
-        case NodeState.UP if host.state is HostState.FAILED and _is_of_slurm(host):
-            return ReportHost(name, "repaired", text)
-        case NodeState.UP if (host.cordon or "").startswith(f"{_SLURM}: "):
-            return MoveHost(name, HostMove.UNCORDON, text)
-        case _:
-            return None
+    is_away, is_serving = host.state in _AWAY, host.state in _SERVING
+    if standing is NodeState.DOWN and not is_away:
+        return ReportHost(name, "host-down", text)
+    if standing is NodeState.FAILING and is_serving:
+        return ReportHost(name, "predicted-failure", text)
+    if standing is NodeState.SILENT and is_serving and not host.signal:
+        return ReportHost(name, "heartbeat-missed", text)
+    is_new = host.state in _NEW
+    if standing is NodeState.DRAIN and host.cordon is None and not (is_away or is_new):
+        return MoveHost(name, HostMove.DRAIN, text)
+    if standing is NodeState.UP and host.state is HostState.FAILED and _is_of_slurm(host):
+        return ReportHost(name, "repaired", text)
+    if standing is NodeState.UP and (host.cordon or "").startswith(f"{_SLURM}: "):
+        return MoveHost(name, HostMove.UNCORDON, text)
+    return None
 
 
 def _is_of_slurm(host: Host) -> bool:

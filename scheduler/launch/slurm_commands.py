@@ -110,7 +110,7 @@ class SlurmCommands:
 def allocation(name: str, hosts: Sequence[str], options: Sequence[str]) -> list[str]:
     """One without a batch host, so that any of its hosts may die."""
     words = ["salloc", "--no-shell", "--quiet", f"--job-name={name}", f"--nodes={len(hosts)}"]
-    words += [f"--nodelist={','.join(hosts)}", "--exclusive", "--no-kill"]
+    words += [f"--nodelist={','.join(hosts)}", "--exclusive", "--mem=0", "--no-kill"]
     return [*words, f"--immediate={GRANT_S}", *options]
 
 
@@ -122,6 +122,7 @@ def agent_step(
     words = ["srun", f"--jobid={job_id}", "--overlap", "--no-kill", "--kill-on-bad-exit=0"]
     words += [f"--nodes={len(hosts)}", f"--ntasks={len(hosts)}", "--ntasks-per-node=1"]
     words += [f"--nodelist={','.join(hosts)}", "--input=all", "--job-name=muster-agents"]
+    words += ["--mem=0", "--cpu-bind=none"]  # ranks have all of the host
     return [*words, f"--export={','.join(env)}", "--chdir=/", *command]
 
 

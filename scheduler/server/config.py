@@ -16,6 +16,7 @@ is a class of keys here and a line in `_SECTIONS`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -189,10 +190,24 @@ class AuthKeys(Keys):
     reflection: Reflection = Reflection.CALLERS
 
 
+class SlurmHolding(StrEnum):
+    """What one allocation of Slurm holds."""
+
+    WHOLE = "whole"
+    GANG = "gang"
+
+
+def _slurm_name(value: Any) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9_.-]{1,32}", value):
+        raise _refusal(f"must be up to 32 letters, digits, . _ or -, not {short(value)}")
+    return value
+
+
 class LauncherKind(StrEnum):
     """Who starts the agents."""
 
     LOCAL = "local"  # the server, on this machine, one for each host
+    SLURM = "slurm"  # the server, on nodes of a Slurm cluster, in allocations of its own
 
 
 class AgentKeys(Keys):
@@ -216,6 +231,28 @@ class AgentKeys(Keys):
     join_secret: Annotated[
         FilePath | None, ServerOption("File with the secret of join tokens.", "join-secret")
     ] = None
+
+
+class SlurmKeys(Keys):
+    """How `launcher: slurm` holds its hosts (docs/slurm.md).
+
+    `holding`: `whole` for one allocation of all hosts of the fabric, `gang` for one a gang.
+    `muster`: the program on the hosts; None: where the server's own is. `state`: a folder of each
+    agent on its host, %h is its name. `allow`, `ca`: files on the hosts. `name`: of allocations,
+    one for each server on a cluster. `partition`, `account`, `qos`: of allocations. `set_down`:
+    tell Slurm that a host of a lost agent is down, for which an operator's rights are needed.
+    """
+
+    holding: SlurmHolding = SlurmHolding.WHOLE
+    muster: Text | None = None
+    state: Text | None = None
+    allow: Text | None = None
+    ca: Text | None = None
+    name: Annotated[str, BeforeValidator(_slurm_name)] = "muster"
+    partition: Text | None = None
+    account: Text | None = None
+    qos: Text | None = None
+    set_down: Flag = False
 
 
 class ServerKeys(Keys):
@@ -350,9 +387,13 @@ class ServerKeys(Keys):
     ] = False
     launcher: Annotated[
         LauncherKind | None,
-        ServerOption("`local`: start an agent for each host of a small fabric on this machine."),
+        ServerOption(
+            "Start agents: `local`, on this machine for each host of a small fabric, or `slurm`, on"
+            " nodes of a cluster (docs/slurm.md)."
+        ),
     ] = None
     agents: Annotated[AgentKeys | None, BeforeValidator(_given)] = None
+    slurm: Annotated[SlurmKeys, BeforeValidator(_given)] = Field(default_factory=SlurmKeys)
     tls: Annotated[TlsKeys | None, BeforeValidator(_given)] = None
     auth: Annotated[AuthKeys | None, BeforeValidator(_given)] = None
     limits: Annotated[CallLimits, BeforeValidator(_given)] = Field(default_factory=CallLimits)
@@ -363,6 +404,7 @@ _SECTIONS: dict[str, type[Keys]] = {
     "metrics": MetricsKeys,
     "log": LogKeys,
     "agents": AgentKeys,
+    "slurm": SlurmKeys,
     "tls": TlsKeys,
     "auth": AuthKeys,
     "limits": CallLimits,

@@ -38,9 +38,12 @@ def test_the_server_file_is_one() -> None:
     assert found.tls.key == str(DEPLOY / "server-key.pem")
 
 
+SECTIONS = ("tls", "auth", "limits", "metrics", "log", "agents", "slurm")
+
+
 def test_the_server_file_has_every_key_and_its_default() -> None:
     document = parse(uncommented(), "muster.yaml")
-    assert set(document.lines) == {*keys(), *("tls", "auth", "limits", "metrics", "log", "agents")}
+    assert set(document.lines) == {*keys(), *SECTIONS}
     plain = ServerKeys()
     for section in ("limits", "log"):
         assert document.value[section] == getattr(plain, section).model_dump(mode="json")

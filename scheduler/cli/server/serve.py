@@ -16,7 +16,9 @@ from scheduler.cli.calls import BAD_INPUT, FAILED, end, quiet_grpc
 
 if TYPE_CHECKING:
     from scheduler.access.listener import Access
+    from scheduler.launch.gateway import GatewayOptions
     from scheduler.launch.service import AgentSettings
+    from scheduler.launch.substrate import Substrate
     from scheduler.observe.instruments import Tracer
     from scheduler.server.config import MetricsKeys, ServerKeys
     from scheduler.server.metrics.exposition import MetricsEndpoint
@@ -192,8 +194,6 @@ def _has_agents(keys: ServerKeys) -> bool:
 
 def _agents(keys: ServerKeys) -> AgentSettings | None:
     """Raises: InputError for agents that could not prove for which host they speak."""
-    from pathlib import Path
-
     from scheduler.access.loopback import is_loopback
     from scheduler.files.errors import InputError, Problem
     from scheduler.launch.gateway import GatewayOptions
@@ -215,9 +215,52 @@ def _agents(keys: ServerKeys) -> AgentSettings | None:
     gateway = GatewayOptions(
         agents.listen, shown, agents.join_secret or "", is_insecure=keys.insecure
     )
-    folder = keys.store.removeprefix("sqlite:///") if keys.store.startswith("sqlite:///") else ""
-    local = Path(f"{folder or 'muster'}.agents").resolve() if is_local else None
-    return AgentSettings(gateway, agents.lease_s, local)
+    return AgentSettings(gateway, agents.lease_s, _substrate(keys, gateway))
+
+
+def _substrate(keys: ServerKeys, gateway: GatewayOptions) -> Callable[[], Substrate] | None:
+    """What brings agents up. Raises: InputError."""
+    from pathlib import Path
+
+    from scheduler.files.errors import InputError, Problem
+    from scheduler.files.yaml12 import read_text
+    from scheduler.launch.local import LocalAgents
+    from scheduler.launch.slurm import AllocationScope, SlurmAgents, SlurmSettings
+    from scheduler.server.config import LauncherKind
+
+    file = keys.store.removeprefix("sqlite:///") if keys.store.startswith("sqlite:///") else ""
+    folder = Path(f"{file or 'muster'}.agents").resolve()
+    if keys.launcher is None:
+        return None
+    if keys.launcher is LauncherKind.LOCAL:
+        return lambda: LocalAgents(folder)
+    path = gateway.join_secret_file
+    secrets = read_text(path, 65_536).split() if path else []
+    if not file and not secrets:
+        what = "is needed with `launcher: slurm` where servers share a store"
+        raise InputError(Problem("agents.join_secret", what))
+    slurm = keys.slurm
+    if gateway.tls and not slurm.ca:
+        what = "is needed with `tls`: a file on the hosts with who signed the certificate"
+        raise InputError(Problem("slurm.ca", what))
+    options = [
+        f"--{name}={value}"
+        for name in ("partition", "account", "qos")
+        if (value := getattr(slurm, name))
+    ]
+    settings = SlurmSettings(
+        folder,
+        secrets[0] if secrets else "",
+        AllocationScope(slurm.holding),
+        slurm.muster or "",
+        slurm.state or "",
+        slurm.allow or "",
+        slurm.ca or "",
+        slurm.name,
+        tuple(options),
+        slurm.set_down,
+    )
+    return lambda: SlurmAgents(settings)
 
 
 def _access(keys: ServerKeys) -> Access:

@@ -1,0 +1,175 @@
+"""`muster serve --launcher slurm` on a real Slurm of six nodes, with real gangs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from scheduler.client import Client
+from scheduler.core import JobSpec
+from scheduler.core.policies.run import RunSpec
+from scheduler.v1 import host_pb2, job_pb2
+from scripts.local_host import send
+from tests.e2e.gangs import gang, is_launched, until
+from tests.e2e.processes import MUSTER
+from tests.ports import free_port
+from tests.slurm import SlurmCluster, needs_slurm, slurm_cluster
+
+pytestmark = [pytest.mark.slow, needs_slurm]
+LEASE_S = 4
+
+
+class SlurmServer:
+    """`muster serve --launcher slurm` on all nodes of a cluster."""
+
+    def __init__(self, cluster: SlurmCluster, holding: str = "whole") -> None:
+        self.cluster, self.folder = cluster, cluster.folder
+        self.address = f"127.0.0.1:{free_port()}"
+        self._process: subprocess.Popen[str] | None = None
+        (self.folder / "allow.yaml").write_text("users: [root]\ndefault_user: root\n")
+        half = len(cluster.nodes) // 2
+        zones = [{"name": f"zone{z}", "hosts": cluster.nodes[z * half :][:half]} for z in (0, 1)]
+        fabric = {"name": "slurm", "gpus_per_host": 2, "nic_gbps": 400}
+        fabric |= {"tiers": [{"name": "zone", "oversubscription": 2}, {"name": "host"}]}
+        (self.folder / "fabric.yaml").write_text(yaml.safe_dump(fabric | {"domains": zones}))
+        slurm = {"holding": holding, "allow": str(self.folder / "allow.yaml")}
+        slurm |= {"state": str(self.folder / "agents" / "%h"), "muster": MUSTER}
+        keys = {"fabric": "fabric.yaml", "store": "sqlite:///m.db", "listen": self.address}
+        keys |= {"launcher": "slurm", "slurm": slurm, "agents": {"lease_s": LEASE_S}}
+        (self.folder / "muster.yaml").write_text(yaml.safe_dump(keys | {"log": {"level": "info"}}))
+
+    def start(self) -> None:
+        with (self.folder / "serve.log").open("ab") as err:
+            self._process = subprocess.Popen(
+                [MUSTER, "serve", "--config", str(self.folder / "muster.yaml")],
+                cwd=self.folder,
+                env=self.cluster.env,
+                stdout=subprocess.PIPE,
+                stderr=err,
+                text=True,
+            )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert " on 127.0.0.1:" in line, line + (self.folder / "serve.log").read_text()
+
+    def end(self, number: int = signal.SIGTERM) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+        with self._process:
+            self._process.wait(30)
+
+
+@contextmanager
+def slurm_server(folder: Path, holding: str = "whole") -> Iterator[tuple[SlurmServer, Client]]:
+    with slurm_cluster(folder, 6) as cluster:
+        server = SlurmServer(cluster, holding)
+        server.start()
+        try:
+            with Client(server.address) as client:
+                yield server, client
+        finally:
+            server.end()
+
+
+def within(seconds: float, holds: Callable[[], Any]) -> None:
+    until_s = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < until_s
+        time.sleep(0.05)
+
+
+def saved(attempt: int) -> Callable[[job_pb2.Job], bool]:
+    return lambda job: job.saved_checkpoint.attempt == attempt
+
+
+def test_a_gang_on_slurm_survives_a_rank_a_host_a_freeze_a_drain_and_slurmctld(
+    tmp_path: Path,
+) -> None:
+    with slurm_server(tmp_path / "s") as (server, client):
+        cluster = server.cluster
+        within(20, lambda: cluster.jobs() == ["muster:hosts RUNNING n[1-6]"])
+        client.create_job(gang("a", tmp_path, steps=10**6))
+        first = until(client, "a", is_launched(1))
+        until(client, "a", saved(1))
+        assert "join:" not in "".join(_command_lines())
+        os.kill(cluster.ranks(first.placement.hosts[0])[-1], signal.SIGKILL)
+        second = until(client, "a", saved(2))
+        assert list(second.placement.hosts) == list(first.placement.hosts)
+        victim, spare = second.placement.hosts[1], second.placement.spares[0]
+        cluster.stop_controller()  # what is on the hosts goes on without it
+        killed_s = time.monotonic()
+        cluster.kill_node(victim)
+        third = until(client, "a", is_launched(3))
+        took_s = time.monotonic() - killed_s
+        assert took_s < 10, took_s  # 0.7 s on two busy cores
+        assert third.placement.hosts[1] == spare
+        cluster.start_controller()
+        until(client, "a", saved(3))
+        frozen = third.placement.hosts[1]
+        stale = cluster.ranks(frozen)
+        pids = cluster.processes(frozen)
+        send(signal.SIGSTOP, *pids)
+        fourth = until(client, "a", is_launched(4))
+        assert frozen not in fourth.placement.hosts
+        send(signal.SIGCONT, *pids)
+        until(client, "a", lambda _: not set(stale) & set(cluster.ranks(frozen)))
+        leaving = fourth.placement.hosts[0]
+        cluster.call("scontrol", "update", f"nodename={leaving}", "state=drain", "reason=disk")
+        fifth = until(client, "a", is_launched(5), 60)
+        assert leaving not in fifth.placement.hosts
+        assert client.get_host(leaving).cordon_reason.startswith("slurm: disk")
+        cluster.start_node(victim)
+        healthy = host_pb2.HOST_STATE_HEALTHY
+        within(90, lambda: client.get_host(victim).state == healthy)
+        client.cancel_job("a")
+        within(20, lambda: not any(cluster.ranks(node) for node in cluster.nodes))
+
+
+def test_an_allocation_a_gang_is_found_again_by_the_next_server_and_given_back(
+    tmp_path: Path,
+) -> None:
+    with slurm_server(tmp_path / "s", "gang") as (server, client):
+        cluster = server.cluster
+        assert cluster.jobs() == []
+        client.create_job(gang("a", tmp_path, steps=10**6))
+        job = until(client, "a", is_launched(1))
+        (row,) = cluster.jobs()
+        assert row.startswith(f"muster:{job.uid} RUNNING")
+        ranks = cluster.ranks(job.placement.hosts[0])
+        until(client, "a", saved(1))
+        server.end(signal.SIGKILL)
+        cluster.call("salloc", "--no-shell", "-N1", "--exclusive", "-J", "muster:nobody")
+        server.start()
+        within(20, lambda: cluster.jobs() == [row])  # the orphan is cancelled
+        before = client.get_job("a").saved_checkpoint.step
+        until(client, "a", lambda job: job.saved_checkpoint.step > before, 90)
+        assert client.get_job("a").attempt == 1
+        assert set(ranks) <= set(cluster.ranks(job.placement.hosts[0]))
+        client.create_job(_short("b", tmp_path))
+        until(client, "b", lambda job: job.state == job_pb2.JOB_STATE_COMPLETED, 60)
+        client.cancel_job("a")
+        within(30, lambda: cluster.jobs() == [])
+        assert not any(cluster.ranks(node) for node in cluster.nodes)
+
+
+def _short(name: str, folder: Path) -> JobSpec:
+    made = gang(name, folder, steps=5)
+    return replace(made, run=RunSpec(("true",), workdir="/tmp"))
+
+
+def _command_lines() -> Iterator[str]:
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            yield path.read_text()
+        except OSError:
+            continue

@@ -1,0 +1,200 @@
+"""A Slurm cluster on this machine: one slurmctld, and a slurmd for each of a few nodes.
+
+Needs Debian's slurmctld, slurmd, slurm-client and munge, and root to start munged; skipped where
+they are not. A node's death is that of its slurmd, its step daemons and all that they run.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from scripts.local_host import commands, environments, send
+from tests.ports import free_port
+
+PROGRAMS = ("slurmctld", "slurmd", "srun", "salloc", "munged", "munge")
+
+_CONF = """\
+ClusterName=muster
+SlurmctldHost=localhost
+SlurmctldPort={controller}
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge/socket
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool/%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.%n.log
+MpiDefault=none
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SchedulerType=sched/backfill
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+TopologyPlugin=topology/tree
+ReturnToService=2
+SlurmdTimeout=60
+SlurmdParameters=config_overrides
+KillWait=2
+UnkillableStepTimeout=5
+NodeName=DEFAULT CPUs=8 RealMemory=1000 State=UNKNOWN
+{nodes}
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+
+
+def missing() -> str:
+    """Why there can be no cluster here; "" where there can."""
+    absent = [name for name in PROGRAMS if shutil.which(name) is None]
+    if absent:
+        return f"no Slurm: {', '.join(absent)} not found"
+    return "" if os.geteuid() == 0 else "Slurm's daemons need root here"
+
+
+needs_slurm = pytest.mark.skipif(bool(missing()), reason=missing() or "Slurm is here")
+
+
+class SlurmCluster:
+    """Nodes n1 to nN, in two zones."""
+
+    def __init__(self, folder: Path, count: int) -> None:
+        self.folder = folder
+        self.nodes = [f"n{number}" for number in range(1, count + 1)]
+        self.conf = folder / "slurm.conf"
+        self.env = {**os.environ, "SLURM_CONF": str(self.conf)}
+        for name in ("state", "spool"):
+            (folder / name).mkdir()
+        rows = [
+            f"NodeName={node} NodeHostname=localhost NodeAddr=127.0.0.1 Port={free_port()}"
+            for node in self.nodes
+        ]
+        text = _CONF.format(folder=folder, controller=free_port(), nodes="\n".join(rows))
+        self.conf.write_text(text)
+        half = count // 2
+        zones = [self.nodes[:half], self.nodes[half:]]
+        switches = [f"SwitchName=zone{z} Nodes={','.join(zones[z])}" for z in (0, 1)]
+        switches.append("SwitchName=core Switches=zone[0-1]")
+        (folder / "topology.conf").write_text("\n".join(switches) + "\n")
+
+    def start(self) -> None:
+        """Until all nodes are idle."""
+        self._start_munge()
+        self.start_controller()
+        for node in self.nodes:
+            self.start_node(node)
+        until_s = time.monotonic() + 30
+        while self.call("sinfo", "-h", "-o", "%T") != "idle\n":
+            assert time.monotonic() < until_s, self.call("sinfo")
+            time.sleep(0.1)
+
+    def _start_munge(self) -> None:
+        folder = self.folder / "munge"
+        folder.mkdir(mode=0o755)
+        (folder / "key").touch(mode=0o600)
+        (folder / "key").write_bytes(os.urandom(128))
+        words = [
+            "munged",
+            "--force",
+            f"--key-file={folder / 'key'}",
+            f"--socket={folder / 'socket'}",
+        ]
+        words += [f"--{name}-file={folder / name}" for name in ("pid", "log", "seed")]
+        subprocess.run(words, check=True, capture_output=True)
+
+    def start_controller(self) -> None:
+        self._daemon("slurmctld", "-f", str(self.conf))
+
+    def start_node(self, node: str) -> None:
+        (self.folder / "spool" / node).mkdir(exist_ok=True)
+        self._daemon("slurmd", "-f", str(self.conf), "-N", node)
+
+    def _daemon(self, *words: str) -> None:
+        with (self.folder / "daemons.log").open("ab") as out:
+            nothing = subprocess.DEVNULL
+            subprocess.run(words, env=self.env, stdin=nothing, stdout=out, stderr=out, check=True)
+
+    def stop_controller(self) -> None:
+        pid = self._pid("slurmctld.pid")
+        send(signal.SIGKILL, pid)
+        while _is_there(pid):
+            time.sleep(0.02)
+
+    def kill_node(self, node: str) -> None:
+        """As if it had lost its power."""
+        send(signal.SIGKILL, self._pid(f"slurmd.{node}.pid"), *self._stepds(node))
+        send(signal.SIGKILL, *self._stepds(node), *self.processes(node))
+
+    def processes(self, node: str) -> list[int]:
+        """All that steps and agents have started there."""
+        marks = (f"SLURMD_NODENAME={node}\0".encode(), f"/agents/{node}/".encode())
+        found = [pid for pid, env in environments() if any(mark in env for mark in marks)]
+        mark = f"supervisor.py\0{self.folder}/agents/{node}/".encode()
+        return found + [pid for pid, words in commands() if mark in words]
+
+    def ranks(self, node: str) -> list[int]:
+        mark = f"MUSTER_RUN_DIR={self.folder}/agents/{node}/".encode()
+        return [pid for pid, env in environments() if mark in env]
+
+    def _stepds(self, node: str) -> list[int]:
+        """Step daemons: parents of the node's processes that are called so."""
+        parents = {_parent(pid) for pid in self.processes(node)}
+        return [pid for pid in parents if _name(pid).startswith("slurmstepd")]
+
+    def call(self, *words: str) -> str:
+        done = subprocess.run(words, env=self.env, capture_output=True, text=True, check=True)
+        return done.stdout
+
+    def jobs(self) -> list[str]:
+        return self.call("squeue", "-h", "-o", "%j %T %N").splitlines()
+
+    def close(self) -> None:
+        with suppress(subprocess.CalledProcessError):
+            self.call("scancel", "-u", "root")
+            time.sleep(0.5)
+        for node in self.nodes:
+            self.kill_node(node)
+        for name in ("slurmctld.pid", "munge/pid"):
+            send(signal.SIGKILL, self._pid(name))
+
+    def _pid(self, name: str) -> int:
+        with suppress(OSError, ValueError):
+            return int((self.folder / name).read_text())
+        return 2**22 + 1  # nobody
+
+
+def _is_there(pid: int) -> bool:
+    return Path("/proc", str(pid)).exists()
+
+
+def _parent(pid: int) -> int:
+    with suppress(OSError):
+        return int(Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[1])
+    return 0
+
+
+def _name(pid: int) -> str:
+    with suppress(OSError):
+        return Path("/proc", str(pid), "comm").read_text()
+    return ""
+
+
+@contextmanager
+def slurm_cluster(folder: Path, count: int) -> Iterator[SlurmCluster]:
+    folder.mkdir(parents=True, exist_ok=True)
+    cluster = SlurmCluster(folder, count)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.close()

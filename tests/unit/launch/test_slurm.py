@@ -1,0 +1,194 @@
+"""Allocations and steps of agents on a Slurm that is a table: what is asked for, and when."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from scheduler.core.model.commands import MoveHost, ReportHost
+from scheduler.core.model.lifecycle import HostMove, HostState
+from scheduler.core.model.state import Host
+from scheduler.files.health.found import NodeState
+from scheduler.launch.slurm import SlurmAgents, SlurmSettings, report_of
+from scheduler.launch.slurm_commands import (
+    SlurmCommands,
+    SlurmFailed,
+    SlurmJob,
+    agent_step,
+    allocation,
+    own_name,
+    read_job,
+    run_command,
+)
+
+ME = own_name()
+
+
+def test_an_allocation_names_its_hosts_and_outlives_any_of_them() -> None:
+    words = allocation("muster:u", ["n2", "n7"], ["--partition=gpu"])
+    assert words[:2] == ["salloc", "--no-shell"]
+    assert {"--nodes=2", "--nodelist=n2,n7", "--no-kill", "--exclusive"} <= set(words)
+    assert words[-1] == "--partition=gpu"
+
+
+def test_a_step_of_agents_gets_named_variables_alone_and_outlives_its_tasks() -> None:
+    words = agent_step("7", ["n1", "n2"], ["muster", "agent"], ["HOME", "PATH"])
+    assert {"--jobid=7", "--overlap", "--no-kill", "--kill-on-bad-exit=0"} <= set(words)
+    assert {"--ntasks=2", "--ntasks-per-node=1", "--export=HOME,PATH"} <= set(words)
+    assert words[-2:] == ["muster", "agent"]
+
+
+def test_a_row_of_squeue_is_read_whatever_the_name_holds() -> None:
+    job = read_job("12|RUNNING|alice|n[1-3,5]|a|b: c")
+    assert job == SlurmJob("12", "RUNNING", "alice", ("n1", "n2", "n3", "n5"), "a|b: c")
+    assert read_job("13|PENDING|bob||x").hosts == ()
+    for row in ("12|RUNNING", "1|RUNNING|a|n[1|x"):
+        with pytest.raises(SlurmFailed, match="squeue"):
+            read_job(row)
+
+
+async def test_a_command_that_fails_says_so_in_its_own_words() -> None:
+    with pytest.raises(SlurmFailed, match="no-such-program"):
+        await run_command(["no-such-program"])
+    with pytest.raises(SlurmFailed, match="false: ended with 1"):
+        await run_command(["false"])
+
+
+class FakeSlurm:
+    """Remembers what it is told."""
+
+    def __init__(self) -> None:
+        self.calls: list[list[str]] = []
+
+    async def __call__(self, words: Sequence[str]) -> str:
+        self.calls.append(list(words))
+        return ""
+
+
+class Kept(SlurmAgents):
+    """Writes down which steps it would start."""
+
+    def __init__(self, folder: Path, slurm: FakeSlurm, now_s: list[float]) -> None:
+        super().__init__(SlurmSettings(folder), SlurmCommands(run=slurm), lambda: now_s[0])
+        self.steps: list[tuple[str, tuple[str, ...]]] = []
+        self._sessions: Any = SimpleNamespace(connected=set(), address="127.0.0.1:1")
+        self._nodes = dict.fromkeys(("n1", "n2", "n3"), (NodeState.UP, ""))
+
+    async def _run_step(self, job_id: str, hosts: Sequence[str]) -> None:
+        self.steps.append((job_id, tuple(hosts)))
+
+
+def held(job_id: str, hosts: tuple[str, ...], group: str = "g", user: str = ME) -> SlurmJob:
+    return SlurmJob(job_id, "RUNNING", user, hosts, f"muster:{group}")
+
+
+async def settled(agents: Kept, wanted: dict[str, tuple[str, ...]], *jobs: SlurmJob) -> None:
+    await agents.reconcile(wanted, jobs)
+    await asyncio.sleep(0)
+
+
+async def test_what_is_missing_is_asked_for_and_what_nobody_wants_is_given_back(
+    tmp_path: Path,
+) -> None:
+    slurm, now_s = FakeSlurm(), [0.0]
+    agents = Kept(tmp_path / "a", slurm, now_s)
+    agents._nodes["n3"] = (NodeState.DRAIN, "disk")
+    await settled(agents, {"g": ("n1", "n2", "n3")}, held("5", ("n2",), "other", "somebody"))
+    ((salloc),) = slurm.calls
+    assert "--nodelist=n1" in salloc  # n2 is somebody else's, n3 is drained
+    assert "--job-name=muster:g" in salloc
+    slurm.calls.clear()
+    orphan, foreign = held("8", ("n2",), "gone"), held("9", ("n3",), "gone", "somebody")
+    await settled(agents, {"g": ("n1",)}, held("7", ("n1",)), orphan, foreign)
+    assert slurm.calls == [["scancel", "8"]]
+    slurm.calls.clear()
+    agents._busy = lambda: {"n2"}  # its ranks may still save
+    await settled(agents, {"g": ("n1",)}, held("7", ("n1",)), orphan)
+    assert slurm.calls == []
+
+
+async def test_agents_are_one_step_at_first_and_steps_of_their_own_later(tmp_path: Path) -> None:
+    now_s = [0.0]
+    agents = Kept(tmp_path / "a", FakeSlurm(), now_s)
+    wanted, job = {"g": ("n1", "n2")}, held("7", ("n1", "n2"))
+    await settled(agents, wanted, job)
+    await settled(agents, wanted, job)
+    assert agents.steps == [("7", ("n1", "n2"))]
+    agents._sessions.connected |= {"n1", "n2"}
+    await settled(agents, wanted, job)
+    agents._sessions.connected -= {"n2"}
+    await settled(agents, wanted, job)
+    assert agents.steps[1:] == [("7", ("n2",))]
+    now_s[0] = 10.0
+    await settled(agents, wanted, job)
+    assert len(agents.steps) == 2
+    now_s[0] = 30.0
+    await settled(agents, wanted, job)
+    assert agents.steps[2:] == [("7", ("n2",))]
+    agents._nodes["n2"] = (NodeState.DOWN, "")
+    now_s[0] = 300.0
+    await settled(agents, wanted, job)
+    assert len(agents.steps) == 3
+
+
+async def test_the_next_server_waits_for_agents_of_the_last_one(tmp_path: Path) -> None:
+    now_s = [0.0]
+    wanted, job = {"g": ("n1", "n2")}, held("7", ("n1", "n2"))
+    first = Kept(tmp_path / "a", FakeSlurm(), now_s)
+    await settled(first, wanted, job)
+    second = Kept(tmp_path / "a", FakeSlurm(), now_s)
+    assert second.secrets == first.secrets
+    await settled(second, wanted, job)
+    assert second.steps == []
+    second._sessions.connected |= {"n1"}
+    now_s[0] = 6.0
+    await settled(second, wanted, job)
+    assert second.steps == [("7", ("n2",))]
+
+
+def test_secrets_are_for_the_server_alone_and_in_no_command(tmp_path: Path) -> None:
+    agents = Kept(tmp_path / "a", FakeSlurm(), [0.0])
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "a" / "join-secret").stat().st_mode & 0o777 == 0o600
+    words = agents.agent_command()
+    assert agents.secrets[0] not in " ".join(words)
+    assert words[words.index("--join-token-file") + 1] == "-"
+
+
+HEALTHY = Host(HostState.HEALTHY, 0)
+
+
+@pytest.mark.parametrize(
+    ("standing", "host", "command"),
+    [
+        (NodeState.UP, HEALTHY, None),
+        (None, HEALTHY, None),
+        (NodeState.DRAIN, HEALTHY, MoveHost("n", HostMove.DRAIN, "slurm: x")),
+        (NodeState.DRAIN, Host(HostState.DRAINING, 0, cordon="mine"), None),
+        (NodeState.DRAIN, Host(HostState.FAILED, 0), None),
+        (NodeState.DOWN, HEALTHY, ReportHost("n", "host-down", "slurm: x")),
+        (NodeState.DOWN, Host(HostState.FAILED, 0), None),
+        (NodeState.SILENT, HEALTHY, ReportHost("n", "heartbeat-missed", "slurm: x")),
+        (
+            NodeState.UP,
+            Host(HostState.CORDONED, 0, cordon="slurm: x"),
+            MoveHost("n", HostMove.UNCORDON, "slurm: x"),
+        ),
+        (NodeState.UP, Host(HostState.CORDONED, 0, cordon="by hand"), None),
+        (
+            NodeState.UP,
+            Host(HostState.FAILED, 0, "host-down: slurm: x"),
+            ReportHost("n", "repaired", "slurm: x"),
+        ),
+        (NodeState.UP, Host(HostState.FAILED, 0, "agent-lost: silent"), None),
+    ],
+)
+def test_what_slurm_says_of_a_node_is_told_once_and_undone_for_its_sake_alone(
+    standing: NodeState | None, host: Host, command: object
+) -> None:
+    assert report_of("n", standing, "x", host) == command
