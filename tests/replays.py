@@ -91,8 +91,9 @@ def replayed(
     times: TimeModel | None = None,
     until_s: float | None = None,
     tenants: Tenants | None = None,
+    limits: SchedulingOptions | None = None,
 ) -> World:
-    """Replay to the end."""
+    """Replay to the end. `limits`: in place of those of the `policy`."""
     costs = costs or Costs()
     log: list[Event] = []
     rows: dict[str, JobRow] = {}
@@ -108,7 +109,7 @@ def replayed(
 
     experiment = Experiment(
         fabric,
-        SchedulingOptions(policy=policy),
+        limits or SchedulingOptions(policy=policy),
         times.costs if times else costs,
         spares,
         decision_ns,

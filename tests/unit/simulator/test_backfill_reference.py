@@ -6,11 +6,12 @@ A replay of SWF text on a machine of one tier, against tests/backfill_reference.
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from scheduler.core import Policy
+from scheduler.core import Policy, SchedulingOptions
 from simulator.traces.load import TraceFile, find_format
 from tests import backfill_reference as reference
 from tests.backfill_reference import Job
@@ -32,7 +33,8 @@ def workload(seed: int, count: int, load: float, exactness: str) -> list[Job]:
     for number in range(1, count + 1):
         size = min(PROCESSORS, rng.choice([1, 1, 2, 3, 4, 8, 8, 13, 16, 32, 50, 64]))
         run = round(10 ** rng.uniform(1, 4))
-        estimate = run if exactness == "exact" else round(run * rng.choice([1, 1.5, 3, 10]))
+        factors = {"exact": [1], "loose": [1, 1.5, 3, 10], "understated": [0.3, 0.9, 1, 2, 5]}
+        estimate = max(1, round(run * rng.choice(factors[exactness])))
         jobs.append(Job(str(number), now, run, estimate, size))
         mean_s = size * run / PROCESSORS
         now += round(rng.choice([0, 1, 2]) * mean_s / load)
@@ -52,7 +54,8 @@ def muster_starts(jobs: list[Job], policy: Policy, folder: Path) -> dict[str, in
     path = folder / "trace.swf"
     path.write_text(swf(jobs))
     trace = list(TraceFile(path, find_format("swf"), lambda *_: pytest.fail("a bad record")))
-    world = replayed(machine(PROCESSORS), trace, policy)
+    limits = SchedulingOptions(policy=policy, most_slips=0, most_reservations=0)
+    world = replayed(machine(PROCESSORS), trace, policy, limits=limits)
     assert all(s == int(s) for s in world.starts_s().values())
     return {name: int(start_s) for name, start_s in world.starts_s().items()}
 
@@ -69,6 +72,16 @@ def test_every_start_is_as_published(
     assert muster_starts(jobs, policy, tmp_path) == expected
     waited = [job for job in jobs if expected[job.name] > job.submit]
     assert len(waited) > 50, "the load must make a queue"
+
+
+@pytest.mark.parametrize("load", [0.8, 1.2])
+def test_easy_where_jobs_outrun_what_their_owners_stated(load: float, tmp_path: Path) -> None:
+    jobs = workload(4, 200, load, "understated")
+    expected = reference.schedule(jobs, PROCESSORS, reference.easy)
+    assert sum(job.run > job.estimate for job in jobs) > 50
+    assert muster_starts(jobs, Policy.EASY, tmp_path) == expected
+    believed = [replace(job, estimate=max(job.run, job.estimate)) for job in jobs]
+    assert reference.schedule(believed, PROCESSORS, reference.easy) != expected
 
 
 @pytest.mark.slow
