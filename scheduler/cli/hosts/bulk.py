@@ -34,7 +34,7 @@ def report_file(path: str, kind: str, address: str, *, dry_run: bool) -> None:
         SLURM: load_slurm,
     }
     if kind not in readers:
-        message = "must be dcgm-json or slurm with --import"
+        message = "must be dcgm-json, slurm, ports-csv or ibdiagnet with --import"
         raise typer.BadParameter(message, param_hint="--format")
     path = "/dev/stdin" if path == "-" else path
     reports = readers[kind](path)

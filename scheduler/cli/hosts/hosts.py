@@ -142,6 +142,8 @@ class ReportFormat(StrEnum):
     JSON = "json"
     DCGM_JSON = "dcgm-json"
     SLURM = "slurm"
+    PORTS_CSV = "ports-csv"
+    IBDIAGNET = "ibdiagnet"
 
 
 def _is_link(host: str, link: str) -> bool:
@@ -180,8 +182,23 @@ def report(
     up: Annotated[bool, typer.Option("--up", help="The link carries all of it.")] = False,
     file: Annotated[
         str | None,
-        typer.Option("--import", help="A file with reports of many hosts; - is stdin."),
+        typer.Option("--import", help="A file with reports of many hosts or ports; - is stdin."),
     ] = None,
+    uplinks: Annotated[
+        str,
+        typer.Option(
+            help="With ports-csv and ibdiagnet: a CSV file that says which ports are the uplink of"
+            " which domain (domain,device,port,gbps).",
+            show_default=False,
+        ),
+    ] = "",
+    columns: Annotated[
+        str,
+        typer.Option(
+            help="With ports-csv: what the file calls its columns, e.g. device=switch,port=ifName.",
+            show_default=False,
+        ),
+    ] = "",
     output: Annotated[
         ReportFormat,
         typer.Option("--format", help="Output format; with --import: the format of FILE."),
@@ -207,8 +224,15 @@ def report(
 
         if host or signal:
             raise typer.BadParameter("cannot be used with HOST or --signal", param_hint="--import")
+        if output in (ReportFormat.PORTS_CSV, ReportFormat.IBDIAGNET):
+            from scheduler.cli.hosts import ports
+
+            ports.report_ports(file, output.value, uplinks, columns, address, dry_run=dry_run)
+            return
+        _without_ports(uplinks, columns)
         bulk.report_file(file, output.value, address, dry_run=dry_run)
         return
+    _without_ports(uplinks, columns)
     for given, option in ((host, "HOST"), (signal, "--signal")):
         if not given:
             raise typer.BadParameter("is missing", param_hint=option)
@@ -223,6 +247,14 @@ def report(
         host,
     )
     checked_only(dry_run)
+
+
+def _without_ports(uplinks: str, columns: str) -> None:
+    """Raises: BadParameter where one is given."""
+    for given, option in ((uplinks, "--uplinks"), (columns, "--columns")):
+        if given:
+            message = "goes with --import and --format ports-csv or ibdiagnet"
+            raise typer.BadParameter(message, param_hint=option)
 
 
 def _share(link: str, share: str, *, down: bool, up: bool) -> float:

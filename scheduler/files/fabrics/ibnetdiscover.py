@@ -27,7 +27,7 @@ _OTHER = re.compile(
     r"#|(vendid|devid|sysimgguid|switchguid|caguid|rtguid)=|DR path|Non-Chassis|Chassis|$"
 )
 _RATE = re.compile(r"\b(\d+)x(SDR|DDR|QDR|FDR10|FDR|EDR|HDR|NDR|XDR)\b")
-_LANE_GBPS = {
+LANE_GBPS = {
     "SDR": 2.5, "DDR": 5, "QDR": 10, "FDR10": 10, "FDR": 14,
     "EDR": 25, "HDR": 50, "NDR": 100, "XDR": 200,
 }  # fmt: skip
@@ -69,7 +69,7 @@ def _port(parsed: _Found, node: str, port: re.Match[str]) -> None:
     here, peer = (node, port[1]), (port[2], port[3])
     parsed.names.setdefault(port[2], port[4] or "")
     rate = _RATE.search(port[5] or "")
-    gbps = int(rate[1]) * _LANE_GBPS[rate[2]] if rate else 0.0
+    gbps = int(rate[1]) * LANE_GBPS[rate[2]] if rate else 0.0
     cable = (here, peer) if here < peer else (peer, here)
     parsed.gbps[cable] = max(gbps, parsed.gbps.get(cable, 0.0))
 

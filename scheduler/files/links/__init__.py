@@ -1,6 +1,6 @@
 """What the uplinks of domains carry, in files.
 
-Inside: the links file.
+Inside: the links file; port tables and ibdiagnet2.db_csv, and which ports are whose uplink.
 Enters: text, and the fabric that it is about. Leaves: shares of uplinks by domain, each with
 the line that says so.
 """
