@@ -7,7 +7,9 @@ from pathlib import Path
 
 import grpc
 import pytest
+from typer.testing import CliRunner
 
+from scheduler.cli.program import app
 from scheduler.client import Client, ServiceError
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.files.job import job_from_mapping
@@ -226,3 +228,26 @@ async def test_explain_says_whose_traffic_shares_an_uplink(tmp_path: Path, house
         assert {shared.link for shared in found} == {"z0", "z1"}
         assert {shared.job for shared in found} == {name}
         assert all(0 < shared.busy_share < 1 for shared in found)
+
+
+async def test_ports_of_switches_become_shares_of_uplinks(tmp_path: Path) -> None:
+    """What the server has already is not reported again; a domain it lacks is named by line."""
+    table, uplinks = tmp_path / "ports.csv", tmp_path / "uplinks.csv"
+    table.write_text("device,port,state,speed\ns0,1,up,400\ns0,2,down,400\ns1,1,up,400\n")
+    uplinks.write_text("domain,device,port,gbps\nz0,s0,1,400\nz0,s0,2,400\nz9,s1,1,400\n")
+    command = ["report", "--import", str(table), "--format", "ports-csv", "--uplinks", str(uplinks)]
+    async with serving(tmp_path) as served:
+        ask = [*command, "--address", served.ready.address]
+        dry = await asyncio.to_thread(CliRunner().invoke, app, [*ask, "--dry-run"])
+        before = await served.stub.ListLinks(service_pb2.ListLinksRequest())
+        first = await asyncio.to_thread(CliRunner().invoke, app, ask)
+        again = await asyncio.to_thread(CliRunner().invoke, app, ask)
+        after = await served.stub.ListLinks(service_pb2.ListLinksRequest())
+    assert [run.exit_code for run in (dry, first, again)] == [2, 2, 2]
+    assert "z0 carries 0.5 instead of 1: s0 2 0 Gbit/s" in dry.output
+    assert "uplinks.csv:4: domain: no domain 'z9' in this fabric" in first.output
+    assert "3 ports of 2 uplinks read: 0 changed" in again.output
+    assert not before.links
+    assert [(link.name, link.share, link.detail) for link in after.links] == [
+        ("z0", 0.5, "s0 2 0 Gbit/s")
+    ]
