@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from scheduler.cli import program
-from scheduler.cli.calls import AnswerFormat, formatted
+from scheduler.cli.calls import AnswerFormat, formatted, seconds
 from tests.commands import Muster
 
 VARIABLES = ("ADDRESS", "CA", "CERT", "KEY", "TOKEN", "TOKEN_FILE", "CONTEXT")
@@ -127,3 +127,15 @@ def test_an_answer_without_names_says_so(muster: Muster) -> None:
     result = muster("estimate", "job.yaml", "--fabric", "mini.yaml", "--format", "name")
     assert (result.code, result.out) == (2, "")
     assert "this answer has no names" in result.err
+
+
+@pytest.mark.parametrize(("text", "value"), [("2h30m", 9_000), ("90", 90), ("1d", 86_400)])
+def test_a_duration_is_a_number_with_units(text: str, value: int) -> None:
+    assert seconds(text) == value
+
+
+@pytest.mark.parametrize("text", ["2.5h", "-3", "h", "9999999d"])
+def test_what_is_no_duration_is_refused(muster: Muster, text: str) -> None:
+    result = muster("update", "job", f"--limit={text}")
+    assert result.code == 2
+    assert "--limit" in result.err

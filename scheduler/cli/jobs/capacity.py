@@ -14,6 +14,7 @@ from scheduler.cli.calls import (
     Output,
     checked_only,
     connected,
+    some_seconds,
     write,
 )
 
@@ -39,9 +40,9 @@ def slots(
         int | None,
         typer.Option(
             "--limit",
-            min=1,
-            max=MOST,
-            help="Time limit of the jobs in seconds.  [default: the assumed limit]",
+            parser=some_seconds,
+            metavar="DURATION",
+            help="Time limit of the jobs, 2h30m say.  [default: the assumed limit]",
         ),
     ] = None,
     output: Output = AnswerFormat.TABLE,

@@ -16,6 +16,7 @@ from scheduler.cli.calls import (
     Output,
     checked_only,
     connected,
+    seconds,
     write,
 )
 
@@ -33,7 +34,12 @@ def update(
     ] = None,
     time_limit_s: Annotated[
         int | None,
-        typer.Option("--limit", help="New time limit in seconds; 0 for none.", min=0, max=MOST),
+        typer.Option(
+            "--limit",
+            help="New time limit, 2h30m say; 0: none.",
+            parser=seconds,
+            metavar="DURATION",
+        ),
     ] = None,
     label: Annotated[
         list[str] | None, typer.Option(help="Set a label KEY=VALUE; may be repeated.")
