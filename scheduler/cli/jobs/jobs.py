@@ -6,6 +6,7 @@ bears the name of a command is shown by `muster job show import`.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,6 +15,7 @@ from typer.core import TyperGroup
 
 from scheduler.cli.calls import (
     DEFAULT_ADDRESS,
+    FAILED,
     MOST,
     Address,
     After,
@@ -27,6 +29,7 @@ from scheduler.cli.calls import (
     Why,
     checked_only,
     connected,
+    end,
     follow,
     state_numbers,
     write,
@@ -124,10 +127,37 @@ def list_jobs(
     write(page, lambda answer: messages.jobs_text(answer.jobs), output)
 
 
+class JobFormat(StrEnum):
+    """Formats of an answer, and files that say which rank is where now, as `muster place` writes
+    them."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
+    HOSTFILE = "hostfile"
+    RANKFILE = "rankfile"
+    SLURM = "slurm"
+    TORCHRUN = "torchrun"
+    ENV = "env"
+
+
 def job(
-    name: JobName, output: Output = AnswerFormat.TABLE, address: Address = DEFAULT_ADDRESS
+    name: JobName,
+    output: Annotated[
+        JobFormat,
+        typer.Option(
+            "--format",
+            "-o",
+            help="Output format; hostfile to env: where its ranks are now.",
+        ),
+    ] = JobFormat.TABLE,
+    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Show one job: its hosts or why it waits, and where its time went."""
+    if output.value not in {each.value for each in AnswerFormat}:
+        _write_ranks(name, output, address)
+        return
     from scheduler.cli.render import messages
     from scheduler.cli.render.goodput import goodput_text
 
@@ -135,8 +165,24 @@ def job(
         write(
             client.get_job(name),
             lambda message: f"{messages.job_text(message)}\n\n{goodput_text(message.goodput)}",
-            output,
+            AnswerFormat(output.value),
         )
+
+
+def _write_ranks(name: str, wanted: JobFormat, address: str) -> None:
+    """Of the attempt that holds hosts now: another one after each swap."""
+    from scheduler.cli.offline.formats import GangOption
+    from scheduler.cli.offline.place import LAUNCHER_FILES, PlacementFormat
+    from scheduler.v1 import job_pb2
+
+    with connected(address) as client:
+        message = client.get_job(name)
+        hosts, spares = tuple(message.placement.hosts), tuple(message.placement.spares)
+        if message.state not in (job_pb2.JOB_STATE_RUNNING, job_pb2.JOB_STATE_INTERRUPTED):
+            raise end(f"job {name} holds no hosts now", FAILED)
+        gang = GangOption(message.spec.name, hosts, spares, client.get_fabric().gpus_per_host)
+    for line in LAUNCHER_FILES[PlacementFormat(wanted.value)](gang):
+        typer.echo(line)
 
 
 def explain(
