@@ -40,6 +40,12 @@ class Caller:
             return True
         return tenant in tenants.by_name and self.tenant in tenants.path(tenant)
 
+    def own_tenants(self, tenants: Tenants) -> frozenset[str] | None:
+        """The tenants whose jobs are this caller's own; None: all."""
+        if not self.tenant:
+            return None
+        return frozenset({self.tenant, *(t for t in tenants.by_name if self.sees(tenants, t))})
+
     def knows(self, tenants: Tenants, tenant: str) -> bool:
         """Whether the quota of `tenant` concerns this caller: its own, above or below."""
         above = self.tenant in tenants.by_name and tenant in tenants.path(self.tenant)

@@ -22,7 +22,7 @@ from google.rpc.error_details_pb2 import BadRequest, ErrorInfo
 from grpc_status import rpc_status
 
 from scheduler.core.model.events import Event
-from scheduler.eventlog.store import open_store
+from scheduler.eventlog.store import EndedJob, open_store
 from scheduler.eventlog.store.sqlite import SqliteStore
 from scheduler.server.serve import Ready, Settings, serve
 from scheduler.server.signals import Signals
@@ -121,10 +121,11 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch, seconds: float = 0.02) -> list[in
         events: Sequence[Event],
         term: int = 0,
         actors: Sequence[str] = (),
+        ended: Sequence[EndedJob] = (),
     ) -> int:
         time.sleep(seconds)
         sizes.append(len(events))
-        return append(self, expected_version, events, term, actors)
+        return append(self, expected_version, events, term, actors, ended)
 
     monkeypatch.setattr(SqliteStore, "append", slowly)
     return sizes

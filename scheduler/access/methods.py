@@ -41,19 +41,20 @@ ANY_CALL: Final = (
 )
 ANY_CHANGE: Final = ("NOT_LEADER", "NOT_WRITTEN", "STORE_FAILED")
 _GONE, _OTHER, _STATE = "NOT_FOUND", "ETAG_MISMATCH", "WRONG_STATE"
-_OF_WATCH: Final = ("WATCH_BEHIND", "COMPACTED", "STORE_FAILED")
+_STORE: Final = "STORE_FAILED"
+_OF_WATCH: Final = ("WATCH_BEHIND", "COMPACTED", _STORE)
 
 _RULES: Final = {
     "CreateJob": MethodRule(
         Role.SUBMITTER, tenant="spec.tenant", refused=("ALREADY_EXISTS", "INFEASIBLE")
     ),
-    "GetJob": MethodRule(Role.VIEWER, refused=(_GONE,)),
-    "TailLogs": MethodRule(Role.VIEWER, refused=(_GONE, _STATE)),
-    "ListJobs": MethodRule(Role.VIEWER),
+    "GetJob": MethodRule(Role.VIEWER, refused=(_GONE, _STORE)),
+    "TailLogs": MethodRule(Role.VIEWER, refused=(_GONE, _STATE, _STORE)),
+    "ListJobs": MethodRule(Role.VIEWER, refused=(_STORE,)),
     "UpdateJob": MethodRule(Role.SUBMITTER, refused=(_GONE, _STATE, "INFEASIBLE", _OTHER)),
     "CancelJob": MethodRule(Role.SUBMITTER, refused=(_GONE, _STATE, _OTHER)),
     "EndJob": MethodRule(Role.OPERATOR, refused=(_GONE, _STATE, _OTHER)),
-    "ExplainJob": MethodRule(Role.VIEWER, refused=(_GONE,)),
+    "ExplainJob": MethodRule(Role.VIEWER, refused=(_GONE, _STORE)),
     "ListSlots": MethodRule(Role.VIEWER, tenant="tenant"),
     "Defragment": MethodRule(Role.OPERATOR, refused=(_GONE, "INFEASIBLE", "CONFLICT", _OTHER)),
     "WatchJobs": MethodRule(Role.VIEWER, refused=_OF_WATCH),

@@ -129,18 +129,25 @@ class Client:
         states: Collection[job_pb2.JobState.ValueType] = (),
         filter: str = "",
         order_by: str = "",
+        *,
+        recent_only: bool = False,
     ) -> list[job_pb2.Job]:
-        """All jobs at hand, page by page, by default in the order of their arrival."""
-        return list(self.jobs_answer(states, filter, order_by).jobs)
+        """All jobs, page by page, by default in the order of their arrival. `recent_only`: without
+        those that ended long ago, of which there may be very many."""
+        return list(self.jobs_answer(states, filter, order_by, recent_only=recent_only).jobs)
 
     def jobs_answer(
         self,
         states: Collection[job_pb2.JobState.ValueType] = (),
         filter: str = "",
         order_by: str = "",
+        *,
+        recent_only: bool = False,
     ) -> service_pb2.ListJobsResponse:
         """The same with the version of the first page: a watch from there misses nothing."""
-        request = service_pb2.ListJobsRequest(states=states, filter=filter, order_by=order_by)
+        request = service_pb2.ListJobsRequest(
+            states=states, filter=filter, order_by=order_by, recent_only=recent_only
+        )
         return self._to.all_pages(self._stub.ListJobs, request, "jobs")
 
     def update_job(

@@ -19,6 +19,7 @@ from scheduler.core.model.job import SECOND_NS
 from scheduler.eventlog import snapshots
 from scheduler.eventlog.recovery import replayed
 from scheduler.eventlog.store import Store, StoreError
+from scheduler.files.defaults import ENDED_DAYS
 
 DAY_S = 24 * 3600
 _PAUSE_S = 0.01  # after a millisecond or two of work: calls hardly notice a snapshot
@@ -29,10 +30,12 @@ log = logging.getLogger("muster.store")
 @dataclass(frozen=True, slots=True)
 class Retention:
     """A snapshot after so many events, or after as many as the state has entries, where those
-    are more. `log_s`: events older than this may be dropped; None keeps all."""
+    are more. `log_s`: events older than this may be dropped; `ended_s`: jobs that ended longer ago
+    may be. None keeps all."""
 
     snapshot_events: int = 10_000
     log_s: int | None = None
+    ended_s: int | None = ENDED_DAYS * DAY_S
 
 
 class Snapshotter:
@@ -89,6 +92,7 @@ class Snapshotter:
             await _in(self._disk, self._store.save_snapshot, state.version, body)
             self._saved = state.version
             await self._compact(last_ns)
+            await self._drop_ended(last_ns)
         except StoreError as error:
             log.warning("no snapshot of version %d: %s", state.version, error)
 
@@ -100,6 +104,13 @@ class Snapshotter:
         if to_version:
             dropped = await _in(self._disk, self._store.compact, to_version)
             log.info("dropped %d events, up to version %d", dropped, to_version)
+
+    async def _drop_ended(self, now_ns: int) -> None:
+        if self._retention.ended_s is None:
+            return
+        oldest_ns = now_ns - self._retention.ended_s * SECOND_NS
+        if dropped := await _in(self._disk, self._store.drop_ended, oldest_ns):
+            log.info("dropped %d jobs that ended long ago", dropped)
 
 
 async def _in(thread: Executor, call: Any, *arguments: Any) -> Any:

@@ -30,6 +30,7 @@ from scheduler.engine.planning.executor import PlanExecutor
 from scheduler.engine.planning.loop import PlanningLoop
 from scheduler.engine.proposal import Answer, NotLeading, Proposal, WriterStopped, followed
 from scheduler.engine.snapshotter import Retention, Snapshotter
+from scheduler.eventlog.ended_jobs import EndedJobs, ended_by
 from scheduler.eventlog.recovery import Recovered
 from scheduler.eventlog.store import NotWritten, Store
 from scheduler.identity import actor, caller
@@ -51,7 +52,8 @@ class Writer:
     """Owns the state, and the log while it leads. A server alone leads from `run` to `stop`;
     one of several follows what others write until it is told to `lead`.
 
-    `leader`: where the server listens that leads instead, "" when that is not known.
+    `leader`: where the server listens that leads instead, "" when that is not known. `ended`: jobs
+    that ended, with those that the state has no more.
     `admission` checks commands: the core's own rule, or one that is stricter. `clock`, `measure`:
     as for LogClock.
     """
@@ -75,6 +77,7 @@ class Writer:
         self.instruments = instruments or Instruments()
         feed.restart(recovered.state.version)
         self.history = history or History(store)
+        self.ended = EndedJobs(store)
         self._admit = admission
         self._store = store
         self._state = recovered.state
@@ -368,10 +371,16 @@ class Writer:
     async def _append(self, batch: list[Proposal], steps: list[AppliedEvent]) -> None:
         loop = asyncio.get_running_loop()
         events, actors = [step.event for step in steps], [step.actor for step in steps]
-        arguments = (self._state.version, events, self._term or 0, actors)
+        version, term = self._state.version, self._term or 0
+
+        def append() -> None:
+            over = (ended_by(step.before, step.event, step.after) for step in steps)
+            ended = [job for job in over if job is not None]
+            self._store.append(version, events, term, actors, ended)
+
         try:
             with self.instruments.timed(Stage.APPEND, [entry.mark for entry in batch]):
-                await loop.run_in_executor(self._disk, self._store.append, *arguments)
+                await loop.run_in_executor(self._disk, append)
         except Exception as error:
             # Unless it is NotWritten, only a replay can tell what the disk has.
             for entry in batch:

@@ -8,4 +8,5 @@ RESIZE_EVERY_S = 1_800
 SLOW_PERCENT = 5
 LEAST_GAIN_PERCENT = 10
 MOST_DAYS = 36_500  # for which events are kept: a century
+ENDED_DAYS = 365  # for which jobs that ended can be looked up
 MOST_LEASE_S = 86_400

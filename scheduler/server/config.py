@@ -32,6 +32,7 @@ from scheduler.access.keys import CallLimits, Reflection
 from scheduler.core.model.policy import Overrun
 from scheduler.core.queue.policies import queue_policy
 from scheduler.files.defaults import (
+    ENDED_DAYS,
     LEAST_GAIN_PERCENT,
     LISTEN,
     MOST_DAYS,
@@ -266,6 +267,7 @@ class ServerKeys(Keys):
     `traces`: the OTLP collector that spans are sent to, http(s)://HOST:PORT.
     `init`: whether a store that is not there is made. `mark`: where the end of the log is marked.
     `snapshot_every`: least events between two snapshots. `keep_log_days`: None keeps all events.
+    `keep_ended_days`: of jobs that ended, which are kept apart from events.
     `watch_changes`: changes of jobs, of hosts and of windows kept in memory for watches.
     `insecure`: serve beyond loopback without TLS or without asking callers who they are.
     `overrun`: of a gang that reaches the time limit that it states; None: it is ended where agents
@@ -372,6 +374,10 @@ class ServerKeys(Keys):
         Annotated[Count, AfterValidator(_at_most(MOST_DAYS))] | None,
         ServerOption("Days for which events are kept.  [default: for ever]"),
     ] = None
+    keep_ended_days: Annotated[
+        Annotated[Count, AfterValidator(_at_most(MOST_DAYS))],
+        ServerOption("Days for which jobs that ended can be looked up, whatever became of events."),
+    ] = ENDED_DAYS
     watch_changes: Annotated[
         Annotated[Count, AfterValidator(_at_most(MOST_WATCH_CHANGES))],
         ServerOption("Newest changes kept in memory for watches that resume."),

@@ -20,7 +20,14 @@ from scheduler.core import Code, Rejected
 from scheduler.engine.feed import Closed, FellBehind
 from scheduler.engine.history import TooManyPasses
 from scheduler.engine.proposal import NotLeading, WriterStopped
-from scheduler.eventlog.store import Compacted, Deposed, NotWritten, StoreError, Unreachable
+from scheduler.eventlog.store import (
+    Compacted,
+    Deposed,
+    NotRead,
+    NotWritten,
+    StoreError,
+    Unreachable,
+)
 from scheduler.files.errors import InputError
 from scheduler.v1 import error_pb2
 from scheduler.wire.specs import wire_path
@@ -246,6 +253,9 @@ def _refused(error: Exception) -> ApiError:
             return ApiError(error_pb2.ERROR_REASON_COMPACTED, str(error))
         case NotWritten():
             return ApiError(error_pb2.ERROR_REASON_NOT_WRITTEN, f"nothing was changed: {error}")
+        case NotRead():
+            log.error("the store failed: %s", error)
+            return ApiError(error_pb2.ERROR_REASON_STORE_FAILED, f"nothing was changed: {error}")
         case Unreachable():  # said once by the replica, not for every call
             return _STORE_FAILED
         case StoreError():

@@ -7,11 +7,13 @@ out (engine.authorisation).
 
 from __future__ import annotations
 
+import asyncio
 from itertools import islice
 
 from placement import BadInput
 from scheduler.core import Job, State
 from scheduler.core.job_name import full_name, short_name
+from scheduler.engine.writer import Writer
 from scheduler.identity import ANYBODY, caller, own_jobs
 from scheduler.service.errors import ApiError, invalid, not_found
 from scheduler.wire.names import parse_job_name
@@ -67,6 +69,20 @@ def job_of(state: State, text: str, uid: str = "", field: str = "name") -> Job:
     if job is None or not own_jobs(state)(job):
         raise no_job(state, text)
     return job
+
+
+async def any_job_of(writer: Writer, text: str, uid: str = "", field: str = "name") -> Job:
+    """As `job_of`, also a job that ended so long ago that the state does not have it any more.
+    Raises: ApiError, StoreError."""
+    state = writer.state
+    try:
+        return job_of(state, text, uid, field)
+    except ApiError as refusal:
+        tenant, name = meant(state, text, field)
+        job = await asyncio.to_thread(writer.ended.find, state.version, uid, tenant, name)
+        if job is None or not own_jobs(state)(job):
+            raise refusal from None
+        return job
 
 
 def no_job(state: State, text: str, uid: str = "") -> ApiError:

@@ -9,6 +9,7 @@ from scheduler.core import Job, State
 from scheduler.core.admission.etag import digest
 from scheduler.core.model.window import Booking
 from scheduler.core.tenancy.standing import standings
+from scheduler.eventlog.ended_jobs import EndedJobs
 from scheduler.identity import caller, own_jobs, own_windows
 from scheduler.service.errors import invalid
 from scheduler.service.names import full_name_of
@@ -27,12 +28,20 @@ Member = TypeVar("Member")
 Item = TypeVar("Item")
 
 
-def jobs_page(state: State, request: service_pb2.ListJobsRequest) -> paging.Page[Job]:
-    """Raises: ApiError."""
+def jobs_page(
+    state: State, request: service_pb2.ListJobsRequest, ended: EndedJobs
+) -> paging.Page[Job]:
+    """Reads the store, unless the caller wants recent jobs alone. Raises: ApiError, StoreError."""
     states = _states(request.states, job_state)
     query = listing.Query(states, request.filter, request.order_by)
     most = size(request.page_size, JOBS_PAGE, MOST_JOBS)
-    return _checked(lambda: listing.jobs(state, query, most, request.page_token, own_jobs(state)))
+    stored = None if request.recent_only else ended
+    return _checked(
+        lambda: listing.jobs(
+            *(state, query, most, request.page_token, own_jobs(state)),
+            *(stored, caller().own_tenants(state.tenants)),
+        )
+    )
 
 
 def all_jobs(state: State, filter: str) -> Sequence[Job]:

@@ -44,7 +44,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The server is about to stop; another, or the same, answers soon."""
     ERROR_REASON_STORE_FAILED: _ErrorReason.ValueType  # 10
     """The store failed in the middle. Whether the change was made is not known: ask, or repeat the
-    call with the same request_id.
+    call with the same request_id. A call that only reads has changed nothing.
     """
     ERROR_REASON_INTERNAL: _ErrorReason.ValueType  # 11
     """A fault of the server itself, which is in its log. Nothing was changed."""
@@ -98,7 +98,7 @@ ERROR_REASON_STOPPING: ErrorReason.ValueType  # 9
 """The server is about to stop; another, or the same, answers soon."""
 ERROR_REASON_STORE_FAILED: ErrorReason.ValueType  # 10
 """The store failed in the middle. Whether the change was made is not known: ask, or repeat the
-call with the same request_id.
+call with the same request_id. A call that only reads has changed nothing.
 """
 ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 11
 """A fault of the server itself, which is in its log. Nothing was changed."""

@@ -232,6 +232,7 @@ class ListJobsRequest(_message.Message):
     STATES_FIELD_NUMBER: _builtins.int
     FILTER_FIELD_NUMBER: _builtins.int
     ORDER_BY_FIELD_NUMBER: _builtins.int
+    RECENT_ONLY_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """Jobs to return at most, up to 1000. 0 means 100."""
     page_token: _builtins.str
@@ -254,6 +255,8 @@ class ListJobsRequest(_message.Message):
     "priority desc, name" (AIP-132). Fields: create_time, update_time, name, tenant, priority and
     attempt. Empty: create_time.
     """
+    recent_only: _builtins.bool
+    """Leaves out jobs that ended before the newest thousand or so of their tenant."""
     @_builtins.property
     def states(self) -> _containers.RepeatedScalarFieldContainer[_job_pb2.JobState.ValueType]:
         """Only jobs in one of these states. Empty: all."""
@@ -266,10 +269,11 @@ class ListJobsRequest(_message.Message):
         states: _abc.Iterable[_job_pb2.JobState.ValueType] | None = ...,
         filter: _builtins.str = ...,
         order_by: _builtins.str = ...,
+        recent_only: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "order_by", b"order_by", "page_size", b"page_size", "page_token", b"page_token", "states", b"states"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "order_by", b"order_by", "page_size", b"page_size", "page_token", b"page_token", "recent_only", b"recent_only", "states", b"states"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -285,7 +289,9 @@ class ListJobsResponse(_message.Message):
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Asks for the next page. Empty: this was the last one."""
+    """Asks for the next page. Empty: this was the last one. A page may have fewer jobs than were asked
+    for, even none, and yet a next one: few of many ended jobs pass the filter.
+    """
     version: _builtins.int
     """Version of the log at which this page was true."""
     @_builtins.property
@@ -852,8 +858,8 @@ class WatchJobsRequest(_message.Message):
     `labels.team = "nlp"`. The change with which a job ceases to match is sent. Empty: of all jobs.
     """
     initial_list: _builtins.bool
-    """First the jobs that ListJobs would list, as they are at one version, ended by a bookmark of that version; then the
-    changes after it. Not with after_version. When the stream breaks before the bookmark, begin
+    """First the jobs that ListJobs would list with recent_only, as they are at one version, ended by a
+    bookmark of that version; then the changes after it. Not with after_version. When the stream breaks before the bookmark, begin
     again.
     """
     @_builtins.property

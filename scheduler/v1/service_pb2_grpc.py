@@ -244,7 +244,8 @@ class SchedulerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListJobs(self, request, context):
-        """Lists live jobs and the newest that have ended, by default in the order of their arrival.
+        """Lists live jobs and those that have ended, for as long as the server keeps them (a year unless
+        its operator says otherwise), by default in the order of their arrival.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

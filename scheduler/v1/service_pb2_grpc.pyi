@@ -47,7 +47,9 @@ class SchedulerServiceStub:
     GetJob: _grpc.UnaryUnaryMultiCallable[_service_pb2.GetJobRequest, _job_pb2.Job]
     """Returns one job with its goodput; a waiting one with the reason why it waits."""
     ListJobs: _grpc.UnaryUnaryMultiCallable[_service_pb2.ListJobsRequest, _service_pb2.ListJobsResponse]
-    """Lists live jobs and the newest that have ended, by default in the order of their arrival."""
+    """Lists live jobs and those that have ended, for as long as the server keeps them (a year unless
+    its operator says otherwise), by default in the order of their arrival.
+    """
     UpdateJob: _grpc.UnaryUnaryMultiCallable[_service_pb2.UpdateJobRequest, _job_pb2.Job]
     """Changes the labels of a live job, or priority and time limit of one that waits."""
     CancelJob: _grpc.UnaryUnaryMultiCallable[_service_pb2.CancelJobRequest, _job_pb2.Job]
@@ -152,7 +154,9 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     GetJob: _aio.UnaryUnaryMultiCallable[_service_pb2.GetJobRequest, _job_pb2.Job]  # type: ignore[assignment]
     """Returns one job with its goodput; a waiting one with the reason why it waits."""
     ListJobs: _aio.UnaryUnaryMultiCallable[_service_pb2.ListJobsRequest, _service_pb2.ListJobsResponse]  # type: ignore[assignment]
-    """Lists live jobs and the newest that have ended, by default in the order of their arrival."""
+    """Lists live jobs and those that have ended, for as long as the server keeps them (a year unless
+    its operator says otherwise), by default in the order of their arrival.
+    """
     UpdateJob: _aio.UnaryUnaryMultiCallable[_service_pb2.UpdateJobRequest, _job_pb2.Job]  # type: ignore[assignment]
     """Changes the labels of a live job, or priority and time limit of one that waits."""
     CancelJob: _aio.UnaryUnaryMultiCallable[_service_pb2.CancelJobRequest, _job_pb2.Job]  # type: ignore[assignment]
@@ -272,7 +276,9 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _service_pb2.ListJobsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_service_pb2.ListJobsResponse, _abc.Awaitable[_service_pb2.ListJobsResponse]]:
-        """Lists live jobs and the newest that have ended, by default in the order of their arrival."""
+        """Lists live jobs and those that have ended, for as long as the server keeps them (a year unless
+        its operator says otherwise), by default in the order of their arrival.
+        """
 
     @_abc_1.abstractmethod
     def UpdateJob(

@@ -97,7 +97,7 @@ def fill_job(
     message.name = job_resource(job)
     message.uid = job.uid
     _set_time(message.create_time, job.submit_ns)
-    _set_time(message.update_time, listing.changed_ns(job))
+    _set_time(message.update_time, job.changed_ns)
     message.state = JOB_STATES[job.state]
     message.reason = reason
     message.attempt = job.attempt

@@ -47,6 +47,7 @@ class Order(Generic[Item]):
     are equal in all of them."""
 
     fields: tuple[tuple[Callable[[Item], Any], bool], ...]
+    names: tuple[str, ...] = ()  # of those that the request asks for
 
     def key(self, item: Item) -> Key:
         return tuple(of(item) for of, _ in self.fields)
@@ -72,7 +73,7 @@ def parse_order(
 
     Raises: BadOrder.
     """
-    fields, names, descends = [], set[str](), False
+    fields, names, descends = [], list[str](), False
     for part in text.split(",") if text.strip() else [next(iter(known))]:
         name, *direction = part.split() or [""]
         if name not in known or direction not in ([], ["asc"], ["desc"]):
@@ -80,33 +81,47 @@ def parse_order(
             raise BadOrder(f"{part.strip()!r} is none of {choice}, with or without asc or desc")
         if name in names:
             raise BadOrder(f"{name} is there twice")
-        names.add(name)
+        names.append(name)
         descends = direction == ["desc"]
         fields.append((known[name], descends))
-    return Order((*fields, *((of, descends) for of in unique)))
+    return Order((*fields, *((of, descends) for of in unique)), tuple(names))
 
 
 def page(
-    scope: object, items: Iterable[Item], order: Order[Item], size: int, token: str
+    scope: object,
+    items: Iterable[Item],
+    order: Order[Item],
+    size: int,
+    token: str,
+    known_to: Key | None = None,
 ) -> Page[Item]:
     """The first `size` of the items behind the place that `token` names.
 
     `scope`: what list it is, as JSON values; tokens are good for no other. `items`: in `order`.
+    `known_to`: items behind this place were not looked for, and the page ends there; None: all are
+    here.
 
     Raises: BadToken.
     """
-    last = _read_token(scope, token) if token else None
+    last = place_of(scope, token)
 
     def is_due(item: Item) -> bool:
+        key = order.key(item)
         try:
-            return last is None or order.is_after(order.key(item), last)
+            is_behind = last is None or order.is_after(key, last)
         except (TypeError, ValueError):  # of a release whose lists had another order
             raise BadToken(_NO_TOKEN) from None
+        return is_behind and (known_to is None or not order.is_after(key, known_to))
 
-    due = tuple(islice(filter(is_due, items), size + 1))
-    if len(due) <= size:
-        return Page(due, "")
-    return Page(due[:size], _token(scope, order.key(due[size - 1])))
+    found = tuple(islice(filter(is_due, items), size + 1))
+    if len(found) > size:
+        return Page(found[:size], _token(scope, order.key(found[size - 1])))
+    return Page(found, "" if known_to is None else _token(scope, known_to))
+
+
+def place_of(scope: object, token: str) -> Key | None:
+    """The place behind which a page begins; None: at the begin. Raises: BadToken."""
+    return _read_token(scope, token) if token else None
 
 
 def _token(scope: object, last: Key) -> str:

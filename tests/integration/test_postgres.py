@@ -305,7 +305,7 @@ def test_an_emptied_database_is_not_taken_for_a_new_one(database: str, tmp_path:
     with closing(open_postgres(database, mark=mark)) as store:
         store.try_lead("a:1", LEASE_S)
         store.append(0, [note(1)], 1)
-    change(database, "DROP TABLE log, meta, snapshot, leader")
+    change(database, "DROP TABLE log, meta, snapshot, leader, ended_job")
     with pytest.raises(StoreError, match="muster store init makes one, or --init"):
         open_postgres(database, mark=mark)
 

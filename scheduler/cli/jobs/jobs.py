@@ -114,16 +114,22 @@ def list_jobs(
     order_by: Annotated[
         str, typer.Option(help="Fields with commas, such as `priority desc, name`.")
     ] = "",
+    every: Annotated[
+        bool,
+        typer.Option(
+            "--all", help="Also jobs that ended before the newest 1,000 or so of their tenant."
+        ),
+    ] = False,
     output: Output = AnswerFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """List live jobs, and the jobs that ended last."""
+    """List live jobs, and the jobs that ended last; with --all also those of long ago."""
     from scheduler.cli.render import messages
     from scheduler.v1 import job_pb2
 
     states = state_numbers(job_pb2.JobState, "JOB_STATE_", state)
     with connected(address) as client:
-        page = client.jobs_answer(states, filter, order_by)
+        page = client.jobs_answer(states, filter, order_by, recent_only=not every)
     write(page, lambda answer: messages.jobs_text(answer.jobs), output)
 
 

@@ -172,7 +172,7 @@ def _settings(keys: ServerKeys, tracer: Tracer | None) -> Settings:
         advertise=keys.advertise or "",
         lease_s=keys.lease_s,
         watch_changes=keys.watch_changes,
-        retention=Retention(keys.snapshot_every, log_s),
+        retention=Retention(keys.snapshot_every, log_s, keys.keep_ended_days * DAY_S),
         metrics=_exposure(keys.metrics),
         tracer=tracer,
         long_decision_s=LONG_S,

@@ -141,6 +141,7 @@ def info(store: Url = STORE, output: Output = AnswerFormat.TABLE) -> None:
                 "first_version": opened.first_version(),
                 "last_version": opened.last_version(),
                 "snapshots": sorted(version for version, _ in opened.snapshots()),
+                "ended_jobs": opened.ended_counts()[0],
             }
         finally:
             opened.close()
@@ -205,6 +206,7 @@ def _rows(report: VerifyReport) -> dict[str, object]:
         "last_event": written(datetime.fromtimestamp(last_s, UTC)),
         "snapshots": list(report.snapshots),
         "live_jobs": len(report.state.jobs),
+        "ended_jobs": report.ended_jobs,
         "problems": list(report.problems),
     }
 

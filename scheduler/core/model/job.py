@@ -225,6 +225,11 @@ class Job:
         return bool(self.sizes) and self.dp > self.start_dp > 0
 
     @property
+    def changed_ns(self) -> int:
+        """When it last changed its state, or was changed by its owner."""
+        return max(self.state_ns, self.update_ns)
+
+    @property
     def order(self) -> tuple[int, int]:
         """Sort key of the queue: priority, then arrival."""
         return (-self.priority, self.sequence)

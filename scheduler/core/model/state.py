@@ -12,9 +12,9 @@ from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.links import FULL, with_links
 from placement.fabric.tree import Fabric
-from scheduler.core.collections.evolve import derived_from
+from scheduler.core.collections.evolve import derived_from, evolve
 from scheduler.core.collections.name_list import NameList
-from scheduler.core.collections.persistent_map import PersistentMap
+from scheduler.core.collections.persistent_map import PersistentMap, with_entry
 from scheduler.core.job_name import full_name
 from scheduler.core.model.completed_request import CompletedRequest
 from scheduler.core.model.failure_rates import NO_FAULTS, FailureRates
@@ -207,6 +207,10 @@ class State:
     def last_ended(self, name: str) -> Job | None:
         """The newest ended job of this name that is at hand."""
         return next((j for j in reversed(tuple(self.ended.values())) if j.name == name), None)
+
+    def with_ended(self, job: Job) -> State:
+        """The state as if this ended job were still at hand."""
+        return evolve(self, ended=with_entry(self.ended, job.uid, job))
 
     def request(self, request_id: str) -> CompletedRequest | None:
         """What the request with this id did; None: there was none, or it is forgotten."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from scheduler.core.model.events import Event
 
@@ -25,6 +25,10 @@ class Unreachable(StoreError):
 
 class Deposed(StoreError):
     """Another server leads by now: nothing was written."""
+
+
+class NotRead(StoreError):
+    """What a call wanted to read cannot be read. Nothing was changed."""
 
 
 class NotWritten(StoreError):
@@ -48,6 +52,43 @@ class Asked:
     actor: str
 
 
+class EndedJob(NamedTuple):
+    """A job that has ended, with what lists select and order by. `version`, `time_ns`: of the event
+    that ended it. `name`: without its tenant. `body`: the job, as ended_jobs.py writes it."""
+
+    version: int
+    time_ns: int
+    uid: str
+    tenant: str
+    name: str
+    state: str
+    sequence: int
+    create_ns: int
+    update_ns: int
+    priority: int
+    attempt: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class EndedQuery:
+    """Which ended jobs: at most `most`, of those that had ended at `to_version`.
+
+    `uid`, `name`, `states`: empty for any; `tenants`: None for any. `order`: fields of EndedJob,
+    each with whether it descends; no two jobs are equal in all. `after`: their values in the job
+    behind which to begin, empty: at the first.
+    """
+
+    to_version: int
+    most: int
+    uid: str = ""
+    name: str = ""
+    states: frozenset[str] = frozenset()
+    tenants: frozenset[str] | None = None
+    order: tuple[tuple[str, bool], ...] = (("sequence", False),)
+    after: tuple[Any, ...] = ()
+
+
 class Store(Protocol):
     """An open log with snapshots. Use what writes from one thread; what reads from any.
 
@@ -69,10 +110,12 @@ class Store(Protocol):
         events: Sequence[Event],
         term: int = 0,
         actors: Sequence[str] = (),
+        ended: Sequence[EndedJob] = (),
     ) -> int:
         """Write `events` after `expected_version`, all or none; the new last version.
 
-        `actors`: who asked for each; none given: the scheduler did it by itself.
+        `actors`: who asked for each; none given: the scheduler did it by itself. `ended`: the
+        jobs that these events end, in order.
         `term`: of the leader that writes; a store that several servers share refuses an
         older one. When this returns the events are durable.
 
@@ -119,6 +162,21 @@ class Store(Protocol):
 
         Raises: StoreError, also when there is no such snapshot.
         """
+
+    def ended_jobs(self, query: EndedQuery) -> list[EndedJob]:
+        """The ended jobs that are asked for, in the order that is asked for.
+
+        Raises: StoreError, also when one of them is not what was written.
+        """
+
+    def ended_log(self) -> Iterator[EndedJob]:
+        """All ended jobs that are kept, in the order in which they ended. Raises: StoreError."""
+
+    def ended_counts(self) -> tuple[int, int]:
+        """How many ended jobs are kept, and how many were let go."""
+
+    def drop_ended(self, before_ns: int) -> int:
+        """Let go the jobs that had ended before this time; how many. Raises: StoreError."""
 
     def size_bytes(self) -> int:
         """Room that it takes on the disk."""

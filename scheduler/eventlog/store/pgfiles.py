@@ -14,18 +14,20 @@ from typing import Any
 
 from psycopg import IsolationLevel
 
+from scheduler.eventlog.store import ended_rows
 from scheduler.eventlog.store.base import StoreError
 from scheduler.eventlog.store.files import check_target, written
 from scheduler.eventlog.store.pglink import Connection, Connections
-from scheduler.eventlog.store.pgschema import ALONE, LEAD, prepare, schema_of
+from scheduler.eventlog.store.pgschema import ALONE, LEAD, PUT_META, prepare, schema_of
 from scheduler.eventlog.store.postgres import open_postgres
 from scheduler.eventlog.store.schema import create, truncations
 from scheduler.eventlog.store.sqlite import PREFIX, connect, look_at
 
 _EVENTS = "SELECT version, time_ns, type, body, actor, digest FROM log ORDER BY version"
 _SNAPSHOTS = "SELECT version, body, digest FROM snapshot ORDER BY version"
-_META = "SELECT key, value FROM meta WHERE key IN ('first_version', 'store')"
-_TABLES = ("meta", "log", "snapshot")
+_ENDED = f"SELECT {ended_rows.NAMES} FROM ended_job ORDER BY number"
+_META = f"SELECT key, value FROM meta WHERE key IN ('first_version', 'store', '{ended_rows.BASE}')"
+_TABLES = ("meta", "log", "snapshot", "ended_job")
 
 
 def backup(url: str, target: Path, *, is_forced: bool = False) -> int:
@@ -53,14 +55,15 @@ def _fill(file: sqlite3.Connection, connection: Connection) -> int:
         file.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", cursor.execute(_META))
         file.executemany("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?)", cursor.stream(_EVENTS))
         file.executemany("INSERT INTO snapshot VALUES (?, ?, ?)", cursor.stream(_SNAPSHOTS))
+        file.executemany(ended_rows.insert("?"), cursor.stream(_ENDED))
     return _last(file.execute)
 
 
 def restore(source: Path, url: str, *, is_forced: bool = False) -> int:
     """Make `source`, a backup of any store, the store at `url`, which no server may have open.
 
-    All of it or nothing. What was there is kept in the tables meta_replaced, log_replaced
-    and snapshot_replaced. The answer is the last version. Raises: StoreError.
+    All of it or nothing. What was there is kept in tables NAME_replaced. The answer is the last
+    version. Raises: StoreError.
     """
     look_at(f"{PREFIX}{source}")  # refuses what is no store of this version
     links = Connections(url)
@@ -110,10 +113,13 @@ def _keep(connection: Connection) -> None:
 def _replace(connection: Connection, file: sqlite3.Connection) -> int:
     connection.execute("DELETE FROM snapshot")
     connection.execute("DELETE FROM log")
+    connection.execute("DELETE FROM ended_job")
     _load(connection, "log (version, time_ns, type, body, actor, digest, term)", _with_term(file))
     _load(connection, "snapshot (version, body, digest)", file.execute(_SNAPSHOTS))
-    for key, value in file.execute(_META):
-        connection.execute("UPDATE meta SET value = %s WHERE key = %s", (value, key))
+    _load(connection, f"ended_job ({ended_rows.NAMES})", file.execute(_ENDED))
+    connection.execute("DELETE FROM meta WHERE key = %s", (ended_rows.BASE,))
+    for row in file.execute(_META):
+        connection.execute(PUT_META, row)
     _turn_servers_away(connection)
     return _last(connection.execute)
 

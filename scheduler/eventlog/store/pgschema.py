@@ -6,6 +6,7 @@ lock; DDL is transactional here, so all tables are made or none.
 
 from __future__ import annotations
 
+from scheduler.eventlog.store import ended_rows
 from scheduler.eventlog.store.base import StoreError
 from scheduler.eventlog.store.pglink import Connection
 from scheduler.eventlog.store.schema import FORMAT, SCHEMA, new_store_id, schema_in
@@ -44,6 +45,7 @@ _TABLES = f"""
     INSERT INTO leader (term, address) VALUES (0, '');
     INSERT INTO meta VALUES ('format', '{FORMAT}'), ('schema', '{SCHEMA}'), ('first_version', '1');
 """
+PUT_META = "INSERT INTO meta VALUES (%s, %s) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 _IDENTITY = "INSERT INTO meta VALUES ('store', %s)"
 
 
@@ -59,6 +61,8 @@ def prepare(name: str, connection: Connection, *, init: bool) -> None:
         if not init:
             raise StoreError(f"{name} has no muster store: muster store init makes one, or --init")
         connection.execute(_TABLES.encode())
+        for statement in ended_rows.tables(is_postgres=True):
+            connection.execute(statement.encode())
         connection.execute(_IDENTITY, (new_store_id(),))
 
 

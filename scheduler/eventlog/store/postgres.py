@@ -28,21 +28,26 @@ import psycopg
 from psycopg import IsolationLevel
 
 from scheduler.core.model.events import Event
+from scheduler.eventlog.store import ended_rows
 from scheduler.eventlog.store.base import (
     Asked,
     Compacted,
     Deposed,
+    EndedJob,
+    EndedQuery,
     Leader,
     StoreError,
     Unreachable,
     VersionMismatch,
 )
 from scheduler.eventlog.store.chain import LogRow, checked, linked, origin
+from scheduler.eventlog.store.ended_rows import ChainEnd, EndedRow
 from scheduler.eventlog.store.mark import HighWaterMark, LogPosition, disagreement, read_mark
 from scheduler.eventlog.store.pglink import Connection, Connections
 from scheduler.eventlog.store.pgschema import (
     ATTEND,
     LEAD,
+    PUT_META,
     prepare,
     restores,
     schema_of,
@@ -70,7 +75,8 @@ _APPEND = f"""
         ) WITH ORDINALITY AS fact (time_ns, type, body, actor, digest, number)
         WHERE %(after)s = {_LAST}
         RETURNING version
-    )
+    ),
+    ended AS ({ended_rows.unnested()})
     SELECT pg_notify('{_CHANNEL}', MAX(version)::text) FROM added HAVING COUNT(*) > 0
 """
 
@@ -85,6 +91,7 @@ _DIGEST = """
 _OTHER_SNAPSHOT = """
     SELECT version FROM snapshot JOIN log USING (version) WHERE snapshot.digest <> log.digest
 """
+_ONE_MOMENT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 _FIRST = "SELECT value::bigint FROM meta WHERE key = 'first_version'"
 
 
@@ -100,6 +107,7 @@ class PostgresStore:
         self.mark_path = mark_path
         self._mark: HighWaterMark | None = None
         self._end_version, self._end_digest = 0, origin(store_id)  # as far as it is known
+        self._ended_end: ChainEnd | None = None  # while it leads, once it is known
         self._links = links
         self._session: Connection | None = None
         self._asking: Connection | None = None
@@ -113,6 +121,7 @@ class PostgresStore:
         events: Sequence[Event],
         term: int = 0,
         actors: Sequence[str] = (),
+        ended: Sequence[EndedJob] = (),
     ) -> int:
         """As Store says: one statement, one round trip, one transaction.
 
@@ -125,7 +134,11 @@ class PostgresStore:
                     raise self._why_not(session, expected_version, term)
                 self._end_version, self._end_digest = expected_version, digest
             rows = linked(self._end_digest, expected_version, events, actors)
+            ended_end = self._ended_end or self._find_ended_end(session)
+            over = ended_rows.linked(ended_end, ended)
+            self._ended_end = None  # unless all goes well
             values = {
+                **ended_rows.columns_of(over),
                 "term": term,
                 "after": expected_version,
                 "times": [row.time_ns for row in rows],
@@ -140,9 +153,19 @@ class PostgresStore:
                 written = None
             if written is None and events:
                 raise self._why_not(session, expected_version, term)
+        self._ended_end = ChainEnd(over[-1].number, over[-1].digest) if over else ended_end
         if rows:
             self._came_to(rows[-1])
         return expected_version + len(events)
+
+    def _find_ended_end(self, connection: Connection) -> ChainEnd:
+        """Where the next ended job goes on."""
+        found = connection.execute(ended_rows.LAST.encode()).fetchone()
+        return ChainEnd(found[0], bytes(found[1])) if found else self._ended_base(connection)
+
+    def _ended_base(self, connection: Connection) -> ChainEnd:
+        found = connection.execute(ended_rows.BASE_VALUE.encode()).fetchone()
+        return ChainEnd.read(str(found[0]) if found else None, self._store_id)
 
     def _came_to(self, row: LogRow) -> None:
         """Remember the end of the log, as far as this server knows it."""
@@ -173,7 +196,64 @@ class PostgresStore:
             deleted = connection.execute("DELETE FROM log WHERE version <= %s", (to_version,))
             return deleted.rowcount
 
+    def drop_ended(self, before_ns: int) -> int:
+        """As Store says."""
+        last = (
+            "SELECT number, digest FROM ended_job WHERE time_ns < %s ORDER BY number DESC LIMIT 1"
+        )
+        with self._writing() as connection, connection.transaction():
+            found = connection.execute(last, (before_ns,)).fetchone()
+            if found is None:
+                return 0
+            base = ChainEnd(found[0], bytes(found[1]))
+            connection.execute(PUT_META, (ended_rows.BASE, base.text))
+            dropped = connection.execute("DELETE FROM ended_job WHERE number <= %s", (base.number,))
+            return dropped.rowcount
+
     # Reading, from any thread
+
+    def ended_jobs(self, query: EndedQuery) -> list[EndedJob]:
+        """As Store says, by the connection for short questions."""
+        statement, values = ended_rows.select(query, "%s")
+        with self._asked() as connection, connection.transaction():
+            connection.execute(_ONE_MOMENT)  # rows may be let go meanwhile
+            rows = connection.execute(statement.encode(), values).fetchall()
+            return [row.job for row in self._ended(connection, rows)]
+
+    def ended_log(self) -> Iterator[EndedJob]:
+        """As Store says, page by page on a connection of its own."""
+        statement = f"SELECT {ended_rows.NAMES} FROM ended_job WHERE number > %s ORDER BY number"
+        with self._own() as connection, connection.transaction():
+            connection.execute(_ONE_MOMENT)
+            last = self._ended_base(connection).number
+            while rows := connection.execute(
+                f"{statement} LIMIT {PAGE}".encode(), (last,)
+            ).fetchall():
+                for row in self._ended(connection, rows):
+                    if row.number != last + 1:
+                        raise self._ended_missing(last + 1)
+                    last = row.number
+                    yield row.job
+
+    def _ended(self, connection: Connection, rows: Sequence[Sequence[Any]]) -> Iterator[EndedRow]:
+        base = self._ended_base(connection)
+
+        def digest(number: int) -> bytes | None:
+            if number == base.number:
+                return base.digest
+            query = "SELECT digest FROM ended_job WHERE number = %s"
+            found = connection.execute(query, (number,)).fetchone()
+            return bytes(found[0]) if found else None
+
+        return ended_rows.checked(self.name, map(EndedRow.of, rows), digest)
+
+    def _ended_missing(self, number: int) -> StoreError:
+        return StoreError(f"{self.name} is corrupt: ended job {number} is missing")
+
+    def ended_counts(self) -> tuple[int, int]:
+        with self._asked() as connection:
+            kept = _number(connection, "SELECT COUNT(*) FROM ended_job")
+            return kept, self._ended_base(connection).number
 
     def read(self, after_version: int = 0) -> Iterator[tuple[int, Event]]:
         """As Store says, row by row on a connection of its own."""
@@ -233,7 +313,9 @@ class PostgresStore:
             return _number(connection, f"SELECT COALESCE(({query}), {_LAST} + 1)", (time_ns,))
 
     def size_bytes(self) -> int:
-        tables = "pg_total_relation_size('log') + pg_total_relation_size('snapshot')"
+        tables = " + ".join(
+            f"pg_total_relation_size('{table}')" for table in ("log", "snapshot", "ended_job")
+        )
         with self._asked() as connection:
             return _number(connection, f"SELECT {tables}")
 
@@ -276,6 +358,7 @@ class PostgresStore:
                 return None
             session.execute(f"UNLISTEN {_CHANNEL}")
             session.execute(f"SET idle_session_timeout = {round(lease_s * 1000)}".encode())
+            self._ended_end = None  # others may have led meanwhile
             raised = "UPDATE leader SET term = term + 1, address = %s, since = now() RETURNING term"
             term = _number(session, raised, (address,))
             session.execute(f"NOTIFY {_CHANNEL}")

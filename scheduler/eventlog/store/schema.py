@@ -6,10 +6,11 @@ import sqlite3
 import uuid
 from collections.abc import Collection, Mapping
 
+from scheduler.eventlog.store import ended_rows
 from scheduler.eventlog.store.base import StoreError
 
 FORMAT = "muster event log"
-SCHEMA = 2
+SCHEMA = 3
 
 
 def new_store_id() -> str:
@@ -39,6 +40,8 @@ def create(connection: sqlite3.Connection) -> None:
                 digest  BLOB NOT NULL         -- of that event
             ) STRICT"""
         )
+        for statement in ended_rows.tables(is_postgres=False):
+            connection.execute(statement)
         rows = (
             ("format", FORMAT),
             ("schema", str(SCHEMA)),
@@ -56,6 +59,7 @@ def truncations(keep_from: int, keep_to: int) -> tuple[tuple[str, int | str], ..
         ("DELETE FROM log WHERE version > %s", keep_to),
         ("DELETE FROM snapshot WHERE version < %s", keep_from - 1),
         ("DELETE FROM snapshot WHERE version > %s", keep_to),
+        ("DELETE FROM ended_job WHERE version > %s", keep_to),
         ("UPDATE meta SET value = %s WHERE key = 'first_version'", str(keep_from)),
     )
 

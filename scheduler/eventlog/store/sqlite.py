@@ -15,16 +15,27 @@ import logging
 import os
 import sqlite3
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import cache
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from scheduler.core.model.events import Event
-from scheduler.eventlog.store.base import Asked, Compacted, NotWritten, StoreError, VersionMismatch
+from scheduler.eventlog.store import ended_rows
+from scheduler.eventlog.store.base import (
+    Asked,
+    Compacted,
+    EndedJob,
+    EndedQuery,
+    NotWritten,
+    StoreError,
+    VersionMismatch,
+)
 from scheduler.eventlog.store.chain import LogRow, checked, linked, origin
+from scheduler.eventlog.store.ended_rows import ChainEnd, EndedRow
 from scheduler.eventlog.store.folding import MOST_PAGES, Folding
 from scheduler.eventlog.store.mark import (
     HighWaterMark,
@@ -59,6 +70,8 @@ _OTHER_SNAPSHOT = """
     SELECT version FROM snapshot JOIN log USING (version) WHERE snapshot.digest <> log.digest
 """
 
+_INSERT_ENDED = ended_rows.insert("?")
+
 log = logging.getLogger("muster.store")
 
 _MOST_CACHED = 32  # statements: each keeps what was last bound to it, a row for each event
@@ -87,6 +100,7 @@ class SqliteStore:
         self.mark_path = mark_path
         self._mark = HighWaterMark(mark_path, end)
         self._end_version, self._end_digest = end.version, end.digest
+        self._ended_end = _ended_end(connection)
         self._connection = connection
         self._lock = lock
         self._identities = self._present()
@@ -102,11 +116,12 @@ class SqliteStore:
         events: Sequence[Event],
         term: int = 0,
         actors: Sequence[str] = (),
+        ended: Sequence[EndedJob] = (),
     ) -> int:
         """As Store says. One server has the file, so there are no terms to compare.
 
-        One statement, which is a transaction by itself, unless there are very many: every
-        further one would let go of Python's lock, and wait for it among those who compute.
+        One statement, which is a transaction by itself, unless jobs end or there are very many:
+        every further one would let go of Python's lock, and wait for it among those who compute.
         """
         if self._present() != self._identities:
             raise StoreError(self._what_is_gone())
@@ -114,9 +129,15 @@ class SqliteStore:
             raise self._ends_elsewhere(self._end_version, expected_version)
         rows = linked(self._end_digest, expected_version, events, actors)
         parts = [rows[at : at + _MOST_ROWS] for at in range(0, len(rows), _MOST_ROWS)]
-        with self._transaction() if len(parts) > 1 else self._refusals() as connection:
+        over = ended_rows.linked(self._ended_end, ended)
+        is_one = len(parts) <= 1 and not over
+        with self._refusals() if is_one else self._transaction() as connection:
             for part in parts:
                 self._add(connection, part)
+            if over:
+                connection.executemany(_INSERT_ENDED, [row.values for row in over])
+        if over:
+            self._ended_end = ChainEnd(over[-1].number, over[-1].digest)
         if rows:
             end = rows[-1]
             self._end_version, self._end_digest = end.version, end.digest
@@ -226,6 +247,54 @@ class SqliteStore:
             connection.execute("DELETE FROM snapshot WHERE version < ?", (to_version,))
             kept = "INSERT OR REPLACE INTO meta VALUES ('first_version', ?)"
             connection.execute(kept, (str(to_version + 1),))
+            return dropped.rowcount
+
+    def ended_jobs(self, query: EndedQuery) -> list[EndedJob]:
+        """As Store says, on a connection of its own."""
+        with self._reading() as connection:
+            rows = connection.execute(*ended_rows.select(query, "?")).fetchall()
+            return [row.job for row in self._ended(connection, rows)]
+
+    def ended_log(self) -> Iterator[EndedJob]:
+        """As Store says, on a connection of its own."""
+        with self._reading() as connection:
+            base, expected = _ended_base(connection), 0
+            rows = connection.execute(f"SELECT {ended_rows.NAMES} FROM ended_job ORDER BY number")
+            for expected, row in enumerate(self._ended(connection, rows), base.number + 1):
+                if row.number != expected:
+                    raise StoreError(f"{self.path} is corrupt: ended job {expected} is missing")
+                yield row.job
+
+    def _ended(
+        self, connection: sqlite3.Connection, rows: Iterable[Sequence[Any]]
+    ) -> Iterator[EndedRow]:
+        query = "SELECT digest FROM ended_job WHERE number = ?"
+        base = _ended_base(connection)
+
+        def digest(number: int) -> bytes | None:
+            if number == base.number:
+                return base.digest
+            found = connection.execute(query, (number,)).fetchone()
+            return found and bytes(found[0])
+
+        return ended_rows.checked(self.name, map(EndedRow.of, rows), digest)
+
+    def ended_counts(self) -> tuple[int, int]:
+        with self._reading() as connection:
+            (kept,) = connection.execute("SELECT COUNT(*) FROM ended_job").fetchone()
+            return int(kept), _ended_base(connection).number
+
+    def drop_ended(self, before_ns: int) -> int:
+        """As Store says. The file keeps its size: later rows fill the room."""
+        last = "SELECT number, digest FROM ended_job WHERE time_ns < ? ORDER BY number DESC LIMIT 1"
+        with self._transaction() as connection:
+            found = connection.execute(last, (before_ns,)).fetchone()
+            if found is None:
+                return 0
+            base = ChainEnd(found[0], bytes(found[1]))
+            dropped = connection.execute("DELETE FROM ended_job WHERE number <= ?", (base.number,))
+            kept = (ended_rows.BASE, base.text)
+            connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", kept)
             return dropped.rowcount
 
     def close(self) -> None:
@@ -465,6 +534,17 @@ def _digest_at(connection: sqlite3.Connection, version: int) -> bytes | None:
 def _store_id(connection: sqlite3.Connection) -> str:
     row = connection.execute("SELECT value FROM meta WHERE key = 'store'").fetchone()
     return str(row[0]) if row else ""
+
+
+def _ended_base(connection: sqlite3.Connection) -> ChainEnd:
+    found = connection.execute(ended_rows.BASE_VALUE).fetchone()
+    return ChainEnd.read(found and found[0], _store_id(connection))
+
+
+def _ended_end(connection: sqlite3.Connection) -> ChainEnd:
+    """Where the next ended job goes on."""
+    found = connection.execute(ended_rows.LAST).fetchone()
+    return ChainEnd(found[0], bytes(found[1])) if found else _ended_base(connection)
 
 
 def path_of(url: str) -> Path:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from placement import BadInput
 from scheduler.core import State, apply
 from scheduler.eventlog import snapshots
-from scheduler.eventlog.store.base import Store, StoreError
+from scheduler.eventlog.ended_jobs import ended_by, job_in
+from scheduler.eventlog.store.base import EndedJob, Store, StoreError
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +21,12 @@ class VerifyReport:
     last_ns: int
     state: State
     problems: tuple[str, ...]
+    ended_jobs: int = 0
 
 
 def verify(store: Store) -> VerifyReport:
     """Read the whole log along its chain of digests, compare its end with the mark, fold it, and
-    compare each snapshot with the fold.
+    compare each snapshot, and each job that ended, with the fold.
 
     Cost: some 100 us an event.
     """
@@ -44,14 +46,17 @@ def verify(store: Store) -> VerifyReport:
             return VerifyReport(
                 first, store.last_version(), tuple(bodies), 0, state, tuple(problems)
             )
+    ended = _EndedJobs(store)
     try:
         for version, event in store.read(state.version):
-            state = apply(state, event)
+            before, state = state, apply(state, event)
+            problems += ended.differences(ended_by(before, event, state))
             if event.time_ns < last_ns:
                 problems.append(f"version {version} is earlier than the one before it")
             last_ns = max(last_ns, event.time_ns)
             if version in bodies:
                 problems += _differences(version, bodies[version], state, last_ns)
+        problems += ended.rest(state.version)
     except StoreError as error:
         problems += [str(error)] if str(error) not in problems else []
     except (KeyError, IndexError, RuntimeError, BadInput) as error:
@@ -61,8 +66,52 @@ def verify(store: Store) -> VerifyReport:
         f"a snapshot of version {v} is newer than the log" for v in bodies if v > state.version
     ]
     return VerifyReport(
-        first, state.version, tuple(sorted(bodies)), last_ns, state, tuple(problems)
+        *(first, state.version, tuple(sorted(bodies)), last_ns, state, tuple(problems)),
+        ended.count,
     )
+
+
+class _EndedJobs:
+    """Compares the ended jobs of a store with those that its log leads to, in one pass over both.
+    Raises: StoreError for one that is not what was written."""
+
+    def __init__(self, store: Store) -> None:
+        self.count = 0
+        self._rows = store.ended_log()
+        self._next = next(self._rows, None)
+        self._may_lack = 0  # jobs that ended up to this version were let go
+        if store.ended_counts()[1]:
+            self._may_lack = self._next.version - 1 if self._next else store.last_version()
+
+    def differences(self, made: EndedJob | None) -> list[str]:
+        """`made`: the job that the next event of the log ends."""
+        if made is None:
+            return []
+        while self._next is not None and self._next.version < made.version:
+            self._advance()
+        kept = self._next
+        if kept is None or kept.version > made.version:
+            is_missing = made.version > self._may_lack
+            return [f"the job that ended at version {made.version} is missing"] * is_missing
+        self._advance()
+        try:
+            is_same = kept == made or job_in(kept) == job_in(made)
+        except StoreError as error:
+            return [str(error)]
+        return [] if is_same else [f"the job that ended at version {made.version} is another one"]
+
+    def rest(self, last_version: int) -> list[str]:
+        """What comes after the end of the log."""
+        found = []
+        while self._next is not None:
+            if self._next.version > last_version:
+                found.append(f"a job ended at version {self._next.version}, after the log")
+            self._advance()
+        return found
+
+    def _advance(self) -> None:
+        self.count += 1
+        self._next = next(self._rows, None)
 
 
 def _differences(version: int, body: bytes, state: State, last_ns: int) -> list[str]:

@@ -26,6 +26,7 @@ from scheduler.core.rules.slow_gangs import slow_gangs
 from scheduler.core.tenancy.ownership import tenant_of
 from scheduler.engine.authorisation import unauthorised
 from scheduler.engine.writer import Writer
+from scheduler.eventlog.ended_jobs import EndedJobs
 from scheduler.files.errors import InputError
 from scheduler.identity import caller, own_windows
 from scheduler.service.backend import Backend
@@ -36,7 +37,7 @@ from scheduler.service.errors import (
     invalid_input,
     rejected,
 )
-from scheduler.service.names import full_name_of, job_of, no_job, stated_home
+from scheduler.service.names import any_job_of, full_name_of, job_of, no_job, stated_home
 from scheduler.service.pagination import jobs_page
 from scheduler.v1 import advice_pb2, error_pb2, job_pb2, placement_pb2, service_pb2
 from scheduler.wire import reasons
@@ -76,9 +77,11 @@ class JobMessages:
     def of_all(self, state: State, jobs: Sequence[Job], *, with_hosts: bool) -> list[job_pb2.Job]:
         writer = self._backend.writer
         queued = {job.name for job in jobs if job.state is JobState.QUEUED}
-        # A state that only might be must not be taken for the one of its version.
-        cache = self._reasons if state is writer.state else reasons.ReasonCache()
-        why = cache.explain(state, queued, writer.now_ns(), writer.limits) if queued else {}
+        why = (
+            self._cache(state).explain(state, queued, writer.now_ns(), writer.limits)
+            if queued
+            else {}
+        )
 
         slow = {gang.job.name: gang for gang in slow_gangs(state, writer.limits)}
 
@@ -105,9 +108,13 @@ class JobMessages:
             for job in jobs
         ]
 
+    def _cache(self, state: State) -> reasons.ReasonCache:
+        """A state that only might be must not be taken for the one of its version."""
+        return self._reasons if state is self._backend.writer.state else reasons.ReasonCache()
+
     def reason(self, state: State, name: str) -> Reason:
         writer = self._backend.writer
-        return self._reasons.explain(state, [name], writer.now_ns(), writer.limits)[name]
+        return self._cache(state).explain(state, [name], writer.now_ns(), writer.limits)[name]
 
 
 class JobServicer:
@@ -139,7 +146,7 @@ class JobServicer:
                 fill_spec(supposed.spec, spec)
                 return supposed
             state = await self._backend.run(command, "spec.")
-            job = _answered(state, spec.name, "", request.request_id)
+            job = await self._answered(state, spec.name, "", request.request_id)
             is_long = writer.is_busy or len(state.queue) > _SHORT_QUEUE
             if is_long and job.uid == command.uid:  # else an earlier call made it
                 return job_to_proto(state.loaded_fabric, job, state.version, _FRESH)
@@ -148,7 +155,7 @@ class JobServicer:
     async def GetJob(self, request: service_pb2.GetJobRequest, context: Context) -> job_pb2.Job:
         async with error_boundary(context):
             writer, state = self._backend.writer, self._backend.writer.state
-            job = job_of(state, request.name, request.uid)
+            job = await any_job_of(writer, request.name, request.uid)
             spent = shown(job, writer.now_ns(), state.tenants.preemption.costs)
             message = await self._messages.of(state, job)
             message.goodput.CopyFrom(
@@ -160,7 +167,8 @@ class JobServicer:
         self, request: service_pb2.ListJobsRequest, context: Context
     ) -> service_pb2.ListJobsResponse:
         async with error_boundary(context):
-            return await asyncio.to_thread(self._list, self._backend.writer.state, request)
+            writer = self._backend.writer
+            return await asyncio.to_thread(self._list, writer.state, request, writer.ended)
 
     async def UpdateJob(
         self, request: service_pb2.UpdateJobRequest, context: Context
@@ -199,7 +207,9 @@ class JobServicer:
     ) -> service_pb2.ExplainJobResponse:
         async with error_boundary(context):
             writer, state = self._backend.writer, self._backend.writer.state
-            job = job_of(state, request.name)
+            job = await any_job_of(writer, request.name)
+            if state.find(job.name) is None:
+                state = state.with_ended(job)
             reason = await self._backend.questions.ask(self._messages.reason, state, job.name)
             answer = reasons.explained(state, reason, job)
             ahead = await self._backend.questions.ask(
@@ -224,9 +234,9 @@ class JobServicer:
             return await self._backend.questions.ask(_slots, self._backend.writer, request)
 
     def _list(
-        self, state: State, request: service_pb2.ListJobsRequest
+        self, state: State, request: service_pb2.ListJobsRequest, ended: EndedJobs
     ) -> service_pb2.ListJobsResponse:
-        page = jobs_page(state, request)
+        page = jobs_page(state, request, ended)
         return service_pb2.ListJobsResponse(
             jobs=self._messages.of_all(state, page.items, with_hosts=False),
             next_page_token=page.next_token,
@@ -242,21 +252,26 @@ class JobServicer:
         try:
             state = await self._backend.run(command, prefix, only_checked=only_checked)
         except ApiError as refusal:
-            if refusal.reason == error_pb2.ERROR_REASON_NOT_FOUND:
-                raise no_job(now, change.name, change.uid) from None
-            raise
-        job = _answered(state, command.name, command.uid, command.request_id)
+            if refusal.reason != error_pb2.ERROR_REASON_NOT_FOUND:
+                raise
+            # It may have ended so long ago that the state does not have it.
+            job = await any_job_of(self._backend.writer, change.name, change.uid, field)
+            over = Rejected(Code.PRECONDITION, f"job {job.name} is already {job.state}")
+            raise rejected(over, prefix) from None
+        job = await self._answered(state, command.name, command.uid, command.request_id)
         return await self._messages.of(state, job)
 
-
-def _answered(state: State, name: str, uid: str, request_id: str) -> Job:
-    """The job that a change was about: the same one again when its request is repeated, whoever
-    has the name by now. Raises: ApiError when it is no longer at hand."""
-    done = state.request(request_id)
-    job = state.find(name, done.uid if done is not None and done.uid else uid)
-    if job is None:
-        raise no_job(state, name, uid)
-    return job
+    async def _answered(self, state: State, name: str, uid: str, request_id: str) -> Job:
+        """The job that a change was about: the same one again when its request is repeated, whoever
+        has the name by now. Raises: ApiError when there is none, StoreError."""
+        done = state.request(request_id)
+        uid = done.uid if done is not None and done.uid else uid
+        job = state.find(name, uid)
+        if job is None and uid:
+            job = await asyncio.to_thread(self._backend.writer.ended.find, state.version, uid)
+        if job is None or job.name != name:
+            raise no_job(state, name, uid)
+        return job
 
 
 def _dry_run(writer: Writer, command: SubmitJob) -> placement_pb2.Answer:

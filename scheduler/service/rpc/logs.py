@@ -15,7 +15,7 @@ from scheduler.core.model.rejected import Code, Rejected
 from scheduler.engine.proposal import NotLeading
 from scheduler.service.backend import Backend, LogSource, NoLog
 from scheduler.service.errors import ApiError, error_boundary, invalid, rejected
-from scheduler.service.names import job_of
+from scheduler.service.names import any_job_of
 from scheduler.v1 import service_pb2
 
 _LOOK_S: Final = 0.25  # between two looks at a job that is not running
@@ -35,7 +35,7 @@ class LogServicer:
             writer, tails = self._backend.writer, self._backend.tails
             if not writer.is_leading:
                 raise NotLeading(writer.leader)  # agents talk to the leader alone
-            job = job_of(writer.state, request.name, request.uid)
+            job = await any_job_of(writer, request.name, request.uid)
             if job.spec.run is None or tails is None:
                 raise _no_log(f"no agent runs job {job.name}: its file has no `run`")
             if not 0 <= request.rank < job.spec.request.parallelism.world_size:

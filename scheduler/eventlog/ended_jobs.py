@@ -1,0 +1,101 @@
+"""Ended jobs beyond those that a state keeps: written with the event that ends them, and read back.
+
+A row has the whole job as it was in the state, so that it can be shown, listed and filtered like
+any other. A field that an old row lacks has its default.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Container
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+
+from scheduler.core import Job, State
+from scheduler.core.job_name import short_name
+from scheduler.core.model.events import Event, JobEnded
+from scheduler.eventlog.store.base import EndedJob, EndedQuery, NotRead, Store, StoreError
+
+PAGE: Final = 500  # jobs read at once
+
+_encode = msgspec.json.Encoder().encode
+_DECODER: Final = msgspec.json.Decoder(Job)
+
+
+def ended_by(before: State, event: Event, after: State) -> EndedJob | None:
+    """The job that `event` ended, as it is kept. Cost: some 50 us, and more for large gangs."""
+    if not isinstance(event, JobEnded):
+        return None
+    job = after.ended[before.jobs[event.name].uid]
+    return EndedJob(
+        version=after.version,
+        time_ns=event.time_ns,
+        uid=job.uid,
+        tenant=job.tenant,
+        name=short_name(job.name),
+        state=job.state.name,
+        sequence=job.sequence,
+        create_ns=job.submit_ns,
+        update_ns=job.changed_ns,
+        priority=job.priority,
+        attempt=job.attempt,
+        body=zlib.compress(_encode(job), level=1),
+    )
+
+
+def job_in(row: EndedJob) -> Job:
+    """Raises: NotRead when this release cannot read it."""
+    try:
+        return _DECODER.decode(zlib.decompress(row.body))
+    except (zlib.error, msgspec.DecodeError, ValueError) as error:
+        raise NotRead(f"ended job {row.name} (uid {row.uid}) cannot be read: {error}") from None
+
+
+class EndedJobs:
+    """Those of a store. Whatever is asked reads the store: ask from a thread that may wait.
+    Every method raises NotRead."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def find(self, to_version: int, uid: str = "", tenant: str = "", name: str = "") -> Job | None:
+        """The newest with this uid, or with this name of its tenant, of those that had ended at
+        `to_version`."""
+        tenants = frozenset({tenant}) if tenant else None
+        newest = (("number", True),)
+        query = EndedQuery(to_version, 1, uid, name, tenants=tenants, order=newest)
+        rows = self._read(query)
+        return job_in(rows[0]) if rows else None
+
+    def page(
+        self,
+        query: EndedQuery,
+        key: Callable[[Job], tuple[Any, ...]],
+        is_wanted: Callable[[Job], bool],
+        at_hand: Container[str],
+        most_read: int,
+    ) -> tuple[list[Job], tuple[Any, ...] | None]:
+        """At most `query.most` jobs that are wanted, and the place up to which there are no more of
+        them: None where that is the end. `key`: the values of a job in the order of the query.
+        `at_hand`: uids of jobs that are left out. Reads at most `most_read` jobs."""
+        found: list[Job] = []
+        while most_read > 0:
+            rows = self._read(replace(query, most=min(PAGE, most_read)))
+            for job in (job_in(row) for row in rows if row.uid not in at_hand):
+                if is_wanted(job):
+                    found.append(job)
+                    if len(found) == query.most:
+                        return found, key(job)
+            if len(rows) < min(PAGE, most_read):
+                return found, None
+            most_read -= len(rows)
+            query = replace(query, after=key(job_in(rows[-1])))
+        return found, query.after
+
+    def _read(self, query: EndedQuery) -> list[EndedJob]:
+        try:
+            return self._store.ended_jobs(query)
+        except StoreError as error:
+            raise NotRead(str(error)) from error

@@ -1,0 +1,182 @@
+"""The table of ended jobs: a row for each, written with the event that ends it.
+
+Events go when the log is compacted, and a state has the newest ended jobs of each tenant alone.
+Rows stay until the operator lets them go. Each has a number, 1, 2, 3, ... without a gap, and the
+digest of itself and of the one before (as chain.py has it for events), so that a bit that flipped
+and a row that is missing are found by whoever reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from typing import Any, Final, NamedTuple
+
+from scheduler.eventlog.store.base import EndedJob, EndedQuery, StoreError
+
+BASE: Final = "ended_base"  # in meta: number and digest of the last row that was let go
+
+_BYTES: Final = 16
+_TEXT: Final = ("TEXT", 'text COLLATE "C"')  # in the order of code points, as Python has it
+_NUMBER: Final = ("INTEGER", "bigint")
+_BLOB: Final = ("BLOB", "bytea")
+_COLUMNS: Final[Mapping[str, tuple[str, str]]] = {  # types in SQLite and in PostgreSQL
+    "number": _NUMBER,
+    "version": _NUMBER,
+    "time_ns": _NUMBER,
+    "uid": _TEXT,
+    "tenant": _TEXT,
+    "name": _TEXT,
+    "state": _TEXT,
+    "sequence": _NUMBER,
+    "create_ns": _NUMBER,
+    "update_ns": _NUMBER,
+    "priority": _NUMBER,
+    "attempt": _NUMBER,
+    "body": _BLOB,
+    "digest": _BLOB,
+}
+_INDICES: Final = ("uid", "sequence", "tenant, name, number")
+
+NAMES: Final = ", ".join(_COLUMNS)
+LAST: Final = "SELECT number, digest FROM ended_job ORDER BY number DESC LIMIT 1"
+BASE_VALUE: Final = f"SELECT value FROM meta WHERE key = '{BASE}'"
+
+
+class EndedRow(NamedTuple):
+    """A row as it is stored."""
+
+    number: int
+    job: EndedJob
+    digest: bytes
+
+    @classmethod
+    def of(cls, values: Sequence[Any]) -> EndedRow:
+        *job, body, digest = values[1:]
+        return cls(values[0], EndedJob._make((*job, bytes(body))), bytes(digest))
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        return (self.number, *self.job, self.digest)
+
+
+class ChainEnd(NamedTuple):
+    """After which row a chain goes on, and its digest."""
+
+    number: int
+    digest: bytes
+
+    @classmethod
+    def read(cls, text: str | None, store_id: str) -> ChainEnd:
+        """`text`: what meta has under BASE, None where no row was let go yet."""
+        if text is None:
+            return cls(0, sha256(f"ended {store_id}".encode()).digest()[:_BYTES])
+        number, _, digest = text.partition(" ")
+        return cls(int(number), bytes.fromhex(digest))
+
+    @property
+    def text(self) -> str:
+        return f"{self.number} {self.digest.hex()}"
+
+
+def tables(*, is_postgres: bool) -> Iterator[str]:
+    """Statements that make the table and its indices."""
+    kinds = ((name, kinds[is_postgres]) for name, kinds in _COLUMNS.items())
+    columns = ", ".join(f"{name} {kind} NOT NULL" for name, kind in kinds)
+    strict = "" if is_postgres else " STRICT"
+    yield f"CREATE TABLE ended_job ({columns}, PRIMARY KEY (number)){strict}"
+    for at, index in enumerate(_INDICES, 1):
+        yield f"CREATE INDEX ended_job_{at} ON ended_job ({index})"
+
+
+def insert(mark: str) -> str:
+    """Adds a row. `mark`: stands for a value."""
+    return f"INSERT INTO ended_job ({NAMES}) VALUES ({', '.join([mark] * len(_COLUMNS))})"
+
+
+def unnested() -> str:
+    """Adds rows in PostgreSQL, column by column, if the rest of the statement added events."""
+    columns = ", ".join(
+        f"%(ended_{name})s::{kinds[1].split()[0]}[]" for name, kinds in _COLUMNS.items()
+    )
+    return f"""INSERT INTO ended_job ({NAMES})
+        SELECT over.* FROM unnest({columns}) AS over WHERE EXISTS (SELECT 1 FROM added)"""
+
+
+def columns_of(rows: Sequence[EndedRow]) -> dict[str, list[Any]]:
+    """Values for `unnested`."""
+    values = [row.values for row in rows]
+    return {f"ended_{name}": [row[at] for row in values] for at, name in enumerate(_COLUMNS)}
+
+
+def linked(end: ChainEnd, jobs: Iterable[EndedJob]) -> list[EndedRow]:
+    """The rows that `jobs` become behind `end`."""
+    rows = []
+    for job in jobs:
+        number = end.number + 1
+        end = ChainEnd(number, _digest(end.digest, number, job))
+        rows.append(EndedRow(number, job, end.digest))
+    return rows
+
+
+def checked(
+    store: str, rows: Iterable[EndedRow], end: Callable[[int], bytes | None]
+) -> Iterator[EndedRow]:
+    """`rows` as long as each is what was written. `end`: the digest of the row with a number.
+
+    Raises: StoreError.
+    """
+    last: ChainEnd | None = None
+    for row in rows:
+        before = last.digest if last and last.number == row.number - 1 else end(row.number - 1)
+        if before is None:
+            raise StoreError(f"{store} is corrupt: ended job {row.number - 1} is missing")
+        if _digest(before, row.number, row.job) != row.digest:
+            raise StoreError(
+                f"{store} is corrupt: ended job {row.number} ({row.job.name}) is not what was"
+                " written, or does not follow from the one before it: its digest does not fit"
+            )
+        last = ChainEnd(row.number, row.digest)
+        yield row
+
+
+def select(query: EndedQuery, mark: str) -> tuple[str, list[Any]]:
+    """The statement for `query` with its values. `mark`: stands for a value."""
+    terms, values = [f"version <= {mark}"], list[Any]([query.to_version])
+    wanted = {
+        "uid": {query.uid} if query.uid else None,
+        "name": {query.name} if query.name else None,
+        "state": query.states or None,
+        "tenant": query.tenants,
+    }
+    for column, choice in wanted.items():
+        if choice is not None:
+            terms.append(f"{column} IN ({', '.join([mark] * len(choice)) or 'NULL'})")
+            values += sorted(choice)
+    if query.after:
+        term, behind = _behind(query, mark)
+        terms.append(term)
+        values += behind
+    order = ", ".join(f"{name} {'DESC' if down else 'ASC'}" for name, down in query.order)
+    numbers = (
+        f"SELECT number FROM ended_job WHERE {' AND '.join(terms)} ORDER BY {order} LIMIT {mark}"
+    )
+    return (
+        f"SELECT {NAMES} FROM ended_job WHERE number IN ({numbers}) ORDER BY {order}",
+        [*values, query.most],
+    )
+
+
+def _behind(query: EndedQuery, mark: str) -> tuple[str, list[Any]]:
+    """Whether a row stands behind `query.after` in its order."""
+    term, values = "", list[Any]()
+    for (name, down), value in reversed(tuple(zip(query.order, query.after, strict=True))):
+        ahead = f"{name} {'<' if down else '>'} {mark}"
+        term = f"({ahead} OR ({name} = {mark} AND {term}))" if term else ahead
+        values = [value, value, *values] if values else [value]
+    return term, values
+
+
+def _digest(before: bytes, number: int, job: EndedJob) -> bytes:
+    head = "\x1f".join(map(str, (number, *job[:-1]))).encode("utf-8", "surrogatepass")
+    return sha256(before + len(head).to_bytes(4) + head + job.body).digest()[:_BYTES]
