@@ -12,7 +12,7 @@ PEERS := .venv-bench
 # Bytecode of what is imported is written the first time, whatever the shell that calls says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help env docs demo test test-slow check format lint types imports stubs stub-drift lint-proto fuzz validate bench bench-service bench-watch drill-crash bench-routing bench-placement bench-time bench-replay drill-crash-postgres drill-failover lock clean bench-agents bench-launch drill-launch
+.PHONY: help env docs demo test test-slow check format lint types imports stubs stub-drift lint-proto fuzz validate bench bench-service bench-watch drill-crash bench-routing bench-placement bench-time bench-replay drill-crash-postgres drill-failover lock clean bench-agents bench-launch drill-launch conformance
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
@@ -74,6 +74,9 @@ lint-proto: $(READY) ## lint proto/, and compare it with the last release (SINCE
 
 fuzz: $(READY) ## a million wrong inputs: requests, files, traces; ARGS="--seed 2 --only yaml"
 	$(BIN)/python -m tests.fuzz $(ARGS)
+
+conformance: $(READY) ## one script of calls by clients in Python, JavaScript and Go; ARGS="--only go"
+	$(BIN)/python -m tests.conformance $(ARGS)
 
 validate: $(READY) ## published values against ours, then the real traces of TRACES=folder
 	$(BIN)/python -m scripts.validate "$(TRACES)"

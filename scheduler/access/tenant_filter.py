@@ -17,6 +17,7 @@ from google.protobuf.message import Message
 
 from scheduler.access.methods import MethodRule
 from scheduler.core import State
+from scheduler.engine.authorisation import other_tenants
 from scheduler.identity import HIDDEN, Caller
 from scheduler.service.errors import denied
 
@@ -81,8 +82,8 @@ def seen_text(state: State, who: Caller, text: str) -> str:
 def _tenant(state: State, who: Caller, tenant: str) -> str:
     if not tenant:
         return who.tenant
-    if not who.sees(state.tenants, tenant):
-        raise denied(f"{who.name} belongs to tenant {who.tenant}, not to {tenant}")
+    if message := other_tenants(state.tenants, who, tenant):
+        raise denied(message)
     return tenant
 
 

@@ -7,12 +7,20 @@ is checked here counts.
 
 from __future__ import annotations
 
-from scheduler.core import Rejected, State
+from scheduler.core import Rejected, State, Tenants
 from scheduler.core.job_name import stated_tenant
 from scheduler.core.model.commands import CancelJob, Command, EndJob, SubmitJob, UpdateJob
 from scheduler.core.model.rejected import invalid, no_job
 from scheduler.core.tenancy.ownership import tenant_of
 from scheduler.identity import Caller
+
+
+def other_tenants(tenants: Tenants, who: Caller, tenant: str) -> str:
+    """Why `who` may not name this tenant, nor its jobs; "" when they may. The one rule: the
+    interceptor asks it early, and `unauthorised` where it counts."""
+    if who.sees(tenants, tenant):
+        return ""
+    return f"{who.name} belongs to tenant {who.tenant}, not to {tenant}"
 
 
 def unauthorised(state: State, command: Command, who: Caller) -> Rejected | None:
@@ -22,18 +30,18 @@ def unauthorised(state: State, command: Command, who: Caller) -> Rejected | None
         return None
     if isinstance(command, CancelJob | UpdateJob | EndJob):
         job = state.find(command.name, command.uid)
-        if job is not None and not who.sees(state.tenants, job.tenant):
+        if job is not None and other_tenants(state.tenants, who, job.tenant):
             return no_job(command.name, command.uid)
     elif isinstance(command, SubmitJob):
         tenant = tenant_of(command.spec, state.tenants)
-        if not who.sees(state.tenants, tenant):
-            return invalid("tenant", f"{who.name} belongs to tenant {who.tenant}, not to {tenant}")
+        if message := other_tenants(state.tenants, who, tenant):
+            return invalid("tenant", message)
         wants = command.spec.affinity
         named = {"near": [wants.near] if wants.near else []}
         named |= {f"avoid.{tier}": list(names) for tier, names in wants.avoid}
         for field, names in named.items():
             for name in names:
-                if not who.sees(state.tenants, stated_tenant(name) or state.tenants.default):
+                if other_tenants(state.tenants, who, stated_tenant(name) or state.tenants.default):
                     message = f"{name!r} is of a tenant whose jobs {who.name} cannot see"
                     return invalid(f"constraints.{field}", message)
     return None

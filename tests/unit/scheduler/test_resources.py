@@ -64,3 +64,18 @@ def test_a_resource_says_which_one_it_is_and_since_when(resource: Any) -> None:
         assert {"update_time", "etag"} <= has
     name = resource.DESCRIPTOR.name
     assert f"Get{name}" in SERVICE.methods_by_name
+
+
+@pytest.mark.parametrize("resource", RESOURCES, ids=lambda r: r.DESCRIPTOR.name)
+def test_a_resource_that_is_got_made_or_changed_is_answered_itself(resource: Any) -> None:
+    name, verbs = resource.DESCRIPTOR.name, ("Get", "Create", "Update", "Cancel", "End", "Cordon")
+    methods = [m for verb in verbs if (m := SERVICE.methods_by_name.get(f"{verb}{name}"))]
+    assert methods
+    assert {method.output_type.full_name for method in methods} == {f"scheduler.v1.{name}"}
+
+
+def test_times_that_last_are_durations() -> None:
+    files = {m.DESCRIPTOR.file for m in (*RESOURCES, service_pb2.GetJobRequest)}
+    for message in (each for file in files for each in file.message_types_by_name.values()):
+        for field in message.fields:
+            assert not field.name.endswith(("_s", "_ms", "_seconds")), field.full_name
