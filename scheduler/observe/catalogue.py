@@ -59,7 +59,7 @@ BOUND = _gauge(
 GANGS = _gauge("running_gangs", "Running gangs by proof of their cut.", "proof")
 LINK_SHARE = _gauge(
     "link_share_ratio",
-    "What an uplink carries of what it was built for; only of those that carry less.",
+    "Share of its capacity as built that an uplink carries; only of uplinks that carry less.",
     "link",
 )
 JOB_CUT = _gauge(

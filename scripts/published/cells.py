@@ -2,7 +2,7 @@
 
 Four zones of eight hosts. One tenant is due a zone's worth of hosts, and its gangs need a
 zone to themselves; the other is due the rest, and fills it with small jobs that nobody may
-send away. HiveD calls it a sharing anomaly when the first waits longer than it would in a
+evict. HiveD calls it a sharing anomaly when the first waits longer than it would in a
 cluster of its own. Source: Zhao et al., HiveD (OSDI 2020).
 """
 

@@ -106,7 +106,7 @@ class Life:
             if job.tenant in self.shaped and self.ends_ns[name] > now_s * SECOND_NS:
                 self.void_bound()
         else:
-            return  # it was sent away in between
+            return  # it was evicted in between
         answer = admit(self.state, command, now_s * SECOND_NS)
         if not isinstance(answer, Rejected):
             self.state = replay(answer, self.state)

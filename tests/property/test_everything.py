@@ -138,7 +138,7 @@ class World(preemption.Machine):
 
     def check_promised(self, plan: Plan) -> None:
         """At one moment nobody's reservation moves back as others start that stand behind it. Who
-        is sent away may come before it."""
+        is evicted may come before it."""
         mild = all(
             isinstance(action, ReplenishSpares)
             or (isinstance(action, Start) and not action.victims)

@@ -128,7 +128,7 @@ class Machine(RuleBasedStateMachine):
         quotas.check_state(self.state)
 
     def check_preemptions(self, events: tuple[Event, ...], waiting: list[str]) -> None:
-        """Whoever is sent away is followed by the one who sent him, and was needed."""
+        """Whoever is evicted is followed by the job that evicted it, and was needed."""
         state, gone, is_covered = self.state, list[MadeRoom](), False
         start = state
         for event in events:
@@ -213,7 +213,7 @@ class Machine(RuleBasedStateMachine):
             self.check_nobody_is_passed_over(before, plan)
 
     def check_promise(self, before: State, plan: Plan) -> None:
-        """Nobody that waits with a reservation waits longer for what was sent away."""
+        """Nobody that waits with a reservation waits longer for what was evicted."""
         starts = [action for action in plan.actions if isinstance(action, Start)]
         names = {action.name for action in starts}
         waiting = next((name for name in before.queue if name not in names), None)
@@ -256,7 +256,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def commit_stale(self) -> None:
-        """A plan of some time ago: nobody is sent away who need not be any more."""
+        """A plan of some time ago: nobody is evicted who need not be any more."""
         if self.stale:
             answer = commit(self.state, self.stale.pop(), self.now_ns)
             if not isinstance(answer, Conflict):

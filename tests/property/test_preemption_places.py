@@ -1,5 +1,5 @@
 """Preemption for jobs that do not lie anywhere: constraints, neighbours and windows say where,
-and still nobody is sent away who need not be.
+and still nobody is evicted who need not be.
 
 Whether a job could have started without one of its victims is worked out from the definition
 of what it wants, host by host, and not by the functions that decide.

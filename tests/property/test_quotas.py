@@ -152,7 +152,7 @@ def lent(state: State, name: str = "") -> int:
 
 def check_start(before: State, after: State, job: Job, can_take_back: bool = True) -> None:
     """Limits hold; what is not preemptible leaves the promises to others whole: as many
-    hosts are free, or lent to those who can be sent away."""
+    hosts are free, or lent to those who can be evicted."""
     tenants = before.tenants
     for name in tenants.path(job.tenant):
         limit = tenants.by_name[name].limit_gpus

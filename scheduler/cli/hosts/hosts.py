@@ -176,7 +176,8 @@ def report(
     xid: Annotated[int, typer.Option(min=0, max=MOST, help="The XID; implies --signal xid.")] = 0,
     link: LinkName = "",
     share: Annotated[
-        str, typer.Option(help="What the link carries of what it was built for: 0.875 or 14/16.")
+        str,
+        typer.Option(help="Share of its capacity as built that the link carries: 0.875 or 14/16."),
     ] = "",
     down: Annotated[bool, typer.Option("--down", help="The link carries nothing.")] = False,
     up: Annotated[bool, typer.Option("--up", help="The link carries all of it.")] = False,

@@ -112,7 +112,7 @@ def is_taken_back(job: Job, held_by: Victim, quotas: Quotas) -> bool:
     )
 
 
-def may_be_sent(job: Job, held_by: Victim, is_owed: bool, quotas: Quotas) -> bool:
+def may_be_evicted(job: Job, held_by: Victim, is_owed: bool, quotas: Quotas) -> bool:
     """Whether `job` may evict this gang. `is_owed`: promises cover all it needs."""
     if not held_by.job.is_preemptible:
         return False

@@ -8,7 +8,7 @@ from scheduler.core.capacity.victims import (
     Victim,
     candidates,
     is_owed,
-    may_be_sent,
+    may_be_evicted,
     may_be_shrunk,
     unneeded,
     unneeded_to_swap,
@@ -51,12 +51,12 @@ def evicted(ledger: Ledger, action: Action, now_ns: int) -> tuple[Victim, ...] |
 
 def _may(job: Job, gang: Victim, shrink: Resize | None, owed: bool, quotas: Quotas) -> bool:
     """Whether `job` may still evict this gang, or make it so small."""
-    is_sent = may_be_sent(job, gang, owed, quotas)
+    is_evictable = may_be_evicted(job, gang, owed, quotas)
     if shrink is None:
-        return is_sent
+        return is_evictable
     if shrink.dp not in gang.job.sizes or shrink.dp >= gang.job.dp:
         return False
-    return is_sent or (may_be_shrunk(job, gang) and shrink.dp >= gang.job.start_dp)
+    return is_evictable or (may_be_shrunk(job, gang) and shrink.dp >= gang.job.start_dp)
 
 
 def _spared(ledger: Ledger, action: Start | Swap, victims: list[Victim]) -> Victim | None:

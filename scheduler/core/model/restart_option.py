@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class RestartOption(StrEnum):
-    """Ways back to work. Of two that cost the same the first is taken."""
+    """Ways for a gang to go on after a failure. Of two that cost the same the first is taken."""
 
     ZONE = "zone"  # spares of its own, or free hosts, in the zones of those lost
     LENDER = "lender"  # spares of other jobs there
@@ -25,7 +25,7 @@ AT_HOME = (RestartOption.ZONE, RestartOption.LENDER, RestartOption.RECALL)
 
 @dataclass(frozen=True, slots=True)
 class WeighedOption:
-    """One way back to work as it was weighed.
+    """One option as it was weighed.
 
     `gpu_s`: GPU-seconds that it costs, as far as is known: standing still so far, the
     restart and the work done again, which all options cost, and what only this one does.

@@ -1,7 +1,7 @@
 """Hosts that preemptible gangs run on come back to a gang that would stop for want of one.
 
 A gang that lost a host and finds none to swap in takes it from a running gang that it may
-send away, by the rights of `victims`: idle capacity is lent to preemptible jobs, and comes
+evict, by the rights of `victims`: idle capacity is lent to preemptible jobs, and comes
 back first. One victim is enough as a rule; of those that are, the least cut over the
 outermost tier decides, then the loss. An elastic victim gives up the replicas of these hosts
 and goes on with the others, where it may.
@@ -22,7 +22,7 @@ from scheduler.core.capacity.victims import (
     candidates,
     freed,
     is_owed,
-    may_be_sent,
+    may_be_evicted,
     may_be_shrunk,
 )
 from scheduler.core.model.job import Job
@@ -89,7 +89,7 @@ class Reclaimer:
 
     def _form(self, job: Job, v: Victim, owed: bool, within: HostSet) -> Victim | None:
         """What `job` may have of this gang. One that stands still waits for no checkpoint."""
-        if may_be_sent(job, v, owed, self._quotas):
+        if may_be_evicted(job, v, owed, self._quotas):
             return v
         everywhere = hostset.full(self._fabric.host_count)
         return self._shrink_options.loan(v, everywhere & within) if may_be_shrunk(job, v) else None

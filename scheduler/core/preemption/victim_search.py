@@ -33,7 +33,7 @@ from scheduler.core.capacity.victims import (
     freed,
     is_owed,
     is_taken_back,
-    may_be_sent,
+    may_be_evicted,
     may_be_shrunk,
     without,
 )
@@ -113,7 +113,7 @@ class VictimSearch:
     def _of(self, running: Iterable[Victim]) -> Iterator[Victim]:
         """Those among `running` that the job may evict, and the hosts that others give back."""
         for v in running:
-            if may_be_sent(self._job, v, self._is_owed, self._quotas):
+            if may_be_evicted(self._job, v, self._is_owed, self._quotas):
                 yield v
             elif may_be_shrunk(self._job, v) and (
                 form := self._shrink_options.loan(v, self._everywhere)
@@ -197,7 +197,7 @@ class VictimSearch:
         after = self._quotas.copy()
         there = (self._free & target).bit_count()
         for v in useful:
-            if not v.least_dp and not may_be_sent(self._job, v, self._is_owed, after):
+            if not v.least_dp and not may_be_evicted(self._job, v, self._is_owed, after):
                 continue
             victims.append(v)
             after.left(v.job, v.gives)

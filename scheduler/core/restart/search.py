@@ -284,7 +284,7 @@ class RestartSearch:
         room = self.state.free | (hostset.of(job.spares) & ~self.state.unhealthy)
         is_counted = unneeded_to_swap(len(moves), loan.victims, room) is None
         lost_s = sum(v.cost_ns for v in loan.victims) * self._gpus_per_host // SECOND_NS
-        note = yielding(("sends away", "shrinks"), names, shrinks)
+        note = yielding(("evicts", "shrinks"), names, shrinks)
         step = self._step(RestartOption.PREEMPT, moves, loan.swaps.cuts, lost_s, note)
         cuts, end_ns = loan.swaps.cuts, self.end_ns
         return step, Swap(job.name, moves, cuts, False, end_ns, names, shrinks, is_counted)

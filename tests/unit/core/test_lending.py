@@ -140,7 +140,7 @@ def test_who_borrows_does_not_hold_back_whom_a_limit_holds_back_already() -> Non
 
 
 def test_a_spare_stands_idle_though_the_one_that_did_is_taken() -> None:
-    """Of two spares one is lendable, the other kept idle. Its gang is sent away, so the first
+    """Of two spares one is lendable, the other kept idle. Its gang is evicted, so the first
     is kept instead, and what is decided on a state commits on it."""
     state = cluster(5, keep_idle=1)
     state = settled(

@@ -1,4 +1,4 @@
-"""Whom a waiting job sends away: the shape first, then the least loss, and nobody to spare."""
+"""Whom a waiting job evicts: the shape first, then the least loss, and nobody to spare."""
 
 from __future__ import annotations
 

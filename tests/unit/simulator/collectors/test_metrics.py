@@ -142,7 +142,7 @@ def test_durations_have_two_units(seconds: float, text: str) -> None:
 
 
 def test_what_a_preempted_gang_repeats() -> None:
-    """Two hosts are sent away after 100 s, 10 of them since the last checkpoint."""
+    """Two hosts are evicted after 100 s, 10 of them since the last checkpoint."""
     classes = (PriorityClass("spot", -1, is_preemptible=True),)
     tenants = Tenants(classes=classes, preemption=Preemption(min_run_s=0, costs=COSTS))
     low, high = submit("low", 2, gpus=1, priority_class="spot"), submit("high", 1, gpus=1)
