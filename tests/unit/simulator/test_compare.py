@@ -64,7 +64,7 @@ class TestCompare:
     def test_every_combination_under_every_seed(self) -> None:
         found = compared(
             "--policy", "fifo", "--policy", "easy", "--fabric", "wide.yaml", "--seed", "4",
-            "--seed", "5", "--failures", "poisson:rate=3000,repair_h=1",
+            "--seed", "5", "--failures", "poisson:rate=3000,repair_h=1", "--limit=4",
         )  # fmt: skip
 
         assert [variant["name"] for variant in found["variants"]] == [
@@ -119,7 +119,7 @@ class TestCompare:
         assert lines[3].split() == ["completed", "40", "40"]
 
     def test_no_failures_can_be_one_of_several(self) -> None:
-        found = compared("--failures", "none", "--failures", "rsc1")
+        found = compared("--failures", "none", "--failures", "rsc1", "--limit=4")
 
         assert [variant["name"] for variant in found["variants"]] == ["no failures", "rsc1"]
 
