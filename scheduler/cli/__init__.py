@@ -1,4 +1,10 @@
-"""The `muster` command. Everything is in program.py, which takes half a second to load."""
+"""The `muster` command. Everything is in program.py, which takes half a second to load.
+
+Inside: the commands by subject: jobs, hosts (with links and windows), server (agents, stores and
+tokens too) and offline, which need no server; what calls of a server share (calls, contexts);
+answers as text (render) and as pictures (plot).
+Enters: a command line. Leaves: text on stdout, messages on stderr, an exit code.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The event log: append-only, durable before it is acknowledged."""
+"""The event log: append-only, durable before it is acknowledged.
+
+Inside: one interface (base), kept by sqlite in a file or by postgres on a server; the chain of
+digests over its rows and the mark outside it, which notice what was lost (chain, mark, verify).
+Enters: events as text, and snapshots. Leaves: the same in order, or a StoreError.
+"""
 
 from __future__ import annotations
 
