@@ -59,7 +59,7 @@ def _on_processes(
     context = get_context("spawn")
     count = min(processes, len(pieces))
     with ProcessPoolExecutor(count, context, initializer=_end_with_parent) as pool:
-        with ctrl_c_ignored():
+        with ctrl_c_deferred():
             number = {pool.submit(function, piece): i for i, piece in enumerate(pieces)}
         is_whole = False
         try:
@@ -77,14 +77,14 @@ def _on_processes(
 
 
 @contextmanager
-def ctrl_c_ignored() -> Iterator[None]:
-    """Ctrl-C is for this process, which then ends those that it starts in here: a process
-    begins with what is ignored where it is started."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+def ctrl_c_deferred() -> Iterator[None]:
+    """Ctrl-C waits for the end of the block, and the processes that are started in it never hear
+    it: a process begins with the signals blocked that are blocked where it is started."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _end_with_parent() -> None:
