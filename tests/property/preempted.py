@@ -5,13 +5,12 @@ Rights and promises are worked out here a second time, on nothing but who holds 
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import replace
 from typing import TypeGuard
 
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
-from scheduler.core import Job, JobState, Rejected, State, admit, replay
+from scheduler.core import Job, JobState, State, replay
 from scheduler.core.capacity.victims import fits
 from scheduler.core.model.events import Event, GangResized, GangSwapped, JobPreempted
 from scheduler.core.model.job import SECOND_NS
@@ -19,7 +18,6 @@ from scheduler.core.policies.costs import Costs
 from scheduler.core.policies.tenants import Preemption, PriorityClass
 from scheduler.core.rules.crash_loop import avoided
 from scheduler.core.tenancy.quota_check import Quotas
-from tests.build import end
 from tests.property import laws
 from tests.property import test_quotas as quotas
 
@@ -103,27 +101,6 @@ def check_needed(state: State, job: Job, gone: list[MadeRoom], earlier: list[str
             larger = victim.at(victim.sizes[victim.sizes.index(spared.dp) + 1])
             room = rest.free.bit_count() + max(0, victim.held.bit_count() - larger.needed)
             assert earlier or larger.dp == victim.dp or room < job.needed
-
-
-def check_no_churn(
-    state: State, event: MadeRoom, fresh: Collection[str], waiting: Collection[str], now_ns: int
-) -> None:
-    """Nobody makes room for a job that would have had it, had preemptible gangs that it may
-    evict not started in the same second."""
-    job = state.jobs[event.preempted_by]
-    if job.state is not JobState.QUEUED or not state.jobs[event.name].is_preemptible:
-        return
-    without = state
-    for gang in (state.jobs[name] for name in fresh if name in state.running):
-        if gang.priority < job.priority or may_take_back(state, job, gang):
-            answer = admit(without, end(gang.name), now_ns)
-            assert not isinstance(answer, Rejected)
-            without = replay(answer, without)
-    if without is state or not (fits(job, without.free, Quotas(without))):
-        return
-    is_lower = state.jobs[event.name].priority < job.priority
-    ahead = [name for name in waiting if state.jobs[name].order < job.order]
-    assert ahead or not (is_lower or is_owed(without, job)), f"{job.name} could have had {fresh}"
 
 
 def check_lent(state: State, event: GangSwapped, gone: list[MadeRoom]) -> None:

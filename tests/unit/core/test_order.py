@@ -186,31 +186,6 @@ def test_aging_makes_no_churn_of_preemption() -> None:
     assert preemptions(Aging(HOUR, 100)) == 1
 
 
-RAW = (PriorityClass("urgent", 100), PriorityClass("spot", 50, is_preemptible=True))
-
-
-@pytest.mark.parametrize("aging", [None, Aging(HOUR, 7)])
-def test_who_may_take_back_comes_before_borrowers_of_higher_priority(aging: Aging | None) -> None:
-    """Half the cluster is guaranteed, half of it is free, and a spot gang of higher priority
-    waits for it as well: nobody makes room for the one in the second in which the other starts."""
-    tenants = (Tenant("owner", guaranteed_gpus=4 * 8), Tenant("other"))
-    state = with_tenants(Tenants(tenants, "other", classes=RAW, aging=aging))
-    state = settled(run(state, submit("s0", 4, tenant="other", priority_class="spot")))
-    waiting = [
-        submit("s1", 4, tenant="other", priority_class="spot"),
-        submit("large", 4, tenant="other"),
-        submit("middle", 4, tenant="other", priority=10),
-        submit("owed", 4, tenant="owner"),
-        submit("first", 4, tenant="other", priority_class="urgent"),
-    ]
-    state = run(state, *waiting, now_ns=HOUR_NS)
-    assert order(state, HOUR_NS) == ["first", "middle", "owed", "s1", "large"]
-    later = run(state, cancel("owed"), now_ns=HOUR_NS)
-    assert order(later, HOUR_NS) == ["first", "s1", "middle", "large"]
-    state = settled(run(state, cancel("first"), cancel("middle"), now_ns=HOUR_NS), HOUR_NS)
-    assert running(state) == {"s0", "owed"}
-
-
 @pytest.mark.parametrize("aging", [None, Aging(HOUR, 3)])
 def test_neighbours_that_wait_are_passed_over_and_looked_at_again_after_a_start(
     aging: Aging | None,

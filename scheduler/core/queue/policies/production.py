@@ -3,11 +3,8 @@
 It is the one policy that knows priorities and takes back what is guaranteed to a tenant.
 
 The queue is kept by tenant in order of priority and arrival, so an order is made by merging
-a few sorted runs of jobs: one a tenant, and with aging, or where preemptible jobs wait for
-others, one for each of its priorities, for of those who age at one pace who came first stays
-first.
-
-Neighbours that all wait as others
+a few sorted runs of jobs: one a tenant, and with aging one for each of its priorities, for
+of those who age at one pace who came first stays first. Neighbours that all wait as others
 did are passed over together, until a start changes what their tenants are due: then those
 that stand behind it are looked at again.
 """
@@ -28,16 +25,11 @@ from scheduler.core.queue.policies.easy import Easy
 from scheduler.core.queue.policy import AllWait, QueueContext, QueuePolicy
 from scheduler.core.tenancy.fair_share import FairShares, Rank
 
-# Of a job: priority, whether it is only that of jobs that go before it, its tenant's rank, arrival.
-Key = tuple[int, bool, Rank, int]
-Kind = tuple[int, bool]  # of a run: its jobs' priority, and whether they can be preempted
+Key = tuple[int, Rank, int]  # of a job: priority, its tenant's rank, arrival
 
 
 class FairOrder:
     """Priority, then fair share, then arrival.
-
-    A preemptible job goes behind the jobs of other tenants that could take back what it borrows:
-    else it would start on hosts that they are guaranteed, and its like make room at once.
 
     A start changes what its tenant is due, so the heap of runs is made anew after it.
     Cost: O(chunks of names) for an order, O(log runs) for each job that is looked at.
@@ -57,26 +49,7 @@ class FairOrder:
     def jobs(self, all_wait: AllWait) -> Iterator[Job]:
         if self.is_stable:
             return as_queued(self._state, all_wait)
-        runs = _runs(self._state, self._now_ns, self._gives_way)
-        return self._merged(runs, all_wait)
-
-    @property
-    def _gives_way(self) -> bool:
-        """Whether guarantees can be taken back from preemptible jobs."""
-        tenants = self._state.tenants
-        return tenants.has_preemptible and tenants.preemption.is_on and not self._book.is_open
-
-    def _ceilings(self, runs: Iterable[_Run]) -> dict[str, int]:
-        """Of each tenant with preemptible jobs that has no promise of its own left: the least
-        priority of waiting jobs of others that have one."""
-        if not self._gives_way:
-            return {}
-        left = [run for run in runs if not run.is_over]
-        owed = {name for name in {r.tenant for r in left} if self._book.covered(name, 1)}
-        waiting = [(run.priority, run.tenant) for run in left if not run.is_preemptible]
-        waiting = [(priority, name) for priority, name in waiting if name in owed]
-        borrowers = {run.tenant for run in left if run.is_preemptible} - owed
-        return dict.fromkeys(borrowers, min(waiting)[0]) if waiting else {}
+        return self._merged(_runs(self._state, self._now_ns), all_wait)
 
     def took(self, job: Job, hosts: int) -> None:
         self._started = (job.tenant, hosts)
@@ -84,16 +57,13 @@ class FairOrder:
     def _merged(self, runs: list[_Run], all_wait: AllWait) -> Iterator[Job]:
         shares = FairShares(self._state, self._now_ns, self._book)
         rank_by_leaf: Mapping[str, Rank] = {}
-        ceilings: dict[str, int] = {}
 
         def key(job: Job) -> Key:
             priority = priority_of(job, self._state.tenants, self._now_ns)
-            most = ceilings.get(job.tenant, priority) if job.is_preemptible else priority
-            return -min(priority, most), most < priority, rank_by_leaf[job.tenant], job.sequence
+            return -priority, rank_by_leaf[job.tenant], job.sequence
 
         def heap_of_heads() -> list[tuple[Key, int]]:
-            nonlocal rank_by_leaf, ceilings
-            ceilings = self._ceilings(runs)
+            nonlocal rank_by_leaf
             rank_by_leaf = shares.ranks(_needed_by_leaf(runs, self._state.tenants, self._now_ns))
             heap = [(key(run.head), at) for at, run in enumerate(runs) if not run.is_over]
             heapify(heap)
@@ -117,8 +87,6 @@ class FairOrder:
                 heap = heap_of_heads()
             elif run.is_over:
                 heappop(heap)
-                if ceilings and not run.is_preemptible:  # nobody may be left to give way to
-                    heap = heap_of_heads()
             else:
                 heapreplace(heap, (key(run.head), at))
 
@@ -127,17 +95,12 @@ class _Run:
     """Jobs of one tenant that stay in this order, next one first. Mutable: it is walked along.
 
     `parts`: neighbours in it, each with the chunk of the queue that they are of, if any.
-    `priority`, `is_preemptible`: of all its jobs, without aging, where they are alike; else of
-    the first.
     """
 
     def __init__(
         self, parts: Sequence[tuple[Sequence[str], Chunk | None]], jobs: Mapping[str, Job]
     ) -> None:
         self._parts, self._jobs = parts, jobs
-        first = jobs[parts[0][0][0]]
-        self.tenant, self.priority = first.tenant, first.priority
-        self.is_preemptible = first.is_preemptible
         self._part = self._at = 0
         self._passed_from: int | None = None  # of this part, those from here to the last
 
@@ -185,33 +148,32 @@ class _Sorted(NamedTuple):
 
 
 class _ChunkRuns(NamedTuple):
-    """A chunk by kind. `others`: those that wait for less
+    """A chunk by priority, and by whether waiting counts. `others`: those that wait for less
     long than one that came after them, for they were requeued."""
 
-    by_kind: Mapping[Kind, _Sorted]
+    by_kind: Mapping[tuple[int, bool], _Sorted]
     others: Sequence[str]
 
 
-def _runs(state: State, now_ns: int, are_of_a_kind: bool) -> list[_Run]:
-    """`are_of_a_kind`: each run has jobs of one kind, as with aging."""
+def _runs(state: State, now_ns: int) -> list[_Run]:
     jobs, tenants = state.jobs, state.tenants
     queue = state.queue if isinstance(state.queue, NameList) else NameList(state.queue)
     by_tenant = queue.by_group(lambda name: jobs[name].tenant)
-    if tenants.aging is None and not are_of_a_kind:
+    if tenants.aging is None:
         return [_Run([(part, part) for part in names.parts], jobs) for names in by_tenant.values()]
     runs: list[_Run] = []
     for names in by_tenant.values():
-        runs += _runs_by_kind(names.parts, jobs, tenants, now_ns)
+        runs += _aging_runs(names.parts, jobs, tenants, now_ns)
     return runs
 
 
-def _runs_by_kind(
+def _aging_runs(
     chunks: Iterable[Chunk], jobs: Mapping[str, Job], tenants: Tenants, now_ns: int
 ) -> Iterator[_Run]:
     """Those of one tenant. Who waits for less long than another that came later is in a run
     of those alone, which is sorted: they are few."""
-    parts: dict[Kind, list[tuple[Sequence[str], Chunk]]] = {}
-    since_ns: dict[Kind, int] = {}
+    parts: dict[tuple[int, bool], list[tuple[Sequence[str], Chunk]]] = {}
+    since_ns: dict[tuple[int, bool], int] = {}
     others: list[str] = []
     for chunk in chunks:
         if chunk.runs is None:
@@ -226,22 +188,24 @@ def _runs_by_kind(
             parts.setdefault(kind, []).append((run.names, chunk))
     for run_parts in parts.values():
         yield _Run(run_parts, jobs)
-    by_age = sorted(map(jobs.__getitem__, others), key=lambda job: _within(job, tenants, now_ns))
-    for is_preemptible in (False, True):
-        alike = [job.name for job in by_age if job.is_preemptible is is_preemptible]
-        if alike:
-            yield _Run([(alike, None)], jobs)
+    if others:
+        by_age = sorted(
+            map(jobs.__getitem__, others), key=lambda job: _within(job, tenants, now_ns)
+        )
+        yield _Run([([job.name for job in by_age], None)], jobs)
 
 
 def _sorted_runs(jobs: Iterable[Job], tenants: Tenants) -> _ChunkRuns:
-    names: dict[Kind, list[str]] = {}
-    ends: dict[Kind, tuple[int, int]] = {}
+    names: dict[tuple[int, bool], list[str]] = {}
+    ends: dict[tuple[int, bool], tuple[int, int]] = {}
     others: list[str] = []
     for job in jobs:
-        kind, is_aging = (job.priority, job.is_preemptible), _ages(job, tenants)
-        since_ns = job.state_ns if is_aging else 0
+        kind, since_ns = (
+            (job.priority, _ages(job, tenants)),
+            job.state_ns if _ages(job, tenants) else 0,
+        )
         first_ns, last_ns = ends.get(kind, (since_ns, since_ns))
-        if since_ns < last_ns or (is_aging and job.attempt):
+        if since_ns < last_ns or (kind[1] and job.attempt):
             others.append(job.name)
         else:
             names.setdefault(kind, []).append(job.name)
@@ -267,7 +231,7 @@ def _within(job: Job, tenants: Tenants, now_ns: int) -> tuple[int, int]:
 
 
 def _ages(job: Job, tenants: Tenants) -> bool:
-    return tenants.aging is not None and not (job.is_preemptible and tenants.preemption.is_on)
+    return not (job.is_preemptible and tenants.preemption.is_on)
 
 
 def priority_of(job: Job, tenants: Tenants, now_ns: int) -> int:
@@ -277,7 +241,7 @@ def priority_of(job: Job, tenants: Tenants, now_ns: int) -> int:
     would evict it, or another in its place, in the second in which it starts.
     """
     aging = tenants.aging
-    if aging is None or (job.is_preemptible and tenants.preemption.is_on):
+    if aging is None or not _ages(job, tenants):
         return job.priority
     waited_ns = max(0, now_ns - job.state_ns)
     return job.priority + waited_ns // (aging.every_s * SECOND_NS) * aging.by
