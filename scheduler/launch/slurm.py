@@ -35,7 +35,7 @@ from scheduler.core.model.state import Host
 from scheduler.engine.proposal import NotLeading, WriterStopped
 from scheduler.engine.writer import Writer
 from scheduler.eventlog.store import NotWritten, StoreError
-from scheduler.files.health.found import NodeState
+from scheduler.files.health.found import DRAIN, SLURM, UNCORDON, NodeState, change_for
 from scheduler.identity import SERVER, Caller, Role, act_for
 from scheduler.launch.launcher import AGENT_LOST
 from scheduler.launch.sessions import AgentSessions
@@ -53,11 +53,7 @@ _JOBS_EVERY_S = 1.0
 _LOOK_S = 0.1
 _START_S = 20.0  # for which an agent may take to come in, before it is started again
 _MOST_START_S = 120.0
-_SLURM = "slurm"
 _ENVIRONMENT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "PYTHONPATH", "SLURM_CONF", "MUSTER_CA")
-_SERVING = (HostState.HEALTHY, HostState.GOLDEN, HostState.SUSPECT)
-_AWAY = (HostState.FAILED, HostState.IN_REPAIR, HostState.RMA)
-_NEW = (HostState.NEW, HostState.BURN_IN)
 
 log = logging.getLogger("muster.slurm")
 
@@ -365,24 +361,12 @@ def report_of(
 ) -> MoveHost | ReportHost | None:
     """What Slurm's view of a node comes to for the log: as `muster report --import --format slurm`.
 
-    None: nothing, for it is so already. What was done for Slurm's sake is undone, nothing else."""
-    text = f"{_SLURM}: {detail}".rstrip(": ")
-    is_away, is_serving = host.state in _AWAY, host.state in _SERVING
-    if standing is NodeState.DOWN and not is_away:
-        return ReportHost(name, "host-down", text)
-    if standing is NodeState.FAILING and is_serving:
-        return ReportHost(name, "predicted-failure", text)
-    if standing is NodeState.SILENT and is_serving and not host.signal:
-        return ReportHost(name, "heartbeat-missed", text)
-    is_new = host.state in _NEW
-    if standing is NodeState.DRAIN and host.cordon is None and not (is_away or is_new):
-        return MoveHost(name, HostMove.DRAIN, text)
-    if standing is NodeState.UP and host.state is HostState.FAILED and _is_of_slurm(host):
-        return ReportHost(name, "repaired", text)
-    if standing is NodeState.UP and (host.cordon or "").startswith(f"{_SLURM}: "):
-        return MoveHost(name, HostMove.UNCORDON, text)
-    return None
-
-
-def _is_of_slurm(host: Host) -> bool:
-    return host.reason.startswith((f"host-down: {_SLURM}", f"heartbeat-missed: {_SLURM}"))
+    None: nothing, for it is so already."""
+    if standing is None or (standing is NodeState.SILENT and host.signal):
+        return None
+    text = f"{SLURM}: {detail}".rstrip(": ")
+    word = change_for(standing, host.state, host.reason, host.cordon)
+    moves = {DRAIN: HostMove.DRAIN, UNCORDON: HostMove.UNCORDON}
+    if word in moves:
+        return MoveHost(name, moves[word], text)
+    return ReportHost(name, word, text) if word else None

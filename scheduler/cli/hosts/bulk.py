@@ -9,19 +9,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import typer
 
 from scheduler.cli.calls import BAD_INPUT, checked_only, connected
 from scheduler.files.errors import Problem
-from scheduler.files.health.found import ImportedReport, NodeState
+from scheduler.files.health.found import DRAIN, SLURM, UNCORDON, ImportedReport, change_for
 
 if TYPE_CHECKING:
     from scheduler.client import Client
     from scheduler.v1 import host_pb2, service_pb2
-
-SLURM: Final = "slurm"
 
 
 def report_file(path: str, kind: str, address: str, *, dry_run: bool) -> None:
@@ -62,26 +60,12 @@ def _unknown(path: str, item: ImportedReport) -> Problem:
 
 def _word(item: ImportedReport, host: host_pb2.Host) -> str:
     """The signal, or the change, that a statement comes to; nothing where it is so already."""
-    from scheduler.v1 import host_pb2 as v1
+    from scheduler.wire.jobs import host_state
 
-    serving = (v1.HOST_STATE_HEALTHY, v1.HOST_STATE_GOLDEN, v1.HOST_STATE_SUSPECT)
-    has_failed = host.state == v1.HOST_STATE_FAILED
-    is_away = has_failed or host.state in (v1.HOST_STATE_IN_REPAIR, v1.HOST_STATE_RMA)
-    is_new = host.state in (v1.HOST_STATE_NEW, v1.HOST_STATE_BURN_IN)
     if item.standing is None:
         return item.signal
-    is_ours = host.reason.startswith((f"host-down: {SLURM}", f"heartbeat-missed: {SLURM}"))
-    if item.standing is NodeState.DOWN:
-        return "" if is_away else "host-down"
-    if item.standing is NodeState.FAILING:
-        return "predicted-failure" if host.state in serving else ""
-    if item.standing is NodeState.SILENT:
-        return "heartbeat-missed" if host.state in serving else ""
-    if item.standing is NodeState.DRAIN:
-        return "" if host.cordoned or is_away or is_new else "drain"
-    if is_ours and has_failed:
-        return "repaired"
-    return "uncordon" if host.cordon_reason.startswith(SLURM) else ""
+    cordon = host.cordon_reason if host.cordoned else None
+    return change_for(item.standing, host_state(host.state), host.reason, cordon)
 
 
 def _send(
@@ -94,7 +78,7 @@ def _send(
     """What was refused; `done` counts what was not."""
     from scheduler.v1 import service_pb2
 
-    changes = {"drain": client.drain_host, "uncordon": client.uncordon_host}
+    changes = {DRAIN: client.drain_host, UNCORDON: client.uncordon_host}
     reports: list[tuple[ImportedReport, service_pb2.ReportHostRequest]] = []
     wrong: list[Problem] = []
     for item in imported:

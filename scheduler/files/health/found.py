@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from scheduler.core.model.lifecycle import HostState
+
 
 class NodeState(StrEnum):
     """What another scheduler thinks of a host."""
@@ -29,3 +31,39 @@ class ImportedReport:
     gpu: int | None = None
     xid: int = 0
     standing: NodeState | None = None
+
+
+SLURM = "slurm"
+DRAIN, UNCORDON = "drain", "uncordon"
+_SERVING = (HostState.HEALTHY, HostState.GOLDEN, HostState.SUSPECT)
+_AWAY = (HostState.FAILED, HostState.IN_REPAIR, HostState.RMA)
+_NEW = (HostState.NEW, HostState.BURN_IN)
+
+
+def change_for(
+    standing: NodeState, state: HostState | None, reason: str, cordon: str | None
+) -> str:
+    """What brings a host here to how it stands with Slurm: the kind of a signal, DRAIN, UNCORDON,
+    or "" where nothing does. What was done for Slurm's sake is undone, nothing else.
+
+    `reason`: why the host is in its state; `cordon`: why it is cordoned, None where it is not.
+    """
+    is_serving = state in _SERVING
+    match standing:
+        case NodeState.DOWN:
+            return "" if state in _AWAY else "host-down"
+        case NodeState.FAILING:
+            return "predicted-failure" if is_serving else ""
+        case NodeState.SILENT:
+            return "heartbeat-missed" if is_serving else ""
+        case NodeState.DRAIN:
+            return "" if cordon is not None or state in (*_AWAY, *_NEW) else DRAIN
+        case NodeState.UP:
+            is_ours = reason.startswith((f"host-down: {SLURM}", f"heartbeat-missed: {SLURM}"))
+            if is_ours and state is HostState.FAILED:
+                return "repaired"
+            return UNCORDON if cordon is not None and _is_of_slurm(cordon) else ""
+
+
+def _is_of_slurm(text: str) -> bool:
+    return text == SLURM or text.startswith(f"{SLURM}: ")
