@@ -107,8 +107,8 @@ def _join_token(options: AgentOptions) -> str:
     tokens = sys.stdin.read(MOST_TOKENS).split()
     own = next((token for token in tokens if token.startswith(f"join:{options.name}:")), "")
     if not own:
-        what = f"no join token of {options.name} came on stdin"
-        raise InputError(Problem("join-token-file", what))
+        reason = f"no join token of {options.name} came on stdin"
+        raise InputError(Problem("join-token-file", reason))
     return own
 
 

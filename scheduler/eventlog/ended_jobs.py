@@ -80,19 +80,19 @@ class EndedJobs:
         """At most `query.most` jobs that are wanted, and the place up to which there are no more of
         them: None where that is the end. `key`: the values of a job in the order of the query.
         `at_hand`: uids of jobs that are left out. Reads at most `most_read` jobs."""
-        found: list[Job] = []
+        wanted: list[Job] = []
         while most_read > 0:
             rows = self._read(replace(query, most=min(PAGE, most_read)))
             for job in (job_in(row) for row in rows if row.uid not in at_hand):
                 if is_wanted(job):
-                    found.append(job)
-                    if len(found) == query.most:
-                        return found, key(job)
+                    wanted.append(job)
+                    if len(wanted) == query.most:
+                        return wanted, key(job)
             if len(rows) < min(PAGE, most_read):
-                return found, None
+                return wanted, None
             most_read -= len(rows)
             query = replace(query, after=key(job_in(rows[-1])))
-        return found, query.after
+        return wanted, query.after
 
     def _read(self, query: EndedQuery) -> list[EndedJob]:
         try:

@@ -113,10 +113,10 @@ def page(
             raise BadToken(_NO_TOKEN) from None
         return is_behind and (known_to is None or not order.is_after(key, known_to))
 
-    found = tuple(islice(filter(is_due, items), size + 1))
-    if len(found) > size:
-        return Page(found[:size], _token(scope, order.key(found[size - 1])))
-    return Page(found, "" if known_to is None else _token(scope, known_to))
+    due = tuple(islice(filter(is_due, items), size + 1))
+    if len(due) > size:
+        return Page(due[:size], _token(scope, order.key(due[size - 1])))
+    return Page(due, "" if known_to is None else _token(scope, known_to))
 
 
 def place_of(scope: object, token: str) -> Key | None:

@@ -218,8 +218,8 @@ class InvariantChecker:
         elif isinstance(event, CheckpointSaved):
             fault = ""  # what it saved last, written down after its end
         if fault:
-            what = f"{type(event).__name__} of attempt {event.attempt} of {event.name}"
-            raise InvariantViolated(f"event {version}: {what}: {fault}")
+            report = f"{type(event).__name__} of attempt {event.attempt} of {event.name}"
+            raise InvariantViolated(f"event {version}: {report}: {fault}")
 
     def check(self, tally: ArrivalCounts, metrics: Metrics) -> None:
         """Raises: InvariantViolated."""

@@ -237,12 +237,12 @@ def _substrate(keys: ServerKeys, gateway: GatewayOptions) -> Callable[[], Substr
     path = gateway.join_secret_file
     secrets = read_text(path, 65_536).split() if path else []
     if not file and not secrets:
-        what = "is needed with `launcher: slurm` where servers share a store"
-        raise InputError(Problem("agents.join_secret", what))
+        reason = "is needed with `launcher: slurm` where servers share a store"
+        raise InputError(Problem("agents.join_secret", reason))
     slurm = keys.slurm
     if gateway.tls and not slurm.ca:
-        what = "is needed with `tls`: a file on the hosts with who signed the certificate"
-        raise InputError(Problem("slurm.ca", what))
+        reason = "is needed with `tls`: a file on the hosts with who signed the certificate"
+        raise InputError(Problem("slurm.ca", reason))
     options = [
         f"--{name}={value}"
         for name in ("partition", "account", "qos")

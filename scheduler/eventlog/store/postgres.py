@@ -160,12 +160,14 @@ class PostgresStore:
 
     def _find_ended_end(self, connection: Connection) -> ChainEnd:
         """Where the next ended job goes on."""
-        found = connection.execute(ended_rows.LAST.encode()).fetchone()
-        return ChainEnd(found[0], bytes(found[1])) if found else self._ended_base(connection)
+        last_row = connection.execute(ended_rows.LAST.encode()).fetchone()
+        return (
+            ChainEnd(last_row[0], bytes(last_row[1])) if last_row else self._ended_base(connection)
+        )
 
     def _ended_base(self, connection: Connection) -> ChainEnd:
-        found = connection.execute(ended_rows.BASE_VALUE.encode()).fetchone()
-        return ChainEnd.read(str(found[0]) if found else None, self._store_id)
+        base = connection.execute(ended_rows.BASE_VALUE.encode()).fetchone()
+        return ChainEnd.read(str(base[0]) if base else None, self._store_id)
 
     def _came_to(self, row: LogRow) -> None:
         """Remember the end of the log, as far as this server knows it."""
@@ -202,10 +204,10 @@ class PostgresStore:
             "SELECT number, digest FROM ended_job WHERE time_ns < %s ORDER BY number DESC LIMIT 1"
         )
         with self._writing() as connection, connection.transaction():
-            found = connection.execute(last, (before_ns,)).fetchone()
-            if found is None:
+            last_row = connection.execute(last, (before_ns,)).fetchone()
+            if last_row is None:
                 return 0
-            base = ChainEnd(found[0], bytes(found[1]))
+            base = ChainEnd(last_row[0], bytes(last_row[1]))
             connection.execute(PUT_META, (ended_rows.BASE, base.text))
             dropped = connection.execute("DELETE FROM ended_job WHERE number <= %s", (base.number,))
             return dropped.rowcount
@@ -242,8 +244,8 @@ class PostgresStore:
             if number == base.number:
                 return base.digest
             query = "SELECT digest FROM ended_job WHERE number = %s"
-            found = connection.execute(query, (number,)).fetchone()
-            return bytes(found[0]) if found else None
+            row = connection.execute(query, (number,)).fetchone()
+            return bytes(row[0]) if row else None
 
         return ended_rows.checked(self.name, map(EndedRow.of, rows), digest)
 

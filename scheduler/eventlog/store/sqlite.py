@@ -274,8 +274,8 @@ class SqliteStore:
         def digest(number: int) -> bytes | None:
             if number == base.number:
                 return base.digest
-            found = connection.execute(query, (number,)).fetchone()
-            return found and bytes(found[0])
+            row = connection.execute(query, (number,)).fetchone()
+            return row and bytes(row[0])
 
         return ended_rows.checked(self.name, map(EndedRow.of, rows), digest)
 
@@ -288,10 +288,10 @@ class SqliteStore:
         """As Store says. The file keeps its size: later rows fill the room."""
         last = "SELECT number, digest FROM ended_job WHERE time_ns < ? ORDER BY number DESC LIMIT 1"
         with self._transaction() as connection:
-            found = connection.execute(last, (before_ns,)).fetchone()
-            if found is None:
+            last_row = connection.execute(last, (before_ns,)).fetchone()
+            if last_row is None:
                 return 0
-            base = ChainEnd(found[0], bytes(found[1]))
+            base = ChainEnd(last_row[0], bytes(last_row[1]))
             dropped = connection.execute("DELETE FROM ended_job WHERE number <= ?", (base.number,))
             kept = (ended_rows.BASE, base.text)
             connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", kept)
@@ -537,14 +537,14 @@ def _store_id(connection: sqlite3.Connection) -> str:
 
 
 def _ended_base(connection: sqlite3.Connection) -> ChainEnd:
-    found = connection.execute(ended_rows.BASE_VALUE).fetchone()
-    return ChainEnd.read(found and found[0], _store_id(connection))
+    base = connection.execute(ended_rows.BASE_VALUE).fetchone()
+    return ChainEnd.read(base and base[0], _store_id(connection))
 
 
 def _ended_end(connection: sqlite3.Connection) -> ChainEnd:
     """Where the next ended job goes on."""
-    found = connection.execute(ended_rows.LAST).fetchone()
-    return ChainEnd(found[0], bytes(found[1])) if found else _ended_base(connection)
+    last_row = connection.execute(ended_rows.LAST).fetchone()
+    return ChainEnd(last_row[0], bytes(last_row[1])) if last_row else _ended_base(connection)
 
 
 def path_of(url: str) -> Path:

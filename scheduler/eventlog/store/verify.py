@@ -102,12 +102,12 @@ class _EndedJobs:
 
     def rest(self, last_version: int) -> list[str]:
         """What comes after the end of the log."""
-        found = []
+        faults = []
         while self._next is not None:
             if self._next.version > last_version:
-                found.append(f"a job ended at version {self._next.version}, after the log")
+                faults.append(f"a job ended at version {self._next.version}, after the log")
             self._advance()
-        return found
+        return faults
 
     def _advance(self) -> None:
         self.count += 1
