@@ -78,11 +78,20 @@ async def any_job_of(writer: Writer, text: str, uid: str = "", field: str = "nam
     try:
         return job_of(state, text, uid, field)
     except ApiError as refusal:
-        tenant, name = meant(state, text, field)
-        job = await asyncio.to_thread(writer.ended.find, state.version, uid, tenant, name)
-        if job is None or not own_jobs(state)(job):
+        job = await long_ended(writer, state, text, uid, field)
+        if job is None:
             raise refusal from None
         return job
+
+
+async def long_ended(
+    writer: Writer, state: State, text: str, uid: str = "", field: str = "name"
+) -> Job | None:
+    """The newest job of this name that had ended by `state`, from the store, if this task's
+    caller may see it. Raises: ApiError, StoreError."""
+    tenant, name = meant(state, text, field)
+    job = await asyncio.to_thread(writer.ended.find, state.version, uid, tenant, name)
+    return job if job is not None and own_jobs(state)(job) else None
 
 
 def no_job(state: State, text: str, uid: str = "") -> ApiError:

@@ -11,12 +11,14 @@ from typing import Any
 import psycopg
 import pytest
 
+from scheduler.core import Job
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.engine.snapshotter import Retention, compacted
 from scheduler.eventlog.repair import repair, repair_plan
 from scheduler.eventlog.store import backup, look_at, open_store, restore
 from scheduler.eventlog.store.verify import verify
+from scheduler.service.names import long_ended
 from scheduler.v1 import job_pb2, service_pb2
 from tests.integration.test_replicas import replicas
 from tests.secured import House
@@ -159,6 +161,21 @@ async def test_a_request_is_repeated_after_its_job_ended_long_ago(tmp_path: Path
         cancel = service_pb2.CancelJobRequest(name="j00")
         error = await refused(served.stub.CancelJob(cancel))
         assert (error.reason, error.message) == ("WRONG_STATE", "job j00 is already cancelled")
+
+
+async def test_a_refused_cancel_says_nothing_of_a_job_that_came_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(tmp_path) as served:
+
+        async def late(*arguments: Any) -> Job | None:
+            await served.stub.CreateJob(create("new"))
+            return await long_ended(*arguments)
+
+        monkeypatch.setattr("scheduler.service.rpc.jobs.long_ended", late)
+        cancel = service_pb2.CancelJobRequest(name="new")
+        error = await refused(served.stub.CancelJob(cancel))
+        assert error.reason == "NOT_FOUND"
 
 
 async def test_compaction_loses_no_ended_job(tmp_path: Path) -> None:

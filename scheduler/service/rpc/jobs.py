@@ -37,7 +37,14 @@ from scheduler.service.errors import (
     invalid_input,
     rejected,
 )
-from scheduler.service.names import any_job_of, full_name_of, job_of, no_job, stated_home
+from scheduler.service.names import (
+    any_job_of,
+    full_name_of,
+    job_of,
+    long_ended,
+    no_job,
+    stated_home,
+)
 from scheduler.service.pagination import jobs_page
 from scheduler.v1 import advice_pb2, error_pb2, job_pb2, placement_pb2, service_pb2
 from scheduler.wire import reasons
@@ -255,7 +262,11 @@ class JobServicer:
             if refusal.reason != error_pb2.ERROR_REASON_NOT_FOUND:
                 raise
             # It may have ended so long ago that the state does not have it.
-            job = await any_job_of(self._backend.writer, change.name, change.uid, field)
+            # Not any job of that name: since the refusal there may be a new one, which runs.
+            writer = self._backend.writer
+            job = await long_ended(writer, now, change.name, change.uid, field)
+            if job is None:
+                raise no_job(now, change.name, change.uid) from None
             over = Rejected(Code.PRECONDITION, f"job {job.name} is already {job.state}")
             raise rejected(over, prefix) from None
         job = await self._answered(state, command.name, command.uid, command.request_id)
