@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from scheduler.agent.processes import begun
 
 
 class LocalHost:
@@ -23,14 +26,23 @@ class LocalHost:
         return int((self.folder / "agent.pid").read_text())
 
     def ranks(self) -> list[int]:
-        """Pids of ranks, and of what they have started."""
+        """Pids of ranks, and of what they have started. Those that a warm process forked show its
+        environment: the agent's own record has them."""
         mark = f"MUSTER_RUN_DIR={self.folder}/".encode()
-        return [pid for pid, environment in environments() if mark in environment]
+        marked = [pid for pid, environment in environments() if mark in environment]
+        records = [json.loads(text) for text in self._records("started")]
+        recorded = _alive(pair for record in records for pair in record.values())
+        return list(dict.fromkeys([*marked, *recorded]))
 
     def supervisors(self) -> list[int]:
         """Pids of the parents of its ranks."""
-        mark = f"supervisor.py\0{self.folder}/".encode()
-        return [pid for pid, words in commands() if mark in words]
+        return _alive(tuple(map(int, text.split())) for text in self._records("supervisor"))
+
+    def _records(self, name: str) -> Iterator[str]:
+        """What the agent has written down of each attempt."""
+        for path in self.folder.glob(f"attempts/*/{name}"):
+            with suppress(OSError):
+                yield path.read_text()
 
     def kill(self) -> None:
         """As a power failure would: the agent, supervisors and ranks."""
@@ -51,6 +63,11 @@ class LocalHost:
         return pids
 
 
+def _alive(processes: Iterable[Sequence[int]]) -> list[int]:
+    """Pids of those that still run, of (pid, when it began)."""
+    return [pid for pid, since in processes if begun(pid) == since != 0]
+
+
 def send(number: int, *pids: int) -> None:
     for pid in pids:
         with suppress(ProcessLookupError):
@@ -59,16 +76,7 @@ def send(number: int, *pids: int) -> None:
 
 def environments() -> Iterator[tuple[int, bytes]]:
     """(pid, environment) of all processes that may be read."""
-    return _files("environ")
-
-
-def commands() -> Iterator[tuple[int, bytes]]:
-    """(pid, command line) of all processes."""
-    return _files("cmdline")
-
-
-def _files(name: str) -> Iterator[tuple[int, bytes]]:
     for entry in os.listdir("/proc"):
         if entry.isdecimal():
             with suppress(OSError):
-                yield int(entry), Path("/proc", entry, name).read_bytes()
+                yield int(entry), Path("/proc", entry, "environ").read_bytes()

@@ -2,10 +2,11 @@
 
     python -m tests.bench.bench_launch [--ranks 4 16] [--repeat N] [--torch PYTHON]
 
-`muster serve --launcher local` with a lease of 3 s on four hosts and two spares, all of them this
-machine. Ranks all-reduce over plain sockets (examples/gang/train.py); with --torch PYTHON, an
-interpreter that has torch, over gloo (train_torch.py). A first step is made when all ranks have
-exchanged a vector, and says so itself in the log of rank 0. Measured, cold and from warm processes:
+`muster serve --launcher local` with a lease of 3 s on four hosts and two spares, and a host
+more for each that will fail, since a gang avoids those for a while; all are this machine. Ranks
+all-reduce over plain sockets (examples/gang/train.py); with --torch PYTHON, an interpreter that
+has torch, over gloo (train_torch.py). A first step is made when all ranks have exchanged a
+vector, and says so itself in the log of rank 0. Measured, cold and from warm processes:
 
     launch   from the start in the log until the first step
     rank     one rank killed -9, until the first step of the next attempt, from its checkpoint
@@ -63,11 +64,9 @@ class NotAsMeant(Exception):
 
 
 @contextmanager
-def serving(folder: Path, gpus: int) -> Iterator[Client]:
+def serving(folder: Path, hosts: int, gpus: int) -> Iterator[Client]:
     """A server with an agent on each of its hosts."""
-    (folder / "fabric.yaml").write_text(
-        fabricyaml.dump(fabric_spec(1, 1, HOSTS + SPARES, gpus=gpus))
-    )
+    (folder / "fabric.yaml").write_text(fabricyaml.dump(fabric_spec(1, 1, hosts, gpus=gpus)))
     command = [MUSTER, "serve", "--launcher", "local", "--agent-lease-s", str(LEASE_S)]
     command += ["--fabric", "fabric.yaml", "--store", "sqlite:///m.db", "--listen", "127.0.0.1:0"]
     with (folder / "serve.log").open("ab") as says:
@@ -210,7 +209,7 @@ def measure(ranks: int, repeat: int, torch: str, *, warm: bool) -> dict[str, lis
         command = (torch or sys.executable, str(program), *arguments)
         run = RunSpec(command, (("PYTHONPATH", str(ROOT)),), "/tmp", warm=modules)
         settle_s = (20.0 if torch else 4.0) if warm else 1.0
-        with serving(folder, ranks // HOSTS) as client:
+        with serving(folder, HOSTS + SPARES + 2 * repeat, ranks // HOSTS) as client:
             if warm:  # leaves warm processes for the next one
                 before = MeasuredGang(folder, client, "before", ranks, run, settle_s)
                 before.start()
