@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.local_host import commands, environments, send
+from scripts.local_host import LocalHost, environments, send
 from tests.ports import free_port
 
 PROGRAMS = ("slurmctld", "slurmd", "srun", "salloc", "munged", "munge")
@@ -138,9 +138,8 @@ class SlurmCluster:
     def processes(self, node: str) -> list[int]:
         """All that steps and agents have started there."""
         marks = (f"SLURMD_NODENAME={node}\0".encode(), f"/agents/{node}/".encode())
-        found = [pid for pid, env in environments() if any(mark in env for mark in marks)]
-        mark = f"supervisor.py\0{self.folder}/agents/{node}/".encode()
-        return found + [pid for pid, words in commands() if mark in words]
+        marked = [pid for pid, env in environments() if any(mark in env for mark in marks)]
+        return marked + LocalHost(self.folder / "agents" / node).supervisors()
 
     def ranks(self, node: str) -> list[int]:
         mark = f"MUSTER_RUN_DIR={self.folder}/agents/{node}/".encode()
