@@ -143,8 +143,8 @@ drill-failover: $(READY) ## break the leader of three servers on PostgreSQL, 40 
 	$(BIN)/python -m tests.drills.failover $(ARGS)
 
 lock: ## resolve requirements.lock again (needs uv on PATH)
-	uv pip compile --universal --python-version 3.11 --group dev --extra server --extra tracing --extra dask --extra notebooks --generate-hashes pyproject.toml -o requirements.lock
-	uv pip compile --universal --python-version 3.11 --extra server --extra tracing --no-annotate --generate-hashes pyproject.toml \
+	uv pip compile --universal --python-version 3.11 --group dev --extra server --extra tracing --extra kubernetes --extra dask --extra notebooks --generate-hashes pyproject.toml -o requirements.lock
+	uv pip compile --universal --python-version 3.11 --extra server --extra tracing --extra kubernetes --no-annotate --generate-hashes pyproject.toml \
 	  -c requirements.lock -o deploy/requirements.lock
 	uv pip compile --universal --python-version 3.11 --no-annotate --generate-hashes pyproject.toml \
 	  -c requirements.lock -o deploy/requirements-client.lock

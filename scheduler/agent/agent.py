@@ -169,6 +169,11 @@ class Agent:
             self._look()
             await asyncio.sleep(0.01)
 
+    async def is_idle(self) -> None:
+        """Return when nothing runs."""
+        while self._running():
+            await asyncio.sleep(_TICK_S)
+
     def silence(self) -> None:
         """The stream broke: nobody reads answers."""
         for task in self._tails.values():

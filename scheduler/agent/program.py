@@ -10,8 +10,10 @@ import os
 import signal
 import socket
 import sys
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from scheduler.agent.agent import Agent
 from scheduler.agent.allow import load_allow_list, own_user
@@ -29,7 +31,8 @@ class AgentOptions:
     """`servers`: HOST:PORT where they listen for agents, by commas. `name`: the host, as the fabric
     calls it. `state`: a folder of its own; `%h` in it is the host. `join_token_file`: `-` is stdin.
     `address`: at which other hosts reach this one, "" for the one that it has towards the server.
-    `is_local`: end, with all ranks, when the server that started it is gone."""
+    `is_local`: end, with all ranks, when the server that started it is gone. `linger_s`: for which
+    it stays when it is told to end while ranks run, where they end with it as in a pod."""
 
     servers: str
     name: str
@@ -43,6 +46,7 @@ class AgentOptions:
     warm: tuple[str, ...] = ()
     warm_interpreter: str = "python3"
     is_local: bool = False
+    linger_s: float = 0.0
 
     def encoded(self) -> str:
         return json.dumps(asdict(self))
@@ -82,10 +86,17 @@ async def _run(options: AgentOptions) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    working = [
+
+    async def told_to_end() -> None:
+        await stop.wait()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(options.linger_s):
+                await agent.is_idle()
+
+    working: list[asyncio.Task[Any]] = [
         asyncio.create_task(agent.run()),
         asyncio.create_task(keep_session(agent, servers)),
-        asyncio.create_task(stop.wait()),
+        asyncio.create_task(told_to_end()),
     ]
     if options.is_local:
         working.append(asyncio.create_task(agent.has_expired.wait()))

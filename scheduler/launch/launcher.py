@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Set
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -93,6 +93,7 @@ class AgentLauncher(Launcher):
         self._seen: set[str] = set()  # hosts whose agents have been there since it leads
         self._tasks: set[asyncio.Task[None]] = set()
         self.on_log_chunk: Callable[[agent_pb2.LogChunk], None] = lambda _: None
+        self.starting: Callable[[], Set[str]] = frozenset  # hosts whose agents are on their way
         sessions.on_hello = self._greeted
         sessions.on_word = self._heard
         sessions.on_broken = self._broke
@@ -585,9 +586,10 @@ class AgentLauncher(Launcher):
         if gang.phase is GangPhase.FAILING or gang.refusals:
             self._advance(gang)
         elif absent and gang.phase in (GangPhase.PREPARING, GangPhase.STARTING):
-            if waited_s > self._lease_s and now_s - self._led_s > self._lease_s:
+            lost = [host for host in absent if host not in self.starting()]
+            if lost and waited_s > self._lease_s and now_s - self._led_s > self._lease_s:
                 gang.since_s = now_s  # the log is about to stop it
-                for host in absent:
+                for host in lost:
                     self._report_lost(host, f"no agent for {self._lease_s:g} s")
         elif (gang.phase is GangPhase.STARTING and waited_s > self._lease_s) or (
             gang.phase is GangPhase.PREPARING and waited_s > _READY_S

@@ -90,6 +90,9 @@ class LocalAgents:
             log.warning("the agent of %s has ended (%d); starting another one", host, code)
             await asyncio.sleep(_AGAIN_S)
 
+    def starting(self) -> Set[str]:
+        return frozenset()
+
     async def close(self) -> None:
         """End them, and what they run."""
         for task in self._tasks:

@@ -49,6 +49,7 @@ class LaunchService:
         launcher.on_log_chunk = self.tails.heard
         self._task = asyncio.create_task(launcher.run())
         if self._substrate is not None:
+            launcher.starting = self._substrate.starting
             self._substrate.start(writer, self._sessions, launcher.busy_hosts)
 
     async def close(self) -> None:

@@ -30,14 +30,14 @@ from pathlib import Path
 from scheduler.access.join_tokens import join_token, new_secret
 from scheduler.core import Rejected, State
 from scheduler.core.model.commands import MoveHost, ReportHost
-from scheduler.core.model.lifecycle import HostMove, HostState
-from scheduler.core.model.state import Host
+from scheduler.core.model.lifecycle import HostState
 from scheduler.engine.proposal import NotLeading, WriterStopped
 from scheduler.engine.writer import Writer
 from scheduler.eventlog.store import NotWritten, StoreError
-from scheduler.files.health.found import DRAIN, SLURM, UNCORDON, NodeState, change_for
+from scheduler.files.health.found import SLURM, NodeState
 from scheduler.identity import SERVER, Caller, Role, act_for
 from scheduler.launch.launcher import AGENT_LOST
+from scheduler.launch.node_reports import report_of
 from scheduler.launch.sessions import AgentSessions
 from scheduler.launch.slurm_commands import (
     SlurmCommands,
@@ -138,6 +138,9 @@ class SlurmAgents:
         self._writer, self._sessions, self._busy = writer, sessions, busy
         (self._folder / "address").write_text(sessions.address + "\n", encoding="ascii")
         self._tasks.append(asyncio.create_task(self._keep()))
+
+    def starting(self) -> Set[str]:
+        return frozenset()
 
     async def close(self) -> None:
         """Gangs run on, for the next server: their allocations stay."""
@@ -329,7 +332,7 @@ class SlurmAgents:
                 continue
             if standing is NodeState.UP and name in others:
                 standing, detail = NodeState.DRAIN, others[name]
-            command = report_of(name, standing, detail, state.host(index))
+            command = report_of(SLURM, name, standing, detail, state.host(index))
             if command is not None:
                 await self._submit(command)
 
@@ -354,19 +357,3 @@ class SlurmAgents:
                 except SlurmFailed as error:
                     log.warning("%s is not set down: %s", host, error)
         self._down = lost
-
-
-def report_of(
-    name: str, standing: NodeState | None, detail: str, host: Host
-) -> MoveHost | ReportHost | None:
-    """What Slurm's view of a node comes to for the log: as `muster report --import --format slurm`.
-
-    None: nothing, for it is so already."""
-    if standing is None or (standing is NodeState.SILENT and host.signal):
-        return None
-    text = f"{SLURM}: {detail}".rstrip(": ")
-    word = change_for(standing, host.state, host.reason, host.cordon)
-    moves = {DRAIN: HostMove.DRAIN, UNCORDON: HostMove.UNCORDON}
-    if word in moves:
-        return MoveHost(name, moves[word], text)
-    return ReportHost(name, word, text) if word else None

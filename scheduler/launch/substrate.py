@@ -21,5 +21,8 @@ class Substrate(Protocol):
     def start(self, writer: Writer, sessions: AgentSessions, busy: Callable[[], Set[str]]) -> None:
         """Begin. `busy`: hosts on which something runs, should run, or is being left."""
 
+    def starting(self) -> Set[str]:
+        """Hosts whose agents are on their way, which may take minutes: not lost yet."""
+
     async def close(self) -> None:
         """The server ends."""

@@ -242,6 +242,17 @@ async def test_ranks_end_after_three_leases_without_a_word(tmp_path: Path) -> No
         assert not any(map(begun, ranks))
 
 
+async def test_an_agent_is_idle_when_its_ranks_have_ended(tmp_path: Path) -> None:
+    async with running(tmp_path) as server:
+        await server.launch(*python("import time; time.sleep(60)"))
+        waiting = asyncio.create_task(server.agent.is_idle())
+        await asyncio.sleep(0.3)
+        assert not waiting.done()
+        server.stop()
+        async with asyncio.timeout(20):
+            await waiting
+
+
 async def test_a_leader_of_a_lower_term_is_not_heard(tmp_path: Path) -> None:
     async with running(tmp_path) as server:
         server.agent.hear(Response(lease=agent_pb2.Lease(epoch=5)))

@@ -66,6 +66,14 @@ def agent(
     warm_interpreter: Annotated[
         str, typer.Option(help="The interpreter that imports it.")
     ] = "python3",
+    linger_s: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            help="Seconds for which SIGTERM leaves running ranks to their job, which the server"
+            " should have move away meanwhile.",
+        ),
+    ] = 0.0,
 ) -> None:
     """Start, watch and stop ranks on this host, at the word of a server.
 
@@ -96,6 +104,7 @@ def agent(
             variable("MUSTER_KEY", ""),
             tuple(warm or ()),
             warm_interpreter,
+            linger_s=linger_s,
         )
     )
 

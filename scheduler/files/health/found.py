@@ -13,6 +13,7 @@ class NodeState(StrEnum):
 
     UP = "up"
     DOWN = "down"
+    CORDON = "cordon"  # what runs goes on, nothing new starts
     DRAIN = "drain"
     FAILING = "failing"
     SILENT = "silent"
@@ -33,18 +34,23 @@ class ImportedReport:
     standing: NodeState | None = None
 
 
-SLURM = "slurm"
-DRAIN, UNCORDON = "drain", "uncordon"
+SLURM, KUBERNETES = "slurm", "kubernetes"
+CORDON, DRAIN, UNCORDON = "cordon", "drain", "uncordon"
 _SERVING = (HostState.HEALTHY, HostState.GOLDEN, HostState.SUSPECT)
 _AWAY = (HostState.FAILED, HostState.IN_REPAIR, HostState.RMA)
 _NEW = (HostState.NEW, HostState.BURN_IN)
 
 
 def change_for(
-    standing: NodeState, state: HostState | None, reason: str, cordon: str | None
+    standing: NodeState,
+    state: HostState | None,
+    reason: str,
+    cordon: str | None,
+    source: str = SLURM,
 ) -> str:
-    """What brings a host here to how it stands with Slurm: the kind of a signal, DRAIN, UNCORDON,
-    or "" where nothing does. What was done for Slurm's sake is undone, nothing else.
+    """What brings a host here to how it stands with Slurm, or another `source`: the kind of a
+    signal, CORDON, DRAIN, UNCORDON, or "" where nothing does. What was done for its sake is
+    undone, nothing else.
 
     `reason`: why the host is in its state; `cordon`: why it is cordoned, None where it is not.
     """
@@ -56,14 +62,16 @@ def change_for(
             return "predicted-failure" if is_serving else ""
         case NodeState.SILENT:
             return "heartbeat-missed" if is_serving else ""
-        case NodeState.DRAIN:
-            return "" if cordon is not None or state in (*_AWAY, *_NEW) else DRAIN
+        case NodeState.CORDON | NodeState.DRAIN:
+            is_done = cordon is not None or state in (*_AWAY, *_NEW)
+            return "" if is_done else standing.value
         case NodeState.UP:
-            is_ours = reason.startswith((f"host-down: {SLURM}", f"heartbeat-missed: {SLURM}"))
+            is_ours = reason.startswith((f"host-down: {source}", f"heartbeat-missed: {source}"))
             if is_ours and state is HostState.FAILED:
                 return "repaired"
-            return UNCORDON if cordon is not None and _is_of_slurm(cordon) else ""
+            return UNCORDON if cordon is not None and is_word_of(source, cordon) else ""
 
 
-def _is_of_slurm(text: str) -> bool:
-    return text == SLURM or text.startswith(f"{SLURM}: ")
+def is_word_of(source: str, text: str) -> bool:
+    """Whether this reason was given for the sake of `source`."""
+    return text == source or text.startswith(f"{source}: ")

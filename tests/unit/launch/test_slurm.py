@@ -14,7 +14,8 @@ from scheduler.core.model.commands import MoveHost, ReportHost
 from scheduler.core.model.lifecycle import HostMove, HostState
 from scheduler.core.model.state import Host
 from scheduler.files.health.found import NodeState
-from scheduler.launch.slurm import SlurmAgents, SlurmSettings, report_of
+from scheduler.launch.node_reports import report_of
+from scheduler.launch.slurm import SlurmAgents, SlurmSettings
 from scheduler.launch.slurm_commands import (
     SlurmCommands,
     SlurmFailed,
@@ -191,4 +192,4 @@ HEALTHY = Host(HostState.HEALTHY, 0)
 def test_what_slurm_says_of_a_node_is_told_once_and_undone_for_its_sake_alone(
     standing: NodeState | None, host: Host, command: object
 ) -> None:
-    assert report_of("n", standing, "x", host) == command
+    assert report_of("slurm", "n", standing, "x", host) == command
