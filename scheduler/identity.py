@@ -21,14 +21,17 @@ class Role(IntEnum):
     """What a caller may do; each may do what those before it may."""
 
     VIEWER = 1  # look at the jobs of its tenant, at hosts and quotas
-    SUBMITTER = 2  # submit and cancel jobs of its tenant
-    OPERATOR = 3  # look after hosts, and the jobs of everybody
-    ADMIN = 4  # everything
+    LAUNCHER = 2  # report the ends of gangs of its tenant that no agent starts
+    SUBMITTER = 3  # submit jobs in its tenant; change, cancel and finish its own
+    COORDINATOR = 4  # the same with all jobs of its tenant
+    OPERATOR = 5  # look after hosts, and the jobs of everybody
+    ADMIN = 6  # everything
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """`tenant` is empty for somebody who is not bound to one."""
+    """`name`: the user of the jobs that it submits. `tenant` is empty for somebody who is not bound
+    to one."""
 
     name: str
     role: Role
@@ -78,6 +81,12 @@ def actor() -> str:
     """Under which name the log has what this task does."""
     caller = _CALLER.get()
     return caller.name if caller else SCHEDULER
+
+
+def user() -> str:
+    """Whose the jobs are that this task submits; "" where nobody is asked who they are."""
+    who = caller()
+    return "" if who is ANYBODY else who.name
 
 
 def act_for(who: Caller) -> None:

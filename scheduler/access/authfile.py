@@ -6,8 +6,9 @@
       - {san: head-1.example.org, name: launcher, role: operator}
       - {common_name: ada, role: viewer, tenant: "*"}
 
-Viewers and submitters have a tenant, "*" for all of them; operators and admins look
-after everybody and have none. `expires` is an ISO 8601 time, UTC unless it says else.
+Viewers, launchers, submitters and coordinators have a tenant, "*" for all of them; operators and
+admins look after everybody and have none. `name` is the user of the jobs that one submits.
+`expires` is an ISO 8601 time, UTC unless it says else.
 Whoever is not in the file is refused.
 """
 
@@ -33,7 +34,7 @@ from scheduler.identity import Caller, Role
 
 EVERY_TENANT = "*"
 _ROLES = {role.name.lower(): role for role in Role}
-_OF_TENANTS = (Role.VIEWER, Role.SUBMITTER)
+_OF_TENANTS = (Role.VIEWER, Role.LAUNCHER, Role.SUBMITTER, Role.COORDINATOR)
 
 
 def _refusal(message: str) -> PydanticCustomError:

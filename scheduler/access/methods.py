@@ -29,10 +29,11 @@ class MethodRule:
     role: Role | None
     tenant: str = ""
     refused: tuple[str, ...] = ()
+    is_read: bool = False  # although viewers may not call it
 
     @property
     def is_change(self) -> bool:
-        return self.role is not None and self.role > Role.VIEWER
+        return self.role is not None and self.role > Role.VIEWER and not self.is_read
 
 
 ANY_CALL: Final = (
@@ -53,7 +54,8 @@ _RULES: Final = {
     "ListJobs": MethodRule(Role.VIEWER, refused=(_STORE,)),
     "UpdateJob": MethodRule(Role.SUBMITTER, refused=(_GONE, _STATE, "INFEASIBLE", _OTHER)),
     "CancelJob": MethodRule(Role.SUBMITTER, refused=(_GONE, _STATE, _OTHER)),
-    "EndJob": MethodRule(Role.OPERATOR, refused=(_GONE, _STATE, _OTHER)),
+    "EndJob": MethodRule(Role.LAUNCHER, refused=(_GONE, _STATE, _OTHER)),
+    "ListAuditRecords": MethodRule(Role.OPERATOR, refused=(_STORE,), is_read=True),
     "ExplainJob": MethodRule(Role.VIEWER, refused=(_GONE, _STORE)),
     "ListSlots": MethodRule(Role.VIEWER, tenant="tenant"),
     "Defragment": MethodRule(Role.OPERATOR, refused=(_GONE, "INFEASIBLE", "CONFLICT", _OTHER)),

@@ -133,6 +133,11 @@ def state_numbers(enum: Any, prefix: str, words: Sequence[str] | None) -> list[A
     return [enum.Value(prefix + word.upper()) for word in words or ()]
 
 
+def quoted(text: str) -> str:
+    """As a value of a filter that means this text and nothing else."""
+    return '"' + re.sub(r'([\\"*])', r"\\\1", text) + '"'
+
+
 def write(message: SomeMessage, text: Callable[[SomeMessage], str], output: AnswerFormat) -> None:
     from scheduler.cli.render import messages
     from scheduler.cli.render.names import as_typed

@@ -248,6 +248,14 @@ class Client:
         for piece in self._to.stream(self._stub.TailLogs, request):
             yield piece.data
 
+    def audit_records(self, since_ns: int = 0, filter: str = "") -> list[service_pb2.AuditRecord]:
+        """Who asked for which change, page by page, oldest first."""
+        request = service_pb2.ListAuditRecordsRequest(filter=filter)
+        if since_ns:
+            request.start_time.FromNanoseconds(since_ns)
+        stub = self._stub.ListAuditRecords
+        return list(self._to.all_pages(stub, request, "audit_records").audit_records)
+
     # --- the fabric and its hosts ----------------------------------------------
 
     def get_fabric(self) -> fabric_pb2.Fabric:

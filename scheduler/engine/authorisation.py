@@ -1,38 +1,81 @@
-"""Whether a caller may carry out a command, on the state that the command is carried out on.
+"""Who may name which job, and what for: the one place that says so.
 
 The interceptor (access.auth_interceptor) turns callers away early, on the state of that moment. A
 command then waits for the writer, and a name may have changed hands meanwhile: only what
-is checked here counts.
+is checked where it is carried out counts. Servicers ask `refused` before they show what ranks
+wrote.
 """
 
 from __future__ import annotations
 
-from scheduler.core import Rejected, State, Tenants
+from enum import StrEnum
+from typing import Final
+
+from scheduler.core import Job, Rejected, State, Tenants
 from scheduler.core.job_name import stated_tenant
 from scheduler.core.model.commands import CancelJob, Command, EndJob, SubmitJob, UpdateJob
-from scheduler.core.model.rejected import invalid, no_job
+from scheduler.core.model.rejected import Code, invalid, no_job
 from scheduler.core.tenancy.ownership import tenant_of
-from scheduler.identity import Caller
+from scheduler.identity import Caller, Role
+
+
+class Act(StrEnum):
+    """What a caller does to a job that it may see."""
+
+    CHANGE = "change"  # cancel it, or change its specification
+    END = "finish"  # report that its gang has ended
+    READ_LOGS = "read the logs of"
+
+
+_ACTS: Final[dict[type, Act]] = {
+    CancelJob: Act.CHANGE,
+    UpdateJob: Act.CHANGE,
+    EndJob: Act.END,
+}
 
 
 def other_tenants(tenants: Tenants, who: Caller, tenant: str) -> str:
-    """Why `who` may not name this tenant, nor its jobs; "" when they may. The one rule: the
-    interceptor asks it early, and `unauthorised` where it counts."""
+    """Why `who` may not name this tenant, nor its jobs; "" when they may. The interceptor asks it
+    early, and `unauthorised` where it counts."""
     if who.sees(tenants, tenant):
         return ""
     return f"{who.name} belongs to tenant {who.tenant}, not to {tenant}"
 
 
-def unauthorised(state: State, command: Command, who: Caller) -> Rejected | None:
-    """The refusal of a command that names a job, or submits for a tenant, that is not `who`'s.
-    A job of another tenant is answered like one that does not exist (AIP-211)."""
-    if not who.tenant:
+def refused(tenants: Tenants, who: Caller, job: Job, act: Act) -> Rejected | None:
+    """Why `who` may not do this to the job; None when they may.
+
+    A job of another tenant is answered like one that does not exist (AIP-211). Of its own tenant a
+    caller sees every job, and acts on those that it submitted; coordinators act on all of the
+    tenant, operators on all there are, and a launcher ends the gangs that no agent starts.
+    A job whose user is not known is everybody's in its tenant.
+    """
+    if other_tenants(tenants, who, job.tenant):
+        return no_job(job.name, job.uid)
+    if who.role >= Role.COORDINATOR or job.user in ("", who.name):
         return None
-    if isinstance(command, CancelJob | UpdateJob | EndJob):
+    if act is Act.END and who.role is Role.LAUNCHER and job.spec.run is None:
+        return None
+    launched = "; agents start it" if act is Act.END and who.role is Role.LAUNCHER else ""
+    return Rejected(
+        Code.DENIED,
+        f"{who.name} may not {act} job {job.name}: it is of user {job.user}{launched}",
+    )
+
+
+def unauthorised(state: State, command: Command, who: Caller) -> Rejected | None:
+    """The refusal of a command on a job that `who` may not act on, or one that submits for a tenant
+    that is not `who`'s."""
+    if (act := _ACTS.get(type(command))) is not None:
+        assert isinstance(command, CancelJob | UpdateJob | EndJob)
         job = state.find(command.name, command.uid)
-        if job is not None and other_tenants(state.tenants, who, job.tenant):
+        if job is None or (refusal := refused(state.tenants, who, job, act)) is None:
+            return None
+        if refusal.code is Code.NOT_FOUND:
             return no_job(command.name, command.uid)
-    elif isinstance(command, SubmitJob):
+        # What the caller's own earlier request did is told again, whoever has the name by now.
+        return None if state.request(command.request_id) is not None else refusal
+    if isinstance(command, SubmitJob) and who.tenant:
         tenant = tenant_of(command.spec, state.tenants)
         if message := other_tenants(state.tenants, who, tenant):
             return invalid("tenant", message)

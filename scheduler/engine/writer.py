@@ -106,6 +106,11 @@ class Writer:
         self._snapshotter = Snapshotter(store, self._disk, retention, recovered.saved)
 
     @property
+    def store(self) -> Store:
+        """The log, for those who read it in a thread of their own."""
+        return self._store
+
+    @property
     def state(self) -> State:
         """The newest durable state."""
         return self._state

@@ -80,6 +80,7 @@ _REASONS: Final[dict[Code, Reason]] = {
     Code.INFEASIBLE: error_pb2.ERROR_REASON_INFEASIBLE,
     Code.EXHAUSTED: error_pb2.ERROR_REASON_EXHAUSTED,
     Code.STALE: error_pb2.ERROR_REASON_ETAG_MISMATCH,
+    Code.DENIED: error_pb2.ERROR_REASON_PERMISSION_DENIED,
 }
 
 

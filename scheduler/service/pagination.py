@@ -9,18 +9,21 @@ from scheduler.core import Job, State
 from scheduler.core.admission.etag import digest
 from scheduler.core.model.window import Booking
 from scheduler.core.tenancy.standing import standings
+from scheduler.eventlog.audit import AuditLog
 from scheduler.eventlog.ended_jobs import EndedJobs
 from scheduler.identity import caller, own_jobs, own_windows
 from scheduler.service.errors import invalid
 from scheduler.service.names import full_name_of
 from scheduler.v1 import service_pb2
 from scheduler.wire import links, listing, paging, tenants, windows
+from scheduler.wire.audit import audit_filter, audit_record_to_proto
 from scheduler.wire.filters import BadFilter
 from scheduler.wire.jobs import host_state, host_to_proto, job_state
 
 JOBS_PAGE, MOST_JOBS = 100, 1_000
 HOSTS_PAGE, MOST_HOSTS = 1_000, 10_000
 WHOLE_PAGE = 1_000  # of tenants, of domains
+AUDIT_PAGE = 100
 WINDOWS_PAGE, MOST_WINDOWS = 100, 1_000
 _ALL = 2**31
 
@@ -67,6 +70,23 @@ def hosts_page(
     return service_pb2.ListHostsResponse(
         hosts=[host_to_proto(state, h.index, h.holder, h.block, now_ns) for h in page.items],
         next_page_token=page.next_token,
+        version=state.version,
+    )
+
+
+def audit_page(
+    state: State, log: AuditLog, request: service_pb2.ListAuditRecordsRequest
+) -> service_pb2.ListAuditRecordsResponse:
+    """Reads the store. Raises: ApiError, StoreError."""
+    since_ns = request.start_time.ToNanoseconds() if request.HasField("start_time") else 0
+    scope = ["audit", since_ns, request.filter]
+    most = size(request.page_size, AUDIT_PAGE, MOST_JOBS)
+    (after,) = _checked(lambda: paging.place_of(scope, request.page_token) or (0,))
+    is_wanted = _checked(lambda: audit_filter(request.filter))
+    records, last = log.page(after, since_ns, is_wanted, most)
+    return service_pb2.ListAuditRecordsResponse(
+        audit_records=map(audit_record_to_proto, records),
+        next_page_token="" if last is None else paging.token_at(scope, (last,)),
         version=state.version,
     )
 

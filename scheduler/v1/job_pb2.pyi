@@ -1034,6 +1034,7 @@ class Job(_message.Message):
     LAUNCH_TIME_FIELD_NUMBER: _builtins.int
     SAVED_CHECKPOINT_FIELD_NUMBER: _builtins.int
     SLOWDOWN_FIELD_NUMBER: _builtins.int
+    USER_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the job, tenants/TENANT/jobs/NAME: its tenant and the name in its specification. Each
     tenant has names of its own.
@@ -1060,6 +1061,10 @@ class Job(_message.Message):
     """Names what the job is now, to send with a change."""
     dp: _builtins.int
     """Data parallel replicas that it has now; while it waits, the fewest with which it starts."""
+    user: _builtins.str
+    """Whose job it is: the name of the caller that submitted it, in the server's auth file. Empty: the
+    server did not ask callers who they are.
+    """
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When the job was accepted."""
@@ -1135,10 +1140,11 @@ class Job(_message.Message):
         launch_time: _timestamp_pb2.Timestamp | None = ...,
         saved_checkpoint: Global___SavedCheckpoint | None = ...,
         slowdown: Global___Slowdown | None = ...,
+        user: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "create_time", b"create_time", "goodput", b"goodput", "launch_time", b"launch_time", "placement", b"placement", "saved_checkpoint", b"saved_checkpoint", "slowdown", b"slowdown", "spec", b"spec", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "attempt", b"attempt", "create_time", b"create_time", "dp", b"dp", "etag", b"etag", "goodput", b"goodput", "launch_time", b"launch_time", "legal_dp", b"legal_dp", "name", b"name", "placement", b"placement", "preemptible", b"preemptible", "priority", b"priority", "reason", b"reason", "restart_options", b"restart_options", "saved_checkpoint", b"saved_checkpoint", "slowdown", b"slowdown", "spec", b"spec", "state", b"state", "tenant", b"tenant", "uid", b"uid", "update_time", b"update_time", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "attempt", b"attempt", "create_time", b"create_time", "dp", b"dp", "etag", b"etag", "goodput", b"goodput", "launch_time", b"launch_time", "legal_dp", b"legal_dp", "name", b"name", "placement", b"placement", "preemptible", b"preemptible", "priority", b"priority", "reason", b"reason", "restart_options", b"restart_options", "saved_checkpoint", b"saved_checkpoint", "slowdown", b"slowdown", "spec", b"spec", "state", b"state", "tenant", b"tenant", "uid", b"uid", "update_time", b"update_time", "user", b"user", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

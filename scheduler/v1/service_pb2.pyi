@@ -242,8 +242,8 @@ class ListJobsRequest(_message.Message):
     """
     filter: _builtins.str
     """Only jobs that match this filter, such as `state = RUNNING AND labels.team = "nlp"`. Fields:
-    name (without its tenant), uid, state, tenant, priority_class, priority, attempt, labels.KEY, create_time and
-    update_time. The language is a part of AIP-160: the operators =, !=, <, <=, > and >=; a star at
+    name (without its tenant), uid, state, tenant, user, priority_class, priority, attempt,
+    labels.KEY, create_time and update_time; `user = "@me"` finds the caller's own. The language is a part of AIP-160: the operators =, !=, <, <=, > and >=; a star at
     the end or at the begin of a text matches a prefix or a suffix ("eval-*"); `:` finds a part of
     a text; `labels.KEY:*` and `labels:KEY` ask whether there is such a label. Times are RFC 3339,
     in UTC when no zone is given: `create_time > "2026-11-21T06:00Z"`. States are written with or
@@ -312,6 +312,128 @@ class ListJobsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListJobsResponse: _TypeAlias = ListJobsResponse  # noqa: Y015
+
+@_typing.final
+class ListAuditRecordsRequest(_message.Message):
+    """Asks for a page of the audit log."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    START_TIME_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """Records to return at most, up to 1000. 0 means 100."""
+    page_token: _builtins.str
+    """The next_page_token of the page before, for the same other fields. Empty: the first page."""
+    filter: _builtins.str
+    """Only records that match this filter, such as `actor = "ada" AND event = JobSubmitted`. Fields:
+    actor, event, subject, reason and create_time; the language is that of ListJobs. Empty: all.
+    """
+    @_builtins.property
+    def start_time(self) -> _timestamp_pb2.Timestamp:
+        """Only records from this time on. Unset: all that are kept."""
+
+    def __init__(
+        self,
+        *,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+        start_time: _timestamp_pb2.Timestamp | None = ...,
+        filter: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["start_time", b"start_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "page_size", b"page_size", "page_token", b"page_token", "start_time", b"start_time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListAuditRecordsRequest: _TypeAlias = ListAuditRecordsRequest  # noqa: Y015
+
+@_typing.final
+class ListAuditRecordsResponse(_message.Message):
+    """Answers ListAuditRecords."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AUDIT_RECORDS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Asks for the next page. Empty: this was the last one. A page may have fewer records than were
+    asked for, even none, and yet a next one: the log is long, and few of it are wanted.
+    """
+    version: _builtins.int
+    """Version of the log at which this page was true."""
+    @_builtins.property
+    def audit_records(self) -> _containers.RepeatedCompositeFieldContainer[Global___AuditRecord]:
+        """Records in the order of the log."""
+
+    def __init__(
+        self,
+        *,
+        audit_records: _abc.Iterable[Global___AuditRecord] | None = ...,
+        next_page_token: _builtins.str = ...,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audit_records", b"audit_records", "next_page_token", b"next_page_token", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListAuditRecordsResponse: _TypeAlias = ListAuditRecordsResponse  # noqa: Y015
+
+@_typing.final
+class AuditRecord(_message.Message):
+    """A change of the log that a caller asked for. Decisions of the scheduler have no record."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    CREATE_TIME_FIELD_NUMBER: _builtins.int
+    ACTOR_FIELD_NUMBER: _builtins.int
+    EVENT_FIELD_NUMBER: _builtins.int
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    BODY_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """Version of the log that the change made."""
+    actor: _builtins.str
+    """Who asked: a name of the auth file; "server" for files that the server loaded; "anonymous" on a
+    server without an auth file.
+    """
+    event: _builtins.str
+    """The type of the event, such as JobSubmitted."""
+    subject: _builtins.str
+    """The job, host, link or window that it is about, and what was done to it."""
+    reason: _builtins.str
+    """What was said with it. Empty: nothing."""
+    body: _builtins.str
+    """The whole event as JSON."""
+    @_builtins.property
+    def create_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was made."""
+
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        create_time: _timestamp_pb2.Timestamp | None = ...,
+        actor: _builtins.str = ...,
+        event: _builtins.str = ...,
+        subject: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        body: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "body", b"body", "create_time", b"create_time", "event", b"event", "reason", b"reason", "subject", b"subject", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AuditRecord: _TypeAlias = AuditRecord  # noqa: Y015
 
 @_typing.final
 class UpdateJobRequest(_message.Message):

@@ -91,6 +91,11 @@ class SchedulerServiceStub:
                 request_serializer=scheduler_dot_v1_dot_service__pb2.DefragmentRequest.SerializeToString,
                 response_deserializer=scheduler_dot_v1_dot_service__pb2.DefragmentResponse.FromString,
                 _registered_method=True)
+        self.ListAuditRecords = channel.unary_unary(
+                '/scheduler.v1.SchedulerService/ListAuditRecords',
+                request_serializer=scheduler_dot_v1_dot_service__pb2.ListAuditRecordsRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_service__pb2.ListAuditRecordsResponse.FromString,
+                _registered_method=True)
         self.WatchJobs = channel.unary_stream(
                 '/scheduler.v1.SchedulerService/WatchJobs',
                 request_serializer=scheduler_dot_v1_dot_service__pb2.WatchJobsRequest.SerializeToString,
@@ -273,7 +278,7 @@ class SchedulerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def EndJob(self, request, context):
-        """Reports that a gang has ended by itself. For launchers and operators.
+        """Reports that a gang has ended by itself. For its user, launchers of its tenant, and operators.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -297,6 +302,13 @@ class SchedulerServiceServicer:
         """Proposes the cheapest moves of running gangs after which one outermost domain has
         this number of hosts free, and makes them on request. All or none: ABORTED when the state
         has changed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListAuditRecords(self, request, context):
+        """Lists who asked for which change, out of the log, oldest first, for as long as events are kept.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -547,6 +559,11 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
                     servicer.Defragment,
                     request_deserializer=scheduler_dot_v1_dot_service__pb2.DefragmentRequest.FromString,
                     response_serializer=scheduler_dot_v1_dot_service__pb2.DefragmentResponse.SerializeToString,
+            ),
+            'ListAuditRecords': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAuditRecords,
+                    request_deserializer=scheduler_dot_v1_dot_service__pb2.ListAuditRecordsRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_service__pb2.ListAuditRecordsResponse.SerializeToString,
             ),
             'WatchJobs': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchJobs,
@@ -950,6 +967,33 @@ class SchedulerService:
             '/scheduler.v1.SchedulerService/Defragment',
             scheduler_dot_v1_dot_service__pb2.DefragmentRequest.SerializeToString,
             scheduler_dot_v1_dot_service__pb2.DefragmentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAuditRecords(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scheduler.v1.SchedulerService/ListAuditRecords',
+            scheduler_dot_v1_dot_service__pb2.ListAuditRecordsRequest.SerializeToString,
+            scheduler_dot_v1_dot_service__pb2.ListAuditRecordsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -57,7 +57,7 @@ class SchedulerServiceStub:
     TailLogs: _grpc.UnaryStreamMultiCallable[_service_pb2.TailLogsRequest, _service_pb2.TailLogsResponse]
     """Streams what a rank has written, on standard output and error. Only of jobs that agents start."""
     EndJob: _grpc.UnaryUnaryMultiCallable[_service_pb2.EndJobRequest, _job_pb2.Job]
-    """Reports that a gang has ended by itself. For launchers and operators."""
+    """Reports that a gang has ended by itself. For its user, launchers of its tenant, and operators."""
     ExplainJob: _grpc.UnaryUnaryMultiCallable[_service_pb2.ExplainJobRequest, _service_pb2.ExplainJobResponse]
     """Says why a job waits, what would have to be freed, and when it starts at the latest."""
     ListSlots: _grpc.UnaryUnaryMultiCallable[_service_pb2.ListSlotsRequest, _service_pb2.ListSlotsResponse]
@@ -67,6 +67,8 @@ class SchedulerServiceStub:
     this number of hosts free, and makes them on request. All or none: ABORTED when the state
     has changed.
     """
+    ListAuditRecords: _grpc.UnaryUnaryMultiCallable[_service_pb2.ListAuditRecordsRequest, _service_pb2.ListAuditRecordsResponse]
+    """Lists who asked for which change, out of the log, oldest first, for as long as events are kept."""
     WatchJobs: _grpc.UnaryStreamMultiCallable[_service_pb2.WatchJobsRequest, _service_pb2.WatchJobsResponse]
     """Streams every change of a job, in the order of the log, from a version onwards."""
     ListSpares: _grpc.UnaryUnaryMultiCallable[_service_pb2.ListSparesRequest, _service_pb2.ListSparesResponse]
@@ -164,7 +166,7 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     TailLogs: _aio.UnaryStreamMultiCallable[_service_pb2.TailLogsRequest, _service_pb2.TailLogsResponse]  # type: ignore[assignment]
     """Streams what a rank has written, on standard output and error. Only of jobs that agents start."""
     EndJob: _aio.UnaryUnaryMultiCallable[_service_pb2.EndJobRequest, _job_pb2.Job]  # type: ignore[assignment]
-    """Reports that a gang has ended by itself. For launchers and operators."""
+    """Reports that a gang has ended by itself. For its user, launchers of its tenant, and operators."""
     ExplainJob: _aio.UnaryUnaryMultiCallable[_service_pb2.ExplainJobRequest, _service_pb2.ExplainJobResponse]  # type: ignore[assignment]
     """Says why a job waits, what would have to be freed, and when it starts at the latest."""
     ListSlots: _aio.UnaryUnaryMultiCallable[_service_pb2.ListSlotsRequest, _service_pb2.ListSlotsResponse]  # type: ignore[assignment]
@@ -174,6 +176,8 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     this number of hosts free, and makes them on request. All or none: ABORTED when the state
     has changed.
     """
+    ListAuditRecords: _aio.UnaryUnaryMultiCallable[_service_pb2.ListAuditRecordsRequest, _service_pb2.ListAuditRecordsResponse]  # type: ignore[assignment]
+    """Lists who asked for which change, out of the log, oldest first, for as long as events are kept."""
     WatchJobs: _aio.UnaryStreamMultiCallable[_service_pb2.WatchJobsRequest, _service_pb2.WatchJobsResponse]  # type: ignore[assignment]
     """Streams every change of a job, in the order of the log, from a version onwards."""
     ListSpares: _aio.UnaryUnaryMultiCallable[_service_pb2.ListSparesRequest, _service_pb2.ListSparesResponse]  # type: ignore[assignment]
@@ -310,7 +314,7 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _service_pb2.EndJobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_job_pb2.Job, _abc.Awaitable[_job_pb2.Job]]:
-        """Reports that a gang has ended by itself. For launchers and operators."""
+        """Reports that a gang has ended by itself. For its user, launchers of its tenant, and operators."""
 
     @_abc_1.abstractmethod
     def ExplainJob(
@@ -338,6 +342,14 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         this number of hosts free, and makes them on request. All or none: ABORTED when the state
         has changed.
         """
+
+    @_abc_1.abstractmethod
+    def ListAuditRecords(
+        self,
+        request: _service_pb2.ListAuditRecordsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_service_pb2.ListAuditRecordsResponse, _abc.Awaitable[_service_pb2.ListAuditRecordsResponse]]:
+        """Lists who asked for which change, out of the log, oldest first, for as long as events are kept."""
 
     @_abc_1.abstractmethod
     def WatchJobs(

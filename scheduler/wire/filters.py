@@ -17,7 +17,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from placement import BadInput
@@ -31,7 +31,7 @@ Test = Callable[[Any], bool]
 
 _TOKEN = re.compile(
     r"""\s*(?:(?P<op><=|>=|!=|=|<|>|:)|(?P<paren>[()])
-    |(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d[\d:.]*(?:Z|[+-]\d\d:\d\d)?)|(?P<word>[\w./*-]+)
+    |(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d[\d:.]*(?:Z|[+-]\d\d:\d\d)?)|(?P<word>@?[\w./*-]+)
     |"(?P<double>(?:[^"\\]|\\.)*)"|'(?P<single>(?:[^'\\]|\\.)*)')""",
     re.VERBOSE,
 )
@@ -51,9 +51,11 @@ class BadFilter(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TextField:
-    """A field that holds a text."""
+    """A field that holds a text. `words`: values that stand for another one, found out when the
+    filter is read."""
 
     of: Callable[[Any], str]
+    words: Mapping[str, Callable[[], str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +239,10 @@ def _test(field: Field, key: str, op: str, value: _Token) -> Test:
             if op not in ("=", "!="):
                 raise BadFilter(f"a word is compared with = or !=, not with {op!r}")
             return lambda item: (of(item) == word) == (op == "=")
-        case TextField(of):
+        case TextField(of, words):
+            if value.text in words and op in ("=", "!="):
+                meant = words[value.text]()
+                return lambda item: (of(item) == meant) == (op == "=")
             return _text_test(of, op, value)
         case NamesField(names):
             if op != ":":

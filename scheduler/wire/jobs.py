@@ -106,6 +106,7 @@ def fill_job(
     message.version = version
     fill_spec(message.spec, job.spec)
     message.tenant = job.tenant
+    message.user = job.user
     message.priority = job.priority
     message.preemptible = job.is_preemptible
     message.etag = job_etag(job)

@@ -15,7 +15,7 @@ from scheduler.core.model.window import Booking, WindowKind
 from scheduler.core.tenancy.standing import TenantStanding
 from scheduler.eventlog.ended_jobs import EndedJobs
 from scheduler.eventlog.store import EndedQuery
-from scheduler.identity import HIDDEN
+from scheduler.identity import HIDDEN, user
 from scheduler.wire import filters, paging
 from scheduler.wire.paging import Order, Page
 
@@ -63,6 +63,7 @@ _JOB_ORDERS: Final[dict[str, Callable[[Job], Any]]] = {
 _ENDED_ORDERS: Final = {"create_time": "create_ns", "update_time": "update_ns"}
 _MOST_READ: Final = 5_000  # ended jobs out of the store for one page: some 0.2 s
 
+ME: Final = "@me"  # in filters: the caller
 _JOB_FIELDS: Final[dict[str, filters.Field]] = {
     "name": filters.TextField(lambda job: short_name(job.name)),
     "uid": filters.TextField(lambda job: job.uid),
@@ -70,6 +71,7 @@ _JOB_FIELDS: Final[dict[str, filters.Field]] = {
         lambda job: job.state.name, tuple(JobState.__members__), "JOB_STATE_"
     ),
     "tenant": filters.TextField(lambda job: job.tenant),
+    "user": filters.TextField(lambda job: job.user, {ME: user}),
     "priority_class": filters.TextField(lambda job: job.spec.priority_class),
     "priority": filters.NumberField(lambda job: job.priority),
     "attempt": filters.NumberField(lambda job: job.attempt),

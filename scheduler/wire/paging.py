@@ -115,8 +115,8 @@ def page(
 
     due = tuple(islice(filter(is_due, items), size + 1))
     if len(due) > size:
-        return Page(due[:size], _token(scope, order.key(due[size - 1])))
-    return Page(due, "" if known_to is None else _token(scope, known_to))
+        return Page(due[:size], token_at(scope, order.key(due[size - 1])))
+    return Page(due, "" if known_to is None else token_at(scope, known_to))
 
 
 def place_of(scope: object, token: str) -> Key | None:
@@ -124,7 +124,8 @@ def place_of(scope: object, token: str) -> Key | None:
     return _read_token(scope, token) if token else None
 
 
-def _token(scope: object, last: Key) -> str:
+def token_at(scope: object, last: Key) -> str:
+    """The token of the page that begins behind this place."""
     text = json.dumps(last).encode()
     seal = _seal(scope, text)
     return base64.urlsafe_b64encode(seal + _masked(seal, text)).decode().rstrip("=")

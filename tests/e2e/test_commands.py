@@ -143,7 +143,7 @@ def test_the_windows_of_a_file_are_made(shell: Shell, folder: Path) -> None:
 def test_what_others_wrote_stays_in_its_line(shell: Shell, server: ServerProcess) -> None:
     shell.run("cordon", "z1-r3-h0", "--reason", "\x1b[31mred\nz1-r3-h1  healthy")
     escaped = r"\x1b[31mred\nz1-r3-h1  healthy"
-    for command in (["hosts"], ["host", "z1-r3-h0"], ["audit", "--store", server.url]):
+    for command in (["hosts"], ["host", "z1-r3-h0"], ["audit"]):
         rows = shell.run(*command).stdout.splitlines()
         assert next(row for row in rows if "[31mred" in row).endswith(escaped), command
     shell.run("uncordon", "z1-r3-h0")

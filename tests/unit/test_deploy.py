@@ -59,7 +59,7 @@ def test_every_key_is_in_the_page() -> None:
 
 def test_the_auth_file_is_one() -> None:
     known = load_auth(str(DEPLOY / "auth.yaml"))
-    assert {entry.role for entry in known.certificates} == {Role.OPERATOR, Role.VIEWER}
+    assert {entry.role for entry in known.certificates} == {Role.LAUNCHER, Role.VIEWER}
     assert load(DEPLOY / "auth.yaml").value
 
 

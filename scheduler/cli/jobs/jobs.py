@@ -6,6 +6,7 @@ bears the name of a command is shown by `muster job show import`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -31,6 +32,7 @@ from scheduler.cli.calls import (
     connected,
     end,
     follow,
+    quoted,
     state_numbers,
     write,
 )
@@ -111,6 +113,15 @@ def submit(
 def list_jobs(
     state: States = None,
     filter: Filter = "",
+    me: Annotated[bool, typer.Option("--me", help="Only your own jobs.")] = False,
+    users: Annotated[
+        list[str] | None,
+        typer.Option("--user", "-u", help="Only jobs of this user; may be repeated."),
+    ] = None,
+    tenants: Annotated[
+        list[str] | None,
+        typer.Option("--tenant", help="Only jobs of this tenant; may be repeated."),
+    ] = None,
     order_by: Annotated[
         str, typer.Option(help="Fields with commas, such as `priority desc, name`.")
     ] = "",
@@ -129,8 +140,22 @@ def list_jobs(
 
     states = state_numbers(job_pb2.JobState, "JOB_STATE_", state)
     with connected(address) as client:
-        page = client.jobs_answer(states, filter, order_by, recent_only=not every)
+        wanted = _filter(filter, me=me, users=users or (), tenants=tenants or ())
+        page = client.jobs_answer(states, wanted, order_by, recent_only=not every)
     write(page, lambda answer: messages.jobs_text(answer.jobs), output)
+
+
+def _filter(filter: str, *, me: bool, users: Sequence[str], tenants: Sequence[str]) -> str:
+    """The filter of the request: what is given, and whose jobs."""
+
+    def one_of(field: str, values: Sequence[str]) -> str:
+        return " OR ".join(f"{field} = {value}" for value in values)
+
+    own = ['"@me"'] if me else []
+    terms = [one_of("user", own + [quoted(user) for user in users])]
+    terms += [one_of("tenant", [quoted(tenant) for tenant in tenants]), filter]
+    given = [term for term in terms if term]
+    return given[0] if len(given) == 1 else " AND ".join(f"({term})" for term in given)
 
 
 class JobFormat(StrEnum):

@@ -68,9 +68,11 @@ def outcome(answer: placement_pb2.Answer) -> str:
 
 
 def jobs_text(jobs: Sequence[job_pb2.Job]) -> str:
+    with_users = any(job.user for job in jobs)
     head = (
         "NAME",
         "TENANT",
+        *(("USER",) if with_users else ()),
         "STATE",
         "PRIORITY",
         "HOSTS",
@@ -83,6 +85,7 @@ def jobs_text(jobs: Sequence[job_pb2.Job]) -> str:
         (
             job.name,
             job.tenant,
+            *((job.user or "-",) if with_users else ()),
             job_state(job),
             str(job.priority),
             _number(job.placement.host_count),
@@ -93,7 +96,8 @@ def jobs_text(jobs: Sequence[job_pb2.Job]) -> str:
         )
         for job in jobs
     ]
-    return columns([head, *rows], right={3, 4, 5, 6}) if rows else "no jobs"
+    numbers = {at + with_users for at in (3, 4, 5, 6)}
+    return columns([head, *rows], right=numbers) if rows else "no jobs"
 
 
 def _number(count: int) -> str:
@@ -108,6 +112,7 @@ def job_text(job: job_pb2.Job) -> str:
         ("reason", job.reason or "-"),
         ("attempt", str(job.attempt)),
         ("tenant", job.tenant),
+        *([("user", job.user)] if job.user else []),
         ("priority", _priority(job)),
         ("submitted", time_text(job.create_time)),
         ("changed", time_text(job.update_time)),

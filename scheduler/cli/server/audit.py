@@ -9,13 +9,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scheduler.cli.calls import BAD_INPUT, AnswerFormat, Output, end, formatted
-from scheduler.files.defaults import STORE
+from scheduler.cli.calls import (
+    BAD_INPUT,
+    DEFAULT_ADDRESS,
+    Address,
+    AnswerFormat,
+    Output,
+    connected,
+    end,
+    formatted,
+    quoted,
+)
 from scheduler.files.errors import one_line
 
 if TYPE_CHECKING:
-    from scheduler.core.model.events import Event
-    from scheduler.eventlog.store import Asked, Store
+    from scheduler.v1.service_pb2 import AuditRecord
 
 _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
@@ -31,41 +39,54 @@ def audit(
     ] = "",
     actor: Annotated[str, typer.Option(help="Only commands of this caller.")] = "",
     store: Annotated[
-        str, typer.Option(help="The store, sqlite:///FILE or postgresql://...")
-    ] = STORE,
+        str,
+        typer.Option(
+            help="Read this store instead of asking a server, for one that is stopped:"
+            " sqlite:///FILE or postgresql://...",
+            show_default=False,
+        ),
+    ] = "",
     output: Output = AnswerFormat.TABLE,
+    address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """List the commands in the log and their callers; the server may keep running.
+    """List the commands in the log and their callers; needs the role operator.
 
     `server`: files that the server loaded. `anonymous`: callers of a server without an auth
     file. Decisions of the scheduler are left out. JSON output has one object a line.
     """
-    from scheduler.eventlog.store import StoreError
-
     since_ns = _time_ns(since) if since else 0
+    filter = f"actor = {quoted(actor)}" if actor else ""
+    if store:
+        for record in _stored(store, since_ns, filter):
+            _write(record, output)
+        return
+    with connected(address) as client:
+        for record in client.audit_records(since_ns, filter):
+            _write(record, output)
+
+
+def _stored(url: str, since_ns: int, filter: str) -> Iterator[AuditRecord]:
+    """The records of a store, whoever else has it open."""
+    from scheduler.eventlog.audit import AuditLog
+    from scheduler.eventlog.store import StoreError, look_at
+    from scheduler.wire.audit import audit_filter, audit_record_to_proto
+
+    is_wanted = audit_filter(filter)
     try:
-        for record in _asked(_opened(store), since_ns):
-            if actor in ("", record.actor):
-                if output is AnswerFormat.TABLE:
-                    typer.echo(_text(record))
-                else:
-                    mark = "---\n" if output is AnswerFormat.YAML else ""
-                    typer.echo(mark + formatted(_mapping(record), output, is_line=True))
+        for record in AuditLog(look_at(url)).records(since_ns=since_ns):
+            if is_wanted(record):
+                yield audit_record_to_proto(record)
     except StoreError as error:
         raise end(str(error), BAD_INPUT) from None
 
 
-def _opened(url: str) -> Store:
-    """The store to read from, whoever else has it."""
-    from scheduler.eventlog.store import look_at
-
-    return look_at(url)
-
-
-def _asked(store: Store, since_ns: int) -> Iterator[Asked]:
-    # Events of one append share their time, so the first one of that time is where to begin.
-    after = max(store.version_at(since_ns), store.first_version()) - 1
-    return (record for record in store.asked(max(0, after)) if record.event.time_ns >= since_ns)
+def _write(record: AuditRecord, output: AnswerFormat) -> None:
+    if output is AnswerFormat.TABLE:
+        words = (_iso(record), record.actor, record.event, record.subject, record.reason)
+        typer.echo(one_line("  ".join(filter(None, words))))
+    else:
+        mark = "---\n" if output is AnswerFormat.YAML else ""
+        typer.echo(mark + formatted(_mapping(record), output, is_line=True))
 
 
 def _time_ns(text: str) -> int:
@@ -82,35 +103,17 @@ def _time_ns(text: str) -> int:
     return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()) * 10**9
 
 
-def _mapping(record: Asked) -> dict[str, Any]:
-    from scheduler.eventlog.codec import encode
-
-    kind, body = encode(record.event)
+def _mapping(record: AuditRecord) -> dict[str, Any]:
     return {
         "version": record.version,
-        "time": _iso(record.event.time_ns),
+        "time": _iso(record),
         "actor": record.actor,
-        "event": kind,
-        "body": json.loads(body),
+        "event": record.event,
+        "body": json.loads(record.body),
     }
 
 
-def _text(record: Asked) -> str:
-    event = record.event
-    said = next((text for key in ("reason", "detail") if (text := getattr(event, key, ""))), "")
-    words = (_iso(event.time_ns), record.actor, type(event).__name__, subject(event), said)
-    return one_line("  ".join(filter(None, words)))
-
-
-def subject(event: Event) -> str:
-    """The job, host or window that it is about."""
-    about = getattr(event, "spec", getattr(event, "window", event))
-    subject = next((getattr(about, key) for key in ("name", "host") if hasattr(about, key)), "")
-    move = getattr(event, "move", None) or getattr(event, "signal", None)
-    return f"{subject} {move}" if move else str(subject)
-
-
-def _iso(time_ns: int) -> str:
+def _iso(record: AuditRecord) -> str:
     from scheduler.files.timeparse import written
 
-    return written(datetime.fromtimestamp(time_ns / 1e9, UTC))
+    return written(datetime.fromtimestamp(record.create_time.ToNanoseconds() / 1e9, UTC))

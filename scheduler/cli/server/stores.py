@@ -212,7 +212,7 @@ def _rows(report: VerifyReport) -> dict[str, object]:
 
 
 def _plan_rows(plan: RepairPlan, *, is_done: bool) -> dict[str, object]:
-    from scheduler.cli.server.audit import subject
+    from scheduler.eventlog.audit import subject
 
     if not plan.problem:
         return {"problem": "", "next": "nothing to do"}

@@ -32,12 +32,12 @@ def register(app: typer.Typer) -> None:
 def new(
     name: Annotated[str, typer.Argument(help="Owner of the token, the name that the log records.")],
     role: Annotated[
-        Literal["viewer", "submitter", "operator", "admin"],
+        Literal["viewer", "launcher", "submitter", "coordinator", "operator", "admin"],
         typer.Option(help="Each role includes the roles before it."),
     ],
     tenant: Annotated[
         str,
-        typer.Option(help="For viewers and submitters: their tenant; `*` for all tenants."),
+        typer.Option(help="For all but operators and admins: their tenant; `*` for all tenants."),
     ] = "",
     days: Annotated[
         int | None,

@@ -139,7 +139,7 @@ def _submit(state: State, command: SubmitJob, now_ns: int) -> tuple[Event, ...] 
         return Rejected(Code.INFEASIBLE, never.reason)
     if beyond := beyond_quota(state, spec):
         return Rejected(Code.INFEASIBLE, beyond.reason)
-    return (JobSubmitted(now_ns, command.uid, spec, command.request_id),)
+    return (JobSubmitted(now_ns, command.uid, spec, command.request_id, command.user),)
 
 
 def _namesake(state: State, spec: JobSpec) -> Job | None:

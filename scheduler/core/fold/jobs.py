@@ -145,6 +145,7 @@ def _submitted(state: State, event: JobSubmitted) -> State:
         sizes=sizes,
         dp=dp,
         goodput=Goodput(event.time_ns),
+        user=event.user,
     )
     job = owned(job, state.tenants)
     return evolve(state, jobs=_with(state.jobs, job.name, job), queue=_queued(state, job))

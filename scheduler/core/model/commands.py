@@ -18,11 +18,12 @@ from scheduler.core.policies.tenants import Tenants
 
 @dataclass(frozen=True, slots=True)
 class SubmitJob:
-    """`uid` is fresh; `request_id` makes a retry harmless."""
+    """`uid` is fresh; `request_id` makes a retry harmless. `user`: whose job it is."""
 
     spec: JobSpec
     uid: str
     request_id: str = ""
+    user: str = ""
 
 
 @dataclass(frozen=True, slots=True)

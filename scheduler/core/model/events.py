@@ -36,10 +36,13 @@ class TenantsLoaded(Struct, frozen=True):
 
 
 class JobSubmitted(Struct, frozen=True):
+    """`user`: whose job it is; "" where callers are not asked who they are."""
+
     time_ns: int
     uid: str
     spec: JobSpec
     request_id: str = ""
+    user: str = ""
 
 
 class JobUpdated(Struct, frozen=True):

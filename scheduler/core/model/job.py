@@ -81,6 +81,7 @@ class Job:
     start of the current attempt, `state_ns` the time of the last change of state,
     `update_ns` that of the last change by its owner.
     `needed`: free hosts without which it cannot start, the required spares among them.
+    `user`: who submitted it, "" where that is not known.
     `tenant`, `priority` and `is_preemptible` are what the tenants file makes of the spec.
 
     `sizes`: legal numbers of replicas, ascending, of an elastic job, else none. `dp`: how
@@ -132,6 +133,7 @@ class Job:
     launched_ns: int | None = None
     saved: SavedCheckpoint | None = None
     step: StepBound | None = None
+    user: str = ""
 
     @property
     def request(self) -> Request:

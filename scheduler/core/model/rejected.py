@@ -16,6 +16,7 @@ class Code(StrEnum):
     INFEASIBLE = "infeasible"
     STALE = "stale"
     EXHAUSTED = "exhausted"
+    DENIED = "denied"
 
 
 @dataclass(frozen=True, slots=True)

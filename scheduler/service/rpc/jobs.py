@@ -28,7 +28,7 @@ from scheduler.engine.authorisation import unauthorised
 from scheduler.engine.writer import Writer
 from scheduler.eventlog.ended_jobs import EndedJobs
 from scheduler.files.errors import InputError
-from scheduler.identity import caller, own_windows
+from scheduler.identity import caller, own_windows, user
 from scheduler.service.backend import Backend
 from scheduler.service.errors import (
     ApiError,
@@ -143,7 +143,7 @@ class JobServicer:
                 spec = self._specs.read(request.spec)
             except InputError as error:
                 raise invalid_input(error, "spec.") from None
-            command = SubmitJob(spec, self._new_uid(), request.request_id)
+            command = SubmitJob(spec, self._new_uid(), request.request_id, user())
             if request.validate_only:
                 answer = await self._backend.questions.ask(_dry_run, writer, command)
                 tenant = tenant_of(spec, writer.state.tenants)

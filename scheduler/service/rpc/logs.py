@@ -12,7 +12,9 @@ import grpc
 from scheduler.core import Job
 from scheduler.core.model.lifecycle import LIVE
 from scheduler.core.model.rejected import Code, Rejected
+from scheduler.engine.authorisation import Act, refused
 from scheduler.engine.proposal import NotLeading
+from scheduler.identity import caller
 from scheduler.service.backend import Backend, LogSource, NoLog
 from scheduler.service.errors import ApiError, error_boundary, invalid, rejected
 from scheduler.service.names import any_job_of
@@ -36,6 +38,8 @@ class LogServicer:
             if not writer.is_leading:
                 raise NotLeading(writer.leader)  # agents talk to the leader alone
             job = await any_job_of(writer, request.name, request.uid)
+            if refusal := refused(writer.state.tenants, caller(), job, Act.READ_LOGS):
+                raise rejected(refusal)
             if job.spec.run is None or tails is None:
                 raise _no_log(f"no agent runs job {job.name}: its file has no `run`")
             if not 0 <= request.rank < job.spec.request.parallelism.world_size:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 
 from scheduler.service.backend import Backend
+from scheduler.service.rpc.audit import AuditServicer
 from scheduler.service.rpc.defrag import DefragServicer
 from scheduler.service.rpc.health import HealthServicer
 from scheduler.service.rpc.hosts import HostServicer
@@ -32,6 +33,7 @@ def scheduler_service(
         (
             JobServicer(backend, JobMessages(backend, reasons), new_uid),
             LogServicer(backend),
+            AuditServicer(backend),
             HostServicer(backend),
             TenantServicer(backend),
             WindowServicer(backend),

@@ -1,0 +1,282 @@
+"""A user acts on its own jobs alone, also beside others of its tenant, and without an operator."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from typer.testing import CliRunner
+
+from scheduler.cli.program import app
+from scheduler.core.policies.tenants import Tenant, Tenants
+from scheduler.v1 import job_pb2, service_pb2
+from tests.secured import House
+from tests.serving import (
+    CANCELLED,
+    COMPLETED,
+    RUNNING,
+    Served,
+    create,
+    error_of,
+    refused,
+    serving,
+    url,
+)
+
+TENANTS = Tenants((Tenant("default"), Tenant("ads"), Tenant("bots")))
+ROUNDS = 12
+DENIED, MISSING = grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.NOT_FOUND
+Cancel, Get = service_pb2.CancelJobRequest, service_pb2.GetJobRequest
+
+ROLES = {  # of tenant ads, but for the last ones
+    "ada": "submitter",
+    "bea": "submitter",
+    "vic": "viewer",
+    "lou": "launcher",
+    "cor": "coordinator",
+    "bob": "submitter",
+    "root": "operator",
+}
+
+
+async def _callers(
+    stack: AsyncExitStack, folder: Path, **settings: Any
+) -> tuple[Served, dict[str, Any], dict[str, dict[str, str]]]:
+    """The server, a stub of each caller, and what their commands take from the environment."""
+    house = House(folder)
+    of = {"root": "", "bob": "bots"}
+    tokens = {name: house.token(name, role, of.get(name, "ads")) for name, role in ROLES.items()}
+    served = await stack.enter_async_context(
+        serving(folder, access=house.access(), tenants=TENANTS, **settings)
+    )
+    stubs = {
+        name: await stack.enter_async_context(house.calling(served, token))
+        for name, token in tokens.items()
+    }
+    trusted = folder / "ca.pem"
+    trusted.write_bytes(house.ca.cert_pem.bytes())
+    common = {"MUSTER_CA": str(trusted), "MUSTER_ADDRESS": served.ready.address}
+    return served, stubs, {n: {**common, "MUSTER_TOKEN": t} for n, t in tokens.items()}
+
+
+def end(name: str) -> service_pb2.EndJobRequest:
+    return service_pb2.EndJobRequest(name=name, outcome=COMPLETED)
+
+
+def label(name: str) -> service_pb2.UpdateJobRequest:
+    job = job_pb2.Job(name=name, spec=job_pb2.JobSpec(labels={"k": "v"}))
+    return service_pb2.UpdateJobRequest(job=job)
+
+
+def logs(name: str) -> service_pb2.TailLogsRequest:
+    return service_pb2.TailLogsRequest(name=name)
+
+
+async def _code(call: Any) -> grpc.StatusCode:
+    """How a call or a stream ends."""
+    try:
+        if hasattr(call, "read"):
+            while await call.read() is not grpc.aio.EOF:
+                pass
+        else:
+            await call
+    except grpc.aio.AioRpcError as error:
+        return error_of(error).code
+    return grpc.StatusCode.OK
+
+
+async def _running(stub: Any, name: str) -> None:
+    while (await stub.GetJob(Get(name=name))).state != RUNNING:
+        await asyncio.sleep(0.01)
+
+
+async def test_who_may_do_what_to_a_job(tmp_path: Path) -> None:
+    """For each caller: change, finish, read the logs of a job of ada's that no agent starts."""
+    ok, no_log = grpc.StatusCode.OK, grpc.StatusCode.FAILED_PRECONDITION
+    expected = {
+        "bea": (DENIED, DENIED, DENIED),
+        "vic": (DENIED, DENIED, DENIED),
+        "lou": (DENIED, ok, DENIED),
+        "ada": (ok, ok, no_log),
+        "cor": (ok, ok, no_log),
+        "bob": (MISSING, MISSING, MISSING),
+        "root": (ok, ok, no_log),
+    }
+    async with AsyncExitStack() as stack:
+        _, stubs, _ = await _callers(stack, tmp_path)
+        made = await stubs["ada"].CreateJob(create("a"))
+        assert made.user == "ada"
+        await _running(stubs["ada"], "a")
+        outcomes = {}
+        for name, stub in stubs.items():
+            full = "ads/a" if name == "root" else made.name
+            finish = end(full)
+            finish.validate_only = True
+            outcomes[name] = (
+                await _code(stub.UpdateJob(label(full))),
+                await _code(stub.EndJob(finish)),
+                await _code(stub.TailLogs(logs(full))),
+            )
+            if name != "bob":
+                assert (await stub.GetJob(Get(name=full))).user == "ada"
+        assert outcomes == expected
+        error = await refused(stubs["bea"].CancelJob(Cancel(name="a")))
+        assert error.message == "bea may not change job ads/a: it is of user ada" or (
+            error.message == "bea may not change job a: it is of user ada"
+        )
+        assert (await stubs["ada"].EndJob(end("a"))).state == COMPLETED
+
+
+async def test_a_launcher_ends_no_gang_that_agents_start(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        _, stubs, _ = await _callers(stack, tmp_path)
+        launched = create("agents")
+        launched.spec.run.command.append("true")
+        await stubs["ada"].CreateJob(launched)
+        await stubs["bob"].CreateJob(create("other"))
+        await stubs["ada"].CreateJob(create("own"))
+        for name in ("own", "agents"):
+            await _running(stubs["ada"], name)
+        error = await refused(stubs["lou"].EndJob(end("agents")))
+        assert error.code is DENIED
+        assert "agents start it" in error.message
+        assert (await refused(stubs["lou"].EndJob(end("bots/other")))).code is MISSING
+        assert (await stubs["lou"].EndJob(end("own"))).state == COMPLETED
+        for call in (
+            stubs["lou"].CreateJob(create("b")),
+            stubs["lou"].CordonHost(service_pb2.CordonHostRequest(name="z0-r0-h0")),
+        ):
+            assert (await refused(call)).code is DENIED
+
+
+async def test_a_name_that_changes_hands_gives_nobody_anothers_job(tmp_path: Path) -> None:
+    """bea's changes were checked on her own job of that name, and would meet ada's new one."""
+    async with AsyncExitStack() as stack:
+        _, stubs, _ = await _callers(stack, tmp_path)
+        ada, bea = stubs["ada"], stubs["bea"]
+        for turn in range(ROUNDS):
+            name = f"victim{turn}"
+            await bea.CreateJob(create(name))
+            await bea.CancelJob(Cancel(name=name, request_id=f"r{turn}"))
+            attacks = [
+                call
+                for _ in range(8)
+                for call in (bea.CancelJob(Cancel(name=name)), bea.UpdateJob(label(name)))
+            ]
+            made, *answers = await asyncio.gather(
+                ada.CreateJob(create(name)), *attacks, return_exceptions=True
+            )
+            assert not isinstance(made, BaseException), made
+            job = await ada.GetJob(Get(name=name))
+            assert (job.uid, job.user) == (made.uid, "ada")
+            assert job.state != CANCELLED
+            assert not job.spec.labels
+            for answer in answers:
+                if isinstance(answer, grpc.aio.AioRpcError):
+                    assert error_of(answer).code in (DENIED, grpc.StatusCode.FAILED_PRECONDITION)
+                elif not isinstance(answer, BaseException):
+                    assert answer.user == "bea"
+            again = await bea.CancelJob(Cancel(name=name, request_id=f"r{turn}"))
+            assert (again.user, again.state) == ("bea", CANCELLED)  # what that request did
+            await ada.CancelJob(Cancel(name=name))
+
+
+async def test_jobs_are_listed_by_user_and_keep_theirs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Live ones, ended ones at hand and those in the store alone, before and after a restart."""
+    monkeypatch.setattr("scheduler.core.fold.jobs.RETAINED", 1)
+    everybody = {"ada": ["old0", "old1", "live"], "bea": ["hers"]}
+
+    async def listed(stub: Any, filter: str) -> list[str]:
+        page = await stub.ListJobs(service_pb2.ListJobsRequest(filter=filter))
+        return [job.name.rpartition("/")[2] for job in page.jobs]
+
+    for turn in range(2):
+        async with AsyncExitStack() as stack:
+            _, stubs, _ = await _callers(stack, tmp_path)
+            ada, bea = stubs["ada"], stubs["bea"]
+            if not turn:
+                for name in ("old0", "old1"):
+                    await ada.CreateJob(create(name))
+                    await ada.CancelJob(Cancel(name=name))
+                await ada.CreateJob(create("live"))
+                await bea.CreateJob(create("hers"))
+                await stubs["bob"].CreateJob(create("his"))
+            for stub in (ada, bea, stubs["vic"]):
+                assert await listed(stub, "user = ada") == everybody["ada"]
+            assert await listed(ada, 'user = "@me"') == everybody["ada"]
+            assert await listed(bea, "user = @me") == everybody["bea"]
+            assert await listed(bea, 'user != "@me"') == everybody["ada"]
+            assert await listed(stubs["vic"], 'user = "@me"') == []
+            assert await listed(stubs["root"], 'user = "b*"') == ["hers", "his"]
+
+
+async def _lines(environment: dict[str, str], *words: str) -> list[str]:
+    """The exit code of a command and what it prints."""
+    done = await asyncio.to_thread(CliRunner().invoke, app, words, env=environment)
+    return [str(done.exit_code), *done.output.splitlines()]
+
+
+async def test_commands_for_ones_own_jobs(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        _, stubs, shells = await _callers(stack, tmp_path)
+        for name, job in (("ada", "mine"), ("bea", "hers"), ("bob", "his")):
+            await stubs[name].CreateJob(create(job))
+        for caller, words, expected in (
+            ("ada", ["--me"], ["ads/mine"]),
+            ("ada", ["-u", "bea"], ["ads/hers"]),
+            ("ada", ["--me", "-u", "bea", "--filter", "name != hers"], ["ads/mine"]),
+            ("ada", ["-u", "*"], []),
+            ("root", ["--tenant", "bots"], ["bots/his"]),
+            ("root", ["--tenant", "ads", "-u", "ada", "-u", "bob"], ["ads/mine"]),
+        ):
+            listed = await _lines(shells[caller], "jobs", *words, "-o", "name")
+            assert listed == ["0", *expected], words
+        table = await _lines(shells["ada"], "jobs", "--me")
+        assert table[1].split()[:3] == ["NAME", "TENANT", "USER"]
+        assert table[2].split()[:3] == ["ads/mine", "ads", "ada"]
+        denied = await _lines(shells["bea"], "finish", "mine", "--outcome", "completed")
+        assert denied[0] == "1"
+        assert "bea may not finish job" in denied[1]
+        await _running(stubs["ada"], "mine")
+        done = await _lines(shells["ada"], "finish", "mine", "--outcome", "completed")
+        assert done[0] == "0"
+        assert "user" in "".join(done)
+
+
+async def test_the_audit_log_is_read_through_the_server(tmp_path: Path) -> None:
+    """Page by page, by those who may; and a stopped server's from its store."""
+    async with AsyncExitStack() as stack:
+        _, stubs, shells = await _callers(stack, tmp_path)
+        ada, root = stubs["ada"], stubs["root"]
+        for turn in range(5):
+            await ada.CreateJob(create(f"j{turn}"))
+        await root.CordonHost(service_pb2.CordonHostRequest(name="z0-r0-h0", reason="cable"))
+        denied = await _code(ada.ListAuditRecords(service_pb2.ListAuditRecordsRequest()))
+        assert denied is DENIED
+        ask, pages = service_pb2.ListAuditRecordsRequest(page_size=2, filter="actor = ada"), 0
+        records = list[service_pb2.AuditRecord]()
+        while True:
+            page = await root.ListAuditRecords(ask)
+            records, pages = [*records, *page.audit_records], pages + 1
+            ask.page_token = page.next_page_token
+            if not ask.page_token:
+                break
+        assert [each.subject for each in records] == [f"ads/j{turn}" for turn in range(5)]
+        assert {(each.actor, each.event) for each in records} == {("ada", "JobSubmitted")}
+        assert pages == 3
+        ask.filter, ask.page_token = "actor = root", page.next_page_token or "nonsense"
+        assert (await refused(root.ListAuditRecords(ask))).fields == ("page_token",)
+        code, *printed = await _lines(shells["root"], "audit")
+        assert code == "0"
+        assert [line.split("  ")[1:] for line in printed if "root" in line] == [
+            ["root", "HostMoved", "z0-r0-h0 cordon", "cable"]
+        ]
+        assert await _lines(shells["root"], "audit", "--since", "2100-01-01") == ["0"]
+    stored = await _lines({}, "audit", "--store", url(tmp_path))
+    assert stored == ["0", *printed]
