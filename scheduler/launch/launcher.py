@@ -94,6 +94,7 @@ class AgentLauncher(Launcher):
         self._tasks: set[asyncio.Task[None]] = set()
         self.on_log_chunk: Callable[[agent_pb2.LogChunk], None] = lambda _: None
         self.starting: Callable[[], Set[str]] = frozenset  # hosts whose agents are on their way
+        self.is_dismissed: Callable[[str], bool] = lambda _: False  # no agent is to be there
         sessions.on_hello = self._greeted
         sessions.on_word = self._heard
         sessions.on_broken = self._broke
@@ -538,7 +539,8 @@ class AgentLauncher(Launcher):
             self._settle(leaving)
 
     def _lost(self, host: str) -> None:
-        self._report_lost(host, f"silent for {self._lease_s:g} s")
+        if not self.is_dismissed(host):
+            self._report_lost(host, f"silent for {self._lease_s:g} s")
         self._broke(host)
 
     def _report_lost(self, host: str, detail: str) -> None:
@@ -586,7 +588,8 @@ class AgentLauncher(Launcher):
         if gang.phase is GangPhase.FAILING or gang.refusals:
             self._advance(gang)
         elif absent and gang.phase in (GangPhase.PREPARING, GangPhase.STARTING):
-            lost = [host for host in absent if host not in self.starting()]
+            starting = self.starting()
+            lost = [host for host in absent if host not in starting]
             if lost and waited_s > self._lease_s and now_s - self._led_s > self._lease_s:
                 gang.since_s = now_s  # the log is about to stop it
                 for host in lost:

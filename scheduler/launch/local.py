@@ -93,6 +93,9 @@ class LocalAgents:
     def starting(self) -> Set[str]:
         return frozenset()
 
+    def is_dismissed(self, host: str) -> bool:
+        return False
+
     async def close(self) -> None:
         """End them, and what they run."""
         for task in self._tasks:

@@ -50,6 +50,7 @@ class LaunchService:
         self._task = asyncio.create_task(launcher.run())
         if self._substrate is not None:
             launcher.starting = self._substrate.starting
+            launcher.is_dismissed = self._substrate.is_dismissed
             self._substrate.start(writer, self._sessions, launcher.busy_hosts)
 
     async def close(self) -> None:

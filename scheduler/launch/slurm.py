@@ -142,6 +142,9 @@ class SlurmAgents:
     def starting(self) -> Set[str]:
         return frozenset()
 
+    def is_dismissed(self, host: str) -> bool:
+        return all(host not in hosts for hosts in self.wanted(self._writer.state).values())
+
     async def close(self) -> None:
         """Gangs run on, for the next server: their allocations stay."""
         for task in (*self._tasks, *self._steps):

@@ -24,5 +24,8 @@ class Substrate(Protocol):
     def starting(self) -> Set[str]:
         """Hosts whose agents are on their way, which may take minutes: not lost yet."""
 
+    def is_dismissed(self, host: str) -> bool:
+        """Whether no agent is to be there now: that its agent has gone is no loss of the host."""
+
     async def close(self) -> None:
         """The server ends."""

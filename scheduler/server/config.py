@@ -209,6 +209,7 @@ class LauncherKind(StrEnum):
 
     LOCAL = "local"  # the server, on this machine, one for each host
     SLURM = "slurm"  # the server, on nodes of a Slurm cluster, in allocations of its own
+    KUBERNETES = "kubernetes"  # the server, in pods of a Kubernetes cluster
 
 
 class AgentKeys(Keys):
@@ -254,6 +255,63 @@ class SlurmKeys(Keys):
     account: Text | None = None
     qos: Text | None = None
     set_down: Flag = False
+
+
+class PodHolding(StrEnum):
+    """Which hosts have a pod with an agent."""
+
+    GANG = "gang"
+    WHOLE = "whole"
+
+
+class ConditionEffect(StrEnum):
+    """What it means for a host that a condition of its node is True."""
+
+    CORDON = "cordon"
+    DRAIN = "drain"
+    FAILING = "failing"
+    DOWN = "down"
+
+
+def _dns_label(value: Any) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?", value):
+        raise _refusal(f"must be up to 40 of a-z, 0-9 and -, not {short(value)}")
+    return value
+
+
+class KubernetesKeys(Keys):
+    """How `launcher: kubernetes` has its pods (docs/kubernetes.md).
+
+    `kubeconfig`, `context`: None: those of the user, or the service account of the server's pod.
+    `name`: of pods, one for each server in a namespace. `image`: with muster in it; `template`: a
+    file with the rest of a pod. `server`: HOST:PORT at which pods reach `agents.listen`.
+    `holding`: `gang` for pods on the hosts and spares of gangs, `whole` for one on every host.
+    `service_account`, `priority_class`, `runtime_class`, `gpu_resource`: of pods. `allow`: a file
+    in the image. `ca`: who signed the certificate of `tls`; pods get it. `start_s`: for which a pod
+    may take to start. `grace_s`: for which an evicted gang may save. `conditions`: more conditions
+    of nodes, and what it means that they are True. `adopt`: place gangs whose pods others made for
+    the scheduler called `scheduler_name`.
+    """
+
+    kubeconfig: FilePath | None = None
+    context: Text | None = None
+    namespace: Annotated[str, BeforeValidator(_dns_label)] = "muster"
+    name: Annotated[str, BeforeValidator(_dns_label)] = "muster"
+    image: Text | None = None
+    template: FilePath | None = None
+    server: Address | None = None
+    holding: PodHolding = PodHolding.GANG
+    service_account: Text | None = None
+    priority_class: Text | None = None
+    runtime_class: Text | None = None
+    gpu_resource: Text | None = "nvidia.com/gpu"
+    allow: Text | None = None
+    ca: FilePath | None = None
+    start_s: Count = 600
+    grace_s: Count = 120
+    conditions: dict[str, ConditionEffect] = Field(default_factory=dict)
+    adopt: Flag = False
+    scheduler_name: Text = "muster"
 
 
 class ServerKeys(Keys):
@@ -394,12 +452,16 @@ class ServerKeys(Keys):
     launcher: Annotated[
         LauncherKind | None,
         ServerOption(
-            "Start agents: `local`, on this machine for each host of a small fabric, or `slurm`, on"
-            " nodes of a cluster (docs/slurm.md)."
+            "Start agents: `local`, on this machine for each host of a small fabric, `slurm`, on"
+            " nodes of a cluster (docs/slurm.md), or `kubernetes`, in its pods"
+            " (docs/kubernetes.md)."
         ),
     ] = None
     agents: Annotated[AgentKeys | None, BeforeValidator(_given)] = None
     slurm: Annotated[SlurmKeys, BeforeValidator(_given)] = Field(default_factory=SlurmKeys)
+    kubernetes: Annotated[KubernetesKeys, BeforeValidator(_given)] = Field(
+        default_factory=KubernetesKeys
+    )
     tls: Annotated[TlsKeys | None, BeforeValidator(_given)] = None
     auth: Annotated[AuthKeys | None, BeforeValidator(_given)] = None
     limits: Annotated[CallLimits, BeforeValidator(_given)] = Field(default_factory=CallLimits)
@@ -411,6 +473,7 @@ _SECTIONS: dict[str, type[Keys]] = {
     "log": LogKeys,
     "agents": AgentKeys,
     "slurm": SlurmKeys,
+    "kubernetes": KubernetesKeys,
     "tls": TlsKeys,
     "auth": AuthKeys,
     "limits": CallLimits,

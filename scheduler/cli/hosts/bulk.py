@@ -2,7 +2,7 @@
 
 A host that Slurm drains is drained here, one that is down has failed, one that does not
 respond has missed a heartbeat; what was done for Slurm's sake is undone when Slurm has the
-node back, and nothing else.
+node back, and nothing else. The same for Kubernetes, which also cordons.
 """
 
 from __future__ import annotations
@@ -15,7 +15,15 @@ import typer
 
 from scheduler.cli.calls import BAD_INPUT, checked_only, connected
 from scheduler.files.errors import Problem
-from scheduler.files.health.found import DRAIN, SLURM, UNCORDON, ImportedReport, change_for
+from scheduler.files.health.found import (
+    CORDON,
+    DRAIN,
+    KUBERNETES,
+    SLURM,
+    UNCORDON,
+    ImportedReport,
+    change_for,
+)
 
 if TYPE_CHECKING:
     from scheduler.client import Client
@@ -25,14 +33,16 @@ if TYPE_CHECKING:
 def report_file(path: str, kind: str, address: str, *, dry_run: bool) -> None:
     """Report what the file says. Exit 2 when some of it was refused, the rest being done."""
     from scheduler.files.health.dcgm import load_dcgm
+    from scheduler.files.health.kubernetesnodes import load_kubernetes_nodes
     from scheduler.files.health.slurmnodes import load_slurm
 
     readers: dict[str, Callable[[str], list[ImportedReport]]] = {
         "dcgm-json": load_dcgm,
         SLURM: load_slurm,
+        KUBERNETES: load_kubernetes_nodes,
     }
     if kind not in readers:
-        message = "must be dcgm-json, slurm, ports-csv or ibdiagnet with --import"
+        message = "must be dcgm-json, slurm, kubernetes, ports-csv or ibdiagnet with --import"
         raise typer.BadParameter(message, param_hint="--format")
     path = "/dev/stdin" if path == "-" else path
     reports = readers[kind](path)
@@ -42,9 +52,9 @@ def report_file(path: str, kind: str, address: str, *, dry_run: bool) -> None:
         known = [item for item in reports if item.host in hosts]
         done: Counter[str] = Counter()
         if not dry_run:
-            wrong += _send(client, path, known, hosts, done)
+            wrong += _send(client, path, known, hosts, done, kind)
         else:
-            done.update(_word(item, hosts[item.host]) for item in known)
+            done.update(_word(item, hosts[item.host], kind) for item in known)
     for problem in wrong:
         typer.echo(f"muster: {problem}", err=True)
     total = ", ".join(f"{n:,} {label}" for label, n in sorted(done.items()) if label)
@@ -58,14 +68,14 @@ def _unknown(path: str, item: ImportedReport) -> Problem:
     return Problem(item.field, f"no host {item.host!r} in this fabric", path, item.line)
 
 
-def _word(item: ImportedReport, host: host_pb2.Host) -> str:
+def _word(item: ImportedReport, host: host_pb2.Host, source: str) -> str:
     """The signal, or the change, that a statement comes to; nothing where it is so already."""
     from scheduler.wire.jobs import host_state
 
     if item.standing is None:
         return item.signal
     cordon = host.cordon_reason if host.cordoned else None
-    return change_for(item.standing, host_state(host.state), host.reason, cordon)
+    return change_for(item.standing, host_state(host.state), host.reason, cordon, source)
 
 
 def _send(
@@ -74,16 +84,21 @@ def _send(
     imported: Iterable[ImportedReport],
     hosts: dict[str, host_pb2.Host],
     done: Counter[str],
+    source: str,
 ) -> list[Problem]:
     """What was refused; `done` counts what was not."""
     from scheduler.v1 import service_pb2
 
-    changes = {DRAIN: client.drain_host, UNCORDON: client.uncordon_host}
+    changes = {
+        CORDON: client.cordon_host,
+        DRAIN: client.drain_host,
+        UNCORDON: client.uncordon_host,
+    }
     reports: list[tuple[ImportedReport, service_pb2.ReportHostRequest]] = []
     wrong: list[Problem] = []
     for item in imported:
-        word = _word(item, hosts[item.host])
-        detail = f"{SLURM}: {item.detail}".rstrip(": ") if item.standing else item.detail
+        word = _word(item, hosts[item.host], source)
+        detail = f"{source}: {item.detail}".rstrip(": ") if item.standing else item.detail
         if word in changes:
             refused = _refused(changes[word], item.host, detail)
             wrong += [Problem(item.field, refused, path, item.line)] if refused else []

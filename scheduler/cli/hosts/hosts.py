@@ -142,6 +142,7 @@ class ReportFormat(StrEnum):
     JSON = "json"
     DCGM_JSON = "dcgm-json"
     SLURM = "slurm"
+    KUBERNETES = "kubernetes"
     PORTS_CSV = "ports-csv"
     IBDIAGNET = "ibdiagnet"
 

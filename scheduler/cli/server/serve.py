@@ -15,6 +15,8 @@ from typer.core import TyperCommand
 from scheduler.cli.calls import BAD_INPUT, FAILED, end, quiet_grpc
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from scheduler.access.listener import Access
     from scheduler.launch.gateway import GatewayOptions
     from scheduler.launch.service import AgentSettings
@@ -237,8 +239,10 @@ def _substrate(keys: ServerKeys, gateway: GatewayOptions) -> Callable[[], Substr
     path = gateway.join_secret_file
     secrets = read_text(path, 65_536).split() if path else []
     if not file and not secrets:
-        reason = "is needed with `launcher: slurm` where servers share a store"
+        reason = f"is needed with `launcher: {keys.launcher}` where servers share a store"
         raise InputError(Problem("agents.join_secret", reason))
+    if keys.launcher is LauncherKind.KUBERNETES:
+        return _pods(keys, gateway, folder, secrets[0] if secrets else "")
     slurm = keys.slurm
     if gateway.tls and not slurm.ca:
         reason = "is needed with `tls`: a file on the hosts with who signed the certificate"
@@ -261,6 +265,65 @@ def _substrate(keys: ServerKeys, gateway: GatewayOptions) -> Callable[[], Substr
         slurm.set_down,
     )
     return lambda: SlurmAgents(settings)
+
+
+def _pods(
+    keys: ServerKeys, gateway: GatewayOptions, folder: Path, secret: str
+) -> Callable[[], Substrate]:
+    """Agents in pods. Raises: InputError."""
+    from scheduler.files.errors import InputError, Problem
+    from scheduler.files.health.found import NodeState
+    from scheduler.files.yaml12 import read_text
+
+    try:
+        from scheduler.launch.kubernetes.agents import (
+            KubernetesAgents,
+            KubernetesSettings,
+            PodScope,
+        )
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("kubernetes", "aiohttp"):
+            raise
+        wanted = "pip install 'muster-scheduler[kubernetes]'"
+        raise end(f"`launcher: kubernetes` needs its client: {wanted}", BAD_INPUT) from None
+    from scheduler.launch.kubernetes.api import ClusterAccess
+    from scheduler.launch.kubernetes.pods import PodSettings, load_template
+
+    given = keys.kubernetes
+    template = load_template(given.template) if given.template else {}
+    if not given.image and not template:
+        reason = "is needed with `launcher: kubernetes`, or a template"
+        raise InputError(Problem("kubernetes.image", reason))
+    if gateway.tls and not given.ca:
+        reason = "is needed with `tls`: a file with who signed the certificate"
+        raise InputError(Problem("kubernetes.ca", reason))
+    if not given.server and gateway.listen.rpartition(":")[0].strip("[]") in ("0.0.0.0", "::"):
+        reason = f"is needed where agents.listen is {gateway.listen}: HOST:PORT for pods"
+        raise InputError(Problem("kubernetes.server", reason))
+    pods = PodSettings(
+        given.name,
+        given.namespace,
+        given.image or "",
+        given.server or "",
+        template,
+        service_account=given.service_account or "",
+        priority_class=given.priority_class or "",
+        runtime_class=given.runtime_class or "",
+        gpu_resource=given.gpu_resource or "",
+        grace_s=given.grace_s,
+        allow=given.allow or "",
+        ca=read_text(given.ca) if given.ca else "",
+    )
+    settings = KubernetesSettings(
+        folder,
+        ClusterAccess(given.kubeconfig or "", given.context or ""),
+        pods,
+        secret,
+        PodScope(given.holding),
+        given.start_s,
+        {kind: ("True", NodeState(effect)) for kind, effect in given.conditions.items()},
+    )
+    return lambda: KubernetesAgents(settings)
 
 
 def _access(keys: ServerKeys) -> Access:

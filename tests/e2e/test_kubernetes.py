@@ -1,0 +1,236 @@
+"""`muster serve --launcher kubernetes` on a real API server, with real gangs in pods of a toy
+kubelet, and no more rights than deploy/kubernetes gives."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from scheduler.client import Client
+from scheduler.v1 import host_pb2, job_pb2
+from scripts.local_host import send
+from tests.e2e.gangs import check_log, gang, is_launched, until
+from tests.e2e.processes import MUSTER
+from tests.kubernetes import KubernetesCluster, ToyKubelet, kubernetes_cluster, needs_kubernetes
+from tests.ports import free_port
+
+pytestmark = [pytest.mark.slow, needs_kubernetes]
+LEASE_S = 4
+
+
+class KubernetesServer:
+    """`muster serve --launcher kubernetes` on six nodes in two zones."""
+
+    def __init__(self, folder: Path, cluster: KubernetesCluster, holding: str = "gang") -> None:
+        self.cluster, self.folder = cluster, folder
+        self.address = f"127.0.0.1:{free_port()}"
+        self.nodes = [f"n{number}" for number in range(1, 7)]
+        self._process: subprocess.Popen[str] | None = None
+        (folder / "allow.yaml").write_text("users: [root]\ndefault_user: root\n")
+        zones = [{"name": f"z{z}", "hosts": self.nodes[z * 3 :][:3]} for z in (0, 1)]
+        fabric = {"name": "k", "gpus_per_host": 2, "nic_gbps": 400}
+        fabric |= {"tiers": [{"name": "zone", "oversubscription": 2}, {"name": "host"}]}
+        (folder / "fabric.yaml").write_text(yaml.safe_dump(fabric | {"domains": zones}))
+        kubernetes = {"kubeconfig": str(cluster.kubeconfig), "image": "train", "holding": holding}
+        kubernetes |= {"allow": str(folder / "allow.yaml"), "grace_s": 20}
+        keys = {"fabric": "fabric.yaml", "store": "sqlite:///m.db", "listen": self.address}
+        keys |= {"launcher": "kubernetes", "kubernetes": kubernetes}
+        keys |= {"agents": {"lease_s": LEASE_S}, "log": {"level": "info"}}
+        (folder / "muster.yaml").write_text(yaml.safe_dump(keys))
+
+    def start(self) -> None:
+        with (self.folder / "serve.log").open("ab") as err:
+            self._process = subprocess.Popen(
+                [MUSTER, "serve", "--config", str(self.folder / "muster.yaml")],
+                cwd=self.folder,
+                stdout=subprocess.PIPE,
+                stderr=err,
+                text=True,
+            )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert " on 127.0.0.1:" in line, line + self.log()
+
+    def end(self, number: int = signal.SIGTERM) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+        with self._process:
+            self._process.wait(30)
+
+    def log(self) -> str:
+        return (self.folder / "serve.log").read_text()
+
+    def pods(self) -> dict[str, Any]:
+        """By node."""
+        return {pod["spec"]["nodeName"]: pod for pod in self.cluster.api.pods().values()}
+
+
+@contextmanager
+def kubernetes_server(
+    folder: Path, holding: str = "gang"
+) -> Iterator[tuple[KubernetesServer, ToyKubelet, Client]]:
+    with kubernetes_cluster(folder / "k") as cluster:
+        server = KubernetesServer(folder, cluster, holding)
+        for node in server.nodes:
+            cluster.add_node(node)
+        kubelet = ToyKubelet(cluster, folder / "h")
+        kubelet.start()
+        server.start()
+        try:
+            with Client(server.address) as client:
+                yield server, kubelet, client
+        except BaseException as error:
+            error.add_note(server.log() + kubelet.logs())
+            raise
+        finally:
+            server.end()
+            kubelet.close()
+    check_log(f"sqlite:///{folder / 'm.db'}")
+
+
+def within(seconds: float, holds: Callable[[], Any]) -> None:
+    until_s = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < until_s
+        time.sleep(0.05)
+
+
+def has_saved(job: job_pb2.Job) -> bool:
+    """The log has at most one checkpoint a minute and job: ask of the first attempt alone."""
+    return job.HasField("saved_checkpoint")
+
+
+def marks(pod: Any) -> tuple[str, str]:
+    """Which pod it is, and which version of it, but for what its kubelet says of it."""
+    return pod["metadata"]["uid"], str(sorted(pod["metadata"]["labels"].items()))
+
+
+def test_a_gang_in_pods_survives_a_rank_a_host_a_freeze_and_the_api_server(tmp_path: Path) -> None:
+    with kubernetes_server(tmp_path) as (server, kubelet, client):
+        assert server.pods() == {}
+        client.create_job(gang("a", tmp_path, steps=10**6))
+        first = until(client, "a", is_launched(1))
+        until(client, "a", has_saved)
+        hosts, (spare,) = list(first.placement.hosts), first.placement.spares
+        within(5, lambda: set(server.pods()) == {*hosts, spare})
+        pod = server.pods()[hosts[0]]
+        labels = pod["metadata"]["labels"]
+        assert labels["muster.dev/job"] == "a"
+        assert labels["muster.dev/job-uid"] == first.uid
+        assert (labels["muster.dev/attempt"], labels["muster.dev/role"]) == ("1", "member")
+        status = Path(f"/proc/{kubelet.agent(hosts[0])}/status").read_text()
+        (inside,) = (row.split()[-1] for row in status.splitlines() if row.startswith("NSpid:"))
+        assert inside == "1"  # the agent is the first process of its pod
+        assert "join:" not in str(server.pods())
+
+        os.kill(kubelet.ranks(hosts[0])[-1], signal.SIGKILL)
+        second = until(client, "a", is_launched(2))
+        assert list(second.placement.hosts) == hosts
+        before = {node: marks(each) for node, each in server.pods().items()}
+        time.sleep(1.0)  # the ranks have met, so that a survivor sees its peer go
+
+        killed_s = time.monotonic()
+        kubelet.kill_node(hosts[1])
+        third = until(client, "a", is_launched(3))
+        took_s = time.monotonic() - killed_s
+        assert took_s < 10, took_s  # 0.5 s on two busy cores
+        assert list(third.placement.hosts) == [hosts[0], spare]
+        within(5, lambda: server.pods()[spare]["metadata"]["labels"]["muster.dev/role"] == "member")
+        after = server.pods()
+        assert after[hosts[0]]["metadata"]["uid"] == before[hosts[0]][0]
+        assert {node for node in before if marks(after[node]) != before[node]} == {spare}
+
+        kubelet.start_node(hosts[1])  # the kubelet starts the pod's container anew
+        healthy = host_pb2.HOST_STATE_HEALTHY
+        within(30, lambda: client.get_host(hosts[1]).state == healthy)
+
+        assert "forbidden" not in server.log()  # as an API server says that has just started
+        server.cluster.stop_apiserver()  # what is in the pods goes on without it
+        ranks = kubelet.ranks(spare)
+        os.kill(ranks[-1], signal.SIGKILL)
+        until(client, "a", is_launched(4))
+        server.cluster.start_apiserver()
+
+        stale = kubelet.ranks(hosts[0])
+        pids = kubelet.freeze(hosts[0])
+        fifth = until(client, "a", is_launched(5))
+        assert hosts[0] not in fifth.placement.hosts
+        kubelet.thaw(hosts[0], pids)
+        until(client, "a", lambda _: not set(stale) & set(kubelet.ranks(hosts[0])))
+
+        client.cancel_job("a")
+        within(20, lambda: server.pods() == {})
+        within(20, lambda: not any(kubelet.ranks(node) for node in server.nodes))
+
+
+def test_pods_are_found_again_by_the_next_server_and_orphans_are_deleted(tmp_path: Path) -> None:
+    with kubernetes_server(tmp_path) as (server, kubelet, client):
+        client.create_job(gang("a", tmp_path, steps=10**6))
+        job = until(client, "a", is_launched(1))
+        until(client, "a", has_saved)
+        before = {node: pod["metadata"]["uid"] for node, pod in server.pods().items()}
+        ranks = kubelet.ranks(job.placement.hosts[0])
+        server.end(signal.SIGKILL)
+        orphan = next(node for node in server.nodes if node not in before)
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "stray", "labels": {"muster.dev/server": "muster"}},
+            "spec": {"nodeName": orphan, "containers": [{"name": "agent", "image": "x"}]},
+        }
+        body["spec"]["containers"][0]["command"] = ["sleep", "1000"]  # type: ignore[index]
+        server.cluster.api.call("POST", "/api/v1/namespaces/muster/pods", body)
+        within(10, lambda: kubelet.processes(orphan))
+        server.start()
+        within(
+            40,
+            lambda: {node: pod["metadata"]["uid"] for node, pod in server.pods().items()} == before,
+        )
+        saved = client.get_job("a").saved_checkpoint.step
+        until(client, "a", lambda job: job.saved_checkpoint.step > saved, 90)
+        assert client.get_job("a").attempt == 1
+        assert set(ranks) <= set(kubelet.ranks(job.placement.hosts[0]))
+
+
+def test_a_drained_node_is_left_after_a_checkpoint_and_comes_back(tmp_path: Path) -> None:
+    with kubernetes_server(tmp_path, "whole") as (server, kubelet, client):
+        within(20, lambda: set(server.pods()) == set(server.nodes))
+        client.create_job(gang("a", tmp_path, steps=10**6))
+        first = until(client, "a", is_launched(1))
+        until(client, "a", has_saved)
+        leaving, stays = first.placement.hosts
+        pod = server.pods()[leaving]
+        server.cluster.cordon(leaving)
+        cordoned = host_pb2.HOST_STATE_CORDONED
+        within(10, lambda: client.get_host(leaving).state == cordoned)
+        assert client.get_job("a").attempt == 1
+        server.cluster.evict(pod["metadata"]["name"])
+        second = until(client, "a", is_launched(2), 60)
+        assert leaving not in second.placement.hosts
+        assert stays in second.placement.hosts
+        assert client.get_host(leaving).cordon_reason == "kubernetes: its pod is evicted"
+        within(20, lambda: leaving not in server.pods())  # as kubectl drain waits for
+        time.sleep(2)
+        assert leaving not in server.pods()
+        server.cluster.cordon(leaving, on=False)
+        within(20, lambda: client.get_host(leaving).state == host_pb2.HOST_STATE_HEALTHY)
+        within(20, lambda: leaving in server.pods())
+        bad = second.placement.hosts[0]
+        server.cluster.set_condition(bad, "GPUMissing", "True", "7 of 8")
+        within(10, lambda: client.get_host(bad).state != host_pb2.HOST_STATE_HEALTHY)
+        assert "GPUMissing: 7 of 8" in client.get_host(bad).reason
+        server.cluster.api.call("DELETE", f"/api/v1/nodes/{server.nodes[-1]}")
+        kubelet.kill_node(server.nodes[-1])
+        failed = host_pb2.HOST_STATE_FAILED
+        within(20, lambda: client.get_host(server.nodes[-1]).state == failed)
+        within(20, lambda: server.nodes[-1] not in server.pods())
+        send(signal.SIGKILL, *kubelet.ranks(server.nodes[0]))

@@ -1,0 +1,388 @@
+"""Pods of agents on a Kubernetes that is two tables: what is asked for, and when."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from scheduler.core.model.commands import MoveHost, ReportHost
+from scheduler.core.model.lifecycle import HostMove, HostState
+from scheduler.core.model.state import Host
+from scheduler.files.errors import InputError
+from scheduler.files.health.found import KUBERNETES, NodeState
+from scheduler.launch.kubernetes.agents import (
+    KubernetesAgents,
+    KubernetesSettings,
+    NodeView,
+    PodScope,
+)
+from scheduler.launch.kubernetes.api import ApiFailed, ClusterAccess
+from scheduler.launch.kubernetes.pods import (
+    PodOwner,
+    PodSettings,
+    host_label,
+    label_value,
+    load_template,
+    owner_patch,
+    pod_manifest,
+    secrets,
+    view_of,
+)
+from scheduler.launch.launcher import AGENT_LOST
+from scheduler.launch.node_reports import report_of
+
+POD = PodSettings("muster", "ns", "train:1", "m:7444", {}, gpu_resource="nvidia.com/gpu", gpus=8)
+OWNER = PodOwner("a", "default", "u-1", 3, "member")
+HOSTS = ("n1", "n2", "n3", "n4")
+
+
+def test_a_pod_is_bound_to_its_host_and_its_first_process_is_the_agent() -> None:
+    pod = pod_manifest(POD, "n1", 0, OWNER)
+    spec, (agent,) = pod["spec"], pod["spec"]["containers"]
+    assert (spec["nodeName"], spec["hostname"], spec["subdomain"]) == ("n1", "n1", "muster-agents")
+    assert agent["command"][:4] == ["muster", "agent", "--server", "m:7444"]
+    assert agent["resources"]["limits"] == {"nvidia.com/gpu": "8"}
+    assert {"key": "muster.dev/managed", "operator": "Exists"} in spec["tolerations"]
+    labels = pod["metadata"]["labels"]
+    assert labels["muster.dev/job-uid"] == "u-1"
+    assert (labels["muster.dev/attempt"], labels["muster.dev/host"]) == ("3", "n1")
+    (volume,) = (each for each in spec["volumes"] if "secret" in each)
+    assert volume["secret"]["items"] == [{"key": "n1", "path": "token"}]
+    assert not spec["automountServiceAccountToken"]
+
+
+def test_a_template_is_kept_where_muster_has_nothing_to_say() -> None:
+    template = {
+        "metadata": {"labels": {"team": "x"}, "annotations": {"k": "v"}},
+        "spec": {
+            "hostNetwork": True,
+            "securityContext": {"runAsUser": 1000},
+            "containers": [
+                {"name": "log", "image": "l"},
+                {
+                    "name": "agent",
+                    "image": "mine",
+                    "command": ["sh"],
+                    "args": ["x"],
+                    "env": [{"name": "A", "value": "b"}],
+                    "resources": {"limits": {"nvidia.com/gpu": "4"}},
+                },
+            ],
+            "volumes": [{"name": "scratch", "hostPath": {"path": "/scratch"}}],
+            "tolerations": [{"key": "gpu", "operator": "Exists"}],
+        },
+    }
+    settings = replace(POD, template=template, image="", ca="PEM")
+    pod = pod_manifest(settings, "n1", 2_000, None)
+    spec = pod["spec"]
+    assert spec["hostNetwork"]
+    assert spec["securityContext"] == {"runAsUser": 1000, "fsGroup": 1000}
+    log, agent = spec["containers"]
+    assert (log["name"], agent["image"], agent["args"]) == ("log", "mine", [])
+    assert agent["command"][0] == "muster"
+    assert {each["name"] for each in agent["env"]} == {"A", "MUSTER_AGENT_NAME", "MUSTER_CA"}
+    assert agent["resources"]["limits"] == {"nvidia.com/gpu": "4"}
+    assert [each["name"] for each in spec["volumes"]] == ["scratch", "muster-state", "muster-join"]
+    assert spec["volumes"][2]["secret"]["secretName"] == "muster-agents-1"
+    assert spec["tolerations"][0]["key"] == "gpu"
+    assert pod["metadata"]["labels"]["team"] == "x"
+    assert "muster.dev/job-uid" not in pod["metadata"]["labels"]
+    assert pod_manifest(settings, "n2", 0, None)["spec"]["volumes"] is not spec["volumes"]
+    assert template["spec"]["containers"][1]["command"] == ["sh"]  # type: ignore[index]
+
+
+def test_tokens_are_one_key_a_host_in_secrets_that_fit() -> None:
+    hosts = [f"n{number}" for number in range(4_001)]
+    made = list(secrets(replace(POD, ca="PEM"), "s" * 40, hosts))
+    assert [each["metadata"]["name"] for each in made] == [f"muster-agents-{n}" for n in range(3)]
+    assert sum(len(each["data"]) - 1 for each in made) == 4_001
+    assert all("ca.crt" in each["data"] for each in made)
+    assert len(str(made[0])) < 1 << 20
+
+
+def test_names_become_labels_that_kubernetes_takes() -> None:
+    assert label_value("llama-3.1_405b") == "llama-3.1_405b"
+    long = label_value("tenant/" + "x" * 80)
+    assert len(long) <= 63
+    assert long != label_value("tenant/" + "x" * 81)
+    assert host_label("gpu-1.example.org") == "gpu-1-example-org"
+    assert len(host_label("n" * 200)) <= 63
+    assert owner_patch(None)["metadata"]["labels"]["muster.dev/job"] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("spec: []", "spec: must be a mapping"),
+        ("kind: Pod\nstatus: {}", "status: is not part of a pod's template"),
+        ("spec:\n  nodeName: n1", "nodeName: is for muster to set"),
+        ("spec: {containers: [7]}", "must be a list of containers"),
+    ],
+)
+def test_what_is_wrong_with_a_template_is_said(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "pod.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=message):
+        load_template(str(path))
+
+
+def test_a_pod_template_object_is_a_template(tmp_path: Path) -> None:
+    path = tmp_path / "pod.yaml"
+    path.write_text("apiVersion: v1\nkind: PodTemplate\ntemplate: {spec: {hostNetwork: true}}\n")
+    assert load_template(str(path)) == {"spec": {"hostNetwork": True}}
+
+
+# --- which pods there should be ---------------------------------------------------------------
+
+
+class FakeApi:
+    """Remembers what it is told; refuses what it is told to."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str]] = []
+        self.bodies: list[Any] = []
+        self.refusal: ApiFailed | None = None
+
+    async def call(self, method: str, path: str, body: Any = None, *, kind: str = "") -> Any:
+        self.calls.append((method, path.rpartition("/pods")[2].lstrip("/")))
+        self.bodies.append(body)
+        if self.refusal is not None:
+            raise self.refusal
+        if method == "POST":
+            return made_of(body)
+        return made_of(pod_manifest(POD, path.rpartition("-")[2], 0, OWNER))
+
+    async def close(self) -> None:
+        pass
+
+
+def made_of(body: Any, **status: Any) -> Any:
+    meta = body["metadata"] | {"uid": "p-" + body["metadata"]["name"]}
+    return {**body, "metadata": meta, "status": status}
+
+
+def job(uid: str, hosts: tuple[int, ...], spares: tuple[int, ...] = ()) -> Any:
+    spec = SimpleNamespace(run=object())
+    return SimpleNamespace(
+        spec=spec, name=uid, tenant="t", uid=uid, attempt=1, hosts=hosts, spares=spares
+    )
+
+
+class Kept(KubernetesAgents):
+    """On a state that is as much of one as is read."""
+
+    def __init__(self, folder: Path, scope: PodScope = PodScope.GANG) -> None:
+        self.now_s = 0.0
+        self.fake = FakeApi()
+        settings = KubernetesSettings(folder, ClusterAccess(), POD, holding=scope)
+        super().__init__(settings, self.fake, lambda: self.now_s)  # type: ignore[arg-type]
+        self._sessions: Any = SimpleNamespace(connected=set())
+        fabric = SimpleNamespace(
+            hosts=HOSTS,
+            names=lambda hosts: tuple(HOSTS[index] for index in hosts),
+            index_by_name={name: index for index, name in enumerate(HOSTS)},
+        )
+        self.state = SimpleNamespace(loaded_fabric=fabric, holding=[], hosts={}, version=1)
+        self._writer: Any = SimpleNamespace(state=self.state, term=1)
+        self.nodes.by_name = {host: NodeView(NodeState.UP, "", True) for host in HOSTS}
+        self.nodes.is_current = self.pods.is_current = True
+
+    async def settle(self) -> list[tuple[str, str]]:
+        """What is asked of the API server now."""
+        self.fake.calls.clear()
+        self.fake.bodies.clear()
+        self._follow_clocks()
+        self._reconcile()
+        while self._acting:
+            await asyncio.sleep(0)
+        return sorted(self.fake.calls)
+
+    def have(self, host: str, owner: PodOwner | None = None, **status: Any) -> None:
+        pod = made_of(pod_manifest(POD, host, 0, owner), **({"phase": "Running"} | status))
+        self.pods.by_name[f"muster-{host}"] = view_of(pod)
+
+
+async def test_a_gang_has_pods_on_its_hosts_and_spares_and_keeps_them(tmp_path: Path) -> None:
+    agents = Kept(tmp_path / "a")
+    assert await agents.settle() == []
+    agents.state.holding = [job("u-1", (0, 1), (2,))]
+    assert await agents.settle() == [("POST", "")] * 3
+    roles = [body["metadata"]["labels"]["muster.dev/role"] for body in agents.fake.bodies]
+    assert roles == ["member", "member", "spare"]
+    assert agents.starting() == {"n1", "n2", "n3"}
+    assert await agents.settle() == []
+
+
+async def test_a_swap_touches_the_pod_of_the_spare_alone(tmp_path: Path) -> None:
+    agents = Kept(tmp_path / "a")
+    agents.state.holding = [job("u-1", (0, 1), (2,))]
+    await agents.settle()
+    agents._sessions.connected = {"n1", "n3"}
+    agents.state.hosts = {1: Host(HostState.FAILED, 0, signal=AGENT_LOST)}
+    agents.state.holding = [job("u-1", (0, 2))]
+    assert await agents.settle() == [("PATCH", "muster-n3")]
+    assert await agents.settle() == []
+    assert not agents.is_dismissed("n3")
+    agents._sessions.connected = {"n1", "n2", "n3"}  # it comes back, and is not needed
+    agents.state.hosts = {}
+    assert agents.is_dismissed("n4")
+    assert await agents.settle() == [("DELETE", "muster-n2")]
+    assert agents.fake.bodies[-1]["preconditions"] == {"uid": "p-muster-n2"}
+
+
+async def test_ranks_that_still_save_keep_their_pod(tmp_path: Path) -> None:
+    agents = Kept(tmp_path / "a")
+    agents.have("n1", OWNER)
+    agents._busy = lambda: {"n1"}
+    assert await agents.settle() == []
+    agents._busy = frozenset
+    assert await agents.settle() == [("DELETE", "muster-n1")]
+    assert await agents.settle() == []  # it is ending
+
+
+async def test_pods_are_not_made_where_the_node_takes_none(tmp_path: Path) -> None:
+    agents = Kept(tmp_path / "a", PodScope.WHOLE)
+    for host, standing in zip(
+        HOSTS, (NodeState.UP, NodeState.CORDON, NodeState.SILENT, NodeState.DOWN), strict=True
+    ):
+        agents.nodes.by_name[host] = NodeView(standing, "", True)
+    await agents.settle()
+    assert [body["spec"]["nodeName"] for body in agents.fake.bodies] == ["n1"]
+    assert agents.starting() == {"n1"}
+    agents.have("n4")
+    del agents.nodes.by_name["n4"]
+    assert await agents.settle() == [("DELETE", "muster-n4")]
+    assert agents.fake.bodies[-1]["gracePeriodSeconds"] == 0  # no kubelet would end it
+
+
+async def test_a_pod_that_ended_is_made_again_after_longer_and_longer(tmp_path: Path) -> None:
+    agents = Kept(tmp_path / "a")
+    agents.state.holding = [job("u-1", (0,))]
+    await agents.settle()
+    agents.have("n1", replace(OWNER, uid="u-1"), phase="Failed", reason="OutOfnvidia.com/gpu")
+    assert await agents.settle() == [("DELETE", "muster-n1")]
+    assert await agents.settle() == []
+    agents.now_s = 3.0
+    assert await agents.settle() == [("POST", "")]
+    agents.have("n1", replace(OWNER, uid="u-1"), phase="Failed")
+    await agents.settle()
+    agents.now_s = 6.0
+    assert await agents.settle() == []
+    agents.now_s = 8.0
+    assert await agents.settle() == [("POST", "")]
+
+
+async def test_a_host_whose_pod_never_starts_is_lost_in_the_end(tmp_path: Path) -> None:
+    agents = Kept(tmp_path / "a")
+    agents.state.holding = [job("u-1", (0,))]
+    await agents.settle()
+    agents.have("n1", replace(OWNER, uid="u-1"), phase="Pending")
+    await agents.settle()
+    agents.now_s = 599.0
+    assert agents.starting() == {"n1"}
+    agents.now_s = 601.0
+    assert agents.starting() == set()
+    assert await agents.settle() == [("DELETE", "muster-n1")]
+
+
+async def test_a_container_without_an_agent_is_not_waited_for_as_long(tmp_path: Path) -> None:
+    agents = Kept(tmp_path / "a")
+    agents.state.holding = [job("u-1", (0,))]
+    agents.have("n1", replace(OWNER, uid="u-1"))
+    assert await agents.settle() == []
+    assert agents.starting() == {"n1"}
+    agents.now_s = 31.0
+    assert agents.starting() == set()
+    assert await agents.settle() == []
+    agents.now_s = 121.0
+    assert await agents.settle() == [("DELETE", "muster-n1")]
+
+
+async def test_what_the_api_server_refuses_is_asked_for_again_later(tmp_path: Path) -> None:
+    agents = Kept(tmp_path / "a")
+    agents.state.holding = [job("u-1", (0,))]
+    agents.fake.refusal = ApiFailed("exceeded quota", 403)
+    assert await agents.settle() == [("POST", "")]
+    assert await agents.settle() == []
+    agents.fake.refusal, agents.now_s = None, 5.0
+    assert await agents.settle() == [("POST", "")]
+
+
+async def test_nothing_is_decided_on_what_is_old(tmp_path: Path) -> None:
+    agents = Kept(tmp_path / "a")
+    agents._is_prepared = True
+    agents.state.holding = [job("u-1", (0,))]
+    agents.pods.is_current = False
+    await agents._look()
+    assert agents.fake.calls == []
+    assert agents.starting() == {"n1"}  # nobody can say yet
+
+
+# --- nodes ------------------------------------------------------------------------------------
+
+
+def standings(agents: Kept, evicted: frozenset[str] = frozenset()) -> dict[str, Any]:
+    state: Any = agents.state
+    return {host: found for host, found, _ in agents._standings(state, evicted)}
+
+
+async def test_of_a_host_that_is_heard_of_its_node_does_not_say_that_it_is_down(
+    tmp_path: Path,
+) -> None:
+    agents = Kept(tmp_path / "a")
+    agents.nodes.by_name["n1"] = NodeView(NodeState.DOWN, "x", True)
+    agents.nodes.by_name["n2"] = NodeView(NodeState.SILENT, "x", True)
+    del agents.nodes.by_name["n3"]
+    assert standings(agents) == {
+        "n1": NodeState.DOWN,
+        "n2": NodeState.SILENT,
+        "n3": NodeState.DOWN,
+        "n4": NodeState.UP,
+    }
+    agents._sessions.connected = {"n1", "n2", "n3"}
+    assert standings(agents, frozenset({"n4"})) == {
+        "n1": NodeState.CORDON,
+        "n2": None,
+        "n3": NodeState.CORDON,
+        "n4": NodeState.DRAIN,
+    }
+
+
+HEALTHY = Host(HostState.HEALTHY, 0)
+
+
+@pytest.mark.parametrize(
+    ("standing", "host", "command"),
+    [
+        (NodeState.CORDON, HEALTHY, MoveHost("n", HostMove.CORDON, "kubernetes: x")),
+        (NodeState.CORDON, Host(HostState.CORDONED, 0, cordon="by hand"), None),
+        (
+            NodeState.DRAIN,
+            Host(HostState.CORDONED, 0, cordon="kubernetes: cordoned"),
+            MoveHost("n", HostMove.DRAIN, "kubernetes: x"),
+        ),
+        (NodeState.DRAIN, Host(HostState.CORDONED, 0, cordon="kubernetes: x"), None),  # it is done
+        (NodeState.DRAIN, Host(HostState.CORDONED, 0, cordon="slurm: x"), None),
+        (
+            NodeState.UP,
+            Host(HostState.CORDONED, 0, cordon="kubernetes: x"),
+            MoveHost("n", HostMove.UNCORDON, "kubernetes: x"),
+        ),
+        (
+            NodeState.UP,
+            Host(HostState.FAILED, 0, "host-down: kubernetes: x"),
+            ReportHost("n", "repaired", "kubernetes: x"),
+        ),
+        (NodeState.UP, Host(HostState.FAILED, 0, "host-down: slurm: x"), None),
+        (NodeState.FAILING, HEALTHY, ReportHost("n", "predicted-failure", "kubernetes: x")),
+    ],
+)
+def test_what_kubernetes_says_of_a_node_is_told_once_and_undone_for_its_sake_alone(
+    standing: NodeState, host: Host, command: object
+) -> None:
+    assert report_of(KUBERNETES, "n", standing, "x", host) == command
