@@ -64,6 +64,7 @@ _RULES: Final = {
     "ListSpares": MethodRule(Role.VIEWER),
     "WatchWindows": MethodRule(Role.VIEWER, refused=_OF_WATCH),
     "GetFabric": MethodRule(Role.VIEWER),
+    "ApplyFabric": MethodRule(Role.OPERATOR, refused=(_STATE, _OTHER)),
     "GetTenant": MethodRule(Role.VIEWER, refused=(_GONE,)),
     "ListTenants": MethodRule(Role.VIEWER),
     "GetHost": MethodRule(Role.VIEWER, refused=(_GONE,)),

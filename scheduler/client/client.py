@@ -258,9 +258,30 @@ class Client:
 
     # --- the fabric and its hosts ----------------------------------------------
 
-    def get_fabric(self) -> fabric_pb2.Fabric:
-        """Tiers, domains and how many hosts."""
-        return self._to.call(self._stub.GetFabric, service_pb2.GetFabricRequest())
+    def get_fabric(self, *, with_file: bool = False) -> fabric_pb2.Fabric:
+        """Tiers, domains and how many hosts; with the content of its file on request."""
+        request = service_pb2.GetFabricRequest(with_file=with_file)
+        return self._to.call(self._stub.GetFabric, request)
+
+    def apply_fabric(
+        self,
+        file: bytes,
+        renames: Sequence[tuple[str, str]] = (),
+        *,
+        etag: str = "",
+        request_id: str = "",
+        dry_run: bool = False,
+    ) -> service_pb2.ApplyFabricResponse:
+        """Put the fabric of this file in the place of the present one. `renames`: old and new names
+        or ranges of hosts and domains. With `dry_run` what it would do, and what is in the way."""
+        request = service_pb2.ApplyFabricRequest(
+            file=file,
+            renames=[service_pb2.FabricRename(old_name=a, new_name=b) for a, b in renames],
+            etag=etag,
+            request_id=_request_id(request_id),
+            validate_only=dry_run,
+        )
+        return self._to.call(self._stub.ApplyFabric, request, DRY_RUN_DEADLINE_S)
 
     def get_host(self, name: str) -> host_pb2.Host:
         return self._to.call(self._stub.GetHost, service_pb2.GetHostRequest(name=name))

@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from scheduler.core import Job, State
+from scheduler.core.collections.evolve import evolve
 from scheduler.core.job_name import short_name
 from scheduler.core.model.events import Event, JobEnded
 from scheduler.eventlog.store.base import EndedJob, EndedQuery, NotRead, Store, StoreError
@@ -29,6 +30,8 @@ def ended_by(before: State, event: Event, after: State) -> EndedJob | None:
     if not isinstance(event, JobEnded):
         return None
     job = after.ended[before.jobs[event.name].uid]
+    if job.hosts:  # by name, for the fabric may be another when somebody reads them
+        job = evolve(job, placed=job.host_names(after.built_fabric))
     return EndedJob(
         version=after.version,
         time_ns=event.time_ns,

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from placement import BadInput
-from placement.fabric.tree import from_spec
 from scheduler.core import Rejected, State, Tenants, admit, replay
+from scheduler.core.admission.fabric import fabric_change
 from scheduler.core.fold.apply import apply
-from scheduler.core.model.commands import LoadTenants
+from scheduler.core.model.commands import ChangeFabric, LoadTenants
 from scheduler.core.model.events import FabricLoaded
 from scheduler.eventlog import snapshots
 from scheduler.eventlog.store import Store, StoreError
@@ -39,8 +39,8 @@ def recover(
     """Replay the log; a new one begins with the fabric. `tenants`: from here on, None
     for those of the log.
 
-    Raises: StoreError when the log cannot be replayed, is new and no fabric is given,
-    is for another fabric than the one given, or does not go with the tenants.
+    Raises: StoreError when the log cannot be replayed, is new and no fabric is given, or does not
+    go with the tenants.
     """
     return settle(store, replayed(store), fabric_spec, now_ns, tenants)
 
@@ -136,14 +136,18 @@ def newest_snapshot(store: Store, to_version: int | None = None) -> Recovered:
 
 
 def check_fabric(store: Store, state: State, fabric_spec: Mapping[str, Any] | None) -> None:
-    """Raises: StoreError when the log is new and no fabric is given, or is for another."""
+    """Say what differs where a fabric is given and the log has another, which is used.
+
+    Raises: StoreError when the log is new and no fabric is given.
+    """
     if not state.version and fabric_spec is None:
         raise StoreError(f"{store.name} is new: name its fabric with --fabric")
     if not state.version or fabric_spec is None:
         return
-    given, logged = from_spec(fabric_spec), state.loaded_fabric.as_built
-    if given != logged:
-        raise StoreError(
-            f"{store.name} is for fabric {logged.name} ({logged.digest}), not {given.name}"
-            f" ({given.digest}); leave --fabric out, or begin a new store"
+    change = fabric_change(state, ChangeFabric(fabric_spec))
+    if not change.is_empty:
+        words = (
+            "the fabric that was given is not the one in %s, which is used: %s. To change it while"
+            " the server runs: muster fabric apply FILE (--dry-run shows all)"
         )
+        log.warning(words, store.name, change.summary)

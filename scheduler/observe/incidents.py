@@ -12,6 +12,7 @@ from scheduler.core.model.events import (
     CheckpointSaved,
     Defragmented,
     Event,
+    FabricChanged,
     FabricLoaded,
     GangLaunched,
     GangResized,
@@ -130,6 +131,7 @@ def _incident(event: Event) -> tuple[IncidentKind, str, str] | None:
             return IncidentKind.JOB_FAILED, event.name, event.reason
         case (
             FabricLoaded()
+            | FabricChanged()
             | TenantsLoaded()
             | JobSubmitted()
             | JobUpdated()

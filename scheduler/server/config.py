@@ -359,7 +359,9 @@ class ServerKeys(Keys):
     ] = None
     fabric: Annotated[
         Annotated[str, BeforeValidator(_fabric)] | None,
-        ServerOption("A preset or a fabric file; only a new store needs it."),
+        ServerOption(
+            "A preset or a fabric file; only a new store needs it, others have their own."
+        ),
     ] = None
     tenants: Annotated[
         FilePath | None,

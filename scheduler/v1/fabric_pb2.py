@@ -26,7 +26,7 @@ from google.api import field_behavior_pb2 as google_dot_api_dot_field__behavior_
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19scheduler/v1/fabric.proto\x12\x0cscheduler.v1\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8f\x02\n\x06\x46\x61\x62ric\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x08\x12\x11\n\x03uid\x18\x02 \x01(\tB\x04\xe2\x41\x01\x03\x12\x12\n\x04kind\x18\x03 \x01(\tB\x04\xe2\x41\x01\x03\x12\x1b\n\rgpus_per_host\x18\x04 \x01(\x05\x42\x04\xe2\x41\x01\x03\x12\x16\n\x08nic_gbps\x18\x05 \x01(\x01\x42\x04\xe2\x41\x01\x03\x12\x18\n\nhost_count\x18\x06 \x01(\x05\x42\x04\xe2\x41\x01\x03\x12-\n\x05tiers\x18\x07 \x03(\x0b\x32\x18.scheduler.v1.FabricTierB\x04\xe2\x41\x01\x03\x12\x35\n\x0b\x63reate_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x04\xe2\x41\x01\x03\x12\x15\n\x07version\x18\t \x01(\x03\x42\x04\xe2\x41\x01\x03\"?\n\nFabricTier\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x64omains\x18\x02 \x03(\t\x12\x12\n\nmost_hosts\x18\x03 \x01(\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19scheduler/v1/fabric.proto\x12\x0cscheduler.v1\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xee\x02\n\x06\x46\x61\x62ric\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x08\x12\x11\n\x03uid\x18\x02 \x01(\tB\x04\xe2\x41\x01\x03\x12\x12\n\x04kind\x18\x03 \x01(\tB\x04\xe2\x41\x01\x03\x12\x1b\n\rgpus_per_host\x18\x04 \x01(\x05\x42\x04\xe2\x41\x01\x03\x12\x16\n\x08nic_gbps\x18\x05 \x01(\x01\x42\x04\xe2\x41\x01\x03\x12\x18\n\nhost_count\x18\x06 \x01(\x05\x42\x04\xe2\x41\x01\x03\x12-\n\x05tiers\x18\x07 \x03(\x0b\x32\x18.scheduler.v1.FabricTierB\x04\xe2\x41\x01\x03\x12\x35\n\x0b\x63reate_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x04\xe2\x41\x01\x03\x12\x15\n\x07version\x18\t \x01(\x03\x42\x04\xe2\x41\x01\x03\x12\x35\n\x0bupdate_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x04\xe2\x41\x01\x03\x12\x12\n\x04\x65tag\x18\x0b \x01(\tB\x04\xe2\x41\x01\x01\x12\x12\n\x04\x66ile\x18\x0c \x01(\x0c\x42\x04\xe2\x41\x01\x03\"?\n\nFabricTier\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x64omains\x18\x02 \x03(\t\x12\x12\n\nmost_hosts\x18\x03 \x01(\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -51,8 +51,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FABRIC'].fields_by_name['create_time']._serialized_options = b'\342A\001\003'
   _globals['_FABRIC'].fields_by_name['version']._loaded_options = None
   _globals['_FABRIC'].fields_by_name['version']._serialized_options = b'\342A\001\003'
+  _globals['_FABRIC'].fields_by_name['update_time']._loaded_options = None
+  _globals['_FABRIC'].fields_by_name['update_time']._serialized_options = b'\342A\001\003'
+  _globals['_FABRIC'].fields_by_name['etag']._loaded_options = None
+  _globals['_FABRIC'].fields_by_name['etag']._serialized_options = b'\342A\001\001'
+  _globals['_FABRIC'].fields_by_name['file']._loaded_options = None
+  _globals['_FABRIC'].fields_by_name['file']._serialized_options = b'\342A\001\003'
   _globals['_FABRIC']._serialized_start=110
-  _globals['_FABRIC']._serialized_end=381
-  _globals['_FABRICTIER']._serialized_start=383
-  _globals['_FABRICTIER']._serialized_end=446
+  _globals['_FABRIC']._serialized_end=476
+  _globals['_FABRICTIER']._serialized_start=478
+  _globals['_FABRICTIER']._serialized_end=541
 # @@protoc_insertion_point(module_scope)

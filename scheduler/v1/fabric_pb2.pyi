@@ -21,7 +21,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Fabric(_message.Message):
-    """Where everything is placed. It never changes: another fabric takes another store."""
+    """Where everything is placed. It changes by ApplyFabric, and by hosts that join."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -34,10 +34,13 @@ class Fabric(_message.Message):
     TIERS_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    UPDATE_TIME_FIELD_NUMBER: _builtins.int
+    ETAG_FIELD_NUMBER: _builtins.int
+    FILE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the fabric."""
     uid: _builtins.str
-    """Identifier of its content: equal ones place equally."""
+    """Identifier given when the log began; it stays when the fabric changes."""
     kind: _builtins.str
     """What it is built of: roce or infiniband."""
     gpus_per_host: _builtins.int
@@ -48,6 +51,10 @@ class Fabric(_message.Message):
     """Hosts of the fabric."""
     version: _builtins.int
     """Version of the log at which this answer was true."""
+    etag: _builtins.str
+    """Names its content, to send with a change: equal ones place equally."""
+    file: _builtins.bytes
+    """Content of the fabric file. Only where the request asks for it."""
     @_builtins.property
     def tiers(self) -> _containers.RepeatedCompositeFieldContainer[Global___FabricTier]:
         """Tiers above the hosts, outermost first."""
@@ -55,6 +62,10 @@ class Fabric(_message.Message):
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When it was loaded, which is when the log began."""
+
+    @_builtins.property
+    def update_time(self) -> _timestamp_pb2.Timestamp:
+        """When it last changed."""
 
     def __init__(
         self,
@@ -68,10 +79,13 @@ class Fabric(_message.Message):
         tiers: _abc.Iterable[Global___FabricTier] | None = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
         version: _builtins.int = ...,
+        update_time: _timestamp_pb2.Timestamp | None = ...,
+        etag: _builtins.str = ...,
+        file: _builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "gpus_per_host", b"gpus_per_host", "host_count", b"host_count", "kind", b"kind", "name", b"name", "nic_gbps", b"nic_gbps", "tiers", b"tiers", "uid", b"uid", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "etag", b"etag", "file", b"file", "gpus_per_host", b"gpus_per_host", "host_count", b"host_count", "kind", b"kind", "name", b"name", "nic_gbps", b"nic_gbps", "tiers", b"tiers", "uid", b"uid", "update_time", b"update_time", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -13,6 +13,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from scheduler.v1 import advice_pb2 as _advice_pb2
 from scheduler.v1 import error_pb2 as _error_pb2
+from scheduler.v1 import fabric_pb2 as _fabric_pb2
 from scheduler.v1 import host_pb2 as _host_pb2
 from scheduler.v1 import job_pb2 as _job_pb2
 from scheduler.v1 import link_pb2 as _link_pb2
@@ -106,6 +107,42 @@ JOB_CHANGE_LAUNCHED: JobChange.ValueType  # 13
 JOB_CHANGE_SAVED: JobChange.ValueType  # 14
 """A checkpoint was reported."""
 Global___JobChange: _TypeAlias = JobChange  # noqa: Y015
+
+class _FabricObstacle:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _FabricObstacleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FabricObstacle.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    FABRIC_OBSTACLE_UNSPECIFIED: _FabricObstacle.ValueType  # 0
+    """Never sent."""
+    FABRIC_OBSTACLE_GANG: _FabricObstacle.ValueType  # 1
+    """A gang runs on the host: drain it first."""
+    FABRIC_OBSTACLE_SPARE: _FabricObstacle.ValueType  # 2
+    """A job holds the host as a spare: drain it first."""
+    FABRIC_OBSTACLE_RESERVED: _FabricObstacle.ValueType  # 3
+    """A reservation window holds the host."""
+    FABRIC_OBSTACLE_JOB: _FabricObstacle.ValueType  # 4
+    """A live job could never start there."""
+    FABRIC_OBSTACLE_PROMISE: _FabricObstacle.ValueType  # 5
+    """Guarantees of the tenants file do not fit."""
+
+class FabricObstacle(_FabricObstacle, metaclass=_FabricObstacleEnumTypeWrapper):
+    """What can be in the way of another fabric."""
+
+FABRIC_OBSTACLE_UNSPECIFIED: FabricObstacle.ValueType  # 0
+"""Never sent."""
+FABRIC_OBSTACLE_GANG: FabricObstacle.ValueType  # 1
+"""A gang runs on the host: drain it first."""
+FABRIC_OBSTACLE_SPARE: FabricObstacle.ValueType  # 2
+"""A job holds the host as a spare: drain it first."""
+FABRIC_OBSTACLE_RESERVED: FabricObstacle.ValueType  # 3
+"""A reservation window holds the host."""
+FABRIC_OBSTACLE_JOB: FabricObstacle.ValueType  # 4
+"""A live job could never start there."""
+FABRIC_OBSTACLE_PROMISE: FabricObstacle.ValueType  # 5
+"""Guarantees of the tenants file do not fit."""
+Global___FabricObstacle: _TypeAlias = FabricObstacle  # noqa: Y015
 
 class _WindowChange:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -1138,16 +1175,216 @@ class GetFabricRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    WITH_FILE_FIELD_NUMBER: _builtins.int
+    with_file: _builtins.bool
+    """Whether the answer has the content of the fabric file."""
     def __init__(
         self,
+        *,
+        with_file: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["with_file", b"with_file"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetFabricRequest: _TypeAlias = GetFabricRequest  # noqa: Y015
+
+@_typing.final
+class ApplyFabricRequest(_message.Message):
+    """Asks for another fabric in place of the present one."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILE_FIELD_NUMBER: _builtins.int
+    RENAMES_FIELD_NUMBER: _builtins.int
+    ETAG_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    file: _builtins.bytes
+    """Content of the fabric file, in UTF-8. Required."""
+    etag: _builtins.str
+    """The etag of the fabric as you know it: ABORTED when it has changed since. Empty: not checked."""
+    request_id: _builtins.str
+    """Any text that is unique to this request, at best a UUID. The same one again changes nothing
+    and answers as things are.
+    With another request it is refused. The newest 50,000 of each tenant are known.
+    """
+    validate_only: _builtins.bool
+    """Checks the request and returns what it would do, and all that is in its way, without making the
+    change.
+    """
+    @_builtins.property
+    def renames(self) -> _containers.RepeatedCompositeFieldContainer[Global___FabricRename]:
+        """Hosts and domains that have another name in the file: a host that is not named here and is not
+        in the file is removed. Domains with another name and the same hosts are found without.
+        """
+
+    def __init__(
+        self,
+        *,
+        file: _builtins.bytes = ...,
+        renames: _abc.Iterable[Global___FabricRename] | None = ...,
+        etag: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+        validate_only: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["etag", b"etag", "file", b"file", "renames", b"renames", "request_id", b"request_id", "validate_only", b"validate_only"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ApplyFabricRequest: _TypeAlias = ApplyFabricRequest  # noqa: Y015
+
+@_typing.final
+class FabricRename(_message.Message):
+    """A host or a domain with another name."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OLD_NAME_FIELD_NUMBER: _builtins.int
+    NEW_NAME_FIELD_NUMBER: _builtins.int
+    old_name: _builtins.str
+    """Its name in the present fabric. Required."""
+    new_name: _builtins.str
+    """Its name in the file. Required."""
+    def __init__(
+        self,
+        *,
+        old_name: _builtins.str = ...,
+        new_name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["new_name", b"new_name", "old_name", b"old_name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FabricRename: _TypeAlias = FabricRename  # noqa: Y015
+
+@_typing.final
+class ApplyFabricResponse(_message.Message):
+    """Answers ApplyFabric."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FABRIC_FIELD_NUMBER: _builtins.int
+    ADDED_HOSTS_FIELD_NUMBER: _builtins.int
+    REMOVED_HOSTS_FIELD_NUMBER: _builtins.int
+    MOVED_HOSTS_FIELD_NUMBER: _builtins.int
+    CHANGED_HOSTS_FIELD_NUMBER: _builtins.int
+    ADDED_DOMAINS_FIELD_NUMBER: _builtins.int
+    REMOVED_DOMAINS_FIELD_NUMBER: _builtins.int
+    CHANGED_UPLINKS_FIELD_NUMBER: _builtins.int
+    RENAMES_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    REFUSALS_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """Version of the log at which this answer was true."""
+    @_builtins.property
+    def fabric(self) -> _fabric_pb2.Fabric:
+        """The fabric as it is now, or would be."""
+
+    @_builtins.property
+    def added_hosts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Hosts that are new."""
+
+    @_builtins.property
+    def removed_hosts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Hosts that are gone."""
+
+    @_builtins.property
+    def moved_hosts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Hosts that are in other domains."""
+
+    @_builtins.property
+    def changed_hosts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Hosts with other GPUs, speeds or labels."""
+
+    @_builtins.property
+    def added_domains(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Domains that are new."""
+
+    @_builtins.property
+    def removed_domains(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Domains that are gone."""
+
+    @_builtins.property
+    def changed_uplinks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Domains whose uplink carries another number of bytes."""
+
+    @_builtins.property
+    def renames(self) -> _containers.RepeatedCompositeFieldContainer[Global___FabricRename]:
+        """Hosts and domains with another name, those that were found among them."""
+
+    @_builtins.property
+    def settings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What changed of the fabric as a whole, such as `nic_gbps 400 -> 800`."""
+
+    @_builtins.property
+    def refusals(self) -> _containers.RepeatedCompositeFieldContainer[Global___FabricRefusal]:
+        """All that is in the way. Only with validate_only: without it one of them is an error."""
+
+    def __init__(
+        self,
+        *,
+        fabric: _fabric_pb2.Fabric | None = ...,
+        added_hosts: _abc.Iterable[_builtins.str] | None = ...,
+        removed_hosts: _abc.Iterable[_builtins.str] | None = ...,
+        moved_hosts: _abc.Iterable[_builtins.str] | None = ...,
+        changed_hosts: _abc.Iterable[_builtins.str] | None = ...,
+        added_domains: _abc.Iterable[_builtins.str] | None = ...,
+        removed_domains: _abc.Iterable[_builtins.str] | None = ...,
+        changed_uplinks: _abc.Iterable[_builtins.str] | None = ...,
+        renames: _abc.Iterable[Global___FabricRename] | None = ...,
+        settings: _abc.Iterable[_builtins.str] | None = ...,
+        refusals: _abc.Iterable[Global___FabricRefusal] | None = ...,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fabric", b"fabric"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["added_domains", b"added_domains", "added_hosts", b"added_hosts", "changed_hosts", b"changed_hosts", "changed_uplinks", b"changed_uplinks", "fabric", b"fabric", "moved_hosts", b"moved_hosts", "refusals", b"refusals", "removed_domains", b"removed_domains", "removed_hosts", b"removed_hosts", "renames", b"renames", "settings", b"settings", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ApplyFabricResponse: _TypeAlias = ApplyFabricResponse  # noqa: Y015
+
+@_typing.final
+class FabricRefusal(_message.Message):
+    """Something that is in the way of another fabric."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OBSTACLE_FIELD_NUMBER: _builtins.int
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
+    obstacle: Global___FabricObstacle.ValueType
+    """What it is."""
+    subject: _builtins.str
+    """The host or the job, or "tenants"."""
+    detail: _builtins.str
+    """One sentence."""
+    job: _builtins.str
+    """The job that holds the host, or could not start. Empty: none."""
+    def __init__(
+        self,
+        *,
+        obstacle: Global___FabricObstacle.ValueType = ...,
+        subject: _builtins.str = ...,
+        detail: _builtins.str = ...,
+        job: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "job", b"job", "obstacle", b"obstacle", "subject", b"subject"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FabricRefusal: _TypeAlias = FabricRefusal  # noqa: Y015
 
 @_typing.final
 class GetTenantRequest(_message.Message):
@@ -1407,6 +1644,7 @@ class WatchHostsResponse(_message.Message):
     HOSTS_FIELD_NUMBER: _builtins.int
     MORE_FIELD_NUMBER: _builtins.int
     BOOKMARK_FIELD_NUMBER: _builtins.int
+    REMOVED_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """Version of the log that this change made; of the list, or of the bookmark."""
     more: _builtins.bool
@@ -1425,6 +1663,10 @@ class WatchHostsResponse(_message.Message):
         fabric.
         """
 
+    @_builtins.property
+    def removed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of hosts that the fabric does not have any more."""
+
     def __init__(
         self,
         *,
@@ -1433,10 +1675,11 @@ class WatchHostsResponse(_message.Message):
         hosts: _abc.Iterable[_host_pb2.Host] | None = ...,
         more: _builtins.bool = ...,
         bookmark: _builtins.bool = ...,
+        removed: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["change_time", b"change_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bookmark", b"bookmark", "change_time", b"change_time", "hosts", b"hosts", "more", b"more", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bookmark", b"bookmark", "change_time", b"change_time", "hosts", b"hosts", "more", b"more", "removed", b"removed", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

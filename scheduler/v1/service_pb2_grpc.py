@@ -111,6 +111,11 @@ class SchedulerServiceStub:
                 request_serializer=scheduler_dot_v1_dot_service__pb2.GetFabricRequest.SerializeToString,
                 response_deserializer=scheduler_dot_v1_dot_fabric__pb2.Fabric.FromString,
                 _registered_method=True)
+        self.ApplyFabric = channel.unary_unary(
+                '/scheduler.v1.SchedulerService/ApplyFabric',
+                request_serializer=scheduler_dot_v1_dot_service__pb2.ApplyFabricRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_service__pb2.ApplyFabricResponse.FromString,
+                _registered_method=True)
         self.GetTenant = channel.unary_unary(
                 '/scheduler.v1.SchedulerService/GetTenant',
                 request_serializer=scheduler_dot_v1_dot_service__pb2.GetTenantRequest.SerializeToString,
@@ -330,7 +335,17 @@ class SchedulerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetFabric(self, request, context):
-        """Returns the fabric. A log has exactly one.
+        """Returns the fabric as it is now.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ApplyFabric(self, request, context):
+        """Puts another fabric in the place of the present one, while everything runs: hosts and domains
+        come, go, move and get other names. All or nothing: FAILED_PRECONDITION as long as gangs or
+        spares are on hosts that would go, move or be renamed, or as waiting jobs, reservations or
+        guarantees do not fit.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -579,6 +594,11 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
                     servicer.GetFabric,
                     request_deserializer=scheduler_dot_v1_dot_service__pb2.GetFabricRequest.FromString,
                     response_serializer=scheduler_dot_v1_dot_fabric__pb2.Fabric.SerializeToString,
+            ),
+            'ApplyFabric': grpc.unary_unary_rpc_method_handler(
+                    servicer.ApplyFabric,
+                    request_deserializer=scheduler_dot_v1_dot_service__pb2.ApplyFabricRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_service__pb2.ApplyFabricResponse.SerializeToString,
             ),
             'GetTenant': grpc.unary_unary_rpc_method_handler(
                     servicer.GetTenant,
@@ -1075,6 +1095,33 @@ class SchedulerService:
             '/scheduler.v1.SchedulerService/GetFabric',
             scheduler_dot_v1_dot_service__pb2.GetFabricRequest.SerializeToString,
             scheduler_dot_v1_dot_fabric__pb2.Fabric.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ApplyFabric(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scheduler.v1.SchedulerService/ApplyFabric',
+            scheduler_dot_v1_dot_service__pb2.ApplyFabricRequest.SerializeToString,
+            scheduler_dot_v1_dot_service__pb2.ApplyFabricResponse.FromString,
             options,
             channel_credentials,
             insecure,

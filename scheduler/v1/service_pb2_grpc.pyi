@@ -76,7 +76,13 @@ class SchedulerServiceStub:
     more would buy.
     """
     GetFabric: _grpc.UnaryUnaryMultiCallable[_service_pb2.GetFabricRequest, _fabric_pb2.Fabric]
-    """Returns the fabric. A log has exactly one."""
+    """Returns the fabric as it is now."""
+    ApplyFabric: _grpc.UnaryUnaryMultiCallable[_service_pb2.ApplyFabricRequest, _service_pb2.ApplyFabricResponse]
+    """Puts another fabric in the place of the present one, while everything runs: hosts and domains
+    come, go, move and get other names. All or nothing: FAILED_PRECONDITION as long as gangs or
+    spares are on hosts that would go, move or be renamed, or as waiting jobs, reservations or
+    guarantees do not fit.
+    """
     GetTenant: _grpc.UnaryUnaryMultiCallable[_service_pb2.GetTenantRequest, _tenant_pb2.Tenant]
     """Returns one tenant with its quota and what it holds."""
     ListTenants: _grpc.UnaryUnaryMultiCallable[_service_pb2.ListTenantsRequest, _service_pb2.ListTenantsResponse]
@@ -185,7 +191,13 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     more would buy.
     """
     GetFabric: _aio.UnaryUnaryMultiCallable[_service_pb2.GetFabricRequest, _fabric_pb2.Fabric]  # type: ignore[assignment]
-    """Returns the fabric. A log has exactly one."""
+    """Returns the fabric as it is now."""
+    ApplyFabric: _aio.UnaryUnaryMultiCallable[_service_pb2.ApplyFabricRequest, _service_pb2.ApplyFabricResponse]  # type: ignore[assignment]
+    """Puts another fabric in the place of the present one, while everything runs: hosts and domains
+    come, go, move and get other names. All or nothing: FAILED_PRECONDITION as long as gangs or
+    spares are on hosts that would go, move or be renamed, or as waiting jobs, reservations or
+    guarantees do not fit.
+    """
     GetTenant: _aio.UnaryUnaryMultiCallable[_service_pb2.GetTenantRequest, _tenant_pb2.Tenant]  # type: ignore[assignment]
     """Returns one tenant with its quota and what it holds."""
     ListTenants: _aio.UnaryUnaryMultiCallable[_service_pb2.ListTenantsRequest, _service_pb2.ListTenantsResponse]  # type: ignore[assignment]
@@ -375,7 +387,19 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _service_pb2.GetFabricRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_fabric_pb2.Fabric, _abc.Awaitable[_fabric_pb2.Fabric]]:
-        """Returns the fabric. A log has exactly one."""
+        """Returns the fabric as it is now."""
+
+    @_abc_1.abstractmethod
+    def ApplyFabric(
+        self,
+        request: _service_pb2.ApplyFabricRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_service_pb2.ApplyFabricResponse, _abc.Awaitable[_service_pb2.ApplyFabricResponse]]:
+        """Puts another fabric in the place of the present one, while everything runs: hosts and domains
+        come, go, move and get other names. All or nothing: FAILED_PRECONDITION as long as gangs or
+        spares are on hosts that would go, move or be renamed, or as waiting jobs, reservations or
+        guarantees do not fit.
+        """
 
     @_abc_1.abstractmethod
     def GetTenant(

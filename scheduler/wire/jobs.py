@@ -166,13 +166,14 @@ def job_placement(fabric: Fabric, job: Job, *, with_hosts: bool = True) -> place
         *(job.hosts, job.spares, job.cuts, job.lower_bound, cut == job.lower_bound, job.notes),
         step=job.step,
     )
-    message = placement_to_proto(fabric, held, with_hosts=with_hosts)
+    message = placement_to_proto(fabric, held, with_hosts=False)
     if with_hosts:
-        message.lent.extend(fabric.names(job.lent))
-    if with_hosts and job.copies:
-        names = fabric.names(job.hosts)
+        names = job.host_names(fabric)
+        message.hosts.extend(names.hosts)
+        message.spares.extend(names.spares)
+        message.lent.extend(names.lent)
         for blocks in job.copies:
-            message.copies.add(hosts=[names[block] for block in blocks])
+            message.copies.add(hosts=[names.hosts[block] for block in blocks])
     return message
 
 
@@ -260,7 +261,7 @@ def host_to_proto(
         block=block,
         version=state.version,
         etag=host_etag(fabric.hosts[index], state.host(index), holder),
-        uid=str(uuid5(_HOSTS, f"{fabric.digest}/{fabric.hosts[index]}")),
+        uid=str(uuid5(_HOSTS, f"{state.origin}/{fabric.hosts[index]}")),
         cordoned=cordon is not None,
         cordon_reason=cordon or "",
         record=record_to_proto(state, index, now_ns, timestamp),

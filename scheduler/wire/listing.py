@@ -217,7 +217,7 @@ def _window_fields(state: State) -> dict[str, filters.Field]:
 
 def window_uid(state: State, booking: Booking) -> str:
     """The same in every replay of a log, and another for every window of it."""
-    made = f"{state.loaded_fabric.digest}/{booking.create_ns}/{booking.sequence}"
+    made = f"{state.origin}/{booking.create_ns}/{booking.sequence}"
     return str(uuid5(_WINDOWS, f"{made}/{booking.window.name}"))
 
 
@@ -263,7 +263,7 @@ def _tenant_fields(state: State) -> dict[str, filters.Field]:
 
 def tenant_uid(state: State, name: str) -> str:
     """The same in every replay of a log, and another for one that comes back."""
-    made = f"{state.loaded_fabric.digest}/{state.mark(name).create_ns}"
+    made = f"{state.origin}/{state.mark(name).create_ns}"
     return str(uuid5(_TENANTS, f"{made}/{name}"))
 
 

@@ -1,13 +1,11 @@
-"""Tenants and their fabric as messages."""
+"""Tenants as messages."""
 
 from __future__ import annotations
-
-from collections import Counter
 
 from scheduler.core import State
 from scheduler.core.admission.etag import tenant_etag
 from scheduler.core.tenancy.standing import TenantStanding
-from scheduler.v1 import fabric_pb2, tenant_pb2
+from scheduler.v1 import tenant_pb2
 from scheduler.wire.jobs import timestamp
 from scheduler.wire.listing import tenant_uid
 
@@ -31,29 +29,5 @@ def tenant_to_proto(state: State, standing: TenantStanding) -> tenant_pb2.Tenant
         create_time=timestamp(mark.create_ns),
         update_time=timestamp(mark.update_ns),
         etag=tenant_etag(tenant, mark),
-        version=state.version,
-    )
-
-
-def fabric_to_proto(state: State) -> fabric_pb2.Fabric:
-    """Cost: O(hosts x tiers)."""
-    fabric = state.loaded_fabric
-    tiers = [
-        fabric_pb2.FabricTier(
-            name=tier.name,
-            domains=tier.domains,
-            most_hosts=max(Counter(tier.domain_by_host.tolist()).values()),
-        )
-        for tier in fabric.tiers
-    ]
-    return fabric_pb2.Fabric(
-        name=fabric.name,
-        uid=fabric.digest,
-        kind=fabric.kind,
-        gpus_per_host=fabric.gpus_per_host,
-        nic_gbps=fabric.nic_gbps,
-        host_count=fabric.host_count,
-        tiers=tiers,
-        create_time=timestamp(state.faults.since_ns),
         version=state.version,
     )

@@ -40,7 +40,7 @@ GRANTED = {
     "submitter": "CreateJob UpdateJob CancelJob",
     "coordinator": "",
     "operator": "Defragment CordonHost UncordonHost DrainHost ReportHost ReportHosts"
-    " ListAuditRecords"
+    " ListAuditRecords ApplyFabric"
     " CreateWindow UpdateWindow DeleteWindow ReportLink CordonLink UncordonLink DrainLink",
     "admin": "",
 }

@@ -234,11 +234,14 @@ async def test_it_goes_on_from_the_log_of_others(tmp_path: Path, database: str) 
         assert (await second.get("b")).state == QUEUED
 
 
-async def test_another_fabric_is_refused_at_once(tmp_path: Path, database: str) -> None:
+async def test_another_fabric_is_told_and_not_taken(
+    tmp_path: Path, database: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async with replicas(tmp_path, database, 1):
-        with pytest.raises(StoreError, match="is for fabric"):
-            async with serving(tmp_path, store=database, fabric_spec=fabric_spec(3, 3, 3)):
-                pass
+        spec = fabric_spec(3, 3, 3)
+        async with serving(tmp_path, store=database, fabric_spec=spec) as second:
+            assert second.ready.fabric.host_count == 8
+    assert "muster fabric apply FILE" in caplog.text
 
 
 async def test_an_empty_store_needs_a_fabric(tmp_path: Path, database: str) -> None:

@@ -93,12 +93,17 @@ async def test_times_in_the_log_never_decrease(tmp_path: Path) -> None:
     assert times[-1] > START_NS
 
 
-async def test_another_fabric_than_the_logs_is_refused(tmp_path: Path) -> None:
+async def test_another_fabric_than_the_logs_is_told_and_not_taken(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with serving(tmp_path):
         pass
-    with pytest.raises(StoreError, match=r"is for fabric small .* not other"):
-        async with serving(tmp_path, fabric_spec=fabric_spec(name="other")):
-            pass
+    async with serving(tmp_path, fabric_spec=fabric_spec(2, 2, 3, name="other")) as served:
+        assert served.ready.fabric.name == "small"
+        assert served.ready.fabric.host_count == 8
+    assert "4 hosts added (z0-r0-h2, z0-r1-h2, z1-r0-h2 and 1 more)" in caplog.text
+    assert "name small -> other" in caplog.text
+    assert "muster fabric apply FILE" in caplog.text
 
 
 async def test_a_new_store_needs_a_fabric(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from scheduler.core import (
 from scheduler.core.model.commands import Command, LoadTenants
 from scheduler.core.model.events import (
     Event,
+    FabricChanged,
     FabricLoaded,
     GangResized,
     GangSwapped,
@@ -188,6 +189,8 @@ def check_books(state: State) -> None:
 def kept(before: State, event: Event, after: State) -> None:
     """A spare leaves the books of its job when it fails or joins the gang, when the job gives up
     its hosts, or when the log says that it was given away."""
+    if isinstance(event, FabricChanged):
+        return  # hosts have other numbers
     for job in gangs_of(before):
         now = after.jobs.get(job.name)
         lost = {*job.spares, *job.lent} - ({*now.spares, *now.lent} if now else set())

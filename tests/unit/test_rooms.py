@@ -41,8 +41,8 @@ def test_a_planted_import_breaks_a_contract(
 
 
 def test_one_module_reads_which_spares_are_lent() -> None:
-    """The fold writes `lent`, and the etag covers it; everybody else asks SpareLoans, or the job
-    what it owns."""
+    """The fold writes `lent`, the etag covers it, and another fabric renumbers it; everybody else
+    asks SpareLoans, or the job what it owns."""
     core = ROOT / "scheduler" / "core"
     readers = {
         path.relative_to(core).as_posix()
@@ -52,6 +52,8 @@ def test_one_module_reads_which_spares_are_lent() -> None:
     }
     assert readers == {
         "admission/etag.py",
+        "admission/fabric.py",
+        "fold/fabric.py",
         "fold/hosts.py",
         "fold/jobs.py",
         "model/job.py",

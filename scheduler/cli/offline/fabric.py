@@ -1,4 +1,4 @@
-"""`muster fabric`: import and export topology files, look at a fabric."""
+"""`muster fabric`: import and export topology files, look at a fabric, change a server's."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scheduler.cli.calls import AnswerFormat, Output, formatted
+from scheduler.cli.hosts.fabrics import apply_command, get_command
 from scheduler.cli.render.text import columns
 
 if TYPE_CHECKING:
@@ -42,12 +43,14 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
     group = typer.Typer(
         name="fabric",
-        help="Import and export topology files; look at a fabric.",
+        help="Import and export topology files; look at a fabric; change that of a server.",
         no_args_is_help=True,
     )
     group.command("import")(import_command)
     group.command("export")(export_command)
     group.command("show")(show_command)
+    group.command("apply")(apply_command)
+    group.command("get")(get_command)
     app.add_typer(group)
 
 

@@ -9,6 +9,7 @@ from placement.fabric.constraints import gpus_wanted
 from placement.workload.traffic import axis_traffic
 from scheduler.core.admission import idempotency
 from scheduler.core.admission.etag import host_etag, job_etag, stale, window_etag
+from scheduler.core.admission.fabric import change_fabric
 from scheduler.core.admission.links import move_link, report_link
 from scheduler.core.admission.report import report
 from scheduler.core.admission.update import update
@@ -16,6 +17,7 @@ from scheduler.core.capacity.window_hosts import HostsUnavailable, resolved
 from scheduler.core.job_name import full_name, short_name
 from scheduler.core.model.commands import (
     CancelJob,
+    ChangeFabric,
     Command,
     EndJob,
     LoadHealth,
@@ -104,6 +106,8 @@ def _admitted(state: State, command: Command, now_ns: int) -> tuple[Event, ...] 
         case LoadHealth():
             is_known = command.policy == state.health
             return () if is_known else (HealthLoaded(now_ns, command.policy),)
+        case ChangeFabric():
+            return change_fabric(state, command, now_ns)
         case LoadTenants():
             return _load_tenants(state, command.tenants, now_ns)
         case SetWindow():

@@ -10,6 +10,7 @@ import msgspec
 
 from scheduler.core.model.commands import (
     CancelJob,
+    ChangeFabric,
     EndJob,
     MoveHost,
     MoveLink,
@@ -28,7 +29,8 @@ from scheduler.core.model.request_id import parse_request_id
 from scheduler.core.model.state import State
 
 RequestCommand = (
-    SubmitJob
+    ChangeFabric
+    | SubmitJob
     | UpdateJob
     | CancelJob
     | EndJob
@@ -94,6 +96,8 @@ def repeated(state: State, request_id: str) -> CompletedRequest | None:
 def _words(command: RequestCommand) -> str:
     """What `command` would have done, in the words of `remembered`."""
     match command:
+        case ChangeFabric():
+            return "change the fabric"
         case SubmitJob():
             return f"submit {command.spec.name}"
         case UpdateJob():

@@ -79,8 +79,11 @@ def commit(state: State, plan: Plan, now_ns: int) -> tuple[Event, ...] | Conflic
     """The events of those actions that still hold.
 
     Actions stand alone, so one that no longer holds takes no other with it. When
-    all of a plan's actions fell, the answer is a Conflict. Cost: O(hosts placed).
+    all of a plan's actions fell, the answer is a Conflict; so it is when the fabric has
+    changed since, which numbers hosts differently. Cost: O(hosts placed).
     """
+    if plan.actions and plan.version < state.fabric_version:
+        return Conflict((Stale(StaleReason.FABRIC, "the fabric has changed since the plan"),))
     ledger = Ledger(state)
     events: list[Event] = []
     stale: list[Stale] = []

@@ -12,7 +12,7 @@ from typing import assert_never
 
 from placement.fabric.tree import from_spec
 from scheduler.core.collections.evolve import evolve
-from scheduler.core.fold import hosts, jobs, links, windows
+from scheduler.core.fold import fabric, hosts, jobs, links, windows
 from scheduler.core.fold.effects import EventEffect
 from scheduler.core.model import failure_rates
 from scheduler.core.model.completed_request import Remembered, remembered
@@ -20,6 +20,7 @@ from scheduler.core.model.events import (
     ClusterEvent,
     Defragmented,
     Event,
+    FabricChanged,
     FabricLoaded,
     HostEvent,
     JobEvent,
@@ -76,6 +77,8 @@ def effects(before: State, event: Event, after: State) -> tuple[EventEffect, ...
         return tuple(windows.effects(before, event, after))
     if isinstance(event, LinkEvent):
         return tuple(links.effects(before, event, after))
+    if isinstance(event, FabricChanged):
+        return tuple(fabric.effects(before, event, after))
     return ()  # of the cluster: no job, host, link or window is another
 
 
@@ -83,6 +86,8 @@ def _applied(state: State, event: ClusterEvent) -> State:
     match event:
         case FabricLoaded():
             return _loaded(state, event)
+        case FabricChanged():
+            return fabric.changed(state, event)
         case TenantsLoaded():
             return reloaded(state, event)
         case Defragmented():
@@ -94,10 +99,15 @@ def _applied(state: State, event: ClusterEvent) -> State:
 
 
 def _loaded(state: State, event: FabricLoaded) -> State:
-    """Jobs hold hosts by number, and another fabric numbers them differently."""
+    """The first event of a log; the fabric of one that has one is changed."""
     if state.fabric is not None:
-        raise KeyError("a log has one fabric; this is the second")
-    fabric = from_spec(event.spec)
+        raise KeyError("a log begins with one fabric; this is the second")
+    loaded = from_spec(event.spec)
     return evolve(
-        state, fabric=fabric, faults=failure_rates.loaded(event.time_ns, fabric.zone_count)
+        state,
+        fabric=loaded,
+        fabric_version=state.version + 1,
+        fabric_ns=event.time_ns,
+        origin=loaded.digest,
+        faults=failure_rates.loaded(event.time_ns, loaded.zone_count),
     )

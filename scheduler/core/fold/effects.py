@@ -67,12 +67,14 @@ class JobChange(NamedTuple):
 class HostsChange:
     """Hosts, by index, whose state or reason is another in `state`, the one after the event.
     A window that opens or closes changes hosts by the thousand, and a draining host changes
-    when its gang leaves."""
+    when its gang leaves. `removed`: hosts that the fabric does not have any more, each by name,
+    with the domains that it was in."""
 
     version: int
     time_ns: int
     indices: tuple[int, ...]
     state: State
+    removed: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

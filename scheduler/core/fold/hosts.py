@@ -61,9 +61,9 @@ def applied(state: State, event: HostEvent) -> State:
         case HostSignalled():
             return _signalled(state, event)
         case HealthLoaded():
-            return _judged(evolve(state, health=event.policy), event.time_ns)
+            return rejudged(evolve(state, health=event.policy), event.time_ns)
         case HostsJudged():
-            return _judged(state, event.time_ns)
+            return rejudged(state, event.time_ns)
         case _:
             assert_never(event)
 
@@ -156,7 +156,7 @@ def _due(state: State, index: int, now_ns: int) -> State:
     return evolve(state, judge_ns=judgement.at_ns)
 
 
-def _judged(state: State, now_ns: int) -> State:
+def rejudged(state: State, now_ns: int) -> State:
     """When the policy looks again, and whose early life is over. Cost: O(records)."""
     due_ns, early = [], 0
     for index in {*state.records, *state.hosts}:

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import assert_never
 
-from placement import legal_sizes
 from placement.fabric import hostset
-from placement.fabric.constraints import gpus_wanted
 from placement.fabric.hostset import HostSet
-from placement.workload.replicas import sized
 from placement.workload.request import StepBound
 from scheduler.core.collections.evolve import evolve
 from scheduler.core.collections.name_list import NameList
@@ -49,6 +46,7 @@ from scheduler.core.model.lifecycle import JOB_MOVES, JobMove, JobState, Requeue
 from scheduler.core.model.state import RETAINED, State
 from scheduler.core.policies.run import SavedCheckpoint
 from scheduler.core.rules.crash_loop import stopped, struck
+from scheduler.core.rules.job_size import fitted
 from scheduler.core.tenancy.ownership import charged, owned
 
 
@@ -128,26 +126,20 @@ def effects(before: State, event: JobEvent, after: State) -> Iterator[EventEffec
 
 
 def _submitted(state: State, event: JobSubmitted) -> State:
-    fabric, request = state.loaded_fabric, event.spec.request
-    sizes = legal_sizes(fabric, request, event.spec.min_dp) if event.spec.min_dp else ()
-    dp = sizes[0] if sizes else request.parallelism.dp
-    hosts = sized(request, dp).hosts_needed(gpus_wanted(fabric, request.where))
     job = Job(
         spec=event.spec,
         uid=event.uid,
-        gang_hosts=hosts,
-        needed=hosts + request.spares.required(hosts),
+        gang_hosts=0,
+        needed=0,
         submit_ns=event.time_ns,
         state_ns=event.time_ns,
         update_ns=event.time_ns,
         sequence=state.version + 1,
         request_id=event.request_id,
-        sizes=sizes,
-        dp=dp,
         goodput=Goodput(event.time_ns),
         user=event.user,
     )
-    job = owned(job, state.tenants)
+    job = owned(fitted(job, state.loaded_fabric), state.tenants)
     return evolve(state, jobs=_with(state.jobs, job.name, job), queue=_queued(state, job))
 
 

@@ -7,7 +7,9 @@ meant; "" for whichever has the name.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from scheduler.core.model.job import JobSpec
 from scheduler.core.model.lifecycle import HostMove, JobState, LinkMove
@@ -116,6 +118,17 @@ class MoveLink:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangeFabric:
+    """An operator's other fabric. `spec`: the content of its file. `renames`: hosts and domains
+    that have another name in it, each as (old, new). `etag`: the digest of the fabric as known."""
+
+    spec: Mapping[str, Any]
+    renames: tuple[tuple[str, str], ...] = ()
+    etag: str = ""
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class LoadTenants:
     """An operator's new quotas, shares and priority classes."""
 
@@ -156,6 +169,7 @@ Command = (
     | ReportHost
     | ReportLink
     | MoveLink
+    | ChangeFabric
     | LoadTenants
     | LoadHealth
     | SetWindow

@@ -16,6 +16,7 @@ from scheduler.core.collections.persistent_map import newest_of_each
 from scheduler.core.model.events import (
     Defragmented,
     Event,
+    FabricChanged,
     HostMoved,
     HostSignalled,
     JobEnded,
@@ -57,6 +58,8 @@ def remembered(known: Remembered, event: Event, jobs: Mapping[str, Job]) -> Reme
         return known
     uid, answer = "", ""
     match event:
+        case FabricChanged():
+            digest = "change the fabric"
         case JobSubmitted():
             digest, uid = f"submit {event.spec.name}", event.uid
         case JobUpdated():

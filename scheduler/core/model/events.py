@@ -27,6 +27,16 @@ class FabricLoaded(Struct, frozen=True):
     spec: Mapping[str, Any]
 
 
+class FabricChanged(Struct, frozen=True):
+    """The fabric is another from here on. `spec`: as of FabricLoaded. `renames`: hosts and domains
+    that have another name, each as (old, new)."""
+
+    time_ns: int
+    spec: Mapping[str, Any]
+    renames: tuple[tuple[str, str], ...] = ()
+    request_id: str = ""
+
+
 class TenantsLoaded(Struct, frozen=True):
     """These tenants replace those before. `digest` names the content."""
 
@@ -317,7 +327,8 @@ class RequestAnswered(Struct, frozen=True):
 
 
 RequestEvent = (  # has the id of the request that caused it
-    JobSubmitted
+    FabricChanged
+    | JobSubmitted
     | JobUpdated
     | Defragmented
     | JobEnded
@@ -330,7 +341,7 @@ RequestEvent = (  # has the id of the request that caused it
     | RequestAnswered
 )
 
-ClusterEvent = FabricLoaded | TenantsLoaded | Defragmented | RequestAnswered
+ClusterEvent = FabricLoaded | FabricChanged | TenantsLoaded | Defragmented | RequestAnswered
 
 JobEvent = (
     JobSubmitted

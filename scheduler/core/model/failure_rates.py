@@ -34,7 +34,8 @@ DOWN = frozenset({HostState.FAILED, HostState.IN_REPAIR, HostState.RMA})
 class FailureRates(Struct, frozen=True):
     """`since_ns`: when the fleet was first seen. `down`: hosts out by failure at `at_ns`;
     `out_ns`: host-time that failures had taken by then. `by_zone`: hosts out in each
-    outermost domain; `square_ns`: the integral of the sum of their squares."""
+    outermost domain; `square_ns`: the integral of the sum of their squares. `more_ns`: host-time
+    by which the fleet was larger than now while it was seen, negative where it was smaller."""
 
     failures: int = 0
     repairs: int = 0
@@ -44,6 +45,7 @@ class FailureRates(Struct, frozen=True):
     since_ns: int = 0
     by_zone: tuple[int, ...] = ()
     square_ns: int = 0
+    more_ns: int = 0
 
     def out_by(self, now_ns: int) -> int:
         """Host-time out of service until `now_ns`."""
@@ -90,6 +92,21 @@ def moved(
     )
 
 
+def regrouped(
+    faults: FailureRates, by_zone: tuple[int, ...], more: int, now_ns: int
+) -> FailureRates:
+    """The fleet has `more` hosts from here on, or fewer when negative; so many are out by zone."""
+    return replace(
+        faults,
+        down=sum(by_zone),
+        out_ns=faults.out_by(now_ns),
+        at_ns=max(faults.at_ns, now_ns),
+        by_zone=by_zone,
+        square_ns=faults.squares_by(now_ns),
+        more_ns=faults.more_ns - more * max(0, now_ns - faults.since_ns),
+    )
+
+
 def mean_repair_ns(policy: SparePolicy, faults: FailureRates) -> int:
     """How long a host is out of service, by what was seen until the last failure or repair: it
     stays the same while nothing happens, as promises do that rely on it."""
@@ -107,7 +124,7 @@ def sizing(policy: SparePolicy, faults: FailureRates, hosts: int, now_ns: int) -
     excess = policy.dispersion - 1
     if policy.prior_host_days:
         out_ns = faults.out_by(now_ns)
-        seen_ns = max(0, hosts * (now_ns - faults.since_ns) - out_ns)
+        seen_ns = max(0, hosts * (now_ns - faults.since_ns) + faults.more_ns - out_ns)
         prior = policy.prior_host_days
         rate = (rate * prior + faults.failures) / (prior + seen_ns / DAY_NS)
         repair_s = (repair_s * policy.prior_repairs + out_ns / SECOND_NS) / (

@@ -10,6 +10,7 @@ from msgspec import Struct
 from placement import Holders
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
+from placement.fabric.tree import Fabric
 from placement.workload.replicas import sized
 from placement.workload.request import Request, StepBound, TierCut
 from scheduler.core.collections.evolve import derived_from, evolve
@@ -73,6 +74,14 @@ class Release(NamedTuple):
     borrowed: int = 0
 
 
+class HostNames(Struct, frozen=True):
+    """Which hosts an ended job had, in a fabric that may be another by now."""
+
+    hosts: tuple[str, ...]
+    spares: tuple[str, ...] = ()
+    lent: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True)
 class Job:
     """One job in one state. Hosts are fabric indices: `hosts[i]` carries block i.
@@ -94,6 +103,9 @@ class Job:
     to, up to its last change. `copies`: of each block, the blocks that have its state in memory.
     `lent`: spares of it that others run on, or have just left. `step`: of a gang that runs, and
     whose compute is known.
+
+    `placed`: the names of its hosts, of a job that ended before the fabric changed, whose
+    indices mean nothing any more; else None.
 
     Of a job that agents start: `launched_ns`, when all ranks of the present attempt had started,
     None = not yet; `saved`: its newest checkpoint.
@@ -134,6 +146,13 @@ class Job:
     saved: SavedCheckpoint | None = None
     step: StepBound | None = None
     user: str = ""
+    placed: HostNames | None = None
+
+    def host_names(self, fabric: Fabric) -> HostNames:
+        """Its hosts by name. `fabric`: the present one."""
+        if self.placed is not None:
+            return self.placed
+        return HostNames(*map(fabric.names, (self.hosts, self.spares, self.lent)))
 
     @property
     def request(self) -> Request:

@@ -307,6 +307,7 @@ class StaleReason(StrEnum):
     AVOIDED = "avoided"  # a host stopped this job recently
     WINDOW = "window"  # a window closes a host, or is another one now
     LOAN = "loan"  # spares on loan are not as they were
+    FABRIC = "fabric"  # the fabric is another, which numbers hosts differently
     HEALTH = "health"  # something was reported about the hosts
 
 

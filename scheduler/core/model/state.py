@@ -47,7 +47,9 @@ class Host(Struct, frozen=True):
 
 @dataclass(frozen=True)
 class State:
-    """`version` is the number of the last event applied.
+    """`version` is the number of the last event applied. `fabric_version`: that of the last one
+    that made another fabric; `fabric_ns`: when that was; `origin`: the digest of the first fabric,
+    which names the log.
 
     `jobs`: live jobs by name. `queue`: names of the queued ones, in order. `running`:
     names of those that hold hosts, in order of start. `interrupted`: those among them that
@@ -72,6 +74,9 @@ class State:
 
     version: int = 0
     fabric: Fabric | None = None
+    fabric_version: int = 0
+    fabric_ns: int = 0
+    origin: str = ""
     jobs: Mapping[str, Job] = field(default_factory=PersistentMap)
     queue: Sequence[str] = NameList()
     running: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Calls about the fabric and its hosts: read them, cordon, uncordon and drain."""
+"""Calls about hosts: read them, cordon, uncordon and drain."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from scheduler.core.model.lifecycle import HostMove
 from scheduler.service.backend import Backend
 from scheduler.service.errors import error_boundary, not_found
 from scheduler.service.pagination import hosts_page
-from scheduler.v1 import fabric_pb2, host_pb2, service_pb2
+from scheduler.v1 import host_pb2, service_pb2
 from scheduler.wire.jobs import host_to_proto
 from scheduler.wire.listing import held
-from scheduler.wire.tenants import fabric_to_proto
 
 Context = grpc.aio.ServicerContext[Any, Any]
 MoveRequest = (
@@ -27,12 +26,6 @@ MoveRequest = (
 class HostServicer:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-
-    async def GetFabric(
-        self, request: service_pb2.GetFabricRequest, context: Context
-    ) -> fabric_pb2.Fabric:
-        async with error_boundary(context):
-            return await asyncio.to_thread(fabric_to_proto, self._backend.writer.state)
 
     async def GetHost(self, request: service_pb2.GetHostRequest, context: Context) -> host_pb2.Host:
         async with error_boundary(context):

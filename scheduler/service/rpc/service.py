@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from scheduler.service.backend import Backend
 from scheduler.service.rpc.audit import AuditServicer
 from scheduler.service.rpc.defrag import DefragServicer
+from scheduler.service.rpc.fabric import FabricServicer
 from scheduler.service.rpc.health import HealthServicer
 from scheduler.service.rpc.hosts import HostServicer
 from scheduler.service.rpc.jobs import JobMessages, JobServicer
@@ -34,6 +35,7 @@ def scheduler_service(
             JobServicer(backend, JobMessages(backend, reasons), new_uid),
             LogServicer(backend),
             AuditServicer(backend),
+            FabricServicer(backend),
             HostServicer(backend),
             TenantServicer(backend),
             WindowServicer(backend),

@@ -12,6 +12,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import grpc
 
+from placement.fabric.tree import Fabric
 from scheduler.core import Job, State
 from scheduler.core.fold.effects import (
     HostsChange,
@@ -26,7 +27,7 @@ from scheduler.engine.feed import Bookmark
 from scheduler.identity import caller, own_jobs, own_windows
 from scheduler.service import pagination
 from scheduler.service.backend import Backend
-from scheduler.service.errors import error_boundary, invalid, not_caught_up, not_found
+from scheduler.service.errors import ApiError, error_boundary, invalid, not_caught_up, not_found
 from scheduler.service.names import meant
 from scheduler.v1 import service_pb2
 from scheduler.wire.jobs import change_to_proto, host_to_proto, listed_job, timestamp
@@ -66,18 +67,21 @@ class _Shared(Generic[Made]):
 
 
 def _hosts(change: HostsChange) -> list[service_pb2.WatchHostsResponse]:
-    """As many messages as it takes; all hosts, whoever asks."""
+    """As many messages as it takes; all hosts, whoever asks. Those that are gone stand in the
+    first."""
     state = change.state
     held = held_hosts(state, change.indices, own_jobs(state))
     hosts = [host_to_proto(state, h.index, h.holder, h.block, change.time_ns) for h in held]
+    starts = range(0, len(hosts), MOST_HOSTS) or range(bool(change.removed))
     return [
         service_pb2.WatchHostsResponse(
             version=change.version,
             change_time=timestamp(change.time_ns),
             hosts=hosts[at : at + MOST_HOSTS],
             more=at + MOST_HOSTS < len(hosts),
+            removed=[] if at else [host for host, *_ in change.removed],
         )
-        for at in range(0, len(hosts), MOST_HOSTS)
+        for at in starts
     ]
 
 
@@ -123,10 +127,11 @@ class WatchServicer:
         async with error_boundary(context):
             writer = self._backend.writer
             state, pace = writer.state, _Pace(request)
-            wanted = _named(state, request.name)
+            _named(state, request.name)
+            wanted = _HostsNamed(request.name)
             after = await _begun(state, request, context, is_leading=writer.is_leading)
             if request.initial_list:
-                indices = range(state.loaded_fabric.host_count) if wanted is None else wanted
+                indices = wanted.of(state)
                 at_hand = HostsChange(after, writer.now_ns(), tuple(sorted(indices)), state)
                 for message in await asyncio.to_thread(_hosts, at_hand):
                     message.more = True  # the bookmark follows
@@ -203,13 +208,38 @@ class WatchServicer:
                         yield _link_bookmark(change.version - 1)
 
     def _host_messages(
-        self, change: HostsChange, wanted: frozenset[int] | None
+        self, change: HostsChange, wanted: _HostsNamed
     ) -> Iterator[service_pb2.WatchHostsResponse]:
-        """`wanted`: indices of hosts, None for all."""
-        if wanted is None:
+        if not wanted.name:
             yield from self._host_changes.of(change)
-        elif indices := tuple(index for index in change.indices if index in wanted):
-            yield from _hosts(HostsChange(change.version, change.time_ns, indices, change.state))
+            return
+        names = wanted.of(change.state)
+        indices = tuple(index for index in change.indices if index in names)
+        removed = tuple(places for places in change.removed if wanted.name in places)
+        if indices or removed:
+            yield from _hosts(
+                HostsChange(change.version, change.time_ns, indices, change.state, removed)
+            )
+
+
+class _HostsNamed:
+    """The hosts that a watch is for, in whichever fabric there is: those of a domain, one host, or
+    all where it names none."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._fabric: Fabric | None = None
+        self._indices: frozenset[int] = frozenset()
+
+    def of(self, state: State) -> frozenset[int]:
+        """Their indices in this state; none where the fabric does not have the name any more."""
+        if state.built_fabric is not self._fabric:
+            self._fabric = state.built_fabric
+            try:
+                self._indices = _named(state, self.name)
+            except ApiError:
+                self._indices = frozenset()
+        return self._indices
 
 
 class _Pace:
@@ -289,11 +319,11 @@ def _job_named(state: State, text: str) -> Callable[[Job], bool]:
     return lambda job: (job.tenant, short_name(job.name)) == named
 
 
-def _named(state: State, name: str) -> frozenset[int] | None:
-    """The hosts of a domain, or one host; None: all. Raises: ApiError."""
-    fabric = state.loaded_fabric
+def _named(state: State, name: str) -> frozenset[int]:
+    """The hosts of a domain, or one host; all without a name. Raises: ApiError."""
+    fabric = state.built_fabric
     if not name:
-        return None
+        return frozenset(range(fabric.host_count))
     if name in fabric.index_by_name:
         return frozenset({fabric.index_by_name[name]})
     if not any(name in tier.domains for tier in fabric.tiers):

@@ -16,6 +16,7 @@ from scheduler.core.model.events import (
     CheckpointSaved,
     Defragmented,
     Event,
+    FabricChanged,
     FabricLoaded,
     GangLaunched,
     GangResized,
@@ -73,6 +74,7 @@ TENANTS = Tenants(
 )
 EVENTS: list[Event] = [
     FabricLoaded(0, fabric_spec()),
+    FabricChanged(0, fabric_spec(3), (("z0-r0", "west"),), "r0"),
     TenantsLoaded(0, TENANTS.digest, TENANTS),
     JobSubmitted(1, "uid", spec("a", 4, priority=-3, limit_s=60, spares=exactly(2)), "r1"),
     JobSubmitted(1, "uid", JobSpec("ünïcode", DERIVED)),

@@ -60,8 +60,7 @@ def test_a_resource_says_which_one_it_is_and_since_when(resource: Any) -> None:
     has = names(resource.DESCRIPTOR)
     assert {"uid", "create_time", "version"} <= has
     assert {"name"} <= has
-    if resource is not fabric_pb2.Fabric:  # which never changes
-        assert {"update_time", "etag"} <= has
+    assert {"update_time", "etag"} <= has
     name = resource.DESCRIPTOR.name
     assert f"Get{name}" in SERVICE.methods_by_name
 

@@ -1,0 +1,176 @@
+"""What another fabric makes of the state, and what readers of the log see of it.
+
+Hosts stand by number in a state, and another fabric numbers them differently: here everything that
+has numbers gets the new ones. Admission has seen to it (admission.fabric) that no gang or spare
+is on a host that goes, moves or gets another name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import reduce
+from operator import or_
+
+from msgspec.structs import replace as with_fields
+
+from placement.fabric import hostlist, hostset
+from placement.fabric.tree import Fabric, from_spec
+from scheduler.core.collections.evolve import evolve
+from scheduler.core.collections.persistent_map import PersistentMap
+from scheduler.core.fold.effects import EventEffect, HostsChange
+from scheduler.core.fold.hosts import rejudged
+from scheduler.core.model import failure_rates
+from scheduler.core.model.events import FabricChanged
+from scheduler.core.model.failure_rates import DOWN
+from scheduler.core.model.host_record import HostRecord
+from scheduler.core.model.job import Job
+from scheduler.core.model.lifecycle import JobState
+from scheduler.core.model.renumbering import Renumbering
+from scheduler.core.model.state import State
+from scheduler.core.model.window import Booking, Shares
+from scheduler.core.rules.job_size import fitted
+
+
+def changed(state: State, event: FabricChanged) -> State:
+    """The state on the other fabric. Cost: building that, and O(hosts + jobs)."""
+    before, after, renames = state.built_fabric, from_spec(event.spec), dict(event.renames)
+    numbers = Renumbering.between(before, after, renames)
+    jobs = {name: _on(job, after, numbers) for name, job in state.jobs.items()}
+    ended = {uid: _named(job, before) for uid, job in state.ended.items()}
+    windows = {n: _booked(b, numbers, after, renames) for n, b in state.windows.items()}
+    hosts = numbers.keys(state.hosts)
+    joined = {host: HostRecord(since_ns=event.time_ns) for host in hostset.members(numbers.joined)}
+    records = {**numbers.keys(state.records), **joined}
+    shares = {name: _shared(kinds, numbers) for name, kinds in state.shares.items()}
+    lapsed = {name for name, kinds in shares.items() if kinds is None}
+    down = [0] * after.zone_count
+    for host, known in hosts.items():
+        down[after.zone_of(host)] += known.state in DOWN
+    faults = failure_rates.regrouped(
+        state.faults, tuple(down), after.host_count - before.host_count, event.time_ns
+    )
+    following = evolve(
+        state,
+        fabric=after,
+        fabric_version=state.version + 1,
+        fabric_ns=event.time_ns,
+        jobs=PersistentMap(jobs),
+        ended=PersistentMap(ended),
+        hosts=PersistentMap(hosts),
+        held=numbers.set(state.held),
+        lent=numbers.set(state.lent),
+        unhealthy=numbers.set(state.unhealthy),
+        probation=numbers.set(state.probation),
+        golden=numbers.set(state.golden),
+        early=numbers.set(state.early),
+        records=PersistentMap(dict(sorted(records.items()))),
+        reserved=_without(state.reserved, lapsed),
+        slips=_without(state.slips, lapsed),
+        shares=PersistentMap({name: kinds for name, kinds in shares.items() if kinds is not None}),
+        windows=PersistentMap(windows),
+        closed=reduce(or_, (b.hosts for b in windows.values() if b.is_closing), 0),
+        links=PersistentMap(
+            {
+                renames.get(name, name): record
+                for name, record in state.links.items()
+                if _is_domain(after, renames.get(name, name))
+            }
+        ),
+        faults=faults,
+    )
+    return rejudged(following, event.time_ns)
+
+
+def effects(before: State, event: FabricChanged, after: State) -> Iterator[EventEffect]:
+    """The hosts that are new, or elsewhere, and the names of those that are gone."""
+    renames = dict(event.renames)
+    was = {renames.get(name, name): _place(before, host) for host, name in _hosts(before)}
+    touched = tuple(host for host, name in _hosts(after) if was.get(name) != _place(after, host))
+    names = after.built_fabric.index_by_name
+    gone = tuple(_place(before, host) for host, name in _hosts(before) if name not in names)
+    yield HostsChange(after.version, event.time_ns, touched, after, gone)
+
+
+def _hosts(state: State) -> Iterator[tuple[int, str]]:
+    return enumerate(state.built_fabric.hosts)
+
+
+def _place(state: State, host: int) -> tuple[str, ...]:
+    """The host and its domains by name."""
+    fabric = state.built_fabric
+    domains = (fabric.domain(host, tier) for tier in range(len(fabric.tiers)))
+    return (fabric.hosts[host], *domains)
+
+
+def _on(job: Job, fabric: Fabric, numbers: Renumbering) -> Job:
+    """A live job with its hosts by their new numbers; one that waits at the size that it would
+    have if it came now."""
+    strikes = (with_fields(s, host=numbers.of(s.host)) for s in job.strikes)
+    job = evolve(
+        job,
+        hosts=numbers.hosts(job.hosts),
+        spares=numbers.hosts(job.spares),
+        lent=numbers.hosts(job.lent),
+        strikes=tuple(strike for strike in strikes if strike.host is not None),
+    )
+    return fitted(job, fabric) if job.state is JobState.QUEUED else job
+
+
+def _named(job: Job, fabric: Fabric) -> Job:
+    """An ended job with the names that its hosts had."""
+    if job.placed is not None or not job.hosts:
+        return job
+    return evolve(job, placed=job.host_names(fabric))
+
+
+def _shared(kinds: Shares, numbers: Renumbering) -> Shares | None:
+    """None where a host that stands for its kind is gone: the promise has to be made anew."""
+    renumbered = [(numbers.of(host), count) for host, count in kinds]
+    kept = tuple((host, count) for host, count in renumbered if host is not None)
+    return kept if len(kept) == len(kinds) else None
+
+
+def _without(entries: Mapping[str, int], lapsed: set[str]) -> Mapping[str, int]:
+    if lapsed.isdisjoint(entries):
+        return entries
+    return PersistentMap({name: value for name, value in entries.items() if name not in lapsed})
+
+
+def _booked(
+    booking: Booking, numbers: Renumbering, after: Fabric, renames: Mapping[str, str]
+) -> Booking:
+    """A window on the hosts of it that are left, under the names that they have now."""
+    indices = tuple(sorted(numbers.hosts(booking.indices)))
+    window = replace(
+        booking.window,
+        hosts=after.names(indices),
+        among=_renamed(booking.window.among, after, renames),
+        links=tuple(
+            renames.get(name, name)
+            for name in booking.window.links
+            if _is_domain(after, renames.get(name, name))
+        ),
+    )
+    return replace(booking, window=window, indices=indices)
+
+
+def _renamed(among: tuple[str, ...], after: Fabric, renames: Mapping[str, str]) -> tuple[str, ...]:
+    """Hosts and domains as they are called now, without those that are gone; ranges stay whole
+    where nothing in them is another. Empty would mean all hosts: then the old names stay, which
+    nothing has."""
+    kept: list[str] = []
+    for text in among:
+        names = hostlist.expand(text)
+        now = [renames.get(name, name) for name in names]
+        now = [name for name in now if _is_known(after, name)]
+        kept += [text] if now == names else now
+    return tuple(kept) or among
+
+
+def _is_known(fabric: Fabric, name: str) -> bool:
+    return name in fabric.index_by_name or _is_domain(fabric, name)
+
+
+def _is_domain(fabric: Fabric, name: str) -> bool:
+    return any(name in tier.domains for tier in fabric.tiers)

@@ -1,0 +1,64 @@
+"""Calls about the fabric: read it, and put another one in its place."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+
+from placement import BadInput
+from scheduler.core import State
+from scheduler.core.admission.fabric import FabricChange, fabric_change
+from scheduler.core.collections.evolve import evolve
+from scheduler.core.model.commands import ChangeFabric
+from scheduler.files.errors import InputError
+from scheduler.service.backend import Backend
+from scheduler.service.errors import ApiError, error_boundary, invalid, invalid_input
+from scheduler.v1 import fabric_pb2, service_pb2
+from scheduler.wire.fabric import change_from_proto, change_to_proto, fabric_to_proto
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class FabricServicer:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def GetFabric(
+        self, request: service_pb2.GetFabricRequest, context: Context
+    ) -> fabric_pb2.Fabric:
+        async with error_boundary(context):
+            state = self._backend.writer.state
+            return await asyncio.to_thread(fabric_to_proto, state, with_file=request.with_file)
+
+    async def ApplyFabric(
+        self, request: service_pb2.ApplyFabricRequest, context: Context
+    ) -> service_pb2.ApplyFabricResponse:
+        async with error_boundary(context):
+            state = self._backend.writer.state
+            command, change = await self._backend.questions.ask(_read, state, request)
+            if request.validate_only:
+                supposed = evolve(state, fabric=change.after)
+                return await asyncio.to_thread(change_to_proto, supposed, change)
+            state = await self._backend.run(command)
+            return await asyncio.to_thread(change_to_proto, state, change)
+
+
+def _read(
+    state: State, request: service_pb2.ApplyFabricRequest
+) -> tuple[ChangeFabric, FabricChange]:
+    """Raises: ApiError."""
+    try:
+        command = change_from_proto(request)
+        return command, fabric_change(state, command)
+    except InputError as error:
+        raise _at_file(error) from None
+    except BadInput as error:
+        raise invalid(error.field, error.message) from None
+
+
+def _at_file(error: InputError) -> ApiError:
+    refusal = invalid_input(error, "file.")
+    refusal.violations = tuple((f.removesuffix("."), text) for f, text in refusal.violations)
+    return refusal

@@ -1,0 +1,254 @@
+"""The fabric of a server changes while it serves: the call, the commands, and who hears of it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from scheduler.cli.program import app
+from scheduler.eventlog.recovery import replayed
+from scheduler.eventlog.store import open_store
+from scheduler.files.errors import InputError
+from scheduler.v1 import service_pb2
+from tests.build import exactly, fabric_spec
+from tests.secured import House
+from tests.serving import RUNNING, Served, create, refused, serving, url
+
+Apply, Watch = service_pb2.ApplyFabricRequest, service_pb2.WatchHostsRequest
+HOSTS = service_pb2.ListHostsRequest()
+
+
+def spec(**racks: list[str]) -> dict[str, Any]:
+    """The small fabric with these racks in place of its own; `z0_r0=[...]`."""
+    names = {f"z{z}-r{r}": [f"z{z}-r{r}-h{h}" for h in (0, 1)] for z in (0, 1) for r in (0, 1)}
+    names |= {name.replace("_", "-"): hosts for name, hosts in racks.items()}
+    return {
+        **fabric_spec(),
+        "tiers": [{"name": "zone", "oversubscription": 7}, {"name": "rack"}, {"name": "host"}],
+        "domains": [
+            {
+                "name": zone,
+                "domains": [
+                    {"name": rack, "hosts": hosts}
+                    for rack, hosts in names.items()
+                    if hosts and rack.startswith(zone)
+                ],
+            }
+            for zone in sorted({name[:2] for name, hosts in names.items() if hosts})
+        ],
+    }
+
+
+def text(**racks: list[str]) -> bytes:
+    return yaml.safe_dump(spec(**racks)).encode()
+
+
+async def hosts(served: Served) -> dict[str, str]:
+    """Every host with the job on it."""
+    return {host.name: host.job for host in (await served.stub.ListHosts(HOSTS)).hosts}
+
+
+async def test_hosts_come_and_go_while_a_gang_runs(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        stub = served.stub
+        first = await stub.CreateJob(create("a", 2, spares=exactly(1)))
+        placed = (await served.until("a", RUNNING)).placement
+        before = await hosts(served)
+        uids = {host.name: host.uid for host in (await stub.ListHosts(HOSTS)).hosts}
+        more = text(z0_r0=["new-0", "z0-r0-h0", "z0-r0-h1"], z1_r1=[])
+        tried = await stub.ApplyFabric(Apply(file=more, validate_only=True))
+        assert (list(tried.added_hosts), list(tried.removed_domains)) == (["new-0"], ["z1-r1"])
+        assert list(tried.removed_hosts) == ["z1-r1-h0", "z1-r1-h1"]
+        assert (tried.fabric.host_count, len(await hosts(served))) == (7, 8)
+        made = await stub.ApplyFabric(Apply(file=more, request_id="r"))
+        assert made.fabric.etag == tried.fabric.etag
+        assert (await stub.ApplyFabric(Apply(file=more, request_id="r"))).version == made.version
+        after = await hosts(served)
+        assert after.pop("new-0") == ""
+        assert after == {name: before[name] for name in after}
+        now = await served.get("a")
+        assert (now.uid, now.attempt, now.placement) == (first.uid, 1, placed)
+        for host in (await stub.ListHosts(HOSTS)).hosts:
+            assert uids.get(host.name, host.uid) == host.uid
+        gone = await refused(stub.GetHost(service_pb2.GetHostRequest(name="z1-r1-h0")))
+        assert gone.code is grpc.StatusCode.NOT_FOUND
+        fabric = await stub.GetFabric(service_pb2.GetFabricRequest(with_file=True))
+        assert (
+            yaml.safe_load(fabric.file)["domains"]
+            == spec(z0_r0=["new-0", "z0-r0-h0", "z0-r0-h1"], z1_r1=[])["domains"]
+        )
+        assert fabric.update_time.ToNanoseconds() > fabric.create_time.ToNanoseconds()
+        await stub.CreateJob(create("b", 4, pp=4))
+        await served.until("b", RUNNING)
+    async with serving(tmp_path, fabric_spec=None) as served:
+        assert (await served.get("a")).placement == placed
+        assert len(await hosts(served)) == 7
+        assert not (await served.stub.ApplyFabric(Apply(file=more))).added_hosts
+
+
+async def test_what_is_in_the_way_is_listed_and_drained(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        stub = served.stub
+        await stub.CreateJob(create("a", 2))
+        held = list((await served.until("a", RUNNING)).placement.hosts)
+        less = text(**{held[0][:5].replace("-", "_"): []})
+        tried = await stub.ApplyFabric(Apply(file=less, validate_only=True))
+        assert [(each.obstacle, each.subject, each.job) for each in tried.refusals] == [
+            (service_pb2.FABRIC_OBSTACLE_GANG, host, "tenants/default/jobs/a") for host in held
+        ]
+        error = await refused(stub.ApplyFabric(Apply(file=less)))
+        assert error.code is grpc.StatusCode.FAILED_PRECONDITION
+        assert f"host {held[0]} is not in the new fabric" in error.message
+        for host in held:
+            await stub.DrainHost(service_pb2.DrainHostRequest(name=host))
+        for _ in range(500):
+            tried = await stub.ApplyFabric(Apply(file=less, validate_only=True))
+            if not tried.refusals:
+                break
+            await asyncio.sleep(0.01)
+        assert (await stub.ApplyFabric(Apply(file=less))).fabric.host_count == 6
+        assert (await served.get("a")).attempt > 1  # by swaps
+
+
+@pytest.mark.parametrize(
+    ("file", "field", "words"),
+    [
+        (b"a: [", "file", "not valid YAML"),
+        (b"\xff\xfe\x00", "file", "is not UTF-8 text"),
+        (b"[]", "file", "must be a mapping of keys to values, is a list"),
+        (yaml.safe_dump({**spec(), "nic_gbps": 0}).encode(), "file.nic_gbps", "must be a positive"),
+        (text(z0_r0=["x", "x"]), "file.domains", "host x is listed twice"),
+        (b"", "file", "is required"),
+    ],
+)
+async def test_a_file_at_fault(tmp_path: Path, file: bytes, field: str, words: str) -> None:
+    async with serving(tmp_path) as served:
+        error = await refused(served.stub.ApplyFabric(Apply(file=file, validate_only=True)))
+    assert (error.code, error.fields) == (grpc.StatusCode.INVALID_ARGUMENT, (field,))
+    assert words in error.message
+
+
+async def test_a_watch_hears_of_hosts_that_come_and_go(tmp_path: Path) -> None:
+    """At once, and out of the log; of a domain by its own name, also when hosts are renumbered."""
+    async with serving(tmp_path, watch_changes=1) as served:
+        stub = served.stub
+        every, rack = stub.WatchHosts(Watch()), stub.WatchHosts(Watch(name="z1-r0"))
+        for watch in (every, rack):
+            await watch.initial_metadata()
+        one = text(z0_r0=["new-0", "z0-r0-h0", "z0-r0-h1"], z1_r0=["z1-r0-h1"], z1_r1=[])
+        changed = await stub.ApplyFabric(Apply(file=one))
+        heard = await anext(aiter(every))
+        assert (heard.version, [host.name for host in heard.hosts]) == (changed.version, ["new-0"])
+        assert list(heard.removed) == ["z1-r0-h0", "z1-r1-h0", "z1-r1-h1"]
+        own = await anext(aiter(rack))
+        assert ([host.name for host in own.hosts], list(own.removed)) == ([], ["z1-r0-h0"])
+        await stub.CordonHost(service_pb2.CordonHostRequest(name="z0-r0-h0"))
+        await stub.CordonHost(service_pb2.CordonHostRequest(name="z1-r0-h1"))
+        assert [host.name for host in (await anext(aiter(rack))).hosts] == ["z1-r0-h1"]
+        for _ in range(20):  # beyond what the feed keeps
+            for call in (stub.UncordonHost, stub.CordonHost):
+                request = getattr(service_pb2, f"{call._method.decode().rpartition('/')[2]}Request")
+                await call(request(name="z1-r0-h1"))
+        old = stub.WatchHosts(Watch(after_version=0))
+        again = await anext(aiter(old))
+        assert (again.version, list(again.removed)) == (heard.version, list(heard.removed))
+        assert [host.name for host in again.hosts] == ["new-0"]
+
+
+async def test_an_ended_job_shows_the_hosts_that_it_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those at hand and those in the store alone."""
+    monkeypatch.setattr("scheduler.core.fold.jobs.RETAINED", 1)
+    async with serving(tmp_path) as served:
+        placed = {}
+        for name in ("a", "b"):
+            await served.stub.CreateJob(create(name, 2, spares=exactly(1)))
+            placed[name] = (await served.until(name, RUNNING)).placement
+            await served.stub.CancelJob(service_pb2.CancelJobRequest(name=name))
+        await served.stub.ApplyFabric(Apply(file=text(z0_r0=[], z0_r1=["z0-r1-h1"])))
+        for name, then in placed.items():
+            now = (await served.get(name)).placement
+            assert (now.hosts, now.spares) == (then.hosts, then.spares)
+
+
+async def test_operators_change_it_and_the_log_has_who(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    tokens = house.token("ada", "coordinator", "*"), house.token("root", "operator")
+    async with (
+        serving(tmp_path, access=house.access()) as served,
+        house.calling(served, tokens[0]) as ada,
+        house.calling(served, tokens[1]) as root,
+    ):
+        error = await refused(ada.ApplyFabric(Apply(file=text(z0_r0=["n"]))))
+        assert error.code is grpc.StatusCode.PERMISSION_DENIED
+        await root.ApplyFabric(Apply(file=text(z0_r0=["n"])))
+        page = await root.ListAuditRecords(
+            service_pb2.ListAuditRecordsRequest(filter="event = FabricChanged")
+        )
+        assert [each.actor for each in page.audit_records] == ["root"]
+        stale = Apply(file=text(), etag="another")
+        assert (await refused(root.ApplyFabric(stale))).code is grpc.StatusCode.ABORTED
+
+
+async def test_the_commands(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        await served.stub.CreateJob(create("a", 2))
+        [held, _] = (await served.until("a", RUNNING)).placement.hosts
+
+        async def muster(*words: str) -> tuple[int, list[str]]:
+            env = {"MUSTER_ADDRESS": served.ready.address}
+            done = await asyncio.to_thread(CliRunner().invoke, app, words, env=env)
+            if isinstance(done.exception, InputError):
+                raise done.exception
+            return done.exit_code, done.output.splitlines()
+
+        new, now = tmp_path / "new.yaml", tmp_path / "now.yaml"
+        new.write_bytes(text(z1_r1=["z1-r1-h0", "z1-r1-x1"], z1_r0=["z1-r0-h0", "z1-r0-h1", "n"]))
+        change = ["fabric", "apply", str(new), "--rename", "z1-r1-h1=z1-r1-x1"]
+        code, lines = await muster(*change, "--dry-run")
+        assert code == 0
+        assert "added    1 host     n" in lines
+        assert "renamed  z1-r1-h1   -> z1-r1-x1" in lines
+        assert "muster: dry run: nothing was changed" in lines
+        assert (await muster(*change))[0] == 0
+        assert {"n", "z1-r1-x1"} <= {*await hosts(served)}
+        assert await muster("fabric", "get", "-o", str(now)) == (0, [])
+        assert yaml.safe_load(now.read_text()) == yaml.safe_load(new.read_text())
+        new.write_bytes(text(**{held[:5].replace("-", "_"): []}))
+        code, lines = await muster("fabric", "apply", str(new))
+        assert code == 1
+        assert [line for line in lines if line.startswith("drain first: ")]
+        assert lines[-1] == "muster: the fabric stays as it is"
+        new.write_text("name: x\ngpus_per_host: -8\n")
+        with pytest.raises(InputError, match=rf"{new}:2: gpus_per_host: must be a whole number"):
+            await muster("fabric", "apply", str(new))
+
+
+async def test_a_log_with_changes_of_its_fabric_is_replayed(tmp_path: Path) -> None:
+    """From the beginning, and from a snapshot between two of them."""
+    async with serving(tmp_path) as served:
+        await served.stub.CreateJob(create("a", 2))
+        await served.until("a", RUNNING)
+        await served.stub.ApplyFabric(Apply(file=text(z0_r1=["x", "z0-r1-h0", "z0-r1-h1"])))
+        await served.stub.CreateJob(create("b", 2))
+        await served.until("b", RUNNING)
+        at = await hosts(served)
+    async with serving(tmp_path) as served:  # on the snapshot of the last stop
+        assert await hosts(served) == at
+        await served.stub.ApplyFabric(Apply(file=text(z0_r1=["y", "x", "z0-r1-h0", "z0-r1-h1"])))
+        later = await hosts(served)
+        assert {name: job for name, job in later.items() if name != "y"} == at
+    store = open_store(url(tmp_path))
+    try:
+        state = replayed(store).state
+        assert state.built_fabric.host_count == 10
+        assert state.fabric_version > 1
+    finally:
+        store.close()
