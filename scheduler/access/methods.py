@@ -12,6 +12,7 @@ from scheduler.identity import Role
 
 _SCHEDULER: Final = "/scheduler.v1.SchedulerService/"
 _HEALTH: Final = "/grpc.health.v1.Health/"
+CONSOLE: Final = "/muster.console.Console/"  # called by the server's own console alone
 REFLECTION: Final = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 
 
@@ -91,5 +92,6 @@ _RULES: Final = {
 METHODS: Final[dict[str, MethodRule]] = {
     **{_SCHEDULER + name: rule for name, rule in _RULES.items()},
     **{_HEALTH + name: MethodRule(None) for name in ("Check", "List", "Watch")},
+    CONSOLE + "HoldSession": MethodRule(Role.VIEWER),
     REFLECTION: MethodRule(Role.VIEWER),
 }

@@ -1,6 +1,7 @@
 """How things are unless somebody says otherwise; imports nothing."""
 
 LISTEN = "127.0.0.1:7443"
+CONSOLE = "127.0.0.1:7480"
 STORE = "sqlite:///muster.db"
 MOST_RESERVATIONS = 500
 MOST_SLIPS = 1

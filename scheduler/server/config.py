@@ -8,6 +8,7 @@
     tls: {certificate: server.pem, key: server-key.pem, client_ca: clients.pem}
     auth: {file: auth.yaml}
     limits: {waiting_jobs: 5000}
+    console: {listen: 127.0.0.1:7480}
 
 Every key is optional. Files are looked for beside the file that names them. A key with an
 `ServerOption` can be given on the command line as well, checked by the same rule. A new section
@@ -32,6 +33,7 @@ from scheduler.access.keys import CallLimits, Reflection
 from scheduler.core.model.policy import Overrun
 from scheduler.core.queue.policies import queue_policy
 from scheduler.files.defaults import (
+    CONSOLE,
     ENDED_DAYS,
     LEAST_GAIN_PERCENT,
     LISTEN,
@@ -51,6 +53,7 @@ from scheduler.observe.logs import LogFormat, LogLevel
 _FILE_URL = "sqlite:///"
 _MOST_HOURS = 87_600
 _MOST_PORT = 65_535
+OFF = "off"  # where an address could be
 MOST_WATCH_CHANGES = 1_000_000  # some 2 GB
 
 
@@ -165,6 +168,35 @@ class MetricsKeys(Keys):
     ] = False
 
 
+class TlsKeys(Keys):
+    """PEM files. `client_ca`: who signs client certificates; given, everybody needs one."""
+
+    certificate: FilePath
+    key: FilePath
+    client_ca: FilePath | None = None
+
+
+def _console_address(value: Any) -> str:
+    return OFF if value in (OFF, False) else _address(value)
+
+
+class ConsoleKeys(Keys):
+    """Where the console answers, and calls as JSON with it (docs/console.md). `tls`: as for the
+    server, whose own section is meant where this one has none."""
+
+    listen: Annotated[
+        str,
+        BeforeValidator(_console_address),
+        ServerOption("HOST:PORT of the console in a browser; off: none.", "console"),
+    ] = CONSOLE
+    tls: Annotated[TlsKeys | None, BeforeValidator(_given)] = None
+
+    @property
+    def is_left_open(self) -> bool:
+        """Nobody says where, so that another free port does as well."""
+        return "listen" not in self.model_fields_set
+
+
 class LogKeys(Keys):
     """What the server writes on stderr."""
 
@@ -174,14 +206,6 @@ class LogKeys(Keys):
     level: Annotated[LogLevel, ServerOption("Least level of log records.", "log-level")] = (
         LogLevel.WARNING
     )
-
-
-class TlsKeys(Keys):
-    """PEM files. `client_ca`: who signs client certificates; given, everybody needs one."""
-
-    certificate: FilePath
-    key: FilePath
-    client_ca: FilePath | None = None
 
 
 class AuthKeys(Keys):
@@ -443,6 +467,7 @@ class ServerKeys(Keys):
         ServerOption("Newest changes kept in memory for watches that resume."),
     ] = 20_000
     metrics: Annotated[MetricsKeys | None, BeforeValidator(_given)] = None
+    console: Annotated[ConsoleKeys, BeforeValidator(_given)] = Field(default_factory=ConsoleKeys)
     log: Annotated[LogKeys, BeforeValidator(_given)] = Field(default_factory=LogKeys)
     traces: Annotated[
         Annotated[str, BeforeValidator(_endpoint)] | None,
@@ -472,6 +497,7 @@ class ServerKeys(Keys):
 _SECTIONS: dict[str, type[Keys]] = {
     "": ServerKeys,
     "metrics": MetricsKeys,
+    "console": ConsoleKeys,
     "log": LogKeys,
     "agents": AgentKeys,
     "slurm": SlurmKeys,

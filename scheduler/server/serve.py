@@ -6,10 +6,10 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -19,6 +19,9 @@ from placement import warm_up
 from placement.fabric.tree import Fabric
 from scheduler.access.listener import Access, CannotListen, Listener
 from scheduler.access.queue_limit import at_most
+from scheduler.console.calls import Calls
+from scheduler.console.session import Session
+from scheduler.console.thread import ConsoleEndpoint, ConsoleThread
 from scheduler.core import Rejected, SchedulingOptions, Tenants
 from scheduler.core.model.commands import LoadHealth, LoadTenants
 from scheduler.engine.feed import RING, Feed
@@ -49,6 +52,9 @@ from scheduler.service.rpc.service import SERVICE as DESCRIPTOR
 from scheduler.service.rpc.service import scheduler_service
 from scheduler.v1 import service_pb2_grpc
 
+if TYPE_CHECKING:
+    from scheduler.console.server import ConsoleServer
+
 __all__ = ["SERVICE", "CannotListen", "Ready", "Settings", "serve"]
 
 log = logging.getLogger("muster.server")
@@ -78,7 +84,8 @@ class Settings:
     listens; `lease_s`, after which a leader that is not heard of is replaced.
     `init`, `mark`: as for store.open_store.
     `tracer` None: no traces. `long_decision_s`: decisions that take longer move to a process
-    of their own; None: never. `agents` None: nobody starts what jobs say in `run`.
+    of their own; None: never. `agents` None: nobody starts what jobs say in `run`. `console` None:
+    there is none.
     """
 
     store: str
@@ -104,18 +111,20 @@ class Settings:
     init: bool | None = None
     mark: str | None = None
     agents: AgentSettings | None = None
+    console: ConsoleEndpoint | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
     """What a server that has replayed its log can say of itself. `metrics`: where they are;
-    `agents`: where agents come in."""
+    `agents`: where agents come in; `console`: the address for a browser."""
 
     address: str
     fabric: Fabric
     version: int
     metrics: str = ""
     agents: str = ""
+    console: str = ""
 
 
 async def serve(
@@ -158,6 +167,7 @@ async def _serve(
         server = grpc.aio.server(interceptors=interceptors, options=options)
         _register(server, servicer, checks, has_reflection=listener.has_reflection)
         address = listener.open(server, settings.listen)
+        console = _console(settings, backend, servicer, interceptors)
         await _set_health(checks, is_ready=False)
         await server.start()
         launches = LaunchService(settings.agents) if settings.agents else None
@@ -165,7 +175,9 @@ async def _serve(
             agents = await launches.listen() if launches else ""
             writer, replica = await _recovered(store, settings, address, gauges.instruments)
             writing = asyncio.create_task(replica.run() if replica else writer.run())
-            reloading = asyncio.create_task(_reload(settings, signals.reload, listener, writer))
+            reloading = asyncio.create_task(
+                _reload(settings, signals.reload, listener, writer, console)
+            )
             if replica:
                 await _first(writing, signals.stop, replica.is_ready)
             if not (writing.done() or signals.stop.is_set()):
@@ -180,21 +192,52 @@ async def _serve(
                 if launches is not None:
                     launches.start(writer)
                     backend.tails = launches.tails
-                on_ready(Ready(address, fabric, version, gauges.address, agents))
+                seen_at = console.address if console else ""
+                on_ready(Ready(address, fabric, version, gauges.address, agents, seen_at))
                 tell_systemd("READY=1")
                 await _first(writing, signals.stop)
                 tell_systemd("STOPPING=1")
+                closing = asyncio.create_task(console.close()) if console else None
                 await _drain(server, checks, writer, settings.drain_s)
+                if closing is not None:
+                    await closing
             reloading.cancel()
             (replica or writer).stop()
             await writing
         finally:
             questions.close()
+            if console is not None:
+                await console.close()
             if launches is not None:
                 await launches.close()
             await server.stop(None)
     finally:
         store.close()
+
+
+def _console(
+    settings: Settings, backend: Backend, servicer: Any, interceptors: Sequence[Any]
+) -> ConsoleThread | None:
+    """The console, which answers from here on. Raises: CannotListen, InputError."""
+    if settings.console is None:
+        return None
+    thread = ConsoleThread(settings.console, settings.access)
+    session = Session(backend)
+
+    def register(registry: Any) -> None:
+        service_pb2_grpc.add_SchedulerServiceServicer_to_server(servicer, registry)
+        session.register(registry)
+
+    calls = Calls(register, interceptors, asyncio.get_running_loop())
+
+    def make() -> ConsoleServer:
+        from scheduler.console.server import console_server
+
+        most_bytes = settings.access.limits.message_bytes
+        return console_server(backend, calls, most_bytes, is_local=thread.is_local)
+
+    thread.start(make)
+    return thread
 
 
 async def _recovered(
@@ -244,7 +287,11 @@ async def _first(writing: asyncio.Task[None], *events: asyncio.Event) -> None:
 
 
 async def _reload(
-    settings: Settings, requested: asyncio.Event, listener: Listener, writer: Writer
+    settings: Settings,
+    requested: asyncio.Event,
+    listener: Listener,
+    writer: Writer,
+    console: ConsoleThread | None,
 ) -> None:
     """At every SIGHUP take up changed certificates, tokens, roles, tenants and health."""
     act_for(Caller(SERVER, Role.ADMIN))  # files are its operator's word
@@ -252,6 +299,8 @@ async def _reload(
         await requested.wait()
         requested.clear()
         listener.look()
+        if console is not None:
+            console.look()
         if settings.tenants_file is not None:
             await _reload_tenants(settings.tenants_file, writer)
         if settings.health_file is not None:

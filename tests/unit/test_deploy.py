@@ -38,7 +38,7 @@ def test_the_server_file_is_one() -> None:
     assert found.tls.key == str(DEPLOY / "server-key.pem")
 
 
-SECTIONS = ("tls", "auth", "limits", "metrics", "log", "agents", "slurm", "kubernetes")
+SECTIONS = ("tls", "auth", "limits", "metrics", "console", "log", "agents", "slurm", "kubernetes")
 
 
 def test_the_server_file_has_every_key_and_its_default() -> None:

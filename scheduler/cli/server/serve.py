@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from scheduler.access.listener import Access
+    from scheduler.console.thread import ConsoleEndpoint
     from scheduler.launch.gateway import GatewayOptions
     from scheduler.launch.service import AgentSettings
     from scheduler.launch.substrate import Substrate
@@ -176,6 +177,7 @@ def _settings(keys: ServerKeys, tracer: Tracer | None) -> Settings:
         watch_changes=keys.watch_changes,
         retention=Retention(keys.snapshot_every, log_s, keys.keep_ended_days * DAY_S),
         metrics=_exposure(keys.metrics),
+        console=_console(keys),
         tracer=tracer,
         long_decision_s=LONG_S,
     )
@@ -188,6 +190,22 @@ def _exposure(keys: MetricsKeys | None) -> MetricsEndpoint | None:
         return None
     host, _, port = keys.listen.rpartition(":")
     return MetricsEndpoint(host.strip("[]"), int(port), keys.per_job)
+
+
+def _console(keys: ServerKeys) -> ConsoleEndpoint | None:
+    """Its certificates are the server's own where it has none of its own."""
+    from scheduler.access.loopback import is_loopback
+    from scheduler.access.tls import TlsFiles
+    from scheduler.console.thread import ConsoleEndpoint
+    from scheduler.server.config import OFF
+
+    if keys.console.listen == OFF:
+        return None
+    host, _, port = keys.console.listen.rpartition(":")
+    own = keys.console.tls
+    shown = own or (None if is_loopback(host) else keys.tls)
+    files = TlsFiles(shown.certificate, shown.key, shown.client_ca) if shown else None
+    return ConsoleEndpoint(host.strip("[]"), int(port), files, keys.console.is_left_open)
 
 
 def _has_agents(keys: ServerKeys) -> bool:
@@ -369,5 +387,6 @@ def _say_ready(ready: Ready) -> None:
         f" on {ready.address}, log at version {ready.version}"
         + (f", metrics on {ready.metrics}" if ready.metrics else "")
         + (f", agents on {ready.agents}" if ready.agents else "")
+        + (f", console on {ready.console}" if ready.console else "")
     )
     sys.stdout.flush()

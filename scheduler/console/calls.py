@@ -1,0 +1,258 @@
+"""Calls of the gRPC service from inside its process, through the interceptors of the port.
+
+A console has an event loop of its own; handlers run on the server's loop, as those of calls over
+gRPC do, each call in a task of its own: interceptors and handlers cannot tell the difference.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+from google.rpc.status_pb2 import Status
+
+from scheduler.service.interceptors import Continuation, Handler, Undecodable
+
+AHEAD = 64  # messages of a stream on their way to its reader
+_DETAILS = "grpc-status-details-bin"
+
+Result = TypeVar("Result")
+
+
+class CallFailed(Exception):
+    """A call that ended in an error. `details`: as google.rpc.Status has them."""
+
+    def __init__(self, code: grpc.StatusCode, message: str, details: bytes = b"") -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.details = Status.FromString(details).details if details else ()
+
+
+class CallContext:
+    """As much of grpc.aio.ServicerContext as interceptors and handlers use.
+
+    `metadata`: of the request, keys in small letters. `peer`: who is connected, for the log.
+    """
+
+    def __init__(self, metadata: Iterable[tuple[str, str | bytes]], peer: str) -> None:
+        self.initial: tuple[tuple[str, str | bytes], ...] = ()
+        self.trailer: tuple[tuple[str, str | bytes], ...] = ()
+        self._metadata = tuple(metadata)
+        self._peer = peer
+        self._code: grpc.StatusCode | None = None
+        self._message = ""
+
+    def invocation_metadata(self) -> tuple[tuple[str, str | bytes], ...]:
+        return self._metadata
+
+    def peer(self) -> str:
+        return self._peer
+
+    def auth_context(self) -> Mapping[str, Iterable[bytes]]:
+        """No certificate says who calls here: a token does."""
+        return {}
+
+    async def send_initial_metadata(self, metadata: Sequence[tuple[str, str | bytes]]) -> None:
+        self.initial = tuple(metadata)
+
+    def set_trailing_metadata(self, metadata: Sequence[tuple[str, str | bytes]]) -> None:
+        """Beside what an error has set, whose details stay."""
+        kept = tuple(pair for pair in self.trailer if pair[0] == _DETAILS)
+        self.trailer = (*(pair for pair in metadata if pair[0] != _DETAILS), *kept)
+
+    def code(self) -> grpc.StatusCode | None:
+        return self._code
+
+    async def abort_with_status(self, status: Any) -> None:
+        """Raises: AbortError, always."""
+        self._code, self._message = status.code, status.details
+        self.trailer = tuple(status.trailing_metadata or ())
+        raise grpc.aio.AbortError
+
+    def failure(self) -> CallFailed:
+        """How the call ended, once it was aborted."""
+        details = next((value for key, value in self.trailer if key == _DETAILS), b"")
+        content = details if isinstance(details, bytes) else details.encode()
+        return CallFailed(self._code or grpc.StatusCode.UNKNOWN, self._message, content)
+
+    @property
+    def plain_trailer(self) -> tuple[tuple[str, str | bytes], ...]:
+        return tuple(pair for pair in self.trailer if pair[0] != _DETAILS)
+
+
+@dataclass(frozen=True, slots=True)
+class _CallDetails:
+    method: str
+    invocation_metadata: tuple[tuple[str, str | bytes], ...] = ()
+
+
+class _Handlers:
+    """What generated code registers handlers with."""
+
+    def __init__(self) -> None:
+        self.by_method: dict[str, Handler] = {}
+
+    def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Handler]) -> None:
+        self.by_method.update({f"/{service}/{name}": each for name, each in handlers.items()})
+
+    def add_generic_rpc_handlers(self, handlers: object) -> None:
+        """The same handlers again, to be looked up another way."""
+
+
+class Calls:
+    """The methods that `register` adds, behind `interceptors`, the outermost first.
+
+    Its methods may be called on any event loop but `loop`, on which the handlers run.
+    """
+
+    def __init__(
+        self,
+        register: Callable[[Any], None],
+        interceptors: Sequence[grpc.aio.ServerInterceptor],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        registry = _Handlers()
+        register(registry)
+        self._plain = registry.by_method
+        self._interceptors = tuple(interceptors)
+        self._loop = loop
+        self._wrapped: dict[str, Handler] = {}
+
+    def has(self, method: str) -> bool:
+        return method in self._plain
+
+    def is_stream(self, method: str) -> bool:
+        """Whether the method answers with a stream."""
+        return self._plain[method].unary_stream is not None
+
+    async def unary(
+        self,
+        method: str,
+        request: Message | Undecodable,
+        context: CallContext,
+        timeout_s: float | None = None,
+    ) -> Message:
+        """The answer of /SERVICE/METHOD. Raises: CallFailed."""
+
+        async def call() -> Message:
+            handler = await self._handler(method)
+            answer: Message = await handler.unary_unary(request, context)
+            return answer
+
+        return await self._on_loop(_ending(call(), context, timeout_s))
+
+    async def stream(
+        self,
+        method: str,
+        request: Message | Undecodable,
+        context: CallContext,
+        timeout_s: float | None = None,
+    ) -> AsyncIterator[Message]:
+        """The answers of /SERVICE/METHOD. A reader that is slow holds the handler up, as one over
+        gRPC does. Raises: CallFailed."""
+        answers = _Answers(self._loop)
+
+        async def call() -> None:
+            handler = await self._handler(method)
+            async for answer in handler.unary_stream(request, context):
+                await answers.put(answer)
+
+        def begin() -> asyncio.Future[None]:
+            ending = _ending(call(), context, timeout_s)
+            return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(ending, self._loop))
+
+        running = begin()
+        running.add_done_callback(lambda _: answers.end())
+        try:
+            async for answer in answers:
+                yield answer
+            await running
+        finally:
+            if not running.done():
+                running.cancel()
+                with suppress(asyncio.CancelledError, CallFailed):
+                    await running
+
+    async def _on_loop(self, work: Coroutine[Any, Any, Result]) -> Result:
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    async def _handler(self, method: str) -> Any:
+        """With the interceptors around it, which look at nothing but the method."""
+        if method not in self._wrapped:
+            made = await self._continuation(0)(_CallDetails(method))  # type: ignore[arg-type]
+            assert made is not None
+            self._wrapped[method] = made
+        return self._wrapped[method]
+
+    def _continuation(self, at: int) -> Continuation:
+        async def innermost(details: grpc.HandlerCallDetails) -> Handler | None:
+            return self._plain[details.method]
+
+        async def next_one(details: grpc.HandlerCallDetails) -> Handler | None:
+            interceptor = self._interceptors[at]
+            return await interceptor.intercept_service(self._continuation(at + 1), details)
+
+        return innermost if at == len(self._interceptors) else next_one
+
+
+async def _ending(
+    work: Coroutine[Any, Any, Result], context: CallContext, timeout_s: float | None
+) -> Result:
+    """The result. Raises: CallFailed however else it ends, unless it is cancelled."""
+    try:
+        async with asyncio.timeout(timeout_s) as deadline:
+            return await work
+    except grpc.aio.AbortError:
+        raise context.failure() from None
+    except TimeoutError:
+        if not deadline.expired():
+            raise
+        message = f"not answered within {timeout_s:g} s"
+        raise CallFailed(grpc.StatusCode.DEADLINE_EXCEEDED, message) from None
+
+
+class _Answers:
+    """Messages from the server's loop to the one on which this is made."""
+
+    def __init__(self, producer: asyncio.AbstractEventLoop) -> None:
+        self._producer = producer
+        self._consumer = asyncio.get_running_loop()
+        self._queue: asyncio.Queue[Message | None] = asyncio.Queue()
+        self._lock = threading.Lock()
+        self._under_way = 0
+        self._waiting: asyncio.Future[None] | None = None  # of the producer
+
+    async def put(self, answer: Message) -> None:
+        """On the producer's loop; waits while too many are on their way."""
+        with self._lock:
+            self._under_way += 1
+            is_full = self._under_way > AHEAD
+            waiting = self._waiting = self._producer.create_future() if is_full else None
+        self._consumer.call_soon_threadsafe(self._queue.put_nowait, answer)
+        if waiting is not None:
+            await waiting
+
+    def end(self) -> None:
+        """On the consumer's loop."""
+        self._queue.put_nowait(None)
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        while (answer := await self._queue.get()) is not None:
+            with self._lock:
+                self._under_way -= 1
+                waiting, self._waiting = self._waiting, None
+            if waiting is not None:
+                self._producer.call_soon_threadsafe(_wake, waiting)
+            yield answer
+
+
+def _wake(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)

@@ -1,0 +1,88 @@
+"""The console with all that it imports; loaded when the first connection comes."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+import uvloop
+from starlette.types import ASGIApp
+
+from scheduler.console.app import application
+from scheduler.console.calls import Calls
+from scheduler.console.connect import ConnectService
+from scheduler.console.thread import BACKLOG, STOP_S, Renew
+from scheduler.service.backend import Backend
+from scheduler.service.rpc.service import SERVICE
+
+_KEEP_ALIVE_S = 75
+
+
+class _Server(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are the business of the server whose console this is."""
+        yield
+
+
+class ConsoleServer:
+    """Answers with `app` on an event loop of its own. `ending`: set when streams are to end."""
+
+    def __init__(self, app: ASGIApp, ending: threading.Event) -> None:
+        self._app = app
+        self._ending = ending
+        self._server: _Server | None = None
+        self._is_stopping = False
+
+    def run(self, listening: socket.socket, context: ssl.SSLContext | None, renew: Renew) -> None:
+        """Until `stop`."""
+        config = uvicorn.Config(
+            self._app,
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            proxy_headers=False,
+            backlog=BACKLOG,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=int(STOP_S),
+        )
+        config.load()
+        config.ssl = context
+        self._server = _Server(config)
+        self._server.should_exit = self._is_stopping
+
+        async def serve() -> None:
+            assert self._server is not None
+            renewing = asyncio.ensure_future(renew())
+            try:
+                await self._server.serve([listening])
+            finally:
+                renewing.cancel()
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(serve())
+
+    def stop(self) -> None:
+        """From any thread."""
+        self._is_stopping = True
+        self._ending.set()
+        if self._server is not None:
+            self._server.should_exit = True
+
+
+def console_server(
+    backend: Backend, calls: Calls, most_bytes: int, *, is_local: bool
+) -> ConsoleServer:
+    """The console of a server. `most_bytes`: of a request. `is_local`: as for `application`."""
+    ending = threading.Event()
+    services = [ConnectService(SERVICE, calls, most_bytes)]
+    return ConsoleServer(application(services, [], is_local), ending)

@@ -1,0 +1,165 @@
+"""The port of the console, and the thread with the event loop that answers there.
+
+The port is taken before the server says that it is ready, so that whoever wants it elsewhere is
+told. Everything else waits for the first connection: a server at whose console nobody looks pays
+for one thread that sleeps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import select
+import socket
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from scheduler.access import tls
+from scheduler.access.listener import Access, CannotListen, check_exposure
+from scheduler.access.loopback import is_loopback
+from scheduler.access.reloading import LOOK_EVERY_S, Reloading
+from scheduler.access.tls import TlsFiles
+
+if TYPE_CHECKING:
+    import ssl
+
+    from scheduler.console.server import ConsoleServer
+
+BACKLOG = 128
+STOP_S = 5.0  # for answers under way, at the end
+
+log = logging.getLogger("muster.console")
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleEndpoint:
+    """Where the console listens. `tls` None: in the clear. `may_move`: to a free port, when
+    another server has this one."""
+
+    host: str
+    port: int
+    tls: TlsFiles | None = None
+    may_move: bool = False
+
+
+class ConsoleThread:
+    """Serves what `make` returns, from the first connection to `close`."""
+
+    def __init__(self, endpoint: ConsoleEndpoint, access: Access) -> None:
+        """Takes the port. Raises: CannotListen, InputError for certificates that will not do."""
+        self._endpoint = endpoint
+        self._context: ssl.SSLContext | None = None
+        self._certificates: Reloading[None] | None = None
+        where = f"{endpoint.host}:{endpoint.port} for the console"
+        own = Access(endpoint.tls, access.auth_file, is_insecure=access.is_insecure)
+        check_exposure(endpoint.host, where, "anybody may do anything", own)
+        if endpoint.tls is not None:
+            self._secure(endpoint.tls)
+        self._socket = _bound(endpoint)
+        self._wake, self._waker = os.pipe()
+        self._thread: threading.Thread | None = None
+        self._server: ConsoleServer | None = None
+        self._lock = threading.Lock()
+        self._is_stopping = False
+
+    @property
+    def address(self) -> str:
+        """As a browser takes it."""
+        scheme = "https" if self._context else "http"
+        host = f"[{self._endpoint.host.strip('[]')}]" if ":" in self._endpoint.host else ""
+        return f"{scheme}://{host or self._endpoint.host}:{self._socket.getsockname()[1]}"
+
+    @property
+    def is_local(self) -> bool:
+        return is_loopback(self._endpoint.host)
+
+    def start(self, make: Callable[[], ConsoleServer]) -> None:
+        """`make` runs in the console's thread, once somebody comes."""
+        self._thread = threading.Thread(
+            target=self._run, args=(make,), name="muster-console", daemon=True
+        )
+        self._thread.start()
+
+    async def close(self) -> None:
+        """End streams, let other answers finish, and free the port."""
+        with self._lock:
+            if self._is_stopping:
+                return
+            self._is_stopping = True
+            if self._server is not None:
+                self._server.stop()
+        os.write(self._waker, b"x")
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.join, STOP_S + 1)
+        self._socket.close()
+        for end in (self._wake, self._waker):
+            with suppress(OSError):
+                os.close(end)
+
+    def look(self) -> None:
+        """Take up changed certificates now."""
+        if self._certificates is not None:
+            self._certificates.look()
+
+    def _run(self, make: Callable[[], ConsoleServer]) -> None:
+        select.select([self._socket.fileno(), self._wake], [], [])
+        with self._lock:
+            if self._is_stopping:
+                return
+        try:
+            server = make()
+            with self._lock:
+                self._server = server
+                if self._is_stopping:
+                    return
+            server.run(self._socket, self._context, self._renew)
+        except Exception:
+            log.exception("the console has ended; the server goes on without it")
+
+    def _secure(self, files: TlsFiles) -> None:
+        """Raises: InputError."""
+        context = self._context = tls.context(files)
+
+        def read() -> None:
+            tls.context(files)  # what is wrong is said before anything is replaced
+            context.load_cert_chain(files.certificate, files.key)
+
+        self._certificates = Reloading(files.paths, read)
+
+    async def _renew(self) -> None:
+        """Until it is cancelled: new connections are shown the certificate that the files have."""
+        while self._certificates is not None:
+            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.to_thread(self._certificates.look)
+
+
+Renew = Callable[[], Awaitable[None]]
+
+
+def _bound(endpoint: ConsoleEndpoint) -> socket.socket:
+    """A socket that listens. Raises: CannotListen."""
+    host = endpoint.host.strip("[]")
+    ports = (endpoint.port, 0) if endpoint.may_move else (endpoint.port,)
+    for port in ports:
+        try:
+            family, _, _, _, address = socket.getaddrinfo(
+                host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            made = socket.socket(family, socket.SOCK_STREAM)
+        except OSError:
+            continue
+        try:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.bind(address)
+            made.listen(BACKLOG)
+            made.setblocking(False)
+        except OSError:
+            made.close()
+            continue
+        return made
+    where = f"{endpoint.host}:{endpoint.port}"
+    raise CannotListen(f"cannot listen on {where} for the console: is another server there?")
