@@ -20,7 +20,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,7 @@ class Agent:
         self.address = address
         self.say: Callable[[agent_pb2.SessionRequest], None] = lambda _: None
         self.beat_s = 1.0
+        self.place: Mapping[str, str] = {}
         self._allowed = allowed
         self._root = state / "attempts"
         self._root.mkdir(parents=True, exist_ok=True, mode=0o711)
@@ -105,6 +106,7 @@ class Agent:
             boot_id=_boot_id(),
             version=release(),
             has_cgroup=self._cgroups.path is not None,
+            place=self.place,
         )
         for attempt in self._attempts.values():
             if attempt.phase is Phase.PREPARING:

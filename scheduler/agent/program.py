@@ -17,6 +17,7 @@ from typing import Any
 
 from scheduler.agent.agent import Agent
 from scheduler.agent.allow import load_allow_list, own_user
+from scheduler.agent.place import parse_place
 from scheduler.agent.session import ServerAddresses, keep_session
 from scheduler.files.errors import InputError, Problem
 from scheduler.files.yaml12 import read_text
@@ -32,7 +33,8 @@ class AgentOptions:
     calls it. `state`: a folder of its own; `%h` in it is the host. `join_token_file`: `-` is stdin.
     `address`: at which other hosts reach this one, "" for the one that it has towards the server.
     `is_local`: end, with all ranks, when the server that started it is gone. `linger_s`: for which
-    it stays when it is told to end while ranks run, where they end with it as in a pod."""
+    it stays when it is told to end while ranks run, where they end with it as in a pod. `place`,
+    `place_file`: where in the fabric the host is, to join it (place.py)."""
 
     servers: str
     name: str
@@ -47,6 +49,8 @@ class AgentOptions:
     warm_interpreter: str = "python3"
     is_local: bool = False
     linger_s: float = 0.0
+    place: str = ""
+    place_file: str = ""
 
     def encoded(self) -> str:
         return json.dumps(asdict(self))
@@ -80,7 +84,9 @@ async def _run(options: AgentOptions) -> None:
         raise InputError(Problem("state", "another agent uses this folder", str(state))) from None
     for address in addresses:
         await servers.channel(address).close()  # what is wrong with certificates is said now
+    place = parse_place(options.place, options.place_file)
     agent = Agent(options.name, state.resolve(), options.address or towards(addresses[0]), allowed)
+    agent.place = place
     if options.warm:
         agent.have_warm(options.warm_interpreter, options.warm, "")
     stop = asyncio.Event()

@@ -221,7 +221,9 @@ class Gateway:
             body = await context.read()
         if body is grpc.aio.EOF:
             return
-        host = await self._admitted(body, context)
+        host, is_proved = await self._admitted(body, context)
+        if not is_proved:
+            body = _without_place(body)
         now_s = self._clock()
         stream = AgentStream(host, context, now_s, 0.0)
         self._drop(host, stream.reason)
@@ -241,6 +243,8 @@ class Gateway:
                 self._broken_s[host] = self._clock()
                 self._tell(Frame(FrameKind.BROKEN, host))
         if stream.end.is_set():
+            if stream.sending is not None:  # a call takes one word after the other
+                await asyncio.wait({stream.sending}, timeout=_HELLO_S)
             await context.abort(grpc.StatusCode.ABORTED, stream.reason)
 
     async def _read(self, stream: AgentStream) -> None:
@@ -252,8 +256,9 @@ class Gateway:
         except (grpc.aio.AbortError, grpc.RpcError, asyncio.InvalidStateError):
             return  # the connection broke
 
-    async def _admitted(self, body: bytes, context: Context) -> str:
-        """The host that the agent speaks for. Aborts the call for one that does not prove it."""
+    async def _admitted(self, body: bytes, context: Context) -> tuple[str, bool]:
+        """The host that the agent speaks for, and whether it proves that. Aborts the call for one
+        that has to and does not."""
         try:
             message = agent_pb2.SessionRequest.FromString(body)
         except Exception:  # protobuf's DecodeError has no stable home
@@ -268,7 +273,7 @@ class Gateway:
             reason = f"this agent may speak for {proved}, not for {message.hello.host}"
             log.warning("refused: %s", reason)
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, reason)
-        return str(message.hello.host)
+        return str(message.hello.host), proved is not None
 
     def _proved(self, context: Context) -> str | None:
         """Whose join token it has, else whose certificate."""
@@ -280,6 +285,13 @@ class Gateway:
         shown: Mapping[str, Any] = context.auth_context()
         names = [bytes(name).decode("utf-8", "replace") for name in _names(shown)]
         return names[0] if names else None
+
+
+def _without_place(body: bytes) -> bytes:
+    """The hello of an agent that proves nothing: its host joins no fabric."""
+    message = agent_pb2.SessionRequest.FromString(body)
+    message.hello.ClearField("place")
+    return message.SerializeToString()
 
 
 def _names(shown: Mapping[str, Any]) -> list[bytes]:

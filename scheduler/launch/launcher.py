@@ -40,6 +40,7 @@ from scheduler.engine.writer import Writer
 from scheduler.eventlog.store import Compacted, NotWritten, StoreError
 from scheduler.identity import SERVER, Caller, Role, act_for
 from scheduler.launch.gang import FOLLOWERS_S, GangPhase, HostPhase, LaunchedGang
+from scheduler.launch.joining import HostJoins
 from scheduler.launch.sessions import AgentSessions
 from scheduler.v1 import agent_pb2
 
@@ -92,6 +93,9 @@ class AgentLauncher(Launcher):
         self._led_s = self._looked_s = 0.0
         self._seen: set[str] = set()  # hosts whose agents have been there since it leads
         self._tasks: set[asyncio.Task[None]] = set()
+        self._joins = HostJoins(writer, self._has_joined, self._has_not_joined)
+        self._greetings: dict[str, agent_pb2.Hello] = {}  # of hosts that are about to join
+        self.may_join = True
         self.on_log_chunk: Callable[[agent_pb2.LogChunk], None] = lambda _: None
         self.starting: Callable[[], Set[str]] = frozenset  # hosts whose agents are on their way
         self.is_dismissed: Callable[[str], bool] = lambda _: False  # no agent is to be there
@@ -366,7 +370,12 @@ class AgentLauncher(Launcher):
         """A host introduces itself: do there what the log says, and nothing else."""
         state = self._writer.state
         if host not in state.loaded_fabric.index_by_name:
-            self._sessions.drop(host, f"the fabric has no host {host}")
+            if hello.place and self.may_join:
+                self._greetings[host] = hello
+                self._joins.offer(host, hello.place)
+            else:
+                reason = f"the fabric has no host {host}, and its agent does not say where it is"
+                self._sessions.drop(host, reason)
             return
         self._seen.add(host)
         self._return_host(state, host)
@@ -383,6 +392,15 @@ class AgentLauncher(Launcher):
             if host in leaving.hosts and (gang.uid, gang.attempt) not in seen:
                 leaving.hosts.discard(host)
                 self._settle(leaving)
+
+    def _has_joined(self, host: str) -> None:
+        hello = self._greetings.pop(host, None)
+        if hello is not None and host in self._sessions.connected:
+            self._greeted(host, hello)
+
+    def _has_not_joined(self, host: str, reason: str) -> None:
+        self._greetings.pop(host, None)
+        self._sessions.drop(host, reason)
 
     def _found(self, host: str, key: tuple[str, int], status: agent_pb2.AttemptStatus) -> None:
         gang = self._gang(key, host)

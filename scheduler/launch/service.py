@@ -18,11 +18,12 @@ from scheduler.launch.tails import LogTails
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
     """`lease_s`: a silent agent is lost after it. `substrate`: makes what brings agents
-    up, None: they are started by others."""
+    up, None: they are started by others. `may_join`: hosts that the fabric lacks join it."""
 
     gateway: GatewayOptions
     lease_s: float = 30.0
     substrate: Callable[[], Substrate] | None = None
+    may_join: bool = True
 
 
 class LaunchService:
@@ -46,6 +47,7 @@ class LaunchService:
     def start(self, writer: Writer) -> None:
         """Serve agents whenever the writer leads."""
         launcher = AgentLauncher(writer, self._sessions, self._settings.lease_s)
+        launcher.may_join = self._settings.may_join
         launcher.on_log_chunk = self.tails.heard
         self._task = asyncio.create_task(launcher.run())
         if self._substrate is not None:

@@ -241,6 +241,8 @@ class AgentKeys(Keys):
 
     `lease_s`: a host whose agent says nothing for so long is lost. `join_secret`: a file with what
     join tokens are made with (`muster agent-token`), for agents without a certificate of their own.
+    `join`: hosts that the fabric lacks join it, where their agents prove their names and say where
+    they are.
     """
 
     listen: Annotated[
@@ -257,6 +259,7 @@ class AgentKeys(Keys):
     join_secret: Annotated[
         FilePath | None, ServerOption("File with the secret of join tokens.", "join-secret")
     ] = None
+    join: Flag = True
 
 
 class SlurmKeys(Keys):

@@ -222,11 +222,32 @@ class Hello(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class PlaceEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     HOST_FIELD_NUMBER: _builtins.int
     BOOT_ID_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     HAS_CGROUP_FIELD_NUMBER: _builtins.int
     ATTEMPTS_FIELD_NUMBER: _builtins.int
+    PLACE_FIELD_NUMBER: _builtins.int
     host: _builtins.str
     """The host, as the fabric calls it."""
     boot_id: _builtins.str
@@ -241,6 +262,12 @@ class Hello(_message.Message):
     def attempts(self) -> _containers.RepeatedCompositeFieldContainer[Global___AttemptStatus]:
         """Attempts of which anything is known here, those that are over among them."""
 
+    @_builtins.property
+    def place(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Where the host is, by the names of the fabric's tiers: zone: z0, rack: z0-r001. With it a host
+        joins a fabric that does not have it. Empty: it does not.
+        """
+
     def __init__(
         self,
         *,
@@ -249,10 +276,11 @@ class Hello(_message.Message):
         version: _builtins.str = ...,
         has_cgroup: _builtins.bool = ...,
         attempts: _abc.Iterable[Global___AttemptStatus] | None = ...,
+        place: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "boot_id", b"boot_id", "has_cgroup", b"has_cgroup", "host", b"host", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "boot_id", b"boot_id", "has_cgroup", b"has_cgroup", "host", b"host", "place", b"place", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

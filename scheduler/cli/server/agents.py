@@ -74,6 +74,20 @@ def agent(
             " should have move away meanwhile.",
         ),
     ] = 0.0,
+    place: Annotated[
+        str,
+        typer.Option(
+            envvar="MUSTER_AGENT_PLACE",
+            help="Where the host is, to join a fabric that lacks it: zone=z0,rack=z0-r001.",
+        ),
+    ] = "",
+    place_file: Annotated[
+        str,
+        typer.Option(
+            envvar="MUSTER_AGENT_PLACE_FILE",
+            help="A file that says so, a line for each tier; labels of a Kubernetes node will do.",
+        ),
+    ] = "",
 ) -> None:
     """Start, watch and stop ranks on this host, at the word of a server.
 
@@ -105,6 +119,8 @@ def agent(
             tuple(warm or ()),
             warm_interpreter,
             linger_s=linger_s,
+            place=place,
+            place_file=place_file,
         )
     )
 

@@ -235,7 +235,7 @@ def _agents(keys: ServerKeys) -> AgentSettings | None:
     gateway = GatewayOptions(
         agents.listen, shown, agents.join_secret or "", is_insecure=keys.insecure
     )
-    return AgentSettings(gateway, agents.lease_s, _substrate(keys, gateway))
+    return AgentSettings(gateway, agents.lease_s, _substrate(keys, gateway), agents.join)
 
 
 def _substrate(keys: ServerKeys, gateway: GatewayOptions) -> Callable[[], Substrate] | None:
