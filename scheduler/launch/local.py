@@ -32,7 +32,8 @@ class LocalAgents:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._following: asyncio.Task[None] | None = None
         self._processes: dict[str, asyncio.subprocess.Process] = {}
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o711)
@@ -52,12 +53,29 @@ class LocalAgents:
 
     def start(self, writer: Writer, sessions: AgentSessions, busy: Callable[[], Set[str]]) -> None:
         """Have an agent for each host, or for the first ones of many."""
-        server, hosts = sessions.address, writer.state.loaded_fabric.hosts
-        _written(self._folder / "address", server + "\n")
-        if len(hosts) > MOST_HOSTS:
-            log.warning("agents are started for the first %d of %d hosts", MOST_HOSTS, len(hosts))
-        for host in hosts[:MOST_HOSTS]:
-            self._tasks.append(asyncio.create_task(self._keep(server, host)))
+        _written(self._folder / "address", sessions.address + "\n")
+        self._following = asyncio.create_task(self._follow(writer, sessions.address))
+
+    async def _follow(self, writer: Writer, server: str) -> None:
+        """Hosts come and go with the fabric, and their agents with them."""
+        fabric_version = 0
+        while True:
+            state = writer.state
+            if state.fabric_version != fabric_version:
+                fabric_version, hosts = state.fabric_version, state.built_fabric.hosts
+                if len(hosts) > MOST_HOSTS:
+                    words = "agents are started for the first %d of %d hosts"
+                    log.warning(words, MOST_HOSTS, len(hosts))
+                wanted = {*hosts[:MOST_HOSTS]}
+                for host in self._tasks.keys() - wanted:
+                    self._tasks.pop(host).cancel()
+                    if process := self._processes.pop(host, None):
+                        with suppress(ProcessLookupError):
+                            process.terminate()
+                for host in hosts[:MOST_HOSTS]:
+                    if host not in self._tasks:
+                        self._tasks[host] = asyncio.create_task(self._keep(server, host))
+            await asyncio.sleep(_AGAIN_S)
 
     async def _keep(self, server: str, host: str) -> None:
         state = self._folder / host
@@ -98,10 +116,11 @@ class LocalAgents:
 
     async def close(self) -> None:
         """End them, and what they run."""
-        for task in self._tasks:
+        tasks = [*self._tasks.values(), *([self._following] if self._following else [])]
+        for task in tasks:
             task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        if tasks:
+            await asyncio.wait(tasks)
         for process in self._processes.values():
             with suppress(ProcessLookupError):
                 process.terminate()

@@ -151,7 +151,7 @@ class KubernetesAgents:
         self._deleted: set[str] = set()  # uids of pods that muster has deleted
         self._tasks: list[asyncio.Task[None]] = []
         self._busy: Callable[[], Set[str]] = frozenset
-        self._is_prepared = False
+        self._prepared_for = 0  # the version of the fabric whose hosts have join tokens
         self._faults: dict[str, str] = {}
         self._nodes_s = float("-inf")
         self._untainted: set[str] = set()
@@ -245,7 +245,7 @@ class KubernetesAgents:
                 async with asyncio.timeout(_LOOK_S):
                     await self._changed.wait()
             if self._writer.term is None:
-                self._is_prepared = False
+                self._prepared_for = 0
                 await asyncio.sleep(_LOOK_S)
                 continue
             try:
@@ -266,9 +266,9 @@ class KubernetesAgents:
         self._looked_s, self._seen_version = now_s, version
         if not (self.pods.is_current and self.nodes.is_current):
             return
-        if not self._is_prepared:
+        if self._prepared_for != (fabric := self._writer.state.fabric_version):
             await self._prepare()
-            self._is_prepared = True
+            self._prepared_for = fabric
         self._follow_clocks()
         await self._tell()
         self._reconcile()

@@ -315,7 +315,7 @@ async def test_what_the_api_server_refuses_is_asked_for_again_later(tmp_path: Pa
 
 async def test_nothing_is_decided_on_what_is_old(tmp_path: Path) -> None:
     agents = Kept(tmp_path / "a")
-    agents._is_prepared = True
+    agents._prepared_for = 1
     agents.state.holding = [job("u-1", (0,))]
     agents.pods.is_current = False
     await agents._look()
