@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,14 @@ import msgspec
 import pytest
 
 from placement.fabric import hostset
+from placement.fabric.growth import listed
 from placement.workload.request import AUTO
 from scheduler.core import JobState, Plan, SchedulingOptions, State, decide, replay
 from scheduler.core.capacity.placer import Placer
 from scheduler.core.job_name import full_name
 from scheduler.core.model.commands import (
     CancelJob,
+    ChangeFabric,
     Command,
     EndJob,
     MoveHost,
@@ -41,6 +44,7 @@ from scheduler.core.policies.tenants import (
     Tenants,
 )
 from scheduler.engine import writer
+from scheduler.files.fabrics.fabricyaml import dump
 from scheduler.v1 import job_pb2, service_pb2
 from scheduler.wire.specs import spec_from_proto, spec_to_proto
 from simulator.replay import run_script
@@ -174,6 +178,25 @@ def random_script(seed: int, length: int = 60) -> Script:
                 command = reported(host, rng)
         script.append((time_ns, arriving(command)))
     return script
+
+
+def with_changes(script: Script, seed: int) -> Script:
+    """The same while hosts come in front of others, and some are to go, which a gang may forbid."""
+    rng, changed, spec = random.Random(seed), list[tuple[int, Command]](), listed(FABRIC.spec)
+    for number, (time_ns, command) in enumerate(script):
+        changed.append((time_ns, command))
+        if number % 5 == 4:
+            spec = deepcopy(spec)
+            rack = rng.choice(rng.choice(spec["domains"])["domains"])
+            hosts = [f"{rack['name']}-h{h}" for h in (0, 1)]
+            hosts = hosts if isinstance(rack["hosts"], int) else rack["hosts"]
+            rack["hosts"] = [f"{rack['name']}-x{number}", *hosts]
+            less = deepcopy(spec)
+            rack = rng.choice(rng.choice(less["domains"])["domains"])
+            rack["hosts"] = [f"{rack['name']}-h1"]
+            at_ns = time_ns + SECOND_NS // 4
+            changed += [(at_ns, ChangeFabric(spec)), (at_ns + SECOND_NS // 4, ChangeFabric(less))]
+    return changed
 
 
 # The server's clock jumps from command to command here: nothing may be due in between.
@@ -321,6 +344,8 @@ async def send(served: Served, command: Command) -> None:
                 await stub.UncordonHost(pb.UncordonHostRequest(name=host, reason=reason))
             case MoveHost(host, _, reason):
                 await stub.DrainHost(pb.DrainHostRequest(name=host, reason=reason))
+            case ChangeFabric(spec):
+                await stub.ApplyFabric(pb.ApplyFabricRequest(file=dump(spec).encode()))
             case ReportHost(host, signal, detail, xid=xid):
                 await stub.ReportHost(
                     pb.ReportHostRequest(name=host, signal=signal, detail=detail, xid=xid)

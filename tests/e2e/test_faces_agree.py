@@ -49,6 +49,7 @@ from tests.e2e.lives import (
     plain,
     random_script,
     undigested,
+    with_changes,
     written,
 )
 from tests.serving import START_NS
@@ -85,6 +86,19 @@ async def test_so_they_do_on_whatever_comes(
     simulated = simulated_log(FABRIC, script, limits)
     assert await lived(tmp_path, script, Decisions(monkeypatch), limits) == simulated
     assert {"JobStarted", "JobEnded", "HostMoved"} <= kinds(simulated).keys()
+
+
+@pytest.mark.parametrize("policy", [Policy.PRODUCTION, Policy.CONSERVATIVE])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
+async def test_so_they_do_while_the_fabric_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, policy: Policy
+) -> None:
+    script, limits = with_changes(random_script(seed), seed), SchedulingOptions(policy=policy)
+    simulated = simulated_log(FABRIC, script, limits)
+    live = await lived(tmp_path, script, Decisions(monkeypatch), limits, 40)
+    assert live == simulated
+    assert kinds(simulated)["FabricChanged"] > 1
+    assert {"JobStarted", "JobEnded", "GangSwapped"} <= kinds(simulated).keys()
 
 
 @pytest.mark.parametrize("policy", [Policy.PRODUCTION, Policy.CONSERVATIVE])

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from scheduler.core import Plan, SchedulingOptions, State, decide, replay
-from scheduler.core.model.events import Event, JobSubmitted
+from scheduler.core.model.events import Event, FabricChanged, JobSubmitted
 from scheduler.engine.planning.executor import PlanExecutor, _rows
 from scheduler.eventlog.codec import encode
 from tests.build import fabric, loaded, spec
@@ -66,6 +66,16 @@ async def test_the_plans_are_those_of_the_thread(mind: PlanExecutor, here: _Here
     state = loaded(fabric())
     for first in (0, 3, 6):
         events = _events(3, first)
+        state = replay(events, state)
+        mind.follow(events)
+        assert await mind.decide(state, 5) == decide(state, 5, LIMITS)
+    assert here.count == 1
+
+
+async def test_it_follows_another_fabric(mind: PlanExecutor, here: _Here) -> None:
+    state = loaded(fabric())
+    for hosts in (3, 2, 4):
+        events = [FabricChanged(1, fabric(hosts=hosts).spec), *_events(2, 10 * hosts)]
         state = replay(events, state)
         mind.follow(events)
         assert await mind.decide(state, 5) == decide(state, 5, LIMITS)

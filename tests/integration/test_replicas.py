@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 import psycopg
 import pytest
+import yaml
 from google.rpc.error_details_pb2 import ErrorInfo
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
@@ -242,6 +243,25 @@ async def test_another_fabric_is_told_and_not_taken(
         async with serving(tmp_path, store=database, fabric_spec=spec) as second:
             assert second.ready.fabric.host_count == 8
     assert "muster fabric apply FILE" in caplog.text
+
+
+async def test_all_follow_another_fabric_and_go_on_with_it(tmp_path: Path, database: str) -> None:
+    spec = fabric_spec(2, 2, 3)
+    async with replicas(tmp_path, database, 2) as (first, second):
+        await first.stub.CreateJob(create("a", 2))
+        held = (await first.until("a", RUNNING)).placement
+        made = await first.stub.ApplyFabric(
+            service_pb2.ApplyFabricRequest(file=yaml.safe_dump(spec).encode())
+        )
+        hosts = await second.stub.ListHosts(
+            service_pb2.ListHostsRequest(), metadata=(("muster-read", "latest"),)
+        )
+        assert (len(hosts.hosts), hosts.version >= made.version) == (12, True)
+        await stopped(first)
+        await until_led(second)
+        await second.stub.CreateJob(create("b", 10))
+        await second.until("b", RUNNING)
+        assert (await second.get("a")).placement == held
 
 
 async def test_an_empty_store_needs_a_fabric(tmp_path: Path, database: str) -> None:

@@ -196,10 +196,10 @@ def a_day(seed: int, patch: pytest.MonkeyPatch, rounds: int) -> World:
     return world
 
 
-MORE = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 20)]
+MORE = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 10)]
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2, *MORE])
+@pytest.mark.parametrize("seed", [0, 1, *MORE])
 def test_a_long_day_of_a_fabric_that_changes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     world = a_day(seed, monkeypatch, 150)
     assert world.changes > 3
