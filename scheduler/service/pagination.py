@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
+from placement import BadInput
 from scheduler.core import Job, State
 from scheduler.core.admission.etag import digest
 from scheduler.core.model.window import Booking
@@ -17,6 +18,7 @@ from scheduler.service.names import full_name_of
 from scheduler.v1 import service_pb2
 from scheduler.wire import links, listing, paging, tenants, windows
 from scheduler.wire.audit import audit_filter, audit_record_to_proto
+from scheduler.wire.durations import nanoseconds
 from scheduler.wire.filters import BadFilter
 from scheduler.wire.jobs import host_state, host_to_proto, job_state
 
@@ -78,7 +80,14 @@ def audit_page(
     state: State, log: AuditLog, request: service_pb2.ListAuditRecordsRequest
 ) -> service_pb2.ListAuditRecordsResponse:
     """Reads the store. Raises: ApiError, StoreError."""
-    since_ns = request.start_time.ToNanoseconds() if request.HasField("start_time") else 0
+    since_ns = 0
+    if request.HasField("start_time"):
+        try:
+            since_ns = nanoseconds("start_time", request.start_time)
+        except BadInput as error:
+            raise invalid(error.field, error.message) from None
+        if not 0 <= since_ns < 2**63:
+            raise invalid("start_time", "must be between 1970 and 2262")
     scope = ["audit", since_ns, request.filter]
     most = size(request.page_size, AUDIT_PAGE, MOST_JOBS)
     (after,) = _checked(lambda: paging.place_of(scope, request.page_token) or (0,))

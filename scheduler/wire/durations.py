@@ -1,8 +1,10 @@
-"""Durations: whole seconds in files and in the core, google.protobuf.Duration in messages."""
+"""Durations: whole seconds in files and in the core, google.protobuf.Duration in messages; and
+moments that requests have."""
 
 from __future__ import annotations
 
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from placement import BadInput
 
@@ -22,3 +24,11 @@ def whole_seconds(field: str, message: Duration) -> int:
     if message.nanos:
         raise BadInput(field, "must be a whole number of seconds")
     return message.seconds
+
+
+def nanoseconds(field: str, moment: Timestamp) -> int:
+    """`field`: its path in the request. Raises: BadInput."""
+    try:
+        return moment.ToNanoseconds()
+    except ValueError as error:
+        raise BadInput(field, str(error)) from None

@@ -17,6 +17,7 @@ from scheduler.core.model.lifecycle import WindowState
 from scheduler.core.model.window import Booking, Leave, Window, WindowKind
 from scheduler.core.rules.calendar import Calendar
 from scheduler.v1 import service_pb2, window_pb2
+from scheduler.wire.durations import nanoseconds
 from scheduler.wire.jobs import timestamp
 from scheduler.wire.listing import window_uid
 from scheduler.wire.names import job_resource
@@ -77,7 +78,7 @@ def changed(window: Window, request: service_pb2.UpdateWindowRequest) -> Window:
 def _value(message: window_pb2.Window, name: str) -> Any:
     value = getattr(message, name)
     if isinstance(value, Timestamp):
-        return _nanoseconds(name, value)
+        return nanoseconds(name, value)
     if name == "kind":
         if value not in _KIND_BY_NUMBER:
             raise BadInput("kind", "must be WINDOW_KIND_MAINTENANCE or WINDOW_KIND_RESERVATION")
@@ -87,13 +88,6 @@ def _value(message: window_pb2.Window, name: str) -> Any:
             raise BadInput("leave", f"{value} is not one of its values")
         return _LEAVE_BY_NUMBER[value]
     return tuple(value) if name in ("hosts", "jobs", "links") else value
-
-
-def _nanoseconds(name: str, moment: Timestamp) -> int:
-    try:
-        return moment.ToNanoseconds()
-    except ValueError as error:
-        raise BadInput(name, str(error)) from None
 
 
 def window_change_to_proto(change: WindowChange) -> service_pb2.WatchWindowsResponse:
