@@ -193,8 +193,9 @@ async def test_operators_change_it_and_the_log_has_who(tmp_path: Path) -> None:
             service_pb2.ListAuditRecordsRequest(filter="event = FabricChanged")
         )
         assert [each.actor for each in page.audit_records] == ["root"]
-        stale = Apply(file=text(), etag="another")
-        assert (await refused(root.ApplyFabric(stale))).code is grpc.StatusCode.ABORTED
+        for only_checked in (True, False):
+            stale = Apply(file=text(), etag="another", validate_only=only_checked)
+            assert (await refused(root.ApplyFabric(stale))).code is grpc.StatusCode.ABORTED
 
 
 async def test_the_commands(tmp_path: Path) -> None:

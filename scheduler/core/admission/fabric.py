@@ -106,7 +106,7 @@ class FabricChange:
 
 def change_fabric(state: State, command: ChangeFabric, now_ns: int) -> tuple[Event, ...] | Rejected:
     """The event of the other fabric, or the first of what stands in its way."""
-    if refusal := stale(command.etag, lambda: state.built_fabric.digest, "the fabric"):
+    if refusal := stale_fabric(state, command):
         return refusal
     try:
         change = fabric_change(state, command)
@@ -121,6 +121,11 @@ def change_fabric(state: State, command: ChangeFabric, now_ns: int) -> tuple[Eve
         return Rejected(Code.PRECONDITION, f"the fabric stays as it is: {'; '.join(shown)}")
     changed = FabricChanged(now_ns, command.spec, change.renames, command.request_id)
     return (*_released(state, change, now_ns), changed)
+
+
+def stale_fabric(state: State, command: ChangeFabric) -> Rejected | None:
+    """The refusal of a command that was meant for another fabric than there is."""
+    return stale(command.etag, lambda: state.built_fabric.digest, "the fabric")
 
 
 def fabric_change(state: State, command: ChangeFabric) -> FabricChange:

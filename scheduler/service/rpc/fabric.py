@@ -9,12 +9,12 @@ import grpc
 
 from placement import BadInput
 from scheduler.core import State
-from scheduler.core.admission.fabric import FabricChange, fabric_change
+from scheduler.core.admission.fabric import FabricChange, fabric_change, stale_fabric
 from scheduler.core.collections.evolve import evolve
 from scheduler.core.model.commands import ChangeFabric
 from scheduler.files.errors import InputError
 from scheduler.service.backend import Backend
-from scheduler.service.errors import ApiError, error_boundary, invalid, invalid_input
+from scheduler.service.errors import ApiError, error_boundary, invalid, invalid_input, rejected
 from scheduler.v1 import fabric_pb2, service_pb2
 from scheduler.wire.fabric import change_from_proto, change_to_proto, fabric_to_proto
 
@@ -39,6 +39,8 @@ class FabricServicer:
             state = self._backend.writer.state
             command, change = await self._backend.questions.ask(_read, state, request)
             if request.validate_only:
+                if refusal := stale_fabric(state, command):
+                    raise rejected(refusal)
                 supposed = evolve(state, fabric=change.after)
                 return await asyncio.to_thread(change_to_proto, supposed, change)
             state = await self._backend.run(command)
