@@ -45,7 +45,8 @@ def allowed(caller: str, owner: str, action: str) -> Code:
     """What the documentation says, worked out here a second time."""
     role, tenant = CALLERS[caller]
     if tenant not in ("", "*", CALLERS[owner][1]):
-        return Code.NOT_FOUND if role != "viewer" or action == "see" else Code.PERMISSION_DENIED
+        may_call = role not in ("viewer", "launcher") or action == "see"
+        return Code.NOT_FOUND if may_call else Code.PERMISSION_DENIED
     if action == "see":
         return Code.OK
     if role in ("operator", "coordinator") or (role == "submitter" and caller == owner):

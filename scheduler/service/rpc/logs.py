@@ -81,7 +81,8 @@ class LogServicer:
         fabric = self._backend.writer.state.loaded_fabric
         block = min(rank // fabric.gpus_per_host, len(job.hosts) - 1)
         is_shared = job.spec.run is not None and job.spec.run.per_host == 1
-        return fabric.hosts[job.hosts[block]], block * fabric.gpus_per_host if is_shared else rank
+        first = block * fabric.gpus_per_host
+        return job.host_names(fabric).hosts[block], first if is_shared else rank
 
     def _now(self, job: Job) -> Job:
         return self._backend.writer.state.find(job.name, job.uid) or job
