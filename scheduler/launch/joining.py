@@ -15,6 +15,7 @@ from placement import BadInput
 from placement.fabric.growth import with_host
 from scheduler.core import Rejected
 from scheduler.core.model.commands import ChangeFabric
+from scheduler.core.model.names import NAME_RULE, is_name
 from scheduler.core.model.rejected import Code
 from scheduler.engine.proposal import NotLeading, WriterStopped
 from scheduler.engine.writer import Writer
@@ -91,8 +92,13 @@ def _grown(
 ) -> tuple[Mapping[str, Any], dict[str, str]]:
     """The fabric file with all hosts that have a place in it, and what is wrong with others."""
     refusals, there = dict[str, str](), {*known}
+    tiers = {tier["name"] for tier in spec["tiers"]}
     for host, place in hosts.items():
         if host in there:
+            continue
+        domains = (name for key, name in place.items() if key.rpartition("/")[2] in tiers)
+        if odd := next((name for name in (host, *domains) if not is_name(name)), None):
+            refusals[host] = f"{odd!r} is no name: {NAME_RULE}"
             continue
         try:
             spec = with_host(spec, host, place)

@@ -104,6 +104,8 @@ async def test_a_host_without_a_place_that_can_be_does_not_join(tmp_path: Path) 
         assert "rack z1-r0 is in zone z1, not z0" in await ended(wrong)
         torn = await hello(stub, "new", zone="z9")
         assert "its place does not say in which rack it is" in await ended(torn)
+        odd = await hello(stub, "new", zone="z0", rack="a\nb")
+        assert "is no name: must be" in await ended(odd)
         assert "new" not in await hosts(served)
 
 
