@@ -18,6 +18,8 @@ SERVER_PACKAGES = frozenset(  # of the extra `server`: a thin client has none of
         "ortools",
         "prometheus_client",
         "psycopg",
+        "starlette",
+        "uvicorn",
         "uvloop",
     }
 )
