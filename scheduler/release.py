@@ -7,6 +7,7 @@ from importlib.metadata import version
 DISTRIBUTION = "muster-scheduler"  # on PyPI `muster` is somebody else's
 SERVER_PACKAGES = frozenset(  # of the extra `server`: a thin client has none of them
     {
+        "cryptography",
         "grpc_reflection",
         "highspy",
         "jinja2",

@@ -6,8 +6,11 @@ connection and leaves those that are open alone.
 
 from __future__ import annotations
 
+import logging
 import ssl
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -15,6 +18,10 @@ import grpc
 from scheduler.access.reloading import Reloading
 from scheduler.files.errors import InputError, Problem
 from scheduler.files.yaml12 import read_text
+
+_SOON = timedelta(days=30)
+
+log = logging.getLogger("muster.access")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +67,23 @@ def _configuration(files: TlsFiles) -> grpc.ServerCertificateConfiguration:
     certificate, key = read_text(files.certificate), read_text(files.key)
     roots = read_text(files.client_ca) if files.client_ca else None
     context(files)
+    _warn_of_expiry(files.certificate)
     return grpc.ssl_server_certificate_configuration(
         [(key.encode(), certificate.encode())], roots.encode() if roots else None
     )
+
+
+def _warn_of_expiry(certificate: str) -> None:
+    """No client would say more than that it does not trust this server."""
+    from scheduler.access.certificates import read_certificate
+
+    read, now = read_certificate(Path(certificate)), datetime.now(UTC)
+    if now >= read.expires:
+        log.error("%s has expired at %s: no client trusts it", certificate, read.expires)
+    elif now < read.begins:
+        log.error("%s begins at %s: no client trusts it yet", certificate, read.begins)
+    elif read.expires - now < _SOON:
+        log.warning("%s expires at %s", certificate, read.expires)
 
 
 def context(files: TlsFiles) -> ssl.SSLContext:

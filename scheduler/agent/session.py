@@ -13,6 +13,8 @@ import grpc
 
 from scheduler.access.loopback import is_loopback
 from scheduler.agent.agent import Agent, StaleLeader, now_s
+from scheduler.client.credentials import Credentials
+from scheduler.client.diagnosis import unreachable
 from scheduler.files.errors import InputError, Problem
 from scheduler.files.yaml12 import read_text
 from scheduler.v1 import agent_pb2, agent_pb2_grpc
@@ -54,6 +56,13 @@ class ServerAddresses:
             raise InputError(Problem("join-token-file", reason))
         return grpc.aio.insecure_channel(address, options=_OPTIONS)
 
+    async def failure(self, address: str, error: grpc.aio.AioRpcError) -> str:
+        """Why no session with this server came about."""
+        if error.code() is not grpc.StatusCode.UNAVAILABLE:
+            return f"{address}: {error.details() or error.code().name}"
+        who = Credentials(self.ca, self.certificate, self.key)
+        return await asyncio.to_thread(unreachable, address, who)
+
     @property
     def metadata(self) -> Sequence[tuple[str, str]]:
         return [("authorization", f"Bearer {self.join_token}")] if self.join_token else []
@@ -75,7 +84,7 @@ async def keep_session(agent: Agent, servers: ServerAddresses) -> None:
                 grpc.StatusCode.UNAVAILABLE,
                 grpc.StatusCode.DEADLINE_EXCEEDED,
             ):
-                log.warning("%s: %s", address, error.details() or error.code().name)
+                log.warning("%s", await servers.failure(address, error))
             failures += 1
         except TimeoutError:
             failures += 1

@@ -25,7 +25,7 @@ from scheduler.cli.contexts import use_context
 from scheduler.cli.hosts import hosts, links, spares, status, windows
 from scheduler.cli.jobs import capacity, jobs, quotas
 from scheduler.cli.offline import checkpoint, config, estimate, fabric, place
-from scheduler.cli.server import agents, audit, health, serve, stores, tokens
+from scheduler.cli.server import agents, audit, certs, health, serve, stores, tokens
 from scheduler.files.errors import WRONG_PATHS, InputError
 
 __all__ = ["app", "load_commands", "main"]
@@ -132,7 +132,7 @@ _PANELS = {
     "Jobs": (jobs, capacity, quotas),
     "Hosts, links and spares": (status, hosts, links, spares, windows),
     "Without a server": (place, estimate, checkpoint, fabric, config),
-    "Servers and agents": (serve, agents, stores, tokens, audit, health),
+    "Servers and agents": (serve, agents, stores, tokens, certs, audit, health),
 }
 
 

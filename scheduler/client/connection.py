@@ -12,6 +12,7 @@ from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 from grpc_status import rpc_status
 
 from scheduler.client.credentials import Credentials
+from scheduler.client.diagnosis import unreachable
 from scheduler.client.failover import PINGS, UNANSWERED, FailoverChannel, addresses
 from scheduler.files.errors import InputError, Problem
 from scheduler.v1 import service_pb2, service_pb2_grpc
@@ -78,6 +79,7 @@ class Connection:
     ) -> None:
         """Raises: InputError for an address that names no server."""
         self.address = address
+        self._who = who
         self.channel = _channel(address, who, retries=retries)
         self.stub = service_pb2_grpc.SchedulerServiceStub(self.channel)
         self._deadline_s = deadline_s
@@ -94,7 +96,7 @@ class Connection:
             timeout = deadline_s or self._deadline_s
             return method(request, timeout=timeout, metadata=self._metadata)
         except grpc.RpcError as error:
-            raise _service_error(error, self.address) from None
+            raise _service_error(error, self.address, self._who) from None
 
     def all_pages(self, method: Callable[..., Message], request: Any, items: str) -> Message:
         """The first page, with the `items` of all others behind its own."""
@@ -112,7 +114,7 @@ class Connection:
         try:
             yield from messages
         except grpc.RpcError as error:
-            raise _service_error(error, self.address) from None
+            raise _service_error(error, self.address, self._who) from None
         finally:
             messages.cancel()
 
@@ -146,7 +148,7 @@ class Connection:
             except grpc.RpcError as error:
                 failed += 1
                 if not _may_resume(error) or failed == _WATCH_TRIES:
-                    raise _service_error(error, self.address) from None
+                    raise _service_error(error, self.address, self._who) from None
                 time.sleep(min(2.0, 0.05 * 2**failed))
             finally:
                 stream.cancel()
@@ -178,7 +180,7 @@ def _may_resume(error: grpc.RpcError) -> bool:
     return error.code() in (*UNANSWERED, grpc.StatusCode.ABORTED)
 
 
-def _service_error(error: grpc.RpcError, address: str) -> ServiceError:
+def _service_error(error: grpc.RpcError, address: str, who: Credentials) -> ServiceError:
     code = error.code()
     message, reason = error.details() or code.name, ""
     violations: list[tuple[str, str]] = []
@@ -195,22 +197,7 @@ def _service_error(error: grpc.RpcError, address: str) -> ServiceError:
     if not reason and code is grpc.StatusCode.CANCELLED:
         message = f"the server at {address} stopped before it answered"
     elif not reason and code is grpc.StatusCode.UNAVAILABLE:
-        message = unreachable(address, message)
+        message = unreachable(address, who)
     elif code is grpc.StatusCode.DEADLINE_EXCEEDED:
         message = f"the server at {address} did not answer in time"
     return ServiceError(code.name, message, reason, tuple(violations), retry_s)
-
-
-def unreachable(address: str, details: str) -> str:
-    """gRPC gives the same status for a server that is absent and for one that it does not trust."""
-    if "CERTIFICATE_VERIFY_FAILED" in details:
-        return (
-            f"the certificate of {address} is not from a CA that you trust, or is for another name"
-        )
-    if "handshake" in details.lower():
-        return f"no TLS with {address}: it may have no TLS, or need a client certificate"
-    if "Socket closed" in details or "recvmsg" in details:
-        return (
-            f"{address} closed the connection: it may need TLS (MUSTER_CA) or a client certificate"
-        )
-    return f"no server answers at {address}"

@@ -64,7 +64,9 @@ class Credentials:
         trusted = None if self.ca == SYSTEM else _pem(self.ca)
         if not self.certificate:
             return grpc.ssl_channel_credentials(trusted)
-        return grpc.ssl_channel_credentials(trusted, _pem(self.key), _pem(self.certificate))
+        shown = _pem(self.key), _pem(self.certificate)
+        _check_pair(self.certificate, self.key)
+        return grpc.ssl_channel_credentials(trusted, *shown)
 
 
 def read_token(path: str) -> str:
@@ -84,6 +86,18 @@ def _pem(path: str) -> bytes:
     if "-----BEGIN" not in text:
         raise InputError(Problem("", "is no PEM file", path))
     return text.encode()
+
+
+def _check_pair(certificate: str, key: str) -> None:
+    """gRPC would only say that nobody answers. Raises: InputError."""
+    import ssl
+
+    try:
+        # An encrypted key must not ask at the terminal.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(certificate, key, lambda: "")
+    except ssl.SSLError as error:
+        reason = f"does not go with {key} ({error.reason or error})"
+        raise InputError(Problem("", reason, certificate)) from None
 
 
 class _Bearer(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor):

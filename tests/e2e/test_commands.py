@@ -222,7 +222,7 @@ def test_no_server_is_one_sentence() -> None:
     address = f"127.0.0.1:{free_port()}"
     done = muster("jobs", "--address", address)
     assert done.returncode == 1
-    assert done.stderr == f"muster: no server answers at {address}\n"
+    assert done.stderr == f"muster: no server answers at {address} (connection refused)\n"
 
 
 @pytest.mark.parametrize(

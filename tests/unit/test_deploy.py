@@ -35,7 +35,7 @@ def uncommented() -> str:
 def test_the_server_file_is_one() -> None:
     found = load_server_file(str(FILE))
     assert found.tls is not None
-    assert found.tls.key == str(DEPLOY / "server-key.pem")
+    assert found.tls.key == str(DEPLOY / "tls/server.key")
 
 
 SECTIONS = ("tls", "auth", "limits", "metrics", "console", "log", "agents", "slurm", "kubernetes")

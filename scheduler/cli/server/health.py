@@ -42,16 +42,17 @@ def _asked(address: str) -> str:
     import grpc
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-    from scheduler.client.connection import unreachable
     from scheduler.client.credentials import Credentials
+    from scheduler.client.diagnosis import unreachable
 
-    with Credentials.from_environment().channel(address, ()) as channel:
+    who = Credentials.from_environment()
+    with who.channel(address, ()) as channel:
         try:
             request = health_pb2.HealthCheckRequest()
             answer = health_pb2_grpc.HealthStub(channel).Check(request, timeout=5)
         except grpc.RpcError as error:
             if error.code() is grpc.StatusCode.UNAVAILABLE:
-                return unreachable(address, error.details() or "")
+                return unreachable(address, who)
             return f"{address}: {error.code().name}"
     if answer.status == health_pb2.HealthCheckResponse.SERVING:
         return _SERVING
