@@ -129,6 +129,8 @@ class Supervisor:
 
     def _turn(self) -> None:
         for key, _ in self._selector.select():
+            if key.fd not in self._selector.get_map():
+                continue  # read to its end by `_drain`, for a rank that ended in this turn
             if key.data is None:
                 self._signalled()
             elif isinstance(key.data, Zygote):
@@ -440,6 +442,9 @@ def main() -> None:
         os.write(1, b"ready\n")
         if folder := sys.stdin.readline().strip():
             zygote.link.setblocking(False)
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+            log = os.open(os.path.join(folder, "supervisor.log"), flags, 0o644)
+            os.dup2(log, 2)  # as of one that is not warm
             Supervisor(folder, zygote).run()
     with contextlib.suppress(OSError):
         os.kill(zygote.pid, signal.SIGKILL)

@@ -102,6 +102,10 @@ def log(folder: Path, rank: int, attempt: int = 1) -> str:
     return (folder / "attempts" / f"uid.{attempt}" / "logs" / f"rank-{rank}.log").read_text()
 
 
+def supervisor_pid(folder: Path, attempt: int = 1) -> int:
+    return int((folder / "attempts" / f"uid.{attempt}" / "supervisor").read_text().split()[0])
+
+
 def pids(folder: Path, attempt: int = 1) -> list[int]:
     text = (folder / "attempts" / f"uid.{attempt}" / "started").read_text()
     return [pid for pid, _ in json.loads(text).values()]
@@ -298,6 +302,34 @@ async def test_a_warm_process_forks_ranks(tmp_path: Path) -> None:
         await server.until("stopped")
     assert codes == [0, 1]
     assert log(tmp_path / "s", 1) == "True ['--x'] __main__\n"
+
+
+async def test_ranks_that_end_together_lose_no_exit(tmp_path: Path) -> None:
+    """The supervisor finds the end of one rank and what another wrote before its end at once."""
+    program = tmp_path / "train.py"
+    program.write_text(
+        "import sys, os, time\nrank = int(os.environ['RANK'])\n"
+        "while not os.path.exists(sys.argv[1]): time.sleep(0.01)\n"
+        "time.sleep(rank / 5)\nprint('end')\nsys.exit(rank)\n"
+    )
+    command = (sys.executable, str(program), str(tmp_path / "go"))
+    async with running(tmp_path / "s") as server:
+        server.agent.hear(
+            Response(warm=agent_pb2.Warm(interpreter=sys.executable, modules=["json"]))
+        )
+        await server.is_warm()
+        await server.launch(*command, warm=["json"])
+        supervisor, ranks = supervisor_pid(tmp_path / "s"), pids(tmp_path / "s")
+        os.kill(supervisor, signal.SIGSTOP)
+        (tmp_path / "go").touch()
+        while any(map(begun, ranks)):
+            await asyncio.sleep(0.01)
+        os.kill(supervisor, signal.SIGCONT)
+        exits = [await server.until("exited") for _ in range(2)]
+        await server.until("stopped")
+    assert sorted((done.code, done.signal) for done in exits) == [(0, 0), (1, 0)]
+    crashes = (tmp_path / "s" / "attempts" / "uid.1" / "supervisor.log").read_text()
+    assert crashes == ""
 
 
 async def read_log(server: Server, lines: int, rank: int = 0) -> str:
