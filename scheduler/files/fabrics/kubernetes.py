@@ -1,7 +1,7 @@
 """Labels of Kubernetes nodes: `kubectl get nodes -o json`, or the labels alone.
 
 No key is standard below the zone, so keys are chosen, or the first family of keys
-that the nodes have is taken.
+that the nodes have is taken. GPUs of a node are what its status says a pod may ask for.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from placement import BadInput
@@ -38,6 +39,8 @@ FAMILIES: tuple[tuple[str, ...], ...] = (
     (ZONE,),
 )
 
+GPUS = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915")  # resources of device plugins
+
 _VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
 Labels = dict[str, str]
@@ -47,12 +50,35 @@ def read(path: str, choices: Choices) -> TopologyNetwork:
     """Raises: InputError. Cost: 15 ms for 3,072 nodes without their status."""
     file = JsonFile.load(path)
     nodes: dict[str, Labels] = {}
-    for at, name, labels in _nodes(file):
+    gpus: dict[str, int] = {}
+    for at, name, labels, count in _nodes(file):
         if name in nodes:
             raise file.error(at, f"node {name} is listed twice")
         nodes[name] = labels
+        if count is not None and _is_wanted(name, choices):
+            gpus[name] = count
     keys = _keys(file, nodes.values(), choices.label_keys)
-    return _network(nodes, keys)
+    gpus_per_host = _gpus_per_host(file, gpus)
+    idle = [name for name, count in gpus.items() if not count] if gpus_per_host else []
+    network = _network({name: nodes[name] for name in nodes if name not in set(idle)}, keys)
+    notes = [f"left out: {shortened(idle)}, without a GPU"] if idle else []
+    return replace(network, gpus_per_host=gpus_per_host, notes=(*network.notes, *notes))
+
+
+def _is_wanted(name: str, choices: Choices) -> bool:
+    return choices.hosts is None or re.fullmatch(choices.hosts, name) is not None
+
+
+def _gpus_per_host(file: JsonFile, gpus: dict[str, int]) -> int | None:
+    """What all nodes with a GPU have; None: nothing is known."""
+    by_count: dict[int, list[str]] = {}
+    for name, count in gpus.items():
+        if count:
+            by_count.setdefault(count, []).append(name)
+    if len(by_count) > 1:
+        counts = "; ".join(f"{n} on {shortened(by_count[n])}" for n in sorted(by_count))
+        raise file.error("", f"nodes differ in GPUs: {counts}; keep one kind with --hosts")
+    return next(iter(by_count), None)
 
 
 def _network(nodes: dict[str, Labels], keys: Sequence[str]) -> TopologyNetwork:
@@ -68,19 +94,22 @@ def _network(nodes: dict[str, Labels], keys: Sequence[str]) -> TopologyNetwork:
     return TopologyNetwork(tuple(whole), tuple(paths), _tier_names(keys), notes=tuple(notes))
 
 
-def _nodes(file: JsonFile) -> Iterator[tuple[str, str, Labels]]:
-    """(field, name, labels) of a node list, a list of nodes or labels, or labels by name."""
+def _nodes(file: JsonFile) -> Iterator[tuple[str, str, Labels, int | None]]:
+    """(field, name, labels, GPUs) of a node list, a list of nodes or labels, or labels by name.
+
+    GPUs are None where the node has no status.
+    """
     value = file.value
     if isinstance(value, dict) and "items" in value:
         yield from _listed(file, value["items"], "items")
     elif isinstance(value, dict):
         for name, labels in value.items():
-            yield name, name, _labels(file, labels, name)
+            yield name, name, _labels(file, labels, name), None
     else:
         yield from _listed(file, value, "")
 
 
-def _listed(file: JsonFile, value: Any, at: str) -> Iterator[tuple[str, str, Labels]]:
+def _listed(file: JsonFile, value: Any, at: str) -> Iterator[tuple[str, str, Labels, int | None]]:
     if not isinstance(value, list):
         raise file.error(at, "must be a list of nodes, or of their labels")
     for i, item in enumerate(value):
@@ -94,7 +123,24 @@ def _listed(file: JsonFile, value: Any, at: str) -> Iterator[tuple[str, str, Lab
             name = labels.get(HOSTNAME)
         if not isinstance(name, str) or not name:
             raise file.error(here, f"has no name: neither metadata.name nor a label {HOSTNAME}")
-        yield here, name, labels
+        yield here, name, labels, _gpus(file, item, here)
+
+
+def _gpus(file: JsonFile, node: dict[str, Any], at: str) -> int | None:
+    """Allocatable GPUs; capacity where nothing is allocatable; None without either."""
+    status = node.get("status")
+    if not isinstance(status, dict):
+        return None
+    for part in ("allocatable", "capacity"):
+        resources = status.get(part)
+        if not isinstance(resources, dict):
+            continue
+        counts = [(key, resources[key]) for key in GPUS if key in resources]
+        for key, count in counts:
+            if not str(count).isdecimal():
+                raise file.error(f"{at}.status.{part}.{key}", f"is not a number: {count!r}")
+        return sum(int(count) for _, count in counts)
+    return None
 
 
 def _labels(file: JsonFile, value: Any, at: str) -> Labels:

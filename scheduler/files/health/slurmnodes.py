@@ -1,7 +1,7 @@
-"""How Slurm sees its nodes: text of `scontrol show nodes -o`, a table of `sinfo`, or JSON.
+"""How Slurm sees its nodes: text of `scontrol show nodes`, a table of `sinfo`, or JSON.
 
-scontrol show nodes -o          NodeName=n1 ... State=IDLE+DRAIN ... Reason=disk [root@...]
-sinfo                           a header with STATE and NODELIST
+scontrol show nodes [-o]        NodeName=n1 ... State=IDLE+DRAIN ... Reason=disk [root@...]
+sinfo [-N] [-l]                 a header with STATE and NODELIST, below the date with -l
 scontrol show nodes --json      {"nodes": [{"name": ..., "state": ["IDLE", "DRAIN"]}]}
 sinfo --json                    {"sinfo": [{"node": {"state": ...}, "nodes": {"nodes": ...}}]}
 
@@ -75,33 +75,51 @@ def read_nodes(text: str, path: str) -> list[ImportedReport]:
     if not rows:
         raise InputError(Problem("", "holds no node", path))
     if rows[0][1].lstrip().startswith("NodeName="):
-        return [item for number, row in rows for item in _node(path, number, row)]
+        return [_node(path, record) for record in _records(rows)]
     return list(_table(path, rows))
 
 
-def _node(path: str, line: int, row: str) -> Iterator[ImportedReport]:
-    """One line of `scontrol show nodes -o`; words of a reason may hold spaces."""
-    fields = {m[1]: row[m.end() :] for m in _KEY.finditer(row)}
+def _records(rows: list[tuple[int, str]]) -> Iterator[list[tuple[int, str]]]:
+    """The lines of each node: one with -o, else several, of which only the first is not
+    indented."""
+    record: list[tuple[int, str]] = []
+    for number, row in rows:
+        if record and not row[0].isspace():
+            yield record
+            record = []
+        record.append((number, row))
+    yield record
+
+
+def _node(path: str, record: list[tuple[int, str]]) -> ImportedReport:
+    """One node of `scontrol show nodes`; words of a reason may hold spaces."""
+    fields, lines = dict[str, str](), dict[str, int]()
+    for number, row in record:
+        for match in _KEY.finditer(row):
+            fields[match[1]], lines[match[1]] = row[match.end() :], number
+    line = lines.get("State", record[0][0])
     for key in ("NodeName", "State"):
         if not fields.get(key, "")[:1].strip():  # nothing stands right behind it
             raise InputError(Problem(key, "is missing", path, line))
     name, state = fields["NodeName"].split()[0], fields["State"].split()[0]
     reason = fields.get("Reason", "").strip()
     standing = _standing([state], partial(_refused, path, line, "State"))
-    yield ImportedReport(name, line, "State", standing=standing, detail=reason)
+    return ImportedReport(name, line, "State", standing=standing, detail=reason)
 
 
 def _table(path: str, rows: list[tuple[int, str]]) -> Iterator[ImportedReport]:
+    if len(rows) > 1 and "STATE" in rows[1][1].split():
+        rows = rows[1:]  # the first line of --long is the date
     line, head = rows[0]
     columns = head.split()
     if "STATE" not in columns or "NODELIST" not in columns:
-        complaint = (
-            "is neither scontrol show nodes -o, nor a table of sinfo with STATE and NODELIST"
-        )
+        complaint = "is neither scontrol show nodes, nor a table of sinfo with STATE and NODELIST"
         raise InputError(Problem("header", complaint, path, line))
     has_reason = "REASON" in columns
     for number, row in rows[1:]:
         cells = row.split(maxsplit=len(columns) - 1) if columns[-1] == "REASON" else row.split()
+        if len(cells) == len(columns) - 1 and "RESERVATION" in columns:
+            cells.insert(columns.index("RESERVATION"), "")  # of none: nothing is printed
         if len(cells) != len(columns):
             complaint = f"has {len(cells)} columns, not {len(columns)}"
             raise InputError(Problem("columns", complaint, path, number))

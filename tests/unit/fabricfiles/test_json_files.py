@@ -222,3 +222,30 @@ def test_labels_alone(read: Read, text: str) -> None:
 )
 def test_refused_nodes(refused: Refused, text: str, keys: tuple[str, ...], says: str) -> None:
     assert refused(text, "kubernetes", label_keys=keys).startswith(says)
+
+
+def gpu_nodes(**gpus: int | str | None) -> str:
+    items = [
+        {
+            "metadata": {"name": name, "labels": {ZONE: f"z{i % 2}"}},
+            "status": {"allocatable": {"cpu": "4"} | ({} if n is None else {"nvidia.com/gpu": n})},
+        }
+        for i, (name, n) in enumerate(gpus.items())
+    ]
+    return json.dumps({"kind": "List", "items": items}, indent=1)
+
+
+def test_gpus_are_what_the_device_plugin_offers(read: Read) -> None:
+    built = read(gpu_nodes(a="4", b="4", login=None), "kubernetes")
+    assert tree(built.fabric) == {"a": "z0", "b": "z1"}
+    assert set(built.fabric.by_host.gpus) == {4}
+    assert "left out: login, without a GPU" in built.notes
+
+
+def test_nodes_that_differ_in_gpus_are_named(read: Read, refused: Refused) -> None:
+    text = gpu_nodes(a="4", b="4", c="8", d="8")
+    said = refused(text, "kubernetes")
+    assert "nodes differ in GPUs: 4 on a, b; 8 on c, d; keep one kind with --hosts" in said
+    assert set(read(text, "kubernetes", hosts="[ab]").fabric.by_host.gpus) == {4}
+    said = refused(gpu_nodes(a="four"), "kubernetes")
+    assert "items.0.status.allocatable.nvidia.com/gpu: is not a number: 'four'" in said

@@ -151,6 +151,30 @@ def test_nothing_in_it(refused: Refused, text: str) -> None:
 BLOCKS = "BlockName=b1 Nodes=n[01-04]\nBlockName=b2 Nodes=n[05-09]\nBlockSizes=4,8,32\n"
 
 
+def test_a_tree_as_scontrol_prints_it(read: Read) -> None:
+    """Upper switches list all hosts below them too."""
+    rows = (
+        "SwitchName=s0 Level=0 LinkSpeed=1 Nodes=n[0-1] \n"
+        "SwitchName=s1 Level=0 LinkSpeed=1 Nodes=n[2-3] \n"
+        "SwitchName=z0 Level=1 LinkSpeed=1 Nodes=n[0-3] Switches=s[0-1] \n"
+        "SwitchName=s2 Level=0 LinkSpeed=1 Nodes=n[4-5] \n"
+        "SwitchName=z1 Level=1 LinkSpeed=1 Nodes=n[4-5] Switches=s2 \n"
+    )
+    above = ["z0/s0", "z0/s0", "z0/s1", "z0/s1", "z1/s2", "z1/s2"]
+    assert tree(read(rows, "slurm").fabric) == {f"n{i}": path for i, path in enumerate(above)}
+
+
+def test_blocks_as_scontrol_prints_them(read: Read) -> None:
+    rows = (
+        "BlockName=b1 BlockIndex=0 Nodes=n[0-1] BlockSize=2\n"
+        "BlockName=b2 BlockIndex=1 Nodes=n[2-3] BlockSize=2\n"
+        "AggregatedBlock=b[1-2] BlockIndex=2 Nodes=n[0-3] BlockSize=4\n"
+    )
+    found = read(rows, "slurm").fabric
+    assert tree(found) == {"n0": "b1", "n1": "b1", "n2": "b2", "n3": "b2"}
+    assert found.has_scale_up_tier
+
+
 def test_blocks(read: Read) -> None:
     """Higher block sizes are no tiers."""
     found = read(BLOCKS, "slurm").fabric

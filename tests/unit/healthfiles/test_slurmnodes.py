@@ -63,6 +63,31 @@ def test_a_table_of_sinfo(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_a_long_table_of_sinfo(tmp_path: Path) -> None:
+    """Below the date; where there is no reservation, nothing is printed in its column."""
+    text = (
+        "Wed Nov 25 12:00:00 2026\n"
+        "PARTITION AVAIL  TIMELIMIT   JOB_SIZE   NODES       STATE RESERVATION NODELIST\n"
+        "gpu*         up   infinite 1-infinite       1     drained             n3\n"
+        "gpu*         up   infinite 1-infinite       1        idle maint-1     n4\n"
+    )
+    assert read(tmp_path, text) == {"n3": (DRAIN, "", 3), "n4": (UP, "", 4)}
+
+
+def test_nodes_of_scontrol_on_several_lines(tmp_path: Path) -> None:
+    text = (
+        "NodeName=n1 Arch=x86_64 CoresPerSocket=2 \n"
+        "   State=DOWN+DRAIN ThreadsPerCore=1 TmpDisk=0\n"
+        "   Reason=disk is gone [root@2026-11-25T12:00:00]\n"
+        "   Comment=old\n\n"
+        "NodeName=n2 Arch=x86_64 CoresPerSocket=2 \n   State=IDLE ThreadsPerCore=1\n\n"
+    )
+    assert read(tmp_path, text) == {
+        "n1": (DOWN, "disk is gone [root@2026-11-25T12:00:00]", 2),
+        "n2": (UP, "", 7),
+    }
+
+
 def test_json_of_scontrol_and_of_sinfo(tmp_path: Path) -> None:
     nodes = {"nodes": [{"name": "n1", "state": ["IDLE", "DRAIN"], "reason": "bad"}]}
     assert read(tmp_path, json.dumps(nodes)) == {"n1": (DRAIN, "bad", 1)}
