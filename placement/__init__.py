@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     )
     from placement.tiers.fragmentation import FreeTier, left_free
     from placement.tiers.objectives import measure
-    from placement.tiers.preference import INDIFFERENT, Taste
+    from placement.tiers.preference import NO_PREFERENCE, Preference
     from placement.warmup import warm_up
 
 MODULES = {
@@ -99,7 +99,7 @@ MODULES = {
     ),
     "tiers.fragmentation": ("FreeTier", "left_free"),
     "tiers.objectives": ("measure",),
-    "tiers.preference": ("INDIFFERENT", "Taste"),
+    "tiers.preference": ("NO_PREFERENCE", "Preference"),
     "warmup": ("warm_up",),
 }  # module -> what leaves it
 _MODULE_OF = {name: f"placement.{module}" for module, names in MODULES.items() for name in names}

@@ -35,7 +35,7 @@ from placement.tiers.graph_zones import solve_ragged
 from placement.tiers.grid_zones import ZoneStep, solve_zones
 from placement.tiers.inner_bound import inner_bound, proved
 from placement.tiers.objectives import like_zones, measure, solve_scored, spread_notes
-from placement.tiers.preference import INDIFFERENT, Taste, suited
+from placement.tiers.preference import NO_PREFERENCE, Preference, suited
 from placement.tiers.seating import Hosts, Seating, Way
 from placement.tiers.shape import placed_inside
 from placement.tiers.single_domain import single_domains
@@ -97,13 +97,13 @@ def place(
     *,
     most_spares: int | None = None,
     sizing: Sizing = BY_DEFAULT,
-    taste: Taste = INDIFFERENT,
+    preference: Preference = NO_PREFERENCE,
 ) -> Answer:
     """Hosts in block order and spares, with the cut and how far from optimal it can be.
 
     `hint`: where the gang was; the answer moves few of its blocks. `most_spares` caps
     what an *auto* rule may hold, `sizing` is what it asks for.
-    `taste`: which hosts are taken first and last where every cut is the same.
+    `preference`: which hosts are taken first and last where every cut is the same.
 
     Raises: BadInput as `impossible`, or when the hint is of another size.
     Cost: 16,384 ranks on 3,072 hosts in about half a second.
@@ -129,7 +129,7 @@ def place(
         hosts = np.flatnonzero(hostset.to_mask(inside, fabric.host_count))
         most = len(hosts) - gang if most_spares is None else min(most_spares, len(hosts) - gang)
         most = max(required, most)
-        return _Placer(fabric, request, limits, hosts, most, hint, sizing, taste).place()
+        return _Placer(fabric, request, limits, hosts, most, hint, sizing, preference).place()
 
     return placed_inside(fabric, room, request, gang + required, solve)
 
@@ -246,7 +246,7 @@ class _Placer:
         most_spares: int,
         hint: Hint | None,
         sizing: Sizing,
-        taste: Taste = INDIFFERENT,
+        preference: Preference = NO_PREFERENCE,
     ) -> None:
         self.fabric = fabric
         self.request = request
@@ -259,7 +259,7 @@ class _Placer:
         self.most_spares = most_spares
         self.hint = hint
         self.sizing = sizing
-        self.taste = taste
+        self.preference = preference
         self.notes: list[str] = []
 
     @cached_property
@@ -399,16 +399,16 @@ class _Placer:
         return min(options, key=self._rank) if len(options) > 1 else options[0]
 
     def _suited(self, best: _Option) -> _Option:
-        """As good a placement on hosts of better taste, with no fewer spares."""
-        if not self.taste or self.hint is not None:
+        """As good a placement on hosts that it prefers, with no fewer spares."""
+        if not self.preference or self.hint is not None:
             return best
-        others = suited(self.fabric, self.free, best.hosts, self.taste)
+        others = suited(self.fabric, self.free, best.hosts, self.preference)
 
         def key(option: _Option) -> tuple[float | int, ...]:
             value = measure(self.fabric, self.request, option.hosts, option.cuts)
             cuts = (tier.bytes_per_step for tier in option.cuts)
             lacking = option.held.wished - len(option.held.spares) + option.held.elsewhere
-            return (value, *cuts, lacking, self.taste.displeasure(option.hosts))
+            return (value, *cuts, lacking, self.preference.cost(option.hosts))
 
         return min([best, *map(self._option, others)], key=key)
 

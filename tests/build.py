@@ -37,7 +37,6 @@ from scheduler.core import (
     JobSpec,
     JobState,
     Plan,
-    Policy,
     Rejected,
     SchedulingOptions,
     State,
@@ -335,10 +334,10 @@ def schedule(
     now_ns: int = 0,
     limits: SchedulingOptions | None = None,
     *,
-    policy: Policy | None = None,
+    policy: str | None = None,
 ) -> State:
     """Decide, commit and apply once."""
-    limits = limits or SchedulingOptions(policy=policy or Policy.PRODUCTION)
+    limits = limits or SchedulingOptions(policy=policy or "production")
     return replay(committed(state, decide(state, now_ns, limits), now_ns), state)
 
 

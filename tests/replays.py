@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from placement.fabric.tree import Fabric, from_spec
 from placement.workload.request import SpareRule
-from scheduler.core import Policy, SchedulingOptions, State, Tenants, apply
+from scheduler.core import SchedulingOptions, State, Tenants, apply
 from scheduler.core.model.events import Event, JobStarted
 from scheduler.core.policies.costs import Costs
 from simulator.collectors.metrics import JobRow, Metrics
@@ -83,7 +83,7 @@ class World:
 def replayed(
     fabric: Fabric,
     jobs: Sequence[TraceJob],
-    policy: Policy = Policy.PRODUCTION,
+    policy: str = "production",
     outages: Iterable[Outage] = (),
     spares: SpareRule | None = None,
     costs: Costs | None = None,

@@ -21,7 +21,7 @@ Shape = tuple[object, ...]  # nested: how many blocks lie in each domain below
 
 
 @dataclass(frozen=True, slots=True)
-class Taste:
+class Preference:
     """Hosts to take `first`, and those to take `last`."""
 
     first: HostSet = 0
@@ -30,28 +30,28 @@ class Taste:
     def __bool__(self) -> bool:
         return bool(self.first or self.last)
 
-    def displeasure(self, hosts: Sequence[int]) -> int:
+    def cost(self, hosts: Sequence[int]) -> int:
         """Hosts to take last, less those to take first: smaller is better."""
         taken = hostset.of(hosts)
         return (taken & self.last).bit_count() - (taken & self.first).bit_count()
 
 
-INDIFFERENT = Taste()
+NO_PREFERENCE = Preference()
 
 
-def suited(fabric: Fabric, free: Ints, hosts: Hosts, taste: Taste) -> list[Hosts]:
-    """The same gang on hosts of better taste: inside its outermost domains, and across them.
+def suited(fabric: Fabric, free: Ints, hosts: Hosts, preference: Preference) -> list[Hosts]:
+    """The same gang on hosts that it prefers: inside its outermost domains, and across them.
 
     Every tier's cut is that of `hosts`. Cost: O(blocks + domains x shapes).
     """
-    deal = _Deal(fabric, free, hosts, taste)
+    deal = _Deal(fabric, free, hosts, preference)
     options = [deal.inside(), deal.across()]
-    better = [option for option in options if taste.displeasure(option) < taste.displeasure(hosts)]
+    better = [option for option in options if preference.cost(option) < preference.cost(hosts)]
     return list(dict.fromkeys(better))
 
 
-def _score(taste: Taste, host: int) -> int:
-    return int(hostset.has(taste.first, host)) - int(hostset.has(taste.last, host))
+def _score(preference: Preference, host: int) -> int:
+    return int(hostset.has(preference.first, host)) - int(hostset.has(preference.last, host))
 
 
 class _Domain:
@@ -64,11 +64,11 @@ class _Domain:
 class _Deal:
     """One gang. A part is a tuple of blocks that share a domain."""
 
-    def __init__(self, fabric: Fabric, free: Ints, hosts: Hosts, taste: Taste) -> None:
+    def __init__(self, fabric: Fabric, free: Ints, hosts: Hosts, preference: Preference) -> None:
         self._now = hosts
         self._of = [tier.domain_by_host.tolist() for tier in fabric.tiers]
         usable = sorted({*free.tolist(), *hosts})
-        self._score = {h: _score(taste, h) for h in usable}
+        self._score = {h: _score(preference, h) for h in usable}
         self._root = self._domain(-1, 0, sorted(usable, key=lambda h: (-self._score[h], h)))
         self._known: dict[tuple[int, int, Shape], int | None] = {}
         self._new = list(hosts)

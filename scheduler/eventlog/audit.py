@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Final
 
 from scheduler.core.model.events import Event
-from scheduler.eventlog.store.base import Asked, NotRead, Store, StoreError
+from scheduler.eventlog.store.base import LoggedRequest, NotRead, Store, StoreError
 
 _MOST_READ: Final = 20_000  # records that one page looks at
 
@@ -18,7 +18,7 @@ class AuditLog:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def records(self, after_version: int = 0, since_ns: int = 0) -> Iterator[Asked]:
+    def records(self, after_version: int = 0, since_ns: int = 0) -> Iterator[LoggedRequest]:
         """Those after a version and not before a time, of those that are kept.
 
         Raises: StoreError.
@@ -26,14 +26,18 @@ class AuditLog:
         # Events of one append share their time, so the first one of that time is where to begin.
         first = self._store.version_at(since_ns) if since_ns else 0
         after = max(first, self._store.first_version(), after_version + 1) - 1
-        yield from (each for each in self._store.asked(after) if each.event.time_ns >= since_ns)
+        yield from (each for each in self._store.requests(after) if each.event.time_ns >= since_ns)
 
     def page(
-        self, after_version: int, since_ns: int, is_wanted: Callable[[Asked], bool], most: int
-    ) -> tuple[list[Asked], int | None]:
+        self,
+        after_version: int,
+        since_ns: int,
+        is_wanted: Callable[[LoggedRequest], bool],
+        most: int,
+    ) -> tuple[list[LoggedRequest], int | None]:
         """At most `most` records that are wanted, and the version after which the next page begins;
         None: there is no more. Raises: NotRead."""
-        wanted, seen, last = list[Asked](), 0, after_version
+        wanted, seen, last = list[LoggedRequest](), 0, after_version
         try:
             for record in islice(self.records(after_version, since_ns), _MOST_READ):
                 if len(wanted) == most:

@@ -7,7 +7,7 @@ from typing import Final
 
 from scheduler.eventlog.audit import reason, subject
 from scheduler.eventlog.codec import encode
-from scheduler.eventlog.store import Asked
+from scheduler.eventlog.store import LoggedRequest
 from scheduler.v1 import service_pb2
 from scheduler.wire import filters
 from scheduler.wire.jobs import timestamp
@@ -21,12 +21,12 @@ _FIELDS: Final[dict[str, filters.Field]] = {
 }
 
 
-def audit_filter(text: str) -> Callable[[Asked], bool]:
+def audit_filter(text: str) -> Callable[[LoggedRequest], bool]:
     """Raises: BadFilter."""
     return filters.parse(text, _FIELDS)
 
 
-def audit_record_to_proto(record: Asked) -> service_pb2.AuditRecord:
+def audit_record_to_proto(record: LoggedRequest) -> service_pb2.AuditRecord:
     event, body = encode(record.event)
     return service_pb2.AuditRecord(
         version=record.version,

@@ -51,7 +51,6 @@ from scheduler.core import (
     HostState,
     JobState,
     Plan,
-    Policy,
     Rejected,
     SchedulingOptions,
     State,
@@ -146,7 +145,7 @@ class Session:
         yield from self._draw()
 
     def _policy(self, policy: str) -> Iterator[str]:
-        self.limits = SchedulingOptions(policy=Policy(policy))
+        self.limits = SchedulingOptions(policy=policy)
         yield f"policy is {policy}"
 
     def _tenant(self, name: str, **keys: str) -> Iterator[str]:

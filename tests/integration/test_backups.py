@@ -57,7 +57,7 @@ def content(of: str) -> tuple[int, list[Any], list[Any], list[Any]]:
     with looking(of) as opened:
         first = opened.first_version()
         rows = list(opened.read(first - 1))
-        return first, rows, list(opened.asked(first - 1)), list(opened.snapshots())
+        return first, rows, list(opened.requests(first - 1)), list(opened.snapshots())
 
 
 @pytest.fixture

@@ -179,7 +179,7 @@ async def test_a_reload_takes_new_tenants_and_says_who_did_it(tmp_path: Path) ->
         async with asyncio.timeout(5):
             while "audio" not in await _tenants(served.stub):
                 await asyncio.sleep(0.01)
-    asked = list(look_at(url(tmp_path)).asked())
+    asked = list(look_at(url(tmp_path)).requests())
     assert [(type(a.event).__name__, a.actor) for a in asked][-1] == ("TenantsLoaded", "server")
 
 
@@ -202,7 +202,7 @@ async def test_the_log_has_who_asked_and_nobody_for_the_schedulers_own(tmp_path:
         await stub.CancelJob(service_pb2.CancelJobRequest(name="a"))
     copy = look_at(url(tmp_path))
     actors = {version: "" for version, _ in copy.read()} | {
-        asked.version: asked.actor for asked in copy.asked()
+        asked.version: asked.actor for asked in copy.requests()
     }
     names = [type(event).__name__ for _, event in copy.read()]
     assert list(zip(names, actors.values(), strict=True)) == [

@@ -248,7 +248,7 @@ def test_a_changed_record_is_found(database: str, store: PostgresStore, opened: 
     assert len(follower.poll(0, 0.0)) == 3
     store.append(3, [note(4)], 1)
     change(database, "UPDATE log SET actor = 'eve' WHERE version = 2")
-    for read in (store.check, lambda: list(store.read()), lambda: list(store.asked(1))):
+    for read in (store.check, lambda: list(store.read()), lambda: list(store.requests(1))):
         with pytest.raises(StoreError, match="version 2 is not what was written"):
             read()
     assert follower.poll(3, 0.0) == [(4, note(4))]

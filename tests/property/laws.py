@@ -14,7 +14,6 @@ from scheduler.core import (
     HostState,
     JobState,
     Plan,
-    Policy,
     SchedulingOptions,
     State,
     commit,
@@ -143,7 +142,7 @@ def check_growth(
     if not grown:
         return
     assert not any(isinstance(action, Start | Swap) for action in plan.actions)
-    if limits.policy is Policy.CONSERVATIVE or not before.queue:
+    if limits.policy == "conservative" or not before.queue:
         return
     order = queue_order(before, now_ns, limits)
     promised = [foreseen(before, name, now_ns, limits) for name in order]
@@ -160,7 +159,7 @@ def check_order(
     """Nobody starts before an earlier job except without delaying the first that waits."""
     if any(not isinstance(action, Start | Reserve) for action in plan.actions):
         return  # swaps move hosts and ends as well
-    if limits.policy is Policy.CONSERVATIVE or not Quotas(before).is_open:
+    if limits.policy == "conservative" or not Quotas(before).is_open:
         return  # these have machines of their own
     order = queue_order(before, now_ns, limits)
     starts = [action.name for action in plan.actions if isinstance(action, Start)]
@@ -176,7 +175,7 @@ def check_order(
         (after.jobs[n].held & before.free).bit_count() for n in ahead
     )
     assert head.needed > room, "it fits, and waits"
-    if limits.policy is Policy.FIFO:
+    if limits.policy == "fifo":
         assert starts == ahead
     at_once = replay(started_alone(before, plan, ahead, now_ns), before)
     promised, kept = (foreseen(state, head.name, now_ns, limits) for state in (at_once, after))

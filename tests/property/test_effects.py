@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from scheduler.core import Job, Policy, State, apply
+from scheduler.core import Job, State, apply
 from scheduler.core.fold.apply import effects
 from scheduler.core.fold.effects import (
     HostsChange,
@@ -19,6 +19,7 @@ from scheduler.core.model.events import Event, HostMoved
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import MOVERS, Mover, WindowState
 from scheduler.core.model.state import Host
+from scheduler.core.queue.policies import BUILT_IN
 from tests.property.test_machine import any_command
 from tests.property.test_windows import Booked, any_window
 
@@ -35,7 +36,7 @@ def seen(state: State) -> dict[int, tuple[Host, str | None]]:
 
 def a_log(seed: int) -> list[Event]:
     random = Random(seed)
-    cluster = Booked(list(Policy)[seed % len(Policy)])
+    cluster = Booked(list(BUILT_IN)[seed % len(BUILT_IN)])
     for _ in range(120):
         cluster.send(any_command(random))
         if random.random() < 0.4:

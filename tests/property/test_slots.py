@@ -8,11 +8,12 @@ from itertools import count
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from scheduler.core import JobState, Policy, Rejected, SchedulingOptions, State, admit, replay
+from scheduler.core import JobState, Rejected, SchedulingOptions, State, admit, replay
 from scheduler.core.explain.slots import Asker, slots
 from scheduler.core.explain.whatif import settled
 from scheduler.core.model.commands import Command, LoadTenants
 from scheduler.core.policies.tenants import DEFAULT, GuaranteedCell, PriorityClass, Tenant, Tenants
+from scheduler.core.queue.policies import BUILT_IN
 from tests.build import cordon, end, fabric, loaded, run, submit
 
 CLASSES = (PriorityClass("spot", -1, is_preemptible=True), PriorityClass("low", -1))
@@ -81,7 +82,7 @@ def submitted(state: State, hosts: int, asker: Asker, limits: SchedulingOptions)
         submit("u", 8, tenant=DEFAULT),
     ],
     Asker("a", "low", None),
-    Policy.CONSERVATIVE,
+    "conservative",
 )
 @settings(max_examples=120, deadline=None)
 @given(
@@ -93,10 +94,10 @@ def submitted(state: State, hosts: int, asker: Asker, limits: SchedulingOptions)
         st.sampled_from(("low", "spot")),
         st.sampled_from((None, 60, 7_200)),
     ),
-    st.sampled_from(Policy),
+    st.sampled_from(list(BUILT_IN)),
 )
 def test_slots_are_what_repeated_submits_start(
-    tree: tuple[Tenant, ...], commands: list[Command], asker: Asker, policy: Policy
+    tree: tuple[Tenant, ...], commands: list[Command], asker: Asker, policy: str
 ) -> None:
     limits = SchedulingOptions(policy=policy)
     state = reached(tree, commands, limits)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core import Policy, Rejected, SchedulingOptions, State, admit, decide, replay
+from scheduler.core import Rejected, SchedulingOptions, State, admit, decide, replay
 from scheduler.core.collections import name_list
 from scheduler.core.collections.name_list import NameList
 from scheduler.core.model.commands import Command, LoadTenants, UpdateJob
@@ -83,7 +83,7 @@ def check_found(state: State) -> None:
 @settings(max_examples=150)
 @given(
     st.lists(ROUND, min_size=1, max_size=6),
-    st.sampled_from([Policy.PRODUCTION, Policy.EASY, Policy.FIFO]),
+    st.sampled_from(["production", "easy", "fifo"]),
     st.sampled_from(PLAIN),
 )
 def test_the_same_plan_as_one_by_one(
@@ -95,7 +95,7 @@ def test_the_same_plan_as_one_by_one(
             int | None,
         ]
     ],
-    policy: Policy,
+    policy: str,
     tenants: Tenants,
 ) -> None:
     with pytest.MonkeyPatch.context() as patched:

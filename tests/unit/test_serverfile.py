@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scheduler.cli.server.serve import _settings
-from scheduler.core import Policy, SchedulingOptions
+from scheduler.core import SchedulingOptions
 from scheduler.files.errors import InputError
 from scheduler.server.config import (
     BadOption,
@@ -33,7 +33,7 @@ def refusal(folder: Path, text: str) -> str:
 
 
 def test_what_a_file_leaves_out_is_as_without_a_file(tmp_path: Path) -> None:
-    assert load_server_file(write(tmp_path, "policy: easy\n")) == ServerKeys(policy=Policy.EASY)
+    assert load_server_file(write(tmp_path, "policy: easy\n")) == ServerKeys(policy="easy")
 
 
 def test_files_are_looked_for_beside_the_file_that_names_them(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_the_limits_of_decisions_are_those_of_the_file(tmp_path: Path) -> None:
     text = "policy: easy\nassumed_limit_h: 2\nresize_every_s: 60\nleast_gain_percent: 25\n"
     limits = _settings(load_server_file(write(tmp_path, text)), None).limits
     assert limits == SchedulingOptions(
-        Policy.EASY, assumed_limit_s=7_200, resize_every_s=60, least_gain=25
+        "easy", assumed_limit_s=7_200, resize_every_s=60, least_gain=25
     )
 
 

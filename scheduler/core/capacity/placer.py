@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from placement import BY_DEFAULT, INDIFFERENT, Hint, Taste, place
+from placement import BY_DEFAULT, NO_PREFERENCE, Hint, Preference, place
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from placement.workload.request import Objective, Placement
@@ -32,7 +32,7 @@ def make_placer(
     which few blocks move."""
 
     start_ns = state.seen_ns if now_ns is None else now_ns
-    pools, large = SparePools(state), Taste(state.golden, state.early)
+    pools, large = SparePools(state), Preference(state.golden, state.early)
     traffic = Traffic(state)
 
     def find(job: Job, free: HostSet, most: int) -> Placement | None:
@@ -43,7 +43,7 @@ def make_placer(
                 *(fabric, free, job.request, limits.place, hint),
                 most_spares=spares,
                 sizing=pools.for_placing() if job.request.spares.is_auto else BY_DEFAULT,
-                taste=large if job.gang_hosts >= state.health.large_hosts else INDIFFERENT,
+                preference=large if job.gang_hosts >= state.health.large_hosts else NO_PREFERENCE,
             )
             return answer if isinstance(answer, Placement) else None
 

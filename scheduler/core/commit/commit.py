@@ -294,9 +294,9 @@ def _swap(ledger: Ledger, action: Swap, now_ns: int) -> tuple[Event, ...] | Stal
     """The swap, after what those give up whose spares join, and what it leaves behind."""
     state, name = ledger.state, action.name
     job = state.jobs.get(name)
-    if action.is_asked and (job is None or job.state is not JobState.RUNNING):
+    if action.is_requested and (job is None or job.state is not JobState.RUNNING):
         return _not_running(name)
-    if action.is_asked and job is not None:
+    if action.is_requested and job is not None:
         reach = ledger.quotas.allowance(job, ledger.free).reach
         if taken(action) & ~(reach | job.held):  # blocks may change places
             text = "its hosts are guaranteed to others meanwhile"
@@ -320,7 +320,7 @@ def _swap(ledger: Ledger, action: Swap, now_ns: int) -> tuple[Event, ...] | Stal
             return stale_job(name, StaleReason.HOSTS, text)
         hosts[move.block] = move.joined
         usable &= ~(1 << move.joined)
-    is_due = action.is_asked or _leaves_what_it_must(state, job, action)
+    is_due = action.is_requested or _leaves_what_it_must(state, job, action)
     if job.state is JobState.RUNNING and not is_due:
         return _needless(name)
     ill = hostset.members(hostset.of(hosts) & state.unhealthy)
@@ -399,7 +399,7 @@ def _defragmented(state: State, action: Defragment, now_ns: int) -> tuple[Event,
             return outcome
         events += outcome
         ledger.apply(outcome, taken(swap))
-    why = (action.sentence, action.asked, action.request_id)
+    why = (action.sentence, action.goal, action.request_id)
     return (*events, Defragmented(now_ns, *why))
 
 

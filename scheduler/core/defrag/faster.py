@@ -74,7 +74,7 @@ def _relocation(
         for block, (old, new) in enumerate(zip(job.hosts, answer.hosts, strict=True))
         if old != new
     )
-    swap = Swap(job.name, moves, answer.cuts, is_asked=True, end_ns=end_ns)
+    swap = Swap(job.name, moves, answer.cuts, is_requested=True, end_ns=end_ns)
     return Relocation(swap, lost_gpu_s, job.cuts, saved_gpu_s, slow.step_s, then_s)
 
 

@@ -247,7 +247,7 @@ class GangMover:
         if chosen is not None:
             moves = tuple(Move(b, job.hosts[b], host) for b, host in chosen.joined)
             if self._may(job, moves, chosen.cuts, free):
-                return Swap(job.name, moves, chosen.cuts, is_asked=True, end_ns=end_ns)
+                return Swap(job.name, moves, chosen.cuts, is_requested=True, end_ns=end_ns)
         own = hostset.of(job.hosts) & ~mask & ~stays
         if (free | own).bit_count() < len(job.hosts):
             return None
@@ -261,7 +261,7 @@ class GangMover:
             if old != new
         )
         cuts = cut(fabric, job.request, answer.hosts)
-        swap = Swap(job.name, moves, cuts, is_asked=True, end_ns=end_ns)
+        swap = Swap(job.name, moves, cuts, is_requested=True, end_ns=end_ns)
         return swap if self._may(job, moves, cuts, free) else None
 
     def room(self, job: Job, free: HostSet) -> tuple[HostSet, int]:

@@ -75,13 +75,13 @@ def remembered(known: Remembered, event: Event, jobs: Mapping[str, Job]) -> Reme
         case LinkMoved():
             digest = f"{event.move} link {event.link}"
         case Defragmented():
-            digest, answer = f"defragment for {event.asked}", event.sentence
+            digest, answer = f"defragment for {event.goal}", event.sentence
         case WindowSet():
             digest = f"set window {event.window.name}"
         case WindowRemoved():
             digest = f"remove window {event.name}"
         case RequestAnswered():
-            digest, uid, answer = event.what, event.uid, event.answer
+            digest, uid, answer = event.request, event.uid, event.answer
         case _:
             assert_never(event)
     identifier = parse_request_id(event.request_id)

@@ -207,12 +207,12 @@ class CheckpointSaved(Struct, frozen=True):
 
 
 class Defragmented(Struct, frozen=True):
-    """Defragmentation was due by policy, or an operator had it done: `asked`, for what.
+    """Defragmentation was due by policy, or an operator had it done: `goal`, for what.
     `sentence`: the moves, which stand before this, or why there are none."""
 
     time_ns: int
     sentence: str
-    asked: str = ""
+    goal: str = ""
     request_id: str = ""
 
 
@@ -316,12 +316,12 @@ class WindowRemoved(Struct, frozen=True):
 
 
 class RequestAnswered(Struct, frozen=True):
-    """A request with an id changed nothing, as all was so already: `what` it would have done, in
-    words. `uid`: of the job that it was about. `answer`: as in CompletedRequest."""
+    """A request with an id changed nothing, as all was so already. `request`: it, in words.
+    `uid`: of the job that it was about. `answer`: as in CompletedRequest."""
 
     time_ns: int
     request_id: str
-    what: str
+    request: str
     uid: str = ""
     answer: str = ""
 

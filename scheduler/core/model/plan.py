@@ -70,7 +70,7 @@ class Recall:
 class Swap:
     """Replace some hosts of a gang; every other rank stays.
 
-    `is_asked`: an operator wants it, although every host is healthy. `end_ns`: when the
+    `is_requested`: an operator wants it, although every host is healthy. `end_ns`: when the
     new attempt is taken to end. `victims`, `shrinks`, `is_counted`: as of a start. `lenders`: jobs
     whose spares join. `ladder`: what was weighed. `recalls`: who gives spares back first.
     """
@@ -78,7 +78,7 @@ class Swap:
     name: str
     moves: tuple[Move, ...]
     cuts: tuple[TierCut, ...]
-    is_asked: bool = False
+    is_requested: bool = False
     end_ns: int = 0
     victims: tuple[str, ...] = ()
     shrinks: tuple[Resize, ...] = ()
@@ -91,11 +91,11 @@ class Swap:
 @dataclass(frozen=True, slots=True)
 class Defragment:
     """Defragment: all of these swaps or none. `sentence` says what is gained, or why there
-    are none. `asked`, `request_id`: of an operator's request; empty: by policy."""
+    are none. `goal`, `request_id`: of an operator's request; empty: by policy."""
 
     swaps: tuple[Swap, ...]
     sentence: str
-    asked: str = ""
+    goal: str = ""
     request_id: str = ""
 
 

@@ -11,20 +11,6 @@ from scheduler.core.model.job import SECOND_NS, Job
 MINUTE_NS = 60 * SECOND_NS
 
 
-class Policy(StrEnum):
-    """Names of the queue policies that come with muster (see core.queue.policies).
-
-    PRODUCTION: priority, fair share, then arrival, with EASY backfill. The others know
-    only arrival: EASY with one reservation, CONSERVATIVE with one for every waiting job,
-    and with FIFO nobody overtakes. Quotas hold under all of them.
-    """
-
-    PRODUCTION = "production"
-    EASY = "easy"
-    FIFO = "fifo"
-    CONSERVATIVE = "conservative"
-
-
 class Overrun(StrEnum):
     """What becomes of a gang that has run as long as its owner stated."""
 
@@ -35,10 +21,10 @@ class Overrun(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SchedulingOptions:
-    """`policy`: the name of a queue policy. `assumed_limit_s` stands in for the time limit of
-    jobs that state none.
+    """`policy`: the name of a queue policy (core.queue.policies). `assumed_limit_s` stands in for
+    the time limit of jobs that state none.
 
-    `most_reservations`: under CONSERVATIVE, jobs from the head of the queue that get
+    `most_reservations`: under conservative, jobs from the head of the queue that get
     one; those behind them wait until they are among these; 0: all. `batch_hosts`: a decision that
     has started gangs on so many hosts ends, and the next one goes on: they begin while
     the rest is still being placed. `resize_every_s`: an elastic gang grows no sooner after
@@ -50,7 +36,7 @@ class SchedulingOptions:
     passes it by a time limit any more; 0: however often.
     """
 
-    policy: str = Policy.PRODUCTION
+    policy: str = "production"
     place: PlaceLimits = field(default_factory=PlaceLimits)
     assumed_limit_s: int = 24 * 3600
     most_reservations: int = 500

@@ -10,12 +10,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from scheduler.eventlog.store.base import (
-    Asked,
     Compacted,
     Deposed,
     EndedJob,
     EndedQuery,
     Leader,
+    LoggedRequest,
     NotRead,
     NotWritten,
     SharedStore,
@@ -32,12 +32,12 @@ from scheduler.eventlog.store.sqlite import look_at as look_at_sqlite
 from scheduler.eventlog.store.sqlite import open_sqlite
 
 __all__ = [
-    "Asked",
     "Compacted",
     "Deposed",
     "EndedJob",
     "EndedQuery",
     "Leader",
+    "LoggedRequest",
     "NotRead",
     "NotWritten",
     "SharedStore",

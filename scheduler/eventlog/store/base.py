@@ -44,7 +44,7 @@ class Compacted(StoreError):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class LoggedRequest:
     """An event that somebody asked for. `actor`: under which name."""
 
     version: int
@@ -129,7 +129,7 @@ class Store(Protocol):
         Raises: Compacted, StoreError on a record that cannot be read, or a missing one.
         """
 
-    def asked(self, after_version: int = 0) -> Iterator[Asked]:
+    def requests(self, after_version: int = 0) -> Iterator[LoggedRequest]:
         """The events that somebody asked for, in order, of those that are kept.
 
         Raises: StoreError on a record that cannot be read, or a missing one.

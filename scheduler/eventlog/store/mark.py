@@ -122,31 +122,33 @@ def read_mark(path: Path | None) -> LogPosition | None:
     return newest
 
 
-def disagreement(
+def check_end(
     name: str, mark: LogPosition, position: LogPosition, digest_then: bytes | None
-) -> str | None:
-    """What is wrong with a log whose end is at `position`, in a sentence.
+) -> None:
+    """Compare the end of a log, which is at `position`, with the mark.
 
     `digest_then`: what the log has at the mark's version, None: no longer anything.
+    Raises: StoreError when the log is another one, ends too early, or has other events.
     """
     way_out = "restore a backup, or see with muster store recover what is lost without one"
     if mark.version == 0:  # nothing can be missing
-        return None
+        return
     if mark.store_id != position.store_id:
-        return (
+        raise StoreError(
             f"{name} is not the store that was here before, which came to {mark}: put that one"
             " back; muster store recover accepts this one"
         )
     if position.restores > mark.restores:
-        return None
+        return
     if position.version < mark.version:
-        return (
+        raise StoreError(
             f"{name} ends at version {position.version:,}, but had come to {mark}:"
             f" {mark.version - position.version:,} acknowledged changes are missing; {way_out}"
         )
     if digest_then not in (None, mark.digest):
-        return f"{name} has other events up to version {mark.version:,} than it had; {way_out}"
-    return None
+        raise StoreError(
+            f"{name} has other events up to version {mark.version:,} than it had; {way_out}"
+        )
 
 
 def _line(point: LogPosition) -> bytes:

@@ -30,19 +30,19 @@ from psycopg import IsolationLevel
 from scheduler.core.model.events import Event
 from scheduler.eventlog.store import ended_rows
 from scheduler.eventlog.store.base import (
-    Asked,
     Compacted,
     Deposed,
     EndedJob,
     EndedQuery,
     Leader,
+    LoggedRequest,
     StoreError,
     Unreachable,
     VersionMismatch,
 )
 from scheduler.eventlog.store.chain import LogRow, checked, linked, origin
 from scheduler.eventlog.store.ended_rows import ChainEnd, EndedRow
-from scheduler.eventlog.store.mark import HighWaterMark, LogPosition, disagreement, read_mark
+from scheduler.eventlog.store.mark import HighWaterMark, LogPosition, check_end, read_mark
 from scheduler.eventlog.store.pglink import Connection, Connections
 from scheduler.eventlog.store.pgschema import (
     ATTEND,
@@ -264,13 +264,13 @@ class PostgresStore:
             for row in self._rows(connection, after_version):
                 yield row.version, row.event(self.name)
 
-    def asked(self, after_version: int = 0) -> Iterator[Asked]:
+    def requests(self, after_version: int = 0) -> Iterator[LoggedRequest]:
         """As Store says, row by row on a connection of its own."""
         with self._own() as connection:
             first = _number(connection, _FIRST)
             for row in self._rows(connection, max(after_version, first - 1)):
                 if row.actor:
-                    yield Asked(row.version, row.event(self.name), row.actor)
+                    yield LoggedRequest(row.version, row.event(self.name), row.actor)
 
     def check(self) -> None:
         """As Store says. Cost: some 4 us an event."""
@@ -482,9 +482,7 @@ class PostgresStore:
         end = self._end(connection)
         if mark is None:
             return end
-        wrong = disagreement(self.name, mark, end, self._digest_at(connection, mark.version))
-        if wrong:
-            raise StoreError(wrong)
+        check_end(self.name, mark, end, self._digest_at(connection, mark.version))
         return replace(end, time_ns=mark.time_ns) if end.version == mark.version else end
 
     def _end(self, connection: Connection) -> LogPosition:

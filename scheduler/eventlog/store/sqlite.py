@@ -26,10 +26,10 @@ from typing import Any
 from scheduler.core.model.events import Event
 from scheduler.eventlog.store import ended_rows
 from scheduler.eventlog.store.base import (
-    Asked,
     Compacted,
     EndedJob,
     EndedQuery,
+    LoggedRequest,
     NotWritten,
     StoreError,
     VersionMismatch,
@@ -40,7 +40,7 @@ from scheduler.eventlog.store.folding import MOST_PAGES, Folding
 from scheduler.eventlog.store.mark import (
     HighWaterMark,
     LogPosition,
-    disagreement,
+    check_end,
     mark_of,
     read_mark,
 )
@@ -173,12 +173,12 @@ class SqliteStore:
             for row in self._rows(connection, after_version):
                 yield row.version, row.event(self.name)
 
-    def asked(self, after_version: int = 0) -> Iterator[Asked]:
+    def requests(self, after_version: int = 0) -> Iterator[LoggedRequest]:
         """As Store says, on a connection of its own."""
         with self._reading() as connection:
             for row in self._rows(connection, max(after_version, _first(connection) - 1)):
                 if row.actor:
-                    yield Asked(row.version, row.event(self.name), row.actor)
+                    yield LoggedRequest(row.version, row.event(self.name), row.actor)
 
     def check(self) -> None:
         """As Store says. Cost: some 3 us an event."""
@@ -509,9 +509,7 @@ def _check_mark(
     end = end_of(connection)
     if mark is None:
         return end
-    wrong = disagreement(str(path), mark, end, _digest_at(connection, mark.version))
-    if wrong:
-        raise StoreError(wrong)
+    check_end(str(path), mark, end, _digest_at(connection, mark.version))
     return replace(end, time_ns=mark.time_ns) if end.version == mark.version else end
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from placement.fabric.tree import Fabric, from_spec
-from scheduler.core import Policy, SchedulingOptions, State
+from scheduler.core import SchedulingOptions, State
 from scheduler.core.model.events import Event, JobStarted
 from scheduler.core.model.job import SECOND_NS
 from simulator.collectors.metrics import Metrics
@@ -40,7 +40,7 @@ def simulate(jobs: Path, hosts: int, policy: str) -> dict[str, Any]:
         if isinstance(event, JobStarted):
             starts[event.name] = event.time_ns // SECOND_NS
 
-    experiment = Experiment(machine(hosts), SchedulingOptions(policy=Policy(policy)))
+    experiment = Experiment(machine(hosts), SchedulingOptions(policy=policy))
     trace = TraceFile(jobs, find_format("swf"), lambda path, bad: None)
     Replay(experiment, trace, sink).run()
     totals = metrics.totals(hosts)

@@ -15,7 +15,6 @@ from placement.workload.training import Batch
 from scheduler.core import (
     Job,
     JobState,
-    Policy,
     SchedulingOptions,
     State,
     Tenants,
@@ -106,8 +105,8 @@ class TestStart:
         state = started(run(loaded(F), LoadTenants(tenants)), submit("a", 8, min_dp=1))
         assert job(state, "a").dp == 3
 
-    @pytest.mark.parametrize("policy", [Policy.PRODUCTION, Policy.EASY, Policy.CONSERVATIVE])
-    def test_never_onto_hosts_that_an_earlier_job_waits_for(self, policy: Policy) -> None:
+    @pytest.mark.parametrize("policy", ["production", "easy", "conservative"])
+    def test_never_onto_hosts_that_an_earlier_job_waits_for(self, policy: str) -> None:
         """big starts when x ends, in an hour, and leaves two hosts of the eight."""
         state = beside(4, limit_s=3_600)
         state = run(state, submit("big", 6, limit_s=3_600), submit("a", 4, min_dp=1))

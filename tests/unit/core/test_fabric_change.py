@@ -10,7 +10,7 @@ import pytest
 
 from placement.fabric.constraints import Constraints
 from placement.fabric.hostset import members
-from scheduler.core import Code, Conflict, Policy, SchedulingOptions, State, commit, decide, explain
+from scheduler.core import Code, Conflict, SchedulingOptions, State, commit, decide, explain
 from scheduler.core.admission.fabric import FabricChange, FabricObstacle, fabric_change
 from scheduler.core.explain.slots import Asker, slots
 from scheduler.core.model.commands import (
@@ -290,7 +290,7 @@ def test_an_ended_job_keeps_the_names_of_its_hosts() -> None:
 
 def test_promises_survive_but_for_hosts_that_are_gone() -> None:
     """Policy conservative, with a window that tells hosts apart."""
-    limits = SchedulingOptions(policy=Policy.CONSERVATIVE)
+    limits = SchedulingOptions(policy="conservative")
     booked = run(EMPTY, set_window("m", "z1", start_s=HOUR, end_s=2 * HOUR))
     jobs = (submit("a", 8, limit_s=600), submit("b", 8, limit_s=600), submit("c", 2, limit_s=60))
     state = settled(run(booked, *jobs), limits=limits)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from placement.fabric import hostset
-from scheduler.core import Policy, SchedulingOptions, State
+from scheduler.core import SchedulingOptions, State
 from scheduler.core.capacity.host_classes import HostClasses
 from scheduler.core.capacity.placer import make_placer
 from scheduler.core.model.job import SECOND_NS
@@ -61,7 +61,7 @@ def test_a_promise_is_said_anew_when_windows_are_others() -> None:
 def test_a_running_gang_that_may_not_grow_holds_no_later_time() -> None:
     """All that is free is held for b in a while. What a would take before is nothing, and
     after it a has no place in the plan that b would have to go round."""
-    limits = SchedulingOptions(policy=Policy.CONSERVATIVE)
+    limits = SchedulingOptions(policy="conservative")
     state = settled(run(loaded(fabric(1, 1, 5)), submit("a"), submit("b")), 0, limits)
     free = state.loaded_fabric.names(hostset.members(state.free))
     state = run(state, set_window("w", *free, start_s=100, end_s=200, jobs=("b",)))

@@ -9,7 +9,6 @@ import pytest
 from scheduler.core import (
     Conflict,
     Plan,
-    Policy,
     SchedulingOptions,
     State,
     commit,
@@ -171,7 +170,7 @@ def test_a_job_borrows_beside_what_is_lent() -> None:
     assert sent_away(state) == {"u": ()}
     off = replace(LENDING, preemption=replace(TERMS, is_on=False))
     assert sent_away(run(state, LoadTenants(off))) == {}
-    assert decide(state, 0, SchedulingOptions(policy=Policy.EASY)).actions == ()
+    assert decide(state, 0, SchedulingOptions(policy="easy")).actions == ()
 
 
 def test_what_a_tenant_lends_to_itself_is_its_own_affair() -> None:

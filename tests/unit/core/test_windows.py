@@ -9,7 +9,6 @@ import pytest
 
 from scheduler.core import (
     Code,
-    Policy,
     SchedulingOptions,
     State,
     commit,
@@ -24,6 +23,7 @@ from scheduler.core.model.events import JobStarted, WindowClosed, WindowOpened
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import WindowState
 from scheduler.core.policies.tenants import DEFAULT, Tenant, Tenants
+from scheduler.core.queue.policies import BUILT_IN
 from scheduler.core.queue.verdict import WaitReason
 from scheduler.core.rules.calendar import Calendar, next_edge_ns
 from tests.build import (
@@ -150,8 +150,8 @@ def test_what_ends_before_a_window_may_start_there() -> None:
     assert running(state) == {"a"}
 
 
-@pytest.mark.parametrize("policy", Policy)
-def test_what_would_reach_into_a_window_starts_elsewhere_or_later(policy: Policy) -> None:
+@pytest.mark.parametrize("policy", BUILT_IN)
+def test_what_would_reach_into_a_window_starts_elsewhere_or_later(policy: str) -> None:
     jobs = (submit("a", 4, limit_s=HOUR + 1), submit("b", 1, limit_s=HOUR + 1))
     state = schedule(run(with_window(EMPTY, "z0"), *jobs), policy=policy)
     assert running(state) == {"a"}
@@ -164,8 +164,8 @@ def test_a_job_without_a_limit_is_taken_to_run_as_long_as_is_assumed() -> None:
     assert running(schedule(state, 0, SchedulingOptions(assumed_limit_s=HOUR))) == {"a"}
 
 
-@pytest.mark.parametrize("policy", [p for p in Policy if p is not Policy.FIFO])
-def test_reserved_hosts_are_for_those_they_are_reserved_for(policy: Policy) -> None:
+@pytest.mark.parametrize("policy", [p for p in BUILT_IN if p != "fifo"])
+def test_reserved_hosts_are_for_those_they_are_reserved_for(policy: str) -> None:
     state = with_window(EMPTY, "z0", "z1", jobs=("demo-*",))
     state = run(state, submit("other", 1), submit("demo-1", 1))
     assert running(schedule(state, policy=policy)) == {"demo-1"}
@@ -230,7 +230,7 @@ def test_the_end_of_a_window_is_a_time_to_start_at() -> None:
 
 
 def test_conservative_promises_a_start_after_the_window() -> None:
-    limits = SchedulingOptions(policy=Policy.CONSERVATIVE)
+    limits = SchedulingOptions(policy="conservative")
     state = run(with_window(EMPTY, "z0", "z1"), submit("a", 8, limit_s=2 * HOUR))
     state = settled(state, 0, limits)
     assert state.reserved == {"a": 2 * HOUR_NS}
@@ -239,7 +239,7 @@ def test_conservative_promises_a_start_after_the_window() -> None:
 
 
 def test_conservative_gives_up_a_promise_that_a_window_breaks() -> None:
-    limits = SchedulingOptions(policy=Policy.CONSERVATIVE)
+    limits = SchedulingOptions(policy="conservative")
     state = run(EMPTY, submit("old", 8, limit_s=HOUR), submit("a", 8, limit_s=HOUR))
     state = settled(state, 0, limits)
     assert state.reserved["a"] == HOUR_NS

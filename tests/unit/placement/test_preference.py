@@ -1,4 +1,4 @@
-"""Hosts of better taste are taken where every cut stays what it is."""
+"""Hosts of better preference are taken where every cut stays what it is."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 from placement.fabric import hostset
 from placement.objective.check import violations
 from placement.placer import place
-from placement.tiers.preference import Taste
+from placement.tiers.preference import Preference
 from placement.workload.request import Placement
 from tests.build import exactly, fabric, gang
 
 
-def placed(*arguments: object, **taste: object) -> Placement:
-    answer = place(*arguments, **taste)  # type: ignore[arg-type]
+def placed(*arguments: object, **preference: object) -> Placement:
+    answer = place(*arguments, **preference)  # type: ignore[arg-type]
     assert isinstance(answer, Placement)
     return answer
 
@@ -25,14 +25,24 @@ def test_a_gang_moves_to_the_rack_that_is_wholly_golden() -> None:
     rack = hostset.of(range(8, 12))
     free = hostset.full(cluster.host_count)
     assert not set(placed(cluster, free, gang(4)).hosts) & set(range(8, 12))
-    assert set(placed(cluster, free, gang(4), taste=Taste(rack)).hosts) == set(range(8, 12))
+    assert set(placed(cluster, free, gang(4), preference=Preference(rack)).hosts) == set(
+        range(8, 12)
+    )
 
 
 def test_hosts_to_take_last_are_taken_when_there_are_no_others() -> None:
     cluster = fabric(zones=1, racks=2, hosts=2)
     free, early = hostset.full(4), hostset.of([0, 1])
-    assert set(placed(cluster, free, gang(2), taste=Taste(last=early)).hosts) == {2, 3}
-    assert set(placed(cluster, free, gang(4), taste=Taste(last=early)).hosts) == {0, 1, 2, 3}
+    assert set(placed(cluster, free, gang(2), preference=Preference(last=early)).hosts) == {
+        2,
+        3,
+    }
+    assert set(placed(cluster, free, gang(4), preference=Preference(last=early)).hosts) == {
+        0,
+        1,
+        2,
+        3,
+    }
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -42,11 +52,13 @@ def test_no_cut_rises_no_spare_is_lost_and_the_taste_is_never_worse(seed: int) -
     everyone = range(cluster.host_count)
     free = hostset.of(h for h in everyone if random.random() < 0.8)
     first = hostset.of(h for h in everyone if random.random() < 0.4)
-    taste = Taste(first, hostset.of(h for h in everyone if random.random() < 0.3) & ~first)
+    preference = Preference(
+        first, hostset.of(h for h in everyone if random.random() < 0.3) & ~first
+    )
     request = gang(random.choice((4, 6, 8, 12)), pp=random.choice((1, 2)), spares=exactly(2))
     plain = placed(cluster, free, request)
-    found = placed(cluster, free, request, taste=taste)
+    found = placed(cluster, free, request, preference=preference)
     assert found.cuts == plain.cuts
     assert len(found.spares) == len(plain.spares)
-    assert taste.displeasure(found.hosts) <= taste.displeasure(plain.hosts)
+    assert preference.cost(found.hosts) <= preference.cost(plain.hosts)
     assert not violations(cluster, free, request, found)

@@ -257,7 +257,7 @@ def test_whoever_reads_meets_a_changed_row(path: Path) -> None:
     change(path, "UPDATE log SET actor = 'eve' WHERE version = 7")
     with closing(look_at(url(path))) as store:
         assert len(list(store.read(7))) == 33  # what follows is sound
-        for read in (store.read, store.asked):
+        for read in (store.read, store.requests):
             with pytest.raises(StoreError, match="version 7 is not what was written"):
                 list(read(3))
 

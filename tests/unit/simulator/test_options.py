@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.core import Policy
 from simulator import inputs
 from simulator.experiment import experiment_of, fabric_of
 from simulator.experiment_file import load_experiment_file
@@ -26,7 +25,7 @@ def test_a_case_has_what_the_options_say(point: dict[str, Value]) -> None:
     options = {**point, "checkpoint_s": 77, "limit": 5, "assumed_limit_h": 2.0}
     experiment = experiment_of(options)
 
-    assert (experiment.limits.policy, experiment.seed) == (Policy.EASY, 3)
+    assert (experiment.limits.policy, experiment.seed) == ("easy", 3)
     assert experiment.source.limit == 5
     assert (experiment.costs.checkpoint_s, experiment.limits.assumed_limit_s) == (77, 7200)
     assert experiment.fabric.name == "small"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from placement.workload.request import SpareRule
-from scheduler.core import HostState, JobSpec, JobState, Policy, SchedulingOptions, replay
+from scheduler.core import HostState, JobSpec, JobState, SchedulingOptions, replay
 from scheduler.core.model.commands import CancelJob, Command, EndJob, MoveHost, SubmitJob
 from scheduler.core.model.events import (
     Event,
@@ -69,13 +69,13 @@ def test_easy_backfills_only_what_does_not_delay_the_first() -> None:
         trace_job("fits", 3, 97, gpus=1),
     ]
 
-    assert replayed(machine(4), jobs, Policy.EASY).starts_s() == {
+    assert replayed(machine(4), jobs, "easy").starts_s() == {
         "runs": 0,
         "fits": 3,
         "first": 100,
         "long": 110,
     }
-    assert replayed(machine(4), jobs, Policy.FIFO).starts_s() == {
+    assert replayed(machine(4), jobs, "fifo").starts_s() == {
         "runs": 0,
         "first": 100,
         "long": 110,

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from scheduler.core import Policy
 from scripts.published import Evidence, Row, exactly
 from simulator.collectors.invariants import InvariantChecker, InvariantViolated
 from simulator.experiment import Experiment, TraceSource
@@ -48,7 +47,7 @@ def _one_published_value(script: ModuleType, monkeypatch: pytest.MonkeyPatch) ->
 def trial(script: ModuleType, tmp_path: Path) -> Any:
     (tmp_path / "t.swf.gz").write_bytes(gzip.compress(ROWS.encode()))
     failing = "poisson:rate=1e5,repair_h=0.02"
-    return script.Trial("t.swf.gz", "swf", machine(4), 6, failing, (Policy.EASY,))
+    return script.Trial("t.swf.gz", "swf", machine(4), 6, failing, ("easy",))
 
 
 def found(script: ModuleType, trial: Any, tmp_path: Path) -> list[str]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.core import JobState, Policy, Tenants
+from scheduler.core import JobState, Tenants
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.policies.costs import Costs
 from scheduler.core.policies.tenants import Preemption, PriorityClass
@@ -40,7 +40,7 @@ SHAPE = {
 def test_the_totals_of_three_jobs() -> None:
     """One host: a runs 10..110, b waits 90 s for 5 s of work, c waits 95 s for 50 s."""
     jobs = [trace_job("a", 10, 100), trace_job("b", 20, 5), trace_job("c", 20, 50)]
-    alone = replayed(machine(1), jobs, Policy.FIFO).metrics.totals(1)
+    alone = replayed(machine(1), jobs, "fifo").metrics.totals(1)
 
     assert alone["jobs"] == alone["completed"] == 3
     assert alone["makespan_s"] == 155
@@ -155,7 +155,7 @@ def test_what_a_preempted_gang_repeats() -> None:
 
 def test_the_largest_job_is_told_by_what_it_took() -> None:
     jobs = [trace_job("a", 0, 100), trace_job("b", 0, 50, gpus=2), trace_job("c", 1, 20, gpus=2)]
-    metrics = replayed(machine(2), jobs, Policy.FIFO).metrics
+    metrics = replayed(machine(2), jobs, "fifo").metrics
 
     assert metrics.largest_job() == {
         "job": "b",
