@@ -70,6 +70,10 @@ class CallContext:
     def code(self) -> grpc.StatusCode | None:
         return self._code
 
+    def details(self) -> str:
+        """Why it was aborted."""
+        return self._message
+
     async def abort_with_status(self, status: Any) -> None:
         """Raises: AbortError, always."""
         self._code, self._message = status.code, status.details

@@ -21,6 +21,7 @@ from scheduler.service.interceptors import Continuation, Handler, wrapped
 Context = grpc.aio.ServicerContext[Any, Any]
 
 UNKNOWN = "unknown"
+_MOST_LOGGED = 500  # characters of a reason
 
 _NO_SPAN = nullcontext()
 
@@ -101,7 +102,9 @@ class _Call:
         self.span.__exit__(kind, error, trace)
         level = logging.DEBUG if code in ("OK", "CANCELLED") else logging.INFO
         if log.isEnabledFor(level):
-            log.log(level, "%s %s", self.method, code, extra=self._facts(code, seconds))
+            reason = self._reason(kind)
+            message = f"{self.method} {code}: {reason}" if reason else f"{self.method} {code}"
+            log.log(level, "%s", message, extra=self._facts(code, seconds))
 
     def _code(self, kind: type[BaseException] | None) -> str:
         if kind is None:
@@ -111,6 +114,13 @@ class _Call:
         if issubclass(kind, grpc.aio.AbortError):
             return str(self.context.code().name)
         return "UNKNOWN"
+
+    def _reason(self, kind: type[BaseException] | None) -> str:
+        """What the caller was told, where the call was refused."""
+        if kind is None or not issubclass(kind, grpc.aio.AbortError):
+            return ""
+        details = self.context.details()
+        return str(details)[:_MOST_LOGGED] if details else ""
 
     def _facts(self, code: str, seconds: float) -> dict[str, Any]:
         kind = "host" if "Host" in self.method else "job"

@@ -99,3 +99,4 @@ async def test_a_call_that_is_refused_is_a_record(tmp_path: Path, capsys: Captur
     (call,) = [record for record in _records(capsys) if record["logger"] == "muster.rpc"]
     assert (call["method"], call["code"]) == ("SchedulerService/GetJob", "NOT_FOUND")
     assert (call["job"], call["actor"]) == ("nobody", "anonymous")
+    assert call["message"].startswith("SchedulerService/GetJob NOT_FOUND: no job 'nobody'")
