@@ -51,6 +51,8 @@ def _why(server: str, who: Credentials) -> str:
     with opened:
         try:
             reason = _of_handshake(opened, host.strip("[]"), who)
+        except TimeoutError:
+            reason = "it took the connection and is silent"
         except OSError:  # of files, too: they were read a moment ago
             reason = "it took the connection and closed it"
     return f": {reason}"
@@ -67,12 +69,9 @@ def _of_handshake(opened: socket.socket, host: str, who: Credentials) -> str:
         context.load_verify_locations(who.ca)
     if who.certificate:
         context.load_cert_chain(who.certificate, who.key)
+    secured = _Secured(opened, context, host)
     try:
-        with context.wrap_socket(opened, server_hostname=host) as secured:
-            if not who.ca:
-                return "it talks TLS only: say with --ca (or MUSTER_CA) who signed its certificate"
-            if not secured.recv(1):  # with TLS 1.3, our certificate is looked at after all else
-                return _UNACCEPTED.format(certificate=who.certificate) if who.certificate else _NONE
+        secured.shake_hands()
     except ssl.SSLCertVerificationError as error:
         ca = "a CA that this machine trusts" if who.ca == SYSTEM else f"the CA in {who.ca}"
         text = _UNTRUSTED.get(error.verify_code, error.verify_message)
@@ -81,6 +80,48 @@ def _of_handshake(opened: socket.socket, host: str, who: Credentials) -> str:
         if who.ca:
             return "it has no TLS there: leave out --ca (and MUSTER_CA)"
         return "it took the connection and closed it"
-    except TimeoutError:
-        return "it took the connection and is silent"
+    if not who.ca:
+        return "it talks TLS only: say with --ca (or MUSTER_CA) who signed its certificate"
+    if not secured.hears():  # with TLS 1.3, our certificate is looked at after all else
+        return _UNACCEPTED.format(certificate=who.certificate) if who.certificate else _NONE
     return "it took the connection and is not ready yet"
+
+
+class _Secured:
+    """TLS over an open socket. SSLContext.wrap_socket leaves its socket open where the server
+    resets the connection just then."""
+
+    def __init__(self, opened: socket.socket, context: ssl.SSLContext, host: str) -> None:
+        self._socket = opened
+        self._read, self._write = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._read, self._write, server_hostname=host)
+
+    def shake_hands(self) -> None:
+        """Raises: SSLError, OSError."""
+        while True:
+            try:
+                return self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                self._exchange()
+            finally:
+                self._socket.sendall(self._write.read())
+
+    def hears(self) -> bool:
+        """Whether the server says anything before it closes the connection; an alert is nothing.
+
+        Raises: OSError.
+        """
+        while True:
+            try:
+                return bool(self._tls.read(1))
+            except ssl.SSLWantReadError:
+                self._exchange()
+            except ssl.SSLError:
+                return False
+
+    def _exchange(self) -> None:
+        self._socket.sendall(self._write.read())
+        if content := self._socket.recv(1 << 14):
+            self._read.write(content)
+        else:
+            self._read.write_eof()
