@@ -56,6 +56,7 @@ _RULES: Final = {
     "UpdateJob": MethodRule(Role.SUBMITTER, refused=(_GONE, _STATE, "INFEASIBLE", _OTHER)),
     "CancelJob": MethodRule(Role.SUBMITTER, refused=(_GONE, _STATE, _OTHER)),
     "EndJob": MethodRule(Role.LAUNCHER, refused=(_GONE, _STATE, _OTHER)),
+    "SumUsage": MethodRule(Role.VIEWER, refused=(_STORE,)),
     "ListAuditRecords": MethodRule(Role.OPERATOR, refused=(_STORE,), is_read=True),
     "ExplainJob": MethodRule(Role.VIEWER, refused=(_GONE, _STORE)),
     "ListSlots": MethodRule(Role.VIEWER, tenant="tenant"),

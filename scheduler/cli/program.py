@@ -23,7 +23,7 @@ from placement import BadInput
 from scheduler.cli import INTERRUPTED
 from scheduler.cli.contexts import use_context
 from scheduler.cli.hosts import hosts, links, spares, status, windows
-from scheduler.cli.jobs import capacity, jobs, quotas
+from scheduler.cli.jobs import accounting, capacity, jobs, quotas
 from scheduler.cli.offline import checkpoint, config, estimate, fabric, place
 from scheduler.cli.server import agents, audit, certs, health, serve, stores, tokens
 from scheduler.files.errors import WRONG_PATHS, InputError
@@ -129,7 +129,7 @@ def _help(
 
 # The panels of `muster --help`, in their order.
 _PANELS = {
-    "Jobs": (jobs, capacity, quotas),
+    "Jobs": (jobs, capacity, quotas, accounting),
     "Hosts, links and spares": (status, hosts, links, spares, windows),
     "Without a server": (place, estimate, checkpoint, fabric, config),
     "Servers and agents": (serve, agents, stores, tokens, certs, audit, health),

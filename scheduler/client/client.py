@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from scheduler.core import JobSpec
 
 DEADLINE_S = 30.0
-DRY_RUN_DEADLINE_S = 300.0  # a placement is computed while the caller waits
+LONG_DEADLINE_S = 300.0  # a placement is computed, or a year of jobs read, while the caller waits
 REPORTS = 500  # of one call of ReportHosts
 
 
@@ -118,7 +118,7 @@ class Client:
     def dry_run(self, spec: JobSpec) -> placement_pb2.Answer:
         """What `spec` would get now; nothing is changed."""
         request = service_pb2.CreateJobRequest(spec=_spec_to_proto(spec), validate_only=True)
-        return self._to.call(self._stub.CreateJob, request, DRY_RUN_DEADLINE_S).answer
+        return self._to.call(self._stub.CreateJob, request, LONG_DEADLINE_S).answer
 
     def get_job(self, name: str, uid: str = "") -> job_pb2.Job:
         """With a `uid`, the one job that has both; NOT_FOUND when another has the name."""
@@ -203,7 +203,7 @@ class Client:
     def explain_job(self, name: str, suppose: Sequence[str] = ()) -> service_pb2.ExplainJobResponse:
         """Why it waits; with `suppose`, also what would become of it: `["cordon z3"]`."""
         request = service_pb2.ExplainJobRequest(name=name, suppose=suppose)
-        deadline_s = DRY_RUN_DEADLINE_S if suppose else None
+        deadline_s = LONG_DEADLINE_S if suppose else None
         return self._to.call(self._stub.ExplainJob, request, deadline_s)
 
     def list_slots(
@@ -256,6 +256,26 @@ class Client:
         stub = self._stub.ListAuditRecords
         return list(self._to.all_pages(stub, request, "audit_records").audit_records)
 
+    def sum_usage(
+        self,
+        group_by: Sequence[str] = (),
+        start_ns: int | None = None,
+        end_ns: int | None = None,
+        filter: str = "",
+    ) -> service_pb2.SumUsageResponse:
+        """What jobs have used: a row for each combination of `group_by` (tenant, user, day).
+
+        Of jobs that ended from `start_ns` on (None: in the last 30 days) and before `end_ns`
+        (None: until now, with those that live).
+        """
+        keys = [service_pb2.UsageKey.Value(f"USAGE_KEY_{key.upper()}") for key in group_by]
+        request = service_pb2.SumUsageRequest(group_by=keys, filter=filter)
+        if start_ns is not None:
+            request.start_time.FromNanoseconds(start_ns)
+        if end_ns is not None:
+            request.end_time.FromNanoseconds(end_ns)
+        return self._to.call(self._stub.SumUsage, request, LONG_DEADLINE_S)
+
     # --- the fabric and its hosts ----------------------------------------------
 
     def get_fabric(self, *, with_file: bool = False) -> fabric_pb2.Fabric:
@@ -281,7 +301,7 @@ class Client:
             request_id=_request_id(request_id),
             validate_only=dry_run,
         )
-        return self._to.call(self._stub.ApplyFabric, request, DRY_RUN_DEADLINE_S)
+        return self._to.call(self._stub.ApplyFabric, request, LONG_DEADLINE_S)
 
     def get_host(self, name: str) -> host_pb2.Host:
         return self._to.call(self._stub.GetHost, service_pb2.GetHostRequest(name=name))
@@ -449,7 +469,7 @@ class Client:
             request.slow_gangs = True
         else:
             request.hosts = hosts
-        return self._to.call(self._stub.Defragment, request, DRY_RUN_DEADLINE_S)
+        return self._to.call(self._stub.Defragment, request, LONG_DEADLINE_S)
 
     # --- windows, tenants, status ----------------------------------------------
 

@@ -72,6 +72,13 @@ class EndedJobs:
         rows = self._read(query)
         return job_in(rows[0]) if rows else None
 
+    def some(self, query: EndedQuery) -> tuple[list[Job], EndedQuery | None]:
+        """The jobs of a query in the order of their arrival, and the query for those behind them:
+        None, there are no more."""
+        rows = self._read(query)
+        rest = replace(query, after=(rows[-1].sequence,)) if len(rows) == query.most else None
+        return [job_in(row) for row in rows], rest
+
     def page(
         self,
         query: EndedQuery,

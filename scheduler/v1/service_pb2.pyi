@@ -32,6 +32,34 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _UsageKey:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _UsageKeyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_UsageKey.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    USAGE_KEY_UNSPECIFIED: _UsageKey.ValueType  # 0
+    """Never sent."""
+    USAGE_KEY_TENANT: _UsageKey.ValueType  # 1
+    """The tenant of the job."""
+    USAGE_KEY_USER: _UsageKey.ValueType  # 2
+    """Who submitted it."""
+    USAGE_KEY_DAY: _UsageKey.ValueType  # 3
+    """The day on which it ended, in UTC; today for a job that lives."""
+
+class UsageKey(_UsageKey, metaclass=_UsageKeyEnumTypeWrapper):
+    """By what usage is summed up."""
+
+USAGE_KEY_UNSPECIFIED: UsageKey.ValueType  # 0
+"""Never sent."""
+USAGE_KEY_TENANT: UsageKey.ValueType  # 1
+"""The tenant of the job."""
+USAGE_KEY_USER: UsageKey.ValueType  # 2
+"""Who submitted it."""
+USAGE_KEY_DAY: UsageKey.ValueType  # 3
+"""The day on which it ended, in UTC; today for a job that lives."""
+Global___UsageKey: _TypeAlias = UsageKey  # noqa: Y015
+
 class _JobChange:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -349,6 +377,152 @@ class ListJobsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListJobsResponse: _TypeAlias = ListJobsResponse  # noqa: Y015
+
+@_typing.final
+class SumUsageRequest(_message.Message):
+    """Asks what jobs have used."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    START_TIME_FIELD_NUMBER: _builtins.int
+    END_TIME_FIELD_NUMBER: _builtins.int
+    GROUP_BY_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
+    filter: _builtins.str
+    """Only jobs that match this filter, as in ListJobs. Empty: all."""
+    @_builtins.property
+    def start_time(self) -> _timestamp_pb2.Timestamp:
+        """Only jobs that ended at this time or later, and jobs that live. Unset: 30 days before end_time."""
+
+    @_builtins.property
+    def end_time(self) -> _timestamp_pb2.Timestamp:
+        """Only jobs that ended before this time. Unset: until now, with the jobs that live."""
+
+    @_builtins.property
+    def group_by(self) -> _containers.RepeatedScalarFieldContainer[Global___UsageKey.ValueType]:
+        """A row for each combination of these. None: one row for all jobs."""
+
+    def __init__(
+        self,
+        *,
+        start_time: _timestamp_pb2.Timestamp | None = ...,
+        end_time: _timestamp_pb2.Timestamp | None = ...,
+        group_by: _abc.Iterable[Global___UsageKey.ValueType] | None = ...,
+        filter: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "start_time", b"start_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "filter", b"filter", "group_by", b"group_by", "start_time", b"start_time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SumUsageRequest: _TypeAlias = SumUsageRequest  # noqa: Y015
+
+@_typing.final
+class SumUsageResponse(_message.Message):
+    """Answers SumUsage."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROWS_FIELD_NUMBER: _builtins.int
+    TOTAL_FIELD_NUMBER: _builtins.int
+    START_TIME_FIELD_NUMBER: _builtins.int
+    END_TIME_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """Version of the log at which this was true."""
+    @_builtins.property
+    def rows(self) -> _containers.RepeatedCompositeFieldContainer[Global___UsageRow]:
+        """In the order of their keys."""
+
+    @_builtins.property
+    def total(self) -> Global___UsageRow:
+        """The sum of all rows."""
+
+    @_builtins.property
+    def start_time(self) -> _timestamp_pb2.Timestamp:
+        """From when and until when jobs ended that are counted."""
+
+    @_builtins.property
+    def end_time(self) -> _timestamp_pb2.Timestamp:
+        """See start_time."""
+
+    def __init__(
+        self,
+        *,
+        rows: _abc.Iterable[Global___UsageRow] | None = ...,
+        total: Global___UsageRow | None = ...,
+        start_time: _timestamp_pb2.Timestamp | None = ...,
+        end_time: _timestamp_pb2.Timestamp | None = ...,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "start_time", b"start_time", "total", b"total"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "rows", b"rows", "start_time", b"start_time", "total", b"total", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SumUsageResponse: _TypeAlias = SumUsageResponse  # noqa: Y015
+
+@_typing.final
+class UsageRow(_message.Message):
+    """What some jobs have used. A job is counted whole, on the day on which it ended."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: _builtins.int
+    USER_FIELD_NUMBER: _builtins.int
+    DAY_FIELD_NUMBER: _builtins.int
+    JOBS_FIELD_NUMBER: _builtins.int
+    COMPLETED_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
+    CANCELLED_FIELD_NUMBER: _builtins.int
+    RESTARTS_FIELD_NUMBER: _builtins.int
+    GOODPUT_FIELD_NUMBER: _builtins.int
+    HELD_GPU_HOURS_FIELD_NUMBER: _builtins.int
+    tenant: _builtins.str
+    """Their tenant. Empty: not asked for."""
+    user: _builtins.str
+    """Who submitted them. Empty: not asked for, or not known."""
+    day: _builtins.str
+    """When they ended, as 2026-11-26. Empty: not asked for."""
+    jobs: _builtins.int
+    """How many there are."""
+    completed: _builtins.int
+    """How many of them have completed."""
+    failed: _builtins.int
+    """How many of them have failed."""
+    cancelled: _builtins.int
+    """How many of them were cancelled."""
+    restarts: _builtins.int
+    """Starts after the first of a job, whatever stopped it before."""
+    held_gpu_hours: _builtins.float
+    """GPU-hours that they held, spares and stopped gangs included."""
+    @_builtins.property
+    def goodput(self) -> _job_pb2.Goodput:
+        """What their time went to, all jobs together, until end_time."""
+
+    def __init__(
+        self,
+        *,
+        tenant: _builtins.str = ...,
+        user: _builtins.str = ...,
+        day: _builtins.str = ...,
+        jobs: _builtins.int = ...,
+        completed: _builtins.int = ...,
+        failed: _builtins.int = ...,
+        cancelled: _builtins.int = ...,
+        restarts: _builtins.int = ...,
+        goodput: _job_pb2.Goodput | None = ...,
+        held_gpu_hours: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["goodput", b"goodput"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancelled", b"cancelled", "completed", b"completed", "day", b"day", "failed", b"failed", "goodput", b"goodput", "held_gpu_hours", b"held_gpu_hours", "jobs", b"jobs", "restarts", b"restarts", "tenant", b"tenant", "user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UsageRow: _TypeAlias = UsageRow  # noqa: Y015
 
 @_typing.final
 class ListAuditRecordsRequest(_message.Message):

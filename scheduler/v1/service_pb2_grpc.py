@@ -96,6 +96,11 @@ class SchedulerServiceStub:
                 request_serializer=scheduler_dot_v1_dot_service__pb2.ListAuditRecordsRequest.SerializeToString,
                 response_deserializer=scheduler_dot_v1_dot_service__pb2.ListAuditRecordsResponse.FromString,
                 _registered_method=True)
+        self.SumUsage = channel.unary_unary(
+                '/scheduler.v1.SchedulerService/SumUsage',
+                request_serializer=scheduler_dot_v1_dot_service__pb2.SumUsageRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_service__pb2.SumUsageResponse.FromString,
+                _registered_method=True)
         self.WatchJobs = channel.unary_stream(
                 '/scheduler.v1.SchedulerService/WatchJobs',
                 request_serializer=scheduler_dot_v1_dot_service__pb2.WatchJobsRequest.SerializeToString,
@@ -314,6 +319,14 @@ class SchedulerServiceServicer:
 
     def ListAuditRecords(self, request, context):
         """Lists who asked for which change, out of the log, oldest first, for as long as events are kept.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SumUsage(self, request, context):
+        """Sums up what jobs waited for, held and achieved, by tenant, user and day: accounting. Of the
+        jobs that the caller may see.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -579,6 +592,11 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
                     servicer.ListAuditRecords,
                     request_deserializer=scheduler_dot_v1_dot_service__pb2.ListAuditRecordsRequest.FromString,
                     response_serializer=scheduler_dot_v1_dot_service__pb2.ListAuditRecordsResponse.SerializeToString,
+            ),
+            'SumUsage': grpc.unary_unary_rpc_method_handler(
+                    servicer.SumUsage,
+                    request_deserializer=scheduler_dot_v1_dot_service__pb2.SumUsageRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_service__pb2.SumUsageResponse.SerializeToString,
             ),
             'WatchJobs': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchJobs,
@@ -1014,6 +1032,33 @@ class SchedulerService:
             '/scheduler.v1.SchedulerService/ListAuditRecords',
             scheduler_dot_v1_dot_service__pb2.ListAuditRecordsRequest.SerializeToString,
             scheduler_dot_v1_dot_service__pb2.ListAuditRecordsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SumUsage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scheduler.v1.SchedulerService/SumUsage',
+            scheduler_dot_v1_dot_service__pb2.SumUsageRequest.SerializeToString,
+            scheduler_dot_v1_dot_service__pb2.SumUsageResponse.FromString,
             options,
             channel_credentials,
             insecure,

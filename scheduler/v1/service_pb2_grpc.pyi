@@ -69,6 +69,10 @@ class SchedulerServiceStub:
     """
     ListAuditRecords: _grpc.UnaryUnaryMultiCallable[_service_pb2.ListAuditRecordsRequest, _service_pb2.ListAuditRecordsResponse]
     """Lists who asked for which change, out of the log, oldest first, for as long as events are kept."""
+    SumUsage: _grpc.UnaryUnaryMultiCallable[_service_pb2.SumUsageRequest, _service_pb2.SumUsageResponse]
+    """Sums up what jobs waited for, held and achieved, by tenant, user and day: accounting. Of the
+    jobs that the caller may see.
+    """
     WatchJobs: _grpc.UnaryStreamMultiCallable[_service_pb2.WatchJobsRequest, _service_pb2.WatchJobsResponse]
     """Streams every change of a job, in the order of the log, from a version onwards."""
     ListSpares: _grpc.UnaryUnaryMultiCallable[_service_pb2.ListSparesRequest, _service_pb2.ListSparesResponse]
@@ -184,6 +188,10 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     """
     ListAuditRecords: _aio.UnaryUnaryMultiCallable[_service_pb2.ListAuditRecordsRequest, _service_pb2.ListAuditRecordsResponse]  # type: ignore[assignment]
     """Lists who asked for which change, out of the log, oldest first, for as long as events are kept."""
+    SumUsage: _aio.UnaryUnaryMultiCallable[_service_pb2.SumUsageRequest, _service_pb2.SumUsageResponse]  # type: ignore[assignment]
+    """Sums up what jobs waited for, held and achieved, by tenant, user and day: accounting. Of the
+    jobs that the caller may see.
+    """
     WatchJobs: _aio.UnaryStreamMultiCallable[_service_pb2.WatchJobsRequest, _service_pb2.WatchJobsResponse]  # type: ignore[assignment]
     """Streams every change of a job, in the order of the log, from a version onwards."""
     ListSpares: _aio.UnaryUnaryMultiCallable[_service_pb2.ListSparesRequest, _service_pb2.ListSparesResponse]  # type: ignore[assignment]
@@ -362,6 +370,16 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_service_pb2.ListAuditRecordsResponse, _abc.Awaitable[_service_pb2.ListAuditRecordsResponse]]:
         """Lists who asked for which change, out of the log, oldest first, for as long as events are kept."""
+
+    @_abc_1.abstractmethod
+    def SumUsage(
+        self,
+        request: _service_pb2.SumUsageRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_service_pb2.SumUsageResponse, _abc.Awaitable[_service_pb2.SumUsageResponse]]:
+        """Sums up what jobs waited for, held and achieved, by tenant, user and day: accounting. Of the
+        jobs that the caller may see.
+        """
 
     @_abc_1.abstractmethod
     def WatchJobs(

@@ -35,7 +35,7 @@ _DENIED = (Code.UNAUTHENTICATED, Code.PERMISSION_DENIED)
 GRANTED = {
     "viewer": "GetJob ListJobs ExplainJob ListSlots WatchJobs WatchHosts ListTenants ListHosts"
     " GetStatus GetWindow ListWindows WatchWindows ListSpares GetFabric GetTenant GetHost TailLogs"
-    " ListLinks WatchLinks",
+    " ListLinks WatchLinks SumUsage",
     "launcher": "EndJob",
     "submitter": "CreateJob UpdateJob CancelJob",
     "coordinator": "",

@@ -74,8 +74,9 @@ class EndedJob(NamedTuple):
 class EndedQuery:
     """Which ended jobs: at most `most`, of those that had ended at `to_version`.
 
-    `uid`, `name`, `states`: empty for any; `tenants`: None for any. `order`: fields of EndedJob,
-    each with whether it descends; no two jobs are equal in all. `after`: their values in the job
+    `uid`, `name`, `states`: empty for any; `tenants`: None for any. They ended at `from_ns` or
+    later and before `until_ns`. `order`: fields of EndedJob, each with whether it descends; no two
+    jobs are equal in all. `after`: their values in the job
     behind which to begin, empty: at the first.
     """
 
@@ -85,6 +86,8 @@ class EndedQuery:
     name: str = ""
     states: frozenset[str] = frozenset()
     tenants: frozenset[str] | None = None
+    from_ns: int = 0
+    until_ns: int = 2**63 - 1
     order: tuple[tuple[str, bool], ...] = (("sequence", False),)
     after: tuple[Any, ...] = ()
 

@@ -142,7 +142,8 @@ def checked(
 
 def select(query: EndedQuery, mark: str) -> tuple[str, list[Any]]:
     """The statement for `query` with its values. `mark`: stands for a value."""
-    terms, values = [f"version <= {mark}"], list[Any]([query.to_version])
+    terms = [f"version <= {mark}", f"time_ns >= {mark}", f"time_ns < {mark}"]
+    values = list[Any]([query.to_version, query.from_ns, query.until_ns])
     wanted = {
         "uid": {query.uid} if query.uid else None,
         "name": {query.name} if query.name else None,

@@ -17,6 +17,7 @@ from scheduler.service.rpc.logs import LogServicer
 from scheduler.service.rpc.spares import SpareServicer
 from scheduler.service.rpc.status import StatusServicer
 from scheduler.service.rpc.tenants import TenantServicer
+from scheduler.service.rpc.usage import UsageServicer
 from scheduler.service.rpc.watch import WatchServicer
 from scheduler.service.rpc.windows import WindowServicer
 from scheduler.v1 import service_pb2
@@ -35,6 +36,7 @@ def scheduler_service(
             JobServicer(backend, JobMessages(backend, reasons), new_uid),
             LogServicer(backend),
             AuditServicer(backend),
+            UsageServicer(backend),
             FabricServicer(backend),
             HostServicer(backend),
             TenantServicer(backend),

@@ -1,0 +1,134 @@
+"""`muster accounting`: what jobs have used, by tenant, user and day."""
+
+from __future__ import annotations
+
+import sys
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from scheduler.cli.calls import (
+    DEFAULT_ADDRESS,
+    Address,
+    AnswerFormat,
+    Filter,
+    connected,
+    formatted,
+)
+
+KEYS = ("tenant", "user", "day")
+
+
+class TableFormat(StrEnum):
+    """What rows are written as."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+    CSV = "csv"
+    PARQUET = "parquet"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(accounting)
+
+
+def accounting(
+    by: Annotated[
+        str, typer.Option(help="A row for each of these: tenant, user, day, with commas; or none.")
+    ] = "tenant,user",
+    since: Annotated[
+        str, typer.Option(help="Jobs that ended since: 30d or 12h ago, or 2026-11-01.")
+    ] = "30d",
+    until: Annotated[
+        str,
+        typer.Option(help="Jobs that ended before, as --since. Without it: live jobs, too."),
+    ] = "",
+    filter: Filter = "",
+    output: Annotated[
+        TableFormat, typer.Option("--format", "-o", help="Output format.")
+    ] = TableFormat.TABLE,
+    file: Annotated[
+        Path | None, typer.Option("--output", help="Write to this file; Parquet needs one.")
+    ] = None,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Sum up GPU-hours, goodput, waiting and failures by tenant, user and day.
+
+    Of the jobs that you may see. A job is counted whole, on the day (UTC) on which it ended;
+    jobs that live are counted until now.
+    Example: muster accounting --by tenant,day --since 2026-11-01 --format csv
+    """
+    from scheduler.cli.render import accounting as tables
+
+    keys = _keys(by)
+    if output is TableFormat.PARQUET:
+        _check_parquet(file)
+    now_ns = time.time_ns()
+    start_ns = _time_ns(since, now_ns, "--since")
+    end_ns = _time_ns(until, now_ns, "--until") if until else None
+    with connected(address) as client:
+        answer = client.sum_usage(keys, start_ns, end_ns, filter)
+    if output is TableFormat.PARQUET:
+        assert file is not None
+        tables.write_parquet(file, answer, keys)
+        return
+    if output is TableFormat.TABLE:
+        text = tables.usage_text(answer, keys) + "\n"
+    elif output is TableFormat.CSV:
+        text = tables.usage_csv(answer, keys)
+    else:
+        rows = tables.records(answer, keys)
+        text = formatted({"rows": rows}, AnswerFormat(output.value)) + "\n"
+    if file is None:
+        sys.stdout.write(text)
+    else:
+        _write(file, text)
+
+
+def _keys(text: str) -> list[str]:
+    words = [word for word in text.split(",") if word and word != "none"]
+    for word in words:
+        if word not in KEYS:
+            raise typer.BadParameter(f"{word!r} is none of {', '.join(KEYS)}", param_hint="--by")
+    return list(dict.fromkeys(words))
+
+
+def _time_ns(text: str, now_ns: int, option: str) -> int:
+    """`30d`: so long ago; or a date, or a date and time."""
+    from placement import BadInput
+    from scheduler.files.timeparse import parse_duration, parse_time
+
+    try:
+        return now_ns - parse_duration(text) if text[-1:] in "smhd" else parse_time(text)
+    except BadInput:
+        raise typer.BadParameter(
+            f"{text!r} is neither 30d or 12h nor a time such as 2026-11-01 or 2026-11-01T08:00Z",
+            param_hint=option,
+        ) from None
+
+
+def _check_parquet(file: Path | None) -> None:
+    from importlib.util import find_spec
+
+    from scheduler.release import DISTRIBUTION
+
+    if file is None:
+        raise typer.BadParameter("is needed for Parquet", param_hint="--output")
+    if find_spec("pyarrow") is None:
+        raise typer.BadParameter(
+            f"parquet needs pyarrow: pip install '{DISTRIBUTION}[notebooks]'",
+            param_hint="--format",
+        )
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        message = f"cannot be written: {(error.strerror or str(error)).lower()}"
+        raise typer.BadParameter(f"{file} {message}", param_hint="--output") from None

@@ -1,0 +1,100 @@
+"""Accounting: what jobs have used."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from placement import BadInput
+from scheduler.core import Job
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.tenancy.usage_sums import UsageSums
+from scheduler.eventlog.ended_jobs import PAGE, EndedJobs
+from scheduler.eventlog.store.base import EndedQuery
+from scheduler.identity import caller, own_jobs
+from scheduler.service.backend import Backend
+from scheduler.service.errors import error_boundary, invalid
+from scheduler.service.pagination import job_filter
+from scheduler.v1 import service_pb2
+from scheduler.wire.durations import nanoseconds
+from scheduler.wire.usage import usage_keys, usage_to_proto
+
+Context = grpc.aio.ServicerContext[Any, Any]
+USUAL_NS = 30 * 86_400 * SECOND_NS
+_MOST_NS = 2**63 - 1
+
+
+class UsageServicer:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def SumUsage(
+        self, request: service_pb2.SumUsageRequest, context: Context
+    ) -> service_pb2.SumUsageResponse:
+        async with error_boundary(context):
+            writer, state = self._backend.writer, self._backend.writer.state
+            now_ns = writer.now_ns()
+            try:
+                keys = usage_keys(request.group_by)
+                start_ns, end_ns = _period(request, now_ns)
+            except BadInput as error:
+                raise invalid(error.field, error.message) from None
+            passes, is_own = job_filter(request.filter), own_jobs(state)
+
+            def is_wanted(job: Job) -> bool:
+                return is_own(job) and passes(job)
+
+            costs = state.tenants.preemption.costs
+            sums = UsageSums(keys, state.loaded_fabric, now_ns, costs)
+            if not request.HasField("end_time"):
+                for job in filter(is_wanted, state.jobs.values()):
+                    sums.add(job)
+            query = EndedQuery(
+                *(state.version, PAGE),
+                tenants=caller().own_tenants(state.tenants),
+                from_ns=start_ns,
+                until_ns=end_ns if request.HasField("end_time") else _MOST_NS,
+            )
+            await _add_ended(sums, writer.ended, query, is_wanted)
+            return usage_to_proto(sums, keys, start_ns, end_ns, state.version)
+
+
+async def _add_ended(
+    sums: UsageSums, ended: EndedJobs, query: EndedQuery, is_wanted: Callable[[Job], bool]
+) -> None:
+    """Those of the store, a page at a time: other calls are answered in between."""
+    rest: EndedQuery | None = query
+    while rest is not None:
+        rest = await asyncio.to_thread(_add_page, sums, ended, rest, is_wanted)
+
+
+def _add_page(
+    sums: UsageSums, ended: EndedJobs, query: EndedQuery, is_wanted: Callable[[Job], bool]
+) -> EndedQuery | None:
+    jobs, rest = ended.some(query)
+    for job in filter(is_wanted, jobs):
+        sums.add(job)
+    return rest
+
+
+def _period(request: service_pb2.SumUsageRequest, now_ns: int) -> tuple[int, int]:
+    """Raises: BadInput."""
+    end_ns = now_ns
+    if request.HasField("end_time"):
+        end_ns = _time("end_time", request.end_time)
+    start_ns = max(0, end_ns - USUAL_NS)
+    if request.HasField("start_time"):
+        start_ns = _time("start_time", request.start_time)
+    if start_ns >= end_ns:
+        raise BadInput("start_time", "must be before end_time, or before now where none is given")
+    return start_ns, end_ns
+
+
+def _time(field: str, stated: Any) -> int:
+    time_ns = nanoseconds(field, stated)
+    if not 0 <= time_ns <= _MOST_NS:
+        raise BadInput(field, "must be between 1970 and 2262")
+    return time_ns
