@@ -96,7 +96,7 @@ bench-agents: $(READY) ## what 3,072 agents cost: beats, submits beside them, a 
 bench-launch: $(READY) ## seconds until a real gang steps, and steps again after a fault: 5 minutes; ARGS="--torch PYTHON"
 	$(BIN)/python -m tests.bench.bench_launch $(ARGS)
 
-bench-watch: $(READY) ## submits and swaps while 200 watches resume, and during dry runs: 10 minutes
+bench-watch: $(READY) ## submits and swaps while 200 watches resume, and during dry runs: 6 minutes
 	$(BIN)/python -m tests.bench.bench_watch $(ARGS)
 
 drill-crash: $(READY) ## kill -9 a server 1,000 times under load, then check all it ever answered: 20 minutes

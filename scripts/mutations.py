@@ -23,16 +23,19 @@ from scripts import published
 
 def _rates(factor: float) -> None:
     """Failures `factor` times as often: drawn ones, and the mean between those of formulas."""
-    from scripts.published import recovery, reliability
+    from scripts.published import fleetmix, recovery, reliability, storms
     from simulator.failures import process
 
     drawn, renewed, mean = process._poisson, process._renewals, recovery.mean_between_s
+    days, clean, lemon = storms.fitted()
     reliability.FAILURES = 100
     process._poisson = lambda units, rate, name: drawn(units, rate * factor, name)
     process._renewals = lambda cause, *rest: renewed(
         replace(cause, rate=cause.rate * factor), *rest
     )
     recovery.mean_between_s = lambda hosts, rate: mean(hosts, rate * factor)
+    fleetmix.RSC1_RATE *= factor  # of jobs that share a host; larger ones are drawn
+    storms.fitted = lambda: (days, clean * factor, lemon * factor)
 
 
 def _bandwidths(factor: float) -> None:

@@ -3,35 +3,64 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from random import Random
 
-from scheduler.core import Policy
 from simulator.traces.load import TraceFile, find_format
 from simulator.traces.record import SECOND_NS, BadRecord, TraceJob
 from tests import backfill_reference as reference
+from tests import conservative_reference
+from tests.replays import swf
 
-PUBLISHED = {
-    Policy.FIFO: reference.fifo,
-    Policy.EASY: reference.easy,
-    Policy.CONSERVATIVE: reference.conservative,
+Starts = Callable[[list[reference.Job], int], dict[str, int]]
+PUBLISHED: dict[str, Starts] = {
+    "fifo": partial(reference.schedule, policy=reference.fifo),
+    "easy": partial(reference.schedule, policy=reference.easy),
+    "conservative": conservative_reference.schedule,
 }
 
 
+def kept(job: reference.Job, random: Random) -> int:
+    """The stated run time, or the true one where the job outruns it."""
+    return max(job.run, job.estimate)
+
+
+def loose(job: reference.Job, random: Random) -> int:
+    """Up to five times the run time, as where users state too much."""
+    return round(job.run * random.uniform(1, 5))
+
+
+Estimate = Callable[[reference.Job, Random], int]
+
+
+def restated(trace: Path, processors: int, limit: int | None, estimate: Estimate) -> str:
+    """The log in SWF with other stated run times."""
+    random = Random(0)
+    jobs = [replace(job, estimate=estimate(job, random)) for job in _jobs(trace, processors, limit)]
+    return swf(jobs)
+
+
 def differences(
-    trace: Path, policy: Policy, processors: int, limit: int | None, report: Path
+    trace: Path, policy: str, processors: int, limit: int | None, report: Path
 ) -> Iterator[str]:
     """One sentence when any job of jobs.csv starts at another time than published."""
     if policy not in PUBLISHED:
         return
-    jobs = [_job(job) for job in TraceFile(trace, find_format("swf"), _skip)][:limit]
-    jobs = [job for job in jobs if job.size <= processors]
-    expected = reference.schedule(jobs, processors, PUBLISHED[policy])
+    expected = PUBLISHED[policy](_jobs(trace, processors, limit), processors)
     starts = _starts(report / "jobs.csv")
     wrong = [name for name, start in expected.items() if starts.get(name) != start]
     if wrong or len(starts) != len(expected):
         first = wrong[0] if wrong else "none"
         yield f"{len(wrong)} of {len(expected)} jobs start at another time, first job {first}"
+
+
+def _jobs(trace: Path, processors: int, limit: int | None) -> list[reference.Job]:
+    """Those of the first records that the machine has processors for."""
+    jobs = [_job(job) for job in TraceFile(trace, find_format("swf"), _skip)][:limit]
+    return [job for job in jobs if job.size <= processors]
 
 
 def _skip(path: Path, bad: BadRecord) -> None:

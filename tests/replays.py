@@ -16,6 +16,7 @@ from simulator.failures import Outage
 from simulator.replay import ArrivalCounts, Replay
 from simulator.timing import ModelledTiming, TimeModel
 from simulator.traces.record import SECOND_NS, TraceJob
+from tests.backfill_reference import Job
 
 
 def machine(hosts: int, gpus: int = 1) -> Fabric:
@@ -47,6 +48,15 @@ def trace_job(
         None if limit_s is None else round(limit_s * SECOND_NS),
         priority=priority,
     )
+
+
+def swf(jobs: Sequence[Job]) -> str:
+    """The log as text: job, submit, wait, run, processors, -, -, requested, its limit, 1s."""
+    rows = [
+        f"{j.name} {j.submit} -1 {j.run} {j.size} -1 -1 {j.size} {j.estimate} -1 1 1 1 1 1 1 -1 -1"
+        for j in jobs
+    ]
+    return "; Computer: none\n" + "\n".join(rows) + "\n"
 
 
 def down(time_s: float, host: str) -> Outage:

@@ -27,6 +27,7 @@ from scripts.published.traffic import LLAMA3_RUNS, all_within
 HOSTS, STAGES = 2_048, 16
 IN_ORDER = tuple(range(HOSTS))  # 24 replicas a zone, consecutive ranks
 CHUNKS = 8  # 126 layers are 16 x 8 - 2
+ROUNDED = 5  # table 4 prints tens of TFLOP/s
 
 
 @cache
@@ -172,7 +173,7 @@ ROWS = (
         "Llama 3 table 4 row 1, TFLOP/s a GPU; kernels at 52 % of peak",
         "430",
         lambda: tflops(1),
-        near(430, 0.02),
+        within(430, ROUNDED),
         Evidence.FITTED,
     ),
     Row(
@@ -180,7 +181,7 @@ ROWS = (
         "... row 2, the same 52 %",
         "400",
         lambda: tflops(2),
-        near(400, 0.02),
+        within(400, ROUNDED),
         Evidence.INDEPENDENT,
     ),
     Row(

@@ -1,10 +1,12 @@
 """Many watches of one server in a process of their own.
 
-    python -m tests.bench.watchers ADDRESS --streams 200 [--after VERSION --until VERSION]
+    python -m tests.bench.watchers ADDRESS --streams 200
+                                   [--after VERSION --until VERSION --longest SECONDS]
 
 Says "ready" once all have begun, and with --until "reached" once all have had a change of that
-version or a later one; ends at the end of its input, and prints JSON: changes received in all,
-and whether each stream had every version once and in order.
+version or a later one, or so much time has passed; ends at the end of its input, and prints JSON:
+changes received in all, how many streams came to that version, and whether each stream had every
+version once and in order.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ import argparse
 import asyncio
 import json
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import grpc
 
@@ -47,7 +51,11 @@ class Watch:
 
 
 async def watch(
-    address: str, streams: int, after: int | None = None, until: int | None = None
+    address: str,
+    streams: int,
+    after: int | None = None,
+    until: int | None = None,
+    longest_s: float | None = None,
 ) -> dict[str, object]:
     watches = [Watch() for _ in range(streams)]
     request = service_pb2.WatchJobsRequest(after_version=after)
@@ -57,7 +65,9 @@ async def watch(
         await _first(tasks, [w.begun for w in watches])
         print("ready", flush=True)
         if until is not None:
-            await _first(tasks, [w.reached for w in watches])
+            with suppress(TimeoutError):
+                async with asyncio.timeout(longest_s):
+                    await _first(tasks, [w.reached for w in watches])
             print("reached", flush=True)
         await asyncio.to_thread(sys.stdin.read)
         if until is None:
@@ -67,8 +77,14 @@ async def watch(
         await asyncio.gather(*tasks, return_exceptions=True)
     seen = [w.versions for w in watches]
     same = all(versions == seen[0] for versions in seen)
-    ordered = all(a < b for a, b in zip(seen[0], seen[0][1:], strict=False))
-    return {"changes": sum(map(len, seen)), "same": same, "ordered": ordered}
+    ordered = all(a < b for versions in seen for a, b in pairwise(versions))
+    reached = sum(w.reached.is_set() for w in watches)
+    return {
+        "changes": sum(map(len, seen)),
+        "same": same,
+        "ordered": ordered,
+        "reached": reached,
+    }
 
 
 async def _first(tasks: list[asyncio.Task[None]], events: list[asyncio.Event]) -> None:
@@ -95,8 +111,10 @@ def main() -> int:
     parser.add_argument("--streams", type=int, default=200)
     parser.add_argument("--after", type=int)
     parser.add_argument("--until", type=int)
+    parser.add_argument("--longest", type=float)
     args = parser.parse_args()
-    print(json.dumps(asyncio.run(watch(args.address, args.streams, args.after, args.until))))
+    watching = watch(args.address, args.streams, args.after, args.until, args.longest)
+    print(json.dumps(asyncio.run(watching)))
     return 0
 
 

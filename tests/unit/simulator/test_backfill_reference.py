@@ -14,8 +14,9 @@ import pytest
 from scheduler.core import SchedulingOptions
 from simulator.traces.load import TraceFile, find_format
 from tests import backfill_reference as reference
+from tests import conservative_reference
 from tests.backfill_reference import Job
-from tests.replays import machine, replayed
+from tests.replays import machine, replayed, swf
 
 PROCESSORS = 64
 POLICIES = {
@@ -39,15 +40,6 @@ def workload(seed: int, count: int, load: float, exactness: str) -> list[Job]:
         mean_s = size * run / PROCESSORS
         now += round(rng.choice([0, 1, 2]) * mean_s / load)
     return jobs
-
-
-def swf(jobs: list[Job]) -> str:
-    """18 fields: job, submit, wait, run, processors, -, -, requested, requested time, ..."""
-    rows = [
-        f"{j.name} {j.submit} -1 {j.run} {j.size} -1 -1 {j.size} {j.estimate} -1 1 1 1 1 1 1 -1 -1"
-        for j in jobs
-    ]
-    return "; Computer: none\n" + "\n".join(rows) + "\n"
 
 
 def muster_starts(jobs: list[Job], policy: str, folder: Path) -> dict[str, int]:
@@ -82,6 +74,15 @@ def test_easy_where_jobs_outrun_what_their_owners_stated(load: float, tmp_path: 
     assert muster_starts(jobs, "easy", tmp_path) == expected
     believed = [replace(job, estimate=max(job.run, job.estimate)) for job in jobs]
     assert reference.schedule(believed, PROCESSORS, reference.easy) != expected
+
+
+@pytest.mark.parametrize("exactness", ["exact", "loose"])
+def test_the_fast_reference_says_what_the_plain_one_does(exactness: str) -> None:
+    """The plain one takes too long for the logs that `make validate` replays."""
+    jobs = workload(5, 100, 1.3, exactness)
+    plan = conservative_reference.planned(jobs, PROCESSORS)
+    assert plan.starts == reference.schedule(jobs, PROCESSORS, reference.conservative)
+    assert plan.longest_queue > 20
 
 
 @pytest.mark.slow
