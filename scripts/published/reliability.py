@@ -23,7 +23,7 @@ from placement.workload.request import NO_SPARES, Request
 from scheduler.core import Tenants
 from scheduler.core.model.job import SECOND_NS, JobSpec
 from scheduler.core.policies.tenants import Restarts
-from scripts.published import Evidence, Row, Value, between, near, within
+from scripts.published import Evidence, Row, Value, between, near
 from simulator.collectors.metrics import Metrics
 from simulator.experiment import Experiment
 from simulator.failures import parse
@@ -165,6 +165,7 @@ def llama3_rate(seeds: int = 20) -> Value:
 
 
 def chi_square(seeds: int = 20) -> Value:
+    """Of 17 degrees of freedom 1 % are below 6.4 (dealt, not drawn), 1 % above 33.4."""
     counts = llama3_causes(seeds)
     total = counts.total()
     shares = [(name, total * count / 419) for name, count, _ in LLAMA3]
@@ -273,7 +274,7 @@ ROWS = [
         "... causes against table 5: chi-square, 17 degrees of freedom",
         "-",
         chi_square,
-        within(0, 33.4),
+        between(6.4, 33.4),
         Evidence.INPUT,
     ),
 ]
