@@ -1,20 +1,24 @@
 """Which published rows notice when muster is wrong: rates and bandwidths, each off by a factor.
 
-    python -m scripts.mutations [ROW ...]
+    python -m scripts.mutations [--longest SECONDS] [ROW ...]
 
-Every row is computed again in a process of its own in which one quantity is wrong wherever
-muster computes with it: failures a tenth or ten times as often, network cards at half their
-rate. A row notices when it fails. Rows that last a
-thousand failures last a hundred here: the factors are far outside of what chance does.
+Rows of one number are computed again together, in a process of their own in which one quantity
+is wrong wherever muster computes with it: failures a tenth or ten times as often, network cards at
+half their rate. A row notices when it fails. Rows that last a thousand failures last a hundred
+here: the factors are far outside of what chance does. What has no end within --longest seconds
+(gangs that fail before they can complete) is said, and not counted.
 Exit code 1 when a quantity is noticed by no row, 2 on an unknown row.
 """
 
 from __future__ import annotations
 
+import argparse
+import string
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 from scheduler.cli.render.text import columns
@@ -51,6 +55,7 @@ def _bandwidths(factor: float) -> None:
     tree._positive = wrong
 
 
+FAILED = "FAIL"
 MUTATIONS: dict[str, Callable[[], None]] = {
     "failures x 0.1": lambda: _rates(0.1),
     "failures x 10": lambda: _rates(10),
@@ -58,45 +63,61 @@ MUTATIONS: dict[str, Callable[[], None]] = {
 }
 
 
-def main(arguments: list[str]) -> int:
-    if arguments[:1] == ["--within"]:
-        MUTATIONS[arguments[1]]()
-        outcome = published.check(_row(arguments[2]))
-        print("pass" if outcome.passed else "FAIL", outcome.ours_text)
-        return 0
-    unknown = set(arguments) - {row.number for row in published.rows()}
-    if unknown:
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m scripts.mutations")
+    parser.add_argument("rows", nargs="*", metavar="ROW", help="all if none is named")
+    parser.add_argument("--longest", type=float, default=240, metavar="SECONDS")
+    parser.add_argument("--within", choices=MUTATIONS, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    rows = {row.number: row for row in published.rows()}
+    if unknown := set(options.rows) - set(rows):
         print(f"no row {', '.join(sorted(unknown))}", file=sys.stderr)
         return 2
+    wanted = [rows[number] for number in rows if not options.rows or number in options.rows]
+    if options.within:
+        MUTATIONS[options.within]()
+        for row in wanted:
+            outcome = published.check(row)
+            print("" if outcome.passed else FAILED, outcome.ours_text, sep="\t", flush=True)
+        return 0
     lines: list[tuple[str, ...]] = [("row", "ours", *MUTATIONS)]
     noticed = dict.fromkeys(MUTATIONS, 0)
-    for row in published.rows():
-        if arguments and row.number not in arguments:
-            continue
-        results = {mutation: _mutated(row.number, mutation) for mutation in MUTATIONS}
-        for mutation, text in results.items():
-            noticed[mutation] += text.startswith("FAIL")
-        if any(text.startswith("FAIL") for text in results.values()):
-            shown = [
-                text.removeprefix("FAIL ") if "FAIL" in text else "" for text in results.values()
-            ]
-            lines.append((row.number, published.check(row).ours_text, *shown))
-            print(*lines[-1], sep=" | ", file=sys.stderr, flush=True)
+    for _, group in groupby(wanted, key=_number):
+        together = list(group)
+        columns_of = [
+            _mutated(together, mutation, options.longest, noticed) for mutation in MUTATIONS
+        ]
+        for row, *shown in zip(together, *columns_of, strict=True):
+            if any(shown):
+                lines.append((row.number, published.check(row).ours_text, *shown))
+                print(*lines[-1], sep=" | ", file=sys.stderr, flush=True)
     print(columns(lines))
     print(", ".join(f"{name}: {count} rows notice" for name, count in noticed.items()))
     return 0 if all(noticed.values()) else 1
 
 
-def _row(number: str) -> published.Row:
-    return next(row for row in published.rows() if row.number == number)
+def _number(row: published.Row) -> str:
+    """`34` of `34b`."""
+    return row.number.rstrip(string.ascii_lowercase)
 
 
-def _mutated(number: str, mutation: str) -> str:
-    """`FAIL` or `pass`, and the value. A row that cannot be computed any more fails."""
-    command = [sys.executable, "-m", "scripts.mutations", "--within", mutation, number]
-    done = subprocess.run(command, capture_output=True, text=True)
-    return done.stdout.strip() if done.returncode == 0 else "FAIL error"
+def _mutated(
+    rows: Sequence[published.Row], mutation: str, longest_s: float, noticed: dict[str, int]
+) -> list[str]:
+    """The value of each row that fails, "" of others. What cannot be computed any more fails."""
+    command = [sys.executable, "-m", "scripts.mutations", "--within", mutation]
+    command += [row.number for row in rows]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=longest_s)
+    except subprocess.TimeoutExpired:
+        return ["no end"] * len(rows)
+    values = ["error"] * len(rows)
+    for at, line in enumerate(done.stdout.splitlines()):
+        verdict, value = line.split("\t")
+        values[at] = value if verdict == FAILED else ""
+    noticed[mutation] += sum(map(bool, values))
+    return values
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())
