@@ -425,7 +425,7 @@ class _Placer:
             seating = self._seating(self.grid or BlockGrid.shapeless(self.gang))
             return seating, seating.inside(self._inside), Fraction(0)
         tier = self.fabric.tiers[0]
-        free_by_zone = np.bincount(tier.domain_by_host[self.free], minlength=len(tier.domains))
+        free_by_zone = tier.count(self.free)
         if np.count_nonzero(free_by_zone) > MOST_ZONES:
             return self._everywhere(free_by_zone.tolist())
         capacities = [int(n) for n in free_by_zone]
@@ -487,7 +487,7 @@ def _insufficient(
     if fabric.tiers:
         tier = fabric.tiers[0]
         mask = hostset.to_mask(free, fabric.host_count)
-        free_by_domain = np.bincount(tier.domain_by_host[mask], minlength=len(tier.domains))
+        free_by_domain = tier.count(mask)
         by_domain = tuple(zip(tier.domains, free_by_domain.tolist(), strict=True))
     short = gang + required - count
     wish = wish_text(fabric, request.where)

@@ -111,8 +111,8 @@ class ChargingForm:
     parts: int
 
     def by_sizes(self, capacities: Sequence[int], entries: int) -> int:
-        everything = np.ones((self.grid.rows, self.grid.width), dtype=np.bool_)
-        return self.whole(size_bound(self.charged).least_cut(everything, capacities, entries))
+        sizes = size_bound(self.charged)
+        return self.whole(sizes.least_cut(self.grid.everywhere, capacities, entries))
 
     def whole(self, doubled: int) -> int:
         """A bound on what is charged as one on the cut, in units of `grid`."""

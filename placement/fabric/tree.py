@@ -101,13 +101,17 @@ class Tier:
     uplink_bytes_per_s: Floats
     is_scale_up: Mask | None = None
 
+    def count(self, hosts: Ints | Mask | slice) -> Ints:
+        """How many of these hosts are in each domain. Shape: (domains,)."""
+        import numpy as np
+
+        return np.bincount(self.domain_by_host[hosts], minlength=len(self.domains))
+
 
 @lru_cache(maxsize=64)
 def sizes_of(tier: Tier) -> Ints:
     """Hosts of each domain, not to be written to."""
-    import numpy as np
-
-    sizes = np.bincount(tier.domain_by_host, minlength=len(tier.domains))
+    sizes = tier.count(slice(None))
     sizes.flags.writeable = False
     return sizes
 

@@ -24,6 +24,7 @@ from math import gcd, lcm, prod
 
 import numpy as np
 
+from placement.fabric.hostset import Mask
 from placement.fabric.tree import Ints
 from placement.grid.isoperimetry import MUCH, BlockAxis, steps
 from placement.workload.request import Request
@@ -65,6 +66,21 @@ class BlockGrid:
     @property
     def size(self) -> int:
         return self.rows * self.width
+
+    @property
+    def everywhere(self) -> Mask:
+        """The region of all blocks. Shape: (rows, width)."""
+        return np.ones((self.rows, self.width), dtype=np.bool_)
+
+    def coordinates(self, region: Mask) -> list[tuple[BlockAxis | None, Ints]]:
+        """Where each block of a region lies, in reading order: on the axis of the rows, which is
+        None here, and on each axis of the slots."""
+        row, slot = np.nonzero(region)
+        placed: list[tuple[BlockAxis | None, Ints]] = [(None, row)]
+        for axis in self.slice_axes:
+            placed.append((axis, slot % axis.size))
+            slot //= axis.size
+        return placed
 
     @property
     def joint(self) -> Ints:
@@ -153,7 +169,7 @@ def block_grid(request: Request, gpus_per_host: int) -> BlockGrid | None:
         return None
     unit, axes = _scaled(request, axes)
     chain = next((a for a in axes if a.pattern is Pattern.CHAIN), None)
-    rest = tuple(sorted((a for a in axes if a is not chain), key=lambda a: (-_per_slot(a), a.axis)))
+    rest = tuple(sorted((a for a in axes if a is not chain), key=lambda a: (-a.per_slot, a.axis)))
     width = prod(a.size for a in rest)
     step, offset = steps(rest, width)
     rows = chain.size if chain else 1
@@ -229,13 +245,6 @@ def _scaled(
         for a, (weight, wrap) in zip(axes, exact, strict=True)
     )
     return unit, tuple(scaled)
-
-
-def _per_slot(axis: BlockAxis) -> int:
-    """What it costs to part two neighbours on this axis."""
-    if axis.pattern is Pattern.ALL_TO_ALL:
-        return axis.weight * axis.size
-    return axis.weight
 
 
 def _blocks(axes: tuple[BlockAxis, ...]) -> Ints:

@@ -35,6 +35,11 @@ class BlockAxis:
     weight: int
     wrap: int = 0
 
+    @property
+    def per_slot(self) -> int:
+        """What it costs to part two neighbours."""
+        return self.weight * (self.size if self.pattern is Pattern.ALL_TO_ALL else 1)
+
 
 @lru_cache(maxsize=64)
 def steps(axes: tuple[BlockAxis, ...], width: int) -> tuple[Ints, int]:

@@ -44,9 +44,9 @@ class Views:
         """From sizes alone, by tables of up to so many entries; 0 if all are larger."""
         bound = 0
         for view, sizes in self._views:
-            everything = np.ones((view.grid.rows, view.grid.width), dtype=np.bool_)
             room = [c * view.lot for c in self._capacities]
-            bound = max(bound, view.in_bytes(sizes.least_cut(everything, room, entries)))
+            least = sizes.least_cut(view.grid.everywhere, room, entries)
+            bound = max(bound, view.in_bytes(least))
         return bound
 
     def prove(self, layout: Ints, cost: int, rounds: int, known: int) -> tuple[int, Ints | None]:

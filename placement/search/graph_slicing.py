@@ -410,20 +410,14 @@ def orders_along(coordinates: Sequence[Ints]) -> list[Ints]:
 @lru_cache(maxsize=16)
 def grid_sweeper(grid: BlockGrid) -> Sweeper:
     """Of all blocks of a grid in reading order; weights are the grid's, each edge once."""
-    return _region_sweeper(grid, np.ones((grid.rows, grid.width), dtype=np.bool_))
+    return _region_sweeper(grid, grid.everywhere)
 
 
 def _region_sweeper(grid: BlockGrid, region: Region) -> Sweeper:
-    row, slot = np.nonzero(region)
-    coordinates, weights, stride = [row], [grid.row_weight], 1
-    for axis in grid.slice_axes:
-        coordinates.append(slot // stride % axis.size)
-        weights.append(axis.weight)
-        stride *= axis.size
-    if factorial(len(coordinates)) > MOST_ORDERS:  # all that are tried keep the heaviest together
-        heaviest = sorted(range(len(weights)), key=lambda k: -weights[k])
-        coordinates = [coordinates[k] for k in heaviest]
-    return Sweeper(grid_graph(grid, region), orders_along(coordinates))
+    axes = grid.coordinates(region)
+    if factorial(len(axes)) > MOST_ORDERS:  # all that are tried keep the heaviest together
+        axes.sort(key=lambda each: -(each[0].weight if each[0] else grid.row_weight))
+    return Sweeper(grid_graph(grid, region), orders_along([at for _, at in axes]))
 
 
 def slice_grid(
@@ -438,7 +432,7 @@ def slice_grid(
     `region` of it, -1 elsewhere."""
     if region is None:
         sweeper = grid_sweeper(grid)
-        region = np.ones((grid.rows, grid.width), dtype=np.bool_)
+        region = grid.everywhere
     else:
         sweeper = _region_sweeper(grid, region)
     layout = np.full(region.shape, -1, dtype=np.int64)

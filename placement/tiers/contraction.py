@@ -101,7 +101,7 @@ def contract(fabric: Fabric, free: HostSet, request: Request, segments: Segments
     slots = _slots(fabric, level.depth, level.blocks)
     hosts = np.array(hostset.members(free), dtype=np.int64)
     tier = fabric.tiers[level.depth]
-    room = np.bincount(tier.domain_by_host[hosts], minlength=len(tier.domains)) // level.blocks
+    room = tier.count(hosts) // level.blocks
     _, first, many = np.unique(slots.domain_by_slot, return_index=True, return_counts=True)
     nth = np.arange(len(slots.domain_by_slot)) - np.repeat(first, many)
     usable = np.flatnonzero(nth < room[slots.domain_by_slot])
@@ -126,7 +126,7 @@ def _slots(fabric: Fabric, depth: int, blocks: int) -> SlotFabric:
     """The slots of the empty fabric, without domains that have none."""
     kind = np.flatnonzero(fabric.by_host.gpus == fabric.gpus_per_host)
     tier = fabric.tiers[depth]
-    room = np.bincount(tier.domain_by_host[kind], minlength=len(tier.domains)) // blocks
+    room = tier.count(kind) // blocks
     domain = np.repeat(np.arange(len(room)), room)
     first = np.searchsorted(tier.domain_by_host, domain)  # a host of the domain
     tiers, number = [], dict[Uplink, Uplink]()

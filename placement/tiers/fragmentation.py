@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from placement.fabric.hostset import Mask
-from placement.fabric.tree import Fabric, Ints, Tier, above, sizes_of
+from placement.fabric.tree import Fabric, Ints, above, sizes_of
 from placement.solver import assign
 
 MOST_DOMAINS = 400  # in one assignment; beyond that parts stay where they are
@@ -36,7 +36,7 @@ def left_free(fabric: Fabric, free: Ints, taken: Sequence[int]) -> tuple[FreeTie
     left = _without(fabric, free, taken)
     unused = []
     for tier in fabric.tiers:
-        count = _count(tier, left)
+        count = tier.count(left)
         unused.append(FreeTier(tier.name, int((count == sizes_of(tier)).sum()), int(count.max())))
     return tuple(unused)
 
@@ -46,7 +46,7 @@ def harm(fabric: Fabric, free: Ints, taken: Sequence[int]) -> tuple[int, ...]:
     left = _without(fabric, free, taken)
     broken, scattered = [], []
     for tier in fabric.tiers:
-        before, after = _count(tier, free), _count(tier, left)
+        before, after = tier.count(free), tier.count(left)
         broken.append(int(((before == sizes_of(tier)) & (after < before)).sum()))
         scattered.append(-int((after**2).sum()))
     return (*broken, *scattered)
@@ -107,7 +107,7 @@ def broken_below(fabric: Fabric, free: Ints, used: Ints) -> Ints | None:
     if len(fabric.tiers) < 2 or len(used) > MOST_DOMAINS:
         return None
     tier, outer = fabric.tiers[-1], above(fabric, len(fabric.tiers) - 1)[0]
-    count, size = _count(tier, free), sizes_of(tier)
+    count, size = tier.count(free), sizes_of(tier)
     is_whole = count == size
     broken: Ints = np.zeros(len(used), dtype=np.int64)
     np.add.at(broken, outer[~is_whole], count[~is_whole])
@@ -137,7 +137,7 @@ def rehoused(fabric: Fabric, free: Ints, hosts: tuple[int, ...]) -> tuple[int, .
     domain = tier.domain_by_host[gang]
     used = np.bincount(domain, minlength=len(tier.domains))
     parent = above(fabric, len(fabric.tiers) - 1)[-2]
-    to = kindest(used, _count(tier, free), sizes_of(tier), np.zeros_like(used), parent)
+    to = kindest(used, tier.count(free), sizes_of(tier), np.zeros_like(used), parent)
     moved = np.flatnonzero(to[domain] != domain)
     new = to[domain[moved]]
     for number in np.unique(new):
@@ -157,9 +157,9 @@ def sparing(fabric: Fabric, free: Ints, hosts: Sequence[int]) -> Ints:
         return free
     tier, outer = fabric.tiers[-1], fabric.tiers[-2]
     domain, parent = tier.domain_by_host[free], outer.domain_by_host[free]
-    count, size = _count(tier, free), sizes_of(tier)
+    count, size = tier.count(free), sizes_of(tier)
     is_kept = np.ones(len(free), dtype=np.bool_)
-    needed = _count(outer, np.asarray(hosts, dtype=np.int64))
+    needed = outer.count(np.asarray(hosts, dtype=np.int64))
     for number in np.flatnonzero(needed):
         inside = np.unique(domain[parent == number])
         keep = _fewest_whole(count[inside], count[inside] == size[inside], int(needed[number]))
@@ -191,7 +191,3 @@ def _without(fabric: Fabric, free: Ints, taken: Sequence[int]) -> Ints:
     is_left[free] = True
     is_left[list(taken)] = False
     return np.flatnonzero(is_left).astype(np.int64)
-
-
-def _count(tier: Tier, hosts: Ints) -> Ints:
-    return np.asarray(np.bincount(tier.domain_by_host[hosts], minlength=len(tier.domains)))

@@ -63,7 +63,7 @@ def _makes(fabric: Fabric, free: Ints, depth: int, gang: int) -> list[tuple[int,
     """Free hosts by child, largest first and of equal length, of every domain outside
     `depth` that could take the gang; each set of capacities once."""
     tier, outer = fabric.tiers[depth], above(fabric, depth)[depth - 1]
-    count = np.bincount(tier.domain_by_host[free], minlength=len(tier.domains))
+    count = tier.count(free)
     used = np.flatnonzero(count)
     count, outer = count[used], outer[used]
     fitting = np.flatnonzero(np.bincount(outer, weights=count) >= gang)
@@ -73,15 +73,14 @@ def _makes(fabric: Fabric, free: Ints, depth: int, gang: int) -> list[tuple[int,
 
 
 def _bound(grid: BlockGrid, room: tuple[int, ...], cost: int) -> int:
-    everywhere = np.ones((grid.rows, grid.width), dtype=np.bool_)
-    least = size_bound(grid).least_cut(everywhere, room)
+    least = size_bound(grid).least_cut(grid.everywhere, room)
     return least if least >= cost else max(least, proved(grid, room, cost))
 
 
 def _least_bound(grid: BlockGrid, makes: Sequence[tuple[int, ...]], cost: int, known: int) -> int:
     """What holds for each of `makes`. `known`: what does already."""
-    sizes, everywhere = size_bound(grid), np.ones((grid.rows, grid.width), dtype=np.bool_)
-    by_sizes = [sizes.least_cut(everywhere, make) for make in makes]
+    sizes = size_bound(grid)
+    by_sizes = [sizes.least_cut(grid.everywhere, make) for make in makes]
     least = cost
     for by_size, make in sorted(zip(by_sizes, makes, strict=True)):
         least = min(least, by_size if by_size >= cost else max(by_size, proved(grid, make, cost)))

@@ -80,7 +80,7 @@ def spread_notes(fabric: Fabric, request: Request, free: Ints, hosts: Sequence[i
     if grid is None:
         return []
     tier = fabric.tiers[0]
-    room = np.bincount(tier.domain_by_host[free], minlength=len(tier.domains)).tolist()
+    room = tier.count(free).tolist()
     layout = _zones(fabric, grid, hosts)
     return [spread_note(grid, layout, room, request.spread_alpha, tier.name)]
 

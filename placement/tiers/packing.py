@@ -30,7 +30,7 @@ from placement.search.multilevel import Multilevel
 from placement.search.segmentation import LineSearch, box_walks
 from placement.tiers.inner_bound import proved
 from placement.workload.request import Request
-from placement.workload.traffic import Pattern, axis_traffic
+from placement.workload.traffic import axis_traffic
 
 ABREAST = 8  # lines side by side in a walk, at most
 LARGEST = (8, 4)  # blocks in the pieces that annealing starts from, by turns
@@ -81,7 +81,7 @@ class Gang:
     @cached_property
     def graph(self) -> Hypergraph:
         if self._is_grid:
-            return grid_graph(self._grid, np.ones((self._grid.rows, self._grid.width), np.bool_))
+            return grid_graph(self._grid, self._grid.everywhere)
         assert self._request is not None
         return block_graph(self._request, self._gpus) or unlinked(self._grid.size)
 
@@ -134,13 +134,9 @@ class Gang:
 
 def _dearest_first(grid: BlockGrid) -> Ints:
     """Coordinates by axis, the one dearest to part first."""
-    rows, slots = (part.ravel() for part in np.indices((grid.rows, grid.width)))
-    axes, stride = [(-grid.row_weight, rows)], 1
-    for axis in grid.slice_axes:
-        all_pairs = axis.pattern is Pattern.ALL_TO_ALL
-        axes.append((-axis.weight * (axis.size if all_pairs else 1), slots // stride % axis.size))
-        stride *= axis.size
-    return np.array([coordinates for _, coordinates in sorted(axes, key=lambda pair: pair[0])])
+    axes = grid.coordinates(grid.everywhere)
+    axes.sort(key=lambda each: -(each[0].per_slot if each[0] else grid.row_weight))
+    return np.array([at for _, at in axes])
 
 
 class Packer:

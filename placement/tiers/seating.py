@@ -128,7 +128,7 @@ class Seating:
         tier = self._fabric.tiers[0]
         zones = len(tier.domains)
         size = sizes_of(tier)
-        free = np.bincount(tier.domain_by_host[self._free], minlength=zones)
+        free = tier.count(self._free)
         used = np.bincount(layout.ravel(), minlength=zones)
         kept = np.minimum(kept, free - used) * (used > 0)
         inner = broken_below(self._fabric, self._free, used)
@@ -141,7 +141,7 @@ class Seating:
             return None
         tier = self._fabric.tiers[0]
         size = sizes_of(tier)
-        room = np.bincount(tier.domain_by_host[self._free], minlength=len(tier.domains))
+        room = tier.count(self._free)
         missing = self._grid.size - int(room[room < size].sum())
         for zone in np.lexsort((np.arange(len(size)), -size)):
             if room[zone] == size[zone]:

@@ -52,8 +52,7 @@ def single_domains(fabric: Fabric, free: Ints, gang: int, room: int) -> list[tup
 def _counts(fabric: Fabric, free: Ints) -> list[Ints]:
     """Free hosts of each domain, tier by tier. Hosts are numbered in the order of the tree, so
     what a domain has is what the next domains below it have together."""
-    inner = fabric.tiers[-1]
-    counts = [np.bincount(inner.domain_by_host[free], minlength=len(inner.domains))]
+    counts = [fabric.tiers[-1].count(free)]
     for depth in range(len(fabric.tiers) - 1, 0, -1):
         counts.append(np.add.reduceat(counts[-1], _firsts(fabric, depth)))
     return counts[::-1]

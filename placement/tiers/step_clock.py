@@ -174,7 +174,7 @@ def _least_busiest(fabric: Fabric, free: Ints, request: Request, tier: Tier) -> 
     """Seconds of the busiest uplink of a tier at least: the smallest within which domains still
     take the whole gang."""
     gang = request.hosts_needed(fabric.gpus_per_host)
-    room = np.bincount(tier.domain_by_host[free], minlength=len(tier.domains))
+    room = tier.count(free)
     leaving = _egress(request, fabric.gpus_per_host, min(gang, int(room.max())))
     if leaving is None:
         return 0.0
