@@ -2,7 +2,8 @@
 
 In the state, the log and sentences a job is known by one text, its full name: `TENANT/NAME` where a
 tenant was stated when it was submitted, else `NAME` alone, which is of the default tenant. A
-full name never changes while its job lives, whatever becomes of the tenants file.
+full name stays while its job lives, whatever becomes of the tenants file; `NAME` alone becomes
+`TENANT/NAME` once callers say who they are (tenancy/qualified_names.py).
 """
 
 from __future__ import annotations

@@ -34,14 +34,15 @@ Found = TypeVar("Found")
 @dataclass(frozen=True, slots=True)
 class LeaderCandidate:
     """What a server brings when it takes the lead. `address`: where others find it.
-    `lease_s`: a leader that is not heard of for so long is replaced. `fabric_spec` and
-    `tenants` as for recovery.settle."""
+    `lease_s`: a leader that is not heard of for so long is replaced. `fabric_spec`,
+    `tenants` and `has_callers` as for recovery.settle."""
 
     address: str
     lease_s: float
     clock: Callable[[], int]
     fabric_spec: Mapping[str, Any] | None
     tenants: Tenants | None
+    has_callers: bool = False
 
 
 class Replica:
@@ -167,7 +168,10 @@ class Replica:
         at_end = Recovered(self._writer.state, self._writer.now_ns())
         candidate = self._candidate
         now_ns = self._writer.now_ns()
-        settle(self._store, at_end, candidate.fabric_spec, now_ns, candidate.tenants, term)
+        settle(
+            *(self._store, at_end, candidate.fabric_spec, now_ns, candidate.tenants, term),
+            has_callers=candidate.has_callers,
+        )
 
     async def _lost(self, error: Exception) -> None:
         log.warning("%s; follows again", error)

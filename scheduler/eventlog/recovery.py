@@ -12,7 +12,8 @@ from scheduler.core import Rejected, State, Tenants, admit, replay
 from scheduler.core.admission.fabric import fabric_change
 from scheduler.core.fold.apply import apply
 from scheduler.core.model.commands import ChangeFabric, LoadTenants
-from scheduler.core.model.events import FabricLoaded
+from scheduler.core.model.events import Event, FabricLoaded, NamesQualified
+from scheduler.core.tenancy.qualified_names import has_bare_names
 from scheduler.eventlog import snapshots
 from scheduler.eventlog.store import Store, StoreError
 from scheduler.identity import SERVER
@@ -35,14 +36,17 @@ def recover(
     fabric_spec: Mapping[str, Any] | None,
     now_ns: int,
     tenants: Tenants | None = None,
+    *,
+    has_callers: bool = False,
 ) -> Recovered:
     """Replay the log; a new one begins with the fabric. `tenants`: from here on, None
-    for those of the log.
+    for those of the log. `has_callers`: callers say who they are.
 
     Raises: StoreError when the log cannot be replayed, is new and no fabric is given, or does not
     go with the tenants.
     """
-    return settle(store, replayed(store), fabric_spec, now_ns, tenants)
+    recovered = replayed(store)
+    return settle(store, recovered, fabric_spec, now_ns, tenants, has_callers=has_callers)
 
 
 def settle(
@@ -52,23 +56,29 @@ def settle(
     now_ns: int,
     tenants: Tenants | None,
     term: int = 0,
+    *,
+    has_callers: bool = False,
 ) -> Recovered:
     """Write what a server that begins to write in `term` writes first: the fabric of a new
-    log, the tenants if they are other ones.
+    log, the tenants if they are other ones, and where callers say who they are full names of
+    the jobs that came before they did.
 
     Raises: StoreError, as `recover`.
     """
     recovered = _with_fabric(store, recovered, fabric_spec, now_ns, term)
-    if tenants is None:
-        return recovered
     now_ns = max(now_ns, recovered.last_ns)
-    answer = admit(recovered.state, LoadTenants(tenants), now_ns)
-    if isinstance(answer, Rejected):
-        raise StoreError(f"{store.name} does not go with these tenants: {answer.message}")
-    if not answer:
+    events: tuple[Event, ...] = ()
+    if tenants is not None:
+        answer = admit(recovered.state, LoadTenants(tenants), now_ns)
+        if isinstance(answer, Rejected):
+            raise StoreError(f"{store.name} does not go with these tenants: {answer.message}")
+        events = answer
+    if has_callers and has_bare_names(recovered.state):
+        events = (*events, NamesQualified(now_ns))
+    if not events:
         return recovered
-    store.append(recovered.state.version, answer, term, [SERVER] * len(answer))
-    return Recovered(replay(answer, recovered.state), now_ns, recovered.saved)
+    store.append(recovered.state.version, events, term, [SERVER] * len(events))
+    return Recovered(replay(events, recovered.state), now_ns, recovered.saved)
 
 
 def _with_fabric(

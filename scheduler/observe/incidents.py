@@ -31,6 +31,7 @@ from scheduler.core.model.events import (
     LaunchFailed,
     LinkMoved,
     LinkReported,
+    NamesQualified,
     RankFailed,
     RequestAnswered,
     SparesChanged,
@@ -133,6 +134,7 @@ def _incident(event: Event) -> tuple[IncidentKind, str, str] | None:
             FabricLoaded()
             | FabricChanged()
             | TenantsLoaded()
+            | NamesQualified()
             | JobSubmitted()
             | JobUpdated()
             | JobsReserved()

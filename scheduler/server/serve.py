@@ -246,14 +246,19 @@ async def _recovered(
     """A writer on the state at the end of the log, and what keeps it in step with other
     servers where there may be some. The port answers meanwhile: not ready."""
     fabric_spec, clock, tenants = settings.fabric_spec, settings.clock, settings.tenants
+    has_callers = settings.access.auth_file is not None
     if not isinstance(store, SharedStore):
-        recovered = await asyncio.to_thread(recover, store, fabric_spec, clock(), tenants)
+        recovered = await asyncio.to_thread(
+            recover, store, fabric_spec, clock(), tenants, has_callers=has_callers
+        )
         return await _writer(store, recovered, settings, instruments), None
     recovered = await asyncio.to_thread(replayed, store)
     check_fabric(store, recovered.state, fabric_spec)
     writer = await _writer(store, recovered, settings, instruments)
     found_at = settings.advertise or address
-    candidate = LeaderCandidate(found_at, settings.lease_s, clock, fabric_spec, tenants)
+    candidate = LeaderCandidate(
+        found_at, settings.lease_s, clock, fabric_spec, tenants, has_callers
+    )
     return writer, Replica(store, writer, candidate)
 
 

@@ -90,7 +90,12 @@ async def watch(
 async def _first(tasks: list[asyncio.Task[None]], events: list[asyncio.Event]) -> None:
     """Until all events are set. Raises: what ends a stream before."""
     every = asyncio.ensure_future(asyncio.gather(*(event.wait() for event in events)))
-    await asyncio.wait({every, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+    try:
+        await asyncio.wait({every, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:  # out of time
+        every.cancel()
+        await asyncio.gather(every, return_exceptions=True)
+        raise
     for task in tasks:
         if task.done():
             await task

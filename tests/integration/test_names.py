@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,12 @@ import pytest
 from typer.testing import CliRunner
 
 from scheduler.cli.program import app
+from scheduler.core.model.events import NamesQualified
 from scheduler.core.policies.affinity import Affinity
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.v1 import job_pb2, placement_pb2, service_pb2
 from tests.secured import House
-from tests.serving import CANCELLED, RUNNING, create, path, refused, serving
+from tests.serving import CANCELLED, RUNNING, create, logged, path, refused, serving
 
 TENANTS = Tenants((Tenant("default"), Tenant("ads"), Tenant("bots")))
 Get, Watch = service_pb2.GetJobRequest, service_pb2.WatchJobsRequest
@@ -148,3 +150,35 @@ async def test_the_command_line_says_tenant_slash_name(tmp_path: Path) -> None:
         gone = await asyncio.to_thread(muster, "cancel", "ads/a")
         assert gone["state"] == "JOB_STATE_CANCELLED"
         assert (await served.get("a")).state == job_pb2.JOB_STATE_RUNNING
+
+
+async def test_jobs_from_before_there_was_an_auth_file_are_hidden_from_others(
+    tmp_path: Path,
+) -> None:
+    """`filler` and `last` came when nobody was asked who they are: they are of the default tenant,
+    and their names say so once callers are told apart."""
+    async with serving(tmp_path, tenants=TENANTS) as served:
+        filler = await served.stub.CreateJob(create("filler", 8))
+        await served.stub.CreateJob(create("last", 8))
+        while (await served.stub.GetJob(Get(name="filler"))).state != RUNNING:
+            await asyncio.sleep(0.01)
+    async with AsyncExitStack() as stack:
+        _, ada, _, root = await _trio(stack, tmp_path)
+        await ada.CreateJob(create("mine", 8))
+        why = await ada.ExplainJob(service_pb2.ExplainJobRequest(name="mine"))
+        assert "(hidden)" in why.reason.sentence
+        assert not re.search("filler|last", str(why))
+        everything = await root.ListJobs(service_pb2.ListJobsRequest())
+        names = [job.name for job in everything.jobs]
+        assert names == [path("filler"), path("last"), path("mine", "ads")]
+        same = await root.GetJob(Get(name="filler"))
+        assert (same.uid, same.state) == (filler.uid, RUNNING)
+        ended = await root.CancelJob(service_pb2.CancelJobRequest(name="filler"))
+        assert ended.state == CANCELLED
+        for name in ("ads/mine", "last"):  # ads has had less
+            while (await root.GetJob(Get(name=name))).state != RUNNING:
+                await asyncio.sleep(0.01)
+            await root.CancelJob(service_pb2.CancelJobRequest(name=name))
+    async with AsyncExitStack() as stack:  # the log says so once
+        await _trio(stack, tmp_path)
+    assert sum(isinstance(event, NamesQualified) for event in logged(tmp_path)) == 1

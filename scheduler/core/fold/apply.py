@@ -25,12 +25,14 @@ from scheduler.core.model.events import (
     HostEvent,
     JobEvent,
     LinkEvent,
+    NamesQualified,
     RequestAnswered,
     TenantsLoaded,
     WindowEvent,
 )
 from scheduler.core.model.state import State
 from scheduler.core.tenancy.ownership import reloaded
+from scheduler.core.tenancy.qualified_names import qualified
 
 
 def replay(events: Iterable[Event], state: State | None = None) -> State:
@@ -90,6 +92,8 @@ def _applied(state: State, event: ClusterEvent) -> State:
             return fabric.changed(state, event)
         case TenantsLoaded():
             return reloaded(state, event)
+        case NamesQualified():
+            return qualified(state)
         case Defragmented():
             return evolve(state, defragmented_ns=event.time_ns)
         case RequestAnswered():

@@ -45,6 +45,13 @@ class TenantsLoaded(Struct, frozen=True):
     tenants: Tenants
 
 
+class NamesQualified(Struct, frozen=True):
+    """From here on every job that was known by NAME alone is known as TENANT/NAME: callers say who
+    they are, and the name of a job says whose it is."""
+
+    time_ns: int
+
+
 class JobSubmitted(Struct, frozen=True):
     """`user`: whose job it is; "" where callers are not asked who they are."""
 
@@ -341,7 +348,9 @@ RequestEvent = (  # has the id of the request that caused it
     | RequestAnswered
 )
 
-ClusterEvent = FabricLoaded | FabricChanged | TenantsLoaded | Defragmented | RequestAnswered
+ClusterEvent = (
+    FabricLoaded | FabricChanged | TenantsLoaded | NamesQualified | Defragmented | RequestAnswered
+)
 
 JobEvent = (
     JobSubmitted

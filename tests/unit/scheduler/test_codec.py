@@ -36,6 +36,7 @@ from scheduler.core.model.events import (
     LaunchFailed,
     LinkMoved,
     LinkReported,
+    NamesQualified,
     RankFailed,
     RequestAnswered,
     RequestEvent,
@@ -74,6 +75,7 @@ TENANTS = Tenants(
 )
 EVENTS: list[Event] = [
     FabricLoaded(0, fabric_spec()),
+    NamesQualified(3),
     FabricChanged(0, fabric_spec(3), (("z0-r0", "west"),), "r0"),
     TenantsLoaded(0, TENANTS.digest, TENANTS),
     JobSubmitted(1, "uid", spec("a", 4, priority=-3, limit_s=60, spares=exactly(2)), "r1"),
