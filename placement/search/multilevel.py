@@ -26,7 +26,7 @@ QUICK, SLOW = 200, 2_560  # proposals for each block, or piece and level, of one
 MOST_EACH = 500_000  # proposals of a pass, for large graphs: a tenth of a second
 # Blocks in the pieces on the coarsest level and heat of annealing, in turns: some graphs want
 # to be hotter.
-TURN = ((64, 1.7), (8, 1.0), (24, 1.7))
+TURN = ((8, 1.0), (64, 1.7), (24, 1.7))
 MOST_TURNS = 4  # at most; two where they bring nothing
 PROMISING = 1.05  # times the best cost
 LONG = 50_000  # proposals of a pass that is worth a second core
@@ -134,11 +134,24 @@ def refined(
     target: int,
     per_block: int = QUICK,
 ) -> Ints:
-    """The best layout met in about so many proposals. `start`, which respects the capacities, is
-    polished; then others are made from pieces, and polished where that is promising. Stops at the
-    cost `target`, or where two turns have brought nothing."""
+    """The best layout met in about so many proposals, as `improved`, by three passes at least."""
     per_block = min(per_block, MOST_EACH // graph.blocks)
     passes = min(MOST_TURNS * len(TURN), proposals // (3 * per_block * graph.blocks))
+    passes = max(len(TURN), passes) if proposals else 0
+    return improved(graph, capacities, start, passes, target, per_block)
+
+
+def improved(
+    graph: Hypergraph,
+    capacities: Sequence[int],
+    start: Ints,
+    passes: int,
+    target: int,
+    per_block: int,
+) -> Ints:
+    """The best layout met in so many passes. `start`, which respects the capacities, is polished;
+    then others are made from pieces, and polished where that is promising. Stops at the cost
+    `target`, or where two turns have brought nothing."""
     search = Multilevel(graph, capacities, per_block, target)
     seed = f"{graph.blocks} {per_block} {sorted(capacities)}"
     best = search.polished(start, seed)
@@ -150,8 +163,7 @@ def refined(
         is_promising = graph.cost(at) <= PROMISING * polished
         return search.polished(at, f"{k} {seed}") if is_promising else at
 
-    passes = max(len(TURN), passes) if proposals and cost > target else 0
-    calls = [partial(made, k) for k in range(passes)]
+    calls = [partial(made, k) for k in range(passes if cost > target else 0)]
     for k, at in enumerate(ahead(calls, are_long=per_block * graph.blocks > LONG)):
         best = min(best, at, key=graph.cost)
         cost = graph.cost(best)

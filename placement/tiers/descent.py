@@ -8,7 +8,6 @@ See docs/engine.md, "The tiers".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -16,26 +15,16 @@ from placement.fabric.tree import Fabric, Ints
 from placement.graph.exhaustive import MOST_BLOCKS, best_partition
 from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import Layout, Region
-from placement.search.graph_slicing import SMALL
+from placement.search.multilevel import QUICK
 from placement.tiers.inner_bound import common_room
 from placement.tiers.packing import Gang, Packed, Packer, Part, fitted
 from placement.workload.request import Request
 
 FIRST_WALKS, MORE_WALKS = (2, 5), (16, 24)  # cut at a time, before and after the proof
-
-
-class Effort(NamedTuple):
-    """Work on one region, counted: sequences of domains, proposals per block in each round of
-    annealing, and rounds."""
-
-    sequences: int
-    per_block: int
-    rounds: int
-
-
-MOST_PROPOSALS = 1_000_000  # in all the rounds
-GANG, PART = Effort(60, 300, 8), Effort(15, 200, 1)  # outer tiers decide more of a part
-SMALL_GANG, SMALL_PART = Effort(8, 40, 1), Effort(4, 40, 0)  # of few blocks
+MOST_PROPOSALS = 1_000_000  # in all the passes
+PASSES = 8  # of annealing over a large part, one for each A_PASS blocks of others
+A_PASS = 256
+SEQUENCES = 16  # of domains, for each pass
 
 
 class Descent:
@@ -120,23 +109,24 @@ class Descent:
         tier: int,
     ) -> None:
         """From cheap to dear, and beginning with how the same part was packed elsewhere."""
-        is_gang, gang = bool(region.all()), self._grid.size
+        blocks, gang = int(np.count_nonzero(region)), self._grid.size
+        is_new = True
         for other in before:
-            packer.try_parts(other.at)
+            packer.offer(other.at)
             if other.had_as_much_as(sorted(room, reverse=True)):
                 packer.bound(other.least)
-                is_gang = False
-        if is_gang and not packer.is_done:
+                is_new = False
+        if is_new and blocks == gang and not packer.is_done:
             packer.bound(self._gang.proved(self._anywhere(tier) or room, packer.cost))
-        efforts = (SMALL_PART, SMALL_GANG) if gang <= SMALL else (PART, GANG)
-        sequences, per_block, rounds = efforts[is_gang]
-        per_block = min(per_block, MOST_PROPOSALS // gang)
+        per_block = min(QUICK, MOST_PROPOSALS // gang, blocks)
+        passes = min(PASSES, -(-blocks // A_PASS), MOST_PROPOSALS // (per_block * gang))
         packer.walk(MORE_WALKS)
-        packer.climb(sequences)
+        packer.climb(passes * SEQUENCES)
         if not packer.can_climb and not packer.is_done:
             slices = self._gang.sliced(region, room)
-            packer.offer(packer.packing() if slices is None else slices)
-        packer.anneal(per_block, min(rounds, MOST_PROPOSALS // max(1, per_block * gang)))
+            if slices is not None:
+                packer.offer(slices)
+        packer.anneal(per_block, passes)
 
     def _anywhere(self, tier: int) -> Sequence[int]:
         """The room for the gang in any domain outside `tier`: what nothing beats there the

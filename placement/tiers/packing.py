@@ -26,15 +26,13 @@ from placement.graph.hypergraph import Hypergraph, block_graph, grid_graph, unli
 from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import Region
 from placement.search.graph_slicing import roomiest, slice_grid
-from placement.search.multilevel import Multilevel
+from placement.search.multilevel import improved
 from placement.search.segmentation import LineSearch, box_walks
 from placement.tiers.inner_bound import proved
 from placement.workload.request import Request
 from placement.workload.traffic import axis_traffic
 
 ABREAST = 8  # lines side by side in a walk, at most
-LARGEST = (8, 4)  # blocks in the pieces that annealing starts from, by turns
-PROMISING = 1.02  # times the best cost
 TREES, FEW = 1_000, 24  # slicing trees, and up to how many children
 
 
@@ -148,7 +146,6 @@ class Packer:
     def __init__(self, part: Part, room: Sequence[int], least: int) -> None:
         self._graph, self._all_room = part.graph, room
         self._room = roomiest(room, self._graph.blocks)
-        self._seed = f"{self._graph.blocks} {sorted(self._room)}"
         self._lines = LineSearch(self._graph, part.walks(), self._room, least)
         self._offered: Ints | None = None
         self._cost = self._lines.cost + 1
@@ -163,10 +160,13 @@ class Packer:
 
     def packing(self) -> Ints:
         """The child of each block in reading order."""
-        at = self._offered
-        if at is None or self._lines.cost <= self._cost:
-            at = self._lines.layout()
-        return fitted(at, self._all_room)
+        return fitted(self._best(), self._all_room)
+
+    def _best(self) -> Ints:
+        """The same in children that are roomy."""
+        if self._offered is None or self._lines.cost <= self._cost:
+            return self._lines.layout()
+        return self._offered
 
     @property
     def least(self) -> int:
@@ -176,18 +176,11 @@ class Packer:
         """A cut that no packing beats, known now."""
         self._lines.least = max(self._lines.least, least)
 
-    def offer(self, at: Ints) -> int:
-        """Keep another packing if it cuts less; its cost."""
-        cost = self._graph.cost(at)
-        if cost < self.cost:
-            self._offered, self._cost = at, cost
-        return cost
-
-    def try_parts(self, at: Ints) -> None:
-        """Keep the parts of another region's packing if they fit and cut less."""
+    def offer(self, at: Ints) -> None:
+        """Keep another packing if its parts fit and cut less."""
         parts = best_fit(at, self._room)
-        if parts is not None:
-            self.offer(parts)
+        if parts is not None and (cost := self._graph.cost(parts)) < self.cost:
+            self._offered, self._cost = parts, cost
 
     def walk(self, batches: Sequence[int]) -> None:
         if not self.is_done:
@@ -201,20 +194,11 @@ class Packer:
         if not self.is_done:
             self._lines.climb(tries)
 
-    def anneal(self, per_block: int, rounds: int) -> None:
-        """So many proposals per block from the best packing; then, once for every round,
-        from pieces put together anew, and again from there where that is promising."""
-        if not per_block or self.is_done:
-            return
-        anew = Multilevel(self._graph, self._room, per_block, self.least)
-        on = Multilevel(self._graph, self._all_room, per_block, self.least)
-        self.offer(on.polished(self.packing(), f"0 {self._seed}"))
-        for k in range(1, rounds + 1):
-            if self.is_done:
-                return
-            at = anew.anew(LARGEST[k % len(LARGEST)], f"{k} {self._seed}")
-            if self.offer(at) <= PROMISING * self.cost and not self.is_done:
-                self.offer(on.polished(at, f"{k} {self._seed}"))
+    def anneal(self, per_block: int, passes: int) -> None:
+        """From the best packing, and from pieces put together anew; so many proposals per block."""
+        if not self.is_done:
+            start = self._best()
+            self.offer(improved(self._graph, self._room, start, passes, self.least, per_block))
 
 
 def best_fit(at: Ints, room: Sequence[int]) -> Ints | None:
