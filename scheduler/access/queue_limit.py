@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 from scheduler.core import Code, Rejected, State, admit
 from scheduler.core.model.commands import Command, SubmitJob
 from scheduler.core.model.events import Event, JobSubmitted
@@ -20,7 +22,7 @@ def at_most(waiting_jobs: int) -> Admit:
         if not isinstance(command, SubmitJob) or isinstance(answer, Rejected):
             return answer
         for event in answer:
-            if isinstance(event, JobSubmitted) and len(state.queue) >= waiting_jobs:
+            if isinstance(event, JobSubmitted) and _all(state) >= waiting_jobs:
                 tenant = tenant_of(event.spec, state.tenants)
                 if _waiting(state, tenant) >= waiting_jobs:
                     return Rejected(
@@ -32,4 +34,9 @@ def at_most(waiting_jobs: int) -> Admit:
 
 
 def _waiting(state: State, tenant: str) -> int:
-    return sum(state.jobs[name].tenant == tenant for name in state.queue)
+    names = chain(state.queue, state.deferred)
+    return sum(state.jobs[name].tenant == tenant for name in names)
+
+
+def _all(state: State) -> int:
+    return len(state.queue) + len(state.deferred)

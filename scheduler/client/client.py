@@ -179,6 +179,36 @@ class Client:
         )
         return self._to.call(self._stub.CancelJob, request)
 
+    def hold_job(
+        self, name: str, reason: str = "", uid: str = "", **options: Unpack[ChangeOptions]
+    ) -> job_pb2.Job:
+        """It is not considered until it is released; a gang that runs goes on."""
+        request = service_pb2.HoldJobRequest(
+            name=name, reason=reason, uid=uid, **_change_fields(options)
+        )
+        return self._to.call(self._stub.HoldJob, request)
+
+    def release_job(
+        self, name: str, uid: str = "", **options: Unpack[ChangeOptions]
+    ) -> job_pb2.Job:
+        request = service_pb2.ReleaseJobRequest(name=name, uid=uid, **_change_fields(options))
+        return self._to.call(self._stub.ReleaseJob, request)
+
+    def requeue_job(
+        self,
+        name: str,
+        reason: str = "",
+        uid: str = "",
+        *,
+        hold: bool = False,
+        **options: Unpack[ChangeOptions],
+    ) -> job_pb2.Job:
+        """Its gang stops; it waits again, and is held then with `hold`."""
+        request = service_pb2.RequeueJobRequest(
+            name=name, reason=reason, uid=uid, hold=hold, **_change_fields(options)
+        )
+        return self._to.call(self._stub.RequeueJob, request)
+
     def end_job(
         self,
         name: str,

@@ -1,7 +1,7 @@
 """Which jobs run next, and where: the slow half of scheduling, a plan for one version.
 
-First come windows whose edge has come, then gangs that have reached their time limit, where it
-ends them, then gangs that a failure interrupted or a window
+First come windows whose edge has come and jobs whose begin time has, then gangs that have reached
+their time limit, where it ends them, then gangs that a failure interrupted or a window
 evicts, for their hosts do nothing, then reservations that lost a host. Then every queued
 job passes the same stages:
 
@@ -33,6 +33,7 @@ from scheduler.core.queue.fixpoint import is_fixpoint
 from scheduler.core.restart.restart import restarts
 from scheduler.core.rules.calendar import turns
 from scheduler.core.rules.crash_loop import next_attempt_ns
+from scheduler.core.rules.eligibility import deferrals_over, next_eligible_ns
 from scheduler.core.rules.host_evaluation import judgement_due
 from scheduler.core.rules.retiring_hosts import due_ns
 from scheduler.core.rules.time_limits import next_limit_ns, overruns
@@ -68,6 +69,8 @@ def _urgent(state: State, now_ns: int, limits: SchedulingOptions, find: Placer) 
     """
     if edges := turns(state, now_ns):
         return Plan(state.version, edges)
+    if over := deferrals_over(state, now_ns):
+        return Plan(state.version, over)
     if judge := judgement_due(state, now_ns):
         return Plan(state.version, (judge,))
     if at_limit := overruns(state, now_ns, limits):
@@ -79,6 +82,7 @@ def _urgent(state: State, now_ns: int, limits: SchedulingOptions, find: Placer) 
         return Plan(state.version, others)
     if not first and _is_idle(state):
         moments = (*due_ns(state, now_ns, limits), next_limit_ns(state, limits))
+        moments = (*moments, next_eligible_ns(state))
         return Plan(state.version, next_decision_ns=_first(moments))
     if first and not state.queue:  # a gang stands still; all else has time until it runs
         return Plan(state.version, first)
@@ -95,6 +99,7 @@ def _urgent(state: State, now_ns: int, limits: SchedulingOptions, find: Placer) 
         *(cycle.preempting.next_decision_ns, grow_ns, cycle.clear_ns),
         *due_ns(moved, now_ns, limits),
         next_limit_ns(moved, limits),
+        next_eligible_ns(state),
         *(next_attempt_ns(job, state.tenants.restarts, now_ns) for job in stopped),
     )
     is_over = bool(starts) and not first and is_fixpoint(state, cycle, starts)

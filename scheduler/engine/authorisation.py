@@ -13,7 +13,18 @@ from typing import Final
 
 from scheduler.core import Job, Rejected, State, Tenants
 from scheduler.core.job_name import stated_tenant
-from scheduler.core.model.commands import CancelJob, Command, EndJob, SubmitJob, UpdateJob
+from scheduler.core.model.commands import (
+    CancelJob,
+    Command,
+    EndJob,
+    HoldJob,
+    JobCommand,
+    ReleaseJob,
+    RequeueJob,
+    SubmitJob,
+    UpdateJob,
+)
+from scheduler.core.model.dependency import DependencyTerm
 from scheduler.core.model.rejected import Code, invalid, no_job
 from scheduler.core.tenancy.ownership import tenant_of
 from scheduler.identity import Caller, Role
@@ -22,7 +33,7 @@ from scheduler.identity import Caller, Role
 class Act(StrEnum):
     """What a caller does to a job that it may see."""
 
-    CHANGE = "change"  # cancel it, or change its specification
+    CHANGE = "change"  # cancel, hold or requeue it, or change its specification
     END = "finish"  # report that its gang has ended
     READ_LOGS = "read the logs of"
 
@@ -30,6 +41,9 @@ class Act(StrEnum):
 _ACTS: Final[dict[type, Act]] = {
     CancelJob: Act.CHANGE,
     UpdateJob: Act.CHANGE,
+    HoldJob: Act.CHANGE,
+    ReleaseJob: Act.CHANGE,
+    RequeueJob: Act.CHANGE,
     EndJob: Act.END,
 }
 
@@ -67,10 +81,10 @@ def unauthorised(state: State, command: Command, who: Caller) -> Rejected | None
     """The refusal of a command on a job that `who` may not act on, or one that submits for a tenant
     that is not `who`'s."""
     if (act := _ACTS.get(type(command))) is not None:
-        assert isinstance(command, CancelJob | UpdateJob | EndJob)
+        assert isinstance(command, JobCommand)
         job = state.find(command.name, command.uid)
         if job is None or (refusal := refused(state.tenants, who, job, act)) is None:
-            return None
+            return _strange_dependency(state, command, who)
         if refusal.code is Code.NOT_FOUND:
             return no_job(command.name, command.uid)
         # What the caller's own earlier request did is told again, whoever has the name by now.
@@ -87,4 +101,20 @@ def unauthorised(state: State, command: Command, who: Caller) -> Rejected | None
                 if other_tenants(state.tenants, who, stated_tenant(name) or state.tenants.default):
                     message = f"{name!r} is of a tenant whose jobs {who.name} cannot see"
                     return invalid(f"constraints.{field}", message)
+        return _strange_dependency(state, command, who)
+    return None
+
+
+def _strange_dependency(state: State, command: Command, who: Caller) -> Rejected | None:
+    """The refusal of a command that makes a job wait for one of a tenant that `who` cannot see."""
+    terms: tuple[DependencyTerm, ...] = ()
+    if isinstance(command, SubmitJob):
+        terms = command.spec.dependencies
+    elif isinstance(command, UpdateJob):
+        terms = command.dependencies
+    for place, term in enumerate(terms):
+        tenant = stated_tenant(term.job) or state.tenants.default
+        if term.job and other_tenants(state.tenants, who, tenant):
+            message = f"{term.job!r} is of a tenant whose jobs {who.name} cannot see"
+            return invalid(f"dependencies[{place}].job", message)
     return None

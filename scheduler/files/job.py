@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
+from datetime import UTC, datetime
 from enum import StrEnum
 from inspect import signature
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,24 +22,28 @@ from placement.workload.replicas import batch_sizes, check_batch, sizes_text
 from placement.workload.request import EVEN_ALPHA, Objective, Request, SpareRule
 from placement.workload.traffic import axis_traffic
 from placement.workload.training import Batch, ModelShape, Training
-from scheduler.core.model.job import JobSpec
+from scheduler.core.model.dependency import DependencyTerm
+from scheduler.core.model.job import SECOND_NS, JobSpec
 from scheduler.core.model.names import NAME_RULE, is_name
 from scheduler.core.policies.affinity import Affinity
 from scheduler.core.policies.checkpoint import CheckpointTerms
 from scheduler.core.policies.run import RunSpec
 from scheduler.files.errors import short
 from scheduler.files.job_keys import JobKeys, Keys, Replicas, message_of, parse_spares, path_of
+from scheduler.files.timeparse import written
 from scheduler.files.yaml12 import Document
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 
+_OWN_FORM = ("name", "labels", "checkpoint", "run", "dependencies")
+
 # Keys whose value is a field of JobSpec by the same name, as it is, with its default.
 _SCALARS: dict[str, Any] = {
     name: field.default
     for name, field in signature(JobSpec).parameters.items()
-    if name in JobKeys.model_fields and name not in ("name", "labels", "checkpoint", "run")
+    if name in JobKeys.model_fields and name not in _OWN_FORM
 }
 
 
@@ -71,6 +76,8 @@ def job_from_document(document: Document, default_name: str = "") -> JobSpec:
         min_dp=_least(keys),
         checkpoint=CheckpointTerms(**keys.checkpoint.model_dump()),
         run=_run(keys, document),
+        begin_ns=keys.begin_time,
+        dependencies=tuple(DependencyTerm(each.kind, each.job) for each in keys.dependencies),
     )
 
 
@@ -213,6 +220,13 @@ def job_to_mapping(spec: JobSpec) -> dict[str, Any]:
         mapping["checkpoint"] = checkpoint
     if spec.run:
         mapping["run"] = _run_mapping(spec.run)
+    if spec.begin_ns:
+        mapping["begin_time"] = written(datetime.fromtimestamp(spec.begin_ns // SECOND_NS, UTC))
+    if spec.dependencies:
+        mapping["dependencies"] = [
+            {"kind": term.kind.value, **({"job": term.job} if term.job else {})}
+            for term in spec.dependencies
+        ]
     return mapping
 
 

@@ -27,10 +27,12 @@ from placement.workload.training import (
     Recompute,
     Sync,
 )
+from scheduler.core.model.dependency import DependencyKind
 from scheduler.core.model.job import MOST_LABELS
 from scheduler.core.policies.checkpoint import PEER_INTERVAL_S
 from scheduler.core.policies.run import GRACE_S, RANK_VARIABLES
 from scheduler.files.errors import short
+from scheduler.files.timeparse import parse_time
 
 MOST = 2**31 - 1
 MOST_EDGE_BYTES = 10**15  # a petabyte per step on one edge; sums stay within 64 bits
@@ -200,6 +202,45 @@ def _avoided(value: Any) -> dict[str, list[str]]:
     if not isinstance(value, Mapping) or not value:
         raise _refusal(f"must map tiers to job names, as {{zone: [a]}}, not {short(value)}")
     return {_text(tier): _names(names) for tier, names in value.items()}
+
+
+def _begin(value: Any) -> int:
+    try:
+        return parse_time(str(value)) if value else 0
+    except BadInput as error:
+        raise _refusal(error.message) from None
+
+
+def _dependency_kind(value: Any) -> str:
+    return _choice(value, DependencyKind)
+
+
+def parse_dependencies(text: str) -> list[dict[str, str]]:
+    """`afterok:a:b,singleton` as Slurm writes it. Raises: BadInput without a field."""
+    terms: list[dict[str, str]] = []
+    for part in text.split(","):
+        kind, *jobs = part.strip().split(":")
+        if kind not in list(DependencyKind):
+            raise BadInput("", f"must be {_DEPENDENCY}, not {part.strip()!r}")
+        if (kind == DependencyKind.SINGLETON) is bool(jobs) or not all(jobs):
+            raise BadInput("", f"must be {_DEPENDENCY}, not {part.strip()!r}")
+        terms += [{"kind": kind, "job": job} for job in jobs] or [{"kind": kind}]
+    return terms
+
+
+_DEPENDENCY = "afterok, afternotok or afterany with jobs, as afterok:a:b, or singleton"
+
+
+def _dependencies(value: Any) -> Any:
+    if isinstance(value, str):
+        try:
+            return parse_dependencies(value)
+        except BadInput as error:
+            raise _refusal(error.message) from None
+    for place, item in enumerate(value if isinstance(value, list) else ()):
+        if isinstance(item, Mapping) and (item.get("kind") == "singleton") is bool(item.get("job")):
+            raise _refusal("is of all kinds but singleton", f"{place}.job")
+    return value
 
 
 def _argument(value: Any) -> str:
@@ -380,6 +421,11 @@ class _RunKeys(Keys):
     warm: Annotated[tuple[str, ...], BeforeValidator(_modules)] = ()
 
 
+class _DependencyKeys(Keys):
+    kind: Annotated[DependencyKind, BeforeValidator(_dependency_kind)]
+    job: Text = ""
+
+
 class JobKeys(Keys):
     name: Text = ""
     parallelism: _ParallelismKeys
@@ -400,6 +446,12 @@ class JobKeys(Keys):
     constraints: _ConstraintKeys = Field(default_factory=_ConstraintKeys)
     checkpoint: _CheckpointKeys = Field(default_factory=_CheckpointKeys)
     run: _RunKeys | None = None
+    hold: Flag = False
+    begin_time: Annotated[int, BeforeValidator(_begin)] = 0
+    dependencies: Annotated[list[_DependencyKeys], BeforeValidator(_dependencies)] = Field(
+        default_factory=list
+    )
+    cancel_unmet: Flag = False
 
 
 _SECTIONS: dict[str, type[Keys]] = {
@@ -413,6 +465,7 @@ _SECTIONS: dict[str, type[Keys]] = {
     "constraints": _ConstraintKeys,
     "checkpoint": _CheckpointKeys,
     "run": _RunKeys,
+    "dependencies": _DependencyKeys,
 }
 
 

@@ -21,8 +21,11 @@ from scheduler.core.model.events import (
     HostMoved,
     HostSignalled,
     HostsJudged,
+    JobEligible,
     JobEnded,
+    JobHeld,
     JobPreempted,
+    JobReleased,
     JobRequeued,
     JobsReserved,
     JobStarted,
@@ -137,6 +140,9 @@ def _incident(event: Event) -> tuple[IncidentKind, str, str] | None:
             | NamesQualified()
             | JobSubmitted()
             | JobUpdated()
+            | JobHeld()
+            | JobReleased()
+            | JobEligible()
             | JobsReserved()
             | JobStarted()
             | SparesChanged()

@@ -101,6 +101,8 @@ class EventTally:
                 pass
             case JobChangeKind.LAUNCHED | JobChangeKind.SAVED:
                 pass
+            case JobChangeKind.HELD | JobChangeKind.RELEASED | JobChangeKind.ELIGIBLE:
+                pass
             case JobChangeKind.INTERRUPTED | JobChangeKind.SPARE_LOST:
                 pass  # counted with the host that failed
             case _:

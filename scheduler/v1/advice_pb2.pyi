@@ -51,6 +51,12 @@ class _WaitReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WaitReason
     """Enough hosts are free, but too few that did not stop the job recently."""
     WAIT_REASON_SEARCH: _WaitReason.ValueType  # 10
     """The limits of the search were spent before a placement was found."""
+    WAIT_REASON_HELD: _WaitReason.ValueType  # 11
+    """Its owner or an operator holds it."""
+    WAIT_REASON_BEGIN: _WaitReason.ValueType  # 12
+    """Its begin time has not come."""
+    WAIT_REASON_DEPENDENCY: _WaitReason.ValueType  # 13
+    """A job that it depends on has not ended, or has ended otherwise than it needs."""
 
 class WaitReason(_WaitReason, metaclass=_WaitReasonEnumTypeWrapper):
     """Why a job waits."""
@@ -77,6 +83,12 @@ WAIT_REASON_AVOIDS: WaitReason.ValueType  # 9
 """Enough hosts are free, but too few that did not stop the job recently."""
 WAIT_REASON_SEARCH: WaitReason.ValueType  # 10
 """The limits of the search were spent before a placement was found."""
+WAIT_REASON_HELD: WaitReason.ValueType  # 11
+"""Its owner or an operator holds it."""
+WAIT_REASON_BEGIN: WaitReason.ValueType  # 12
+"""Its begin time has not come."""
+WAIT_REASON_DEPENDENCY: WaitReason.ValueType  # 13
+"""A job that it depends on has not ended, or has ended otherwise than it needs."""
 Global___WaitReason: _TypeAlias = WaitReason  # noqa: Y015
 
 class _ObstacleKind:

@@ -23,6 +23,66 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _DependencyKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _DependencyKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DependencyKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    DEPENDENCY_KIND_UNSPECIFIED: _DependencyKind.ValueType  # 0
+    """Never sent."""
+    DEPENDENCY_KIND_AFTEROK: _DependencyKind.ValueType  # 1
+    """It has completed."""
+    DEPENDENCY_KIND_AFTERNOTOK: _DependencyKind.ValueType  # 2
+    """It has failed, or was cancelled."""
+    DEPENDENCY_KIND_AFTERANY: _DependencyKind.ValueType  # 3
+    """It has ended."""
+    DEPENDENCY_KIND_SINGLETON: _DependencyKind.ValueType  # 4
+    """All live jobs of the same user and tenant that came before have ended whose names are the same
+    but for a number at the end: nightly-1, nightly-2.
+    """
+
+class DependencyKind(_DependencyKind, metaclass=_DependencyKindEnumTypeWrapper):
+    """For which end of another job a job waits."""
+
+DEPENDENCY_KIND_UNSPECIFIED: DependencyKind.ValueType  # 0
+"""Never sent."""
+DEPENDENCY_KIND_AFTEROK: DependencyKind.ValueType  # 1
+"""It has completed."""
+DEPENDENCY_KIND_AFTERNOTOK: DependencyKind.ValueType  # 2
+"""It has failed, or was cancelled."""
+DEPENDENCY_KIND_AFTERANY: DependencyKind.ValueType  # 3
+"""It has ended."""
+DEPENDENCY_KIND_SINGLETON: DependencyKind.ValueType  # 4
+"""All live jobs of the same user and tenant that came before have ended whose names are the same
+but for a number at the end: nightly-1, nightly-2.
+"""
+Global___DependencyKind: _TypeAlias = DependencyKind  # noqa: Y015
+
+class _Hold:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _HoldEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Hold.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    HOLD_UNSPECIFIED: _Hold.ValueType  # 0
+    """Nobody."""
+    HOLD_OWNER: _Hold.ValueType  # 1
+    """Its owner."""
+    HOLD_OPERATOR: _Hold.ValueType  # 2
+    """An operator, who alone can release it."""
+
+class Hold(_Hold, metaclass=_HoldEnumTypeWrapper):
+    """Who keeps a job from being considered."""
+
+HOLD_UNSPECIFIED: Hold.ValueType  # 0
+"""Nobody."""
+HOLD_OWNER: Hold.ValueType  # 1
+"""Its owner."""
+HOLD_OPERATOR: Hold.ValueType  # 2
+"""An operator, who alone can release it."""
+Global___Hold: _TypeAlias = Hold  # noqa: Y015
+
 class _DataParallel:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -364,6 +424,10 @@ class JobSpec(_message.Message):
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
     COMPUTE_TIME_FIELD_NUMBER: _builtins.int
+    HOLD_FIELD_NUMBER: _builtins.int
+    BEGIN_TIME_FIELD_NUMBER: _builtins.int
+    DEPENDENCIES_FIELD_NUMBER: _builtins.int
+    CANCEL_UNMET_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """What its tenant calls the job: 1 to 128 letters, digits, '-', '_' or '.'. Unique among live
     jobs of the tenant; free again once the job has ended. Required.
@@ -385,6 +449,12 @@ class JobSpec(_message.Message):
     spread_alpha: _builtins.float
     """What the most zones of a DP group weigh under OBJECTIVE_SPREAD, 0 to 1; those of a PP group
     weigh the rest. Unset: 0.5.
+    """
+    hold: _builtins.bool
+    """Whether the job is held when it is submitted, until ReleaseJob."""
+    cancel_unmet: _builtins.bool
+    """Whether the job is cancelled when a dependency can never be met. Otherwise it waits on, and says
+    so.
     """
     @_builtins.property
     def parallelism(self) -> Global___Parallelism:
@@ -444,6 +514,14 @@ class JobSpec(_message.Message):
     def compute_time(self) -> _duration_pb2.Duration:
         """Measured time that a GPU computes in one step, with all replicas. Unset: as `model` says."""
 
+    @_builtins.property
+    def begin_time(self) -> _timestamp_pb2.Timestamp:
+        """The job does not start before, to the second. Unset: at once."""
+
+    @_builtins.property
+    def dependencies(self) -> _containers.RepeatedCompositeFieldContainer[Global___Dependency]:
+        """Jobs for whose ends it waits, all of them. What can never be is refused."""
+
     def __init__(
         self,
         *,
@@ -466,16 +544,48 @@ class JobSpec(_message.Message):
         checkpoint: Global___Checkpoint | None = ...,
         run: Global___Run | None = ...,
         compute_time: _duration_pb2.Duration | None = ...,
+        hold: _builtins.bool = ...,
+        begin_time: _timestamp_pb2.Timestamp | None = ...,
+        dependencies: _abc.Iterable[Global___Dependency] | None = ...,
+        cancel_unmet: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha", "batch", b"batch", "checkpoint", b"checkpoint", "compute_time", b"compute_time", "constraints", b"constraints", "model", b"model", "parallelism", b"parallelism", "run", b"run", "spread_alpha", b"spread_alpha", "time_limit", b"time_limit", "training", b"training"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha", "batch", b"batch", "begin_time", b"begin_time", "checkpoint", b"checkpoint", "compute_time", b"compute_time", "constraints", b"constraints", "model", b"model", "parallelism", b"parallelism", "run", b"run", "spread_alpha", b"spread_alpha", "time_limit", b"time_limit", "training", b"training"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha", "batch", b"batch", "checkpoint", b"checkpoint", "collectives", b"collectives", "compute_time", b"compute_time", "constraints", b"constraints", "labels", b"labels", "model", b"model", "name", b"name", "objective", b"objective", "parallelism", b"parallelism", "priority", b"priority", "priority_class", b"priority_class", "run", b"run", "spares", b"spares", "spread_alpha", b"spread_alpha", "tenant", b"tenant", "time_limit", b"time_limit", "traffic", b"traffic", "training", b"training"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha", "batch", b"batch", "begin_time", b"begin_time", "cancel_unmet", b"cancel_unmet", "checkpoint", b"checkpoint", "collectives", b"collectives", "compute_time", b"compute_time", "constraints", b"constraints", "dependencies", b"dependencies", "hold", b"hold", "labels", b"labels", "model", b"model", "name", b"name", "objective", b"objective", "parallelism", b"parallelism", "priority", b"priority", "priority_class", b"priority_class", "run", b"run", "spares", b"spares", "spread_alpha", b"spread_alpha", "tenant", b"tenant", "time_limit", b"time_limit", "traffic", b"traffic", "training", b"training"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__spread_alpha: _TypeAlias = _typing.Literal["spread_alpha"]  # noqa: Y015
     _WhichOneofArgType__spread_alpha: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__spread_alpha) -> _WhichOneofReturnType__spread_alpha | None: ...
 
 Global___JobSpec: _TypeAlias = JobSpec  # noqa: Y015
+
+@_typing.final
+class Dependency(_message.Message):
+    """A job for whose end another waits."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
+    kind: Global___DependencyKind.ValueType
+    """For which end. Required."""
+    job: _builtins.str
+    """Name of the job, NAME or TENANT/NAME: the live one, else the newest that has ended. Empty of
+    DEPENDENCY_KIND_SINGLETON.
+    """
+    def __init__(
+        self,
+        *,
+        kind: Global___DependencyKind.ValueType = ...,
+        job: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "kind", b"kind"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Dependency: _TypeAlias = Dependency  # noqa: Y015
 
 @_typing.final
 class Run(_message.Message):
@@ -1035,6 +1145,8 @@ class Job(_message.Message):
     SAVED_CHECKPOINT_FIELD_NUMBER: _builtins.int
     SLOWDOWN_FIELD_NUMBER: _builtins.int
     USER_FIELD_NUMBER: _builtins.int
+    HOLD_FIELD_NUMBER: _builtins.int
+    ELIGIBLE_TIME_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the job, tenants/TENANT/jobs/NAME: its tenant and the name in its specification. Each
     tenant has names of its own.
@@ -1065,6 +1177,8 @@ class Job(_message.Message):
     """Whose job it is: the name of the caller that submitted it, in the server's auth file. Empty: the
     server did not ask callers who they are.
     """
+    hold: Global___Hold.ValueType
+    """Who holds the job: it is not considered until ReleaseJob."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When the job was accepted."""
@@ -1115,6 +1229,12 @@ class Job(_message.Message):
         slow_percent. Unset: they do not, or the job does not say how long a step takes.
         """
 
+    @_builtins.property
+    def eligible_time(self) -> _timestamp_pb2.Timestamp:
+        """Since when the job has been considered. Unset: it is not, for it is held, its begin time has not
+        come, or a job that it depends on has not ended; `reason` says which.
+        """
+
     def __init__(
         self,
         *,
@@ -1141,10 +1261,12 @@ class Job(_message.Message):
         saved_checkpoint: Global___SavedCheckpoint | None = ...,
         slowdown: Global___Slowdown | None = ...,
         user: _builtins.str = ...,
+        hold: Global___Hold.ValueType = ...,
+        eligible_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "create_time", b"create_time", "goodput", b"goodput", "launch_time", b"launch_time", "placement", b"placement", "saved_checkpoint", b"saved_checkpoint", "slowdown", b"slowdown", "spec", b"spec", "update_time", b"update_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "create_time", b"create_time", "eligible_time", b"eligible_time", "goodput", b"goodput", "launch_time", b"launch_time", "placement", b"placement", "saved_checkpoint", b"saved_checkpoint", "slowdown", b"slowdown", "spec", b"spec", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "attempt", b"attempt", "create_time", b"create_time", "dp", b"dp", "etag", b"etag", "goodput", b"goodput", "launch_time", b"launch_time", "legal_dp", b"legal_dp", "name", b"name", "placement", b"placement", "preemptible", b"preemptible", "priority", b"priority", "reason", b"reason", "restart_options", b"restart_options", "saved_checkpoint", b"saved_checkpoint", "slowdown", b"slowdown", "spec", b"spec", "state", b"state", "tenant", b"tenant", "uid", b"uid", "update_time", b"update_time", "user", b"user", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "attempt", b"attempt", "create_time", b"create_time", "dp", b"dp", "eligible_time", b"eligible_time", "etag", b"etag", "goodput", b"goodput", "hold", b"hold", "launch_time", b"launch_time", "legal_dp", b"legal_dp", "name", b"name", "placement", b"placement", "preemptible", b"preemptible", "priority", b"priority", "reason", b"reason", "restart_options", b"restart_options", "saved_checkpoint", b"saved_checkpoint", "slowdown", b"slowdown", "spec", b"spec", "state", b"state", "tenant", b"tenant", "uid", b"uid", "update_time", b"update_time", "user", b"user", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

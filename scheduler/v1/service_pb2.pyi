@@ -98,6 +98,12 @@ class _JobChangeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_JobChange.V
     """All ranks of the attempt have started. Only of jobs that agents start."""
     JOB_CHANGE_SAVED: _JobChange.ValueType  # 14
     """A checkpoint was reported."""
+    JOB_CHANGE_HELD: _JobChange.ValueType  # 15
+    """It was held."""
+    JOB_CHANGE_RELEASED: _JobChange.ValueType  # 16
+    """It was released."""
+    JOB_CHANGE_ELIGIBLE: _JobChange.ValueType  # 17
+    """It is considered from here on: its begin time has come, the jobs that it depends on have ended."""
 
 class JobChange(_JobChange, metaclass=_JobChangeEnumTypeWrapper):
     """Kinds of changes of a job."""
@@ -134,6 +140,12 @@ JOB_CHANGE_LAUNCHED: JobChange.ValueType  # 13
 """All ranks of the attempt have started. Only of jobs that agents start."""
 JOB_CHANGE_SAVED: JobChange.ValueType  # 14
 """A checkpoint was reported."""
+JOB_CHANGE_HELD: JobChange.ValueType  # 15
+"""It was held."""
+JOB_CHANGE_RELEASED: JobChange.ValueType  # 16
+"""It was released."""
+JOB_CHANGE_ELIGIBLE: JobChange.ValueType  # 17
+"""It is considered from here on: its begin time has come, the jobs that it depends on have ended."""
 Global___JobChange: _TypeAlias = JobChange  # noqa: Y015
 
 class _FabricObstacle:
@@ -672,10 +684,12 @@ class UpdateJobRequest(_message.Message):
 
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
-        """What to change: spec.priority, spec.priority_class, spec.time_limit, spec.labels, which are
-        replaced as a whole, or spec.labels.KEY, one label, which goes when the job has none of that
-        key; a key that is no identifier stands in backticks. "*" for all of them. Unset: the fields
-        that are set in the job.
+        """What to change: spec.priority, spec.priority_class, spec.time_limit, spec.begin_time,
+        spec.dependencies, spec.cancel_unmet, spec.labels, which are replaced as a whole, or
+        spec.labels.KEY, one label, which goes when the job has none of that key; a key that is no
+        identifier stands in backticks. "*" for all of them. Unset: the fields that are set in the job.
+        Of a job that has started, labels and the time limit change; an operator alone gives it more
+        time.
         """
 
     def __init__(
@@ -802,6 +816,147 @@ class CancelJobRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CancelJobRequest: _TypeAlias = CancelJobRequest  # noqa: Y015
+
+@_typing.final
+class HoldJobRequest(_message.Message):
+    """Holds a job."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    ETAG_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    UID_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the live job. Required."""
+    reason: _builtins.str
+    """A reason, kept in the log."""
+    etag: _builtins.str
+    """The etag of the job as you know it: ABORTED when it has changed since. Empty: not checked."""
+    request_id: _builtins.str
+    """Any text that is unique to this request, at best a UUID. The same one again changes nothing
+    and answers as things are.
+    With another request it is refused. The newest 50,000 of each tenant are known.
+    """
+    validate_only: _builtins.bool
+    """Checks the request and returns the result without making the change."""
+    uid: _builtins.str
+    """Uid of the one job that is meant: NOT_FOUND when another job has the name. Empty: any job of
+    this name.
+    """
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        etag: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+        validate_only: _builtins.bool = ...,
+        uid: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["etag", b"etag", "name", b"name", "reason", b"reason", "request_id", b"request_id", "uid", b"uid", "validate_only", b"validate_only"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HoldJobRequest: _TypeAlias = HoldJobRequest  # noqa: Y015
+
+@_typing.final
+class ReleaseJobRequest(_message.Message):
+    """Releases a job."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    ETAG_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    UID_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the live job. Required."""
+    etag: _builtins.str
+    """The etag of the job as you know it: ABORTED when it has changed since. Empty: not checked."""
+    request_id: _builtins.str
+    """Any text that is unique to this request, at best a UUID. The same one again changes nothing
+    and answers as things are.
+    With another request it is refused. The newest 50,000 of each tenant are known.
+    """
+    validate_only: _builtins.bool
+    """Checks the request and returns the result without making the change."""
+    uid: _builtins.str
+    """Uid of the one job that is meant: NOT_FOUND when another job has the name. Empty: any job of
+    this name.
+    """
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        etag: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+        validate_only: _builtins.bool = ...,
+        uid: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["etag", b"etag", "name", b"name", "request_id", b"request_id", "uid", b"uid", "validate_only", b"validate_only"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseJobRequest: _TypeAlias = ReleaseJobRequest  # noqa: Y015
+
+@_typing.final
+class RequeueJobRequest(_message.Message):
+    """Stops the gang of a job, which waits again."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    ETAG_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    UID_FIELD_NUMBER: _builtins.int
+    HOLD_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the live job. Required."""
+    reason: _builtins.str
+    """A reason, kept in the log."""
+    etag: _builtins.str
+    """The etag of the job as you know it: ABORTED when it has changed since. Empty: not checked."""
+    request_id: _builtins.str
+    """Any text that is unique to this request, at best a UUID. The same one again changes nothing
+    and answers as things are.
+    With another request it is refused. The newest 50,000 of each tenant are known.
+    """
+    validate_only: _builtins.bool
+    """Checks the request and returns the result without making the change."""
+    uid: _builtins.str
+    """Uid of the one job that is meant: NOT_FOUND when another job has the name. Empty: any job of
+    this name.
+    """
+    hold: _builtins.bool
+    """Whether the job is held then."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        etag: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+        validate_only: _builtins.bool = ...,
+        uid: _builtins.str = ...,
+        hold: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["etag", b"etag", "hold", b"hold", "name", b"name", "reason", b"reason", "request_id", b"request_id", "uid", b"uid", "validate_only", b"validate_only"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RequeueJobRequest: _TypeAlias = RequeueJobRequest  # noqa: Y015
 
 @_typing.final
 class EndJobRequest(_message.Message):

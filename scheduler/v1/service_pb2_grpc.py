@@ -66,6 +66,21 @@ class SchedulerServiceStub:
                 request_serializer=scheduler_dot_v1_dot_service__pb2.CancelJobRequest.SerializeToString,
                 response_deserializer=scheduler_dot_v1_dot_job__pb2.Job.FromString,
                 _registered_method=True)
+        self.HoldJob = channel.unary_unary(
+                '/scheduler.v1.SchedulerService/HoldJob',
+                request_serializer=scheduler_dot_v1_dot_service__pb2.HoldJobRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_job__pb2.Job.FromString,
+                _registered_method=True)
+        self.ReleaseJob = channel.unary_unary(
+                '/scheduler.v1.SchedulerService/ReleaseJob',
+                request_serializer=scheduler_dot_v1_dot_service__pb2.ReleaseJobRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_job__pb2.Job.FromString,
+                _registered_method=True)
+        self.RequeueJob = channel.unary_unary(
+                '/scheduler.v1.SchedulerService/RequeueJob',
+                request_serializer=scheduler_dot_v1_dot_service__pb2.RequeueJobRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_job__pb2.Job.FromString,
+                _registered_method=True)
         self.TailLogs = channel.unary_stream(
                 '/scheduler.v1.SchedulerService/TailLogs',
                 request_serializer=scheduler_dot_v1_dot_service__pb2.TailLogsRequest.SerializeToString,
@@ -275,6 +290,27 @@ class SchedulerServiceServicer:
 
     def CancelJob(self, request, context):
         """Cancels a job; its gang stops. Cancelling a cancelled job changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def HoldJob(self, request, context):
+        """Holds a job: it is not considered until it is released. A gang that runs goes on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReleaseJob(self, request, context):
+        """Releases a job that is held; one that an operator holds, for operators alone.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RequeueJob(self, request, context):
+        """Stops the gang of a job, which waits again in its old place and goes on from its checkpoint.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -561,6 +597,21 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
             'CancelJob': grpc.unary_unary_rpc_method_handler(
                     servicer.CancelJob,
                     request_deserializer=scheduler_dot_v1_dot_service__pb2.CancelJobRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_job__pb2.Job.SerializeToString,
+            ),
+            'HoldJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.HoldJob,
+                    request_deserializer=scheduler_dot_v1_dot_service__pb2.HoldJobRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_job__pb2.Job.SerializeToString,
+            ),
+            'ReleaseJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReleaseJob,
+                    request_deserializer=scheduler_dot_v1_dot_service__pb2.ReleaseJobRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_job__pb2.Job.SerializeToString,
+            ),
+            'RequeueJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.RequeueJob,
+                    request_deserializer=scheduler_dot_v1_dot_service__pb2.RequeueJobRequest.FromString,
                     response_serializer=scheduler_dot_v1_dot_job__pb2.Job.SerializeToString,
             ),
             'TailLogs': grpc.unary_stream_rpc_method_handler(
@@ -869,6 +920,87 @@ class SchedulerService:
             target,
             '/scheduler.v1.SchedulerService/CancelJob',
             scheduler_dot_v1_dot_service__pb2.CancelJobRequest.SerializeToString,
+            scheduler_dot_v1_dot_job__pb2.Job.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def HoldJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scheduler.v1.SchedulerService/HoldJob',
+            scheduler_dot_v1_dot_service__pb2.HoldJobRequest.SerializeToString,
+            scheduler_dot_v1_dot_job__pb2.Job.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReleaseJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scheduler.v1.SchedulerService/ReleaseJob',
+            scheduler_dot_v1_dot_service__pb2.ReleaseJobRequest.SerializeToString,
+            scheduler_dot_v1_dot_job__pb2.Job.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RequeueJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scheduler.v1.SchedulerService/RequeueJob',
+            scheduler_dot_v1_dot_service__pb2.RequeueJobRequest.SerializeToString,
             scheduler_dot_v1_dot_job__pb2.Job.FromString,
             options,
             channel_credentials,

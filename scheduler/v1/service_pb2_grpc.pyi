@@ -54,6 +54,12 @@ class SchedulerServiceStub:
     """Changes the labels of a live job, or priority and time limit of one that waits."""
     CancelJob: _grpc.UnaryUnaryMultiCallable[_service_pb2.CancelJobRequest, _job_pb2.Job]
     """Cancels a job; its gang stops. Cancelling a cancelled job changes nothing."""
+    HoldJob: _grpc.UnaryUnaryMultiCallable[_service_pb2.HoldJobRequest, _job_pb2.Job]
+    """Holds a job: it is not considered until it is released. A gang that runs goes on."""
+    ReleaseJob: _grpc.UnaryUnaryMultiCallable[_service_pb2.ReleaseJobRequest, _job_pb2.Job]
+    """Releases a job that is held; one that an operator holds, for operators alone."""
+    RequeueJob: _grpc.UnaryUnaryMultiCallable[_service_pb2.RequeueJobRequest, _job_pb2.Job]
+    """Stops the gang of a job, which waits again in its old place and goes on from its checkpoint."""
     TailLogs: _grpc.UnaryStreamMultiCallable[_service_pb2.TailLogsRequest, _service_pb2.TailLogsResponse]
     """Streams what a rank has written, on standard output and error. Only of jobs that agents start."""
     EndJob: _grpc.UnaryUnaryMultiCallable[_service_pb2.EndJobRequest, _job_pb2.Job]
@@ -173,6 +179,12 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     """Changes the labels of a live job, or priority and time limit of one that waits."""
     CancelJob: _aio.UnaryUnaryMultiCallable[_service_pb2.CancelJobRequest, _job_pb2.Job]  # type: ignore[assignment]
     """Cancels a job; its gang stops. Cancelling a cancelled job changes nothing."""
+    HoldJob: _aio.UnaryUnaryMultiCallable[_service_pb2.HoldJobRequest, _job_pb2.Job]  # type: ignore[assignment]
+    """Holds a job: it is not considered until it is released. A gang that runs goes on."""
+    ReleaseJob: _aio.UnaryUnaryMultiCallable[_service_pb2.ReleaseJobRequest, _job_pb2.Job]  # type: ignore[assignment]
+    """Releases a job that is held; one that an operator holds, for operators alone."""
+    RequeueJob: _aio.UnaryUnaryMultiCallable[_service_pb2.RequeueJobRequest, _job_pb2.Job]  # type: ignore[assignment]
+    """Stops the gang of a job, which waits again in its old place and goes on from its checkpoint."""
     TailLogs: _aio.UnaryStreamMultiCallable[_service_pb2.TailLogsRequest, _service_pb2.TailLogsResponse]  # type: ignore[assignment]
     """Streams what a rank has written, on standard output and error. Only of jobs that agents start."""
     EndJob: _aio.UnaryUnaryMultiCallable[_service_pb2.EndJobRequest, _job_pb2.Job]  # type: ignore[assignment]
@@ -319,6 +331,30 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_job_pb2.Job, _abc.Awaitable[_job_pb2.Job]]:
         """Cancels a job; its gang stops. Cancelling a cancelled job changes nothing."""
+
+    @_abc_1.abstractmethod
+    def HoldJob(
+        self,
+        request: _service_pb2.HoldJobRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_job_pb2.Job, _abc.Awaitable[_job_pb2.Job]]:
+        """Holds a job: it is not considered until it is released. A gang that runs goes on."""
+
+    @_abc_1.abstractmethod
+    def ReleaseJob(
+        self,
+        request: _service_pb2.ReleaseJobRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_job_pb2.Job, _abc.Awaitable[_job_pb2.Job]]:
+        """Releases a job that is held; one that an operator holds, for operators alone."""
+
+    @_abc_1.abstractmethod
+    def RequeueJob(
+        self,
+        request: _service_pb2.RequeueJobRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_job_pb2.Job, _abc.Awaitable[_job_pb2.Job]]:
+        """Stops the gang of a job, which waits again in its old place and goes on from its checkpoint."""
 
     @_abc_1.abstractmethod
     def TailLogs(

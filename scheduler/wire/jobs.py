@@ -21,6 +21,7 @@ from scheduler.core import HostState, Job, JobState, State
 from scheduler.core.admission.etag import host_etag, job_etag
 from scheduler.core.fold.effects import JobChange, JobChangeKind
 from scheduler.core.model.goodput import PARTS, Goodput
+from scheduler.core.model.lifecycle import Hold
 from scheduler.core.model.restart_option import RestartOption, WeighedOption
 from scheduler.core.restart.prospect import Prospect
 from scheduler.core.rules.slow_gangs import SlowGang
@@ -44,6 +45,7 @@ _HOST_STATES: dict[HostState, host_pb2.HostState.ValueType] = numbers(
 _CHANGES: dict[JobChangeKind, service_pb2.JobChange.ValueType] = numbers(
     service_pb2.JobChange, "JOB_CHANGE", JobChangeKind
 )
+_HOLDS: dict[Hold, job_pb2.Hold.ValueType] = numbers(job_pb2.Hold, "HOLD", Hold)
 _RESTART_OPTIONS: dict[RestartOption, spares_pb2.RestartOption.ValueType] = numbers(
     spares_pb2.RestartOption, "RESTART_OPTION", RestartOption
 )
@@ -110,6 +112,9 @@ def fill_job(
     message.priority = job.priority
     message.preemptible = job.is_preemptible
     message.etag = job_etag(job)
+    message.hold = _HOLDS[job.hold] if job.hold is not None else job_pb2.HOLD_UNSPECIFIED
+    if job.eligible_ns:
+        _set_time(message.eligible_time, job.eligible_ns)
     message.dp = job.dp
     message.legal_dp.extend(job.sizes)
     message.restart_options.extend(_step(s) for s in job.ladder if with_hosts or s.is_taken)

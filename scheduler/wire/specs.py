@@ -20,6 +20,8 @@ from typing import Any, TypeAlias
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
+from msgspec import structs
 
 from placement import BadInput
 from scheduler.core import JobSpec
@@ -103,6 +105,12 @@ def in_full(spec: JobSpec) -> JobSpec:
 
 def _renamed(spec: JobSpec, name_of: Callable[[str], str]) -> JobSpec:
     wants = spec.affinity
+    if spec.dependencies:
+        terms = (
+            structs.replace(term, job=name_of(term.job)) if term.job else term
+            for term in spec.dependencies
+        )
+        spec = replace(spec, dependencies=tuple(terms))
     if wants == ANYBODY:
         return replace(spec, name=name_of(spec.name))
     avoid = tuple((tier, tuple(map(name_of, names))) for tier, names in wants.avoid)
@@ -183,6 +191,8 @@ def _field_reader(field: FieldDescriptor) -> Read | None:
 def _item_reader(field: FieldDescriptor) -> Read | None:
     if field.message_type is Duration.DESCRIPTOR:
         return _seconds
+    if field.message_type is Timestamp.DESCRIPTOR:
+        return lambda moment: f"{moment.ToJsonString()[:19]}Z"
     if field.message_type is not None:
         return _reader(field.message_type)
     if field.enum_type is not None:
@@ -223,6 +233,8 @@ def _field_filler(field: FieldDescriptor) -> Callable[[Any, Any], None]:
         return lambda message, value: setattr(message, name, convert(value))
     if field.message_type is Duration.DESCRIPTOR:
         return lambda message, value: getattr(message, name).CopyFrom(duration(value))
+    if field.message_type is Timestamp.DESCRIPTOR:
+        return lambda message, value: getattr(message, name).FromJsonString(value)
     inner = _filler(field.message_type)
 
     def repeated(message: Any, value: Sequence[Mapping[str, Any]]) -> None:
@@ -265,6 +277,7 @@ def _durations(kind: Descriptor, above: str = "") -> Iterator[str]:
 
 
 _WIRE_PATHS = {f"{path}_s": path for path in _durations(job_pb2.JobSpec.DESCRIPTOR)}
+_WIRE_PATHS["begin_ns"] = "begin_time"
 _FILE_KEYS = {path: key for key, path in _WIRE_PATHS.items()}
 _read_spec: Read = _reader(job_pb2.JobSpec.DESCRIPTOR)
 _fill_spec: Fill = _filler(job_pb2.JobSpec.DESCRIPTOR)

@@ -7,10 +7,11 @@ import re
 from placement import BadInput
 from scheduler.core.admission.update import UPDATABLE
 from scheduler.core.model.commands import UpdateJob
+from scheduler.files.errors import InputError
 from scheduler.files.job_keys import MOST, parse_labels
-from scheduler.v1 import service_pb2
+from scheduler.v1 import job_pb2, service_pb2
 from scheduler.wire.durations import whole_seconds
-from scheduler.wire.specs import wire_path
+from scheduler.wire.specs import in_full, spec_from_proto, wire_path
 
 _ROOT = "spec."
 _LABEL = f"{_ROOT}labels."
@@ -32,6 +33,14 @@ def update_from_proto(request: service_pb2.UpdateJobRequest) -> UpdateJob:
         labels = parse_labels(dict(spec.labels))
     except BadInput as error:
         raise BadInput(f"job.spec.{error.field}", error.message) from None
+    named = job_pb2.JobSpec(
+        tenant=spec.tenant, parallelism=job_pb2.Parallelism(dp=1), dependencies=spec.dependencies
+    )
+    try:
+        terms = in_full(spec_from_proto(named)).dependencies
+    except InputError as error:
+        problem = error.found[0]
+        raise BadInput(f"job.spec.{problem.field}", problem.message) from None
     fields, label_keys = _named(request)
     return UpdateJob(
         request.job.name,
@@ -44,6 +53,9 @@ def update_from_proto(request: service_pb2.UpdateJobRequest) -> UpdateJob:
         request.request_id,
         request.job.uid,
         label_keys,
+        spec.begin_time.seconds * 10**9,
+        terms,
+        spec.cancel_unmet,
     )
 
 

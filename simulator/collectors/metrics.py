@@ -175,6 +175,8 @@ class Metrics:
                 pass
             case JobChangeKind.LAUNCHED | JobChangeKind.SAVED:
                 pass
+            case JobChangeKind.HELD | JobChangeKind.RELEASED | JobChangeKind.ELIGIBLE:
+                pass
             case _:
                 assert_never(change.kind)
 

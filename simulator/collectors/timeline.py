@@ -91,6 +91,8 @@ class Timeline:
                 pass
             case JobChangeKind.LAUNCHED | JobChangeKind.SAVED:
                 pass
+            case JobChangeKind.HELD | JobChangeKind.RELEASED | JobChangeKind.ELIGIBLE:
+                pass
             case JobChangeKind.SPARES_CHANGED:
                 pass
             case _:

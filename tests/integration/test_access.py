@@ -37,7 +37,7 @@ GRANTED = {
     " GetStatus GetWindow ListWindows WatchWindows ListSpares GetFabric GetTenant GetHost TailLogs"
     " ListLinks WatchLinks SumUsage",
     "launcher": "EndJob",
-    "submitter": "CreateJob UpdateJob CancelJob",
+    "submitter": "CreateJob UpdateJob CancelJob HoldJob ReleaseJob RequeueJob",
     "coordinator": "",
     "operator": "Defragment CordonHost UncordonHost DrainHost ReportHost ReportHosts"
     " ListAuditRecords ApplyFabric"

@@ -52,8 +52,11 @@ def check_state(state: State) -> None:
             assert job.lower_bound <= job.cuts[0].bytes_per_step
         if job.state is JobState.INTERRUPTED:
             assert not failed & {*job.spares}
-    # the queue is the queued jobs in order
-    queued = [job for job in jobs if job.state is JobState.QUEUED]
+    # a waiting job is considered or deferred, and the queue is the considered ones in order
+    waiting = {job.name for job in jobs if job.state is JobState.QUEUED}
+    assert waiting == {*state.queue, *state.deferred}
+    queued = [job for job in jobs if job.name in waiting and job.name not in state.deferred]
+    check_deferred(state)
     assert list(state.queue) == [j.name for j in sorted(queued, key=lambda j: j.order)]
     assert sorted(state.running) == sorted(j.name for j in jobs if j.state in HOLDING)
     stopped = [job.name for job in jobs if job.state is JobState.INTERRUPTED]
@@ -64,6 +67,24 @@ def check_state(state: State) -> None:
     for index, host in state.hosts.items():
         if host.state is HostState.DRAINING:
             assert any(index in job.hosts for job in jobs)
+
+
+def check_deferred(state: State) -> None:
+    """Held jobs and those that wait for others are deferred, and hear of every end that they wait
+    for; nothing is promised to them."""
+    for name in state.queue:
+        job = state.jobs[name]
+        assert job.hold is None
+        assert all(each.is_met for each in job.dependencies)
+        assert job.eligible_ns >= job.spec.begin_ns
+    assert not set(state.deferred) & set(state.reserved)
+    awaited: dict[str, set[str]] = {}
+    for job in state.jobs.values():
+        for each in job.dependencies:
+            if each.outcome is None:
+                assert any(other.uid == each.uid for other in state.jobs.values())
+                awaited.setdefault(each.uid, set()).add(job.name)
+    assert {uid: set(names) for uid, names in state.dependants.items()} == awaited
 
 
 def check_event(state: State, event: Event) -> None:

@@ -28,18 +28,31 @@ from scheduler.core import (
     replay,
 )
 from scheduler.core import explain as explained
-from scheduler.core.model.commands import Command, UpdateJob
+from scheduler.core.model.commands import (
+    Command,
+    HoldJob,
+    ReleaseJob,
+    RequeueJob,
+    SubmitJob,
+    UpdateJob,
+)
+from scheduler.core.model.dependency import DependencyKind, DependencyTerm
 from scheduler.core.model.events import (
     Event,
     FabricLoaded,
     GangResized,
     GangSwapped,
+    JobEligible,
+    JobHeld,
     JobPreempted,
+    JobReleased,
+    JobRequeued,
     JobStarted,
     SparesChanged,
     TenantsLoaded,
 )
 from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.lifecycle import Hold
 from scheduler.core.model.plan import Defragment, ReplenishSpares, Start, Swap
 from scheduler.core.policies.affinity import ANYBODY, Affinity
 from scheduler.core.policies.spares import SparePolicy
@@ -71,10 +84,12 @@ CALM = (JobPreempted, GangResized, GangSwapped, SparesChanged, JobStarted)
 
 
 class World(preemption.Machine):
-    """`ends`: when the plan at hand takes gangs to end."""
+    """`ends`: when the plan at hand takes gangs to end. `is_deferring`: whether jobs are held,
+    requeued, wait for a time or for each other."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_deferring: bool = False) -> None:
         super().__init__()
+        self.is_deferring = is_deferring
         self.ends: dict[str, int] = {}
         self.promised: tuple[int, str, int] | None = None
 
@@ -214,6 +229,9 @@ class World(preemption.Machine):
         """Hosts are well, gangs end one after the other: whoever fits has a turn."""
         for name in list(self.state.windows):
             self.ask(windows.remove_window(name))
+        for name in list(self.state.deferred):
+            self.ask(ReleaseJob(name, Hold.OPERATOR))
+            self.ask(UpdateJob(name, ("begin_ns", "dependencies")))
         for host in HOSTS:
             self.ask(repair(host))
             self.ask(uncordon(host))
@@ -264,6 +282,8 @@ def tenants_of(random: Random) -> Tenants:
 
 def any_command(random: Random, world: World) -> Command:
     name, host = random.choice(NAMES), random.choice(HOSTS)
+    if world.is_deferring and random.random() < 0.4:
+        return any_deferral(random, world, name)
     if random.random() < 0.5:
         return any_job(random, world.state, name)
     if random.random() < 0.1:
@@ -276,6 +296,37 @@ def any_command(random: Random, world: World) -> Command:
     ill = [end(name)] * 6 + [cancel(name), fail(host), fail(host), cordon(host), drain(host)]
     well = [move(random.choice(HOSTS)) for move in (repair, uncordon) for _ in range(4)]
     return random.choice([*ill, *well])
+
+
+def any_deferral(random: Random, world: World, name: str) -> Command:
+    by = random.choice(list(Hold))
+    terms = tuple(
+        DependencyTerm(kind, "" if kind is DependencyKind.SINGLETON else random.choice(NAMES))
+        for kind in random.sample(list(DependencyKind), random.choice((0, 1, 1, 2)))
+    )
+    begin_ns = world.now_ns + random.choice((-20, 20, 400)) * SECOND_NS
+    job = any_job(random, world.state, name)
+    assert isinstance(job, SubmitJob)
+    waits = replace(
+        job.spec,
+        hold=random.random() < 0.2,
+        begin_ns=max(begin_ns, 0),
+        dependencies=terms,
+        cancel_unmet=random.random() < 0.5,
+    )
+    change = UpdateJob(
+        name,
+        ("begin_ns", "dependencies", "cancel_unmet"),
+        by=by,
+        begin_ns=max(begin_ns, 0),
+        dependencies=terms,
+        cancel_unmet=random.random() < 0.5,
+    )
+    hold = RequeueJob(name, hold=random.random() < 0.3, by=by)
+    frees = [ReleaseJob(name, Hold.OPERATOR), ReleaseJob(name, by)]
+    return random.choice(
+        [HoldJob(name, by), *frees, hold, change, *(replace(job, spec=waits),) * 3]
+    )
 
 
 def any_job(random: Random, state: State, name: str) -> Command:
@@ -302,8 +353,8 @@ def any_job(random: Random, state: State, name: str) -> Command:
     )
 
 
-def a_day(seed: int, rounds: int = 150) -> World:
-    random, world = Random(seed), World()
+def a_day(seed: int, rounds: int = 150, *, is_deferring: bool = False) -> World:
+    random, world = Random(seed), World(is_deferring=is_deferring)
     world.load(tenants_of(random))
     for _ in range(rounds):
         for _ in range(random.randint(0, 2)):
@@ -326,6 +377,16 @@ def a_day(seed: int, rounds: int = 150) -> World:
 )
 def test_a_long_day_of_everything(seed: int) -> None:
     world = a_day(seed)
+    world.calm_down()
+    world.empty()
+    world.check_replay()
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_a_long_day_of_holds_begin_times_and_dependencies(seed: int) -> None:
+    world = a_day(seed, is_deferring=True)
+    kinds = {type(event) for event in world.log}
+    assert kinds >= {JobHeld, JobReleased, JobEligible, JobRequeued}
     world.calm_down()
     world.empty()
     world.check_replay()

@@ -7,9 +7,10 @@ from typing import assert_never
 from placement import BadInput, refuse_without_peers
 from placement.fabric.constraints import gpus_wanted
 from placement.workload.traffic import axis_traffic
-from scheduler.core.admission import idempotency
+from scheduler.core.admission import dependencies, idempotency
 from scheduler.core.admission.etag import host_etag, job_etag, stale, window_etag
 from scheduler.core.admission.fabric import change_fabric
+from scheduler.core.admission.hold import hold, release, requeue
 from scheduler.core.admission.links import move_link, report_link
 from scheduler.core.admission.report import report
 from scheduler.core.admission.update import update
@@ -20,13 +21,16 @@ from scheduler.core.model.commands import (
     ChangeFabric,
     Command,
     EndJob,
+    HoldJob,
     LoadHealth,
     LoadTenants,
     MoveHost,
     MoveLink,
+    ReleaseJob,
     RemoveWindow,
     ReportHost,
     ReportLink,
+    RequeueJob,
     SetWindow,
     SubmitJob,
     UpdateJob,
@@ -91,6 +95,12 @@ def _admitted(state: State, command: Command, now_ns: int) -> tuple[Event, ...] 
             return _submit(state, command, now_ns)
         case UpdateJob():
             return update(state, command, now_ns)
+        case HoldJob():
+            return hold(state, command, now_ns)
+        case ReleaseJob():
+            return release(state, command, now_ns)
+        case RequeueJob():
+            return requeue(state, command, now_ns)
         case CancelJob():
             return _cancel(state, command, now_ns)
         case EndJob():
@@ -143,7 +153,13 @@ def _submit(state: State, command: SubmitJob, now_ns: int) -> tuple[Event, ...] 
         return Rejected(Code.INFEASIBLE, never.reason)
     if beyond := beyond_quota(state, spec):
         return Rejected(Code.INFEASIBLE, beyond.reason)
-    return (JobSubmitted(now_ns, command.uid, spec, command.request_id, command.user),)
+    awaited = dependencies.resolved(state, spec, command.user, command.long_ended)
+    if isinstance(awaited, Rejected):
+        return awaited
+    submitted = JobSubmitted(
+        now_ns, command.uid, spec, command.request_id, command.user, dependencies=awaited
+    )
+    return (submitted,)
 
 
 def _namesake(state: State, spec: JobSpec) -> Job | None:

@@ -12,11 +12,15 @@ from scheduler.core.model.commands import (
     CancelJob,
     ChangeFabric,
     EndJob,
+    HoldJob,
+    JobCommand,
     MoveHost,
     MoveLink,
+    ReleaseJob,
     RemoveWindow,
     ReportHost,
     ReportLink,
+    RequeueJob,
     SetWindow,
     SubmitJob,
     UpdateJob,
@@ -32,6 +36,9 @@ RequestCommand = (
     ChangeFabric
     | SubmitJob
     | UpdateJob
+    | HoldJob
+    | ReleaseJob
+    | RequeueJob
     | CancelJob
     | EndJob
     | MoveHost
@@ -59,7 +66,9 @@ def identified(command: SomeCommand) -> SomeCommand:
         return command
     bare = replace(command, request_id="")
     if isinstance(bare, SubmitJob):
-        bare = replace(bare, uid="")  # fresh each time
+        bare = replace(bare, uid="", long_ended=())  # found anew each time
+    elif isinstance(bare, UpdateJob):
+        bare = replace(bare, long_ended=())
     body = msgspec.json.encode(bare, order="deterministic")
     digest = blake2b(type(command).__name__.encode() + body, digest_size=8).hexdigest()
     return replace(command, request_id=identifier._replace(digest=digest).text)
@@ -80,7 +89,7 @@ def earlier(state: State, request_id: str) -> Earlier | None:
 def answered(state: State, command: RequestCommand, now_ns: int) -> RequestAnswered:
     """What is remembered of a request that changes nothing."""
     uid = ""
-    if isinstance(command, UpdateJob | CancelJob | EndJob):
+    if isinstance(command, JobCommand):
         job = state.find(command.name, command.uid)
         uid = job.uid if job is not None else ""
     return RequestAnswered(now_ns, command.request_id, _words(command), uid)
@@ -102,6 +111,12 @@ def _words(command: RequestCommand) -> str:
             return f"submit {command.spec.name}"
         case UpdateJob():
             return f"update {command.name}"
+        case HoldJob():
+            return f"hold {command.name}"
+        case ReleaseJob():
+            return f"release {command.name}"
+        case RequeueJob():
+            return f"requeue {command.name}"
         case CancelJob():
             return f"{JobState.CANCELLED} {command.name}"
         case EndJob():

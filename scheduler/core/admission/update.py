@@ -1,24 +1,33 @@
-"""A job's owner changes their mind: another priority, time limit, other labels."""
+"""A job's owner changes their mind: another priority, time limit, begin time, other labels."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Final
 
+from scheduler.core.admission.dependencies import resolved
 from scheduler.core.admission.etag import job_etag, stale
 from scheduler.core.model.commands import UpdateJob
 from scheduler.core.model.events import Event, JobUpdated
-from scheduler.core.model.job import MOST_LABELS
-from scheduler.core.model.lifecycle import LIVE, JobState
+from scheduler.core.model.job import MOST_LABELS, Job, JobSpec
+from scheduler.core.model.lifecycle import LIVE, Hold, JobState
 from scheduler.core.model.rejected import Code, Rejected, invalid, no_job
 from scheduler.core.model.state import State
 from scheduler.core.tenancy.entitlement import beyond_quota, misnamed
 
-UPDATABLE: Final = ("priority", "priority_class", "time_limit_s", "labels")
+UPDATABLE: Final = (
+    "priority",
+    "priority_class",
+    "time_limit_s",
+    "labels",
+    "begin_ns",
+    "dependencies",
+    "cancel_unmet",
+)
 
 
 def update(state: State, command: UpdateJob, now_ns: int) -> tuple[Event, ...] | Rejected:
-    """Labels change as long as the job lives; what orders the queue while it waits."""
+    """Labels and the time limit change as long as the job lives; all else while it waits."""
     job = state.find(command.name, command.uid)
     if job is None:
         return no_job(command.name, command.uid)
@@ -26,7 +35,8 @@ def update(state: State, command: UpdateJob, now_ns: int) -> tuple[Event, ...] |
         return refusal
     for field in command.fields:
         if field not in UPDATABLE:
-            return invalid(field, f"cannot be changed; {', '.join(UPDATABLE)} can")
+            known = ", ".join(name.replace("_ns", "_time") for name in UPDATABLE)
+            return invalid(field, f"cannot be changed; {known} can")
     if job.state not in LIVE:
         return Rejected(Code.PRECONDITION, f"job {job.name} is already {job.state}")
     spec = replace(job.spec, **{field: getattr(command, field) for field in command.fields})
@@ -38,9 +48,8 @@ def update(state: State, command: UpdateJob, now_ns: int) -> tuple[Event, ...] |
         spec = replace(spec, labels=tuple(sorted(labels.items())))
     if spec == job.spec:
         return ()
-    if replace(spec, labels=job.spec.labels) != job.spec and job.state is not JobState.QUEUED:
-        message = f"job {job.name} is {job.state}: only labels can change once it has started"
-        return Rejected(Code.PRECONDITION, message)
+    if job.state is not JobState.QUEUED and (refusal := _refused(job, spec, command.by)):
+        return refusal
     if spec.time_limit_s is not None and spec.time_limit_s < 1:
         return invalid("time_limit_s", "must be at least 1")
     if spec.priority and spec.priority_class:
@@ -50,4 +59,25 @@ def update(state: State, command: UpdateJob, now_ns: int) -> tuple[Event, ...] |
         return invalid(*wrong)
     if beyond := beyond_quota(state, spec):
         return Rejected(Code.INFEASIBLE, beyond.reason)
-    return (JobUpdated(now_ns, job.name, spec, command.request_id),)
+    awaited = job.dependencies
+    if spec.dependencies != job.spec.dependencies:
+        answer = resolved(state, spec, job.user, command.long_ended, job)
+        if isinstance(answer, Rejected):
+            return answer
+        awaited = answer
+    return (JobUpdated(now_ns, job.name, spec, command.request_id, awaited),)
+
+
+def _refused(job: Job, spec: JobSpec, by: Hold) -> Rejected | None:
+    """Why a job that has started cannot have that specification. Others wait for the end that its
+    limit promises: an owner may bring it forward, an operator may put it off."""
+    same = replace(spec, labels=job.spec.labels, time_limit_s=job.spec.time_limit_s)
+    if same != job.spec:
+        only = "only labels and the time limit can change once it has started"
+        return Rejected(Code.PRECONDITION, f"job {job.name} is {job.state}: {only}")
+    before_s, after_s = job.spec.time_limit_s, spec.time_limit_s
+    is_longer = before_s is not None and (after_s is None or after_s > before_s)
+    if is_longer and by is Hold.OWNER:
+        only = "an operator alone can give it more time"
+        return Rejected(Code.PRECONDITION, f"job {job.name} is {job.state}: {only}")
+    return None

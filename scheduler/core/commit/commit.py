@@ -36,6 +36,7 @@ from scheduler.core.model.lifecycle import JOB_MOVES, RUNS, JobMove, JobState
 from scheduler.core.model.plan import (
     Action,
     Defragment,
+    EndDeferral,
     EnforceTimeLimit,
     EvaluateHosts,
     GiveUp,
@@ -57,6 +58,7 @@ from scheduler.core.model.state import State
 from scheduler.core.rules import memory_copies
 from scheduler.core.rules.calendar import Calendar, turned
 from scheduler.core.rules.crash_loop import avoided
+from scheduler.core.rules.eligibility import deferral_ended, deferral_text
 from scheduler.core.rules.host_evaluation import judged
 from scheduler.core.rules.resize import is_needless, misfit, resized
 from scheduler.core.rules.time_limits import enforced
@@ -170,6 +172,8 @@ def _event(ledger: Ledger, action: Action, now_ns: int) -> Event | tuple[Event, 
             return _reserve(state, action, now_ns)
         case WindowTransition():
             return turned(state, action, now_ns)
+        case EndDeferral():
+            return deferral_ended(state, action, now_ns)
         case ReplaceReservedHosts():
             return rehosted(state, action, now_ns)
         case EvaluateHosts():
@@ -253,6 +257,9 @@ def _start(ledger: Ledger, action: Start, now_ns: int) -> JobStarted | Stale:
     if not _may(state, action.name, JobMove.START):
         return Stale(StaleReason.JOB, f"job {action.name} is no longer queued")
     job = state.jobs[action.name]
+    if action.name in state.deferred:
+        text = f"is not considered meanwhile: {deferral_text(job, now_ns)}"
+        return stale_job(action.name, StaleReason.JOB, text)
     fabric = state.loaded_fabric
     job = job.on(len(action.placement.hosts))
     # Its step is with the links and the neighbours that it was placed beside.
@@ -278,7 +285,11 @@ def _start(ledger: Ledger, action: Start, now_ns: int) -> JobStarted | Stale:
 
 
 def _reserve(state: State, action: Reserve, now_ns: int) -> JobsReserved | Stale:
-    starts = tuple((name, at) for name, at in action.starts if _may(state, name, JobMove.START))
+    starts = tuple(
+        (name, at)
+        for name, at in action.starts
+        if _may(state, name, JobMove.START) and name not in state.deferred
+    )
     if not starts:
         return Stale(StaleReason.JOB, "no job of the reservations waits still")
     hosts, waiting = state.loaded_fabric.hosts, dict(starts)

@@ -108,19 +108,30 @@ def _with_hosts(state: State, command: Callable[[str], Command], names: str, now
 
 
 def _respecified(state: State, job: Job, spec: JobSpec, now_ns: int) -> State:
-    """The job with another spec, in the place that this gives it by its own arrival."""
+    """The job with another spec, in the place that this gives it by its own arrival. Held or not,
+    and what it depends on, stay as they are, and so do the jobs that depend on it."""
     without = replay([JobEnded(now_ns, job.name, JobState.CANCELLED)], state)
-    state = _done(without, SubmitJob(spec, job.uid), now_ns)
+    unbound = replace(spec, hold=False, begin_ns=0, dependencies=())
+    trial = _done(without, SubmitJob(unbound, job.uid, user=job.user), now_ns)
     other = replace(
-        state.jobs[job.name],
+        trial.jobs[job.name],
+        spec=spec,
         submit_ns=job.submit_ns,
         state_ns=job.state_ns,
         sequence=job.sequence,
         attempt=job.attempt,
+        hold=job.hold,
+        dependencies=job.dependencies,
+        eligible_ns=job.eligible_ns,
     )
     jobs = PersistentMap({**state.jobs, job.name: other})
-    queue = sorted(state.queue, key=lambda name: jobs[name].order)
-    return replace(state, jobs=jobs, queue=NameList(queue))
+    return replace(
+        trial,
+        jobs=jobs,
+        queue=NameList(sorted(state.queue, key=lambda name: jobs[name].order)),
+        deferred=state.deferred,
+        dependants=state.dependants,
+    )
 
 
 def _with_spares(spec: JobSpec, value: str) -> JobSpec:

@@ -28,6 +28,7 @@ from scheduler.core.queue.policies import queue_policy
 from scheduler.core.queue.verdict import QueueVerdict, WaitReason
 from scheduler.core.rules.affinity_index import AffinityIndex
 from scheduler.core.rules.crash_loop import avoided_text, resting_text
+from scheduler.core.rules.eligibility import deferral, deferral_text
 from scheduler.core.tenancy.guarantees import highest
 from scheduler.core.tenancy.quota import domain_masks
 from scheduler.core.wording import duration, ending, hosts_text, jobs_text, step_text
@@ -74,10 +75,23 @@ class Reasons:
             size += step_text(job.step)
             size += resting_text(job, self._state.tenants.restarts, self._now_ns)
             return Reason(name, WaitReason.NOT_WAITING, f"{name} is {job.state}{size}")
+        if name in self._state.deferred:
+            return self._deferred(job)
         while name not in self._turns:
             turn = self._explainer.turn(next(self._walk))
             self._turns[turn.verdict.job.name] = turn
         return self._explainer.reason(self._turns[name])
+
+    def _deferred(self, job: Job) -> Reason:
+        """Of a job that is not considered yet."""
+        cause = deferral(job, self._now_ns)
+        free = self._state.free.bit_count()
+        if not cause:
+            text = "is considered with the next decision"
+            return Reason(job.name, WaitReason.DUE, text, job.needed, free)
+        waits_for = tuple(each.job for each in job.dependencies if each.outcome is None)
+        text = deferral_text(job, self._now_ns)
+        return Reason(job.name, WaitReason(cause), text, job.needed, free, waits_for=waits_for)
 
 
 def _counted(job: Job, free: HostSet, most: int) -> Placement:

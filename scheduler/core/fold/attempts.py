@@ -173,6 +173,8 @@ class GangTracker:
                 return ()
             case JobChangeKind.LAUNCHED | JobChangeKind.SAVED:
                 return ()
+            case JobChangeKind.HELD | JobChangeKind.RELEASED | JobChangeKind.ELIGIBLE:
+                return ()
             case _:
                 assert_never(change.kind)
 

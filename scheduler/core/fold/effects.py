@@ -28,6 +28,9 @@ class JobChangeKind(StrEnum):
 
     SUBMITTED = "submitted"
     UPDATED = "updated"
+    HELD = "held"
+    RELEASED = "released"
+    ELIGIBLE = "eligible"
     STARTED = "started"
     LAUNCHED = "launched"
     SAVED = "saved"

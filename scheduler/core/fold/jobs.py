@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import assert_never
 
+from msgspec import structs
+
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.workload.request import StepBound
@@ -28,9 +30,12 @@ from scheduler.core.model.events import (
     GangLaunched,
     GangResized,
     GangSwapped,
+    JobEligible,
     JobEnded,
     JobEvent,
+    JobHeld,
     JobPreempted,
+    JobReleased,
     JobRequeued,
     JobsReserved,
     JobStarted,
@@ -42,10 +47,18 @@ from scheduler.core.model.events import (
 )
 from scheduler.core.model.goodput import Goodput
 from scheduler.core.model.job import Job
-from scheduler.core.model.lifecycle import JOB_MOVES, JobMove, JobState, RequeueCause, after
+from scheduler.core.model.lifecycle import (
+    JOB_MOVES,
+    Hold,
+    JobMove,
+    JobState,
+    RequeueCause,
+    after,
+)
 from scheduler.core.model.state import RETAINED, State
 from scheduler.core.policies.run import SavedCheckpoint
 from scheduler.core.rules.crash_loop import stopped, struck
+from scheduler.core.rules.eligibility import eligible_ns, wake_ns
 from scheduler.core.rules.job_size import fitted
 from scheduler.core.tenancy.ownership import charged, owned
 
@@ -57,6 +70,10 @@ def applied(state: State, event: JobEvent) -> State:
             return _submitted(state, event)
         case JobUpdated():
             return _updated(state, event)
+        case JobHeld():
+            return _held(state, event)
+        case JobReleased() | JobEligible():
+            return _considered(state, event)
         case JobsReserved():
             return _reserved(state, event)
         case JobStarted():
@@ -92,6 +109,12 @@ def effects(before: State, event: JobEvent, after: State) -> Iterator[EventEffec
             yield job_change(before, event, after, event.spec.name, JobChangeKind.SUBMITTED)
         case JobUpdated():
             yield job_change(before, event, after, event.name, JobChangeKind.UPDATED)
+        case JobHeld():
+            yield job_change(before, event, after, event.name, JobChangeKind.HELD)
+        case JobReleased():
+            yield job_change(before, event, after, event.name, JobChangeKind.RELEASED)
+        case JobEligible():
+            yield job_change(before, event, after, event.name, JobChangeKind.ELIGIBLE)
         case JobStarted():
             yield job_change(before, event, after, event.name, JobChangeKind.STARTED)
             yield from _hosts(before, event, after, before.held ^ after.held)
@@ -138,25 +161,48 @@ def _submitted(state: State, event: JobSubmitted) -> State:
         request_id=event.request_id,
         goodput=Goodput(event.time_ns),
         user=event.user,
+        hold=Hold.OWNER if event.spec.hold else None,
+        dependencies=event.dependencies,
     )
     job = owned(fitted(job, state.loaded_fabric), state.tenants)
-    return evolve(state, jobs=_with(state.jobs, job.name, job), queue=_queued(state, job))
+    return _depending(_joined(state, job, event.time_ns), job)
 
 
 def _updated(state: State, event: JobUpdated) -> State:
     """A waiting job goes to its new place, and what was promised to it as it was is void."""
     job = state.jobs[event.name]
-    updated = evolve(job, spec=event.spec, update_ns=event.time_ns)
+    updated = evolve(job, spec=event.spec, update_ns=event.time_ns, dependencies=event.dependencies)
     updated = owned(updated, state.tenants)
-    changed = evolve(state, jobs=_with(state.jobs, job.name, updated))
     if job.state is not JobState.QUEUED:
+        changed = evolve(state, jobs=_with(state.jobs, job.name, updated))
         special = tuple(name for name in state.running if changed.jobs[name].is_special)
         return evolve(changed, special=special)
-    less = evolve(changed, queue=_unqueued(state, job))
+    less = _independent(_left(state, job), job)
     has_moved = evolve(updated, spec=job.spec, update_ns=job.update_ns) != job
     is_as_long = event.spec.time_limit_s == job.spec.time_limit_s
     kept = less if is_as_long and not has_moved else _unreserved(less, job.name)
-    return evolve(kept, queue=_queued(less, updated))
+    joined = _depending(_joined(kept, updated, event.time_ns), updated)
+    return joined if job.name not in joined.deferred else _unreserved(joined, job.name)
+
+
+def _held(state: State, event: JobHeld) -> State:
+    """What was promised to a waiting job is void."""
+    job = state.jobs[event.name]
+    held = evolve(job, hold=event.hold, update_ns=event.time_ns)
+    if job.state is not JobState.QUEUED:
+        return _with_job(state, held)
+    return _joined(_unreserved(_left(state, job), job.name), held, event.time_ns)
+
+
+def _considered(state: State, event: JobReleased | JobEligible) -> State:
+    job = state.jobs[event.name]
+    if isinstance(event, JobReleased):
+        changed = evolve(job, hold=None, update_ns=event.time_ns)
+        if job.state is not JobState.QUEUED:
+            return _with_job(state, changed)
+    else:
+        changed = job
+    return _joined(_left(state, job), changed, event.time_ns)
 
 
 def _reserved(state: State, event: JobsReserved) -> State:
@@ -323,10 +369,9 @@ def _requeued(state: State, event: JobRequeued | JobPreempted, move: JobMove) ->
         ladder=event.ladder if isinstance(event, JobRequeued) else (),
         goodput=account(state, job, event),
     )
+    joined = _joined(state, queued, event.time_ns)
     freed = evolve(
-        state,
-        jobs=_with(state.jobs, job.name, queued),
-        queue=_queued(state, queued),
+        joined,
         running=_less(state.running, job.name),
         interrupted=_less(state.interrupted, job.name),
         special=_less(state.special, job.name),
@@ -386,10 +431,11 @@ def _ended(state: State, event: JobEnded) -> State:
         *(state.ended, state.ended_counts, job.uid, over, job.tenant, RETAINED),
         lambda _, other: other.tenant,
     )
+    left = _left(state, job) if job.state is JobState.QUEUED else state
+    left = _informed(_independent(_unreserved(left, job.name), job), over)
     freed = evolve(
-        _unreserved(state, job.name),
-        jobs=_without(state.jobs, job.name),
-        queue=_unqueued(state, job) if job.state is JobState.QUEUED else state.queue,
+        left,
+        jobs=_without(left.jobs, job.name),
         running=_less(state.running, job.name),
         interrupted=_less(state.interrupted, job.name),
         special=_less(state.special, job.name),
@@ -401,6 +447,65 @@ def _ended(state: State, event: JobEnded) -> State:
         accounts=charged(state, job.tenant, -_size(job), event.time_ns),
     )
     return emptied(freed, job, event.time_ns)
+
+
+def _joined(state: State, job: Job, now_ns: int) -> State:
+    """The state with a waiting job, in the queue or among those that are not considered yet."""
+    at_ns = eligible_ns(job)
+    is_eligible = at_ns <= now_ns
+    job = evolve(job, eligible_ns=now_ns if is_eligible else 0)
+    jobs = _with(state.jobs, job.name, job)
+    if is_eligible:
+        return evolve(state, jobs=jobs, queue=_queued(state, job))
+    return evolve(state, jobs=jobs, deferred=_with(state.deferred, job.name, wake_ns(job)))
+
+
+def _left(state: State, job: Job) -> State:
+    """The state with a waiting job neither in the queue nor deferred."""
+    if job.name in state.deferred:
+        return evolve(state, deferred=_without(state.deferred, job.name))
+    return evolve(state, queue=_unqueued(state, job))
+
+
+def _depending(state: State, job: Job) -> State:
+    """The state with a job that is told when those have ended that it depends on."""
+    dependants = state.dependants
+    for uid in _awaited(job):
+        dependants = _with(dependants, uid, (*dependants.get(uid, ()), job.name))
+    return state if dependants is state.dependants else evolve(state, dependants=dependants)
+
+
+def _independent(state: State, job: Job) -> State:
+    """The opposite of `_depending`."""
+    dependants = state.dependants
+    for uid in _awaited(job):
+        left = _less(dependants[uid], job.name)
+        dependants = _with(dependants, uid, left) if left else _without(dependants, uid)
+    return state if dependants is state.dependants else evolve(state, dependants=dependants)
+
+
+def _awaited(job: Job) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(each.uid for each in job.dependencies if each.outcome is None))
+
+
+def _informed(state: State, over: Job) -> State:
+    """The state in which those that depend on a job know how it has ended. They are considered by
+    the next decision, each with an event of its own."""
+    names = state.dependants.get(over.uid, ())
+    jobs, deferred = state.jobs, state.deferred
+    for name in names:
+        job = state.jobs[name]
+        known = (
+            structs.replace(each, outcome=over.state) if each.uid == over.uid else each
+            for each in job.dependencies
+        )
+        job = evolve(job, dependencies=tuple(known))
+        jobs, deferred = _with(jobs, name, job), _with(deferred, name, wake_ns(job))
+    if not names:
+        return state
+    return evolve(
+        state, jobs=jobs, deferred=deferred, dependants=_without(state.dependants, over.uid)
+    )
 
 
 def _queued(state: State, job: Job) -> NameList:

@@ -11,21 +11,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from scheduler.core.model.dependency import DependencyTerm
 from scheduler.core.model.job import JobSpec
-from scheduler.core.model.lifecycle import HostMove, JobState, LinkMove
+from scheduler.core.model.lifecycle import Hold, HostMove, JobState, LinkMove
 from scheduler.core.model.window import Window
 from scheduler.core.policies.health import HealthPolicy
 from scheduler.core.policies.tenants import Tenants
 
+LongEnded = tuple[str, str, JobState]
+
 
 @dataclass(frozen=True, slots=True)
 class SubmitJob:
-    """`uid` is fresh; `request_id` makes a retry harmless. `user`: whose job it is."""
+    """`uid` is fresh; `request_id` makes a retry harmless. `user`: whose job it is. `long_ended`:
+    of the jobs that it depends on, those that the state has no more, as (full name, uid, how it
+    ended)."""
 
     spec: JobSpec
     uid: str
     request_id: str = ""
     user: str = ""
+    long_ended: tuple[LongEnded, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +45,9 @@ class CancelJob:
 
 @dataclass(frozen=True, slots=True)
 class UpdateJob:
-    """Another priority, time limit or other labels: the `fields` of the specification
-    take the values given here, the rest stays. Labels by `label_keys` take those of `labels`, or
-    go where it has none; the rest of them stay."""
+    """Another priority, time limit, begin time, other dependencies or labels: the `fields` of the
+    specification take the values given here, the rest stays. Labels by `label_keys` take those of
+    `labels`, or go where it has none; the rest of them stay."""
 
     name: str
     fields: tuple[str, ...]
@@ -53,6 +59,48 @@ class UpdateJob:
     request_id: str = ""
     uid: str = ""
     label_keys: tuple[str, ...] = ()
+    begin_ns: int = 0
+    dependencies: tuple[DependencyTerm, ...] = ()
+    cancel_unmet: bool = False
+    long_ended: tuple[LongEnded, ...] = ()
+    by: Hold = Hold.OWNER
+
+
+@dataclass(frozen=True, slots=True)
+class HoldJob:
+    """Do not consider the job until it is released. `by`: whose word it is."""
+
+    name: str
+    by: Hold = Hold.OWNER
+    reason: str = ""
+    etag: str = ""
+    request_id: str = ""
+    uid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseJob:
+    """Consider the job again. `by`: an owner releases no job that an operator holds."""
+
+    name: str
+    by: Hold = Hold.OWNER
+    etag: str = ""
+    request_id: str = ""
+    uid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RequeueJob:
+    """Stop the gang; the job waits again, and goes on from its checkpoint. `hold`: it is held
+    then."""
+
+    name: str
+    reason: str = ""
+    hold: bool = False
+    by: Hold = Hold.OWNER
+    etag: str = ""
+    request_id: str = ""
+    uid: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +208,14 @@ class RemoveWindow:
     request_id: str = ""
 
 
+JobCommand = UpdateJob | HoldJob | ReleaseJob | RequeueJob | CancelJob | EndJob  # of one there is
+
 Command = (
     SubmitJob
     | UpdateJob
+    | HoldJob
+    | ReleaseJob
+    | RequeueJob
     | CancelJob
     | EndJob
     | MoveHost

@@ -20,6 +20,9 @@ from scheduler.core.model.events import (
     HostMoved,
     HostSignalled,
     JobEnded,
+    JobHeld,
+    JobReleased,
+    JobRequeued,
     JobSubmitted,
     JobUpdated,
     LinkMoved,
@@ -64,6 +67,12 @@ def remembered(known: Remembered, event: Event, jobs: Mapping[str, Job]) -> Reme
             digest, uid = f"submit {event.spec.name}", event.uid
         case JobUpdated():
             digest, uid = f"update {event.name}", jobs[event.name].uid
+        case JobHeld():
+            digest, uid = f"hold {event.name}", jobs[event.name].uid
+        case JobReleased():
+            digest, uid = f"release {event.name}", jobs[event.name].uid
+        case JobRequeued():
+            digest, uid = f"requeue {event.name}", jobs[event.name].uid
         case JobEnded():
             digest, uid = f"{event.outcome} {event.name}", jobs[event.name].uid
         case HostMoved():

@@ -12,8 +12,9 @@ from msgspec import Struct
 
 from placement import Holders
 from placement.workload.request import StepBound, TierCut
+from scheduler.core.model.dependency import Dependency
 from scheduler.core.model.job import JobSpec
-from scheduler.core.model.lifecycle import HostMove, JobState, LinkMove, Mover, RequeueCause
+from scheduler.core.model.lifecycle import Hold, HostMove, JobState, LinkMove, Mover, RequeueCause
 from scheduler.core.model.restart_option import Ladder
 from scheduler.core.model.window import Window
 from scheduler.core.policies.health import HealthPolicy
@@ -53,22 +54,50 @@ class NamesQualified(Struct, frozen=True):
 
 
 class JobSubmitted(Struct, frozen=True):
-    """`user`: whose job it is; "" where callers are not asked who they are."""
+    """`user`: whose job it is; "" where callers are not asked who they are. `dependencies`: the
+    jobs that it depends on, those among them that have ended with how."""
 
     time_ns: int
     uid: str
     spec: JobSpec
     request_id: str = ""
     user: str = ""
+    dependencies: tuple[Dependency, ...] = ()
 
 
 class JobUpdated(Struct, frozen=True):
-    """The specification of the job changed; its gang is the same."""
+    """The specification of the job changed; its gang is the same. `dependencies`: from here on."""
 
     time_ns: int
     name: str
     spec: JobSpec
     request_id: str = ""
+    dependencies: tuple[Dependency, ...] = ()
+
+
+class JobHeld(Struct, frozen=True):
+    """The job is not considered until it is released; a gang that runs goes on."""
+
+    time_ns: int
+    name: str
+    hold: Hold
+    reason: str = ""
+    request_id: str = ""
+
+
+class JobReleased(Struct, frozen=True):
+    """Nobody holds the job any more."""
+
+    time_ns: int
+    name: str
+    request_id: str = ""
+
+
+class JobEligible(Struct, frozen=True):
+    """The begin time of a waiting job has come: it is considered from here on."""
+
+    time_ns: int
+    name: str
 
 
 class JobStarted(Struct, frozen=True):
@@ -161,6 +190,7 @@ class JobRequeued(Struct, frozen=True):
     reason: str
     cause: RequeueCause
     ladder: Ladder = ()
+    request_id: str = ""
 
 
 class JobPreempted(Struct, frozen=True):
@@ -337,6 +367,9 @@ RequestEvent = (  # has the id of the request that caused it
     FabricChanged
     | JobSubmitted
     | JobUpdated
+    | JobHeld
+    | JobReleased
+    | JobRequeued
     | Defragmented
     | JobEnded
     | HostMoved
@@ -355,6 +388,9 @@ ClusterEvent = (
 JobEvent = (
     JobSubmitted
     | JobUpdated
+    | JobHeld
+    | JobReleased
+    | JobEligible
     | JobsReserved
     | JobStarted
     | GangSwapped

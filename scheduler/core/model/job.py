@@ -14,8 +14,9 @@ from placement.fabric.tree import Fabric
 from placement.workload.replicas import sized
 from placement.workload.request import Request, StepBound, TierCut
 from scheduler.core.collections.evolve import derived_from, evolve
+from scheduler.core.model.dependency import Dependency, DependencyTerm
 from scheduler.core.model.goodput import UNCOUNTED, Goodput
-from scheduler.core.model.lifecycle import JobState
+from scheduler.core.model.lifecycle import Hold, JobState
 from scheduler.core.model.restart_option import Ladder
 from scheduler.core.policies.affinity import ANYBODY, Affinity
 from scheduler.core.policies.checkpoint import AS_USUAL, CheckpointTerms
@@ -37,7 +38,9 @@ class JobSpec:
     words, sorted by key.
     `min_dp`: with how many replicas it can run at least, of those that the request asks
     for; 0 = all of them. `checkpoint`: how it saves its state. `run`: what agents start on its
-    hosts; None: somebody else does, and reports its end.
+    hosts; None: somebody else does, and reports its end. `hold`: it is held when it is submitted.
+    `begin_ns`: it does not start before, 0 = at once. `dependencies`: what it waits for;
+    `cancel_unmet`: it is cancelled when that can never be, and does not wait on.
     """
 
     name: str
@@ -51,6 +54,10 @@ class JobSpec:
     min_dp: int = 0
     checkpoint: CheckpointTerms = AS_USUAL
     run: RunSpec | None = None
+    hold: bool = False
+    begin_ns: int = 0
+    dependencies: tuple[DependencyTerm, ...] = ()
+    cancel_unmet: bool = False
 
 
 class Strike(Struct, frozen=True):
@@ -109,6 +116,9 @@ class Job:
 
     Of a job that agents start: `launched_ns`, when all ranks of the present attempt had started,
     None = not yet; `saved`: its newest checkpoint.
+
+    `hold`: who holds it, None = nobody. `dependencies`: the jobs that it depends on.
+    `eligible_ns`: since when it has been considered without a break; before that it was deferred.
     """
 
     spec: JobSpec
@@ -147,6 +157,9 @@ class Job:
     step: StepBound | None = None
     user: str = ""
     placed: HostNames | None = None
+    hold: Hold | None = None
+    dependencies: tuple[Dependency, ...] = ()
+    eligible_ns: int = 0
 
     def host_names(self, fabric: Fabric) -> HostNames:
         """Its hosts by name. `fabric`: the present one."""

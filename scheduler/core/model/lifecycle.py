@@ -59,6 +59,13 @@ class JobMove(StrEnum):
     CANCEL = "cancel"
 
 
+class Hold(StrEnum):
+    """Who keeps a job from being considered; who holds it may release it."""
+
+    OWNER = "owner"
+    OPERATOR = "operator"  # whoever belongs to a tenant cannot release it
+
+
 class RequeueCause(StrEnum):
     """Why a gang that ran waits again."""
 
@@ -66,6 +73,7 @@ class RequeueCause(StrEnum):
     MAINTENANCE = "maintenance"  # a window opened that it could not stay for
     PREEMPTED = "preempted"
     TIME_LIMIT = "time_limit"  # it ran as long as it might, and goes on from its checkpoint
+    REQUESTED = "requested"  # somebody asked for it
 
 
 class HostMove(StrEnum):

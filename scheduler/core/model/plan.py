@@ -155,6 +155,14 @@ class WindowTransition:
 
 
 @dataclass(frozen=True, slots=True)
+class EndDeferral:
+    """The time of a deferred job has come: it is considered, or cancelled when it can never
+    start."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReplaceReservedHosts:
     """In a reservation by count, `joined` stand in for `left`, which are out."""
 
@@ -181,6 +189,7 @@ Action = (
     | ReplenishSpares
     | Reserve
     | WindowTransition
+    | EndDeferral
     | ReplaceReservedHosts
     | EvaluateHosts
 )
@@ -202,6 +211,7 @@ def taken(action: Action) -> HostSet:
             | EnforceTimeLimit()
             | Reserve()
             | WindowTransition()
+            | EndDeferral()
             | ReplaceReservedHosts()
             | EvaluateHosts()
         ):

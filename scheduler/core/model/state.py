@@ -51,7 +51,9 @@ class State:
     that made another fabric; `fabric_ns`: when that was; `origin`: the digest of the first fabric,
     which names the log.
 
-    `jobs`: live jobs by name. `queue`: names of the queued ones, in order. `running`:
+    `jobs`: live jobs by name. `queue`: names of the queued ones that are considered, in order;
+    `deferred`: of those that are not yet, with the time from which on they are as far as is known.
+    `dependants`: deferred jobs by the uid of a live job that they depend on. `running`:
     names of those that hold hosts, in order of start. `interrupted`: those among them that
     a failure interrupted; `special`: those that want more than hosts for their gang.
     `ended`: the newest ended jobs of each tenant by uid, oldest first; `ended_counts`: how many.
@@ -109,6 +111,8 @@ class State:
     faults: FailureRates = NO_FAULTS
     seen_ns: int = 0
     spent: Parts = NOTHING
+    deferred: Mapping[str, int] = field(default_factory=PersistentMap)
+    dependants: Mapping[str, tuple[str, ...]] = field(default_factory=PersistentMap)
 
     @staticmethod
     def empty() -> State:
@@ -216,6 +220,11 @@ class State:
     def with_ended(self, job: Job) -> State:
         """The state as if this ended job were still at hand."""
         return evolve(self, ended=with_entry(self.ended, job.uid, job))
+
+    @derived_from("deferred")
+    def first_deferred_ns(self) -> int:
+        """From when on the first deferred job is considered."""
+        return min(self.deferred.values(), default=2**63 - 1)
 
     def request(self, request_id: str) -> CompletedRequest | None:
         """What the request with this id did; None: there was none, or it is forgotten."""

@@ -24,6 +24,9 @@ class WaitReason(StrEnum):
     AVOIDS = "avoids"  # enough are free, and too few that did not stop the job recently
     CONSTRAINTS = "constraints"  # enough are free, and too few where the job may lie
     BEHIND = "behind"  # starting would delay an earlier job
+    HELD = "held"  # its owner or an operator holds it
+    BEGIN = "begin"  # its begin time has not come
+    DEPENDENCY = "dependency"  # a job that it depends on has not ended, or ended otherwise
     SEARCH = "search"  # the limits of the search were spent before a placement was found
 
 

@@ -64,7 +64,8 @@ def reloaded(state: State, event: TenantsLoaded) -> State:
     Raises: KeyError when a live job names a tenant or a class that is no longer there.
     """
     jobs = {name: owned(job, event.tenants) for name, job in state.jobs.items()}
-    queued = sorted((j for j in jobs.values() if j.state is JobState.QUEUED), key=lambda j: j.order)
+    waiting = (j for j in jobs.values() if j.state is JobState.QUEUED)
+    queued = sorted((j for j in waiting if j.name not in state.deferred), key=lambda j: j.order)
     held = Counter[str]()
     for job in jobs.values():
         event.tenants.by_name[job.tenant]

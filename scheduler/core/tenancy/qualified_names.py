@@ -44,6 +44,8 @@ def qualified(state: State) -> State:
         jobs=PersistentMap({naming.full(n): naming.job(job) for n, job in state.jobs.items()}),
         ended=PersistentMap({uid: naming.job(job) for uid, job in state.ended.items()}),
         queue=NameList(map(naming.full, state.queue)),
+        deferred=naming.keys(state.deferred),
+        dependants=PersistentMap({u: naming.names(n) for u, n in state.dependants.items()}),
         running=naming.names(state.running),
         interrupted=naming.names(state.interrupted),
         special=naming.names(state.special),
@@ -103,7 +105,19 @@ class _Naming:
         )
         return evolve(
             job,
-            spec=replace(spec, name=self.full(spec.name), tenant=job.tenant, affinity=wants),
+            spec=replace(
+                spec,
+                name=self.full(spec.name),
+                tenant=job.tenant,
+                affinity=wants,
+                dependencies=tuple(
+                    structs.replace(term, job=self.full(term.job)) if term.job else term
+                    for term in spec.dependencies
+                ),
+            ),
+            dependencies=tuple(
+                structs.replace(each, job=self.full(each.job)) for each in job.dependencies
+            ),
             reason=self.text(job.reason),
             notes=tuple(map(self.text, job.notes)),
             ladder=tuple(replace(option, note=self.text(option.note)) for option in job.ladder),

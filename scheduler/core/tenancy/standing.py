@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from itertools import chain
 
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.state import State
@@ -38,7 +39,7 @@ def standings(state: State, now_ns: int) -> tuple[TenantStanding, ...]:
         for name in by_name[leaf].path:
             held[name] += account.held
             used[name] += account.used_at(now_ns, half_life_ns(tenants))
-    for job in map(state.jobs.__getitem__, state.queue):
+    for job in map(state.jobs.__getitem__, chain(state.queue, state.deferred)):
         for name in by_name[job.tenant].path:
             queued[name] += job.needed
     siblings = Counter[str]()

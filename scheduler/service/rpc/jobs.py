@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import grpc
+from msgspec import structs
 
 from placement import BadInput
 from placement.fabric.constraints import gpus_wanted
@@ -18,8 +19,20 @@ from scheduler.core.capacity.grow import is_smaller, size_text
 from scheduler.core.explain.conditions import JOB_CONDITIONS
 from scheduler.core.explain.slots import Asker, slots
 from scheduler.core.explain.whatif import what_if
-from scheduler.core.model.commands import CancelJob, EndJob, SubmitJob, UpdateJob
+from scheduler.core.job_name import full_name, short_name, stated_tenant
+from scheduler.core.model.commands import (
+    CancelJob,
+    EndJob,
+    HoldJob,
+    JobCommand,
+    LongEnded,
+    ReleaseJob,
+    RequeueJob,
+    SubmitJob,
+)
+from scheduler.core.model.dependency import DependencyTerm
 from scheduler.core.model.goodput import shown
+from scheduler.core.model.lifecycle import Hold
 from scheduler.core.restart.prospect import prospect
 from scheduler.core.rules.neighbours import shared_uplinks
 from scheduler.core.rules.slow_gangs import slow_gangs
@@ -28,7 +41,7 @@ from scheduler.engine.authorisation import unauthorised
 from scheduler.engine.writer import Writer
 from scheduler.eventlog.ended_jobs import EndedJobs
 from scheduler.files.errors import InputError
-from scheduler.identity import caller, own_windows, user
+from scheduler.identity import Role, caller, own_windows, user
 from scheduler.service.backend import Backend
 from scheduler.service.errors import (
     ApiError,
@@ -61,7 +74,6 @@ from scheduler.wire.specs import SpecReader, fill_spec
 from scheduler.wire.update_mask import update_from_proto
 
 Context = grpc.aio.ServicerContext[Any, Any]
-Change = UpdateJob | CancelJob | EndJob
 
 # Finding out why a job waits walks the queue: not for every one of many submits.
 _SHORT_QUEUE = 100
@@ -144,6 +156,8 @@ class JobServicer:
             except InputError as error:
                 raise invalid_input(error, "spec.") from None
             command = SubmitJob(spec, self._new_uid(), request.request_id, user())
+            known = await self._long_ended(spec.dependencies)
+            command = replace(command, long_ended=known)
             if request.validate_only:
                 answer = await self._backend.questions.ask(_dry_run, writer, command)
                 tenant = tenant_of(spec, writer.state.tenants)
@@ -185,9 +199,44 @@ class JobServicer:
                 command = update_from_proto(request)
             except BadInput as error:
                 raise invalid(error.field, error.message) from None
+            state = self._backend.writer.state
+            full = full_name_of(state, command.name, command.uid, "job.name")
+            terms = tuple(
+                structs.replace(term, job=full_name(stated_tenant(full), term.job))
+                if term.job and not stated_tenant(term.job)
+                else term
+                for term in command.dependencies
+            )
+            known = await self._long_ended(terms)
+            command = replace(command, by=_by(), dependencies=terms, long_ended=known)
             return await self._changed(
                 command, "job.name", "job.spec.", only_checked=request.validate_only
             )
+
+    async def HoldJob(self, request: service_pb2.HoldJobRequest, context: Context) -> job_pb2.Job:
+        async with error_boundary(context):
+            command = HoldJob(
+                *(request.name, _by(), request.reason),
+                *(request.etag, request.request_id, request.uid),
+            )
+            return await self._changed(command, "name", only_checked=request.validate_only)
+
+    async def ReleaseJob(
+        self, request: service_pb2.ReleaseJobRequest, context: Context
+    ) -> job_pb2.Job:
+        async with error_boundary(context):
+            command = ReleaseJob(request.name, _by(), request.etag, request.request_id, request.uid)
+            return await self._changed(command, "name", only_checked=request.validate_only)
+
+    async def RequeueJob(
+        self, request: service_pb2.RequeueJobRequest, context: Context
+    ) -> job_pb2.Job:
+        async with error_boundary(context):
+            command = RequeueJob(
+                *(request.name, request.reason, request.hold, _by()),
+                *(request.etag, request.request_id, request.uid),
+            )
+            return await self._changed(command, "name", only_checked=request.validate_only)
 
     async def CancelJob(
         self, request: service_pb2.CancelJobRequest, context: Context
@@ -250,8 +299,22 @@ class JobServicer:
             version=state.version,
         )
 
+    async def _long_ended(self, terms: Sequence[DependencyTerm]) -> tuple[LongEnded, ...]:
+        """Of jobs that others depend on, those that the state has no more, out of the store.
+        Raises: StoreError."""
+        writer, state = self._backend.writer, self._backend.writer.state
+        known: list[LongEnded] = []
+        for name in {term.job for term in terms if term.job}:
+            if state.find(name) is None:
+                tenant = stated_tenant(name) or state.tenants.default
+                job = await asyncio.to_thread(
+                    writer.ended.find, state.version, tenant=tenant, name=short_name(name)
+                )
+                known += [(name, job.uid, job.state)] if job is not None else []
+        return tuple(sorted(known))
+
     async def _changed(
-        self, change: Change, field: str, prefix: str = "", *, only_checked: bool
+        self, change: JobCommand, field: str, prefix: str = "", *, only_checked: bool
     ) -> job_pb2.Job:
         """The job after `change` of the job in `field` of the request."""
         now = self._backend.writer.state
@@ -283,6 +346,11 @@ class JobServicer:
         if job is None or job.name != name:
             raise no_job(state, name, uid)
         return job
+
+
+def _by() -> Hold:
+    """Whose word it is that a job is held, or released."""
+    return Hold.OPERATOR if caller().role >= Role.OPERATOR else Hold.OWNER
 
 
 def _dry_run(writer: Writer, command: SubmitJob) -> placement_pb2.Answer:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from scheduler.core import replay
 from scheduler.core.collections.evolve import evolve
 from scheduler.core.collections.persistent_map import PersistentMap
 from scheduler.core.model.commands import SetWindow
+from scheduler.core.model.dependency import DependencyKind, DependencyTerm
 from scheduler.core.model.events import JobsReserved, NamesQualified
 from scheduler.core.model.host_record import HostRecord
 from scheduler.core.model.window import Window, WindowKind
 from scheduler.core.policies.affinity import Affinity
 from scheduler.core.policies.tenants import OPEN
 from scheduler.core.tenancy.qualified_names import has_bare_names
-from tests.build import cancel, loaded, run, started, submit
+from tests.build import cancel, end, loaded, run, started, submit
 
 AWAY = Affinity(avoid=(("rack", ("b*", "ads/x")),), near="a")
 HELD = Window("w", WindowKind.RESERVATION, 10**12, 2 * 10**12, ("z0",), jobs=("a", "ads/*"))
@@ -55,3 +58,19 @@ def test_names_that_are_full_stay() -> None:
     state = run(loaded(), submit("ads/x"))
     assert not has_bare_names(state)
     assert list(replay([NamesQualified(7)], state).jobs) == ["ads/x"]
+
+
+def test_jobs_that_wait_for_others_wait_for_their_full_names() -> None:
+    waits = submit("b")
+    terms = (DependencyTerm(DependencyKind.AFTEROK, "a"), DependencyTerm(DependencyKind.SINGLETON))
+    waits = replace(waits, spec=replace(waits.spec, dependencies=terms))
+    state = run(started(loaded(), submit("a")), waits)
+    after = replay([NamesQualified(7)], state)
+    job = after.jobs["default/b"]
+    assert [each.job for each in job.dependencies] == ["default/a"]
+    assert [term.job for term in job.spec.dependencies] == ["default/a", ""]
+    assert (list(after.deferred), list(after.dependants.values())) == (
+        ["default/b"],
+        [("default/b",)],
+    )
+    assert run(after, end("default/a")).jobs["default/b"].dependencies[0].is_met

@@ -12,6 +12,7 @@ import pytest
 
 from placement.workload.request import Batch, Collective, SpareRule, StepBound, TierCut
 from scheduler.core import JobSpec, JobState
+from scheduler.core.model.dependency import Dependency, DependencyKind, DependencyTerm
 from scheduler.core.model.events import (
     CheckpointSaved,
     Defragmented,
@@ -26,8 +27,11 @@ from scheduler.core.model.events import (
     HostSignalled,
     HostsJudged,
     HostSwap,
+    JobEligible,
     JobEnded,
+    JobHeld,
     JobPreempted,
+    JobReleased,
     JobRequeued,
     JobsReserved,
     JobStarted,
@@ -47,7 +51,7 @@ from scheduler.core.model.events import (
     WindowRemoved,
     WindowSet,
 )
-from scheduler.core.model.lifecycle import HostMove, LinkMove, Mover, RequeueCause
+from scheduler.core.model.lifecycle import Hold, HostMove, LinkMove, Mover, RequeueCause
 from scheduler.core.model.restart_option import RestartOption, WeighedOption
 from scheduler.core.policies.health import HealthPolicy
 from scheduler.core.policies.tenants import Aging, GuaranteedCell, PriorityClass, Tenant, Tenants
@@ -82,6 +86,21 @@ EVENTS: list[Event] = [
     JobSubmitted(1, "uid", JobSpec("ünïcode", DERIVED)),
     JobSubmitted(1, "uid", replace(spec("b"), tenant="b", priority_class="spot")),
     JobUpdated(3, "a", replace(spec("a", 4), labels=(("team", "nlp"),)), "r2"),
+    JobSubmitted(
+        1,
+        "uid",
+        replace(
+            spec("c"),
+            hold=True,
+            begin_ns=2**60,
+            dependencies=(DependencyTerm(DependencyKind.AFTEROK, "a"),),
+            cancel_unmet=True,
+        ),
+        dependencies=(Dependency(DependencyKind.AFTEROK, "a", "u", JobState.COMPLETED),),
+    ),
+    JobHeld(2, "c", Hold.OPERATOR, "a reason", "r8"),
+    JobReleased(2, "c", "r9"),
+    JobEligible(2, "c"),
     JobsReserved(2, (("a", 2**60), ("b", 3)), (("b", (("z0-r0-h0", 2), ("z1-r0-h0", 1))),)),
     JobStarted(2, "a", 1, ("z0-r0-h0", "z0-r0-h1"), ("z0-r1-h0",), CUTS, 2**53, ("a note",)),
     JobStarted(2, "a", 1, ("z0-r0-h0",), (), (), 0, step=StepBound(10.5, 10.4)),

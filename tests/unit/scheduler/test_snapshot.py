@@ -9,6 +9,7 @@ import pytest
 
 from placement.fabric.tree import PRESETS
 from scheduler.core import JobState, State, replay
+from scheduler.core.model.dependency import Dependency, DependencyKind, DependencyTerm
 from scheduler.core.model.events import (
     Event,
     FabricLoaded,
@@ -48,6 +49,12 @@ LIFE: list[Event] = [
     WindowOpened(9, "w"),
     WindowSet(9, replace(window("v", "z1", jobs=("a-*",)), hosts=("z1-r0-h0",))),
     LinkReported(9, "z1", 0.875, "2 of 16 cables are down"),
+    JobSubmitted(
+        9,
+        "u4",
+        replace(spec("later"), dependencies=(DependencyTerm(DependencyKind.AFTEROK, "runs"),)),
+        dependencies=(Dependency(DependencyKind.AFTEROK, "runs", "u1"),),
+    ),
 ]
 
 

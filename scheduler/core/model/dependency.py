@@ -1,0 +1,68 @@
+"""Dependencies: a job that waits for the end of others."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from scheduler.core.model.lifecycle import JobState
+
+MOST_DEPENDENCIES = 100  # of one job
+
+
+class DependencyKind(StrEnum):
+    """Which end of another job a job waits for, in Slurm's words."""
+
+    AFTEROK = "afterok"  # it has completed
+    AFTERNOTOK = "afternotok"  # it has failed, or was cancelled
+    AFTERANY = "afterany"  # it has ended
+    SINGLETON = "singleton"  # all jobs that came before, with the same name but for a number
+
+
+class DependencyTerm(Struct, frozen=True):
+    """What a specification says. `job`: a full name, "" of SINGLETON."""
+
+    kind: DependencyKind
+    job: str = ""
+
+
+class Dependency(Struct, frozen=True):
+    """One job that another waits for. `uid`: of the one that is meant, whoever has its name later.
+    `outcome`: how it ended, None while it lives."""
+
+    kind: DependencyKind
+    job: str
+    uid: str
+    outcome: JobState | None = None
+
+    @property
+    def is_met(self) -> bool:
+        return self.outcome is not None and self._suits(self.outcome)
+
+    @property
+    def is_never_met(self) -> bool:
+        """Whether it ended otherwise than was waited for."""
+        return self.outcome is not None and not self._suits(self.outcome)
+
+    def _suits(self, outcome: JobState) -> bool:
+        match self.kind:
+            case DependencyKind.AFTEROK:
+                return outcome is JobState.COMPLETED
+            case DependencyKind.AFTERNOTOK:
+                return outcome is not JobState.COMPLETED
+            case DependencyKind.AFTERANY | DependencyKind.SINGLETON:
+                return True
+
+    @property
+    def text(self) -> str:
+        """`afterok of a, which failed`."""
+        ended = f", which {_ENDED[self.outcome]}" if self.outcome in _ENDED else ""
+        return f"{self.kind} of {self.job}{ended}"
+
+
+_ENDED = {
+    JobState.COMPLETED: "completed",
+    JobState.FAILED: "failed",
+    JobState.CANCELLED: "was cancelled",
+}

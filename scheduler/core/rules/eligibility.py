@@ -1,0 +1,92 @@
+"""Whether a waiting job is considered at all: nobody holds it, its begin time has come, and the
+jobs that it depends on have ended as it wants.
+
+Jobs that are not stand apart from the queue (`State.deferred`), so that whoever walks the queue,
+to decide, to explain, to reserve or on a copy for a dry run, meets eligible ones alone.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+from scheduler.core.model.events import Event, JobEligible, JobEnded
+from scheduler.core.model.job import SECOND_NS, Job
+from scheduler.core.model.lifecycle import Hold, JobState
+from scheduler.core.model.plan import EndDeferral, Stale, StaleReason
+from scheduler.core.model.state import State
+
+NEVER: Final = 2**63 - 1
+AT_ONCE: Final = -NEVER
+UNMET: Final = "DependencyNeverSatisfied"
+
+_BY = {Hold.OWNER: "by its owner", Hold.OPERATOR: "by an operator"}
+
+
+def eligible_ns(job: Job) -> int:
+    """From when on a waiting job is considered, as things are; NEVER while it is held or depends
+    on a job that lives, or has ended otherwise."""
+    if job.hold is not None or not all(each.is_met for each in job.dependencies):
+        return NEVER
+    return job.spec.begin_ns or AT_ONCE
+
+
+def wake_ns(job: Job) -> int:
+    """From when on something is to be done about a job that is not considered."""
+    return AT_ONCE if is_to_cancel(job) else eligible_ns(job)
+
+
+def is_to_cancel(job: Job) -> bool:
+    """Whether a dependency can never be met, and the job does not want to wait for ever."""
+    return job.spec.cancel_unmet and any(each.is_never_met for each in job.dependencies)
+
+
+def deferral_text(job: Job, now_ns: int) -> str:
+    """Why the job is not considered, and until when; "" when it is."""
+    if job.hold is not None:
+        return f"held {_BY[job.hold]}"
+    if unmet := [each.text for each in job.dependencies if each.is_never_met]:
+        return f"{UNMET}: {', '.join(unmet)}"
+    parts = []
+    if waited := [each.text for each in job.dependencies if each.outcome is None]:
+        more = f" and {len(waited) - 3} more" if len(waited) > 3 else ""
+        parts.append(f"waits for {', '.join(waited[:3])}{more}")
+    if job.spec.begin_ns > now_ns:
+        begin = datetime.fromtimestamp(job.spec.begin_ns // SECOND_NS, UTC)
+        parts.append(f"begins at {begin:%Y-%m-%dT%H:%M:%SZ} at the earliest")
+    return "; ".join(parts)
+
+
+def deferral(job: Job, now_ns: int) -> str:
+    """`held`, `dependency` or `begin`: what keeps the job from being considered, as a WaitReason;
+    "" when nothing does."""
+    if job.hold is not None:
+        return "held"
+    if not all(each.is_met for each in job.dependencies):
+        return "dependency"
+    return "begin" if job.spec.begin_ns > now_ns else ""
+
+
+def deferrals_over(state: State, now_ns: int) -> tuple[EndDeferral, ...]:
+    """Jobs whose time has come. Cost: O(1) as long as nobody's has."""
+    next_ns = next_eligible_ns(state)
+    if next_ns is None or next_ns > now_ns:
+        return ()
+    return tuple(EndDeferral(name) for name, at_ns in state.deferred.items() if at_ns <= now_ns)
+
+
+def next_eligible_ns(state: State) -> int | None:
+    """When the next job is considered by the mere passing of time."""
+    return None if state.first_deferred_ns == NEVER else state.first_deferred_ns
+
+
+def deferral_ended(state: State, action: EndDeferral, now_ns: int) -> Event | Stale:
+    """The job is considered from here on, or it is cancelled where it can never start."""
+    at_ns = state.deferred.get(action.name)
+    if at_ns is None or at_ns > now_ns:
+        return Stale(StaleReason.JOB, f"job {action.name} waits for nothing, or for something else")
+    job = state.jobs[action.name]
+    if is_to_cancel(job):
+        unmet = ", ".join(each.text for each in job.dependencies if each.is_never_met)
+        return JobEnded(now_ns, job.name, JobState.CANCELLED, f"{UNMET}: {unmet}")
+    return JobEligible(now_ns, job.name)
