@@ -25,6 +25,8 @@ MOST = 2**31 - 1  # what whole numbers on the wire can be
 # What a field of a request is on the command line.
 TYPED = {
     "after_version": "--after",
+    "begin_time": "--begin",
+    "dependencies": "--dependency",
     "detail": "--detail",
     "end_time": "--end",
     "etag": "--etag",
@@ -230,23 +232,29 @@ def connected(address: str, file: JobFile | None = None) -> Iterator[Client]:
 
 
 def _refused(error: ServiceError, file: JobFile | None) -> Exception:
-    """What is wrong in the job file is said with its line there, what is wrong on the command
-    line with the option."""
-    if error.code != "INVALID_ARGUMENT":
-        return end(error.message, INFEASIBLE if error.reason == "INFEASIBLE" else FAILED)
-    if file and error.violations:
+    """What is wrong in the job file is said with its line there."""
+    if error.code == "INVALID_ARGUMENT" and file and error.violations:
         from scheduler.wire.specs import file_key
 
         problems = [
             (file_key(field.removeprefix("spec.")), text) for field, text in error.violations
         ]
         return file.document.error(*problems)
+    return refusal(error)
+
+
+def refusal(error: ServiceError) -> typer.Exit:
+    """Say what is refused, with the option where one is wrong; the end of the command."""
+    if error.code != "INVALID_ARGUMENT":
+        return end(error.message, INFEASIBLE if error.reason == "INFEASIBLE" else FAILED)
     faults = [f"{_typed(field)}: {text}" for field, text in error.violations]
     return end("; ".join(faults) or error.message, BAD_INPUT)
 
 
 def _typed(field: str) -> str:
     """`job.spec.priority` or `suppose[0]` as the caller gave it."""
+    if re.fullmatch(r".*\bdependencies\[\d+\]\.\w+", field):
+        return TYPED["dependencies"]
     leaf = re.sub(r"(\[\d+\]|\.\d+)$", "", field).rpartition(".")[2]
     return TYPED.get(leaf, field)
 

@@ -1,4 +1,4 @@
-"""The commands for jobs: submit, jobs, job, explain, watch, update, cancel, finish.
+"""The commands for jobs: submit, jobs, job, explain, watch, finish, and those of its neighbours.
 
 `muster job NAME` shows a job and `muster job import FILE` makes a job file. A job that
 bears the name of a command is shown by `muster job show import`.
@@ -7,6 +7,7 @@ bears the name of a command is shown by `muster job show import`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -36,7 +37,7 @@ from scheduler.cli.calls import (
     state_numbers,
     write,
 )
-from scheduler.cli.jobs import update
+from scheduler.cli.jobs import holds, update
 from scheduler.cli.offline.importing import import_command
 from scheduler.cli.offline.place import EXIT_CODES
 
@@ -73,7 +74,7 @@ def register(app: typer.Typer) -> None:
     app.command()(explain)
     app.command()(watch)
     update.register(app)
-    app.command()(cancel)
+    holds.register(app)
     app.command()(finish)
 
 
@@ -83,6 +84,18 @@ def submit(
         str,
         typer.Option(
             help="Repeat a submit with the same id and no second job is made.  [default: a new id]"
+        ),
+    ] = "",
+    hold: Annotated[
+        bool, typer.Option("--hold", help="It is held until `muster release`.")
+    ] = False,
+    begin: Annotated[
+        str, typer.Option(help="It does not start before: 2026-11-21T06:00Z, or +2h from now.")
+    ] = "",
+    dependency: Annotated[
+        str,
+        typer.Option(
+            help="What it waits for, as sbatch has it: `afterok:a:b,afterany:c` or `singleton`."
         ),
     ] = "",
     dry_run: Annotated[
@@ -95,11 +108,14 @@ def submit(
 
     Exit code: 0 accepted, 4 infeasible (never fits this fabric), 2 bad input,
     1 refused otherwise. With --dry-run as `muster place`.
+    Example: muster submit train.yaml --begin +2h --dependency afterok:prepare
     """
+    from scheduler.cli.jobs.waits import with_waits
     from scheduler.cli.render import messages
     from scheduler.files.inputs import read_job
 
     file = read_job(str(job))
+    file = replace(file, spec=with_waits(file.spec, begin, dependency, hold=hold))
     if not dry_run:
         with connected(address, file) as client:
             write(client.create_job(file.spec, request_id), messages.job_text, output)
@@ -270,24 +286,6 @@ def watch(
             follow(client.watch_hosts(after, host), messages.hosts_change_text, output)
         else:
             follow(client.watch_jobs(after, name), messages.change_text, output)
-
-
-def cancel(
-    name: JobName,
-    reason: Why = "",
-    uid: Uid = "",
-    etag: Etag = "",
-    dry_run: DryRun = False,
-    output: Output = AnswerFormat.TABLE,
-    address: Address = DEFAULT_ADDRESS,
-) -> None:
-    """Cancel a job; its gang stops and its hosts are free again."""
-    from scheduler.cli.render import messages
-
-    with connected(address) as client:
-        job = client.cancel_job(name, reason, uid, etag=etag, dry_run=dry_run)
-        write(job, messages.job_text, output)
-    checked_only(dry_run)
 
 
 def finish(

@@ -1,4 +1,4 @@
-"""`muster update`: another priority, time limit or other labels for a job."""
+"""`muster update`: another priority, time limit, begin time or other labels for a job."""
 
 from __future__ import annotations
 
@@ -35,11 +35,20 @@ def update(
     time_limit_s: Annotated[
         int | None,
         typer.Option(
+            "--time-limit",
             "--limit",
-            help="New time limit, 2h30m say; 0: none.",
+            help="New time limit, 2h30m say; 0: none. Of a job that runs, too.",
             parser=seconds,
             metavar="DURATION",
         ),
+    ] = None,
+    begin: Annotated[
+        str | None,
+        typer.Option(help="New begin time, 2026-11-21T06:00Z or +2h; empty: at once."),
+    ] = None,
+    dependency: Annotated[
+        str | None,
+        typer.Option(help="New dependencies, `afterok:a:b,singleton` say; empty for none."),
     ] = None,
     label: Annotated[
         list[str] | None, typer.Option(help="Set a label KEY=VALUE; may be repeated.")
@@ -52,12 +61,18 @@ def update(
     output: Output = AnswerFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Change the labels of a job, or its priority and time limit while it is queued."""
+    """Change the labels and the time limit of a job, and while it is queued all else.
+
+    An operator alone gives a job that runs more time: others wait for the end of the time it has.
+    Example: muster update pretrain --time-limit 12h
+    """
+    from scheduler.cli.jobs.waits import begin_ns, dependencies
     from scheduler.cli.render import messages
     from scheduler.v1 import job_pb2
     from scheduler.wire.durations import duration
 
     given = {"priority": priority, "priority_class": priority_class, "time_limit": time_limit_s}
+    given |= {"begin_time": begin, "dependencies": dependency}
     fields = [field for field, value in given.items() if value is not None]
     changes = [_label(text) for text in label or ()]
     if not (fields or changes or unlabel):
@@ -70,6 +85,12 @@ def update(
         priority_class=priority_class or "",
         time_limit=duration(time_limit_s) if time_limit_s else None,
     )
+    if begin:
+        wanted.begin_time.FromSeconds(begin_ns(begin) // 10**9)
+    if dependency:
+        for term in dependencies(dependency):
+            kind = job_pb2.DependencyKind.Value(f"DEPENDENCY_KIND_{term.kind.upper()}")
+            wanted.dependencies.add(kind=kind, job=term.job)
     with connected(address) as client:
         if changes or unlabel:
             # Labels are replaced as a whole: the etag keeps what others add meanwhile.

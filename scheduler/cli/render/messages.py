@@ -117,6 +117,7 @@ def job_text(job: job_pb2.Job) -> str:
         ("submitted", time_text(job.create_time)),
         ("changed", time_text(job.update_time)),
     ]
+    rows += _waits(job)
     if job.HasField("launch_time"):
         rows.append(("launched", time_text(job.launch_time)))
     if job.HasField("saved_checkpoint"):
@@ -133,6 +134,25 @@ def job_text(job: job_pb2.Job) -> str:
     if not job.restart_options:
         return columns(rows)
     return f"{columns(rows)}\n\nafter the last failure\n{options_text(job.restart_options)}"
+
+
+def _waits(job: job_pb2.Job) -> list[tuple[str, str]]:
+    """Who holds it, when it begins at the earliest, and what it depends on."""
+    rows = []
+    if job.hold:
+        rows.append(
+            ("held", "by its owner" if job.hold == job_pb2.HOLD_OWNER else "by an operator")
+        )
+    if job.spec.HasField("begin_time"):
+        rows.append(("begins", time_text(job.spec.begin_time)))
+    if job.spec.dependencies:
+        rows.append(("depends on", ",".join(map(_dependency, job.spec.dependencies))))
+    return rows
+
+
+def _dependency(term: job_pb2.Dependency) -> str:
+    kind = job_pb2.DependencyKind.Name(term.kind).removeprefix("DEPENDENCY_KIND_").lower()
+    return f"{kind}:{term.job}" if term.job else kind
 
 
 def _priority(job: job_pb2.Job) -> str:

@@ -1,0 +1,173 @@
+"""`muster hold`, `release`, `requeue` and `cancel`: what is done to jobs by name, to several at a
+time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from scheduler.cli.calls import (
+    DEFAULT_ADDRESS,
+    FAILED,
+    Address,
+    AnswerFormat,
+    DryRun,
+    Etag,
+    Output,
+    Uid,
+    Why,
+    checked_only,
+    connected,
+    refusal,
+    write,
+)
+
+if TYPE_CHECKING:
+    from scheduler.client import Client
+    from scheduler.v1 import job_pb2
+
+JobNames = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="JOB...",
+        help="Names of jobs, with ranges such as sweep-[0-15]; TENANT/NAME for another tenant's.",
+        show_default=False,
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(hold)
+    app.command()(release)
+    app.command()(requeue)
+    app.command()(cancel)
+
+
+def hold(
+    names: JobNames,
+    reason: Why = "",
+    uid: Uid = "",
+    etag: Etag = "",
+    dry_run: DryRun = False,
+    output: Output = AnswerFormat.TABLE,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Hold jobs: they are not considered until they are released.
+
+    A gang that runs goes on, and its job is held when it waits again. What an operator holds,
+    an operator alone releases.
+    Example: muster hold nightly-7 'sweep-[0-15]' --reason 'data is being copied'
+    """
+
+    def act(client: Client, name: str) -> job_pb2.Job:
+        return client.hold_job(name, reason, uid, etag=etag, dry_run=dry_run)
+
+    _each(names, act, uid or etag, output, address)
+    checked_only(dry_run)
+
+
+def release(
+    names: JobNames,
+    uid: Uid = "",
+    etag: Etag = "",
+    dry_run: DryRun = False,
+    output: Output = AnswerFormat.TABLE,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Release jobs that are held.
+
+    Example: muster release nightly-7
+    """
+
+    def act(client: Client, name: str) -> job_pb2.Job:
+        return client.release_job(name, uid, etag=etag, dry_run=dry_run)
+
+    _each(names, act, uid or etag, output, address)
+    checked_only(dry_run)
+
+
+def requeue(
+    names: JobNames,
+    hold: Annotated[
+        bool, typer.Option("--hold", help="Hold the job, so that it does not start again.")
+    ] = False,
+    reason: Why = "",
+    uid: Uid = "",
+    etag: Etag = "",
+    dry_run: DryRun = False,
+    output: Output = AnswerFormat.TABLE,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Stop the gangs of jobs, which wait again in their old places.
+
+    They go on from their newest checkpoints. A job that waits already stays as it is, but for
+    --hold.
+    Example: muster requeue pretrain --hold
+    """
+
+    def act(client: Client, name: str) -> job_pb2.Job:
+        return client.requeue_job(name, reason, uid, hold=hold, etag=etag, dry_run=dry_run)
+
+    _each(names, act, uid or etag, output, address)
+    checked_only(dry_run)
+
+
+def cancel(
+    names: JobNames,
+    reason: Why = "",
+    uid: Uid = "",
+    etag: Etag = "",
+    dry_run: DryRun = False,
+    output: Output = AnswerFormat.TABLE,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Cancel jobs; their gangs stop and the hosts are free again.
+
+    Example: muster cancel 'sweep-[0-15]'
+    """
+
+    def act(client: Client, name: str) -> job_pb2.Job:
+        return client.cancel_job(name, reason, uid, etag=etag, dry_run=dry_run)
+
+    _each(names, act, uid or etag, output, address)
+    checked_only(dry_run)
+
+
+def _each(
+    texts: Sequence[str],
+    act: Callable[[Client, str], job_pb2.Job],
+    of_one: str,
+    output: AnswerFormat,
+    address: str,
+) -> None:
+    """Do it to every job, and show them after it. Refusals are told, and the others are done.
+
+    `of_one`: the uid or etag, which only one job has.
+    """
+    from placement.fabric import hostlist
+    from scheduler.cli.render import messages
+    from scheduler.client import ServiceError
+    from scheduler.v1 import service_pb2
+
+    names = list(dict.fromkeys(name for text in texts for name in hostlist.expand(text)))
+    if of_one and len(names) > 1:
+        raise typer.BadParameter("is of one job, not of several", param_hint="--uid or --etag")
+    with connected(address) as client:
+        if len(names) == 1:
+            write(act(client, names[0]), messages.job_text, output)
+            return
+        done, codes = service_pb2.ListJobsResponse(), set[int]()
+        for name in names:
+            try:
+                done.jobs.append(act(client, name))
+            except ServiceError as error:
+                if not error.reason:
+                    raise
+                codes.add(refusal(error).exit_code)
+    if done.jobs:
+        write(done, lambda answer: messages.jobs_text(answer.jobs), output)
+    if codes:
+        raise typer.Exit(codes.pop() if len(codes) == 1 else FAILED)

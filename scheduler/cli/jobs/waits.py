@@ -1,0 +1,45 @@
+"""`--hold`, `--begin` and `--dependency`: what keeps a job from being considered, for now."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import typer
+
+from placement import BadInput
+from scheduler.core.model.dependency import DependencyKind, DependencyTerm
+from scheduler.files.job_keys import parse_dependencies
+from scheduler.files.timeparse import parse_moment
+
+if TYPE_CHECKING:
+    from scheduler.core import JobSpec
+
+
+def with_waits(spec: JobSpec, begin: str, dependency: str, *, hold: bool) -> JobSpec:
+    """`spec` with what the options say; without one, the job file holds."""
+    if begin:
+        spec = replace(spec, begin_ns=begin_ns(begin))
+    if dependency:
+        spec = replace(spec, dependencies=dependencies(dependency))
+    return replace(spec, hold=spec.hold or hold)
+
+
+def begin_ns(text: str) -> int:
+    """Raises: typer.BadParameter."""
+    try:
+        return parse_moment(text, time.time_ns()) // 10**9 * 10**9
+    except BadInput as error:
+        raise typer.BadParameter(error.message, param_hint="--begin") from None
+
+
+def dependencies(text: str) -> tuple[DependencyTerm, ...]:
+    """Raises: typer.BadParameter."""
+    try:
+        terms = parse_dependencies(text)
+    except BadInput as error:
+        raise typer.BadParameter(error.message, param_hint="--dependency") from None
+    return tuple(
+        DependencyTerm(DependencyKind(term["kind"]), term.get("job", "")) for term in terms
+    )

@@ -1,0 +1,165 @@
+"""Hold, release, requeue, begin times and dependencies, from the command line to the log."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import grpc
+import pytest
+from google.protobuf.field_mask_pb2 import FieldMask
+from typer.testing import CliRunner, Result
+
+from scheduler.cli.program import app
+from scheduler.v1 import job_pb2, service_pb2
+from tests.integration.test_owners import _callers
+from tests.serving import (
+    COMPLETED,
+    QUEUED,
+    RUNNING,
+    Served,
+    create,
+    refused,
+    serving,
+)
+
+Code = grpc.StatusCode
+JOB = "parallelism: {tp: 8, dp: 2}\n"
+
+
+async def muster(served: Served, *words: str, **environment: str) -> Result:
+    env = {"MUSTER_ADDRESS": served.ready.address, "COLUMNS": "100", **environment}
+    return await asyncio.to_thread(CliRunner().invoke, app, list(words), env=env)
+
+
+async def test_a_day_with_the_verbs(tmp_path: Path) -> None:
+    for name in ("prepare", "train", "nightly-1", "nightly-2"):
+        (tmp_path / f"{name}.yaml").write_text(JOB)
+    path = str(tmp_path)
+    async with serving(tmp_path) as served:
+        held = await muster(served, "submit", f"{path}/prepare.yaml", "--hold")
+        assert (held.exit_code, "by its owner" in held.output) == (0, True)
+        wait = ["--dependency", "afterok:prepare", "--begin", "2020-01-01T00:00Z"]
+        await muster(served, "submit", f"{path}/train.yaml", *wait)
+        train = await served.get("train")
+        assert (train.state, train.HasField("eligible_time")) == (QUEUED, False)
+        assert train.reason == "waits for afterok of prepare"
+        shown = await muster(served, "job", "train")
+        assert "afterok:prepare" in shown.output
+        why = await muster(served, "explain", "train")
+        assert "waits for afterok of prepare" in why.output
+        for turn in ("nightly-1", "nightly-2"):
+            done = await muster(
+                served, "submit", f"{path}/{turn}.yaml", "--dependency", "singleton"
+            )
+            assert done.exit_code == 0, done.output
+        await served.until("nightly-1", RUNNING)
+        assert (await served.get("nightly-2")).state == QUEUED
+
+        assert (await muster(served, "release", "prepare")).exit_code == 0
+        await served.until("prepare", RUNNING)
+        await muster(served, "finish", "prepare", "--outcome", "completed")
+        await served.until("train", RUNNING)
+        again = await muster(served, "requeue", "train", "nightly-[1-2]", "--hold")
+        assert (again.exit_code, again.output.count("held by an operator")) == (0, 3), again.output
+        assert (await served.get("train")).hold == job_pb2.HOLD_OPERATOR
+        some = await muster(served, "release", "train", "nobody")
+        assert (some.exit_code, "no job 'nobody'" in some.output) == (1, True), some.output
+        running = await served.until("train", RUNNING)
+        assert running.attempt == 2
+        longer = await muster(served, "update", "train", "--time-limit", "2h")
+        assert longer.exit_code == 0, longer.output
+        assert (await served.get("train")).spec.time_limit.seconds == 7_200
+        stale = await muster(served, "hold", "train", "prepare", "--etag", "1")
+        assert (stale.exit_code, "of one job" in stale.output) == (2, True)
+        later = await muster(served, "update", "nightly-1", "--begin", "2999-01-01")
+        assert later.exit_code == 0, later.output
+        assert (await served.get("nightly-1")).spec.begin_time.seconds > 2**34
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (["--begin", "soon"], "--begin"),
+        (["--dependency", "afterok"], "--dependency"),
+        (["--dependency", "after:a"], "--dependency"),
+        (["--dependency", "singleton:a"], "--dependency"),
+    ],
+)
+async def test_options_that_are_wrong(tmp_path: Path, words: list[str], fault: str) -> None:
+    (tmp_path / "a.yaml").write_text(JOB)
+    async with serving(tmp_path) as served:
+        result = await muster(served, "submit", f"{tmp_path}/a.yaml", *words)
+    assert (result.exit_code, fault in result.output) == (2, True), result.output
+
+
+async def test_a_dependency_on_nothing_names_the_field(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        request = create("a")
+        request.spec.dependencies.add(kind=job_pb2.DEPENDENCY_KIND_AFTEROK, job="nobody")
+        error = await refused(served.stub.CreateJob(request))
+    assert error.code is Code.INVALID_ARGUMENT
+    assert "there is and was no job" in error.message
+
+
+async def test_owners_hold_and_requeue_their_own_jobs(tmp_path: Path) -> None:
+    hold, release = service_pb2.HoldJobRequest, service_pb2.ReleaseJobRequest
+    async with AsyncExitStack() as stack:
+        _, stubs, _ = await _callers(stack, tmp_path)
+        name = (await stubs["ada"].CreateJob(create("a"))).name
+        for other in ("bea", "vic", "lou", "bob"):
+            for call, request in (
+                ("HoldJob", hold(name=name)),
+                ("ReleaseJob", release(name=name)),
+                ("RequeueJob", service_pb2.RequeueJobRequest(name=name)),
+            ):
+                error = await refused(getattr(stubs[other], call)(request))
+                assert error.code in (Code.PERMISSION_DENIED, Code.NOT_FOUND)
+        job = await stubs["ada"].HoldJob(hold(name=name))
+        assert job.hold == job_pb2.HOLD_OWNER
+        await stubs["ada"].ReleaseJob(release(name=name))
+        await stubs["root"].HoldJob(hold(name=name))
+        error = await refused(stubs["ada"].ReleaseJob(release(name=name)))
+        assert (error.code, "an operator" in error.message) == (Code.FAILED_PRECONDITION, True)
+        assert not (await stubs["root"].ReleaseJob(release(name=name))).hold
+
+
+async def test_others_jobs_cannot_be_waited_for(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        _, stubs, _ = await _callers(stack, tmp_path)
+        await stubs["bob"].CreateJob(create("secret"))
+        request = create("a")
+        kind = job_pb2.DEPENDENCY_KIND_AFTERANY
+        request.spec.dependencies.add(kind=kind, job="bots/secret")
+        error = await refused(stubs["ada"].CreateJob(request))
+    assert error.code is Code.INVALID_ARGUMENT
+    assert "cannot see" in error.message
+
+
+async def test_repeats_change_nothing_and_a_restart_keeps_it(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        await served.stub.CreateJob(create("a"))
+        await served.until("a", RUNNING)
+        requeue = service_pb2.RequeueJobRequest(name="a", hold=True, request_id="once")
+        first = await served.stub.RequeueJob(requeue)
+        assert (first.state, first.hold) == (QUEUED, job_pb2.HOLD_OPERATOR)
+        await served.stub.ReleaseJob(service_pb2.ReleaseJobRequest(name="a"))
+        await served.until("a", RUNNING)
+        again = await served.stub.RequeueJob(requeue)
+        assert again.state == RUNNING
+        checked = service_pb2.HoldJobRequest(name="a", validate_only=True)
+        assert (await served.stub.HoldJob(checked)).hold
+        assert not (await served.get("a")).hold
+        waits = create("b")
+        waits.spec.dependencies.add(kind=job_pb2.DEPENDENCY_KIND_AFTEROK, job="a")
+        await served.stub.CreateJob(waits)
+    async with serving(tmp_path) as served:
+        assert (await served.get("b")).reason == "waits for afterok of a"
+        mask = FieldMask(paths=["spec.dependencies"])
+        await served.stub.UpdateJob(
+            service_pb2.UpdateJobRequest(job=job_pb2.Job(name="b"), update_mask=mask)
+        )
+        await served.until("b", RUNNING)
+        end = service_pb2.EndJobRequest(name="b", outcome=COMPLETED)
+        assert (await served.stub.EndJob(end)).state == COMPLETED
