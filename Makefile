@@ -12,10 +12,10 @@ PEERS := .venv-bench
 # Bytecode of what is imported is written the first time, whatever the shell that calls says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help env docs demo test test-slow check format lint types imports stubs stub-drift lint-proto fuzz validate bench bench-service bench-watch drill-crash bench-routing bench-placement bench-time bench-replay drill-crash-postgres drill-failover lock clean bench-agents bench-launch drill-launch conformance
+.PHONY: help env docs demo test test-slow check format lint types imports stubs stub-drift lint-proto fuzz validate bench bench-service bench-watch drill-crash bench-routing bench-placement bench-time bench-replay drill-crash-postgres drill-failover lock clean bench-agents bench-launch bench-k8s drill-launch conformance
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
+	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
 
 env: $(READY) ## make the environment in .venv (done by every other target)
 
@@ -95,6 +95,9 @@ bench-agents: $(READY) ## what 3,072 agents cost: beats, submits beside them, a 
 
 bench-launch: $(READY) ## seconds until a real gang steps, and steps again after a fault: 5 minutes; ARGS="--torch PYTHON"
 	$(BIN)/python -m tests.bench.bench_launch $(ARGS)
+
+bench-k8s: $(READY) ## a gang of 2,048 pods on a real API server, beside a bare client: 3 minutes
+	$(BIN)/python -m tests.bench.bench_kubernetes $(ARGS)
 
 bench-watch: $(READY) ## submits and swaps while 200 watches resume, and during dry runs: 6 minutes
 	$(BIN)/python -m tests.bench.bench_watch $(ARGS)

@@ -66,7 +66,9 @@ class AdminApi:
         """Raises: RefusedCall, urllib3's HTTPError."""
         headers = self._headers | {"Content-Type": kind or "application/json"}
         data = None if body is None else json.dumps(body)
-        answer = self._pool.request(method, self.url + path, body=data, headers=headers, timeout=30)
+        answer = self._pool.request(
+            method, self.url + path, body=data, headers=headers, timeout=120
+        )
         if answer.status >= 400:
             raise RefusedCall(f"{method} {path}: {answer.status} {answer.data.decode()[:500]}")
         return json.loads(answer.data)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 import shlex
+from dataclasses import replace
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,6 +49,24 @@ def test_torchrun_numbers_the_nodes_statically() -> None:
             "--master-addr": HOSTS[0],
             "--master-port": "29500",
         }
+
+
+def test_k8s_is_a_service_and_a_pod_a_host_in_block_order() -> None:
+    gang = replace(GANG, name="Team/llama_3")
+    service, *pods = yaml.safe_load_all("\n".join(formats.k8s(gang)))
+    assert (service["kind"], service["spec"]["clusterIP"]) == ("Service", "None")
+    name = service["metadata"]["name"]
+    assert name == "team-llama-3"
+    assert [pod["spec"]["nodeName"] for pod in pods] == list(HOSTS)
+    assert [pod["metadata"]["name"] for pod in pods] == [f"{name}-{block}" for block in range(4)]
+    for block, pod in enumerate(pods):
+        (rank,) = pod["spec"]["containers"]
+        env = {each["name"]: each["value"] for each in rank["env"]}
+        assert (env["NODE_RANK"], env["PET_NODE_RANK"]) == (str(block), str(block))
+        assert (env["WORLD_SIZE"], env["PET_NNODES"]) == ("8", "4")
+        assert env["MASTER_ADDR"] == f"{name}-0.{name}"
+        assert rank["resources"]["limits"] == {"nvidia.com/gpu": 2}
+        assert pod["metadata"]["labels"].items() >= service["spec"]["selector"].items()
 
 
 def slurm_commands(gang: GangOption) -> list[list[str]]:

@@ -187,6 +187,7 @@ class JobFormat(StrEnum):
     SLURM = "slurm"
     TORCHRUN = "torchrun"
     ENV = "env"
+    K8S = "k8s"
 
 
 def job(
@@ -196,7 +197,7 @@ def job(
         typer.Option(
             "--format",
             "-o",
-            help="Output format; hostfile to env: where its ranks are now.",
+            help="Output format; hostfile to k8s: where its ranks are now.",
         ),
     ] = JobFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,

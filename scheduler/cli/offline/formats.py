@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
-from re import split
+from re import split, sub
 
 MASTER_PORT = 29500  # torch.distributed's own default
 LONGEST_LINE = 100
@@ -89,6 +89,58 @@ def slurm(gang: GangOption) -> Iterable[str]:
         yield from (f"#   {line}" for line in _wrapped(compress(gang.spares)))
     for _, host, _ in gang.ranks:
         yield host
+
+
+def k8s(gang: GangOption) -> Iterable[str]:
+    """Kubernetes: a headless service, and a pod a host in block order that `kubectl apply` takes.
+
+    Bound by nodeName, so no scheduler moves a rank. torchrun reads its options in PET_.
+    """
+    name = sub(r"[^a-z0-9-]", "-", gang.name.lower()).strip("-")[:50] or "gang"
+    yield f"# {gang.name!r}: {len(gang.hosts)} hosts, {gang.world_size} ranks."
+    yield "# Put an image and a command in the places of IMAGE and COMMAND."
+    if gang.spares:
+        yield f"# Spares: {', '.join(gang.spares)}"
+    yield from (
+        "apiVersion: v1",
+        "kind: Service",
+        f"metadata: {{name: {name}}}",
+        f'spec: {{clusterIP: "None", selector: {{muster.dev/job: {name}}},'
+        " publishNotReadyAddresses: true}",
+    )
+    first = {
+        "WORLD_SIZE": gang.world_size,
+        "LOCAL_WORLD_SIZE": gang.ranks_per_host,
+        "MASTER_ADDR": f"{name}-0.{name}",
+        "MASTER_PORT": MASTER_PORT,
+        "PET_NNODES": len(gang.hosts),
+        "PET_NPROC_PER_NODE": gang.ranks_per_host,
+        "PET_MASTER_ADDR": f"{name}-0.{name}",
+        "PET_MASTER_PORT": MASTER_PORT,
+    }
+    for block, host in enumerate(gang.hosts):
+        env = first | {"NODE_RANK": block, "GROUP_RANK": block, "PET_NODE_RANK": block}
+        yield from (
+            "---",
+            "apiVersion: v1",
+            "kind: Pod",
+            "metadata:",
+            f"  name: {name}-{block}",
+            f'  labels: {{muster.dev/job: {name}, muster.dev/node-rank: "{block}"}}',
+            "spec:",
+            f'  nodeName: "{host}"',
+            f"  hostname: {name}-{block}",
+            f"  subdomain: {name}",
+            "  restartPolicy: Never",
+            "  tolerations: [{key: muster.dev/managed, operator: Exists}]",
+            "  containers:",
+            "  - name: rank",
+            "    image: IMAGE",
+            "    command: [COMMAND]",
+            f"    resources: {{limits: {{nvidia.com/gpu: {gang.ranks_per_host}}}}}",
+            "    env:",
+            *(f'    - {{name: {key}, value: "{value}"}}' for key, value in env.items()),
+        )
 
 
 def _command(text: str) -> Iterable[str]:

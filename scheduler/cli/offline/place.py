@@ -42,6 +42,7 @@ class PlacementFormat(StrEnum):
     TORCHRUN = "torchrun"
     ENV = "env"
     NCCL = "nccl"
+    K8S = "k8s"
 
 
 Links = Annotated[
@@ -57,6 +58,7 @@ LAUNCHER_FILES: dict[PlacementFormat, Callable[[formats.GangOption], Iterable[st
     PlacementFormat.SLURM: formats.slurm,
     PlacementFormat.TORCHRUN: formats.torchrun,
     PlacementFormat.ENV: formats.env,
+    PlacementFormat.K8S: formats.k8s,
 }
 
 
