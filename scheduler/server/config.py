@@ -316,8 +316,7 @@ class KubernetesKeys(Keys):
     `service_account`, `priority_class`, `runtime_class`, `gpu_resource`: of pods. `allow`: a file
     in the image. `ca`: who signed the certificate of `tls`; pods get it. `start_s`: for which a pod
     may take to start. `grace_s`: for which an evicted gang may save. `conditions`: more conditions
-    of nodes, and what it means that they are True. `adopt`: place gangs whose pods others made for
-    the scheduler called `scheduler_name`.
+    of nodes, and what it means that they are True.
     """
 
     kubeconfig: FilePath | None = None
@@ -337,8 +336,6 @@ class KubernetesKeys(Keys):
     start_s: Count = 600
     grace_s: Count = 120
     conditions: dict[str, ConditionEffect] = Field(default_factory=dict)
-    adopt: Flag = False
-    scheduler_name: Text = "muster"
 
 
 class ServerKeys(Keys):
