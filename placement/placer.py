@@ -58,6 +58,7 @@ from placement.workload.segments import Segments, segments_of, segments_text, us
 
 BY_CUT = (Objective.CUT, Objective.TIME)  # zones are laid out by the cut, at prices or not
 MOST_PRICES = 3  # at which a cut is searched
+SPREAD_SHARE = 16  # one of so many slicing trees is for Arnold's spread, as a candidate by time
 MOST_ZONES = 400  # beyond, zones are small and packed as racks are
 
 
@@ -339,10 +340,9 @@ class _Placer:
 
     def _in_less_time(self, layouts: list[Hosts]) -> list[Hosts]:
         """Where the step waits for uplinks: what other schedulers place (hosts by name, the fewest
-        domains in either order, Arnold's spread), and the least cuts at the prices that bytes
-        have, until these are the same again; also where innermost domains are not used up."""
+        domains in either order), the least cuts at the prices that bytes have, until these are
+        the same again, also where innermost domains are not used up; at last Arnold's spread."""
         clock, tried = step_clock(self.fabric, self.request), set()
-        unproved = replace(self.zone_limits, rounds=0)
         best = min(layouts, key=clock.delay)
         if clock.is_good(best, self.free):
             return layouts
@@ -359,7 +359,6 @@ class _Placer:
         for tree, free in subsets:
             fewest = consecutive(tree)(free, self.gang)
             layouts += [tuple(fewest.tolist()), tuple(np.sort(fewest).tolist())]
-        layouts += self._solved(self.fabric, by_spread(self.request), self.free, unproved)
         for _ in range(MOST_PRICES):
             best = min(layouts, key=clock.delay)
             prices = clock.prices(clock.step(best))
@@ -368,6 +367,9 @@ class _Placer:
             tried.add(prices)
             for tree, free in subsets:
                 layouts += self._of_least_cut(tree, free, prices)
+        if not clock.is_good(min(layouts, key=clock.delay), self.free):
+            bands = replace(self.zone_limits, rounds=0, trees=self.limits.trees // SPREAD_SHARE)
+            layouts += self._solved(self.fabric, by_spread(self.request), self.free, bands)
         return layouts
 
     def _inner(self, cuts: tuple[TierCut, ...]) -> TierBound | None:
