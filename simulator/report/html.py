@@ -31,9 +31,8 @@ class TableCell:
 def write_page(folder: Path, template: str, charts: Sequence[Chart], **values: Any) -> None:
     """index.html from the template, and each chart as PNG and SVG under figures/."""
     (folder / "figures").mkdir(exist_ok=True)
-    for chart in charts:
-        theme.save(chart.figure, folder / "figures", chart.name)
-    text = render(template, charts=charts, **values)
+    pictures = {chart.name: _picture(chart, folder / "figures") for chart in charts}
+    text = render(template, charts=charts, pictures=pictures, **values)
     (folder / "index.html").write_text(text, encoding="utf-8")
 
 
@@ -47,9 +46,10 @@ def render(template: str, **values: Any) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"count": "{:,}".format, "duration": duration, "svg": _svg}
+    environment.filters |= {"count": "{:,}".format, "duration": duration}
     return environment.get_template(template).render(colours=Markup(theme.variables()), **values)
 
 
-def _svg(chart: Chart) -> Markup:
-    return Markup(theme.inline(chart.figure, chart.name, str(escape(chart.title))))
+def _picture(chart: Chart, folder: Path) -> Markup:
+    svg = theme.save(chart.figure, folder, chart.name)
+    return Markup(theme.inline(svg, chart.name, str(escape(chart.title))))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -105,21 +104,21 @@ def new(
     return made, [styled(axes) for axes in grid.flat]
 
 
-def save(made: Figure, folder: Path, name: str) -> None:
-    """NAME.png and NAME.svg; their bytes depend on the figure alone."""
+def save(made: Figure, folder: Path, name: str) -> str:
+    """NAME.png and NAME.svg; their bytes depend on the figure alone. Returns: the SVG."""
+    path = folder / f"{name}.svg"
     with matplotlib.rc_context(_RC):
         ground = light("ground")
         made.savefig(folder / f"{name}.png", dpi=DPI, facecolor=ground, metadata={"Software": None})
-        made.savefig(folder / f"{name}.svg", facecolor=ground, metadata={"Date": None})
+        made.set_layout_engine("none")  # its axes stay where the PNG has them
+        made.savefig(path, facecolor=ground, metadata={"Date": None})
+    return path.read_text(encoding="utf-8")
 
 
-def inline(made: Figure, name: str, label: str) -> str:
-    """An <svg> element for a page: themed, scalable, its ids its own. `label` is what
-    a screen reader says."""
-    text = StringIO()
-    with matplotlib.rc_context(_RC):
-        made.savefig(text, format="svg", transparent=True, metadata={"Date": None})
-    body = _METADATA.sub("", text.getvalue())
+def inline(svg: str, name: str, label: str) -> str:
+    """A saved SVG as an <svg> element for a page: themed, scalable, its ids its own. `label` is
+    what a screen reader says."""
+    body = _METADATA.sub("", svg)
     body = body[body.index("<svg") :].rstrip()
     body = _SIZE.sub(f' role="img" aria-label="{label}"', body, count=1)
     body = _LINK.sub(rf"\g<1>{name}-", _ID.sub(rf'id="{name}-\1"', body))
