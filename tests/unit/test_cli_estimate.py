@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,21 +41,25 @@ spares: 0
 """
 
 
-@pytest.fixture(autouse=True)
-def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(scope="module", autouse=True)
+def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    folder = Path.cwd()
+    os.chdir(tmp_path_factory.mktemp("estimate"))
     Path("narrow.yaml").write_text(FABRIC.format(name="narrow", oversubscription=14))
     Path("wide.yaml").write_text(FABRIC.format(name="wide", oversubscription=1))
     Path("job.yaml").write_text(JOB)
     Path("bare.yaml").write_text(BARE)
+    yield
+    os.chdir(folder)
 
 
 def muster(*arguments: str) -> Result:
     return CliRunner().invoke(app, list(arguments))
 
 
+@cache
 def estimate(*arguments: str, job: str = "job.yaml", fabrics: tuple[str, ...] = ("narrow",)) -> Any:
-    """The JSON answer of an estimate that must succeed."""
+    """The JSON answer of an estimate that must succeed, which tests only read."""
     chosen = [part for name in fabrics for part in ("--fabric", f"{name}.yaml")]
     result = muster("estimate", job, *chosen, "--format", "json", *arguments)
     assert result.exit_code == 0, result.output

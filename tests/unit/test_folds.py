@@ -12,6 +12,8 @@ ROOT = Path(__file__).parents[2]
 
 def open_matches(source: str) -> list[int]:
     """Lines of `case _` that do anything but `assert_never`."""
+    if " case " not in source:
+        return []  # to parse them all takes seconds
     cases = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.match_case))
     return [case.pattern.lineno for case in cases if _is_wildcard(case) and not _is_never(case)]
 

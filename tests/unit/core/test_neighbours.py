@@ -63,7 +63,9 @@ def test_gangs_without_a_step_time_leave_everything() -> None:
     assert loads(EMPTY.loaded_fabric, neighbours(state)) == {}
 
 
-@pytest.mark.parametrize(("hosts", "more"), [(8, 8), (10, 8), (8, 10)])
+@pytest.mark.parametrize(
+    ("hosts", "more"), [(8, 8), (8, 10), pytest.param(10, 8, marks=pytest.mark.slow)]
+)
 def test_two_gangs_that_would_share_a_hot_uplink_land_apart(hosts: int, more: int) -> None:
     """Zones of six. By the cut alone the second takes what the first has left of its zones."""
     first = started(loaded(fabric(zones=4, racks=3, hosts=2)), trained("a", hosts))

@@ -134,7 +134,7 @@ def test_rounding_evens_out_over_rounds() -> None:
     """Two to one of eight hosts is five to three or six to two: over time it is two to one."""
     tenants = Tenants((Tenant("b"), Tenant("a", weight=2)), "a")
     state, held, count = with_tenants(tenants), {"a": 0, "b": 0}, 0
-    for hour in range(200):
+    for hour in range(100):
         now_ns = hour * HOUR_NS
         state = run(state, *(end(name) for name in state.running), now_ns=now_ns)
         for tenant in held:

@@ -216,7 +216,7 @@ JOBS = {
 
 
 @pytest.mark.parametrize("job", JOBS)
-@pytest.mark.parametrize("hosts", [2, 3])
+@pytest.mark.parametrize("hosts", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_no_layout_on_racks_is_faster_than_the_floor_or_the_bound(job: str, hosts: int) -> None:
     fabric, req = racks(2, 2, hosts), JOBS[job]
     floor = step_floor(fabric, req)

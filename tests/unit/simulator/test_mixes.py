@@ -114,6 +114,7 @@ def test_a_trace_has_the_published_sizes_and_run_times(published: ClusterSummary
         assert found["run_s"]["p50"] == pytest.approx(published.median_run_s, rel=0.05)
 
 
+@pytest.mark.slow
 @EVERY
 def test_a_trace_has_the_published_ends(published: ClusterSummary) -> None:
     found = drawn(published)["by_outcome"]
@@ -125,15 +126,19 @@ def test_a_trace_has_the_published_ends(published: ClusterSummary) -> None:
             assert found[name]["gpu_hours_share"] == pytest.approx(aim, abs=0.06)
 
 
-def test_large_jobs_take_most_of_the_gpu_time_of_rsc_1() -> None:
-    found = drawn(MIXES["rsc-1"])["by_gpus"]
-    large = found["256-1,023"], found["1,024 and more"]
-    small = found["1"], found["2-7"], found["8"]
+def test_large_jobs_take_most_of_the_gpu_time_of_rsc_1_and_end_as_published() -> None:
+    published = MIXES["rsc-1"]
+    by_outcome = drawn(published)["by_outcome"]
+    for name in OUTCOMES:
+        assert by_outcome[name]["share"] == pytest.approx(getattr(published.ends, name), abs=0.01)
+    by_gpus = drawn(published)["by_gpus"]
+    large = by_gpus["256-1,023"], by_gpus["1,024 and more"]
+    small = by_gpus["1"], by_gpus["2-7"], by_gpus["8"]
 
     assert sum(part["gpu_hours_share"] for part in large) == pytest.approx(0.66, abs=0.06)
     assert sum(part["gpu_hours_share"] for part in small) < 0.10
     assert sum(part["share"] for part in small) > 0.90
-    assert found["1"]["share"] > 0.40
+    assert by_gpus["1"]["share"] > 0.40
 
 
 @EVERY
