@@ -7,15 +7,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from scheduler.cli import main
 from tests.e2e.processes import MUSTER, ServerProcess, muster
+from tests.e2e.shell import Shell
 from tests.ports import free_port
 
 
@@ -39,50 +38,10 @@ def job_file(folder: Path, name: str, hosts: int = 1, **keys: Any) -> str:
     return str(file)
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """How a command ended."""
-
-    code: int
-    stdout: str
-    stderr: str
-
-
-class Shell:
-    """Runs `muster`'s own main() in this process: its start-up is tested elsewhere."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self._monkeypatch = monkeypatch
-        self._capsys = capsys
-
-    def run(self, *arguments: str) -> Outcome:
-        self._monkeypatch.setattr(sys, "argv", ["muster", *arguments])
-        with pytest.raises(SystemExit) as finished:
-            main()
-        written = self._capsys.readouterr()
-        assert isinstance(finished.value.code, int)
-        return Outcome(finished.value.code, written.out, written.err)
-
-    def asked(self, *arguments: str) -> Any:
-        """The JSON answer of a command that must succeed."""
-        done = self.run(*arguments, "--format", "json")
-        assert (done.code, done.stderr) == (0, "")
-        return json.loads(done.stdout)
-
-    def told(self, *arguments: str, code: int) -> str:
-        """The one sentence on stderr of a command that must fail."""
-        done = self.run(*arguments)
-        assert (done.code, done.stdout) == (code, "")
-        assert "Traceback" not in done.stderr
-        return done.stderr.strip()
-
-
 @pytest.fixture
-def shell(
-    server: ServerProcess, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Shell:
+def shell(server: ServerProcess, alone: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
     monkeypatch.setenv("MUSTER_ADDRESS", server.address)
-    return Shell(monkeypatch, capsys)
+    return alone
 
 
 def test_a_job_from_submission_to_its_end(shell: Shell, folder: Path) -> None:
@@ -237,44 +196,34 @@ def test_no_server_is_one_sentence() -> None:
     ],
 )
 def test_a_server_that_cannot_start_says_why(
-    tmp_path: Path, arguments: list[str], message: str
+    alone: Shell, tmp_path: Path, arguments: list[str], message: str
 ) -> None:
     store = f"sqlite:///{tmp_path / 'x.db'}"
     defaults = ["--fabric", "ib-24k", "--store", store, "--listen", "127.0.0.1:0"]
-    done = muster("serve", *defaults, *arguments)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_naming_the_commands_imports_nothing_heavy() -> None:
-    script = (
-        "import sys, scheduler.cli.program; from scheduler.cli.server.serve import register;"
-        "register(scheduler.cli.program.app);"
-        "print({'grpc', 'networkx', 'ortools', 'pandas', 'rich.table'} & set(sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.stdout == "set()\n", done.stdout + done.stderr
+    assert message in alone.told("serve", *defaults, *arguments, code=2)
 
 
 def test_a_client_loads_nothing_that_places(server: ServerProcess, folder: Path) -> None:
     placing = ("numba", "numpy", "networkx", "highspy", "ortools", "scipy")
+    commands = f"submit {job_file(folder, 'light')}", "jobs", "hosts", "status", "cancel light"
     code = (
         "import sys\n"
         "from scheduler.cli import main\n"
-        "try: main()\n"
-        f"finally: print([m for m in {placing} if m in sys.modules], file=sys.stderr)"
+        f"for command in {commands}:\n"
+        "    sys.argv = ['muster', *command.split()]\n"
+        "    try: main()\n"
+        "    except SystemExit as end: assert end.code == 0, command\n"
+        f"    loaded = [m for m in {placing} if m in sys.modules]\n"
+        "    assert not loaded, (command, loaded)"
     )
-    commands = f"submit {job_file(folder, 'light')}", "jobs", "hosts", "status", "cancel light"
-    for command in commands:
-        done = subprocess.run(
-            [sys.executable, "-c", code, *command.split()],
-            capture_output=True,
-            text=True,
-            env={**os.environ, "MUSTER_ADDRESS": server.address},
-            timeout=60,
-        )
-        assert (done.returncode, done.stderr) == (0, "[]\n"), command
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "MUSTER_ADDRESS": server.address},
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_job_is_updated_and_found_by_its_labels(

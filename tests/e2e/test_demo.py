@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 DEMO = str(Path(__file__).parents[2] / "scripts" / "demo.py")
 
 
@@ -17,6 +19,7 @@ def test_the_demo_does_what_it_says() -> None:
     assert "\x1b" not in done.stdout  # plain when piped
 
 
+@pytest.mark.slow
 def test_interrupted_it_leaves_nothing_behind(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, DEMO],

@@ -8,13 +8,13 @@ from tests.drills.crash import drill
 from tests.e2e.processes import ServerProcess, muster
 
 
-def test_ten_kills(tmp_path: Path) -> None:
+def test_four_kills(tmp_path: Path) -> None:
     """A small part of `make drill-crash`, which asserts what must hold."""
-    found = drill(tmp_path, kills=10, seed=20_240_607)
+    found = drill(tmp_path, kills=4, seed=20_240_607)
     answered, events = found["answered"], found["events"]
     assert isinstance(answered, dict)
     assert isinstance(events, dict)
-    assert answered["submit"] > 10
+    assert answered["submit"] > 5
     assert answered["fail"] > 0
     assert events["JobStarted"] > 5
 

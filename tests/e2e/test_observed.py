@@ -8,6 +8,7 @@ from urllib.request import urlopen
 import pytest
 
 from tests.e2e.processes import ServerProcess, free_port, muster
+from tests.e2e.shell import Shell
 
 
 @pytest.mark.parametrize(
@@ -20,12 +21,11 @@ from tests.e2e.processes import ServerProcess, free_port, muster
     ],
 )
 def test_an_option_that_makes_no_sense(
-    tmp_path: Path, options: tuple[str, ...], message: str
+    alone: Shell, tmp_path: Path, options: tuple[str, ...], message: str
 ) -> None:
     store = f"sqlite:///{tmp_path / 'muster.db'}"
-    done = muster("serve", "--fabric", "ib-24k", "--store", store, *options)
-    assert done.returncode == 2
-    assert message in " ".join(done.stderr.replace("│", " ").split())
+    said = alone.told("serve", "--fabric", "ib-24k", "--store", store, *options, code=2)
+    assert message in " ".join(said.replace("│", " ").split())
     assert not (tmp_path / "muster.db").exists()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from random import Random
 
 import pytest
@@ -22,6 +23,7 @@ from scheduler.core.model.state import Host
 from scheduler.core.queue.policies import BUILT_IN
 from tests.property.test_machine import any_command
 from tests.property.test_windows import Booked, any_window
+from tests.seeds import seeds
 
 GONE = {WindowChangeKind.CLOSED, WindowChangeKind.REMOVED}
 
@@ -34,6 +36,7 @@ def seen(state: State) -> dict[int, tuple[Host, str | None]]:
     return {index: (state.shown(index), state.host(index).cordon) for index in hosts}
 
 
+@cache
 def a_log(seed: int) -> list[Event]:
     random = Random(seed)
     cluster = Booked(list(BUILT_IN)[seed % len(BUILT_IN)])
@@ -55,7 +58,7 @@ def test_every_move_of_a_host_has_a_cause_that_the_lifecycle_allows(seed: int) -
     assert {m.cause for m in moves} >= {Mover.OPERATOR, Mover.SIGNAL}
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(4, range(4, 8)))
 def test_no_change_of_a_host_is_left_out_and_none_is_made_up(seed: int) -> None:
     state, told = State.empty(), 0
     for event in a_log(seed):
@@ -71,7 +74,7 @@ def test_no_change_of_a_host_is_left_out_and_none_is_made_up(seed: int) -> None:
     assert told > 20
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(4, range(4, 8)))
 def test_no_change_of_a_window_is_left_out_and_none_is_made_up(seed: int) -> None:
     state, told = State.empty(), set()
     for event in a_log(seed):
@@ -99,7 +102,7 @@ def a_life(job: Job) -> tuple[object, ...]:
     return (job.spec, job.state, job.attempt, job.hosts, job.spares, job.reason, job.dp)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(4, range(4, 8)))
 def test_no_change_of_a_job_is_left_out_and_none_names_another(seed: int) -> None:
     state, kinds = State.empty(), set()
     for event in a_log(seed):

@@ -76,6 +76,7 @@ from tests.property import test_lending as lending
 from tests.property import test_preemption as preemption
 from tests.property import test_quotas as quotas
 from tests.property import test_windows as windows
+from tests.seeds import seeds
 
 NAMES = "abcdefghijkl"
 HOSTS = laws.FABRIC.hosts
@@ -373,7 +374,7 @@ def a_day(seed: int, rounds: int = 150, *, is_deferring: bool = False) -> World:
 
 
 @pytest.mark.parametrize(
-    "seed", [*range(6), 35, 53, 113, 180, 205, 247, 327, 340, 372, 670, 793, 1029, 1048]
+    "seed", seeds(6, (35, 53, 113, 180, 205, 247, 327, 340, 372, 670, 793, 1029, 1048))
 )
 def test_a_long_day_of_everything(seed: int) -> None:
     world = a_day(seed)

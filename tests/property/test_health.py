@@ -185,5 +185,5 @@ def check(state: State, event: Event) -> None:
             assert state.jobs[event.name].is_preemptible  # type: ignore[union-attr]
 
 
-Machine.TestCase.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+Machine.TestCase.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)
 TestMachine = Machine.TestCase

@@ -128,7 +128,7 @@ def test_a_restriction_costs_what_parting_it_adds(
     assert graph.inside(kept).cost(at[kept]) == graph.cost(at) - graph.cost(rest)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(data=st.data(), job=jobs(), room=ROOM)
 def test_bounds_and_packings_enclose_the_optimum(
     data: st.DataObject, job: Request, room: list[int]
@@ -150,7 +150,7 @@ def test_bounds_and_packings_enclose_the_optimum(
     assert inside(grid, region, at) == 2 * packer.cost >= optimum
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(data=st.data(), job=jobs(), room=ROOM)
 def test_the_best_partition_of_a_handful_is_the_optimum(
     data: st.DataObject, job: Request, room: list[int]
@@ -165,7 +165,7 @@ def test_the_best_partition_of_a_handful_is_the_optimum(
     assert inside(grid, region, at) == optimum
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(data=st.data(), job=jobs(most=24), room=st.lists(st.integers(0, 6), min_size=2, max_size=6))
 def test_annealing_keeps_to_capacities(data: st.DataObject, job: Request, room: list[int]) -> None:
     grid = grid_of(job)
@@ -184,7 +184,7 @@ def test_annealing_keeps_to_capacities(data: st.DataObject, job: Request, room: 
 RACKS = st.lists(st.lists(st.integers(1, 4), min_size=2, max_size=3), min_size=1, max_size=2)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(job=jobs(), zones=RACKS, taken=st.sets(st.integers(0, 23), max_size=4))
 def test_no_placement_inside_a_zone_beats_the_inner_bound(
     job: Request, zones: list[list[int]], taken: set[int]
@@ -215,7 +215,7 @@ def test_such_placements_are_met() -> None:
     assert answer.inner.bytes_per_step == answer.cuts[1].bytes_per_step == 2
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(job=jobs(), makes=st.lists(st.lists(st.integers(1, 5), min_size=3, max_size=3), min_size=2))
 def test_a_bound_for_several_zones_holds_in_each(job: Request, makes: list[list[int]]) -> None:
     """And is as good as the least of their own bounds."""

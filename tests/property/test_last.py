@@ -32,7 +32,7 @@ def arrived(state: State, batch: list[tuple[int, int, int, str | None]], now_s: 
     return state
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(
     st.lists(st.tuples(BATCH, st.integers(0, 5)), min_size=1, max_size=5),
     st.sampled_from(["production", "easy", "fifo"]),

@@ -210,5 +210,5 @@ def kept(before: State, event: Event, after: State) -> None:
             assert isinstance(event, GIVES_UP), event
 
 
-Machine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+Machine.TestCase.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
 TestMachine = Machine.TestCase

@@ -54,7 +54,9 @@ def answer(gang: Request, zones: tuple[int, ...], limits: Limits) -> Placement:
     return placed
 
 
-@pytest.mark.parametrize("name", GANGS)
+@pytest.mark.parametrize(
+    "name", [pytest.param("grid", marks=pytest.mark.slow), *(n for n in GANGS if n != "grid")]
+)
 def test_every_limit_may_be_halved_or_doubled(name: str) -> None:
     gang, zones = GANGS[name]
     usual = Limits()

@@ -62,7 +62,7 @@ def test_a_lane_costs_less_and_nearly_fits(
     assert layout_cost(grid, layout) >= least + parted * groups.price
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     req=requests(most=8),
     capacities=st.lists(st.integers(1, 6), min_size=2, max_size=3),

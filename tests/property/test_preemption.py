@@ -58,6 +58,7 @@ from tests.property.preempted import (
     is_recall,
     makes_room,
 )
+from tests.seeds import seeds
 
 ALONE, PLAIN, SHAPED = (
     replace(tenants, classes=CLASSES, preemption=TERMS)
@@ -277,11 +278,11 @@ class Machine(RuleBasedStateMachine):
             assert replay(self.log) == self.state
 
 
-Machine.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+Machine.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 TestPreemption = Machine.TestCase
 
 
-@pytest.mark.parametrize("seed", [*range(12), 409, 419, 1074, 1080, 1149, 2261])
+@pytest.mark.parametrize("seed", seeds(4, range(4, 12), (409, 419, 1074, 1080, 1149, 2261)))
 def test_a_long_day(seed: int) -> None:
     """A busy cluster for 300 rounds: deeper than the search goes, and always the same."""
     random, cluster = Random(seed), Machine()

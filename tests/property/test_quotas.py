@@ -252,5 +252,5 @@ class Machine(RuleBasedStateMachine):
             assert replay(self.log) == self.state
 
 
-Machine.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+Machine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestQuotas = Machine.TestCase

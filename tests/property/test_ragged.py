@@ -64,7 +64,7 @@ def enough(capacities: list[int], blocks: int) -> list[int]:
     return capacities if sum(capacities) >= blocks else [*capacities, blocks]
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(job=ragged(), capacities=st.lists(st.integers(1, 6), min_size=2, max_size=3))
 def test_a_handful_of_blocks_is_solved(job: tuple[Request, int], capacities: list[int]) -> None:
     asked, gpus = job
@@ -77,7 +77,7 @@ def test_a_handful_of_blocks_is_solved(job: tuple[Request, int], capacities: lis
     assert step.bound == step.cost == 2 * least_cut(asked, gpus, capacities)
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(job=ragged(), capacities=st.lists(st.integers(1, 6), min_size=2, max_size=3))
 def test_no_view_of_the_cells_proves_too_much(
     job: tuple[Request, int], capacities: list[int]
@@ -113,7 +113,7 @@ def larger(draw: st.DrawFn) -> tuple[Request, int]:
     return request(**sizes, traffic=traffic, collectives=collectives, order=order), gpus
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(job=larger(), seed=st.integers(0, 2**32 - 1), kind=st.sampled_from(("any", "run", "axis")))
 def test_zones_pay_at_least_what_every_view_says(
     job: tuple[Request, int], seed: int, kind: str

@@ -84,7 +84,7 @@ def submitted(state: State, hosts: int, asker: Asker, limits: SchedulingOptions)
     Asker("a", "low", None),
     "conservative",
 )
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     TREES,
     st.lists(COMMANDS, max_size=8),

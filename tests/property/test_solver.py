@@ -246,7 +246,7 @@ def once(grid: BlockGrid, capacities: list[int], incumbent: int) -> Prover:
     return prover
 
 
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(
     req=requests(most=8),
     capacities=st.lists(st.integers(1, 6), min_size=2, max_size=3),

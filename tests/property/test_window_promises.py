@@ -139,7 +139,7 @@ def check_open(state: State) -> None:
 
 
 @pytest.mark.parametrize("policy", ["conservative", "easy", "fifo"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(jobs=JOBS, windows=WINDOWS)
 def test_windows_put_nobody_off(policy: str, jobs: list[Job], windows: list[Window]) -> None:
     life = Life(jobs, windows, policy)

@@ -26,6 +26,7 @@ from scheduler.core.tenancy.quota_check import Quotas
 from tests.build import queue_order
 from tests.property.laws import FABRIC, check_state, started_alone
 from tests.property.test_machine import Cluster, Machine, any_command
+from tests.seeds import seeds
 from tests.windows import remove_window, set_window
 
 
@@ -196,11 +197,11 @@ class WindowMachine(Machine):
         self.cluster.send(any_window(Random(seed), self.cluster.now_ns))
 
 
-WindowMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+WindowMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 TestWindowMachine = WindowMachine.TestCase
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", seeds(5, range(5, 16)))
 def test_a_long_day_with_windows(seed: int) -> None:
     random = Random(seed)
     cluster = Booked(list(BUILT_IN)[seed % len(BUILT_IN)])

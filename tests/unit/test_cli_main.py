@@ -135,6 +135,8 @@ HEAVY = (
 def test_help_loads_nothing_heavy() -> None:
     done = run_python(
         "import sys\n"
+        "import scheduler.cli.program\n"
+        "assert 'rich.table' not in sys.modules\n"
         "from scheduler.cli import main\n"
         "sys.argv = ['muster', '--help']\n"
         "try: main()\n"
