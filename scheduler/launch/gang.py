@@ -9,12 +9,14 @@ words of their agents come to.
                 who was first before anything is decided
     OVER        reported; nothing more comes of it
 
-Nothing here sends or waits: the launcher asks and acts.
+Nothing here sends or waits: the launcher asks and acts. A word of one agent costs the same whether
+a gang has two hosts or two thousand: phases of hosts are counted, and failures known by rank.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -63,8 +65,8 @@ class RankRange:
 @dataclass(slots=True, eq=False)
 class LaunchedGang:
     """`hosts`: in block order. `processes`: how many are to end well. `since_s`: of its phase.
-    `saved`: (step, where) of the newest checkpoint of this attempt, `logged`: of the newest one
-    that the log has."""
+    `left`: hosts that have not stopped. `saved`: (step, where) of the newest checkpoint of this
+    attempt, `logged`: of the newest one that the log has."""
 
     name: str
     uid: str
@@ -75,18 +77,38 @@ class LaunchedGang:
     gpus_per_host: int
     since_s: float
     phase: GangPhase = GangPhase.WAITING
-    by_host: dict[str, HostPhase] = field(default_factory=dict)
     master: tuple[str, int] | None = None
     refusals: dict[str, str] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)  # ranks that ended well
-    failures: list[RankFailure] = field(default_factory=list)
+    failures: dict[int, RankFailure] = field(default_factory=dict)  # by rank
     step: int = 0
     can_save: bool = False
     saved: tuple[int, str] | None = None
     logged: tuple[int, str] | None = None
+    left: set[str] = field(init=False)
+    _by_host: dict[str, HostPhase] = field(init=False)
+    _counts: Counter[HostPhase] = field(init=False)
+    _nodes: dict[str, int] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.by_host = dict.fromkeys(self.hosts, HostPhase.UNKNOWN)
+        self.left = set(self.hosts)
+        self._by_host = dict.fromkeys(self.hosts, HostPhase.UNKNOWN)
+        self._counts = Counter({HostPhase.UNKNOWN: len(self.hosts)})
+        self._nodes = {host: node for node, host in enumerate(self.hosts)}
+
+    @property
+    def by_host(self) -> Mapping[str, HostPhase]:
+        return self._by_host
+
+    def mark(self, host: str, phase: HostPhase) -> None:
+        """The host has come so far."""
+        self._counts[self._by_host[host]] -= 1
+        self._counts[phase] += 1
+        self._by_host[host] = phase
+        if phase is HostPhase.STOPPED:
+            self.left.discard(host)
+        else:
+            self.left.add(host)
 
     @property
     def processes(self) -> int:
@@ -97,15 +119,20 @@ class LaunchedGang:
         return self.phase is not GangPhase.OVER
 
     def ranks_of(self, host: str) -> RankRange:
-        node = self.hosts.index(host)
+        node = self._nodes[host]
         first = node * self.gpus_per_host
         return RankRange(node, first, min(self.gpus_per_host, self.world_size - first))
 
     def enter(self, phase: GangPhase, now_s: float) -> None:
         self.phase, self.since_s = phase, now_s
 
+    def numbers_of(self, host: str) -> range:
+        """By which ranks its processes are known; with one a host, by the host's first."""
+        ranks = self.ranks_of(host)
+        return range(ranks.first_rank, ranks.first_rank + (1 if self.run.per_host else ranks.ranks))
+
     def all_are(self, *phases: HostPhase) -> bool:
-        return all(phase in phases for phase in self.by_host.values())
+        return sum(self._counts[phase] for phase in phases) == len(self.hosts)
 
     def not_yet(self, *phases: HostPhase) -> list[str]:
         """Hosts that are in none of these."""
@@ -120,14 +147,18 @@ class LaunchedGang:
         what ended by itself before counts."""
         if code == 0 and number == 0:
             self.done.add(rank)
-        elif all(failure.rank != rank for failure in self.failures):
+        elif rank not in self.failures:
             reason = f"was killed by signal {number}" if number else f"exited with code {code}"
             last = next((row for row in reversed(tail.splitlines()) if row.strip()), "")
             text = f"{reason}: {last.strip()[:200]}" if last else reason
-            self.failures.append(RankFailure(at_s, rank, host, text))
+            self.failures[rank] = RankFailure(at_s, rank, host, text)
+
+    def is_known(self, rank: int) -> bool:
+        """Whether it has ended, well or not."""
+        return rank in self.done or rank in self.failures
 
     def first_failure(self) -> RankFailure:
-        return min(self.failures)
+        return min(self.failures.values())
 
     def suspects(self, lost_hosts: Iterable[str]) -> list[str]:
         """Of hosts whose agents are gone those that the failure is laid to: their ranks died with

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Set
+from collections.abc import Callable, Coroutine, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -84,7 +84,7 @@ class AgentLauncher(Launcher):
         self._sessions = sessions
         self._lease_s = lease_s
         self._clock = clock
-        self._gangs: dict[str, LaunchedGang] = {}  # by job name, of attempts that run or should
+        self._gangs: dict[str, LaunchedGang] = {}  # by job uid, of attempts that run or should
         self._leaving: list[Leaving] = []
         self._jobs: dict[str, Job] = {}  # with something to run, as the last change left them
         self._saved: dict[str, tuple[int, str]] = {}  # by job uid: step, where
@@ -162,13 +162,13 @@ class AgentLauncher(Launcher):
             run = Attempt(job.name, job.attempt, names(job.hosts), names(job.spares), job.start_ns)
             self._tracker.adopt(run)
             self._recall(job)
-            known = before.get(job.name)
-            if known is not None and (known.uid, known.attempt) == (job.uid, job.attempt):
-                self._gangs[job.name] = known
+            known = before.get(job.uid)
+            if known is not None and known.attempt == job.attempt:
+                self._gangs[job.uid] = known
             elif job.state is JobState.RUNNING:
                 self.begin(run)
         for gang in before.values():
-            if self._gangs.get(gang.name) is not gang:
+            if self._gangs.get(gang.uid) is not gang:
                 self._leave(gang, 0)
 
     def feed(self, change: JobChange) -> None:
@@ -179,7 +179,7 @@ class AgentLauncher(Launcher):
         self._jobs[job.name] = job
         for each in self._tracker.feed([change]):
             carry_out(self, each)
-        if job.name in self._gangs and job.state is JobState.RUNNING:
+        if job.uid in self._gangs and job.state is JobState.RUNNING:
             self._have_warm(job, change.fabric.names(job.spares))
         if job.hosts == () or job.name not in self._tracker.names:
             self._jobs.pop(job.name, None)
@@ -205,21 +205,21 @@ class AgentLauncher(Launcher):
             self._clock(),
         )
         self._recall(job)
-        self._gangs[run.name] = gang
+        self._gangs[job.uid] = gang
         self._advance(gang)
 
     def stop(self, run: Attempt) -> None:
         """A failure stopped the attempt: what is left of it cannot go on."""
-        gang = self._gangs.pop(run.name, None)
+        gang = self._gangs.pop(self._jobs[run.name].uid, None)
         if gang is not None:
             self._leave(gang, 0)
 
     def leave(self, left: AttemptLeft) -> None:
         """The attempt has left its hosts: it ended, or leaves them as planned."""
-        gang = self._gangs.pop(left.run.name, None)
+        job = self._jobs[left.run.name]
+        gang = self._gangs.pop(job.uid, None)
         if gang is None:
             return
-        job = self._jobs[gang.name]
         is_planned = job.state in (JobState.RUNNING, JobState.QUEUED)
         grace_s = 0.0 if gang.is_complete else float(gang.run.grace_s)
         self._leave(gang, grace_s, saves=is_planned and gang.phase is GangPhase.RUNNING)
@@ -228,7 +228,7 @@ class AgentLauncher(Launcher):
         """Stop what may still run of an attempt; with `saves` it may save before."""
         self._write_down(gang)
         gang.enter(GangPhase.OVER, self._clock())
-        hosts = {h for h, phase in gang.by_host.items() if phase is not HostPhase.STOPPED}
+        hosts = set(gang.left)
         for host in gang.hosts:
             if host not in hosts:
                 self._sessions.send(host, _forget(_key(gang)))
@@ -278,16 +278,16 @@ class AgentLauncher(Launcher):
             for host in gang.not_yet(*_BEYOND_PREPARE):
                 self._sessions.send(host, _prepare(gang, host))
         if gang.phase is GangPhase.PREPARING and gang.refusals:
-            if not gang.not_yet(HostPhase.REFUSED, *_BEYOND_PREPARE):
+            if gang.all_are(HostPhase.REFUSED, *_BEYOND_PREPARE):
                 self._refused(gang)
-        elif gang.phase is GangPhase.PREPARING and not gang.not_yet(*_BEYOND_PREPARE):
+        elif gang.phase is GangPhase.PREPARING and gang.all_are(*_BEYOND_PREPARE):
             gang.enter(GangPhase.STARTING, now_s)
-            for host in gang.not_yet(HostPhase.STARTED, HostPhase.STOPPED):
-                self._launch(gang, host)
+            if hosts := gang.not_yet(HostPhase.STARTED, HostPhase.STOPPED):
+                self._launch(gang, hosts)
         if gang.phase is GangPhase.STARTING and gang.refusals:
             # Whether any host can start it is known when all have answered.
             is_late = now_s - gang.since_s > FOLLOWERS_S
-            if is_late or gang.failures or not gang.not_yet(*_ANSWERED):
+            if is_late or gang.failures or gang.all_are(*_ANSWERED):
                 self._refused(gang)
         elif gang.phase is GangPhase.STARTING and gang.all_are(
             HostPhase.STARTED, HostPhase.STOPPED
@@ -302,23 +302,21 @@ class AgentLauncher(Launcher):
         if gang.phase is GangPhase.RUNNING and gang.is_complete:
             self._completed(gang)
 
-    def _launch(self, gang: LaunchedGang, host: str) -> None:
+    def _launch(self, gang: LaunchedGang, hosts: Sequence[str]) -> None:
+        """Start the ranks there, from the newest checkpoint."""
         assert gang.master is not None
         address, port = gang.master
         step, where = self._saved.get(gang.uid, (0, ""))
-        gang.by_host[host] = HostPhase.LAUNCHED
-        self._sessions.send(
-            host,
-            Response(
-                launch=agent_pb2.Launch(
-                    key=_key(gang),
-                    master_address=address,
-                    master_port=port,
-                    checkpoint=where,
-                    checkpoint_step=step,
-                )
-            ),
+        word = agent_pb2.Launch(
+            key=_key(gang),
+            master_address=address,
+            master_port=port,
+            checkpoint=where,
+            checkpoint_step=step,
         )
+        for host in hosts:
+            gang.mark(host, HostPhase.LAUNCHED)
+            self._sessions.send(host, Response(launch=word))
 
     def _refused(self, gang: LaunchedGang) -> None:
         """Some hosts cannot start it; where none can, nothing is gained by trying again."""
@@ -335,12 +333,11 @@ class AgentLauncher(Launcher):
 
     def _conclude(self, gang: LaunchedGang) -> None:
         """Once all hosts have stopped, or can say nothing, it is known who was first."""
-        left = gang.not_yet(HostPhase.STOPPED)
-        disconnected = [host for host in left if host not in self._sessions.connected]
-        seen_gone = [host for host in disconnected if host in self._seen]
         is_late = self._clock() - gang.since_s > FOLLOWERS_S
-        if len(disconnected) < len(left) and not is_late:
+        if not is_late and any(host in self._sessions.connected for host in gang.left):
             return
+        silent = (gang.left & self._seen) - self._sessions.connected
+        seen_gone = [host for host in gang.hosts if host in silent]
         suspects = gang.suspects(seen_gone)
         first = gang.first_failure()
         self._over(gang)
@@ -416,10 +413,10 @@ class AgentLauncher(Launcher):
             case agent_pb2.ATTEMPT_PHASE_PREPARED:
                 self._prepared(gang, host, status.prepared)
                 if gang.phase is GangPhase.STARTING:
-                    self._launch(gang, host)
+                    self._launch(gang, [host])
             case agent_pb2.ATTEMPT_PHASE_STARTED:
                 self._prepared(gang, host, status.prepared)
-                gang.by_host[host] = HostPhase.STARTED
+                gang.mark(host, HostPhase.STARTED)
             case agent_pb2.ATTEMPT_PHASE_STOPPED:
                 self._stopped_there(gang, host)
         if gang.phase is GangPhase.FAILING:
@@ -433,11 +430,11 @@ class AgentLauncher(Launcher):
         if gang.phase is GangPhase.RUNNING or was_launched:
             first = gang.ranks_of(host).first_rank
             gang.exited(host, first, 0, 9, self._clock(), "its host was started anew")
-            gang.by_host[host] = HostPhase.STOPPED
+            gang.mark(host, HostPhase.STOPPED)
             if gang.phase in (GangPhase.WAITING, GangPhase.PREPARING):
                 gang.enter(GangPhase.RUNNING, self._clock())
         elif gang.phase in (GangPhase.PREPARING, GangPhase.STARTING):
-            gang.by_host[host] = HostPhase.UNKNOWN
+            gang.mark(host, HostPhase.UNKNOWN)
             self._sessions.send(host, _prepare(gang, host))
         self._advance(gang)
 
@@ -461,12 +458,12 @@ class AgentLauncher(Launcher):
             case "prepared":
                 self._prepared(gang, host, word)
                 if gang.phase is GangPhase.STARTING:
-                    self._launch(gang, host)
+                    self._launch(gang, [host])
             case "refused":
-                gang.by_host[host] = HostPhase.REFUSED
+                gang.mark(host, HostPhase.REFUSED)
                 gang.refusals[host] = word.reason
             case "started":
-                gang.by_host[host] = HostPhase.STARTED
+                gang.mark(host, HostPhase.STARTED)
             case "exited":
                 self._exited(gang, host, word)
             case "stopped":
@@ -499,7 +496,7 @@ class AgentLauncher(Launcher):
 
     def _prepared(self, gang: LaunchedGang, host: str, word: agent_pb2.Prepared) -> None:
         if gang.by_host[host] is HostPhase.UNKNOWN:
-            gang.by_host[host] = HostPhase.PREPARED
+            gang.mark(host, HostPhase.PREPARED)
         if word.port and host == gang.hosts[0]:
             gang.master = (word.address, word.port)
 
@@ -511,14 +508,9 @@ class AgentLauncher(Launcher):
 
     def _stopped_there(self, gang: LaunchedGang, host: str) -> None:
         """Nothing is left of it on that host; its ranks have all been heard of before."""
-        gang.by_host[host] = HostPhase.STOPPED
-        ranks = gang.ranks_of(host)
-        numbers = range(
-            ranks.first_rank, ranks.first_rank + (1 if gang.run.per_host else ranks.ranks)
-        )
-        known = gang.done | {failure.rank for failure in gang.failures}
-        if gang.phase is not GangPhase.FAILING and not known.issuperset(numbers):
-            rank = next(number for number in numbers if number not in known)
+        gang.mark(host, HostPhase.STOPPED)
+        unknown = (rank for rank in gang.numbers_of(host) if not gang.is_known(rank))
+        if gang.phase is not GangPhase.FAILING and (rank := next(unknown, None)) is not None:
             gang.exited(host, rank, 0, 9, self._clock(), "")
 
     def _progressed(self, gang: LaunchedGang, word: agent_pb2.Progress) -> None:
@@ -625,9 +617,10 @@ class AgentLauncher(Launcher):
 
     def _gang(self, key: tuple[str, int], host: str) -> LaunchedGang | None:
         """The attempt that runs, or should, on this host."""
-        gangs = (g for g in self._gangs.values() if (g.uid, g.attempt) == key)
-        gang = next(gangs, None)
-        return gang if gang is not None and host in gang.by_host and gang.is_live else None
+        gang = self._gangs.get(key[0])
+        if gang is None or gang.attempt != key[1] or not gang.is_live:
+            return None
+        return gang if host in gang.by_host else None
 
     def _have_warm(self, job: Job, spares: tuple[str, ...]) -> None:
         """Spares import what the ranks need before they are needed."""

@@ -1,0 +1,484 @@
+"""The launcher by itself: words of agents in, words to agents and events out, on a test's clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from scheduler.core import JobState, Rejected, SchedulingOptions, State, admit, decide
+from scheduler.core.fold.apply import apply
+from scheduler.core.fold.attempts import EffectReader
+from scheduler.core.fold.effects import JobChange
+from scheduler.core.model.commands import Command, SubmitJob
+from scheduler.core.model.events import (
+    CheckpointSaved,
+    Event,
+    FabricLoaded,
+    GangLaunched,
+    JobEnded,
+    LaunchFailed,
+    RankFailed,
+)
+from scheduler.core.policies.run import RunSpec
+from scheduler.identity import SERVER, Caller, Role, act_for
+from scheduler.launch.launcher import LOG_EVERY_S, MOST_SAVE_S, AgentLauncher
+from scheduler.v1 import agent_pb2
+from tests.build import cancel, committed, drain, exactly, fabric, job, spec, submit
+
+GPUS, LEASE_S = 8, 10.0
+Request = agent_pb2.SessionRequest
+
+
+class Sessions:
+    """As the server's end of a gateway: whose agents are there, and what they are sent."""
+
+    def __init__(self) -> None:
+        self.connected: set[str] = set()
+        self.sent: list[tuple[str, agent_pb2.SessionResponse]] = []
+        self.dropped: list[str] = []
+        self.on_hello: Callable[[str, agent_pb2.Hello], None]
+        self.on_word: Callable[[str, agent_pb2.SessionRequest], None]
+        self.on_broken: Callable[[str], None]
+        self.on_lost: Callable[[str], None]
+
+    def send(self, host: str, message: agent_pb2.SessionResponse) -> None:
+        if host in self.connected:
+            self.sent.append((host, message))
+
+    def drop(self, host: str, reason: str) -> None:
+        self.connected.discard(host)
+        self.dropped.append(f"{host}: {reason}")
+
+
+class World:
+    """A log, its scheduler, a launcher and a fabric of agents, which say what a test has them say.
+    As the writer does, it applies what is found true and tells the launcher of it."""
+
+    def __init__(self, hosts: int) -> None:
+        act_for(Caller(SERVER, Role.ADMIN))
+        self.events: list[Event] = []
+        self.now_s = 0.0
+        self.state = State.empty()
+        self._effects = EffectReader()
+        self.sessions = Sessions()
+        writer: Any = self
+        sessions: Any = self.sessions
+        self.launcher = AgentLauncher(writer, sessions, LEASE_S, lambda: self.now_s)
+        self._write(FabricLoaded(0, fabric(1, 1, hosts, gpus=GPUS).spec))
+
+    # --- as a writer ---------------------------------------------------------------------
+
+    def now_ns(self) -> int:
+        return round(self.now_s * 1e9)
+
+    async def submit(self, command: Command) -> State | Rejected:
+        events = admit(self.state, command, self.now_ns())
+        if isinstance(events, Rejected):
+            return events
+        self._write(*events)
+        return self.state
+
+    async def carry_out(self, check: Callable[[State, int], Any]) -> Any:
+        events = check(self.state, self.now_ns())
+        if not isinstance(events, Rejected):
+            self._write(*events)
+        return events
+
+    def _write(self, *events: Event) -> None:
+        for event in events:
+            self.events.append(event)
+            self.state = apply(self.state, event)
+            for effect in self._effects.read(event, self.state):
+                if isinstance(effect, JobChange):
+                    self.launcher.feed(effect)
+
+    # --- as everybody else ------------------------------------------------------------------
+
+    async def give(self, *commands: Command) -> None:
+        """Commands of callers, and what the scheduler then decides."""
+        for command in commands:
+            answer = await self.submit(command)
+            assert not isinstance(answer, Rejected), answer
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Until nothing more is written."""
+        seen = -1
+        while seen != len(self.events):
+            seen = len(self.events)
+            for _ in range(3):
+                await asyncio.sleep(0)
+            plan = decide(self.state, self.now_ns(), SchedulingOptions())
+            self._write(*committed(self.state, plan, self.now_ns()))
+
+    async def after(self, seconds: float) -> None:
+        self.now_s += seconds
+        self.launcher.tick()
+        await self.settle()
+
+    def join(self, *hosts: str, attempts: tuple[agent_pb2.AttemptStatus, ...] = ()) -> None:
+        """Agents introduce themselves."""
+        for host in hosts or self.state.loaded_fabric.hosts:
+            self.sessions.connected.add(host)
+            self.sessions.on_hello(host, agent_pb2.Hello(host=host, attempts=attempts))
+
+    def breaks(self, host: str) -> None:
+        self.sessions.connected.discard(host)
+        self.sessions.on_broken(host)
+
+    def say(self, host: str, **word: Any) -> None:
+        self.sessions.on_word(host, Request(**word))
+
+    def words(self, kind: str = "") -> list[tuple[str, Any]]:
+        """(host, what it was sent) since the last call; of one kind, or all by their names."""
+        sent, self.sessions.sent = self.sessions.sent, []
+        rows = [(host, message.WhichOneof("message"), message) for host, message in sent]
+        if not kind:
+            return [(host, name) for host, name, _ in rows]
+        return [(host, getattr(message, kind)) for host, name, message in rows if name == kind]
+
+    async def prepared(self, name: str = "a", port: int = 4_000) -> None:
+        """All hosts of a gang say that they are ready."""
+        hosts = self.hosts(name)
+        for host in hosts:
+            first = host == hosts[0]
+            self.say(
+                host,
+                prepared=agent_pb2.Prepared(
+                    key=self.key(name), address=f"ip-{host}", port=port if first else 0
+                ),
+            )
+        await self.settle()
+
+    async def launched(self, name: str = "a") -> None:
+        """From the start until all ranks have started."""
+        await self.prepared(name)
+        for host in self.hosts(name):
+            self.say(host, started=agent_pb2.Started(key=self.key(name)))
+        await self.settle()
+        assert job(self.state, name).launched_ns is not None
+        self.words()
+
+    async def exited(self, host: str, rank: int, code: int = 0, **more: Any) -> None:
+        key = more.pop("key", None) or self.key()
+        age_s = more.pop("age_s", 0.0)
+        word = agent_pb2.Exited(key=key, rank=rank, code=code, **more)
+        word.age.FromMilliseconds(round(age_s * 1_000))
+        self.say(host, exited=word)
+        await self.settle()
+
+    async def stopped(self, *hosts: str, key: agent_pb2.AttemptKey | None = None) -> None:
+        for host in hosts:
+            self.say(host, stopped=agent_pb2.Stopped(key=key or self.key()))
+        await self.settle()
+
+    async def saved(self, host: str, step: int, key: agent_pb2.AttemptKey | None = None) -> None:
+        word = agent_pb2.Progress(key=key or self.key(), step=step, can_save=True)
+        word.checkpoint_step, word.checkpoint = step, f"/c/{step}"
+        self.say(host, progress=word)
+        await self.settle()
+
+    def hosts(self, name: str = "a") -> tuple[str, ...]:
+        return self.state.loaded_fabric.names(self.state.jobs[name].hosts)
+
+    def key(self, name: str = "a") -> agent_pb2.AttemptKey:
+        known = self.state.jobs[name]
+        return agent_pb2.AttemptKey(job_uid=known.uid, attempt=known.attempt)
+
+    def of(self, kind: type[Event]) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+def gang(name: str = "a", hosts: int = 2, **more: Any) -> SubmitJob:
+    run = RunSpec(("train",), grace_s=20, per_host=more.pop("per_host", 1))
+    made = spec(name, hosts, gpus=GPUS, **more)
+    return SubmitJob(replace(made, run=run), f"uid-{name}")
+
+
+@pytest.fixture
+async def world() -> World:
+    """Four hosts with agents, of which a gang has two and a spare."""
+    made = World(4)
+    made.join()
+    await made.give(gang(spares=exactly(1)))
+    return made
+
+
+async def test_a_gang_is_prepared_then_launched_together_then_in_the_log(world: World) -> None:
+    first, second = world.hosts()
+    wanted = dict(world.words("prepare"))
+    assert list(wanted) == [first, second]
+    assert [(w.node, w.first_rank, w.ranks, w.world_size) for w in wanted.values()] == [
+        (0, 0, 8, 16),
+        (1, 8, 8, 16),
+    ]
+    world.say(first, prepared=agent_pb2.Prepared(key=world.key(), address="x", port=7_000))
+    assert world.words() == []  # one alone starts nothing
+    world.say(second, prepared=agent_pb2.Prepared(key=world.key(), address="y"))
+    launches = world.words("launch")
+    assert [host for host, _ in launches] == [first, second]
+    assert {(w.master_address, w.master_port, w.checkpoint) for _, w in launches} == {
+        ("x", 7_000, "")
+    }
+    world.say(first, started=agent_pb2.Started(key=world.key()))
+    await world.settle()
+    assert world.of(GangLaunched) == []
+    world.say(second, started=agent_pb2.Started(key=world.key()))
+    world.say(second, started=agent_pb2.Started(key=world.key()))
+    await world.settle()
+    (event,) = world.of(GangLaunched)
+    assert (event.name, event.attempt) == ("a", 1)
+
+
+async def test_a_job_is_complete_when_every_process_has_ended_well(world: World) -> None:
+    await world.launched()
+    first, second = world.hosts()
+    await world.exited(first, 0)
+    assert job(world.state, "a").state is JobState.RUNNING
+    await world.exited(second, 8)
+    assert job(world.state, "a").state is JobState.COMPLETED
+
+
+async def test_the_first_failure_is_the_cause_and_all_stop_at_once(world: World) -> None:
+    await world.launched()
+    first, second = world.hosts()
+    await world.exited(first, 0, 1, log_tail="ConnectionResetError", age_s=0.1)
+    assert [(h, w.grace.ToNanoseconds()) for h, w in world.words("stop")] == [
+        (first, 0),
+        (second, 0),
+    ]
+    await world.exited(second, 8, signal=9, age_s=0.4)
+    assert world.of(RankFailed) == []  # others may have been earlier
+    await world.stopped(first, second)
+    (event,) = world.of(RankFailed)
+    assert (event.rank, event.host, event.reason) == (8, second, "was killed by signal 9")
+    assert world.state.jobs["a"].attempt == 2
+    assert [host for host, _ in world.words("prepare")] == list(world.hosts())
+
+
+async def test_what_ends_after_it_was_told_to_is_no_cause(world: World) -> None:
+    await world.launched()
+    first, second = world.hosts()
+    await world.exited(first, 0, 3)
+    world.now_s += 0.5
+    await world.exited(second, 8, signal=9)
+    await world.stopped(first, second)
+    (event,) = world.of(RankFailed)
+    assert (event.rank, event.reason) == (0, "exited with code 3")
+
+
+async def test_a_restart_goes_on_from_the_newest_checkpoint_logged_or_not(world: World) -> None:
+    await world.launched()
+    first, second = world.hosts()
+    await world.saved(first, 10)
+    await world.saved(first, 20)
+    assert [event.step for event in world.of(CheckpointSaved)] == [10]
+    await world.exited(first, 0, 1)
+    await world.stopped(first, second)
+    await world.prepared()
+    launches = world.words("launch")
+    assert {(w.checkpoint_step, w.checkpoint) for _, w in launches} == {(20, "/c/20")}
+
+
+async def test_the_log_has_a_checkpoint_a_minute_and_the_last_of_each_attempt(
+    world: World,
+) -> None:
+    await world.launched()
+    first, second = world.hosts()
+    for step in range(1, 130):
+        await world.after(1.0)
+        await world.saved(first, step)
+    steps = [event.step for event in world.of(CheckpointSaved)]
+    assert steps == [1, LOG_EVERY_S, 2 * LOG_EVERY_S]
+    await world.after(1.0)
+    await world.exited(first, 0, 1)
+    await world.stopped(first, second)
+    last = world.of(CheckpointSaved)[-1]
+    assert (last.attempt, last.step) == (1, 129)
+    await world.launched()
+    await world.saved(first, 130)
+    assert world.of(CheckpointSaved)[-1] is last  # its minute is not over
+    await world.after(LOG_EVERY_S)
+    assert world.of(CheckpointSaved)[-1].step == 130
+
+
+async def test_a_host_that_cannot_start_it_costs_an_attempt_and_none_that_can_the_job(
+    world: World,
+) -> None:
+    world.words()
+    first, second = world.hosts()
+    world.say(first, refused=agent_pb2.Refused(key=world.key(), reason="no program train"))
+    world.say(second, prepared=agent_pb2.Prepared(key=world.key(), address="y"))
+    await world.settle()
+    (event,) = world.of(LaunchFailed)
+    assert (event.host, event.reason) == (first, "no program train")
+    assert world.state.jobs["a"].attempt == 2
+    assert {host for host, _ in world.words("stop")} >= {second}
+    await world.stopped(first, second, key=agent_pb2.AttemptKey(job_uid="uid-a", attempt=1))
+    for host in world.hosts():
+        world.say(host, refused=agent_pb2.Refused(key=world.key(), reason="no program train"))
+    await world.settle()
+    ended = world.of(JobEnded)[-1]
+    assert ended.outcome is JobState.FAILED
+    assert ended.reason.endswith("no program train")
+
+
+async def test_a_host_without_an_agent_is_lost_after_a_lease_and_the_spare_steps_in(
+    world: World,
+) -> None:
+    first, second = world.hosts()
+    (spare,) = world.state.loaded_fabric.names(world.state.jobs["a"].spares)
+    world.breaks(second)
+    world.say(first, prepared=agent_pb2.Prepared(key=world.key(), address="x", port=1))
+    await world.after(LEASE_S - 0.1)
+    assert world.state.jobs["a"].attempt == 1
+    await world.after(0.2)
+    assert world.state.jobs["a"].attempt == 2
+    assert world.hosts() == (first, spare)
+    await world.stopped(first, key=agent_pb2.AttemptKey(job_uid="uid-a", attempt=1))
+    await world.launched()
+    index = world.state.loaded_fabric.index_by_name[second]
+    assert world.state.host(index).signal == "agent-lost"
+    world.join(second)
+    await world.settle()
+    assert world.state.host(index).signal == ""
+
+
+async def test_a_failure_beside_an_agent_that_is_gone_is_laid_to_its_host(world: World) -> None:
+    await world.launched()
+    first, second = world.hosts()
+    world.breaks(second)
+    await world.exited(first, 0, 1, log_tail="a peer has gone")
+    await world.stopped(first)
+    assert world.of(RankFailed) == []
+    assert second not in world.hosts()
+
+
+async def test_a_new_leader_goes_on_from_what_agents_say_and_stops_what_the_log_lacks(
+    world: World,
+) -> None:
+    await world.launched()
+    first, second = world.hosts()
+    running = agent_pb2.AttemptStatus(key=world.key(), phase=agent_pb2.ATTEMPT_PHASE_STARTED)
+    stray = agent_pb2.AttemptStatus(
+        key=agent_pb2.AttemptKey(job_uid="uid-z", attempt=3), phase=agent_pb2.ATTEMPT_PHASE_STARTED
+    )
+    before = len(world.events)
+    sessions: Any = world.sessions
+    writer: Any = world
+    world.sessions.connected.clear()
+    world.launcher = AgentLauncher(writer, sessions, LEASE_S, lambda: world.now_s)
+    world.launcher._take_over(world.state)
+    world.words()
+    world.join(first, attempts=(running, stray))
+    world.join(second, attempts=(running,))
+    await world.settle()
+    ((host, stop),) = world.words("stop")
+    assert (host, stop.key.job_uid, stop.grace.ToNanoseconds()) == (first, "uid-z", 0)
+    assert len(world.events) == before
+    await world.exited(first, 0)
+    await world.exited(second, 8)
+    assert job(world.state, "a").state is JobState.COMPLETED
+
+
+async def test_a_host_that_was_started_anew_has_lost_its_ranks(world: World) -> None:
+    await world.launched()
+    first, second = world.hosts()
+    world.breaks(second)
+    world.join(second)
+    await world.settle()
+    await world.stopped(first)
+    (event,) = world.of(RankFailed)
+    assert (event.host, event.rank) == (second, 8)
+    assert event.reason.endswith("its host was started anew")
+
+
+async def test_ranks_save_before_a_planned_move_and_successors_wait_for_it(world: World) -> None:
+    await world.launched()
+    first, second = world.hosts()
+    old = world.key()
+    await world.saved(first, 10)
+    world.words()
+    await world.give(drain(second))
+    assert world.state.jobs["a"].attempt == 2
+    assert world.words() == [(first, "save_checkpoint"), (second, "save_checkpoint")]
+    await world.saved(first, 11, key=old)
+    stops = world.words("stop")
+    assert [(h, w.key.attempt, w.grace.seconds) for h, w in stops] == [
+        (first, 1, 20),
+        (second, 1, 20),
+    ]
+    assert world.of(CheckpointSaved)[-1].step == 11
+    await world.stopped(first, key=old)
+    assert world.words("prepare") == []
+    await world.stopped(second, key=old)
+    assert [h for h, _ in world.words("prepare")] == list(world.hosts())
+    await world.prepared()
+    assert {w.checkpoint_step for _, w in world.words("launch")} == {11}
+
+
+async def test_ranks_that_do_not_save_in_time_are_stopped_all_the_same(world: World) -> None:
+    await world.launched()
+    first, second = world.hosts()
+    await world.saved(first, 10)
+    await world.give(drain(second))
+    world.words()
+    await world.after(MOST_SAVE_S - 0.1)
+    assert world.words() == []
+    await world.after(0.2)
+    assert [kind for _, kind in world.words()] == ["stop", "stop"]
+
+
+async def test_a_cancelled_job_has_its_grace_and_is_forgotten_in_the_end(world: World) -> None:
+    await world.launched()
+    first, second = world.hosts()
+    key = world.key()
+    await world.give(cancel("a"))
+    assert [(h, w.grace.seconds) for h, w in world.words("stop")] == [(first, 20), (second, 20)]
+    await world.stopped(first, second, key=key)
+    assert world.words() == [(first, "forget"), (second, "forget")]
+    assert world.launcher.busy_hosts() == set()
+
+
+async def test_words_of_an_attempt_that_is_over_change_nothing(world: World) -> None:
+    await world.launched()
+    first, second = world.hosts()
+    old = world.key()
+    await world.exited(first, 0, 1)
+    await world.stopped(first, second)
+    await world.launched()
+    before = len(world.events)
+    await world.exited(first, 0, 1, key=old)
+    await world.saved(first, 99, key=old)
+    world.say(second, started=agent_pb2.Started(key=old))
+    await world.settle()
+    assert len(world.events) == before
+    ((host, stop),) = world.words("stop")
+    assert (host, stop.key.attempt) == (second, 1)
+
+
+async def test_a_host_that_does_not_answer_costs_an_attempt(world: World) -> None:
+    first, _ = world.hosts()
+    await world.prepared()
+    world.say(first, started=agent_pb2.Started(key=world.key()))
+    await world.after(LEASE_S + 0.1)
+    (event,) = world.of(LaunchFailed)
+    assert event.reason == "did not answer for 10 s"
+    assert world.state.jobs["a"].attempt == 2
+
+
+async def test_an_agent_of_an_unknown_host_is_turned_away(world: World) -> None:
+    world.join("elsewhere")
+    (reason,) = world.sessions.dropped
+    assert reason.startswith("elsewhere: the fabric has no host elsewhere")
+
+
+async def test_jobs_that_run_nothing_are_left_to_others(world: World) -> None:
+    world.words()
+    await world.give(submit("b", 1))
+    assert job(world.state, "b").state is JobState.RUNNING
+    assert world.words() == []
