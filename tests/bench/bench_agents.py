@@ -38,6 +38,7 @@ from tests.build import gang, spec
 from tests.e2e.processes import MUSTER, free_port
 
 MOST_CORE, MOST_RATIO = 15.0, 1.25
+MOST_LAUNCH_S = 60.0
 LEASE_S, BEAT_S = 30, 10.0
 SECRET = "s" * 40
 SESSION = "/scheduler.v1.AgentService/Session"
@@ -69,20 +70,27 @@ async def be_agent(address: str, host: str, there: asyncio.Semaphore) -> None:
         await call.write(request(hello=agent_pb2.Hello(host=host, has_cgroup=True)))
         await call.read()
         there.release()
-        beating = asyncio.create_task(beat(call))
+        words: asyncio.Queue[bytes] = asyncio.Queue()
+        writing = asyncio.create_task(write(call, words))
         try:
             while (body := await call.read()) is not grpc.aio.EOF:
                 for answer in answers(agent_pb2.SessionResponse.FromString(body)):
-                    await call.write(answer)
+                    words.put_nowait(answer)
         finally:
-            beating.cancel()
+            writing.cancel()
     raise RuntimeError(f"the stream of {host} has ended: {await call.details()}")
 
 
-async def beat(call: Any) -> None:
+async def write(call: Any, words: asyncio.Queue[bytes]) -> None:
+    """Answers, and a beat every so often: by one task, for a call takes one message at a time."""
+    beat_s = time.monotonic() + BEAT_S
     while True:
-        await asyncio.sleep(BEAT_S)
-        await call.write(BEAT)
+        try:
+            async with asyncio.timeout(beat_s - time.monotonic()):
+                word = await words.get()
+        except TimeoutError:
+            word, beat_s = BEAT, beat_s + BEAT_S
+        await call.write(word)
 
 
 def answers(word: agent_pb2.SessionResponse) -> Iterator[bytes]:
@@ -177,25 +185,29 @@ def agents(server: Measured, hosts: list[str], spread_s: float) -> Iterator[floa
     assert process.stdin is not None
     assert process.stdout is not None
     with process:
-        process.stdin.write("\n".join(hosts))
-        process.stdin.close()
-        assert process.stdout.readline() == "all there\n"
-        yield time.perf_counter() - began_s
-        process.terminate()
+        try:
+            process.stdin.write("\n".join(hosts))
+            process.stdin.close()
+            assert process.stdout.readline() == "all there\n"
+            yield time.perf_counter() - began_s
+        finally:
+            process.terminate()
 
 
 def launch_s(client: Client, hosts: int) -> float:
     """From the start of a gang until the log has that all its ranks have started."""
     run = RunSpec(("train",), (("NCCL_DEBUG", "WARN"),))
     client.create_job(JobSpec("big", gang(hosts), run=run))
-    started_ns = 0
-    for change in client.watch_jobs(0, "big"):
-        at_ns = change.change_time.ToNanoseconds()
-        if change.change == service_pb2.JOB_CHANGE_STARTED:
-            started_ns = at_ns
-        elif change.change == service_pb2.JOB_CHANGE_LAUNCHED:
-            return (at_ns - started_ns) / 1e9
-    raise AssertionError("the gang was not launched")
+    until_s = time.monotonic() + MOST_LAUNCH_S
+    while not (job := client.get_job("big")).HasField("launch_time"):
+        assert time.monotonic() < until_s, f"the gang was not launched: {job.reason}"
+        time.sleep(0.5)
+    changes = client.watch_jobs(0, "big")
+    at_ns = {}
+    while service_pb2.JOB_CHANGE_LAUNCHED not in at_ns:
+        change = next(changes)
+        at_ns[change.change] = change.change_time.ToNanoseconds()
+    return (at_ns[service_pb2.JOB_CHANGE_LAUNCHED] - at_ns[service_pb2.JOB_CHANGE_STARTED]) / 1e9
 
 
 def run(count: int, seconds: float, submits: int) -> bool:
