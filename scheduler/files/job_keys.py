@@ -206,9 +206,12 @@ def _avoided(value: Any) -> dict[str, list[str]]:
 
 def _begin(value: Any) -> int:
     try:
-        return parse_time(str(value)) if value else 0
+        time_ns = parse_time(str(value)) if value else 0
     except BadInput as error:
         raise _refusal(error.message) from None
+    if time_ns < 0:
+        raise _refusal(f"must not be before 1970, is {short(value)}")
+    return time_ns
 
 
 def _dependency_kind(value: Any) -> str:

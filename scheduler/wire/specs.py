@@ -192,13 +192,21 @@ def _item_reader(field: FieldDescriptor) -> Read | None:
     if field.message_type is Duration.DESCRIPTOR:
         return _seconds
     if field.message_type is Timestamp.DESCRIPTOR:
-        return lambda moment: f"{moment.ToJsonString()[:19]}Z"
+        return _moment
     if field.message_type is not None:
         return _reader(field.message_type)
     if field.enum_type is not None:
         words = {number: word for word, number in _words(field.enum_type).items()}
         return lambda number: words.get(number, number)
     return None
+
+
+def _moment(message: Timestamp) -> str:
+    """To the second, as a file has it. Out of range: what no file may have."""
+    try:
+        return f"{message.ToJsonString()[:19]}Z"
+    except ValueError:
+        return f"{message.seconds} s"
 
 
 def _seconds(message: Duration) -> float:

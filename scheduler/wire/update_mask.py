@@ -7,10 +7,11 @@ import re
 from placement import BadInput
 from scheduler.core.admission.update import UPDATABLE
 from scheduler.core.model.commands import UpdateJob
+from scheduler.core.model.job import SECOND_NS
 from scheduler.files.errors import InputError
 from scheduler.files.job_keys import MOST, parse_labels
 from scheduler.v1 import job_pb2, service_pb2
-from scheduler.wire.durations import whole_seconds
+from scheduler.wire.durations import nanoseconds, whole_seconds
 from scheduler.wire.specs import in_full, spec_from_proto, wire_path
 
 _ROOT = "spec."
@@ -29,6 +30,9 @@ def update_from_proto(request: service_pb2.UpdateJobRequest) -> UpdateJob:
         limit_s = whole_seconds("job.spec.time_limit", spec.time_limit)
         if limit_s > MOST:
             raise BadInput("job.spec.time_limit", f"must be at most {MOST:,} seconds")
+    begin_ns = nanoseconds("job.spec.begin_time", spec.begin_time) // SECOND_NS * SECOND_NS
+    if begin_ns < 0:
+        raise BadInput("job.spec.begin_time", "must not be before 1970")
     try:
         labels = parse_labels(dict(spec.labels))
     except BadInput as error:
@@ -53,7 +57,7 @@ def update_from_proto(request: service_pb2.UpdateJobRequest) -> UpdateJob:
         request.request_id,
         request.job.uid,
         label_keys,
-        spec.begin_time.seconds * 10**9,
+        begin_ns,
         terms,
         spec.cancel_unmet,
     )

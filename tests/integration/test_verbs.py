@@ -103,6 +103,24 @@ async def test_a_dependency_on_nothing_names_the_field(tmp_path: Path) -> None:
     assert "there is and was no job" in error.message
 
 
+@pytest.mark.parametrize("second", [2**53, -1])
+async def test_a_begin_time_that_no_calendar_has_names_the_field(
+    tmp_path: Path, second: int
+) -> None:
+    async with serving(tmp_path) as served:
+        request = create("a")
+        request.spec.begin_time.seconds = second
+        error = await refused(served.stub.CreateJob(request))
+        assert (error.code, "begin_time" in error.message) == (Code.INVALID_ARGUMENT, True)
+        await served.stub.CreateJob(create("a"))
+        change = service_pb2.UpdateJobRequest()
+        change.job.name = "a"
+        change.job.spec.begin_time.seconds = second
+        change.update_mask.paths.append("spec.begin_time")
+        error = await refused(served.stub.UpdateJob(change))
+        assert (error.code, "begin_time" in error.message) == (Code.INVALID_ARGUMENT, True)
+
+
 async def test_owners_hold_and_requeue_their_own_jobs(tmp_path: Path) -> None:
     hold, release = service_pb2.HoldJobRequest, service_pb2.ReleaseJobRequest
     async with AsyncExitStack() as stack:
