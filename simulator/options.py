@@ -168,9 +168,8 @@ OPTIONS = (
     ReplayOption(
         "placement",
         ChoiceKind(("minimum-cut", "step-time", "consecutive", "random", "spread")),
-        "How hosts are chosen: by the scheduler, by minimum-cut, or by step-time where the job says"
-        " a model; for comparison: consecutive"
-        " (fewest domains by free hosts), random, or spread (Arnold's measure).",
+        "How hosts are chosen: minimum-cut, or step-time for jobs with a model; for comparison:"
+        " consecutive (fewest domains by free hosts), random, or spread (Arnold's measure).",
         "minimum-cut",
         is_several=True,
     ),
@@ -178,7 +177,7 @@ OPTIONS = (
         "spares",
         TextKind("simulator.options:check_spares"),
         'Spares of every job: auto, a number of hosts or a share such as "2%". Default: what jobs'
-        " of a muster trace state, and 0 for jobs of which only the size is known.",
+        " of a muster trace state, else 0.",
         is_several=True,
     ),
     ReplayOption(
@@ -256,8 +255,8 @@ OPTIONS = (
     ReplayOption(
         "attach",
         ChoiceKind(("ring", "llm", "llm-elastic")),
-        "Shape of jobs of which the trace knows only the size: ring is data parallel alone; llm"
-        " adds a model and its parallelism; llm-elastic lets data-parallel jobs shrink.",
+        "Shape of jobs whose trace has only a size: ring is data parallel alone; llm adds a model"
+        " and its parallelism; llm-elastic lets data-parallel jobs shrink.",
         "ring",
     ),
     ReplayOption(
@@ -269,7 +268,7 @@ OPTIONS = (
     ReplayOption(
         "health",
         TextKind("scheduler.files.health.policyfile:load_health"),
-        "A health file, as for muster serve: what reports about hosts lead to.",
+        "A health file, as for muster serve: the effect of reports about hosts.",
         is_file=True,
     ),
     ReplayOption(
@@ -286,21 +285,20 @@ OPTIONS = (
     ReplayOption(
         "overrun",
         ChoiceKind(("extend", "requeue", "kill")),
-        "What becomes of a gang at the time limit that it states. With extend it runs on.",
+        "What happens to a gang at the time limit that it states; with extend it runs on.",
         "extend",
     ),
     ReplayOption(
         "most_slips",
         WholeKind(),
-        "When gangs that outran their limits have put off the first waiting job so often, nobody"
-        " passes it by a time limit any more. 0: however often.",
+        "How often overrun time limits may delay the first waiting job before no other job is"
+        " backfilled past it; 0: without bound.",
         MOST_SLIPS,
     ),
     ReplayOption(
         "most_reservations",
         WholeKind(),
-        "Under conservative, waiting jobs with a reservation; the rest wait to be among them. 0:"
-        " all have one.",
+        "Under conservative, the number of waiting jobs that have a reservation; 0: all.",
         MOST_RESERVATIONS,
     ),
     ReplayOption(
@@ -312,8 +310,7 @@ OPTIONS = (
     ReplayOption(
         "least_gain_percent",
         WholeKind(),
-        "An elastic gang restarts to grow when it gains this many percent of replicas, or all"
-        " that it asks for.",
+        "Least growth of an elastic gang in percent of replicas, except to its largest size.",
         LEAST_GAIN_PERCENT,
     ),
     ReplayOption(

@@ -111,7 +111,8 @@ def _asks_a_server(context: typer.Context) -> bool:
 @app.command("help", rich_help_panel="Without a server")
 def _help(
     command: Annotated[
-        list[str] | None, typer.Argument(help="A command, `job import` say.", show_default=False)
+        list[str] | None,
+        typer.Argument(help="A command, such as `job import`.", show_default=False),
     ] = None,
 ) -> None:
     """Show the help of a command, as COMMAND --help does."""

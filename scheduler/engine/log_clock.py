@@ -44,9 +44,9 @@ class LogClock:
         read_ns = clock()
         self._at_ns = max(read_ns, last_ns)  # a server may have been down for long
         self._measured_ns = measure() if measure is not None else 0
-        self._tell(read_ns - self._at_ns)
+        self._warn(read_ns - self._at_ns)
 
-    def heard(self, last_ns: int) -> None:
+    def advance(self, last_ns: int) -> None:
         """The log has come to this time."""
         with self._lock:
             self._last_ns = max(self._last_ns, last_ns)
@@ -65,10 +65,10 @@ class LogClock:
             else:
                 self._at_ns = max(read_ns, self._at_ns + passed // 2)
             self._measured_ns = measured_ns
-            self._tell(read_ns - self._at_ns)
+            self._warn(read_ns - self._at_ns)
             return self._at_ns
 
-    def _tell(self, ahead_ns: int) -> None:
+    def _warn(self, ahead_ns: int) -> None:
         """A warning when the clock begins to be off, and when it is level again."""
         is_off = abs(ahead_ns) > LEAP_NS or (self._is_off and ahead_ns != 0)
         if is_off == self._is_off:

@@ -57,14 +57,14 @@ class Replica:
         self._stop = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "muster-session")
         self._asker = ThreadPoolExecutor(1, "muster-newest")
-        self._asked_s = float("-inf")
-        self._heard_s = asyncio.get_running_loop().time()
+        self._polled_s = float("-inf")
+        self._confirmed_s = asyncio.get_running_loop().time()
         self._next_answer: asyncio.Task[int] | None = None
 
     def age_s(self) -> float:
         """For how long this server has not known that it is at the end of the log: a leader, since
         the store last said that nobody else leads."""
-        return asyncio.get_running_loop().time() - self._heard_s
+        return asyncio.get_running_loop().time() - self._confirmed_s
 
     async def run(self) -> None:
         """Follow and lead until `stop`. Raises: StoreError when the log is no use."""
@@ -103,9 +103,9 @@ class Replica:
         """One look at the log, and at the lead if it is time."""
         await self._catch_up(POLL_S if self.is_ready.is_set() else 0.0)
         now_s = asyncio.get_running_loop().time()
-        if now_s - self._asked_s < POLL_S or self._stop.is_set():
+        if now_s - self._polled_s < POLL_S or self._stop.is_set():
             return
-        self._asked_s = now_s
+        self._polled_s = now_s
         candidate = self._candidate
         term = await self._timed(self._store.try_lead, candidate.address, candidate.lease_s)
         if term is not None:
@@ -126,7 +126,7 @@ class Replica:
                 self._writer.restart_from(await self._timed(self._replay))
                 continue
             if not polled:
-                self._heard_s = began_s
+                self._confirmed_s = began_s
                 return
             self._writer.follow(polled)
             wait_s = 0.0
@@ -143,10 +143,10 @@ class Replica:
         version = self._writer.state.version
         log.warning("leads in term %d, from version %d on", term, version)
         self._writer.leader = ""
-        self._heard_s = asyncio.get_running_loop().time()
+        self._confirmed_s = asyncio.get_running_loop().time()
         writing = asyncio.create_task(self._writer.lead(term))
         try:
-            await self._be_heard_of(term, writing)
+            await self._renew_lease(term, writing)
         finally:
             self._writer.give_up()
             if not writing.done():
@@ -156,13 +156,13 @@ class Replica:
         if error is not None:
             raise error
 
-    async def _be_heard_of(self, term: int, writing: asyncio.Task[None]) -> None:
+    async def _renew_lease(self, term: int, writing: asyncio.Task[None]) -> None:
         while not writing.done():
             await asyncio.wait({writing}, timeout=self._candidate.lease_s / 4)
             if not writing.done():
                 began_s = asyncio.get_running_loop().time()
                 await self._timed(self._store.keep_lead, term)
-                self._heard_s = began_s
+                self._confirmed_s = began_s
 
     def _settle(self, term: int) -> None:
         at_end = Recovered(self._writer.state, self._writer.now_ns())
@@ -177,7 +177,7 @@ class Replica:
         log.warning("%s; follows again", error)
         self._store.cut()
         await self._timed(self._store.resign)
-        self._asked_s = float("-inf")
+        self._polled_s = float("-inf")
         if not isinstance(error, Deposed):
             await _either(self._stop, RETRY_S)
 

@@ -288,7 +288,7 @@ class Writer:
 
     def _advance(self, state: State, last_ns: int) -> None:
         self._state, self._last_ns = state, last_ns
-        self._time.heard(last_ns)
+        self._time.advance(last_ns)
         self._advanced.set()
         self._advanced = asyncio.Event()
 

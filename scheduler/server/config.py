@@ -384,7 +384,7 @@ class ServerKeys(Keys):
     fabric: Annotated[
         Annotated[str, BeforeValidator(_fabric)] | None,
         ServerOption(
-            "A preset or a fabric file; only a new store needs it, others have their own."
+            "A preset or a fabric file, for a new store; an existing store has its fabric."
         ),
     ] = None
     tenants: Annotated[
@@ -409,22 +409,21 @@ class ServerKeys(Keys):
     overrun: Annotated[
         Overrun | None,
         ServerOption(
-            "What becomes of a gang at its time limit: extend, requeue or kill.  [default: kill"
+            "What happens to a gang at its time limit: extend, requeue or kill.  [default: kill"
             " with agents, else extend]"
         ),
     ] = None
     most_slips: Annotated[
         Number,
         ServerOption(
-            "When overrun limits have put off the first waiting job so often, nobody passes it by"
-            " a time limit any more; 0: however often."
+            "How often overrun time limits may delay the first waiting job before no other job is"
+            " backfilled past it; 0: without bound."
         ),
     ] = MOST_SLIPS
     most_reservations: Annotated[
         Number,
         ServerOption(
-            "Under `conservative`, waiting jobs with a reservation; the rest wait to be among them;"
-            " 0: all have one."
+            "Under `conservative`, the number of waiting jobs that have a reservation; 0: all."
         ),
     ] = MOST_RESERVATIONS
     resize_every_s: Annotated[
@@ -437,7 +436,9 @@ class ServerKeys(Keys):
     ] = LEAST_GAIN_PERCENT
     slow_percent: Annotated[
         Number,
-        ServerOption("From how many percent on a step that links make longer is reported as slow."),
+        ServerOption(
+            "A gang is reported as slow when links lengthen its step by this many percent."
+        ),
     ] = SLOW_PERCENT
     neighbours: Flag = True
     drain_s: Count = 5
@@ -460,11 +461,13 @@ class ServerKeys(Keys):
     ] = None
     keep_ended_days: Annotated[
         Annotated[Count, AfterValidator(_at_most(MOST_DAYS))],
-        ServerOption("Days for which jobs that ended can be looked up, whatever became of events."),
+        ServerOption(
+            "Days for which ended jobs can be looked up, also when their events are dropped."
+        ),
     ] = ENDED_DAYS
     watch_changes: Annotated[
         Annotated[Count, AfterValidator(_at_most(MOST_WATCH_CHANGES))],
-        ServerOption("Newest changes kept in memory for watches that resume."),
+        ServerOption("Number of newest changes kept in memory, for watches that resume."),
     ] = 20_000
     metrics: Annotated[MetricsKeys | None, BeforeValidator(_given)] = None
     console: Annotated[ConsoleKeys, BeforeValidator(_given)] = Field(default_factory=ConsoleKeys)

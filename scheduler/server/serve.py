@@ -255,9 +255,9 @@ async def _recovered(
     recovered = await asyncio.to_thread(replayed, store)
     check_fabric(store, recovered.state, fabric_spec)
     writer = await _writer(store, recovered, settings, instruments)
-    found_at = settings.advertise or address
+    public_address = settings.advertise or address
     candidate = LeaderCandidate(
-        found_at, settings.lease_s, clock, fabric_spec, tenants, has_callers
+        public_address, settings.lease_s, clock, fabric_spec, tenants, has_callers
     )
     return writer, Replica(store, writer, candidate)
 

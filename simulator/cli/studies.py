@@ -173,7 +173,7 @@ def sweep_command(
         typer.Option(help="A Dask scheduler (tcp://host:8786) whose workers run the points."),
     ] = None,
     output: Annotated[
-        PointsFormat, typer.Option("--format", help="How it is written.")
+        PointsFormat, typer.Option("--format", help="Output format.")
     ] = PointsFormat.TABLE,
 ) -> None:
     """Replay every point of a grid: spares, oversubscription, failures, policies, seeds.

@@ -48,7 +48,7 @@ def apply_command(
     output: Output = AnswerFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Put the fabric of a file in the place of the server's, while everything runs.
+    """Replace the fabric of the server by that of a file, while everything runs.
 
     Shows what is added, removed, moved and renamed, or all that is in the way: hosts that must be
     drained first, jobs, reservations and guarantees that would not fit.
@@ -76,7 +76,7 @@ def apply_command(
 
 
 def get_command(output: OutFile = None, address: Address = DEFAULT_ADDRESS) -> None:
-    """Write the file of the fabric that the server runs on, with hosts that have joined."""
+    """Write the fabric of the server as a file, with hosts that have joined."""
     with connected(address) as client:
         content = client.get_fabric(with_file=True).file.decode()
     if output is None:

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from scheduler.v1 import host_pb2, link_pb2
 
 HostName = Annotated[str, typer.Argument(help="Name of the host.", show_default=False)]
-LinkName = Annotated[str, typer.Option("--link", help="Not a host, but the uplink of this domain.")]
+LinkName = Annotated[
+    str, typer.Option("--link", help="The uplink of this domain instead of a host.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -167,7 +169,7 @@ def report(
             show_default=False,
         ),
     ] = "",
-    detail: Annotated[str, typer.Option(help="Text of the monitor.")] = "",
+    detail: Annotated[str, typer.Option(help="Text from the monitor.")] = "",
     value: Annotated[
         int, typer.Option(min=0, max=MOST, help="Number of errors; 0 counts as one.")
     ] = 0,
@@ -178,10 +180,12 @@ def report(
     link: LinkName = "",
     share: Annotated[
         str,
-        typer.Option(help="Share of its capacity as built that the link carries: 0.875 or 14/16."),
+        typer.Option(help="Share of its nominal capacity that the link carries: 0.875 or 14/16."),
     ] = "",
-    down: Annotated[bool, typer.Option("--down", help="The link carries nothing.")] = False,
-    up: Annotated[bool, typer.Option("--up", help="The link carries all of it.")] = False,
+    down: Annotated[bool, typer.Option("--down", help="The link is down.")] = False,
+    up: Annotated[
+        bool, typer.Option("--up", help="The link is up, at its nominal capacity.")
+    ] = False,
     file: Annotated[
         str | None,
         typer.Option("--import", help="A file with reports of many hosts or ports; - is stdin."),
@@ -197,7 +201,8 @@ def report(
     columns: Annotated[
         str,
         typer.Option(
-            help="With ports-csv: what the file calls its columns, e.g. device=switch,port=ifName.",
+            help="With ports-csv: names of the columns in the file, e.g."
+            " device=switch,port=ifName.",
             show_default=False,
         ),
     ] = "",
@@ -208,7 +213,7 @@ def report(
     dry_run: DryRun = False,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Report a health signal of a host, what a link carries, or import what a file says."""
+    """Report a health signal of a host or the capacity of a link, or import reports from a file."""
     if link or share or down or up:
         for given, option in ((host, "HOST"), (signal, "--signal"), (file, "--import")):
             if given:

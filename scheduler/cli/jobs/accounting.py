@@ -46,7 +46,7 @@ def accounting(
     ] = "30d",
     until: Annotated[
         str,
-        typer.Option(help="Jobs that ended before, as --since. Without it: live jobs, too."),
+        typer.Option(help="Jobs that ended before, as --since. Without it, live jobs count too."),
     ] = "",
     filter: Filter = "",
     output: Annotated[
@@ -59,8 +59,8 @@ def accounting(
 ) -> None:
     """Sum up GPU-hours, goodput, waiting and failures by tenant, user and day.
 
-    Of the jobs that you may see. A job is counted whole, on the day (UTC) on which it ended;
-    jobs that live are counted until now.
+    Covers the jobs that you may see. A job counts in full on the day (UTC) of its end; live
+    jobs count until now.
     Example: muster accounting --by tenant,day --since 2026-11-01 --format csv
     """
     from scheduler.cli.render import accounting as tables

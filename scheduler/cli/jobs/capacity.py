@@ -42,7 +42,7 @@ def slots(
             "--limit",
             parser=some_seconds,
             metavar="DURATION",
-            help="Time limit of the jobs, 2h30m say.  [default: the assumed limit]",
+            help="Time limit of the jobs, such as 2h30m.  [default: the assumed limit]",
         ),
     ] = None,
     output: Output = AnswerFormat.TABLE,
@@ -50,8 +50,8 @@ def slots(
 ) -> None:
     """Count how many jobs of each size would start now, in total and inside each zone.
 
-    The jobs are imagined behind the queue, one after the other; quotas, cells and
-    reservations hold. The line of a zone counts the jobs that this zone alone would hold.
+    As if the jobs were submitted one after the other, behind the queue, under all quotas, cells
+    and reservations. The line of a zone counts the jobs that fit into this zone alone.
     """
     from scheduler.cli.render.reason import slots_text
 

@@ -55,10 +55,10 @@ def hold(
     output: Output = AnswerFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Hold jobs: they are not considered until they are released.
+    """Hold jobs: the scheduler passes over them until they are released.
 
-    A gang that runs goes on, and its job is held when it waits again. What an operator holds,
-    an operator alone releases.
+    A running gang goes on; its job is held when it is requeued. Only an operator can release
+    a job that an operator holds.
     Example: muster hold nightly-7 'sweep-[0-15]' --reason 'data is being copied'
     """
 
@@ -101,9 +101,9 @@ def requeue(
     output: Output = AnswerFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Stop the gangs of jobs, which wait again in their old places.
+    """Stop the gangs of jobs; the jobs wait again, at their old places in the queue.
 
-    They go on from their newest checkpoints. A job that waits already stays as it is, but for
+    The gangs go on from their newest checkpoints. A queued job stays as it is, except with
     --hold.
     Example: muster requeue pretrain --hold
     """

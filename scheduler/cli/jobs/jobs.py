@@ -83,20 +83,18 @@ def submit(
     request_id: Annotated[
         str,
         typer.Option(
-            help="Repeat a submit with the same id and no second job is made.  [default: a new id]"
+            help="A second submit with the same id makes no second job.  [default: a new id]"
         ),
     ] = "",
     hold: Annotated[
-        bool, typer.Option("--hold", help="It is held until `muster release`.")
+        bool, typer.Option("--hold", help="Hold the job until `muster release`.")
     ] = False,
     begin: Annotated[
-        str, typer.Option(help="It does not start before: 2026-11-21T06:00Z, or +2h from now.")
+        str, typer.Option(help="Earliest start: 2026-11-21T06:00Z, or +2h from now.")
     ] = "",
     dependency: Annotated[
         str,
-        typer.Option(
-            help="What it waits for, as sbatch has it: `afterok:a:b,afterany:c` or `singleton`."
-        ),
+        typer.Option(help="Dependencies, as for sbatch: `afterok:a:b,afterany:c` or `singleton`."),
     ] = "",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what the job would get now; submit nothing.")
@@ -144,13 +142,13 @@ def list_jobs(
     every: Annotated[
         bool,
         typer.Option(
-            "--all", help="Also jobs that ended before the newest 1,000 or so of their tenant."
+            "--all", help="Also ended jobs older than the newest 1,000 or so of their tenant."
         ),
     ] = False,
     output: Output = AnswerFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """List live jobs, and the jobs that ended last; with --all also those of long ago."""
+    """List live jobs and jobs that ended recently; with --all also older ones."""
     from scheduler.cli.render import messages
     from scheduler.v1 import job_pb2
 
@@ -248,7 +246,7 @@ def explain(
 ) -> None:
     """Explain why a job waits, what blocks it, and when it can start.
 
-    For a running job: how it would go on if one of its hosts failed now, and at what cost.
+    For a running job: what would happen if one of its hosts failed now, and its cost.
     """
     from scheduler.cli.render.reason import explain_text
 

@@ -37,7 +37,7 @@ def update(
         typer.Option(
             "--time-limit",
             "--limit",
-            help="New time limit, 2h30m say; 0: none. Of a job that runs, too.",
+            help="New time limit, such as 2h30m; 0: none. Also of a running job.",
             parser=seconds,
             metavar="DURATION",
         ),
@@ -48,7 +48,7 @@ def update(
     ] = None,
     dependency: Annotated[
         str | None,
-        typer.Option(help="New dependencies, `afterok:a:b,singleton` say; empty for none."),
+        typer.Option(help="New dependencies, such as `afterok:a:b,singleton`; empty for none."),
     ] = None,
     label: Annotated[
         list[str] | None, typer.Option(help="Set a label KEY=VALUE; may be repeated.")
@@ -61,9 +61,9 @@ def update(
     output: Output = AnswerFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Change the labels and the time limit of a job, and while it is queued all else.
+    """Change a job: labels and time limit at any time, the rest while it is queued.
 
-    An operator alone gives a job that runs more time: others wait for the end of the time it has.
+    Only an operator can extend the time limit of a running job, because others wait for its end.
     Example: muster update pretrain --time-limit 12h
     """
     from scheduler.cli.jobs.waits import begin_ns, dependencies

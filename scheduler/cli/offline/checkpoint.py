@@ -42,11 +42,11 @@ def checkpoint_command(
     restart_s: Annotated[
         float,
         typer.Option(
-            min=0, max=MOST, help="From the swap to the first new step, loading included."
+            min=0, max=MOST, help="Seconds from the swap to the first new step, loading included."
         ),
     ] = 300.0,
     down_s: Annotated[
-        float, typer.Option(min=0, max=MOST, help="From the failure to the swap.")
+        float, typer.Option(min=0, max=MOST, help="Seconds from the failure to the swap.")
     ] = 60.0,
     output: Output = AnswerFormat.TABLE,
 ) -> None:

@@ -42,7 +42,7 @@ def estimate_command(
     ] = None,
     links: Annotated[
         list[Path] | None,
-        typer.Option(help="What uplinks carry; one file for each --fabric, as in `muster place`."),
+        typer.Option(help="State of uplinks; one file for each --fabric, as in `muster place`."),
     ] = None,
     achieved_tflops: Annotated[
         float | None,

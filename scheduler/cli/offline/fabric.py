@@ -43,7 +43,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
     group = typer.Typer(
         name="fabric",
-        help="Import and export topology files; look at a fabric; change that of a server.",
+        help="Import and export topology files; show a fabric; change the fabric of a server.",
         no_args_is_help=True,
     )
     group.command("import")(import_command)

@@ -37,7 +37,7 @@ def import_command(
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="Set a key of the job file, such as model.vocab=32000, whatever FILE says.",
+            help="Set a key of the job file, such as model.vocab=32000, over the value in FILE.",
         ),
     ] = None,
     env: Annotated[

@@ -48,7 +48,7 @@ class PlacementFormat(StrEnum):
 Links = Annotated[
     Path | None,
     typer.Option(
-        help="What uplinks carry now: a file with a line such as `z3: 14/16` or `z4: down` each."
+        help="A file with the state of uplinks, one on a line: `z3: 14/16` or `z4: down`."
     ),
 ]
 
@@ -88,7 +88,7 @@ def place_command(
     links: Links = None,
     tenants: Annotated[
         Path | None,
-        typer.Option(help="A tenants file: quotas, and by which rule spares are held."),
+        typer.Option(help="A tenants file: quotas, and the rule that sizes spares."),
     ] = None,
     at: Annotated[
         str | None,

@@ -25,7 +25,7 @@ def agent(
         str,
         typer.Option(
             envvar="MUSTER_AGENT_SERVER",
-            help="HOST:PORT where servers listen for agents; several by commas.",
+            help="HOST:PORT where servers listen for agents; several with commas.",
         ),
     ],
     name: Annotated[
@@ -70,8 +70,8 @@ def agent(
         float,
         typer.Option(
             min=0,
-            help="Seconds for which SIGTERM leaves running ranks to their job, which the server"
-            " should have move away meanwhile.",
+            help="Seconds after SIGTERM in which running ranks go on, so that the server can move"
+            " their jobs away.",
         ),
     ] = 0.0,
     place: Annotated[
@@ -85,14 +85,15 @@ def agent(
         str,
         typer.Option(
             envvar="MUSTER_AGENT_PLACE_FILE",
-            help="A file that says so, a line for each tier; labels of a Kubernetes node will do.",
+            help="A file with the same, one tier on a line, or with the labels of a Kubernetes"
+            " node.",
         ),
     ] = "",
 ) -> None:
-    """Start, watch and stop ranks on this host, at the word of a server.
+    """Start, watch and stop ranks on this host, on the orders of a server.
 
-    With --ca it talks TLS; --cert and --key, with the host as common name, say who it is.
-    SIGTERM ends the agent and leaves its ranks to the next one.
+    --ca turns on TLS; --cert and --key, with the host as common name, identify the agent.
+    SIGTERM ends the agent; its ranks go on, and the next agent takes them over.
     """
     quiet_grpc()
     import logging
@@ -130,7 +131,7 @@ def agent_token(
         str, typer.Argument(help="The host that the token is for.", show_default=False)
     ],
     secret: Annotated[
-        str, typer.Option(help="The secret file of the servers; made where there is none.")
+        str, typer.Option(help="The secret file of the servers; created if it does not exist.")
     ] = "join-secret",
 ) -> None:
     """Print the join token of a host, for its agent: it proves that host's name and no other."""
@@ -156,16 +157,20 @@ def agent_token(
 
 def logs(
     job: JobName,
-    rank: Annotated[int, typer.Option(min=0, max=MOST, help="Of which rank.")] = 0,
+    rank: Annotated[int, typer.Option(min=0, max=MOST, help="The rank.")] = 0,
     lines: Annotated[
         int,
         typer.Option(
-            "--lines", "-n", min=0, max=MOST, help="Its last lines; 0 for all that is kept."
+            "--lines", "-n", min=0, max=MOST, help="Number of last lines; 0: all that are kept."
         ),
     ] = 0,
     follow: Annotated[
         bool,
-        typer.Option("--follow", "-f", help="Go on, through restarts, until the job ends."),
+        typer.Option(
+            "--follow",
+            "-f",
+            help="Print new lines as they come, also after restarts, until the job ends.",
+        ),
     ] = False,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:

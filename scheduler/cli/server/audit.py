@@ -41,7 +41,7 @@ def audit(
     store: Annotated[
         str,
         typer.Option(
-            help="Read this store instead of asking a server, for one that is stopped:"
+            help="Read this store instead of a server, while its server is stopped:"
             " sqlite:///FILE or postgresql://...",
             show_default=False,
         ),

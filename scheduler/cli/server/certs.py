@@ -76,7 +76,7 @@ def new(
         typer.Option(help="With `server`: name or IP address of it; give it again for more."),
     ] = None,
     days: Days = _YEAR_D,
-    replace: Annotated[bool, typer.Option("--replace", help="In the place of one there is.")] = (
+    replace: Annotated[bool, typer.Option("--replace", help="Replace an existing certificate.")] = (
         False
     ),
     folder: Folder = DEFAULT_FOLDER,

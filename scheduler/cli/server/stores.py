@@ -37,7 +37,7 @@ def register(parent: typer.Typer) -> None:
 
 @app.command()
 def init(store: Url = STORE, mark: MarkFile = None) -> None:
-    """Make an empty store; its first server loads the fabric. One that is there stays."""
+    """Make an empty store; its first server loads the fabric. An existing store stays."""
     from scheduler.eventlog.store import StoreError, open_store
 
     try:
@@ -107,12 +107,14 @@ def verify(
 def recover(
     store: Url = STORE,
     mark: MarkFile = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it, not only say what is lost.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Recover; without it only the loss is shown.")
+    ] = False,
     output: Output = AnswerFormat.TABLE,
 ) -> None:
     """Show what a damaged store, or one without its end, has lost; with --yes make it usable.
 
-    What was there is kept as FILE.damaged, in PostgreSQL as tables NAME_replaced. Prefer a backup
+    The old store is kept as FILE.damaged, in PostgreSQL as tables NAME_replaced. Prefer a backup
     that has more.
     """
     from scheduler.eventlog.repair import repair, repair_plan

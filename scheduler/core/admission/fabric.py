@@ -92,7 +92,7 @@ class FabricChange:
             ("uplinks changed", self.links),
             ("renamed", tuple(f"{old} -> {new}" for old, new in self.renames)),
         )
-        parts = [f"{len(names):,} {what} ({_some(names)})" for what, names in lists if names]
+        parts = [f"{len(names):,} {label} ({_some(names)})" for label, names in lists if names]
         return (
             ", ".join([*parts, *self.settings]) or "the same hosts and domains, written otherwise"
         )

@@ -69,9 +69,9 @@ class SparePools:
     @cached_property
     def wishes(self) -> tuple[int, ...]:
         """Spares wished for in each outermost domain, whole racks among them."""
-        return self.wished(self.sizing)
+        return self.wishes_by(self.sizing)
 
-    def wished(self, by: Sizing) -> tuple[int, ...]:
+    def wishes_by(self, by: Sizing) -> tuple[int, ...]:
         rack = rack_hosts(self.state.loaded_fabric) * by.racks
         return tuple(by.size(count) + rack if count else 0 for count in self.hosts)
 

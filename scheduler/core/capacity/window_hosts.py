@@ -40,7 +40,7 @@ def resolved(state: State, window: Window, now_ns: int) -> Window:
     if before is not None and before.state is WindowState.OPEN:
         _check_open(before.window, window)
     fabric = state.loaded_fabric
-    if before is not None and _asks_alike(before.window, window):
+    if before is not None and _has_same_hosts(before.window, window):
         chosen = before.hosts
     elif window.links and not window.among:
         chosen = 0
@@ -85,15 +85,15 @@ def _check_open(before: Window, window: Window) -> None:
     fixed = ("kind", "start_ns")
     if any(getattr(before, name) != getattr(window, name) for name in fixed):
         raise HostsUnavailable(f"window {window.name} is open: its kind and its start are fixed")
-    if not _asks_alike(before, window):
+    if not _has_same_hosts(before, window):
         raise HostsUnavailable(f"window {window.name} is open: its hosts and links are fixed")
 
 
-def _asks_alike(before: Window, window: Window) -> bool:
-    return _asked(before) == _asked(window)
+def _has_same_hosts(before: Window, window: Window) -> bool:
+    return _hosts_and_links(before) == _hosts_and_links(window)
 
 
-def _asked(window: Window) -> tuple[object, ...]:
+def _hosts_and_links(window: Window) -> tuple[object, ...]:
     return window.among, window.count, window.links, window.share
 
 

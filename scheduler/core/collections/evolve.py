@@ -2,7 +2,7 @@
 
 `dataclasses.replace` reads and sets every field by itself: 4 us for a state, of which a
 decision makes several. A class without slots keeps its fields in one dictionary, which is
-copied whole: 1 us. What a version has found out about itself and kept (`derived_from`) is passed
+copied whole: 1 us. What a version has derived from itself and kept (`derived_from`) is passed
 on where none of the fields that it comes from is changed; else the next version finds it anew.
 """
 
@@ -20,7 +20,7 @@ _V = TypeVar("_V")
 
 class Derived(Generic[_V]):
     """What a value finds out about itself once, from the fields `sources` alone. The answer
-    stands in its dictionary, where it is found before this is."""
+    stands in its dictionary, where it is looked for before this is."""
 
     def __init__(self, find: Callable[[Any], _V], sources: frozenset[str]) -> None:
         self.find, self.sources, self.name = find, sources, find.__name__
@@ -40,12 +40,12 @@ class Derived(Generic[_V]):
 
 
 def derived_from(*sources: str) -> Callable[[Callable[[Any], _V]], Derived[_V]]:
-    """A property that is found once, and kept by next versions while these fields are the same."""
+    """A property that is derived once and kept while these fields stay the same."""
 
-    def found(find: Callable[[Any], _V]) -> Derived[_V]:
+    def derive(find: Callable[[Any], _V]) -> Derived[_V]:
         return Derived(find, frozenset(sources))
 
-    return found
+    return derive
 
 
 if TYPE_CHECKING:  # the same call, whose names and types are checked
@@ -59,7 +59,7 @@ else:
         following = object.__new__(kind)
         # The one look at what another thread may add to: whoever reads it finds things out.
         fields = value.__dict__.copy()
-        for name, sources in _found(kind):
+        for name, sources in _derived(kind):
             if name in fields and not sources.isdisjoint(changes):
                 del fields[name]
         count = len(fields)
@@ -72,8 +72,8 @@ else:
 
 
 @lru_cache(maxsize=32)
-def _found(kind: type) -> tuple[tuple[str, frozenset[str]], ...]:
-    """What values of a class find out about themselves, and from which fields."""
+def _derived(kind: type) -> tuple[tuple[str, frozenset[str]], ...]:
+    """The derived properties of a class, each with the fields that it comes from."""
     return tuple(
         (name, value.sources) for name, value in vars(kind).items() if isinstance(value, Derived)
     )

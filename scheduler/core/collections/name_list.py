@@ -23,10 +23,10 @@ Key = Callable[[str], Any]
 
 
 class Chunk(tuple[str, ...]):
-    """Names that follow one another. `found`, `runs`: what was found out about those who bear
-    them, which holds for as long as they stand together."""
+    """Names that follow one another. `cached`, `runs`: facts about the jobs of these names,
+    which hold for as long as the names stand together."""
 
-    found: Any = None
+    cached: Any = None
     runs: Any = None
 
 

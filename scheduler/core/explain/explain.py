@@ -180,7 +180,9 @@ class _Explainer:
             return self._short(turn)
         if verdict.reason is WaitReason.HOSTS:
             ahead, room = jobs_text(turn.due), hosts_text(verdict.free)
-            sentence = f"would fit, but {ahead} ahead of it and due leave {room}"
+            sentence = (
+                f"would fit, but the next decision starts {ahead} ahead of it and leaves {room}"
+            )
             return self._base(turn, WaitReason.BEHIND, sentence)
         if verdict.reason is WaitReason.PROMISES:
             return self._promised(turn)
@@ -246,7 +248,10 @@ class _Explainer:
         reservation = self._own_reservation(job)
         running = self._obstacles.running(reservation)
         room = AffinityIndex(self._state).room_text(job, self._state.free)
-        when = self._when(job, reservation, running) or "; no end of a running job makes the room"
+        when = (
+            self._when(job, reservation, running)
+            or "; the ends of running jobs do not free enough hosts"
+        )
         sentence = f"needs {needs_text(job)}{room}{when}"
         base = self._base(turn, WaitReason.CONSTRAINTS, sentence, running)
         return self._until(base, reservation, running)
@@ -324,13 +329,13 @@ class _Explainer:
         titles = (self._state.windows[w.name].window.named(known) for w in passed)
         everybody = (*names, *titles)
         late = [o.name for o in running if o.basis is Basis.OUTRUN]
-        outrun = f", which {', '.join(late)} outran" if late else ""
+        exceeded = f", which {', '.join(late)} exceeded" if late else ""
         owners = f" {self._whose_limits(names)}" if names else ""
         if count := reservation.repairs:
             repaired = f"{hosts_text(count)} should be repaired by then"
-            repaired += f", and {ending(everybody)}{owners}{outrun}" if everybody else ""
+            repaired += f", and {ending(everybody)}{owners}{exceeded}" if everybody else ""
             return f"; it can start in {duration(wait_s)}: {repaired}"
-        return f"; {ending(everybody)} in {duration(wait_s)}{owners}{outrun}"
+        return f"; {ending(everybody)} in {duration(wait_s)}{owners}{exceeded}"
 
     def _own_reservation(self, job: Job) -> BackfillReservation | None:
         """As if the job were the first that waits."""
@@ -343,7 +348,7 @@ class _Explainer:
             return f"no gang may cross {barred_links(fabric)}"
         if not out:
             return "the rest is guaranteed to others"
-        return f"of {hosts_text(out)} out of service some must come back first"
+        return f"it needs hosts that are out of service ({hosts_text(out)})"
 
     def _whose_limits(self, names: tuple[str, ...]) -> str:
         if all(self._state.jobs[name].spec.time_limit_s is not None for name in names):

@@ -83,13 +83,13 @@ def changed(state: State, event: FabricChanged) -> State:
 
 
 def effects(before: State, event: FabricChanged, after: State) -> Iterator[EventEffect]:
-    """The hosts that are new, or elsewhere, and the names of those that are gone."""
+    """The hosts that are new, or elsewhere, and the names of those that are removed."""
     renames = dict(event.renames)
     was = {renames.get(name, name): _place(before, host) for host, name in _hosts(before)}
     touched = tuple(host for host, name in _hosts(after) if was.get(name) != _place(after, host))
     names = after.built_fabric.index_by_name
-    gone = tuple(_place(before, host) for host, name in _hosts(before) if name not in names)
-    yield HostsChange(after.version, event.time_ns, touched, after, gone)
+    removed = tuple(_place(before, host) for host, name in _hosts(before) if name not in names)
+    yield HostsChange(after.version, event.time_ns, touched, after, removed)
 
 
 def _hosts(state: State) -> Iterator[tuple[int, str]]:
@@ -125,7 +125,7 @@ def _named(job: Job, fabric: Fabric) -> Job:
 
 
 def _shared(kinds: Shares, numbers: Renumbering) -> Shares | None:
-    """None where a host that stands for its kind is gone: the promise has to be made anew."""
+    """None where a host that stands for its kind is removed: the promise has to be made anew."""
     renumbered = [(numbers.of(host), count) for host, count in kinds]
     kept = tuple((host, count) for host, count in renumbered if host is not None)
     return kept if len(kept) == len(kinds) else None
@@ -156,7 +156,7 @@ def _booked(
 
 
 def _renamed(among: tuple[str, ...], after: Fabric, renames: Mapping[str, str]) -> tuple[str, ...]:
-    """Hosts and domains as they are called now, without those that are gone; ranges stay whole
+    """Hosts and domains as they are called now, without those that are removed; ranges stay whole
     where nothing in them is another. Empty would mean all hosts: then the old names stay, which
     nothing has."""
     kept: list[str] = []

@@ -253,7 +253,7 @@ RUNS: Final = frozenset(
     }
 )
 """What runs on a host in one of these goes on; in any other it is stopped."""
-IN_SERVICE: Final = frozenset(s for s, what in ALLOWS.items() if what is not Allows.NOTHING)
+IN_SERVICE: Final = frozenset(s for s, allows in ALLOWS.items() if allows is not Allows.NOTHING)
 
 WINDOW_MOVES: Final[dict[WindowState, dict[WindowMove, WindowState]]] = {
     WindowState.PENDING: {

@@ -38,9 +38,9 @@ def outermost(part: Chunk, jobs: Mapping[str, Job]) -> tuple[Job, ...]:
     """Of the jobs that are alike and of one size, the one with the shortest time limit and the
     one with the longest; elastic jobs all. What makes them alike changes only with their place
     in the queue, so it is found once: O(part), then O(1)."""
-    if part.found is None:
-        part.found = _outermost(map(jobs.__getitem__, part))
-    in_part: tuple[Job, ...] = part.found
+    if part.cached is None:
+        part.cached = _outermost(map(jobs.__getitem__, part))
+    in_part: tuple[Job, ...] = part.cached
     return in_part
 
 

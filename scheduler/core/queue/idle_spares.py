@@ -45,8 +45,8 @@ class QueueLoans:
         self._state, self._now_ns, self._limits = state, now_ns, limits
         self._calendar = calendar
         self._may = may_borrow and state.tenants.has_preemptible
-        self._found: dict[int, Job] | None = None
-        self._gone, self._given = set[str](), set[int]()
+        self._job_by_host: dict[int, Job] | None = None
+        self._evicted, self._given = set[str](), set[int]()
         self._in_vain: dict[Hashable, int] = {}
         self._least: int | None = None
         self._tries = TRIES
@@ -54,16 +54,16 @@ class QueueLoans:
 
     @property
     def _lenders(self) -> dict[int, Job]:
-        if self._found is None:
-            lenders = SpareLoans(self._state).lendable(self._gone) if self._may else {}
-            self._found = {h: job for h, job in lenders.items() if h not in self._given}
-        return self._found
+        if self._job_by_host is None:
+            lenders = SpareLoans(self._state).lendable(self._evicted) if self._may else {}
+            self._job_by_host = {h: job for h, job in lenders.items() if h not in self._given}
+        return self._job_by_host
 
     def left(self, names: Collection[str]) -> None:
         """These gangs are evicted, or smaller: what they lent is theirs no more, and what
         stood idle among it has to stand idle elsewhere."""
-        self._gone.update(names)
-        self._found = None
+        self._evicted.update(names)
+        self._job_by_host = None
 
     def may(self, job: Job, free: HostSet, kind: Hashable) -> bool:
         """Whether `job` may borrow, and there is enough beside what is free. `kind`: what it

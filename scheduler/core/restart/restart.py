@@ -74,12 +74,12 @@ class _Desk:
         may_preempt = queue_policy(limits.policy).may_preempt
         self._reclaimer = Reclaimer(state, now_ns, limits, names, may_preempt)
         self._borrowed = self._left = 0
-        self._acted, self._gone = set[str](), set[str]()  # gangs
+        self._acted, self._recalled = set[str](), set[str]()  # gangs
 
     def actions(self) -> list[Action]:
         restarts = []
         for job in self._moved:
-            if job.name in self._gone:
+            if job.name in self._recalled:
                 continue  # it was on spares that another gang has back
             action = self._way(job)
             if action is None or (self._left and _makes_others_leave(action)):
@@ -99,7 +99,7 @@ class _Desk:
         self._free &= ~joined
         self._borrowed |= joined
         if isinstance(action, Swap):
-            self._gone |= {recall.name for recall in action.recalls}
+            self._recalled |= {recall.name for recall in action.recalls}
         self._affinity.took(job, job.held | joined)
 
     def _way(self, job: Job) -> Action | None:
@@ -124,8 +124,8 @@ class _Desk:
         rest = {*_blocks_on(state, job, HostState.DRAINING), *_blocks_in(job, leaving)}
         barred = self._barred(job, end_ns)
         loss = self._loss(job, tuple(sorted(away)), barred)
-        if rest - away and (whole := self._tidy(job, sorted(away | rest), loss, end_ns)):
-            return whole
+        if rest - away and (action := self._tidy(job, sorted(away | rest), loss, end_ns)):
+            return action
         if away:
             search = self._search(job, loss)
             way = search.best()
@@ -151,7 +151,7 @@ class _Desk:
 
     def _search(self, job: Job, loss: Loss) -> RestartSearch:
         state, now_ns, limits = self._state, self._now_ns, self._limits
-        busy = frozenset(self._acted | self._gone)
+        busy = frozenset(self._acted | self._recalled)
         recalls = Recalls(state, now_ns, limits, busy, self._borrowed)
         return RestartSearch(
             state, job, loss, self._reclaimer, self._pools, limits, now_ns, recalls

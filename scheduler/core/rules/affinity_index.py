@@ -41,8 +41,8 @@ class AffinityIndex:
             for name in state.special
             if (wants := state.jobs[name].spec.affinity) is not ANYBODY and wants != ANYBODY
         ]
-        # Most decisions ask nobody who holds what: it is found when somebody does.
-        self._found: dict[str, Occupant] | None = None
+        # Made when it is first needed, for most decisions do not need it.
+        self._by_name: dict[str, Occupant] | None = None
         self._since: list[Occupant | frozenset[str]] = []
         self._fitting: dict[tuple[Constraints | Request, int, HostSet], HostSet] = {}
         self._closed: dict[tuple[Affinity, tuple[bool, ...]], HostSet] = {}
@@ -66,7 +66,7 @@ class AffinityIndex:
         """A copy from which these gangs are gone."""
         other = copy(self)
         other._since = [*self._since]
-        other._found = None if self._found is None else self._found.copy()
+        other._by_name = None if self._by_name is None else self._by_name.copy()
         other._wanting = [*self._wanting]
         other.left(names)
         return other
@@ -74,23 +74,23 @@ class AffinityIndex:
     @property
     def _occupants(self) -> dict[str, Occupant]:
         """Who holds which hosts, in order of start."""
-        if self._found is None:
+        if self._by_name is None:
             jobs = self._state.holding
-            self._found = {j.name: _occupant_of(j) for j in jobs}
+            self._by_name = {j.name: _occupant_of(j) for j in jobs}
             changes, self._since = self._since, []
             for change in changes:
                 self._change(change)
-        return self._found
+        return self._by_name
 
     def _change(self, change: Occupant | frozenset[str]) -> None:
         """Somebody takes hosts, or these are gone."""
-        if self._found is None:
+        if self._by_name is None:
             self._since.append(change)
         elif isinstance(change, Occupant):
-            self._found[change.name] = change
+            self._by_name[change.name] = change
         else:
             for name in change:
-                self._found.pop(name, None)
+                self._by_name.pop(name, None)
 
     def _forget(self) -> None:
         self._fitting, self._closed, self._avoided = {}, {}, None
@@ -153,8 +153,8 @@ class AffinityIndex:
             segments_text(self._fabric, job.request, free & ~closed),
         )
         room = ", ".join(filter(None, parts))
-        said = f"{wish_text(self._fabric, where)}; {free.bit_count():,} are free{closed_text}"
-        return f"{said}, {room}" if room else said
+        summary = f"{wish_text(self._fabric, where)}; {free.bit_count():,} are free{closed_text}"
+        return f"{summary}, {room}" if room else summary
 
     def kept(self, job: Job, place: HostSet) -> HostSet:
         """Hosts that others leave alone so that `job` can start on `place` and nowhere

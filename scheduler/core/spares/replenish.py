@@ -54,7 +54,10 @@ def replenishments(
     if home := tuple(_home(state, now_ns)):
         return home
     if room.free:
-        actions = [*_required(pools, now_ns, limits, room), *_wished(pools, now_ns, limits, room)]
+        actions = [
+            *_required(pools, now_ns, limits, room),
+            *_replenished(pools, now_ns, limits, room),
+        ]
         if actions:
             return tuple(actions)
     return tuple(_let_go(pools))
@@ -87,7 +90,7 @@ def _required(
             yield from hosts or _held(pools, job, ~0, lacking, now_ns, limits, room)
 
 
-def _wished(
+def _replenished(
     pools: SparePools, now_ns: int, limits: SchedulingOptions, room: PoolRoom
 ) -> Iterator[ReplenishSpares]:
     """What zones lack, held by the most important gang that can."""
@@ -154,7 +157,7 @@ def _let_go(pools: SparePools) -> Iterator[ReplenishSpares]:
     """Spares beyond need, those of the least important jobs first, where no gang lies
     before elsewhere."""
     surely = replace(pools.sizing, epsilon=pools.sizing.epsilon / SURELY)
-    enough = pools.wished(surely)
+    enough = pools.wishes_by(surely)
     beyond = sum(pools.held) - sum(enough)
     over = [held - much for held, much in zip(pools.held, enough, strict=True)]
     zone_of = pools.state.loaded_fabric.zone_of

@@ -48,20 +48,20 @@ class PlanResponse:
     solves: Spans
 
 
-def followed(state: State, ask: PlanRequest) -> State:
+def followed(state: State, request: PlanRequest) -> State:
     """The state to decide on. Raises: ValueError when it is another one than asked for."""
-    if ask.base is not None:
-        state, _ = snapshots.decode(ask.base)
-    state = replay(starmap(codec.decode, ask.events), state)
-    if state.version != ask.version:
-        raise ValueError(f"the events lead to version {state.version}, not {ask.version}")
+    if request.base is not None:
+        state, _ = snapshots.decode(request.base)
+    state = replay(starmap(codec.decode, request.events), state)
+    if state.version != request.version:
+        raise ValueError(f"the events lead to version {state.version}, not {request.version}")
     return state
 
 
-def told(state: State, ask: PlanRequest) -> PlanResponse:
+def respond(state: State, request: PlanRequest) -> PlanResponse:
     """Decide, and take the time of every placement."""
     solves: Spans = []
-    find = make_placer(state, ask.limits, now_ns=ask.now_ns)
+    find = make_placer(state, request.limits, now_ns=request.now_ns)
 
     def timed(job: Job, free: HostSet, most: int) -> Placement | None:
         began_ns = perf_counter_ns()
@@ -70,7 +70,7 @@ def told(state: State, ask: PlanRequest) -> PlanResponse:
         finally:
             solves.append((began_ns, perf_counter_ns()))
 
-    return PlanResponse(decide(state, ask.now_ns, ask.limits, timed), solves)
+    return PlanResponse(decide(state, request.now_ns, request.limits, timed), solves)
 
 
 def answer(link: Connection) -> None:
@@ -79,10 +79,10 @@ def answer(link: Connection) -> None:
     warm_up()
     link.send("up")
     while True:
-        ask = link.recv()
+        request = link.recv()
         try:
-            state = followed(state, ask)
-            response: PlanResponse | Exception = told(state, ask)
+            state = followed(state, request)
+            response: PlanResponse | Exception = respond(state, request)
         except Exception as error:
             response = error
         link.send(response)

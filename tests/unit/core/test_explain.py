@@ -103,7 +103,7 @@ def test_hosts_out_of_service() -> None:
     assert reason.start_ns == 24 * HOUR_NS
     reason = why(run(state, cancel("c"), submit("d", 10)), "d")
     assert reason.sentence == (
-        "needs 10 hosts; 8 are free; of 2 hosts out of service some must come back first"
+        "needs 10 hosts; 8 are free; it needs hosts that are out of service (2 hosts)"
     )
     assert reason.start_ns is None
 
@@ -127,7 +127,10 @@ def test_two_jobs_that_are_due() -> None:
 def test_a_job_that_those_ahead_leave_no_room() -> None:
     reason = why(run(TEN, submit("c", 8), submit("d", 4)), "d")
     assert reason.cause is WaitReason.BEHIND
-    assert reason.sentence == "would fit, but 1 job ahead of it and due leave 2 hosts"
+    assert (
+        reason.sentence
+        == "would fit, but the next decision starts 1 job ahead of it and leaves 2 hosts"
+    )
 
 
 def behind(limit_s: int, hosts: int = 4) -> State:

@@ -102,7 +102,7 @@ def test_the_time_that_a_server_was_down_counts(machine: Machine) -> None:
 
 def test_a_leader_with_another_clock_is_believed(machine: Machine) -> None:
     clock = machine.log_clock()
-    clock.heard(machine.clock_ns + HOUR)
+    clock.advance(machine.clock_ns + HOUR)
     machine.wait(10 * S)
     assert clock.now_ns() == machine.clock_ns + HOUR - 5 * S
 
@@ -110,7 +110,7 @@ def test_a_leader_with_another_clock_is_believed(machine: Machine) -> None:
 def test_a_clock_without_a_measure_is_trusted_but_for_the_log() -> None:
     readings = iter([10, 20, 5, 40])
     clock = LogClock(lambda: next(readings), None, 15)
-    clock.heard(15)
+    clock.advance(15)
     assert [clock.now_ns() for _ in range(3)] == [20, 15, 40]
 
 
