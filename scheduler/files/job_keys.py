@@ -43,6 +43,7 @@ LONGEST_ARGUMENT = 4_096
 MOST_ARGUMENTS = 1_000
 MOST_VARIABLES = 64  # of the environment
 LONGEST_VALUE = 1_024  # of one of them
+_ONE_LINE = re.compile(r"[^\0\r\n]*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,30}")
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -272,8 +273,10 @@ def _variables(value: Any) -> tuple[tuple[str, str], ...]:
             raise _refusal(f"{short(name)} is no name of a variable")
         if name in RANK_VARIABLES or name.startswith("MUSTER_"):
             raise _refusal("is set by muster for every rank", name)
-        if not isinstance(text, str) or "\0" in text or len(text) > LONGEST_VALUE:
+        if not isinstance(text, str) or len(text) > LONGEST_VALUE:
             raise _refusal(f"must be a text of at most {LONGEST_VALUE:,} characters", name)
+        if not _ONE_LINE.fullmatch(text):
+            raise _refusal(f"must be one line, without NUL, not {short(text)}", name)
     return tuple(sorted(value.items()))
 
 

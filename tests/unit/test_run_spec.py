@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from scheduler.core.policies.run import RunSpec
 from scheduler.eventlog.codec import decode, encode
 from scheduler.files.errors import InputError
-from scheduler.files.job import job_from_mapping, job_to_mapping
+from scheduler.files.job import job_from_document, job_from_mapping, job_to_mapping
+from scheduler.files.yaml12 import load
 from scheduler.wire.specs import spec_from_proto, spec_to_proto
 from tests.build import SubmitJob, admitted, fabric, loaded
 
@@ -53,6 +55,8 @@ def test_a_job_without_it_has_none() -> None:
         ({"command": ["a"], "env": {"MUSTER_JOB": "1"}}, "run.env.MUSTER_JOB", "set by muster"),
         ({"command": ["a"], "env": {"A B": "1"}}, "run.env", "no name of a variable"),
         ({"command": ["a"], "env": {"A": 1}}, "run.env.A", "must be a text"),
+        ({"command": ["a"], "env": {"A": "x\0y"}}, "run.env.A", "one line, without NUL"),
+        ({"command": ["a"], "env": {"A": "x\ny"}}, "run.env.A", "one line, without NUL"),
         ({"command": ["a"], "workdir": "data"}, "run.workdir", "absolute path"),
         ({"command": ["a"], "workdir": "/a/../etc"}, "run.workdir", "without .."),
         ({"command": ["a"], "user": "../root"}, "run.user", "name of a user"),
@@ -72,6 +76,27 @@ def test_what_cannot_be_run_is_refused_by_its_key(
     (problem,) = caught.value.found
     assert problem.field == path
     assert text in problem.message
+
+
+def test_a_value_of_two_lines_is_refused_with_its_line_and_in_a_request(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    lines = [
+        "name: a",
+        "parallelism: {dp: 2}",
+        "run:",
+        "  command: [x]",
+        "  env:",
+        "    A: |",
+        "      b",
+    ]
+    path.write_text("\n".join(lines) + "\n")
+    with pytest.raises(InputError) as caught:
+        job_from_document(load(path))
+    assert str(caught.value) == f"{path}:6: run.env.A: must be one line, without NUL, not 'b\\n'"
+    message = spec_to_proto(job_from_mapping(JOB | {"run": FULL}))
+    message.run.env["NCCL_DEBUG"] = "INFO\nX=1"
+    with pytest.raises(InputError, match=r"run\.env\.NCCL_DEBUG: must be one line"):
+        spec_from_proto(message)
 
 
 def test_a_fault_has_the_same_words_in_a_request() -> None:
