@@ -75,7 +75,7 @@ def named(run: str) -> Iterator[None]:
 @dataclass(slots=True)
 class AttemptLog:
     """What the log has of the present attempt of one job. `saved_ns`: when a checkpoint of the job
-    was written down last; `soon`: checkpoints of this attempt that came within a minute of it."""
+    was written down last; `soon`: checkpoints of its attempt within a minute of another."""
 
     attempt: int = 0
     is_running: bool = False
@@ -85,7 +85,7 @@ class AttemptLog:
     soon: int = 0
 
     def begin(self, attempt: int) -> None:
-        self.attempt, self.is_running, self.is_launched, self.soon = attempt, True, False, 0
+        self.attempt, self.is_running, self.is_launched = attempt, True, False
 
     def fault(self, event: LaunchEvent) -> str:
         """Why this cannot be said of the job now; ""."""
@@ -108,7 +108,9 @@ class AttemptLog:
         if (event.attempt, event.step) <= self.saved:
             return f"step {self.saved[1]} of attempt {self.saved[0]} was saved before"
         is_soon = event.time_ns - self.saved_ns < MINUTE_NS
-        self.soon = self.soon + 1 if is_soon else 0
+        # What an attempt saves as it leaves comes when the next has begun: each has its own count.
+        before = self.soon if event.attempt == self.saved[0] else 0
+        self.soon = before + 1 if is_soon else 0
         self.saved, self.saved_ns = (event.attempt, event.step), event.time_ns
         return f"{self.soon} within a minute of another" if self.soon > MOST_LAST else ""
 

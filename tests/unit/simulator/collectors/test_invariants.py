@@ -18,7 +18,7 @@ from scheduler.core.model.events import (
     LaunchFailed,
     RankFailed,
 )
-from simulator.collectors.invariants import InvariantChecker, InvariantViolated
+from simulator.collectors.invariants import AttemptLog, InvariantChecker, InvariantViolated
 from simulator.collectors.metrics import Metrics
 from simulator.experiment import Experiment
 from simulator.replay import ArrivalCounts, Replay
@@ -167,6 +167,18 @@ def test_what_launchers_report_of_attempts_that_run_is_no_violation() -> None:
     feed(
         InvariantChecker(), launched_log(*reports, RankFailed(250 * 10**9, "a", 1, 3, "z0-h0", "x"))
     )
+
+
+def test_what_an_attempt_saves_as_it_leaves_is_not_counted_against_its_successor() -> None:
+    log = AttemptLog()
+    log.begin(1)
+    assert log.fault(saved(0, 1)) == ""
+    log.begin(2)  # a planned move: the last of attempt 1, and what it was asked for, come late
+    assert [log.fault(saved(25, 9)), log.fault(saved(26, 10))] == ["", ""]
+    assert [log.fault(saved(50 + n, n, attempt=2)) for n in range(3)] == [
+        *("", ""),
+        "3 within a minute of another",
+    ]
 
 
 def test_an_attempt_that_is_begun_twice_is_told() -> None:
