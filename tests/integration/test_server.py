@@ -6,6 +6,7 @@ import asyncio
 import socket
 import threading
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -44,9 +45,9 @@ async def test_a_server_that_replays_its_log_is_up_but_not_ready(
 ) -> None:
     go = threading.Event()
 
-    def slowly(store: Store, spec: object, now_ns: int, tenants: object) -> Recovered:
+    def slowly(store: Store, spec: object, *args: Any, **options: Any) -> Recovered:
         assert go.wait(5)
-        return recover(store, fabric_spec(), now_ns)
+        return recover(store, fabric_spec(), *args, **options)
 
     monkeypatch.setattr("scheduler.server.serve.recover", slowly)
     signals, ready = Signals(), asyncio.Event()
