@@ -47,10 +47,12 @@ class LogClock:
         self._warn(read_ns - self._at_ns)
 
     def advance(self, last_ns: int) -> None:
-        """The log has come to this time."""
+        """The log has come to this time, written by another server: time passes from there on."""
         with self._lock:
             self._last_ns = max(self._last_ns, last_ns)
-            self._at_ns = max(self._at_ns, last_ns)
+            if last_ns > self._at_ns:
+                self._at_ns = last_ns
+                self._measured_ns = self._measure() if self._measure is not None else 0
 
     def now_ns(self) -> int:
         """Never before the last event, nor before what it was a moment ago."""

@@ -107,6 +107,17 @@ def test_a_leader_with_another_clock_is_believed(machine: Machine) -> None:
     assert clock.now_ns() == machine.clock_ns + HOUR - 5 * S
 
 
+def test_a_follower_that_begins_to_lead_goes_on_from_the_last_event(
+    machine: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = machine.log_clock()
+    for _ in range(60):
+        machine.wait(60 * S)
+        clock.advance(machine.clock_ns - S)
+    assert clock.now_ns() == machine.clock_ns
+    assert caplog.text == ""
+
+
 def test_a_clock_without_a_measure_is_trusted_but_for_the_log() -> None:
     readings = iter([10, 20, 5, 40])
     clock = LogClock(lambda: next(readings), None, 15)
