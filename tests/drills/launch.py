@@ -10,8 +10,8 @@ leader killed or stopped. Beside that an observer looks at all processes ten tim
 Checked: no two attempts ever run on one host; no attempt that leads to nothing is half started for
 longer than a lease while somebody leads; every attempt of which a rank was killed is over in the
 end; every gang ends; those that complete have summed up each step exactly once, across all their
-restarts; no attempt has published a checkpoint after its successor raised the fence; and the log is
-one that the simulator's invariant checker accepts.
+restarts; no attempt has published a checkpoint after its successor raised the fence; the time of
+the log is that of the clock; and the log is one that the simulator's invariant checker accepts.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class DrillServer:
     def __init__(self, folder: Path, name: str, store: str, secret: Path) -> None:
         self.name = name
         self.address, self.agents = (f"127.0.0.1:{free_port()}" for _ in range(2))
-        self._log = folder / f"{name}.log"
+        self.log = folder / f"{name}.log"
         self._command = [MUSTER, "serve", "--fabric", str(folder / "fabric.yaml")]
         self._command += ["--store", store, "--listen", self.address, "--agents", self.agents]
         self._command += ["--agent-lease-s", str(LEASE_S), "--join-secret", str(secret)]
@@ -85,7 +85,7 @@ class DrillServer:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        with self._log.open("ab") as log:
+        with self.log.open("ab") as log:
             self.process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=log)
 
     def end(self, number: int) -> None:
@@ -490,6 +490,7 @@ class Drill:
         wrong += self._lost_exits(breaker, jobs)
         wrong += self._sums(jobs)
         wrong += self._stale_checkpoints()
+        wrong += self._leaps()
         wrong += self._log()
         return wrong
 
@@ -584,6 +585,11 @@ class Drill:
                         ):
                             wrong.append(f"{path} was published after its successor began")
         return wrong
+
+    def _leaps(self) -> list[str]:
+        """All servers have one clock, so the time of the log is what it says."""
+        lines = (line for s in self._cluster.servers for line in s.log.read_text().splitlines())
+        return [f"the time of the log: {line}" for line in lines if "muster.clock" in line]
 
     def _log(self) -> list[str]:
         """The log of the service, as the simulator checks its own."""

@@ -22,7 +22,7 @@ from scheduler.files.fabrics import fabricyaml
 from scheduler.v1 import job_pb2
 from scripts.local_host import LocalHost
 from simulator.collectors.invariants import InvariantChecker
-from tests.build import fabric_spec, spec
+from tests.build import fabric, fabric_spec, spec
 from tests.e2e.processes import MUSTER
 
 ROOT = Path(__file__).parents[2]
@@ -33,13 +33,21 @@ Value = TypeVar("Value")
 class LocalServer:
     """`muster serve --launcher local` on a fabric of racks of hosts."""
 
-    def __init__(self, folder: Path, *, racks: int = 2, hosts: int = 3, lease_s: int = 3) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *options: str,
+        zones: int = 1,
+        racks: int = 2,
+        hosts: int = 3,
+        lease_s: int = 3,
+    ) -> None:
         self.folder = folder
         self.address = ""
-        self._lease_s = lease_s
+        self._options = ("--agent-lease-s", str(lease_s), "--log-level", "info", *options)
         self._process: subprocess.Popen[str] | None = None
-        self.hosts = [f"z0-r{r}-h{h}" for r in range(racks) for h in range(hosts)]
-        text = fabricyaml.dump(fabric_spec(1, racks, hosts, gpus=2))
+        self.hosts = list(fabric(zones, racks, hosts, gpus=2).hosts)
+        text = fabricyaml.dump(fabric_spec(zones, racks, hosts, gpus=2))
         (folder / "fabric.yaml").write_text(text)
 
     def start(self) -> None:
@@ -47,7 +55,7 @@ class LocalServer:
         listen = self.address or "127.0.0.1:0"
         command = [MUSTER, "serve", "--launcher", "local"]
         command += ["--fabric", "fabric.yaml", "--store", "sqlite:///m.db", "--listen", listen]
-        command += ["--agent-lease-s", str(self._lease_s), "--log-level", "info"]
+        command += self._options
         with (self.folder / "serve.log").open("ab") as err:
             self._process = subprocess.Popen(
                 command, cwd=self.folder, stdout=subprocess.PIPE, stderr=err, text=True
@@ -80,8 +88,8 @@ class LocalServer:
 
 
 @contextmanager
-def local_server(folder: Path, **options: Any) -> Iterator[tuple[LocalServer, Client]]:
-    server = LocalServer(folder, **options)
+def local_server(folder: Path, *options: str, **sizes: int) -> Iterator[tuple[LocalServer, Client]]:
+    server = LocalServer(folder, *options, **sizes)
     server.start()
     try:
         with Client(server.address) as client:
@@ -102,12 +110,20 @@ def check_log(store: str) -> int:
     return state.version
 
 
-def gang(name: str, folder: Path, hosts: int = 2, *, steps: int = 200, **more: Any) -> JobSpec:
-    """A job whose ranks sum vectors and save every ten steps."""
-    command = (sys.executable, TRAIN, "--steps", str(steps), "--save-every", "10")
+def gang(
+    name: str,
+    folder: Path,
+    hosts: int = 2,
+    *,
+    steps: int = 200,
+    save_every: int = 10,
+    **more: Any,
+) -> JobSpec:
+    """A job whose ranks sum vectors, and save so often and when they are asked to."""
+    command = (sys.executable, TRAIN, "--steps", str(steps), "--save-every", str(save_every))
     command += ("--checkpoints", str(folder / "checkpoints" / name))
     run = RunSpec((*command, *more.pop("arguments", ())), (("PYTHONPATH", str(ROOT)),), "/tmp")
-    made = spec(name, hosts, gpus=2, spares=SpareRule(hosts=1), **more)
+    made = spec(name, hosts, gpus=2, **{"spares": SpareRule(hosts=1), **more})
     return replace(made, run=run)
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from placement.workload.request import NO_SPARES
+from scheduler.client import Client
 from scheduler.core.policies.run import RunSpec
 from scheduler.v1 import host_pb2, job_pb2
 from scripts.local_host import send
@@ -87,3 +90,57 @@ def test_a_gang_runs_on_through_deaths_of_its_agent_and_of_the_server(tmp_path: 
         client.drain_host(job.placement.hosts[1])
         moved = until(client, "a", is_launched(2))
         assert job.placement.hosts[1] not in moved.placement.hosts
+
+
+def stepping(client: Client, name: str, attempt: int) -> job_pb2.Job:
+    """The job once this attempt runs, and its agents know that it can save when it is asked to."""
+    job = until(client, name, is_launched(attempt))
+    until(client, name, lambda _: b"".join(client.tail_logs(name, 1)) != b"")
+    time.sleep(2)
+    return job
+
+
+def begins_at(client: Client, name: str) -> int:
+    """The step from which its last attempt goes on."""
+    (line, *_) = b"".join(client.tail_logs(name, 1)).decode().splitlines()
+    return int(line.partition(": from step ")[2].split()[0])
+
+
+@pytest.mark.slow
+def test_an_elastic_gang_saves_before_it_grows_and_before_it_gives_hosts_back(
+    tmp_path: Path,
+) -> None:
+    tenants = tmp_path / "tenants.yaml"
+    tenants.write_text("preemption: {min_run_s: 0, checkpoint_s: 0, restart_s: 0}\n")
+    options = ("--tenants", str(tenants), "--resize-every-s", "1")
+    with local_server(tmp_path, *options) as (_, client):
+        never = 10**6  # it saves only when it is asked to
+        client.create_job(gang("b", tmp_path, 4, steps=never, spares=NO_SPARES))
+        elastic = gang("a", tmp_path, 4, steps=never, save_every=never, min_dp=2, spares=NO_SPARES)
+        client.create_job(elastic)
+        assert len(stepping(client, "a", 1).placement.hosts) == 2
+        client.cancel_job("b")
+        assert len(stepping(client, "a", 2).placement.hosts) == 4
+        step = begins_at(client, "a")
+        assert step > 0
+        client.create_job(gang("c", tmp_path, 4, steps=never, spares=NO_SPARES))
+        assert len(stepping(client, "a", 3).placement.hosts) == 2
+        assert begins_at(client, "a") > step
+        until(client, "c", is_launched(1))
+
+
+@pytest.mark.slow
+def test_a_gang_that_is_moved_to_free_a_zone_saves_before(tmp_path: Path) -> None:
+    with local_server(tmp_path, zones=2, racks=1) as (_, client):
+        never = 10**6
+        for name, hosts in (("a", 2), ("b", 2), ("c", 1)):
+            job = gang(name, tmp_path, hosts, steps=never, save_every=never, spares=NO_SPARES)
+            client.create_job(job)
+            until(client, name, is_launched(1))
+        client.cancel_job("a")
+        (host,) = stepping(client, "c", 1).placement.hosts
+        answer = client.defragment(hosts=3, apply=True)
+        assert answer.moves
+        (other,) = stepping(client, "c", 2).placement.hosts
+        assert other.partition("-")[0] != host.partition("-")[0]
+        assert begins_at(client, "c") > 0
