@@ -157,7 +157,7 @@ async def _serve(
     try:
         limits = settings.access.limits
         questions = Questions(limits.questions, limits.questions_per_caller)
-        backend = Backend(questions)
+        backend = Backend(questions, has_agents=settings.agents is not None)
         servicer = scheduler_service(backend, settings.new_uid, settings.clock())
         checks = health.aio.HealthServicer()
         consistency = ReadConsistency(SERVICE)

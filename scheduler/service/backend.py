@@ -28,10 +28,12 @@ class NoLog(Exception):
 
 
 class Backend:
-    """Shared by the servicers of one server. `questions`: where they compute for long."""
+    """Shared by the servicers of one server. `questions`: where they compute for long.
+    `has_agents`: whether jobs with a command can be run."""
 
-    def __init__(self, questions: Questions | None = None) -> None:
+    def __init__(self, questions: Questions | None = None, *, has_agents: bool = False) -> None:
         self.questions = questions or Questions()
+        self.has_agents = has_agents
         self.tails: LogSource | None = None
         self._writer: Writer | None = None
 

@@ -201,7 +201,7 @@ async def world() -> AsyncIterator[World]:
             store, found, lambda: next(now_ns), SchedulingOptions(), Feed(10_000), Retention()
         )
         writing = asyncio.create_task(writer.run())
-        backend = Backend()
+        backend = Backend(has_agents=True)
         backend.attach(writer)
         servicer = scheduler_service(backend, lambda: f"uid-{next(uids)}")
         made = World(servicer)

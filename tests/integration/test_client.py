@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from scheduler.client import Client, ServiceError
 from scheduler.core import State
 from scheduler.core.model.commands import SubmitJob
+from scheduler.core.policies.run import RunSpec
 from scheduler.engine.proposal import WriterStopped
 from scheduler.service.backend import Backend
 from scheduler.v1 import advice_pb2, host_pb2, job_pb2
@@ -62,6 +64,19 @@ async def test_a_refusal_carries_its_reason_and_fields(tmp_path: Path) -> None:
     error = caught.value
     assert (error.code, error.reason) == ("INVALID_ARGUMENT", "INVALID")
     assert [field for field, _ in error.violations] == ["spec.name"]
+
+
+async def test_a_job_with_a_command_needs_a_server_with_agents(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        with Client(served.ready.address) as client:
+            job = replace(spec("a", 2), run=RunSpec(("sleep", "1")))
+            for call in (client.create_job, client.dry_run):
+                with pytest.raises(ServiceError, match="this server has no agents") as caught:
+                    await asyncio.to_thread(call, job)
+                assert [field for field, _ in caught.value.violations] == ["spec.run"]
+            await asyncio.to_thread(client.create_job, spec("a", 2))
+            with pytest.raises(ServiceError, match="no agents, so it has no logs"):
+                await asyncio.to_thread(list, client.tail_logs("a"))
 
 
 async def test_an_answer_that_was_lost_is_asked_for_again(

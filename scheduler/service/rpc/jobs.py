@@ -76,6 +76,9 @@ from scheduler.wire.update_mask import update_from_proto
 Context = grpc.aio.ServicerContext[Any, Any]
 
 # Finding out why a job waits walks the queue: not for every one of many submits.
+_NO_AGENTS = (
+    "this server has no agents to run it: serve with --agents or --launcher, or leave run out"
+)
 _SHORT_QUEUE = 100
 _FRESH = "was just submitted; the next decision looks at it"
 
@@ -155,6 +158,8 @@ class JobServicer:
                 spec = self._specs.read(request.spec)
             except InputError as error:
                 raise invalid_input(error, "spec.") from None
+            if spec.run is not None and not self._backend.has_agents:
+                raise invalid("spec.run", _NO_AGENTS)
             command = SubmitJob(spec, self._new_uid(), request.request_id, user())
             known = await self._long_ended(spec.dependencies)
             command = replace(command, long_ended=known)

@@ -40,7 +40,9 @@ class LogServicer:
             job = await any_job_of(writer, request.name, request.uid)
             if refusal := refused(writer.state.tenants, caller(), job, Act.READ_LOGS):
                 raise rejected(refusal)
-            if job.spec.run is None or tails is None:
+            if tails is None:
+                raise _no_log("this server has no agents, so it has no logs")
+            if job.spec.run is None:
                 raise _no_log(f"no agent runs job {job.name}: its file has no `run`")
             if not 0 <= request.rank < job.spec.request.parallelism.world_size:
                 most = job.spec.request.parallelism.world_size - 1
