@@ -146,13 +146,9 @@ def due_ns(job: Job, now_ns: int, limits: SchedulingOptions, costs: Costs) -> in
     """When the gang may grow: after its next checkpoint, or the one just made, and so long
     after its last start."""
     rested_ns = job.start_ns + limits.resize_every_s * SECOND_NS
-    costs = job.costs(costs)
-    interval_ns = costs.checkpoint_s * SECOND_NS
-    if not interval_ns:
+    if not job.costs(costs).checkpoint_s:
         return rested_ns
-    first_ns = job.start_ns + costs.overhead_ns(job.attempt)
-    from_ns = max(rested_ns, now_ns - JUST_SAVED_NS)
-    return first_ns + max(0, -(-(from_ns - first_ns) // interval_ns)) * interval_ns
+    return job.next_save_ns(max(rested_ns, now_ns - JUST_SAVED_NS) - 1, costs)
 
 
 def pays(state: State, job: Job, dp: int, now_ns: int, limits: SchedulingOptions) -> bool:
@@ -164,6 +160,5 @@ def pays(state: State, job: Job, dp: int, now_ns: int, limits: SchedulingOptions
     if not _is_much(job, dp, limits):
         return False
     left_ns = expected_end_ns(job, now_ns, limits) - now_ns
-    costs = job.costs(state.tenants.preemption.costs)
-    lost_ns = costs.lost_ns(job.attempt, max(0, now_ns - job.start_ns))
+    lost_ns = job.lost_ns(now_ns, state.tenants.preemption.costs)
     return left_ns * (dp - job.dp) > lost_ns * dp

@@ -96,7 +96,7 @@ def victim(state: State, job: Job, now_ns: int) -> Victim:
 
 def cost_ns(job: Job, now_ns: int, costs: Costs) -> int:
     """Host-time lost when the gang is stopped: work since its last checkpoint, a restart."""
-    return job.costs(costs).lost_ns(job.attempt, max(0, now_ns - job.start_ns)) * _size(job)
+    return job.lost_ns(now_ns, costs) * _size(job)
 
 
 def _size(job: Job) -> int:

@@ -17,13 +17,14 @@ has the rule. Integers throughout, so that parts add up exactly.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from operator import add, attrgetter, sub
 from typing import TYPE_CHECKING, assert_never
 
 from msgspec import Struct
 
 from scheduler.core.model.lifecycle import JobState
-from scheduler.core.policies.costs import Costs, Ending
+from scheduler.core.policies.costs import Costs, Ending, Observed
 
 if TYPE_CHECKING:
     from scheduler.core.model.job import Job
@@ -109,8 +110,10 @@ def counted(
     account = _until(job, time_ns)
     if ending is None or job.state not in _HOLDING:
         return account
-    costs = job.spec.checkpoint.costs(costs, is_restored=is_restored)
-    return _shared_out(account, job, ending, costs)
+    costs, observed = job.spec.checkpoint.costs(costs, is_restored=is_restored), job.observed
+    if is_restored and observed is not None:
+        observed = replace(observed, saved_ns=None)
+    return _shared_out(account, job, ending, costs, observed)
 
 
 def shown(job: Job, now_ns: int, costs: Costs) -> Goodput:
@@ -119,7 +122,7 @@ def shown(job: Job, now_ns: int, costs: Costs) -> Goodput:
     if job.state in _HOLDING:
         ending = Ending.COMPLETE if job.state is JobState.RUNNING else Ending.FAILED
         account = _until(job, max(now_ns, job.goodput.counted_ns))
-        return _shared_out(account, job, ending, job.costs(costs))
+        return _shared_out(account, job, ending, job.costs(costs), job.observed)
     if job.state is JobState.QUEUED:
         return _until(job, max(now_ns, job.goodput.counted_ns))
     return job.goodput
@@ -131,7 +134,7 @@ def kept(job: Job, now_ns: int, costs: Costs) -> Parts:
     if job.state not in _HOLDING:
         return shown(job, now_ns, costs).hosts
     account = _until(job, max(now_ns, job.goodput.counted_ns))
-    shares = job.costs(costs).shares(job.attempt, account.ran_ns, Ending.FAILED)
+    shares = job.costs(costs).shares(job.attempt, account.ran_ns, Ending.FAILED, job.observed)
     sure = Parts(shares.productive_ns, restart=shares.restart_ns)
     return account.hosts + sure.times(len(job.hosts))
 
@@ -155,9 +158,11 @@ def _until(job: Job, now_ns: int) -> Goodput:
     return _with(account, now_ns, ran_ns, time, time.times(hosts) + spares)
 
 
-def _shared_out(account: Goodput, job: Job, ending: Ending, costs: Costs) -> Goodput:
+def _shared_out(
+    account: Goodput, job: Job, ending: Ending, costs: Costs, observed: Observed | None
+) -> Goodput:
     """The time that the attempt ran, by what it went to."""
-    shares = costs.shares(job.attempt, account.ran_ns, ending)
+    shares = costs.shares(job.attempt, account.ran_ns, ending, observed)
     ran = Parts(
         shares.productive_ns, shares.rework_ns, shares.detection_ns, restart=shares.restart_ns
     )

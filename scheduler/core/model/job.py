@@ -20,7 +20,7 @@ from scheduler.core.model.lifecycle import Hold, JobState
 from scheduler.core.model.restart_option import Ladder
 from scheduler.core.policies.affinity import ANYBODY, Affinity
 from scheduler.core.policies.checkpoint import AS_USUAL, CheckpointTerms
-from scheduler.core.policies.costs import Costs
+from scheduler.core.policies.costs import Costs, Observed
 from scheduler.core.policies.run import RunSpec, SavedCheckpoint
 from scheduler.core.policies.tenants import DEFAULT
 
@@ -193,6 +193,35 @@ class Job:
     def costs(self, usual: Costs) -> Costs:
         """What an interruption costs it, where nothing else is known."""
         return self.spec.checkpoint.costs(usual)
+
+    @property
+    def observed(self) -> Observed | None:
+        """What agents have reported of the present attempt; None: none run it."""
+        if self.spec.run is None:
+            return None
+        launch_ns = None if self.launched_ns is None else max(0, self.launched_ns - self.start_ns)
+        if self.saved is None:
+            return Observed(launch_ns, None)
+        is_present = self.saved.attempt == self.attempt
+        return Observed(launch_ns, max(0, self.saved.at_ns - self.start_ns) if is_present else 0)
+
+    def lost_ns(self, at_ns: int, usual: Costs) -> int:
+        """What each host loses when the present attempt is interrupted at that time: work since
+        its last checkpoint, and a restart."""
+        ran_ns = max(0, at_ns - self.start_ns)
+        return self.costs(usual).lost_ns(self.attempt, ran_ns, self.observed)
+
+    def next_save_ns(self, after_ns: int, usual: Costs) -> int:
+        """Its first checkpoint after that time: one that its ranks have reported, or those that
+        follow from there, or from its start, by its interval."""
+        costs = self.costs(usual)
+        interval_ns = costs.checkpoint_s * SECOND_NS
+        if not interval_ns:
+            return after_ns  # at every step
+        first_ns = self.start_ns + costs.overhead_ns(self.attempt) + interval_ns
+        if self.saved is not None and self.saved.attempt == self.attempt:
+            first_ns = self.saved.at_ns
+        return first_ns + max(0, (after_ns - first_ns) // interval_ns + 1) * interval_ns
 
     @property
     def is_special(self) -> bool:

@@ -27,9 +27,20 @@ class TimeShares:
 
 
 @dataclass(frozen=True, slots=True)
+class Observed:
+    """What agents have reported of an attempt. Units: ns since its start.
+
+    `launch_ns`: when all its ranks had started, None = they have not. `saved_ns`: when it made
+    its newest checkpoint, 0 = it has made none, None = its job has never reported any."""
+
+    launch_ns: int | None
+    saved_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Costs:
-    """The one rule for preemption, defragmentation, accounts and replays: no gang reports
-    when it saves.
+    """The one rule for preemption, defragmentation, accounts and replays, for attempts of which
+    nothing has been reported.
 
     `checkpoint_s`: productive time between checkpoints, 0 = nothing is ever lost.
     `restart_s`: from the start of every attempt but the first to its first new step.
@@ -43,21 +54,29 @@ class Costs:
         """Time of an attempt before it makes progress."""
         return self.restart_s * SECOND_NS if attempt > 1 else 0
 
-    def shares(self, attempt: int, ran_ns: int, ending: Ending) -> TimeShares:
+    def shares(
+        self, attempt: int, ran_ns: int, ending: Ending, observed: Observed | None = None
+    ) -> TimeShares:
         """Where an attempt that ran so long has spent its time. Order: it restarts, makes
         progress that is kept, then some that is not, and stands still unnoticed."""
-        restart_ns = min(ran_ns, self.overhead_ns(attempt))
+        overhead_ns = self.overhead_ns(attempt)
+        if observed is not None:
+            overhead_ns = ran_ns if observed.launch_ns is None else observed.launch_ns
+        restart_ns = min(ran_ns, overhead_ns)
         progress_ns = ran_ns - restart_ns
         if ending is Ending.COMPLETE:
             return TimeShares(restart_ns, progress_ns, 0, 0)
         unseen_s = self.detect_s if ending is Ending.FAILED else 0
         detection_ns = min(progress_ns, unseen_s * SECOND_NS)
         progress_ns -= detection_ns
-        interval_ns = self.checkpoint_s * SECOND_NS
-        rework_ns = progress_ns % interval_ns if interval_ns else 0
+        if observed is not None and observed.saved_ns is not None:
+            rework_ns = progress_ns - min(progress_ns, max(0, observed.saved_ns - restart_ns))
+        else:
+            interval_ns = self.checkpoint_s * SECOND_NS
+            rework_ns = progress_ns % interval_ns if interval_ns else 0
         return TimeShares(restart_ns, progress_ns - rework_ns, rework_ns, detection_ns)
 
-    def lost_ns(self, attempt: int, ran_ns: int) -> int:
+    def lost_ns(self, attempt: int, ran_ns: int, observed: Observed | None = None) -> int:
         """What an interruption now costs each host: work done again, and a restart."""
-        again_ns = self.shares(attempt, ran_ns, Ending.STOPPED).rework_ns
+        again_ns = self.shares(attempt, ran_ns, Ending.STOPPED, observed).rework_ns
         return again_ns + self.restart_s * SECOND_NS

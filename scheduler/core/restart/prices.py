@@ -42,9 +42,8 @@ class RestartPrices:
     def common_s(self) -> int:
         """GPU-seconds that any way costs: standing still so far, work done again, restart."""
         job = self.job
-        costs = job.costs(self.state.tenants.preemption.costs)
         stop_ns = self.now_ns if job.stop_ns is None else job.stop_ns
-        lost_ns = costs.lost_ns(job.attempt, max(0, stop_ns - job.start_ns))
+        lost_ns = job.lost_ns(stop_ns, self.state.tenants.preemption.costs)
         return (lost_ns + max(0, self.now_ns - stop_ns)) * self.gpus // SECOND_NS
 
     @cached_property

@@ -20,7 +20,8 @@ def has_just_saved(state: State, job: Job, now_ns: int) -> bool:
     stands still loses nothing in any case."""
     if job.state is JobState.INTERRUPTED:
         return True
-    return _next_save_ns(state, job, now_ns - JUST_SAVED_NS) <= now_ns
+    costs = state.tenants.preemption.costs
+    return job.next_save_ns(now_ns - JUST_SAVED_NS, costs) <= now_ns
 
 
 def due_ns(state: State, now_ns: int, limits: SchedulingOptions) -> tuple[int | None, ...]:
@@ -34,7 +35,8 @@ def leave_ns(state: State, now_ns: int, limits: SchedulingOptions) -> int | None
     if not state.unhealthy & state.held:
         return None
     retiring = hostset.of(i for i, h in state.hosts.items() if h.state is HostState.RETIRING)
-    if not retiring & state.held or not state.tenants.preemption.costs.checkpoint_s:
+    costs = state.tenants.preemption.costs
+    if not retiring & state.held or not costs.checkpoint_s:
         return None
     calendar, affinity = Calendar(state), AffinityIndex(state)
 
@@ -47,14 +49,4 @@ def leave_ns(state: State, now_ns: int, limits: SchedulingOptions) -> int | None
         return bool(blocks) and swaps is not None
 
     gangs = (job for job in state.in_state(JobState.RUNNING) if job.held & retiring)
-    return min((_next_save_ns(state, job, now_ns) for job in gangs if could(job)), default=None)
-
-
-def _next_save_ns(state: State, job: Job, after_ns: int) -> int:
-    """The first checkpoint of the gang after `after_ns`."""
-    costs = state.tenants.preemption.costs
-    first_ns = job.start_ns + costs.overhead_ns(job.attempt)
-    interval_ns = costs.checkpoint_s * SECOND_NS
-    if not interval_ns:
-        return after_ns  # at every step
-    return first_ns + max(1, (after_ns - first_ns) // interval_ns + 1) * interval_ns
+    return min((job.next_save_ns(now_ns, costs) for job in gangs if could(job)), default=None)

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from scheduler.core import JobState, State, replay
 from scheduler.core.admission import launch
 from scheduler.core.admission.launch import Answer
+from scheduler.core.capacity.victims import cost_ns
 from scheduler.core.fold.apply import effects
+from scheduler.core.model.commands import SubmitJob
 from scheduler.core.model.events import Event, GangSwapped, JobEnded
+from scheduler.core.model.goodput import kept, shown
 from scheduler.core.model.lifecycle import HostState
 from scheduler.core.model.rejected import Code, Rejected
+from scheduler.core.policies.run import RunSpec
+from scheduler.core.rules.retiring_hosts import has_just_saved
 from tests.build import (
     HOUR_NS,
     SchedulingOptions,
@@ -157,3 +164,62 @@ def test_a_cancelled_job_takes_no_reports(state: State) -> None:
     state = run(state, cancel("a"))
     assert isinstance(launch.launched(state, "a", UID, 1, 5), Rejected)
     assert isinstance(launch.checkpoint_saved(state, "a", UID, 1, 5, "/c", 5), Rejected)
+
+
+# --- what reports say of costs --------------------------------------------------------------
+
+S = 10**9
+
+
+def with_run(command: SubmitJob) -> SubmitJob:
+    return replace(command, spec=replace(command.spec, run=RunSpec(("train",))))
+
+
+def reported(state: State, name: str, *saved_s: int, launched_s: int = 2) -> State:
+    """The state after these reports of the present attempt of a job."""
+    uid, attempt = job(state, name).uid, job(state, name).attempt
+    state = after(state, launch.launched(state, name, uid, attempt, launched_s * S))
+    for at_s in saved_s:
+        answer = launch.checkpoint_saved(state, name, uid, attempt, at_s, "there", at_s * S)
+        state = after(state, answer)
+    return state
+
+
+def test_goodput_is_what_ranks_have_reported() -> None:
+    """Launched after 2 s, saved after 100 and 300, killed after 340; nothing else was saved."""
+    state = reported(started(loaded(), with_run(submit("a", 2))), "a", 100, 300)
+    costs = state.tenants.preemption.costs
+    assert kept(job(state, "a"), 340 * S, costs).productive == 2 * 298 * S
+    answer = launch.rank_failed(state, "a", UID, 1, 3, "h", "was killed", 340 * S)
+    parts = shown(job(after(state, answer), "a"), 345 * S, costs).time
+    assert (parts.restart, parts.productive, parts.rework) == (2 * S, 298 * S, 40 * S)
+
+
+def test_an_attempt_that_has_saved_nothing_is_done_again() -> None:
+    state = reported(started(loaded(), with_run(submit("a", 2))), "a", 100)
+    answer = launch.rank_failed(state, "a", UID, 1, 3, "h", "was killed", 110 * S)
+    state = schedule(after(state, answer), 120 * S)
+    state = reported(state, "a", launched_s=123)
+    costs = state.tenants.preemption.costs
+    assert job(state, "a").lost_ns(7_323 * S, costs) == 7_200 * S + costs.restart_s * S
+    answer = launch.rank_failed(state, "a", UID, 2, 3, "h", "was killed", 7_323 * S)
+    parts = shown(job(after(state, answer), "a"), 7_323 * S, costs).time
+    assert (parts.restart, parts.productive, parts.rework) == (5 * S, 98 * S, (10 + 7_200) * S)
+
+
+def test_a_gang_has_just_saved_when_it_says_so() -> None:
+    """By its interval it would have saved after half an hour."""
+    state = started(loaded(), with_run(submit("a", 2)))
+    assert not has_just_saved(state, job(state, "a"), 501 * S)
+    state = reported(state, "a", 500)
+    assert has_just_saved(state, job(state, "a"), 501 * S)
+    assert not has_just_saved(state, job(state, "a"), 561 * S)
+    assert has_just_saved(state, job(state, "a"), (500 + 1_800) * S)
+
+
+def test_a_gang_that_has_just_saved_loses_least_by_an_eviction() -> None:
+    state = started(loaded(), *(with_run(submit(n, 2)) for n in "ab"))
+    state = reported(reported(state, "a", 50), "b", 100)
+    costs = state.tenants.preemption.costs
+    lost = [cost_ns(job(state, name), 120 * S, costs) for name in "ab"]
+    assert lost == [2 * (70 + costs.restart_s) * S, 2 * (20 + costs.restart_s) * S]
