@@ -82,6 +82,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--step-s", type=float, default=0.02)
     parser.add_argument("--save-every", type=int, default=20)
+    parser.add_argument("--save-s", type=float, default=0.0, help="how long writing takes")
     parser.add_argument("--checkpoints", required=True)
     options = parser.parse_args()
     start, value = 0, 0.0
@@ -108,6 +109,7 @@ def main() -> None:
             if step % options.save_every == 0 or step == options.steps or progress.should_save():
                 with progress.saving(options.checkpoints, step) as folder:
                     (folder / "state.json").write_text(json.dumps({"step": step, "value": value}))
+                    time.sleep(options.save_s)
     print(f"done: {options.steps} steps, value {value:.0f}", flush=True)
 
 

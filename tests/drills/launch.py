@@ -512,10 +512,12 @@ class Drill:
 
     def _submit(self, client: Client) -> None:
         name = next(self._names)
-        steps = self._rng.randrange(100, 400)
+        steps = self._rng.randrange(50, 200)
         self._steps[name] = steps
         command = [sys.executable, TRAIN, "--steps", str(steps), "--step-s", "0.25"]
-        command += ["--save-every", "8", "--checkpoints", str(self._checkpoints / name)]
+        # Half of the time it saves, so that hosts stand still, or are cut off, in the middle of that.
+        command += ["--save-every", "8", "--save-s", "2"]
+        command += ["--checkpoints", str(self._checkpoints / name)]
         run = RunSpec(tuple(command), (("PYTHONPATH", str(ROOT)),), "/tmp", grace_s=5)
         made = spec(name, WIDTH, gpus=GPUS, spares=SpareRule(hosts=0))
         client.create_job(replace(made, run=run), request_id=name)
