@@ -259,15 +259,18 @@ class Client:
         filter: str = "",
         *,
         initial_list: bool = False,
+        timeout_s: float | None = None,
     ) -> Iterator[service_pb2.WatchJobsResponse]:
         """Every change after `after_version` (None: from now on), across restarts of the
         server. With `filter` only of jobs that match before or after it. With `initial_list` first
-        the jobs at hand, and a bookmark. Ends only by ServiceError, or when the caller stops
-        reading."""
+        the jobs at hand, and a bookmark. Ends after `timeout_s`, by ServiceError, or when the
+        caller stops reading."""
         request = service_pb2.WatchJobsRequest(
             after_version=after_version, name=name, filter=filter
         )
-        return self._to.watch(self._stub.WatchJobs, request, initial_list=initial_list)
+        return self._to.watch(
+            self._stub.WatchJobs, request, initial_list=initial_list, timeout_s=timeout_s
+        )
 
     def tail_logs(
         self, name: str, rank: int = 0, lines: int = 0, *, follow: bool = False

@@ -119,10 +119,17 @@ class Connection:
             messages.cancel()
 
     def watch(
-        self, method: Callable[..., Any], request: Any, *, initial_list: bool = False
+        self,
+        method: Callable[..., Any],
+        request: Any,
+        *,
+        initial_list: bool = False,
+        timeout_s: float | None = None,
     ) -> Iterator[Any]:
-        """The messages of a stream, opened again after the last complete change where it breaks.
-        A bookmark is shown where it ends an initial list, and else only moves that place."""
+        """The messages of a stream, opened again after the last complete change where it breaks;
+        until so many seconds have passed. A bookmark is shown where it ends an initial list, and
+        else only moves that place."""
+        until_s = None if timeout_s is None else time.monotonic() + timeout_s
         request.bookmark_interval.FromSeconds(_BOOKMARK_S)
         after = request.after_version if request.HasField("after_version") else None
         failed, is_listing = 0, initial_list
@@ -130,7 +137,8 @@ class Connection:
             request.initial_list = is_listing  # from its begin, until all of it is here
             if after is not None and not is_listing:
                 request.after_version = after
-            stream = method(request)
+            left_s = None if until_s is None else max(0.0, until_s - time.monotonic())
+            stream = method(request, timeout=left_s)
             try:
                 # Where a watch "from now on" began, so that it resumes there.
                 for key, value in stream.initial_metadata():
@@ -147,6 +155,8 @@ class Connection:
                         yield change
             except grpc.RpcError as error:
                 failed += 1
+                if until_s is not None and time.monotonic() >= until_s:
+                    return
                 if not _may_resume(error) or failed == _WATCH_TRIES:
                     raise _service_error(error, self.address, self._who) from None
                 time.sleep(min(2.0, 0.05 * 2**failed))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,15 @@ from scheduler.core.model.job import JobSpec
 from scheduler.files.errors import InputError, Problem
 from scheduler.files.job import job_from_document, job_from_mapping, job_to_mapping
 from scheduler.files.job_keys import parse_spares
-from scheduler.files.yaml12 import Document, load, read_text
+from scheduler.files.yaml12 import (
+    MOST_BYTES,
+    Document,
+    decoded,
+    load,
+    parse,
+    parse_all,
+    read_text,
+)
 
 __all__ = [
     "InputError",
@@ -30,6 +39,7 @@ __all__ = [
     "load_job",
     "parse_spares",
     "read_job",
+    "read_jobs",
 ]
 
 _LOOKS_LIKE_FILE = re.compile(r"/|\.(ya?ml|json)$")
@@ -73,6 +83,34 @@ def read_job(path: str) -> JobFile:
     """As `load_job`, with the file's lines."""
     document = load(path)
     return JobFile(job_from_document(document, Path(path).stem), document)
+
+
+def read_jobs(path: str) -> list[JobFile]:
+    """The jobs of a file, or of standard input where it is `-`: one, or several that `---`
+    separates and that have names. Raises: InputError with every fault found."""
+    source = "standard input" if path == "-" else path
+    text = (
+        decoded(sys.stdin.buffer.read(MOST_BYTES + 1), source) if path == "-" else read_text(path)
+    )
+    documents = parse_all(text, source) or [parse(text, source)]
+    needs_names = path == "-" or len(documents) > 1
+    jobs, problems = list[JobFile](), list[Problem]()
+    for number, document in enumerate(documents, start=1):
+        try:
+            if needs_names and "name" not in document.mapping():
+                which = f" in job {number} of {len(documents)}" if len(documents) > 1 else ""
+                raise document.error(("name", f"is missing{which}"))
+            spec = job_from_document(document, "" if needs_names else Path(path).stem)
+        except InputError as error:
+            problems += error.found
+            continue
+        jobs.append(JobFile(spec, document))
+    if problems:
+        raise InputError(*problems)
+    names = [job.spec.name for job in jobs]
+    if repeated := next((name for name in names if names.count(name) > 1), None):
+        raise InputError(Problem("name", f"two jobs are called {repeated}", source))
+    return jobs
 
 
 def load_busy(path: str, fabric: Fabric) -> HostSet:

@@ -4,7 +4,7 @@ PyYAML follows YAML 1.1, where `no` is false, `400e9` is a text and the last of 
 equal keys wins. Here values are built from the parser's events instead:
 
 - numbers, booleans and null by the YAML 1.2 core schema; everything else is text
-- a repeated key, a tag, a second document, a key that is no plain text: refused
+- a repeated key, a tag, a key that is no plain text, a second document where one is read: refused
 - nesting and the values that aliases stand for are bounded, so that a small file
   cannot stand for a huge value ("billion laughs")
 """
@@ -12,6 +12,7 @@ equal keys wins. Here values are built from the parser's events instead:
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -78,14 +79,19 @@ def read_text(path: str | Path, most_bytes: int = MOST_BYTES) -> str:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(Problem("", f"cannot be read: {reason}", str(path))) from None
+    return decoded(raw, str(path), most_bytes)
+
+
+def decoded(raw: bytes, source: str, most_bytes: int = MOST_BYTES) -> str:
+    """Raises: InputError when it is too large or no text."""
     if len(raw) > most_bytes:
         most = f"{most_bytes >> 20} MiB" if most_bytes >> 20 else f"{most_bytes:,} bytes"
-        raise InputError(Problem("", f"is larger than {most}", str(path)))
+        raise InputError(Problem("", f"is larger than {most}", source))
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise InputError(Problem("", "is not UTF-8 text", str(path), line)) from None
+        raise InputError(Problem("", "is not UTF-8 text", source, line)) from None
 
 
 def parse(text: str, source: str = "") -> Document:
@@ -93,9 +99,20 @@ def parse(text: str, source: str = "") -> Document:
 
     Raises: InputError. Cost: about 5 us a value.
     """
+    return next(_documents(text, source, is_single=True), Document(None, source))
+
+
+def parse_all(text: str, source: str = "") -> list[Document]:
+    """The documents in `text`, which `---` separates, without empty ones. Raises: InputError."""
+    documents = _documents(text, source, is_single=False)
+    return [document for document in documents if document.value is not None]
+
+
+def _documents(text: str, source: str, *, is_single: bool) -> Iterator[Document]:
     builder = _Builder(text, source)
     try:
-        value = builder.document()
+        for value in builder.documents(is_single=is_single):
+            yield Document(value, source, builder.lines)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = min(mark.line + 1, len(text.splitlines())) if mark else 0
@@ -107,7 +124,6 @@ def parse(text: str, source: str = "") -> Document:
         raise InputError(
             Problem("", f"control character {code:#04x} is not allowed", source, line)
         ) from None
-    return Document(value, source, builder.lines)
 
 
 def _explain(message: str, text: str, line: int) -> str:
@@ -126,7 +142,7 @@ def _kind(value: Any) -> str:
 
 
 class _Builder:
-    """Builds one document from the events of the parser, top down."""
+    """Builds documents from the events of the parser, top down."""
 
     def __init__(self, text: str, source: str) -> None:
         self._events = _Loader(text)
@@ -136,16 +152,17 @@ class _Builder:
         self._aliased = 0
         self.lines: dict[str, int] = {}
 
-    def document(self) -> Any:
+    def documents(self, *, is_single: bool) -> Iterator[Any]:
+        """Their values, one after the other; `lines` are those of the one at hand."""
         self._events.get_event()  # stream start
-        if self._events.check_event(yaml.StreamEndEvent):
-            return None
-        self._events.get_event()  # document start
-        value = self._value("", 0, None)
-        self._events.get_event()  # document end
-        if not self._events.check_event(yaml.StreamEndEvent):
-            raise self._refuse(self._events.get_event(), "", "a second document starts here")
-        return value
+        while not self._events.check_event(yaml.StreamEndEvent):
+            self._events.get_event()  # document start
+            self.lines, self._anchors = {}, {}
+            value = self._value("", 0, None)
+            self._events.get_event()  # document end
+            if is_single and not self._events.check_event(yaml.StreamEndEvent):
+                raise self._refuse(self._events.get_event(), "", "a second document starts here")
+            yield value
 
     def _value(self, path: str, depth: int, line: int | None) -> Any:
         event = self._events.get_event()

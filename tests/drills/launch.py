@@ -515,7 +515,7 @@ class Drill:
         steps = self._rng.randrange(50, 200)
         self._steps[name] = steps
         command = [sys.executable, TRAIN, "--steps", str(steps), "--step-s", "0.25"]
-        # Half of the time it saves, so that hosts stand still, or are cut off, in the middle of that.
+        # Half of the time it saves, so that hosts stand still, or are cut off, in the middle of it.
         command += ["--save-every", "8", "--save-s", "2"]
         command += ["--checkpoints", str(self._checkpoints / name)]
         run = RunSpec(tuple(command), (("PYTHONPATH", str(ROOT)),), "/tmp", grace_s=5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from typer.testing import CliRunner, Result
 
 from scheduler.cli.program import app
+from scheduler.files.errors import InputError
 from scheduler.v1 import job_pb2, service_pb2
 from tests.integration.test_owners import _callers
 from tests.serving import (
@@ -28,9 +30,9 @@ Code = grpc.StatusCode
 JOB = "parallelism: {tp: 8, dp: 2}\n"
 
 
-async def muster(served: Served, *words: str, **environment: str) -> Result:
+async def muster(served: Served, *words: str, given: str = "", **environment: str) -> Result:
     env = {"MUSTER_ADDRESS": served.ready.address, "COLUMNS": "100", **environment}
-    return await asyncio.to_thread(CliRunner().invoke, app, list(words), env=env)
+    return await asyncio.to_thread(CliRunner().invoke, app, list(words), env=env, input=given)
 
 
 async def test_a_day_with_the_verbs(tmp_path: Path) -> None:
@@ -119,6 +121,47 @@ async def test_a_begin_time_that_no_calendar_has_names_the_field(
         change.update_mask.paths.append("spec.begin_time")
         error = await refused(served.stub.UpdateJob(change))
         assert (error.code, "begin_time" in error.message) == (Code.INVALID_ARGUMENT, True)
+
+
+async def test_several_jobs_are_submitted_and_waited_for(tmp_path: Path) -> None:
+    several = tmp_path / "several.yaml"
+    several.write_text(f"name: a\n{JOB}---\nname: b\n{JOB}")
+    async with serving(tmp_path) as served:
+        done = await muster(served, "submit", str(several), "-o", "name")
+        assert (done.exit_code, done.output) == (0, "a\nb\n")
+        again = await muster(
+            served, "submit", "-", "-o", "name", given=f"name: c\n{JOB}---\nname: b\n{JOB}"
+        )
+        assert again.exit_code == 1
+        assert set(again.output.splitlines()) == {"c", "muster: a job b is running already"}
+        assert (await muster(served, "wait", "a", "b", "--for", "start")).exit_code == 0
+        assert (await muster(served, "wait", "a", "c", "--timeout", "1s")).exit_code == 124
+        waiting = asyncio.create_task(muster(served, "wait", "a", "b", "c", "-o", "json"))
+        await asyncio.sleep(0.2)
+        for name in ("a", "b"):
+            end = service_pb2.EndJobRequest(name=name, outcome=COMPLETED)
+            await served.stub.EndJob(end)
+        await served.stub.CancelJob(service_pb2.CancelJobRequest(name="c"))
+        ended = await waiting
+        assert ended.exit_code == 1
+        states = [
+            job["state"].removeprefix("JOB_STATE_") for job in json.loads(ended.output)["jobs"]
+        ]
+        assert states == ["COMPLETED", "COMPLETED", "CANCELLED"]
+        assert (await muster(served, "wait", "a", "b")).exit_code == 0
+
+
+async def test_a_file_with_a_fault_submits_nothing(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        for text, message in (
+            (f"name: a\n{JOB}---\n{JOB}", "standard input: name: is missing in job 2 of 2"),
+            (f"name: a\n{JOB}---\nname: b\nx: 1\n", "standard input:5: x: unknown key"),
+            (f"name: a\n{JOB}---\nname: a\n{JOB}", "two jobs are called a"),
+        ):
+            faulty = await muster(served, "submit", "-", given=text)
+            assert isinstance(faulty.exception, InputError)
+            assert message in str(faulty.exception)
+        assert not (await served.stub.ListJobs(service_pb2.ListJobsRequest())).jobs
 
 
 async def test_owners_hold_and_requeue_their_own_jobs(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.files.errors import InputError
-from scheduler.files.yaml12 import load, parse, read_text
+from scheduler.files.yaml12 import load, parse, parse_all, read_text
 
 
 @pytest.mark.parametrize(
@@ -72,6 +72,16 @@ def test_aliases_stand_for_their_value() -> None:
 LAUGHS = "l0: &l0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"l{i}: &l{i} [{', '.join([f'*l{i - 1}'] * 9)}]\n" for i in range(1, 12)
 )
+
+
+def test_documents_have_lines_and_anchors_of_their_own() -> None:
+    text = "---\na: &x 1\n---\n---\nb:\n  c: 2\n"
+    first, second = parse_all(text, "f.yaml")
+    assert (first.value, second.value) == ({"a": 1}, {"b": {"c": 2}})
+    assert (first.lines, second.lines) == ({"a": 2}, {"b": 5, "b.c": 6})
+    with pytest.raises(InputError, match=r"f.yaml:3: b: alias \*x names nothing before it"):
+        parse_all("a: &x 1\n---\nb: *x\n", "f.yaml")
+    assert parse_all("# nothing\n", "f.yaml") == []
 
 
 @pytest.mark.parametrize(

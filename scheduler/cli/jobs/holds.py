@@ -4,7 +4,7 @@ time."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from scheduler.client import Client
     from scheduler.v1 import job_pb2
 
+Thing = TypeVar("Thing")
 JobNames = Annotated[
     list[str],
     typer.Argument(
@@ -136,6 +137,13 @@ def cancel(
     checked_only(dry_run)
 
 
+def expanded(texts: Sequence[str]) -> list[str]:
+    """The names of jobs, ranges written out, each once."""
+    from placement.fabric import hostlist
+
+    return list(dict.fromkeys(name for text in texts for name in hostlist.expand(text)))
+
+
 def _each(
     texts: Sequence[str],
     act: Callable[[Client, str], job_pb2.Job],
@@ -143,26 +151,35 @@ def _each(
     output: AnswerFormat,
     address: str,
 ) -> None:
-    """Do it to every job, and show them after it. Refusals are told, and the others are done.
+    """Do it to every job. `of_one`: the uid or etag, which only one job has."""
+    from scheduler.cli.render import messages
 
-    `of_one`: the uid or etag, which only one job has.
-    """
-    from placement.fabric import hostlist
+    names = expanded(texts)
+    if of_one and len(names) > 1:
+        raise typer.BadParameter("is of one job, not of several", param_hint="--uid or --etag")
+    if len(names) == 1:
+        with connected(address) as client:
+            write(act(client, names[0]), messages.job_text, output)
+    else:
+        each_of(names, act, output, address)
+
+
+def each_of(
+    things: Sequence[Thing],
+    act: Callable[[Client, Thing], job_pb2.Job],
+    output: AnswerFormat,
+    address: str,
+) -> None:
+    """Do it for each, and show the jobs after it. Refusals are told, and the others are done."""
     from scheduler.cli.render import messages
     from scheduler.client import ServiceError
     from scheduler.v1 import service_pb2
 
-    names = list(dict.fromkeys(name for text in texts for name in hostlist.expand(text)))
-    if of_one and len(names) > 1:
-        raise typer.BadParameter("is of one job, not of several", param_hint="--uid or --etag")
+    done, codes = service_pb2.ListJobsResponse(), set[int]()
     with connected(address) as client:
-        if len(names) == 1:
-            write(act(client, names[0]), messages.job_text, output)
-            return
-        done, codes = service_pb2.ListJobsResponse(), set[int]()
-        for name in names:
+        for thing in things:
             try:
-                done.jobs.append(act(client, name))
+                done.jobs.append(act(client, thing))
             except ServiceError as error:
                 if not error.reason:
                     raise

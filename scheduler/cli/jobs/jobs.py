@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
@@ -38,6 +37,8 @@ from scheduler.cli.calls import (
     write,
 )
 from scheduler.cli.jobs import holds, update
+from scheduler.cli.jobs.holds import each_of
+from scheduler.cli.jobs.wait import wait
 from scheduler.cli.offline.importing import import_command
 from scheduler.cli.offline.place import EXIT_CODES
 
@@ -73,13 +74,22 @@ def register(app: typer.Typer) -> None:
     app.add_typer(of_job, name="job")
     app.command()(explain)
     app.command()(watch)
+    app.command()(wait)
     update.register(app)
     holds.register(app)
     app.command()(finish)
 
 
 def submit(
-    job: Annotated[Path, typer.Argument(help="The job file (YAML).", show_default=False)],
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE...",
+            help="Job files (YAML), with several jobs where `---` separates them; `-`: standard"
+            " input.",
+            show_default=False,
+        ),
+    ],
     request_id: Annotated[
         str,
         typer.Option(
@@ -102,7 +112,10 @@ def submit(
     output: Output = AnswerFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Submit a job; it starts as soon as it has its hosts.
+    """Submit jobs; each starts as soon as it has its hosts.
+
+    Nothing is submitted where a file has a fault. Of several jobs, those after a refused one are
+    submitted all the same.
 
     Exit code: 0 accepted, 4 infeasible (never fits this fabric), 2 bad input,
     1 refused otherwise. With --dry-run as `muster place`.
@@ -110,16 +123,26 @@ def submit(
     """
     from scheduler.cli.jobs.waits import with_waits
     from scheduler.cli.render import messages
-    from scheduler.files.inputs import read_job
+    from scheduler.files.inputs import read_jobs
 
-    file = read_job(str(job))
-    file = replace(file, spec=with_waits(file.spec, begin, dependency, hold=hold))
-    if not dry_run:
-        with connected(address, file) as client:
-            write(client.create_job(file.spec, request_id), messages.job_text, output)
+    jobs = [
+        replace(job, spec=with_waits(job.spec, begin, dependency, hold=hold))
+        for file in files
+        for job in read_jobs(file)
+    ]
+    if len(jobs) > 1:
+        if request_id or dry_run:
+            option = "--request-id" if request_id else "--dry-run"
+            raise typer.BadParameter("is for one job", param_hint=option)
+        each_of(jobs, lambda client, job: client.create_job(job.spec), output, address)
         return
-    with connected(address, file) as client:
-        answer = client.dry_run(file.spec)
+    (job,) = jobs
+    if not dry_run:
+        with connected(address, job) as client:
+            write(client.create_job(job.spec, request_id), messages.job_text, output)
+        return
+    with connected(address, job) as client:
+        answer = client.dry_run(job.spec)
     write(answer, messages.answer_text, output)
     raise typer.Exit(EXIT_CODES[messages.outcome(answer)])
 

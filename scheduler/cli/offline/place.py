@@ -68,7 +68,15 @@ def register(app: typer.Typer) -> None:
 
 
 def place_command(
-    job: Annotated[Path, typer.Argument(help="The job file (YAML).", show_default=False)],
+    job: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="The job file (YAML); `-`: standard input. Of several jobs, which `---`"
+            " separates, each is placed beside those before it.",
+            show_default=False,
+        ),
+    ],
     fabric: Annotated[
         str,
         typer.Option(
@@ -130,7 +138,7 @@ def place_command(
 
     Exit code: 0 placed, 3 insufficient (too few free hosts now),
     4 infeasible (never fits this fabric), 5 undecided (search budget spent),
-    2 bad input.
+    2 bad input. Of several jobs the largest.
     """
     from scheduler.files import inputs
     from scheduler.files.old_placement import load_hint
@@ -143,23 +151,30 @@ def place_command(
         "objective": objective and objective.value,
         "spread_alpha": alpha,
     }
-    file = _with_options(inputs.read_job(str(job)), changes)
-    request = file.spec.request
+    files = [_with_options(file, changes) for file in inputs.read_jobs(job)]
+    if len(files) > 1 and (alone := near or tenants or picture):
+        raise typer.BadParameter(f"has several jobs, and {alone} is for one", param_hint=job)
+    request = files[0].spec.request
     spread = request if request.objective is Objective.SPREAD else None
     _refuse_alone("--alpha", alpha, "--objective spread", spread)
     taken = inputs.load_busy(str(busy), network) if busy else 0
     hint = load_hint(str(near), network, request, near_slack or 0.0) if near else None
     draw = drawer(picture, picture_by)
     now_ns = _moment(at or "+0s") if windows else 0
-    if windows and file.spec.time_limit_s is None:
-        _note_assumed_limit()
-    cluster = cluster_of(
-        file, network, taken, now_ns, windows=windows, tenants=tenants, links=links
-    )
-    question, answer, solve_s = place_job(file, cluster, now_ns, hint)
-    _write(question, answer, output, solve_s)
-    draw(question, answer)
-    raise typer.Exit(EXIT_CODES[outcome_of(answer)])
+    codes = list[int]()
+    for file in files:
+        if windows and file.spec.time_limit_s is None:
+            _note_assumed_limit()
+        cluster = cluster_of(
+            file, network, taken, now_ns, windows=windows, tenants=tenants, links=links
+        )
+        question, answer, solve_s = place_job(file, cluster, now_ns, hint)
+        _write(question, answer, output, solve_s)
+        draw(question, answer)
+        codes.append(EXIT_CODES[outcome_of(answer)])
+        if isinstance(answer, Placement):
+            taken |= answer.held
+    raise typer.Exit(max(codes))
 
 
 def _refuse_alone(option: str, given: object, needed: str, value: object) -> None:

@@ -1,0 +1,114 @@
+"""`muster wait`: until jobs have started, or have ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from scheduler.cli.calls import (
+    DEFAULT_ADDRESS,
+    FAILED,
+    Address,
+    AnswerFormat,
+    Output,
+    connected,
+    quoted,
+    some_seconds,
+    write,
+)
+from scheduler.cli.jobs.holds import JobNames, expanded
+
+if TYPE_CHECKING:
+    from scheduler.client import Client
+    from scheduler.v1 import job_pb2
+
+TIMED_OUT = 124  # as `timeout` of coreutils
+
+
+class Awaited(StrEnum):
+    """What is waited for."""
+
+    START = "start"
+    END = "end"
+
+
+def wait(
+    names: JobNames,
+    awaited: Annotated[
+        Awaited, typer.Option("--for", help="`start`: until their gangs run, or they have ended.")
+    ] = Awaited.END,
+    timeout: Annotated[
+        str, typer.Option(help="Wait no longer than this, such as 2h30m.  [default: for ever]")
+    ] = "",
+    output: Output = AnswerFormat.TABLE,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Wait until jobs have ended, and show how.
+
+    Exit code: 0 all completed (with --for start: all run or completed), 1 some failed or were
+    cancelled, 124 the timeout came first.
+    Example: muster wait prepare 'sweep-[0-15]' --timeout 6h && muster submit train.yaml
+    """
+    from scheduler.cli.render import messages
+    from scheduler.v1 import job_pb2, service_pb2
+
+    timeout_s = some_seconds(timeout) if timeout else None
+    with connected(address) as client:
+        jobs = _awaited(client, expanded(names), awaited, timeout_s)
+    if len(jobs) == 1:
+        write(jobs[0], messages.job_text, output)
+    else:
+        answer = service_pb2.ListJobsResponse(jobs=jobs)
+        write(answer, lambda answer: messages.jobs_text(answer.jobs), output)
+    ill = (job_pb2.JOB_STATE_FAILED, job_pb2.JOB_STATE_CANCELLED)
+    if any(job.state in ill for job in jobs):
+        raise typer.Exit(FAILED)
+    if not all(_is_there(job, awaited) for job in jobs):
+        raise typer.Exit(TIMED_OUT)
+
+
+def _is_there(job: job_pb2.Job, awaited: Awaited) -> bool:
+    from scheduler.v1 import job_pb2
+
+    if awaited is Awaited.START and job.state == job_pb2.JOB_STATE_RUNNING:
+        return job.HasField("launch_time") or not job.spec.HasField("run")
+    return job.state in (
+        job_pb2.JOB_STATE_COMPLETED,
+        job_pb2.JOB_STATE_FAILED,
+        job_pb2.JOB_STATE_CANCELLED,
+    )
+
+
+def _awaited(
+    client: Client, names: Sequence[str], awaited: Awaited, timeout_s: float | None
+) -> list[job_pb2.Job]:
+    """The jobs as they are when all are there, or when the time is over."""
+    jobs = {job.uid: job for job in map(client.get_job, names)}
+    changes = _changes(client, names, jobs, timeout_s)
+    while not all(_is_there(job, awaited) for job in jobs.values()):
+        job = next(changes, None)
+        if job is None:
+            break
+        jobs[job.uid] = job
+    return list(jobs.values())
+
+
+def _changes(
+    client: Client, names: Sequence[str], jobs: dict[str, job_pb2.Job], timeout_s: float | None
+) -> Iterator[job_pb2.Job]:
+    """These jobs, each as it is now and after every change."""
+    from scheduler.v1 import service_pb2
+
+    wanted = " OR ".join(f"name = {quoted(name.rpartition('/')[2])}" for name in names)
+    listed = set[str]()
+    for change in client.watch_jobs(filter=wanted, initial_list=True, timeout_s=timeout_s):
+        if change.change == service_pb2.JOB_CHANGE_BOOKMARK:
+            # Who ended before the watch began may be no longer at hand.
+            for job in [job for job in jobs.values() if job.uid not in listed]:
+                yield client.get_job(job.name, job.uid)
+        elif change.job.uid in jobs:
+            listed.add(change.job.uid)
+            yield change.job
