@@ -14,7 +14,6 @@ from scheduler.core.model.window import Booking
 SCHEDULER: Final = ""  # acts by itself: starts, swaps, requeues
 SERVER: Final = "server"  # what the server does at its operator's word: files that it loads
 ANYBODY_NAME: Final = "anonymous"
-HIDDEN: Final = "(hidden)"  # stands for a job of somebody else; none can have this name
 
 
 class Role(IntEnum):

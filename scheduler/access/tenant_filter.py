@@ -17,8 +17,9 @@ from google.protobuf.message import Message
 
 from scheduler.access.methods import MethodRule
 from scheduler.core import State
+from scheduler.core.job_name import HIDDEN
 from scheduler.engine.authorisation import other_tenants
-from scheduler.identity import HIDDEN, Caller
+from scheduler.identity import Caller
 from scheduler.service.errors import denied
 
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"

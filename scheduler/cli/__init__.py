@@ -1,4 +1,4 @@
-"""The `muster` command. Everything is in program.py, which takes half a second to load.
+"""The `muster` command: program.py loads the module of the command that is named.
 
 Inside: the commands by subject: jobs, hosts (with links and windows), server (agents, stores and
 tokens too) and offline, which need no server; what calls of a server share (calls, contexts);

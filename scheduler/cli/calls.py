@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 DEFAULT_ADDRESS = "127.0.0.1:7443"
 FAILED, BAD_INPUT, INFEASIBLE = 1, 2, 4
-MOST = 2**31 - 1  # what whole numbers on the wire can be
+EXIT_CODES = {"placed": 0, "insufficient": 3, "infeasible": INFEASIBLE, "undecided": 5}
 # What a field of a request is on the command line.
 TYPED = {
     "after_version": "--after",
@@ -53,29 +53,6 @@ TYPED = {
     "value": "--value",
     "xid": "--xid",
 }
-
-
-def seconds(text: str, least: int = 0) -> int:
-    """A duration as `2h30m`, `90s` or `1d12h`, or a plain number of seconds; in seconds.
-
-    Raises: typer.BadParameter.
-    """
-    from placement import BadInput
-    from scheduler.core.model.job import SECOND_NS
-    from scheduler.files.timeparse import parse_duration
-
-    try:
-        value = int(text) if text.isdecimal() else parse_duration(text) // SECOND_NS
-    except BadInput as error:
-        raise typer.BadParameter(f"{error.message}; or a number of seconds") from None
-    if not least <= value <= MOST:
-        raise typer.BadParameter(f"{text!r} is not from {least} s to {MOST:,} s")
-    return value
-
-
-def some_seconds(text: str) -> int:
-    """As `seconds`, but not none."""
-    return seconds(text, 1)
 
 
 class AnswerFormat(StrEnum):

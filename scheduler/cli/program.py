@@ -1,8 +1,8 @@
 """The `muster` command.
 
 Commands are plug-ins: each is a `register(app)` function, those of other packages
-found by the entry-point group `muster.commands`. What a command needs it imports
-when it runs, so that `muster --help` costs no more than the parser.
+found by the entry-point group `muster.commands`. Of this package only the module of the command
+that is named is loaded, and what a command needs it imports when it runs.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from functools import cache
+from importlib import import_module
 from inspect import signature
 from itertools import islice
 from typing import Annotated, Any
@@ -22,18 +23,12 @@ from typer.models import CommandInfo
 from placement import BadInput
 from scheduler.cli import INTERRUPTED
 from scheduler.cli.contexts import use_context
-from scheduler.cli.hosts import hosts, links, spares, status, windows
-from scheduler.cli.jobs import accounting, capacity, jobs, quotas
-from scheduler.cli.offline import checkpoint, config, estimate, fabric, place
-from scheduler.cli.server import agents, audit, certs, health, serve, stores, tokens
 from scheduler.files.errors import WRONG_PATHS, InputError
-
-__all__ = ["app", "load_commands", "main"]
 
 BAD_INPUT = 2
 BROKEN = 70  # EX_SOFTWARE
 
-app = typer.Typer(
+_app = typer.Typer(
     name="muster",
     help="A gang scheduler for large-model training: minimum-cut placements with a proof.",
     no_args_is_help=True,
@@ -50,7 +45,7 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@_app.callback()
 def _options(
     context: typer.Context,
     _version: Annotated[
@@ -108,7 +103,7 @@ def _asks_a_server(context: typer.Context) -> bool:
     )
 
 
-@app.command("help", rich_help_panel="Without a server")
+@_app.command("help", rich_help_panel="Without a server")
 def _help(
     command: Annotated[
         list[str] | None,
@@ -117,7 +112,7 @@ def _help(
 ) -> None:
     """Show the help of a command, as COMMAND --help does."""
     load_commands()
-    named: Any = typer.main.get_command(app)
+    named: Any = typer.main.get_command(_app)
     path = "muster"
     for word in command or ():
         below = getattr(named, "commands", {}).get(word)
@@ -128,54 +123,93 @@ def _help(
         typer.echo(named.get_help(context))
 
 
-# The panels of `muster --help`, in their order.
-_PANELS = {
-    "Jobs": (jobs, capacity, quotas, accounting),
-    "Hosts, links and spares": (status, hosts, links, spares, windows),
-    "Without a server": (place, estimate, checkpoint, fabric, config),
-    "Servers and agents": (serve, agents, stores, tokens, certs, audit, health),
+# The panels of `muster --help`, in their order: modules and the commands that each of them adds.
+COMMANDS = {
+    "Jobs": {
+        "jobs.jobs": "submit jobs explain watch wait update hold release requeue cancel finish job",
+        "jobs.capacity": "slots defrag",
+        "jobs.quotas": "tenants tenant",
+        "jobs.accounting": "accounting",
+    },
+    "Hosts, links and spares": {
+        "hosts.status": "status",
+        "hosts.hosts": "hosts host cordon drain uncordon report",
+        "hosts.links": "links",
+        "hosts.spares": "spares",
+        "hosts.windows": "window",
+    },
+    "Without a server": {
+        "offline.place": "place",
+        "offline.estimate": "estimate",
+        "offline.checkpoint": "checkpoint",
+        "offline.fabric": "fabric",
+        "offline.config": "config",
+    },
+    "Servers and agents": {
+        "server.serve": "serve",
+        "server.agents": "agent agent-token logs",
+        "server.stores": "store",
+        "server.tokens": "token",
+        "server.certs": "certs",
+        "server.audit": "audit",
+        "server.health": "health",
+    },
+}
+_MODULES = {
+    command: (panel, module)
+    for panel, modules in COMMANDS.items()
+    for module, commands in modules.items()
+    for command in commands.split()
 }
 
 
 def _register(panel: str, register: Callable[[typer.Typer], None]) -> None:
     """Add commands, under a heading of the help."""
-    commands, groups = len(app.registered_commands), len(app.registered_groups)
-    register(app)
-    for command in app.registered_commands[commands:]:
+    commands, groups = len(_app.registered_commands), len(_app.registered_groups)
+    register(_app)
+    for command in _app.registered_commands[commands:]:
         command.rich_help_panel = panel
-    for group in app.registered_groups[groups:]:
+    for group in _app.registered_groups[groups:]:
         group.rich_help_panel = panel
 
 
-for _panel, _rooms in _PANELS.items():
-    for _room in _rooms:
-        _register(_panel, _room.register)
-
-_COMMANDS = frozenset(
-    {
-        command.name or command.callback.__name__
-        for command in app.registered_commands
-        if command.callback
-    }
-    | {str(group.name) for group in app.registered_groups}
-)
+@cache
+def _load(panel: str, module: str) -> None:
+    """Import a module and add its commands, once."""
+    _register(panel, import_module(f"scheduler.cli.{module}").register)
 
 
-def _own_options(commands: Sequence[CommandInfo]) -> frozenset[str]:
-    """The parameters of commands, by name."""
+def _load_all() -> None:
+    for panel, module in dict.fromkeys(_MODULES.values()):
+        _load(panel, module)
+
+
+def __getattr__(name: str) -> typer.Typer:
+    """`app`: with all commands of this package."""
+    if name != "app":
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    _load_all()
+    return _app
+
+
+def _own_options(name: str) -> frozenset[str]:
+    """The parameters of a command, or of those in a group."""
+    for group in _app.registered_groups:
+        if group.name == name and group.typer_instance:
+            return _parameters(group.typer_instance.registered_commands)
+    commands = [
+        command
+        for command in _app.registered_commands
+        if command.callback and (command.name or command.callback.__name__) == name
+    ]
+    return _parameters(commands)
+
+
+def _parameters(commands: Sequence[CommandInfo]) -> frozenset[str]:
     callbacks = [command.callback for command in commands if command.callback]
     return frozenset(name for callback in callbacks for name in signature(callback).parameters)
 
 
-_OWN_OPTIONS = {
-    command.name or command.callback.__name__: _own_options([command])
-    for command in app.registered_commands
-    if command.callback
-} | {
-    str(group.name): _own_options(group.typer_instance.registered_commands)
-    for group in app.registered_groups
-    if group.typer_instance
-}
 _GLOBAL_OPTIONS = ("--context", "--address", "--ca", "--cert", "--key", "--token-file")
 
 
@@ -185,7 +219,9 @@ def with_global_options_first(words: Sequence[str]) -> list[str]:
     name, at = _command_of(words)
     if name is None:
         return list(words)
-    own = _OWN_OPTIONS.get(name, frozenset())
+    if name in _MODULES:
+        _load(*_MODULES[name])
+    own = _own_options(name)
     first, rest = list(words[:at]), [name]
     tail = iter(words[at + 1 :])
     for word in tail:
@@ -212,16 +248,17 @@ def _command_of(words: Sequence[str]) -> tuple[str | None, int]:
 
 
 def is_builtin(words: Sequence[str]) -> bool:
-    """Whether the command line names a command of this package: it needs no plug-in, and
-    looking for those takes a fifth of the time of a short call."""
-    return _command_of(words)[0] in _COMMANDS
+    """Whether the command line names a command of this package: it needs no other module and no
+    plug-in, and loading them all takes longer than a short call."""
+    return _command_of(words)[0] in _MODULES
 
 
 @cache
 def load_commands() -> None:
-    """Add the commands of every installed plug-in, once."""
+    """Add all commands, those of installed plug-ins too, once."""
     from importlib.metadata import entry_points
 
+    _load_all()
     for plugin in sorted(
         entry_points(group="muster.commands"), key=lambda entry_point: entry_point.name
     ):
@@ -256,7 +293,7 @@ def _run() -> int:
         if not is_builtin(sys.argv[1:]):
             load_commands()
         sys.argv[1:] = with_global_options_first(sys.argv[1:])
-        app()
+        _app()
     except SystemExit as finished:
         return finished.code if isinstance(finished.code, int) else 1
     except (InputError, BadInput) as error:

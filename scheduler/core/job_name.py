@@ -8,6 +8,11 @@ full name stays while its job lives, whatever becomes of the tenants file; `NAME
 
 from __future__ import annotations
 
+from typing import Final
+
+DEFAULT_TENANT: Final = "default"
+HIDDEN: Final = "(hidden)"  # stands for a job of somebody else; none can have this name
+
 
 def full_name(tenant: str, name: str) -> str:
     """`tenant`: as stated, "" where none was."""

@@ -30,12 +30,12 @@ from pydantic import Field, ValidationError
 
 from placement import BadInput
 from placement.fabric.tree import Fabric
+from scheduler.core.job_name import DEFAULT_TENANT
 from scheduler.core.model.names import is_name
 from scheduler.core.policies.costs import Costs
 from scheduler.core.policies.spares import BY_DEFAULT as SPARES
 from scheduler.core.policies.spares import SparePolicy
 from scheduler.core.policies.tenants import (
-    DEFAULT,
     WEEK_S,
     Aging,
     Defragmentation,
@@ -126,7 +126,7 @@ class _RestartsKeys(Keys):
 
 class _FileKeys(Keys):
     half_life_h: Count = WEEK_S // HOUR_S
-    default: Text = DEFAULT
+    default: Text = DEFAULT_TENANT
     aging: _AgingKeys | None = None
     preemption: _PreemptionKeys = Field(default_factory=_PreemptionKeys)
     defragment: _DefragmentKeys | None = None
@@ -181,8 +181,8 @@ def load_tenants(path: str) -> TenantsFile:
     if wrong:
         raise document.error(*wrong)
     tenants = [tenant for _, tenant in placed]
-    if keys.default == DEFAULT and all(tenant.name != DEFAULT for tenant in tenants):
-        tenants.append(Tenant(DEFAULT))
+    if keys.default == DEFAULT_TENANT and all(tenant.name != DEFAULT_TENANT for tenant in tenants):
+        tenants.append(Tenant(DEFAULT_TENANT))
     return TenantsFile(
         Tenants(
             tuple(tenants),
@@ -252,7 +252,7 @@ def _faults(keys: _FileKeys, placed: Sequence[tuple[str, Tenant]]) -> Iterator[t
     inner = {tenant.parent for _, tenant in placed}
     if keys.default in inner:
         yield "default", f"{keys.default} has sub-tenants: name one of them"
-    elif keys.default != DEFAULT and keys.default not in seen:
+    elif keys.default != DEFAULT_TENANT and keys.default not in seen:
         yield "default", f"no tenant {keys.default!r}; there are {', '.join(sorted(seen))}"
     for name in keys.classes:
         if not is_name(name):

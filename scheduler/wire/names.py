@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from placement import BadInput
-from scheduler.core import Job, Tenants
-from scheduler.core.job_name import short_name, stated_tenant
-from scheduler.identity import HIDDEN
+from scheduler.core.job_name import HIDDEN, short_name, stated_tenant
+
+if TYPE_CHECKING:
+    from scheduler.core import Job, Tenants
 
 FORMS: Final = "NAME, TENANT/NAME or tenants/TENANT/jobs/NAME"
 _RESOURCE = re.compile(r"tenants/([^/]+)/jobs/([^/]+)")

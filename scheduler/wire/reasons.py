@@ -15,10 +15,11 @@ from scheduler.core.explain.explain import Reasons
 from scheduler.core.explain.reason import Basis, Obstacle, ObstacleKind
 from scheduler.core.explain.slots import Slots
 from scheduler.core.explain.whatif import WhatIf
+from scheduler.core.job_name import HIDDEN
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.queue.verdict import WaitReason
 from scheduler.core.rules.neighbours import SharedUplink
-from scheduler.identity import HIDDEN, caller, own_windows
+from scheduler.identity import caller, own_windows
 from scheduler.v1 import advice_pb2, service_pb2
 from scheduler.wire.durations import duration
 from scheduler.wire.jobs import JOB_STATES, cut_to_proto, job_placement, timestamp

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from scheduler.cli.numbers import finite
 from simulator.cli.replay import TotalsFormat
 from simulator.options import BY_KEY
 
@@ -113,7 +114,10 @@ def generate_command(
     load: Annotated[
         float,
         typer.Option(
-            min=0.001, max=1000, help="Host time of all jobs over host time of the cluster."
+            min=0.001,
+            max=1000,
+            callback=finite,
+            help="Host time of all jobs over host time of the cluster.",
         ),
     ] = 0.8,
     seed: Seed = 0,

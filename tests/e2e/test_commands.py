@@ -48,6 +48,7 @@ def test_a_job_from_submission_to_its_end(shell: Shell, folder: Path) -> None:
     file = job_file(folder, "life", 2)
     submitted = shell.asked("submit", file, "--request-id", "r-life")
     assert shell.asked("submit", file, "--request-id", "r-life")["uid"] == submitted["uid"]
+    shell.run("wait", "life", "--for", "start")
     assert "life is running" in shell.asked("explain", "life")["reason"]["sentence"]
     running = shell.asked("job", "life")
     assert (running["state"], running["attempt"]) == ("JOB_STATE_RUNNING", 1)
@@ -65,6 +66,7 @@ def test_a_job_from_submission_to_its_end(shell: Shell, folder: Path) -> None:
 
 def test_tables_are_for_people(shell: Shell, folder: Path) -> None:
     shell.run("submit", job_file(folder, "shown", 2, priority=7))
+    shell.run("wait", "shown", "--for", "start")
     table = shell.run("jobs").stdout.splitlines()
     assert table[0].split()[:3] == ["NAME", "TENANT", "STATE"]
     row = next(row for row in table if row.startswith("shown")).split()

@@ -63,6 +63,7 @@ from scheduler.core import (
 from scheduler.core.defrag.proposal import propose
 from scheduler.core.explain.slots import Asker, slots
 from scheduler.core.explain.whatif import what_if
+from scheduler.core.job_name import DEFAULT_TENANT
 from scheduler.core.model.commands import Command, LoadHealth, LoadTenants
 from scheduler.core.model.events import Event, FabricLoaded
 from scheduler.core.model.job import SECOND_NS
@@ -79,7 +80,6 @@ from scheduler.core.model.plan import (
 )
 from scheduler.core.policies.health import HealthPolicy
 from scheduler.core.policies.tenants import (
-    DEFAULT,
     Aging,
     Defragmentation,
     Preemption,
@@ -208,7 +208,7 @@ class Session:
         yield from ()
 
     def _load(self) -> Iterator[str]:
-        everyone = (*self.tenants.tenants, Tenant(DEFAULT))
+        everyone = (*self.tenants.tenants, Tenant(DEFAULT_TENANT))
         yield from self._send(LoadTenants(replace(self.tenants, tenants=everyone)))
 
     def _standing(self) -> Iterator[str]:

@@ -13,6 +13,8 @@ from typer.testing import CliRunner
 
 from scheduler.cli.program import app
 from scheduler.core.policies.tenants import Tenant, Tenants
+from scheduler.service.backend import Backend
+from scheduler.service.questions import Questions
 from scheduler.v1 import job_pb2, service_pb2
 from tests.secured import House
 from tests.serving import (
@@ -131,7 +133,13 @@ async def test_who_may_do_what_to_a_job(tmp_path: Path) -> None:
         assert (await stubs["ada"].EndJob(end("a"))).state == COMPLETED
 
 
-async def test_a_launcher_ends_no_gang_that_agents_start(tmp_path: Path) -> None:
+async def test_a_launcher_ends_no_gang_that_agents_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def with_agents(questions: Questions, **_: bool) -> Backend:
+        return Backend(questions, has_agents=True)
+
+    monkeypatch.setattr("scheduler.server.serve.Backend", with_agents)
     async with AsyncExitStack() as stack:
         _, stubs, _ = await _callers(stack, tmp_path)
         launched = create("agents")

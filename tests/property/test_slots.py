@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from scheduler.core import JobState, Rejected, SchedulingOptions, State, admit, replay
 from scheduler.core.explain.slots import Asker, slots
 from scheduler.core.explain.whatif import settled
+from scheduler.core.job_name import DEFAULT_TENANT
 from scheduler.core.model.commands import Command, LoadTenants
-from scheduler.core.policies.tenants import DEFAULT, GuaranteedCell, PriorityClass, Tenant, Tenants
+from scheduler.core.policies.tenants import GuaranteedCell, PriorityClass, Tenant, Tenants
 from scheduler.core.queue.policies import BUILT_IN
 from tests.build import cordon, end, fabric, loaded, run, submit
 
@@ -35,7 +36,7 @@ COMMANDS = st.one_of(
         lambda name, hosts, tenant, limit_s: submit(name, hosts, tenant=tenant, limit_s=limit_s),
         st.sampled_from("stuvwxyz"),
         st.integers(1, 8),
-        st.sampled_from(("a", "b", DEFAULT)),
+        st.sampled_from(("a", "b", DEFAULT_TENANT)),
         st.sampled_from((None, 60, 3_600)),
     ),
     st.builds(end, st.sampled_from("stuvwxyz")),
@@ -45,7 +46,7 @@ COMMANDS = st.one_of(
 
 def reached(tree: tuple[Tenant, ...], commands: list[Command], limits: SchedulingOptions) -> State:
     """Everything that can start has started."""
-    tenants = Tenants((*tree, Tenant(DEFAULT)), classes=CLASSES)
+    tenants = Tenants((*tree, Tenant(DEFAULT_TENANT)), classes=CLASSES)
     state = run(loaded(fabric(2, 3, 2)), LoadTenants(tenants))
     for command in commands:
         events = admit(state, command, 0)
@@ -79,7 +80,7 @@ def submitted(state: State, hosts: int, asker: Asker, limits: SchedulingOptions)
     [
         submit("s", 1, tenant="b", limit_s=60),
         submit("t", 1, tenant="b", limit_s=60),
-        submit("u", 8, tenant=DEFAULT),
+        submit("u", 8, tenant=DEFAULT_TENANT),
     ],
     Asker("a", "low", None),
     "conservative",
@@ -90,7 +91,7 @@ def submitted(state: State, hosts: int, asker: Asker, limits: SchedulingOptions)
     st.lists(COMMANDS, max_size=8),
     st.builds(
         Asker,
-        st.sampled_from(("a", "b", DEFAULT)),
+        st.sampled_from(("a", "b", DEFAULT_TENANT)),
         st.sampled_from(("low", "spot")),
         st.sampled_from((None, 60, 7_200)),
     ),

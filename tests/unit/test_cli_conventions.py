@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from scheduler.cli import program
-from scheduler.cli.calls import AnswerFormat, formatted, seconds
+from scheduler.cli.calls import AnswerFormat, formatted
+from scheduler.cli.numbers import seconds
 from tests.commands import Muster
 
 VARIABLES = ("ADDRESS", "CA", "CERT", "KEY", "TOKEN", "TOKEN_FILE", "CONTEXT")

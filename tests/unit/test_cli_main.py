@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -11,6 +12,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import typer
 
 from placement.errors import BadInput
 from scheduler.cli import program
@@ -39,7 +41,7 @@ def test_nothing_ends_in_a_traceback(
     def fails() -> None:
         raise error
 
-    monkeypatch.setattr(program, "app", fails)
+    monkeypatch.setattr(program, "_app", fails)
     result = muster()
     assert result.code == code
     assert message in result.err
@@ -119,6 +121,15 @@ def test_plug_ins_are_looked_for_where_no_command_of_ours_is_named(
     assert program.is_builtin(words) is is_known
 
 
+def test_each_module_adds_the_commands_that_the_table_says() -> None:
+    for modules in program.COMMANDS.values():
+        for module, commands in modules.items():
+            app = typer.Typer()
+            importlib.import_module(f"scheduler.cli.{module}").register(app)
+            added = typer.main.get_group(app).commands
+            assert sorted(added) == sorted(commands.split()), module
+
+
 HEAVY = (
     "pandas",
     "networkx",
@@ -147,7 +158,10 @@ def test_help_loads_nothing_heavy() -> None:
     assert done.stderr.splitlines()[-1] == "[]"
 
 
-PLACING = ("numba", "numpy", "networkx", "highspy", "ortools", "scipy", "matplotlib")
+PLACING = (
+    *("numba", "numpy", "networkx", "highspy", "ortools", "scipy", "matplotlib"),
+    *("placement.fabric.tree", "placement.workload.request"),
+)
 
 
 @pytest.mark.slow

@@ -9,10 +9,11 @@ import pytest
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import PRESETS, from_spec
 from scheduler.core import SchedulingOptions, Tenants
+from scheduler.core.job_name import DEFAULT_TENANT
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.policy import time_limit_ns
 from scheduler.core.model.window import Leave, WindowKind
-from scheduler.core.policies.tenants import DEFAULT, Tenant
+from scheduler.core.policies.tenants import Tenant
 from scheduler.core.rules.calendar import Calendar
 from scheduler.files.errors import InputError
 from scheduler.files.windows import WindowsFile, load_windows
@@ -80,7 +81,7 @@ def test_a_name_is_given_once(tmp_path: Path) -> None:
 
 def closed(file: WindowsFile, limit_s: int | None, **job: str) -> HostSet:
     """Hosts on which such a job could not start now, for it would reach into a window."""
-    tenants = Tenants((Tenant("t"), Tenant(DEFAULT)))
+    tenants = Tenants((Tenant("t"), Tenant(DEFAULT_TENANT)))
     state = run(file.booked(fabric(), tenants, NOW_NS)[0], submit("a", 1, limit_s=limit_s, **job))
     asked, limits = state.jobs["a"], SchedulingOptions(assumed_limit_s=7_200)
     return Calendar(state).closed(asked, NOW_NS, NOW_NS + time_limit_ns(asked, limits))
@@ -105,6 +106,6 @@ def test_a_reservation_is_for_a_tenant_of_the_tenants_file(tmp_path: Path) -> No
     file = written(
         tmp_path, "name: a, kind: reservation, hosts: [z0], tenant: t, start: +1h, end: +2h"
     )
-    file.booked(fabric(), Tenants((Tenant("t"), Tenant(DEFAULT))), NOW_NS)
+    file.booked(fabric(), Tenants((Tenant("t"), Tenant(DEFAULT_TENANT))), NOW_NS)
     with pytest.raises(InputError, match="no tenant 't'"):
         file.booked(fabric(), None, NOW_NS)

@@ -10,7 +10,6 @@ import typer
 
 from scheduler.cli.calls import (
     DEFAULT_ADDRESS,
-    MOST,
     Address,
     AnswerFormat,
     DryRun,
@@ -24,6 +23,7 @@ from scheduler.cli.calls import (
     state_numbers,
     write,
 )
+from scheduler.cli.numbers import MOST
 
 if TYPE_CHECKING:
     from scheduler.client.client import ChangeOptions, Client

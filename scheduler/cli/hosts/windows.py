@@ -10,7 +10,6 @@ import typer
 from placement import BadInput
 from scheduler.cli.calls import (
     DEFAULT_ADDRESS,
-    MOST,
     Address,
     After,
     AnswerFormat,
@@ -26,6 +25,7 @@ from scheduler.cli.calls import (
     state_numbers,
     write,
 )
+from scheduler.cli.numbers import MOST
 
 if TYPE_CHECKING:
     from scheduler.client import Client

@@ -8,15 +8,14 @@ import typer
 
 from scheduler.cli.calls import (
     DEFAULT_ADDRESS,
-    MOST,
     Address,
     AnswerFormat,
     Output,
     checked_only,
     connected,
-    some_seconds,
     write,
 )
+from scheduler.cli.numbers import MOST, some_seconds
 
 
 def register(app: typer.Typer) -> None:

@@ -16,8 +16,8 @@ from typer.core import TyperGroup
 
 from scheduler.cli.calls import (
     DEFAULT_ADDRESS,
+    EXIT_CODES,
     FAILED,
-    MOST,
     Address,
     After,
     AnswerFormat,
@@ -39,8 +39,8 @@ from scheduler.cli.calls import (
 from scheduler.cli.jobs import holds, update
 from scheduler.cli.jobs.holds import each_of
 from scheduler.cli.jobs.wait import wait
+from scheduler.cli.numbers import MOST
 from scheduler.cli.offline.importing import import_command
-from scheduler.cli.offline.place import EXIT_CODES
 
 JobName = Annotated[
     str,

@@ -8,7 +8,6 @@ import typer
 
 from scheduler.cli.calls import (
     DEFAULT_ADDRESS,
-    MOST,
     Address,
     AnswerFormat,
     DryRun,
@@ -16,9 +15,9 @@ from scheduler.cli.calls import (
     Output,
     checked_only,
     connected,
-    seconds,
     write,
 )
+from scheduler.cli.numbers import MOST, seconds
 
 
 def register(app: typer.Typer) -> None:

@@ -16,10 +16,10 @@ from scheduler.cli.calls import (
     Output,
     connected,
     quoted,
-    some_seconds,
     write,
 )
 from scheduler.cli.jobs.holds import JobNames, expanded
+from scheduler.cli.numbers import some_seconds
 
 if TYPE_CHECKING:
     from scheduler.client import Client

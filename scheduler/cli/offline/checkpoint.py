@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scheduler.cli.calls import AnswerFormat, Output, formatted
+from scheduler.cli.numbers import finite
 
 if TYPE_CHECKING:
     from scheduler.core.rules.checkpoint_interval import FailureModel
@@ -42,11 +43,17 @@ def checkpoint_command(
     restart_s: Annotated[
         float,
         typer.Option(
-            min=0, max=MOST, help="Seconds from the swap to the first new step, loading included."
+            min=0,
+            max=MOST,
+            callback=finite,
+            help="Seconds from the swap to the first new step, loading included.",
         ),
     ] = 300.0,
     down_s: Annotated[
-        float, typer.Option(min=0, max=MOST, help="Seconds from the failure to the swap.")
+        float,
+        typer.Option(
+            min=0, max=MOST, callback=finite, help="Seconds from the failure to the swap."
+        ),
     ] = 60.0,
     output: Output = AnswerFormat.TABLE,
 ) -> None:

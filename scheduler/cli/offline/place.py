@@ -15,6 +15,8 @@ import typer
 
 from placement.workload.request import Answer, Objective, Placement
 from scheduler.cli import clock
+from scheduler.cli.calls import EXIT_CODES
+from scheduler.cli.numbers import finite
 from scheduler.cli.offline import formats
 from scheduler.cli.render.picture import Plot, PlotBy, drawer
 
@@ -27,8 +29,6 @@ if TYPE_CHECKING:
     from scheduler.core.capacity.placer import Placer
     from scheduler.files.inputs import JobFile
     from scheduler.files.windows import WindowsFile
-
-EXIT_CODES = {"placed": 0, "insufficient": 3, "infeasible": 4, "undecided": 5}
 
 
 class PlacementFormat(StrEnum):
@@ -126,6 +126,7 @@ def place_command(
             "  [default: 0]",
             min=0,
             max=1_000,
+            callback=finite,
         ),
     ] = None,
     output: Annotated[
@@ -278,9 +279,10 @@ def cluster_of(
 
 
 def _named_tenants(job: JobFile, windows: WindowsFile | None) -> Tenants:
-    from scheduler.core.policies.tenants import DEFAULT, PriorityClass, Tenant, Tenants
+    from scheduler.core.job_name import DEFAULT_TENANT
+    from scheduler.core.policies.tenants import PriorityClass, Tenant, Tenants
 
-    own = job.spec.tenant or DEFAULT
+    own = job.spec.tenant or DEFAULT_TENANT
     names = {own} | {e.tenant for e in windows.entries if e.tenant} if windows else {own}
     level = job.spec.priority_class
     classes = (PriorityClass(level, job.spec.priority),) if level else ()

@@ -12,7 +12,6 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from placement.workload.replicas import sizes_text
 from scheduler.cli.render.restart import options_text
 from scheduler.cli.render.text import bytes_text, columns, counted, step_text
 from scheduler.files.errors import one_line
@@ -127,6 +126,8 @@ def job_text(job: job_pb2.Job) -> str:
         labels = sorted(job.spec.labels.items())
         rows.append(("labels", ", ".join(f"{key}={value}" for key, value in labels)))
     if job.legal_dp:
+        from placement.workload.replicas import sizes_text
+
         most = job.spec.parallelism.dp
         rows.append(("dp", f"{job.dp:,} of {most:,}; legal: {sizes_text(job.legal_dp)}"))
     if job.HasField("placement"):

@@ -11,13 +11,13 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
 from placement import BadInput
-from scheduler.core.policies.tenants import DEFAULT
+from scheduler.core.job_name import DEFAULT_TENANT
 from scheduler.wire.names import parse_job_name
 
 SomeMessage = TypeVar("SomeMessage", bound=Message)
 
 _JOB, _ANY = "muster/Job", "*"
-_OF_DEFAULT = re.compile(rf"(?<![\w./-]){DEFAULT}/(?=[A-Za-z0-9])")
+_OF_DEFAULT = re.compile(rf"(?<![\w./-]){DEFAULT_TENANT}/(?=[A-Za-z0-9])")
 
 
 def as_typed(message: SomeMessage) -> SomeMessage:
@@ -34,7 +34,7 @@ def typed(name: str) -> str:
         tenant, short = parse_job_name(name)
     except BadInput:
         return name
-    return f"{tenant}/{short}" if tenant and tenant != DEFAULT else short
+    return f"{tenant}/{short}" if tenant and tenant != DEFAULT_TENANT else short
 
 
 def _rename(message: Any) -> None:

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from scheduler.cli.calls import DEFAULT_ADDRESS, MOST, Address, connected, quiet_grpc
+from scheduler.cli.calls import DEFAULT_ADDRESS, Address, connected, quiet_grpc
 from scheduler.cli.jobs.jobs import JobName
+from scheduler.cli.numbers import MOST, finite
 
 STATE = "/var/lib/muster-agent"
 
@@ -70,6 +71,7 @@ def agent(
         float,
         typer.Option(
             min=0,
+            callback=finite,
             help="Seconds after SIGTERM in which running ranks go on, so that the server can move"
             " their jobs away.",
         ),

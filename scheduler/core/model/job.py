@@ -14,6 +14,7 @@ from placement.fabric.tree import Fabric
 from placement.workload.replicas import sized
 from placement.workload.request import Request, StepBound, TierCut
 from scheduler.core.collections.evolve import derived_from, evolve
+from scheduler.core.job_name import DEFAULT_TENANT
 from scheduler.core.model.dependency import Dependency, DependencyTerm
 from scheduler.core.model.goodput import UNCOUNTED, Goodput
 from scheduler.core.model.lifecycle import Hold, JobState
@@ -22,7 +23,6 @@ from scheduler.core.policies.affinity import ANYBODY, Affinity
 from scheduler.core.policies.checkpoint import AS_USUAL, CheckpointTerms
 from scheduler.core.policies.costs import Costs, Observed
 from scheduler.core.policies.run import RunSpec, SavedCheckpoint
-from scheduler.core.policies.tenants import DEFAULT
 
 SECOND_NS = 1_000_000_000
 MOST_LABELS = 64  # of one job
@@ -127,7 +127,7 @@ class Job:
     needed: int
     submit_ns: int
     sequence: int
-    tenant: str = DEFAULT
+    tenant: str = DEFAULT_TENANT
     priority: int = 0
     is_preemptible: bool = False
     state: JobState = JobState.QUEUED

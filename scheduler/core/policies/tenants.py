@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
+from scheduler.core.job_name import DEFAULT_TENANT
 from scheduler.core.policies.costs import Costs
 from scheduler.core.policies.spares import BY_DEFAULT, SparePolicy
 
-DEFAULT: Final = "default"
 WEEK_S: Final = 7 * 24 * 3600
 
 
@@ -116,8 +116,8 @@ class Tenants:
     counts half.
     """
 
-    tenants: tuple[Tenant, ...] = (Tenant(DEFAULT),)
-    default: str = DEFAULT
+    tenants: tuple[Tenant, ...] = (Tenant(DEFAULT_TENANT),)
+    default: str = DEFAULT_TENANT
     classes: tuple[PriorityClass, ...] = ()
     half_life_s: int = WEEK_S
     aging: Aging | None = None

@@ -21,12 +21,13 @@ from scheduler.core import (
 )
 from scheduler.core.commit import ledger as ledger_module
 from scheduler.core.commit.ledger import Ledger
+from scheduler.core.job_name import DEFAULT_TENANT
 from scheduler.core.model.commands import Command, LoadTenants
 from scheduler.core.model.events import Event, GangSwapped, HostSwap, JobRequeued, JobStarted
 from scheduler.core.model.lifecycle import RequeueCause
 from scheduler.core.model.plan import Action, Move, Requeue, StaleReason, Start, Swap, taken
 from scheduler.core.policies.affinity import Affinity
-from scheduler.core.policies.tenants import DEFAULT, Tenant, Tenants
+from scheduler.core.policies.tenants import Tenant, Tenants
 from tests.build import (
     MINUTE_NS,
     cancel,
@@ -277,7 +278,7 @@ def test_a_plan_commits_once() -> None:
 
 
 def test_a_ledger_after_starts_is_that_of_the_state_after_them() -> None:
-    limited = Tenants((Tenant("small", limit_gpus=24), Tenant(DEFAULT)))
+    limited = Tenants((Tenant("small", limit_gpus=24), Tenant(DEFAULT_TENANT)))
     state = run(EMPTY, LoadTenants(limited), submit("a", 2, tenant="small"), submit("b", 1))
     state = run(state, submit("c", 1, tenant="small"))
     ledger, alone = Ledger(state), Affinity(exclusive="rack")

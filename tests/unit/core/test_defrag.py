@@ -10,10 +10,11 @@ from placement.fabric import hostset
 from placement.fabric.constraints import Constraints
 from scheduler.core import Conflict, JobState, SchedulingOptions, State, Tenants, commit, replay
 from scheduler.core.defrag.proposal import DefragProposal, MoveCandidate, candidates, cover, propose
+from scheduler.core.job_name import DEFAULT_TENANT
 from scheduler.core.model.commands import LoadTenants
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.policies.costs import Costs
-from scheduler.core.policies.tenants import DEFAULT, GuaranteedCell, Tenant
+from scheduler.core.policies.tenants import GuaranteedCell, Tenant
 from scheduler.core.tenancy.quota_check import Quotas
 from tests.build import (
     committed,
@@ -130,7 +131,7 @@ def test_where_every_move_would_cut_more_none_is_proposed() -> None:
 def test_hosts_kept_for_others_are_no_way_out() -> None:
     before = asked(scattered(), 4)
     keeper = Tenant("keeper", cells=(GuaranteedCell("rack", 1),))
-    state = run(scattered(), LoadTenants(Tenants((keeper, Tenant(DEFAULT)))))
+    state = run(scattered(), LoadTenants(Tenants((keeper, Tenant(DEFAULT_TENANT)))))
     kept = Quotas(state).kept_hosts(state.free)["keeper"]
     assert kept & hostset.of(m.joined for m in before.moves[0].swap.moves)
     now = asked(state, 4)

@@ -22,10 +22,11 @@ from scheduler.core import (
     dry_run,
 )
 from scheduler.core.admission.admit import Code
+from scheduler.core.job_name import DEFAULT_TENANT
 from scheduler.core.model.commands import LoadTenants, SubmitJob
 from scheduler.core.model.plan import Start
 from scheduler.core.policies.affinity import Affinity
-from scheduler.core.policies.tenants import DEFAULT, PriorityClass, Tenant, Tenants
+from scheduler.core.policies.tenants import PriorityClass, Tenant, Tenants
 from scheduler.core.queue.verdict import WaitReason
 from scheduler.files.job import job_to_mapping
 from scheduler.files.tenants import load_tenants
@@ -114,7 +115,7 @@ def test_spares_follow_the_rule_of_the_tenants_file(
 
 
 QUOTA = "tenants: [{name: small, limit_gpus: 32}, {name: default}]\n"
-LIMITED = Tenants((Tenant("small", limit_gpus=32), Tenant(DEFAULT)))
+LIMITED = Tenants((Tenant("small", limit_gpus=32), Tenant(DEFAULT_TENANT)))
 
 
 def test_a_job_beyond_its_tenants_limit_is_infeasible(placed: Placed) -> None:
@@ -160,7 +161,7 @@ def test_those_that_are_due_start_first() -> None:
 
 def test_a_start_names_the_jobs_that_make_room() -> None:
     spot = PriorityClass("spot", -100, is_preemptible=True)
-    state = run(TEN, LoadTenants(Tenants((Tenant(DEFAULT),), classes=(spot,))))
+    state = run(TEN, LoadTenants(Tenants((Tenant(DEFAULT_TENANT),), classes=(spot,))))
     state = started(state, submit("spot", 10, priority_class="spot"), now_ns=-2 * HOUR_NS)
     outcome = tried(state, submit("urgent", 10))
     assert isinstance(outcome.outcome, Start)

@@ -14,9 +14,10 @@ from scheduler.core import (
 )
 from scheduler.core.explain.explain import Reasons
 from scheduler.core.explain.reason import Basis, DomainRoom, Obstacle, ObstacleKind
+from scheduler.core.job_name import DEFAULT_TENANT
 from scheduler.core.model.commands import Command, LoadTenants
 from scheduler.core.model.plan import Start
-from scheduler.core.policies.tenants import DEFAULT, GuaranteedCell, Tenant
+from scheduler.core.policies.tenants import GuaranteedCell, Tenant
 from scheduler.core.queue.policies import BUILT_IN
 from scheduler.core.queue.verdict import WaitReason
 from tests.build import (
@@ -192,7 +193,7 @@ def test_unknown_job() -> None:
 
 
 LIMITED = Tenants(
-    (Tenant("small", limit_gpus=32), Tenant("owner", guaranteed_gpus=32), Tenant(DEFAULT))
+    (Tenant("small", limit_gpus=32), Tenant("owner", guaranteed_gpus=32), Tenant(DEFAULT_TENANT))
 )
 
 
@@ -228,7 +229,7 @@ def test_obstacles_say_whose_guarantees_are_and_what_ends_first() -> None:
 
 def test_rooms_tell_what_is_free_from_what_may_be_used() -> None:
     keeps = Tenant("keeper", cells=(GuaranteedCell("zone", 1, 3),))
-    state = run(loaded(fabric(2, 1, 4)), LoadTenants(Tenants((keeps, Tenant(DEFAULT)))))
+    state = run(loaded(fabric(2, 1, 4)), LoadTenants(Tenants((keeps, Tenant(DEFAULT_TENANT)))))
     state = run(state, cordon("z1-r0-h3"), submit("d", 5))
     reason = why(state, "d")
     assert sum(room.free for room in reason.rooms) == 7

@@ -13,6 +13,7 @@ from placement.fabric.hostset import members
 from scheduler.core import Code, Conflict, SchedulingOptions, State, commit, decide, explain
 from scheduler.core.admission.fabric import FabricChange, FabricObstacle, fabric_change
 from scheduler.core.explain.slots import Asker, slots
+from scheduler.core.job_name import DEFAULT_TENANT
 from scheduler.core.model.commands import (
     ChangeFabric,
     LoadTenants,
@@ -24,7 +25,7 @@ from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import LinkMove
 from scheduler.core.model.plan import StaleReason
 from scheduler.core.policies.spares import SparePolicy
-from scheduler.core.policies.tenants import DEFAULT, GuaranteedCell, Tenant, Tenants
+from scheduler.core.policies.tenants import GuaranteedCell, Tenant, Tenants
 from tests.build import (
     cancel,
     drain,
@@ -201,7 +202,9 @@ def test_hosts_of_a_gang_and_its_spares_must_be_drained_first() -> None:
     after = run(moved, away)
     assert hosts_of(after, "a") == hosts_of(moved, "a")
     assert spare not in spares_of(after, "a")
-    assert after.account(DEFAULT).held == len(hosts_of(after, "a")) + len(spares_of(after, "a"))
+    assert after.account(DEFAULT_TENANT).held == len(hosts_of(after, "a")) + len(
+        spares_of(after, "a")
+    )
 
 
 def test_a_gang_keeps_names_places_and_gpus_of_its_hosts() -> None:
@@ -242,7 +245,7 @@ def test_reservations_and_guarantees_are_kept() -> None:
         (FabricObstacle.RESERVED, "z1-r1-h1"),
     ]
     cells = (GuaranteedCell("zone", 1, 4),)
-    tenants = Tenants((Tenant(DEFAULT), Tenant("t", guaranteed_gpus=32, cells=cells)))
+    tenants = Tenants((Tenant(DEFAULT_TENANT), Tenant("t", guaranteed_gpus=32, cells=cells)))
     promised = run(EMPTY, LoadTenants(tenants))
     small = to(lambda r: r.pop("z1-r1"), lambda r: r.pop("z0-r1"))
     assert [each[:2] for each in in_the_way(promised, small)] == [

@@ -15,9 +15,10 @@ import pytest
 
 from placement import BadInput
 from scheduler.core import Plan, SchedulingOptions, decide
+from scheduler.core.job_name import DEFAULT_TENANT
 from scheduler.core.model.commands import LoadTenants
 from scheduler.core.model.plan import Start
-from scheduler.core.policies.tenants import DEFAULT, PriorityClass, Tenant, Tenants
+from scheduler.core.policies.tenants import PriorityClass, Tenant, Tenants
 from scheduler.core.queue import policies
 from scheduler.core.queue.policies import BUILT_IN, policy_names, queue_policy
 from scheduler.core.queue.policies.conservative import CONSERVATIVE, Conservative
@@ -135,7 +136,9 @@ def test_any_policy_may_preempt_and_borrow(
     mixed = replace(EASY, name="mixed", may_preempt=may_preempt)
     monkeypatch.setitem(policies.BUILT_IN, "mixed", mixed)
     spot = PriorityClass("spot", -100, is_preemptible=True)
-    state = run(loaded(fabric(1, 1, 4)), LoadTenants(Tenants((Tenant(DEFAULT),), classes=(spot,))))
+    state = run(
+        loaded(fabric(1, 1, 4)), LoadTenants(Tenants((Tenant(DEFAULT_TENANT),), classes=(spot,)))
+    )
     state = started(state, submit("a", 4, priority_class="spot"), now_ns=-2 * HOUR_NS)
     plan = decide(run(state, submit("b", 4)), 0, SchedulingOptions(policy="mixed"))
     assert names_of(plan) == begun

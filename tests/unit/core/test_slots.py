@@ -7,8 +7,9 @@ import pytest
 from placement.errors import BadInput
 from scheduler.core import SchedulingOptions, State, Tenants
 from scheduler.core.explain.slots import Asker, Slots, slots
+from scheduler.core.job_name import DEFAULT_TENANT
 from scheduler.core.model.commands import LoadTenants
-from scheduler.core.policies.tenants import DEFAULT, GuaranteedCell, PriorityClass, Tenant
+from scheduler.core.policies.tenants import GuaranteedCell, PriorityClass, Tenant
 from tests.build import cordon, fabric, flat, loaded, run, started, submit
 
 HOUR = 3_600
@@ -27,7 +28,7 @@ def in_all(found: Slots) -> list[int]:
 
 def with_tenants(*tenants: Tenant) -> State:
     classes = (PriorityClass("spot", -1, is_preemptible=True),)
-    return run(EIGHT, LoadTenants(Tenants((*tenants, Tenant(DEFAULT)), classes=classes)))
+    return run(EIGHT, LoadTenants(Tenants((*tenants, Tenant(DEFAULT_TENANT)), classes=classes)))
 
 
 def test_an_empty_fabric() -> None:

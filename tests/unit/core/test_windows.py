@@ -18,11 +18,12 @@ from scheduler.core import (
 )
 from scheduler.core.explain.reason import ObstacleKind
 from scheduler.core.explain.slots import Asker, slots
+from scheduler.core.job_name import DEFAULT_TENANT
 from scheduler.core.model.commands import LoadTenants
 from scheduler.core.model.events import JobStarted, WindowClosed, WindowOpened
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import WindowState
-from scheduler.core.policies.tenants import DEFAULT, Tenant, Tenants
+from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.core.queue.policies import BUILT_IN
 from scheduler.core.queue.verdict import WaitReason
 from scheduler.core.rules.calendar import Calendar, next_edge_ns
@@ -44,7 +45,9 @@ from tests.windows import remove_window, set_window, with_window
 
 HOUR = 3_600
 EMPTY = loaded(fabric(zones=2, racks=2, hosts=2))
-TEAM = Tenants((Tenant("lab"), Tenant("vision", "lab"), Tenant("speech", "lab"), Tenant(DEFAULT)))
+TEAM = Tenants(
+    (Tenant("lab"), Tenant("vision", "lab"), Tenant("speech", "lab"), Tenant(DEFAULT_TENANT))
+)
 
 
 def held(state: State, name: str) -> set[str]:
@@ -138,7 +141,7 @@ def test_no_host_is_reserved_twice_at_one_time() -> None:
 
 def test_a_tenant_that_hosts_are_held_for_cannot_go() -> None:
     state = with_window(run(EMPTY, LoadTenants(TEAM)), "z0", tenant="vision")
-    answer = refused(state, LoadTenants(Tenants((Tenant(DEFAULT),))))
+    answer = refused(state, LoadTenants(Tenants((Tenant(DEFAULT_TENANT),))))
     assert answer.message == "window w is held for tenant vision"
 
 

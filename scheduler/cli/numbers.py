@@ -1,0 +1,38 @@
+"""Numbers of options: durations, and what no bounds keep out."""
+
+from __future__ import annotations
+
+import typer
+
+MOST = 2**31 - 1  # what whole numbers on the wire can be
+
+
+def seconds(text: str, least: int = 0) -> int:
+    """A duration as `2h30m`, `90s` or `1d12h`, or a plain number of seconds; in seconds.
+
+    Raises: typer.BadParameter.
+    """
+    from placement import BadInput
+    from scheduler.core.model.job import SECOND_NS
+    from scheduler.files.timeparse import parse_duration
+
+    try:
+        value = int(text) if text.isdecimal() else parse_duration(text) // SECOND_NS
+    except BadInput as error:
+        raise typer.BadParameter(f"{error.message}; or a number of seconds") from None
+    if not least <= value <= MOST:
+        raise typer.BadParameter(f"{text!r} is not from {least} s to {MOST:,} s")
+    return value
+
+
+def finite(number: float | None) -> float | None:
+    """The value of an option that is no NaN, which is within any bounds. Raises:
+    typer.BadParameter."""
+    if number is not None and number != number:
+        raise typer.BadParameter("must be a number, not nan")
+    return number
+
+
+def some_seconds(text: str) -> int:
+    """As `seconds`, but not none."""
+    return seconds(text, 1)
