@@ -23,10 +23,10 @@ def expand(text: str) -> list[str]:
 
     Raises: BadInput on an unclosed bracket, an empty or a descending range.
     """
-    return [name for part in _split(text) for name in _expand_one(part)]
+    return [name for part in split(text) for name in _expand_one(part)]
 
 
-def _split(text: str) -> Iterator[str]:
+def split(text: str) -> Iterator[str]:
     """Split at commas outside brackets."""
     depth, start = 0, 0
     for i, char in enumerate(text):

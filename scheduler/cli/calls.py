@@ -99,6 +99,8 @@ After = Annotated[
     ),
 ]
 SomeMessage = TypeVar("SomeMessage", bound="Message")
+Thing = TypeVar("Thing")
+Result = TypeVar("Result")
 
 
 def state_numbers(enum: Any, prefix: str, words: Sequence[str] | None) -> list[Any]:
@@ -218,6 +220,33 @@ def _refused(error: ServiceError, file: JobFile | None) -> Exception:
         ]
         return file.document.error(*problems)
     return refusal(error)
+
+
+def expanded(texts: Sequence[str]) -> list[str]:
+    """Names of jobs, hosts or domains, ranges written out, each once. Raises: BadInput."""
+    from placement.fabric import hostlist
+
+    return list(dict.fromkeys(name for text in texts for name in hostlist.expand(text)))
+
+
+def each_done(
+    client: Client, things: Sequence[Thing], act: Callable[[Client, Thing], Result]
+) -> tuple[list[Result], int]:
+    """Do it for each. Refusals are told, and the others are done.
+
+    Returns: the results, and the exit code: that of the refusals where they are alike.
+    """
+    from scheduler.client import ServiceError
+
+    results, codes = list[Result](), set[int]()
+    for thing in things:
+        try:
+            results.append(act(client, thing))
+        except ServiceError as error:
+            if not error.reason:
+                raise
+            codes.add(refusal(error).exit_code)
+    return results, (codes or {0}).pop() if len(codes) < 2 else FAILED
 
 
 def refusal(error: ServiceError) -> typer.Exit:

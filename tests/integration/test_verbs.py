@@ -12,6 +12,8 @@ import pytest
 from google.protobuf.field_mask_pb2 import FieldMask
 from typer.testing import CliRunner, Result
 
+from placement.fabric.hostlist import fold
+from scheduler.cli import lists
 from scheduler.cli.program import app
 from scheduler.files.errors import InputError
 from scheduler.v1 import job_pb2, service_pb2
@@ -224,3 +226,68 @@ async def test_repeats_change_nothing_and_a_restart_keeps_it(tmp_path: Path) -> 
         await served.until("b", RUNNING)
         end = service_pb2.EndJobRequest(name="b", outcome=COMPLETED)
         assert (await served.stub.EndJob(end)).state == COMPLETED
+
+
+async def test_hosts_are_drained_by_range_and_domain(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        names = (await muster(served, "hosts", "-o", "name")).output.split()
+        domain = (await served.stub.GetHost(service_pb2.GetHostRequest(name=names[0]))).domains[-1]
+        done = await muster(served, "drain", domain, "--reason", "fan", "-o", "name")
+        inside = [name for name in names if name in done.output.split()]
+        assert (done.exit_code, done.output.split()) == (0, inside)
+        assert 1 < len(inside) < len(names)
+        drained = await muster(served, "hosts", "--no-headers", "--columns", "reason,name,state")
+        lines = [line.split() for line in drained.output.splitlines()]
+        assert [name for *_, name, state in lines if state != "healthy"] == inside
+        again = await muster(served, "uncordon", fold(inside[:2]), "no-such", "-o", "name")
+        assert again.exit_code == 1
+        assert set(again.output.splitlines()) >= {*inside[:2]}
+        assert "no-such" in again.output
+        one = await muster(served, "uncordon", domain, "--etag", "x")
+        assert (one.exit_code, "--etag" in one.output) == (2, True)
+
+
+async def test_lists_take_columns_and_an_order(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        jobs = "---\n".join(
+            f"name: {name}\npriority: {p}\n{JOB}" for name, p in (("b", 9), ("a", 10))
+        )
+        await muster(served, "submit", "-", given=jobs)
+        shown = await muster(
+            served, "jobs", "--columns", "PRIORITY,name", "--sort", "-priority", "--no-headers"
+        )
+        assert [line.split() for line in shown.output.splitlines()] == [["10", "a"], ["9", "b"]]
+        by_name = await muster(served, "jobs", "-o", "name", "--sort", "-name")
+        assert by_name.output == "b\na\n"
+        wide = await muster(served, "jobs", "-o", "wide")
+        assert "HOST LIST" in wide.output
+        assert "default" in (await muster(served, "tenants", "--columns", "tenant,parent")).output
+        for words, option in (
+            (("jobs", "--columns", "colour"), "--columns"),
+            (("hosts", "--sort", "colour"), "--sort"),
+            (("window", "list", "--columns", "name", "-o", "json"), "--columns"),
+            (("links", "--no-headers", "-o", "yaml"), "--no-headers"),
+            (("links", "--fabric", "ib-24k", "--watch"), "--fabric"),
+        ):
+            wrong = await muster(served, *words)
+            assert (wrong.exit_code, option in wrong.output) == (2, True), words
+
+
+async def test_a_list_is_printed_again_when_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In place of the pauses: nothing, then a job is submitted, then Ctrl-C."""
+    async with serving(tmp_path) as served:
+        loop, pauses = asyncio.get_running_loop(), list[float]()
+
+        def pause(duration_s: float) -> None:
+            pauses.append(duration_s)
+            if len(pauses) == 2:
+                submitted = muster(served, "submit", "-", given=f"name: a\n{JOB}")
+                asyncio.run_coroutine_threadsafe(submitted, loop).result()
+            if len(pauses) == 3:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(lists.time, "sleep", pause)
+        shown = await muster(served, "jobs", "--watch", "--columns", "name")
+        assert shown.output.split() == ["no", "jobs", "NAME", "a"]

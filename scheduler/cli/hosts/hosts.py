@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,8 +20,20 @@ from scheduler.cli.calls import (
     Why,
     checked_only,
     connected,
+    each_done,
+    expanded,
     state_numbers,
     write,
+)
+from scheduler.cli.lists import (
+    Columns,
+    ListFormat,
+    ListOptions,
+    ListOutput,
+    NoHeaders,
+    Sort,
+    WatchList,
+    write_list,
 )
 from scheduler.cli.numbers import MOST
 
@@ -30,6 +42,14 @@ if TYPE_CHECKING:
     from scheduler.v1 import host_pb2, link_pb2
 
 HostName = Annotated[str, typer.Argument(help="Name of the host.", show_default=False)]
+HostNames = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="HOST...",
+        help="Names of hosts or domains, with ranges such as z0-r001-h[01-16].",
+        show_default=False,
+    ),
+]
 LinkName = Annotated[
     str, typer.Option("--link", help="The uplink of this domain instead of a host.")
 ]
@@ -55,22 +75,31 @@ def list_hosts(
             "--lemons", help="Only lemons: hosts that fail again and again, with their counts."
         ),
     ] = False,
-    output: Output = AnswerFormat.TABLE,
+    output: ListOutput = ListFormat.TABLE,
+    columns: Columns = "",
+    sort: Sort = "",
+    no_headers: NoHeaders = False,
+    watch: WatchList = False,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """List hosts, their health and the jobs that hold them."""
     from scheduler.cli.render import messages
-    from scheduler.v1 import host_pb2
+    from scheduler.v1 import host_pb2, service_pb2
 
     states = state_numbers(host_pb2.HostState, "HOST_STATE_", state)
-    with connected(address) as client:
+
+    def fetch() -> service_pb2.ListHostsResponse:
         page = client.hosts_answer(states, name, filter)
-    if lemons:
-        listed = [host for host in page.hosts if host.record.lemon]
-        del page.hosts[:]
-        page.hosts.extend(listed)
-    text = messages.lemons_text if lemons else messages.hosts_text
-    write(page, lambda answer: text(answer.hosts), output)
+        if lemons:
+            listed = [host for host in page.hosts if host.record.lemon]
+            del page.hosts[:]
+            page.hosts.extend(listed)
+        return page
+
+    table = messages.LEMONS if lemons else messages.HOSTS
+    options = ListOptions(output, columns, sort, no_headers, watch)
+    with connected(address) as client:
+        write_list(fetch, "hosts", lambda _: table, options)
 
 
 def show_host(
@@ -84,7 +113,7 @@ def show_host(
 
 
 def cordon(
-    host: HostName = "",
+    hosts: HostNames = None,
     link: LinkName = "",
     reason: Why = "",
     etag: Etag = "",
@@ -92,17 +121,27 @@ def cordon(
     output: Output = AnswerFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Keep new gangs off a host, or from crossing a link; gangs that run go on."""
+    """Keep new gangs off hosts, or from crossing a link; gangs that run go on.
+
+    A domain stands for its hosts. Of several hosts, refusals are told and the others are done.
+    Example: muster cordon z0-r001-h03 'z1-r[000-003]' --reason 'firmware'
+    """
     options: ChangeOptions = {"etag": etag, "dry_run": dry_run}
-    if _is_link(host, link):
+    if _is_link(hosts, link):
         _link(address, output, lambda client: client.cordon_link(link, reason, **options))
     else:
-        _host(address, output, lambda client: client.cordon_host(host, reason, **options))
+        _hosts(
+            hosts or (),
+            lambda client, host: client.cordon_host(host, reason, **options),
+            etag,
+            output,
+            address,
+        )
     checked_only(dry_run)
 
 
 def drain(
-    host: HostName = "",
+    hosts: HostNames = None,
     link: LinkName = "",
     reason: Why = "",
     etag: Etag = "",
@@ -110,17 +149,27 @@ def drain(
     output: Output = AnswerFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Cordon a host or a link and move its gangs away, or wait until they end."""
+    """Cordon hosts or a link and move their gangs away, or wait until they end.
+
+    A domain stands for its hosts. Of several hosts, refusals are told and the others are done.
+    Example: muster drain 'z0-r001-h[01-04]' --reason 'bad fan'
+    """
     options: ChangeOptions = {"etag": etag, "dry_run": dry_run}
-    if _is_link(host, link):
+    if _is_link(hosts, link):
         _link(address, output, lambda client: client.drain_link(link, reason, **options))
     else:
-        _host(address, output, lambda client: client.drain_host(host, reason, **options))
+        _hosts(
+            hosts or (),
+            lambda client, host: client.drain_host(host, reason, **options),
+            etag,
+            output,
+            address,
+        )
     checked_only(dry_run)
 
 
 def uncordon(
-    host: HostName = "",
+    hosts: HostNames = None,
     link: LinkName = "",
     reason: Why = "",
     etag: Etag = "",
@@ -128,12 +177,22 @@ def uncordon(
     output: Output = AnswerFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Return a cordoned or draining host, or link, to service."""
+    """Return cordoned or draining hosts, or a link, to service.
+
+    A domain stands for its hosts. Of several hosts, refusals are told and the others are done.
+    Example: muster uncordon z0-r001
+    """
     options: ChangeOptions = {"etag": etag, "dry_run": dry_run}
-    if _is_link(host, link):
+    if _is_link(hosts, link):
         _link(address, output, lambda client: client.uncordon_link(link, reason, **options))
     else:
-        _host(address, output, lambda client: client.uncordon_host(host, reason, **options))
+        _hosts(
+            hosts or (),
+            lambda client, host: client.uncordon_host(host, reason, **options),
+            etag,
+            output,
+            address,
+        )
     checked_only(dry_run)
 
 
@@ -149,9 +208,9 @@ class ReportFormat(StrEnum):
     IBDIAGNET = "ibdiagnet"
 
 
-def _is_link(host: str, link: str) -> bool:
+def _is_link(hosts: Sequence[str] | None, link: str) -> bool:
     """Raises: BadParameter unless exactly one of the two is given."""
-    if bool(host) == bool(link):
+    if bool(hosts) == bool(link):
         raise typer.BadParameter("give exactly one", param_hint="HOST or --link")
     return bool(link)
 
@@ -303,8 +362,45 @@ def _report_one(
         write(page, lambda answer: messages.hosts_text(answer.hosts), output)
 
 
-def _host(address: str, output: AnswerFormat, call: Callable[[Client], host_pb2.Host]) -> None:
+def _hosts(
+    texts: Sequence[str],
+    act: Callable[[Client, str], host_pb2.Host],
+    etag: str,
+    output: AnswerFormat,
+    address: str,
+) -> None:
+    """Do it to every host, and show them after it. `etag`: that of one host."""
     from scheduler.cli.render import messages
+    from scheduler.v1 import service_pb2
 
     with connected(address) as client:
-        write(call(client), lambda host: messages.hosts_text([host]), output)
+        names = _host_names(client, expanded(texts))
+        if len(names) == 1:
+            write(act(client, names[0]), lambda host: messages.hosts_text([host]), output)
+            return
+        if etag:
+            raise typer.BadParameter("is of one host, not of several", param_hint="--etag")
+        done, code = each_done(client, names, act)
+    if done:
+        answer = service_pb2.ListHostsResponse(hosts=done)
+        write(answer, lambda answer: messages.hosts_text(answer.hosts), output)
+    if code:
+        raise typer.Exit(code)
+
+
+def _host_names(client: Client, names: Sequence[str]) -> list[str]:
+    """Each once, with the hosts of a domain in its place; unknown names stay."""
+    from scheduler.client import ServiceError
+
+    if len(names) == 1:
+        try:
+            return [client.get_host(names[0]).name]
+        except ServiceError as error:
+            if error.code != "NOT_FOUND":
+                raise
+    inside: dict[str, list[str]] = {}
+    for host in client.list_hosts():
+        for domain in host.domains:
+            inside.setdefault(domain, []).append(host.name)
+        inside[host.name] = [host.name]
+    return list(dict.fromkeys(host for name in names for host in inside.get(name, [name])))

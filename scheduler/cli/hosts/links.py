@@ -14,13 +14,21 @@ from scheduler.cli.calls import (
     Address,
     AnswerFormat,
     Filter,
-    Output,
     connected,
     formatted,
-    write,
+)
+from scheduler.cli.lists import (
+    Columns,
+    ListFormat,
+    ListOptions,
+    ListOutput,
+    NoHeaders,
+    Sort,
+    WatchList,
+    write_list,
 )
 from scheduler.cli.offline.fabric import gbps_text
-from scheduler.cli.render.text import columns
+from scheduler.cli.render.text import columns as aligned
 
 if TYPE_CHECKING:
     from placement import Links, Proof
@@ -65,7 +73,11 @@ def links_command(
         bool, typer.Option("--all", help="Of a server: also links that are up and open.")
     ] = False,
     filter: Filter = "",
-    output: Output = AnswerFormat.TABLE,
+    output: ListOutput = ListFormat.TABLE,
+    columns: Columns = "",
+    sort: Sort = "",
+    no_headers: NoHeaders = False,
+    watch: WatchList = False,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """List links that are degraded, down, drained or under maintenance on a server.
@@ -77,24 +89,33 @@ def links_command(
     if not fabric:
         if failed:
             raise typer.BadParameter("needs --fabric", param_hint="--failed")
-        _of_server(address, filter, show_all, output)
+        options = ListOptions(output, columns, sort, no_headers, watch)
+        _of_server(address, filter, show_all, options)
         return
+    if columns or sort or no_headers or watch or output is ListFormat.WIDE:
+        message = "--columns, --sort, --no-headers, --watch and -o wide are for links of a server"
+        raise typer.BadParameter(message, param_hint="--fabric")
     from placement import Striping, links, links_without, proofs
     from scheduler.files.inputs import load_fabric
 
     whole = links(load_fabric(fabric), Striping(striping.value))
     left = links_without(whole, failed or ())
     body = {**_body(left, proofs(left)), "failed": failed or []}
-    text = _page(left, body) if output is AnswerFormat.TABLE else formatted(body, output)
+    is_table = output is ListFormat.TABLE
+    text = _page(left, body) if is_table else formatted(body, AnswerFormat(output.value))
     sys.stdout.write(f"{text}\n")
 
 
-def _of_server(address: str, filter: str, show_all: bool, output: AnswerFormat) -> None:
+def _of_server(address: str, filter: str, show_all: bool, options: ListOptions) -> None:
     from scheduler.cli.render import link_tables
 
     with connected(address) as client:
-        listing = client.list_links(filter, show_all=show_all)
-        write(listing, lambda answer: link_tables.links_text(answer.links), output)
+        write_list(
+            lambda: client.list_links(filter, show_all=show_all),
+            "links",
+            lambda _: link_tables.LINKS,
+            options,
+        )
 
 
 def _body(links: Links, proofs: tuple[Proof, ...]) -> dict[str, Any]:
@@ -161,11 +182,11 @@ def _page(links: Links, body: dict[str, Any]) -> str:
         )
     flows = [["max flow", "NICs send", "network carries", "ratio", "stated", "by"]]
     flows += [_flow_row(proof) for proof in body["bandwidth"]]
-    parts = [head, columns(rows, {2, 3, 4, 5, 6})]
+    parts = [head, aligned(rows, {2, 3, 4, 5, 6})]
     if body["failed"]:
         parts[0] += f"\nfailed: {', '.join(body['failed'])}"
     if len(flows) > 1:
-        parts.append(columns(flows, {1, 2, 3, 4}))
+        parts.append(aligned(flows, {1, 2, 3, 4}))
     return "\n\n".join(parts)
 
 

@@ -25,6 +25,16 @@ from scheduler.cli.calls import (
     state_numbers,
     write,
 )
+from scheduler.cli.lists import (
+    Columns,
+    ListFormat,
+    ListOptions,
+    ListOutput,
+    NoHeaders,
+    Sort,
+    WatchList,
+    write_list,
+)
 from scheduler.cli.numbers import MOST
 
 if TYPE_CHECKING:
@@ -168,15 +178,25 @@ def list_windows(
     order_by: Annotated[
         str, typer.Option(help="Fields with commas, such as `start_time, name desc`.")
     ] = "",
-    output: Output = AnswerFormat.TABLE,
+    output: ListOutput = ListFormat.TABLE,
+    columns: Columns = "",
+    sort: Sort = "",
+    no_headers: NoHeaders = False,
+    watch: WatchList = False,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """List the windows that are not over."""
+    from scheduler.cli.render import window_tables
     from scheduler.v1 import window_pb2
 
     states = state_numbers(window_pb2.WindowState, "WINDOW_STATE_", state)
     with connected(address) as client:
-        write(client.windows_answer(states, filter, order_by), _list_text, output)
+        write_list(
+            lambda: client.windows_answer(states, filter, order_by),
+            "windows",
+            lambda _: window_tables.WINDOWS,
+            ListOptions(output, columns, sort, no_headers, watch),
+        )
 
 
 @app.command()

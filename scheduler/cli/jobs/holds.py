@@ -10,7 +10,6 @@ import typer
 
 from scheduler.cli.calls import (
     DEFAULT_ADDRESS,
-    FAILED,
     Address,
     AnswerFormat,
     DryRun,
@@ -20,7 +19,8 @@ from scheduler.cli.calls import (
     Why,
     checked_only,
     connected,
-    refusal,
+    each_done,
+    expanded,
     write,
 )
 
@@ -137,13 +137,6 @@ def cancel(
     checked_only(dry_run)
 
 
-def expanded(texts: Sequence[str]) -> list[str]:
-    """The names of jobs, ranges written out, each once."""
-    from placement.fabric import hostlist
-
-    return list(dict.fromkeys(name for text in texts for name in hostlist.expand(text)))
-
-
 def _each(
     texts: Sequence[str],
     act: Callable[[Client, str], job_pb2.Job],
@@ -172,19 +165,12 @@ def each_of(
 ) -> None:
     """Do it for each, and show the jobs after it. Refusals are told, and the others are done."""
     from scheduler.cli.render import messages
-    from scheduler.client import ServiceError
     from scheduler.v1 import service_pb2
 
-    done, codes = service_pb2.ListJobsResponse(), set[int]()
     with connected(address) as client:
-        for thing in things:
-            try:
-                done.jobs.append(act(client, thing))
-            except ServiceError as error:
-                if not error.reason:
-                    raise
-                codes.add(refusal(error).exit_code)
-    if done.jobs:
-        write(done, lambda answer: messages.jobs_text(answer.jobs), output)
-    if codes:
-        raise typer.Exit(codes.pop() if len(codes) == 1 else FAILED)
+        done, code = each_done(client, things, act)
+    if done:
+        answer = service_pb2.ListJobsResponse(jobs=done)
+        write(answer, lambda answer: messages.jobs_text(answer.jobs), output)
+    if code:
+        raise typer.Exit(code)

@@ -39,6 +39,16 @@ from scheduler.cli.calls import (
 from scheduler.cli.jobs import holds, update
 from scheduler.cli.jobs.holds import each_of
 from scheduler.cli.jobs.wait import wait
+from scheduler.cli.lists import (
+    Columns,
+    ListFormat,
+    ListOptions,
+    ListOutput,
+    NoHeaders,
+    Sort,
+    WatchList,
+    write_list,
+)
 from scheduler.cli.numbers import MOST
 from scheduler.cli.offline.importing import import_command
 
@@ -168,18 +178,29 @@ def list_jobs(
             "--all", help="Also ended jobs older than the newest 1,000 or so of their tenant."
         ),
     ] = False,
-    output: Output = AnswerFormat.TABLE,
+    output: ListOutput = ListFormat.TABLE,
+    columns: Columns = "",
+    sort: Sort = "",
+    no_headers: NoHeaders = False,
+    watch: WatchList = False,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """List live jobs and jobs that ended recently; with --all also older ones."""
+    """List live jobs and jobs that ended recently; with --all also older ones.
+
+    Example: muster jobs --me --state queued --sort -priority --columns name,priority,reason
+    """
     from scheduler.cli.render import messages
     from scheduler.v1 import job_pb2
 
     states = state_numbers(job_pb2.JobState, "JOB_STATE_", state)
     with connected(address) as client:
         wanted = _filter(filter, me=me, users=users or (), tenants=tenants or ())
-        page = client.jobs_answer(states, wanted, order_by, recent_only=not every)
-    write(page, lambda answer: messages.jobs_text(answer.jobs), output)
+        write_list(
+            lambda: client.jobs_answer(states, wanted, order_by, recent_only=not every),
+            "jobs",
+            messages.jobs_table,
+            ListOptions(output, columns, sort, no_headers, watch),
+        )
 
 
 def _filter(filter: str, *, me: bool, users: Sequence[str], tenants: Sequence[str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,19 @@ from scheduler.cli.calls import (
     connected,
     write,
 )
+from scheduler.cli.lists import (
+    Columns,
+    ListFormat,
+    ListOptions,
+    ListOutput,
+    NoHeaders,
+    Sort,
+    WatchList,
+    write_list,
+)
+
+if TYPE_CHECKING:
+    from scheduler.v1 import service_pb2
 
 
 def register(app: typer.Typer) -> None:
@@ -24,13 +37,32 @@ def register(app: typer.Typer) -> None:
 
 
 def tenants(
-    filter: Filter = "", output: Output = AnswerFormat.TABLE, address: Address = DEFAULT_ADDRESS
+    filter: Filter = "",
+    output: ListOutput = ListFormat.TABLE,
+    columns: Columns = "",
+    sort: Sort = "",
+    no_headers: NoHeaders = False,
+    watch: WatchList = False,
+    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """List tenants: guarantee, limit, GPUs held and queued, usage and share."""
     from scheduler.cli.render import messages
 
+    default = ""
+
+    def fetch() -> service_pb2.ListTenantsResponse:
+        nonlocal default
+        answer = client.list_tenants(filter)
+        default = answer.default_tenant
+        return answer
+
     with connected(address) as client:
-        write(client.list_tenants(filter), messages.tenants_text, output)
+        write_list(
+            fetch,
+            "tenants",
+            lambda tenants: messages.tenants_table(tenants, default),
+            ListOptions(output, columns, sort, no_headers, watch),
+        )
 
 
 def tenant(

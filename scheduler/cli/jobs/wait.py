@@ -15,10 +15,11 @@ from scheduler.cli.calls import (
     AnswerFormat,
     Output,
     connected,
+    expanded,
     quoted,
     write,
 )
-from scheduler.cli.jobs.holds import JobNames, expanded
+from scheduler.cli.jobs.holds import JobNames
 from scheduler.cli.numbers import some_seconds
 
 if TYPE_CHECKING:

@@ -6,19 +6,30 @@ from collections.abc import Sequence
 
 from scheduler.cli.offline.fabric import gbps_text
 from scheduler.cli.render.messages import plain, time_text
-from scheduler.cli.render.text import columns
+from scheduler.cli.render.tables import Column, ListTable
 from scheduler.core.wording import share_text
 from scheduler.files.errors import one_line
 from scheduler.v1 import link_pb2, service_pb2
 
 _SHOWN = 4
-_HEAD = ("LINK", "TIER", "CARRIES", "OF", "USE", "SINCE", "WINDOWS", "CROSSED BY", "REASON")
+LINKS = ListTable(
+    (
+        Column("LINK", lambda link: link.name),
+        Column("TIER", lambda link: link.tier),
+        Column("CARRIES", lambda link: _carries(link)),
+        Column("OF", lambda link: gbps_text(link.built_gbps), is_right=True),
+        Column("USE", lambda link: _use(link)),
+        Column("SINCE", lambda link: _since(link)),
+        Column("WINDOWS", lambda link: " ".join(link.windows) or "-"),
+        Column("CROSSED BY", lambda link: _crossed_by(link), is_text=True),
+        Column("REASON", lambda link: _why(link), is_text=True),
+    ),
+    "all links are up and open",
+)
 
 
 def links_text(links: Sequence[link_pb2.Link]) -> str:
-    if not links:
-        return "all links are up and open"
-    return columns([_HEAD, *map(_row, links)], right={3})
+    return LINKS.text(links)
 
 
 def link_text(link: link_pb2.Link) -> str:
@@ -32,21 +43,15 @@ def change_text(change: service_pb2.WatchLinksResponse) -> str:
     return one_line("  ".join((*parts, *filter(None, (_carries(link), _use(link), _why(link))))))
 
 
-def _row(link: link_pb2.Link) -> tuple[str, ...]:
+def _since(link: link_pb2.Link) -> str:
     times = [t for t in (link.report_time, link.use_time) if t.seconds]
+    return time_text(max(times, key=lambda t: t.seconds)) if times else "-"
+
+
+def _crossed_by(link: link_pb2.Link) -> str:
     crossing = list(link.crossed_by)
     more = f" and {len(crossing) - _SHOWN:,} more" if len(crossing) > _SHOWN else ""
-    return (
-        link.name,
-        link.tier,
-        _carries(link),
-        gbps_text(link.built_gbps),
-        _use(link),
-        time_text(max(times, key=lambda t: t.seconds)) if times else "-",
-        " ".join(link.windows) or "-",
-        " ".join(crossing[:_SHOWN]) + more or "-",
-        _why(link),
-    )
+    return " ".join(crossing[:_SHOWN]) + more or "-"
 
 
 def _carries(link: link_pb2.Link) -> str:

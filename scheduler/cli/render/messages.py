@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
@@ -12,12 +12,14 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from placement.fabric import hostlist
 from scheduler.cli.render.restart import options_text
+from scheduler.cli.render.tables import Column, ListTable
 from scheduler.cli.render.text import bytes_text, columns, counted, step_text
 from scheduler.files.errors import one_line
 from scheduler.v1 import advice_pb2, host_pb2, job_pb2, placement_pb2, service_pb2, tenant_pb2
 
-_SHOWN_HOSTS = 8
+_SHOWN_RANGES = 8
 
 
 def to_mapping(message: Message) -> dict[str, Any]:
@@ -66,37 +68,38 @@ def outcome(answer: placement_pb2.Answer) -> str:
     return plain(placement_pb2.Outcome.Name(answer.outcome), "OUTCOME_")
 
 
-def jobs_text(jobs: Sequence[job_pb2.Job]) -> str:
-    with_users = any(job.user for job in jobs)
-    head = (
-        "NAME",
-        "TENANT",
-        *(("USER",) if with_users else ()),
-        "STATE",
-        "PRIORITY",
-        "HOSTS",
-        "SPARES",
-        "ATTEMPT",
-        "SUBMITTED",
-        "REASON",
-    )
-    rows = [
+def jobs_table(jobs: Sequence[job_pb2.Job]) -> ListTable:
+    """Users are shown where one of the jobs has one."""
+    return ListTable(
         (
-            job.name,
-            job.tenant,
-            *((job.user or "-",) if with_users else ()),
-            job_state(job),
-            str(job.priority),
-            _number(job.placement.host_count),
-            _number(job.placement.spare_count),
-            str(job.attempt),
-            time_text(job.create_time),
-            job.reason,
-        )
-        for job in jobs
-    ]
-    numbers = {at + with_users for at in (3, 4, 5, 6)}
-    return columns([head, *rows], right=numbers) if rows else "no jobs"
+            Column("NAME", lambda job: job.name),
+            Column("TENANT", lambda job: job.tenant),
+            Column("USER", lambda job: job.user or "-", is_wide=not any(job.user for job in jobs)),
+            Column("STATE", job_state),
+            Column("PRIORITY", lambda job: str(job.priority), is_right=True),
+            Column("CLASS", lambda job: job.spec.priority_class or "-", is_wide=True),
+            Column("HOSTS", lambda job: _number(job.placement.host_count), is_right=True),
+            Column("SPARES", lambda job: _number(job.placement.spare_count), is_right=True),
+            Column("ATTEMPT", lambda job: str(job.attempt), is_right=True),
+            Column("SUBMITTED", lambda job: time_text(job.create_time)),
+            Column("CHANGED", lambda job: time_text(job.update_time), is_wide=True),
+            Column("UID", lambda job: job.uid, is_wide=True),
+            Column("LABELS", _labels, is_wide=True, is_text=True),
+            Column(
+                "HOST LIST", lambda job: hostlist.fold(job.placement.hosts) or "-", is_wide=True
+            ),
+            Column("REASON", lambda job: job.reason, is_text=True),
+        ),
+        "no jobs",
+    )
+
+
+def jobs_text(jobs: Sequence[job_pb2.Job]) -> str:
+    return jobs_table(jobs).text(jobs)
+
+
+def _labels(job: job_pb2.Job) -> str:
+    return ",".join(f"{key}={value}" for key, value in sorted(job.spec.labels.items())) or "-"
 
 
 def _number(count: int) -> str:
@@ -161,38 +164,40 @@ def _priority(job: job_pb2.Job) -> str:
     return f"{job.priority}{level}{', preemptible' if job.preemptible else ''}"
 
 
-def tenants_text(answer: service_pb2.ListTenantsResponse) -> str:
-    """A line each, sub-tenants indented below the one that they belong to, where it is listed."""
-    head = (
-        "TENANT",
-        "GUARANTEED",
-        "LIMIT",
-        "HELD",
-        "QUEUED",
-        "USED GPU-H",
-        "SHARE",
-        "WEIGHT",
-        "CELLS",
-    )
+def tenants_table(tenants: Sequence[tenant_pb2.Tenant], default: str = "") -> ListTable:
+    """Sub-tenants are indented below the one that they belong to, where it is listed."""
     depth: dict[str, int] = {}
-    rows = []
-    for tenant in answer.tenants:
+    for tenant in tenants:
         depth[tenant.name] = depth.get(tenant.parent, -1) + 1
-        is_default = " (default)" if tenant.name == answer.default_tenant else ""
-        rows.append(
-            (
-                f"{'  ' * depth[tenant.name]}{tenant.name}{is_default}",
-                f"{tenant.guaranteed_gpus:,}",
-                f"{tenant.limit_gpus:,}" if tenant.HasField("limit_gpus") else "-",
-                f"{tenant.held_gpus:,}",
-                f"{tenant.queued_gpus:,}",
-                f"{tenant.used_gpu_hours:,.1f}",
-                f"{100 * tenant.share:.0f} %",
-                str(tenant.weight),
-                _cells(tenant),
-            )
-        )
-    return columns([head, *rows], right=set(range(1, 8)))
+
+    def name(tenant: tenant_pb2.Tenant) -> str:
+        mark = " (default)" if tenant.name == default else ""
+        return f"{'  ' * depth[tenant.name]}{tenant.name}{mark}"
+
+    def limit(tenant: tenant_pb2.Tenant) -> str:
+        return f"{tenant.limit_gpus:,}" if tenant.HasField("limit_gpus") else "-"
+
+    return ListTable(
+        (
+            Column("TENANT", name),
+            Column("GUARANTEED", lambda tenant: f"{tenant.guaranteed_gpus:,}", is_right=True),
+            Column("LIMIT", limit, is_right=True),
+            Column("HELD", lambda tenant: f"{tenant.held_gpus:,}", is_right=True),
+            Column("QUEUED", lambda tenant: f"{tenant.queued_gpus:,}", is_right=True),
+            Column("USED GPU-H", lambda tenant: f"{tenant.used_gpu_hours:,.1f}", is_right=True),
+            Column("SHARE", lambda tenant: f"{100 * tenant.share:.0f} %", is_right=True),
+            Column("WEIGHT", lambda tenant: str(tenant.weight), is_right=True),
+            Column("PARENT", lambda tenant: tenant.parent or "-", is_wide=True),
+            Column("CHANGED", lambda tenant: time_text(tenant.update_time), is_wide=True),
+            Column("CELLS", _cells, is_text=True),
+        ),
+        "no tenants",
+    )
+
+
+def tenants_text(answer: service_pb2.ListTenantsResponse) -> str:
+    """A line each."""
+    return tenants_table(answer.tenants, answer.default_tenant).text(answer.tenants)
 
 
 def tenant_text(tenant: tenant_pb2.Tenant) -> str:
@@ -253,22 +258,35 @@ def hosts_change_text(change: service_pb2.WatchHostsResponse) -> str:
     return "\n".join(lines)
 
 
+HOSTS = ListTable(
+    (
+        Column("NAME", lambda host: host.name),
+        Column("STATE", lambda host: host_state(host)),
+        Column(
+            "SINCE",
+            lambda host: time_text(host.update_time) if host.HasField("update_time") else "-",
+        ),
+        Column("JOB", lambda host: host.job or "-"),
+        Column("BLOCK", lambda host: _block(host), is_right=True),
+        Column("REPORTS", lambda host: str(host.record.reports or "-"), is_right=True),
+        Column("FAILURES", lambda host: str(host.record.failures or "-"), is_right=True),
+        Column("IN", lambda host: " ".join(host.domains), is_wide=True),
+        Column("REASON", lambda host: host_words(host), is_text=True),
+    ),
+    "no hosts",
+)
+
+
 def hosts_text(hosts: Sequence[host_pb2.Host]) -> str:
-    head = ("NAME", "STATE", "SINCE", "JOB", "BLOCK", "REPORTS", "FAILURES", "REASON")
-    rows = [
-        (
-            host.name,
-            plain(host_pb2.HostState.Name(host.state), "HOST_STATE_"),
-            time_text(host.update_time) if host.HasField("update_time") else "-",
-            host.job or "-",
-            str(host.block) if host.HasField("block") else "spare" if host.job else "-",
-            str(host.record.reports or "-"),
-            str(host.record.failures or "-"),
-            host_words(host),
-        )
-        for host in hosts
-    ]
-    return columns([head, *rows], right={4, 5, 6}) if rows else "no hosts"
+    return HOSTS.text(hosts)
+
+
+def host_state(host: host_pb2.Host) -> str:
+    return plain(host_pb2.HostState.Name(host.state), "HOST_STATE_")
+
+
+def _block(host: host_pb2.Host) -> str:
+    return str(host.block) if host.HasField("block") else "spare" if host.job else "-"
 
 
 def host_text(host: host_pb2.Host) -> str:
@@ -302,26 +320,35 @@ def host_words(host: host_pb2.Host) -> str:
 _CORDONED = (host_pb2.HOST_STATE_CORDONED, host_pb2.HOST_STATE_DRAINING)
 
 
-def lemons_text(hosts: Sequence[host_pb2.Host]) -> str:
-    """The seven signals of each host."""
-    names = [field.name for field in host_pb2.LemonSignals.DESCRIPTOR.fields]
-    heads = ("EXCLUDED", "XIDS", "TICKETS", "OUT", "MULTI", "SINGLE", "RATE")
-    rows = []
-    for host in hosts:
-        signals = host.record.lemon_signals
-        counts = (f"{getattr(signals, name):g}" for name in names)
-        state = plain(host_pb2.HostState.Name(host.state), "HOST_STATE_")
-        rows.append((host.name, state, *counts, ", ".join(host.record.over_threshold)))
-    right = set(range(2, 9))
-    return columns([("NAME", "STATE", *heads, "OVER"), *rows], right=right) if rows else "no lemons"
+def _signal(name: str) -> Callable[[host_pb2.Host], str]:
+    return lambda host: f"{getattr(host.record.lemon_signals, name):g}"
+
+
+# With the seven signals of each host.
+LEMONS = ListTable(
+    (
+        Column("NAME", lambda host: host.name),
+        Column("STATE", host_state),
+        *(
+            Column(head, _signal(field.name), is_right=True)
+            for head, field in zip(
+                ("EXCLUDED", "XIDS", "TICKETS", "OUT", "MULTI", "SINGLE", "RATE"),
+                host_pb2.LemonSignals.DESCRIPTOR.fields,
+                strict=True,
+            )
+        ),
+        Column("OVER", lambda host: ", ".join(host.record.over_threshold), is_text=True),
+    ),
+    "no lemons",
+)
 
 
 def placement_rows(placement: placement_pb2.Placement) -> list[tuple[str, str]]:
     rows = [
-        ("hosts", f"{placement.host_count:,}: {_some(placement.hosts)}"),
-        ("spares", f"{placement.spare_count:,}: {_some(placement.spares)}"),
+        ("hosts", f"{placement.host_count:,}: {host_ranges(placement.hosts)}"),
+        ("spares", f"{placement.spare_count:,}: {host_ranges(placement.spares)}"),
         *(
-            [("lent", f"{len(placement.lent):,}: {_some(placement.lent)}")]
+            [("lent", f"{len(placement.lent):,}: {host_ranges(placement.lent)}")]
             if placement.lent
             else []
         ),
@@ -344,11 +371,13 @@ def _certificate(placement: placement_pb2.Placement) -> str:
     return f", lower bound {bytes_text(bound)}, gap {100 * placement.gap:.2f} %" if bound else ""
 
 
-def _some(names: Iterable[str]) -> str:
-    shown = list(names)
-    more = len(shown) - _SHOWN_HOSTS
-    text = ", ".join(shown[:_SHOWN_HOSTS])
-    return (text + (f" and {more:,} more" if more > 0 else "")) or "-"
+def host_ranges(names: Sequence[str]) -> str:
+    """`z0-r001-h[01-16]`; of a scattered gang the first ranges."""
+    if not names:
+        return "-"
+    ranges = list(hostlist.split(hostlist.fold(list(names))))
+    more = len(ranges) - _SHOWN_RANGES
+    return ",".join(ranges[:_SHOWN_RANGES]) + (f" and {more:,} more ranges" if more > 0 else "")
 
 
 def time_text(moment: Timestamp) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scheduler.cli.render.messages import plain, time_text
+from placement.fabric.hostlist import fold
+from scheduler.cli.render.messages import host_ranges, plain, time_text
+from scheduler.cli.render.tables import Column, ListTable
 from scheduler.cli.render.text import columns, counted
 from scheduler.core.wording import share_text
 from scheduler.files.errors import one_line
@@ -13,24 +15,26 @@ from scheduler.v1 import service_pb2, window_pb2
 _SHOWN = 8
 
 
+WINDOWS = ListTable(
+    (
+        Column("NAME", lambda window: window.name),
+        Column("KIND", lambda window: _kind(window)),
+        Column("STATE", lambda window: _state(window)),
+        Column("START", lambda window: time_text(window.start_time)),
+        Column("END", lambda window: time_text(window.end_time)),
+        Column("HOSTS", lambda window: str(len(window.chosen_hosts) or "-"), is_right=True),
+        Column("LINKS", lambda window: " ".join(window.links) or "-"),
+        Column("HELD", lambda window: str(window.held_hosts or "-"), is_right=True),
+        Column("FOR", lambda window: _whom(window)),
+        Column("HOST LIST", lambda window: fold(window.chosen_hosts) or "-", is_wide=True),
+        Column("REASON", lambda window: window.reason, is_text=True),
+    ),
+    "no windows",
+)
+
+
 def windows_text(windows: Sequence[window_pb2.Window]) -> str:
-    head = ("NAME", "KIND", "STATE", "START", "END", "HOSTS", "LINKS", "HELD", "FOR", "REASON")
-    rows = [
-        (
-            window.name,
-            _kind(window),
-            _state(window),
-            time_text(window.start_time),
-            time_text(window.end_time),
-            str(len(window.chosen_hosts) or "-"),
-            " ".join(window.links) or "-",
-            str(window.held_hosts or "-"),
-            _whom(window),
-            window.reason,
-        )
-        for window in windows
-    ]
-    return columns([head, *rows], right={5, 7}) if rows else "no windows"
+    return WINDOWS.text(windows)
 
 
 def change_text(change: service_pb2.WatchWindowsResponse) -> str:
@@ -66,7 +70,7 @@ def window_text(window: window_pb2.Window) -> str:
 
 def _hosts(window: window_pb2.Window) -> str:
     names = window.chosen_hosts
-    return f"{len(names):,}: {_some(names)}" if names else "-"
+    return f"{len(names):,}: {host_ranges(names)}" if names else "-"
 
 
 def _kind(window: window_pb2.Window) -> str:

@@ -1,0 +1,157 @@
+"""Tables of lists: which columns, in which order of rows, fitted to a terminal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import typer
+
+from scheduler.cli.render.text import columns
+from scheduler.files.errors import one_line
+
+LEAST_WIDTH = 12  # of a column that is cut to fit a terminal
+CUT = "..."
+_NUMBER = re.compile(r"-?\d[\d,]*(\.\d+)?( %)?")
+_COLOURS = {
+    "running": "green",
+    "healthy": "green",
+    "open": "green",
+    "queued": "yellow",
+    "interrupted": "yellow",
+    "draining": "yellow",
+    "cordoned": "yellow",
+    "suspect": "yellow",
+    "failed": "red",
+    "down": "red",
+    "cancelled": "bright_black",
+    "completed": "bright_black",
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a list.
+
+    `is_wide`: shown with `-o wide` only, or where it is asked for by name. `is_text`: free text,
+    which is cut first where a terminal is narrow.
+    """
+
+    head: str
+    cell: Callable[[Any], str]
+    is_right: bool = False
+    is_wide: bool = False
+    is_text: bool = False
+
+    @property
+    def key(self) -> str:
+        """As `--columns` and `--sort` take it: `USED GPU-H` is `used_gpu_h`."""
+        return column_key(self.head)
+
+
+@dataclass(frozen=True)
+class View:
+    """How a list is shown. `width`: of the terminal, in characters; None: lines are not cut.
+
+    `names`: the columns, in this order; empty: those that the list shows of itself.
+    """
+
+    names: tuple[str, ...] = ()
+    is_wide: bool = False
+    has_heads: bool = True
+    width: int | None = None
+    is_coloured: bool = False
+
+
+@dataclass(frozen=True)
+class ListTable:
+    """The columns of a list, and what is said where it has no rows."""
+
+    columns: tuple[Column, ...]
+    nothing: str
+    by_key: dict[str, Column] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by_key", {column.key: column for column in self.columns})
+
+    def column(self, name: str) -> Column:
+        """Raises: KeyError with a sentence that names the columns."""
+        try:
+            return self.by_key[column_key(name)]
+        except KeyError:
+            raise KeyError(f"{name!r} is none of {', '.join(self.by_key)}") from None
+
+    def order(self, things: Sequence[Any], names: Sequence[str]) -> list[Any]:
+        """By these columns, numbers by value; a name that begins with `-` sorts downwards.
+
+        Raises: KeyError.
+        """
+        ordered = list(things)
+        for name in reversed(names):
+            cell = self.column(name.removeprefix("-")).cell
+            ordered.sort(key=lambda thing: _rank(cell(thing)), reverse=name.startswith("-"))
+        return ordered
+
+    def text(self, things: Sequence[Any], view: View | None = None) -> str:
+        """A line for each thing. Raises: KeyError on an unknown column."""
+        view = view or View()
+        if view.names:
+            shown = [self.column(name) for name in view.names]
+        else:
+            shown = [column for column in self.columns if view.is_wide or not column.is_wide]
+        rows = [[one_line(column.cell(thing)) for column in shown] for thing in things]
+        heads = [[column.head for column in shown]] if view.has_heads else []
+        if not rows:
+            return self.nothing if view.has_heads else ""
+        if view.width is not None:
+            rows = _fitted(shown, heads + rows, view.width)[len(heads) :]
+        right = {i for i, column in enumerate(shown) if column.is_right}
+        lines = columns(heads + rows, right).split("\n")
+        if not view.is_coloured:
+            return "\n".join(lines)
+        states = [i for i, column in enumerate(shown) if column.key == "state"]
+        for at, row in enumerate(rows, start=len(heads)):
+            for i in states:
+                lines[at] = _coloured(lines[at], row[i])
+        return "\n".join(lines)
+
+
+def column_key(head: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", head.lower()).strip("_")
+
+
+def _rank(cell: str) -> tuple[bool, float, str]:
+    """Numbers by value, before text."""
+    if _NUMBER.fullmatch(cell):
+        return False, float(cell.removesuffix(" %").replace(",", "")), ""
+    return True, 0.0, cell
+
+
+def _fitted(shown: Sequence[Column], rows: list[list[str]], width: int) -> list[list[str]]:
+    """The rows with free text cut so that no line is wider, as far as that goes."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(shown))]
+    excess = sum(widths) + 2 * (len(shown) - 1) - width
+    for i in sorted(
+        (i for i, column in enumerate(shown) if column.is_text), key=widths.__getitem__
+    )[::-1]:
+        least = max(LEAST_WIDTH, len(shown[i].head))
+        if excess > 0 and widths[i] > least:
+            cut = min(excess, widths[i] - least)
+            widths[i], excess = widths[i] - cut, excess - cut
+    return [
+        [
+            cell if len(cell) <= most else cell[: most - len(CUT)] + CUT
+            for cell, most in zip(row, widths, strict=True)
+        ]
+        for row in rows
+    ]
+
+
+def _coloured(line: str, state: str) -> str:
+    colour = _COLOURS.get(state)
+    word = rf"(?<=  ){re.escape(state)}(?=  |$)"
+    if colour is None:
+        return line
+    return re.sub(word, lambda found: typer.style(found[0], fg=colour), line, count=1)
