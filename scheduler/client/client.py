@@ -143,10 +143,16 @@ class Client:
         order_by: str = "",
         *,
         recent_only: bool = False,
+        estimate_starts: bool = False,
     ) -> service_pb2.ListJobsResponse:
-        """The same with the version of the first page: a watch from there misses nothing."""
+        """The same with the version of the first page: a watch from there misses nothing.
+        `estimate_starts`: with the starts of waiting jobs, which the server simulates."""
         request = service_pb2.ListJobsRequest(
-            states=states, filter=filter, order_by=order_by, recent_only=recent_only
+            states=states,
+            filter=filter,
+            order_by=order_by,
+            recent_only=recent_only,
+            estimate_starts=estimate_starts,
         )
         return self._to.all_pages(self._stub.ListJobs, request, "jobs")
 

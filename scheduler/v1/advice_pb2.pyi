@@ -197,7 +197,9 @@ class Reason(_message.Message):
 
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
-        """When it starts at the latest if every running job keeps its time limit. Unset: not known."""
+        """When there is room for it if every running job keeps its time limit, and nobody is ahead of it:
+        start_estimate of ExplainJobResponse has the queue in it. Unset: not known.
+        """
 
     @_builtins.property
     def waits_for(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:

@@ -1147,6 +1147,7 @@ class Job(_message.Message):
     USER_FIELD_NUMBER: _builtins.int
     HOLD_FIELD_NUMBER: _builtins.int
     ELIGIBLE_TIME_FIELD_NUMBER: _builtins.int
+    START_ESTIMATE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the job, tenants/TENANT/jobs/NAME: its tenant and the name in its specification. Each
     tenant has names of its own.
@@ -1235,6 +1236,12 @@ class Job(_message.Message):
         come, or a job that it depends on has not ended; `reason` says which.
         """
 
+    @_builtins.property
+    def start_estimate(self) -> Global___StartEstimate:
+        """When it starts, by a simulation of the queue, without the chain. Set by ListJobs alone, for a
+        job that waits, when the request says estimate_starts.
+        """
+
     def __init__(
         self,
         *,
@@ -1263,14 +1270,101 @@ class Job(_message.Message):
         user: _builtins.str = ...,
         hold: Global___Hold.ValueType = ...,
         eligible_time: _timestamp_pb2.Timestamp | None = ...,
+        start_estimate: Global___StartEstimate | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "create_time", b"create_time", "eligible_time", b"eligible_time", "goodput", b"goodput", "launch_time", b"launch_time", "placement", b"placement", "saved_checkpoint", b"saved_checkpoint", "slowdown", b"slowdown", "spec", b"spec", "update_time", b"update_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "create_time", b"create_time", "eligible_time", b"eligible_time", "goodput", b"goodput", "launch_time", b"launch_time", "placement", b"placement", "saved_checkpoint", b"saved_checkpoint", "slowdown", b"slowdown", "spec", b"spec", "start_estimate", b"start_estimate", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "attempt", b"attempt", "create_time", b"create_time", "dp", b"dp", "eligible_time", b"eligible_time", "etag", b"etag", "goodput", b"goodput", "hold", b"hold", "launch_time", b"launch_time", "legal_dp", b"legal_dp", "name", b"name", "placement", b"placement", "preemptible", b"preemptible", "priority", b"priority", "reason", b"reason", "restart_options", b"restart_options", "saved_checkpoint", b"saved_checkpoint", "slowdown", b"slowdown", "spec", b"spec", "state", b"state", "tenant", b"tenant", "uid", b"uid", "update_time", b"update_time", "user", b"user", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "attempt", b"attempt", "create_time", b"create_time", "dp", b"dp", "eligible_time", b"eligible_time", "etag", b"etag", "goodput", b"goodput", "hold", b"hold", "launch_time", b"launch_time", "legal_dp", b"legal_dp", "name", b"name", "placement", b"placement", "preemptible", b"preemptible", "priority", b"priority", "reason", b"reason", "restart_options", b"restart_options", "saved_checkpoint", b"saved_checkpoint", "slowdown", b"slowdown", "spec", b"spec", "start_estimate", b"start_estimate", "state", b"state", "tenant", b"tenant", "uid", b"uid", "update_time", b"update_time", "user", b"user", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Job: _TypeAlias = Job  # noqa: Y015
+
+@_typing.final
+class StartEstimate(_message.Message):
+    """When a waiting job starts, by a simulation: the scheduler, run ahead on a copy of the cluster, with
+    its limits, quotas, reservations and windows. An estimate, for jobs end sooner, and others come.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    START_TIME_FIELD_NUMBER: _builtins.int
+    NOT_BEFORE_TIME_FIELD_NUMBER: _builtins.int
+    ASSUMPTION_FIELD_NUMBER: _builtins.int
+    CHAIN_FIELD_NUMBER: _builtins.int
+    assumption: _builtins.str
+    """What the simulation assumes, in words."""
+    @_builtins.property
+    def start_time(self) -> _timestamp_pb2.Timestamp:
+        """When it starts. Unset: see not_before_time."""
+
+    @_builtins.property
+    def not_before_time(self) -> _timestamp_pb2.Timestamp:
+        """The simulation went so far, and the job still waited. Both unset: the simulation ended, and the
+        job cannot start as things are: it is held, say, or needs hosts that are out of service.
+        """
+
+    @_builtins.property
+    def chain(self) -> _containers.RepeatedCompositeFieldContainer[Global___ExpectedStart]:
+        """Starts that come before it, the first one first, and its own: each of these jobs waits for the
+        end of the one before. Set by ExplainJob alone.
+        """
+
+    def __init__(
+        self,
+        *,
+        start_time: _timestamp_pb2.Timestamp | None = ...,
+        not_before_time: _timestamp_pb2.Timestamp | None = ...,
+        assumption: _builtins.str = ...,
+        chain: _abc.Iterable[Global___ExpectedStart] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["not_before_time", b"not_before_time", "start_time", b"start_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assumption", b"assumption", "chain", b"chain", "not_before_time", b"not_before_time", "start_time", b"start_time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StartEstimate: _TypeAlias = StartEstimate  # noqa: Y015
+
+@_typing.final
+class ExpectedStart(_message.Message):
+    """A start in a simulation of the queue."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    START_TIME_FIELD_NUMBER: _builtins.int
+    END_TIME_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """Name of the job."""
+    @_builtins.property
+    def start_time(self) -> _timestamp_pb2.Timestamp:
+        """When it starts."""
+
+    @_builtins.property
+    def end_time(self) -> _timestamp_pb2.Timestamp:
+        """When it ends, by its time limit."""
+
+    @_builtins.property
+    def after(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Jobs that end when it starts."""
+
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        start_time: _timestamp_pb2.Timestamp | None = ...,
+        end_time: _timestamp_pb2.Timestamp | None = ...,
+        after: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "start_time", b"start_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "end_time", b"end_time", "job", b"job", "start_time", b"start_time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExpectedStart: _TypeAlias = ExpectedStart  # noqa: Y015
 
 @_typing.final
 class Slowdown(_message.Message):

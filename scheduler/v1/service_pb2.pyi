@@ -310,6 +310,7 @@ class ListJobsRequest(_message.Message):
     FILTER_FIELD_NUMBER: _builtins.int
     ORDER_BY_FIELD_NUMBER: _builtins.int
     RECENT_ONLY_FIELD_NUMBER: _builtins.int
+    ESTIMATE_STARTS_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """Jobs to return at most, up to 1000. 0 means 100."""
     page_token: _builtins.str
@@ -334,6 +335,10 @@ class ListJobsRequest(_message.Message):
     """
     recent_only: _builtins.bool
     """Leaves out jobs that ended before the newest thousand or so of their tenant."""
+    estimate_starts: _builtins.bool
+    """Sets start_estimate of jobs that wait. The server simulates the queue for it, up to a second of
+    work, at most a twentieth of its time; estimates may be of a somewhat older version.
+    """
     @_builtins.property
     def states(self) -> _containers.RepeatedScalarFieldContainer[_job_pb2.JobState.ValueType]:
         """Only jobs in one of these states. Empty: all."""
@@ -347,10 +352,11 @@ class ListJobsRequest(_message.Message):
         filter: _builtins.str = ...,
         order_by: _builtins.str = ...,
         recent_only: _builtins.bool = ...,
+        estimate_starts: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "order_by", b"order_by", "page_size", b"page_size", "page_token", b"page_token", "recent_only", b"recent_only", "states", b"states"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["estimate_starts", b"estimate_starts", "filter", b"filter", "order_by", b"order_by", "page_size", b"page_size", "page_token", b"page_token", "recent_only", b"recent_only", "states", b"states"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1057,6 +1063,7 @@ class ExplainJobResponse(_message.Message):
     WHAT_IF_FIELD_NUMBER: _builtins.int
     RESTART_FIELD_NUMBER: _builtins.int
     SHARED_UPLINKS_FIELD_NUMBER: _builtins.int
+    START_ESTIMATE_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the job."""
@@ -1082,6 +1089,10 @@ class ExplainJobResponse(_message.Message):
         than the hosts behind them send, and only of gangs whose step time is known.
         """
 
+    @_builtins.property
+    def start_estimate(self) -> _job_pb2.StartEstimate:
+        """When it starts, and who before it. Set for a job that waits."""
+
     def __init__(
         self,
         *,
@@ -1091,11 +1102,12 @@ class ExplainJobResponse(_message.Message):
         what_if: _advice_pb2.WhatIf | None = ...,
         restart: _spares_pb2.RestartOutlook | None = ...,
         shared_uplinks: _abc.Iterable[_advice_pb2.SharedUplink] | None = ...,
+        start_estimate: _job_pb2.StartEstimate | None = ...,
         version: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "restart", b"restart", "what_if", b"what_if"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "restart", b"restart", "start_estimate", b"start_estimate", "what_if", b"what_if"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "reason", b"reason", "restart", b"restart", "shared_uplinks", b"shared_uplinks", "state", b"state", "version", b"version", "what_if", b"what_if"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "reason", b"reason", "restart", b"restart", "shared_uplinks", b"shared_uplinks", "start_estimate", b"start_estimate", "state", b"state", "version", b"version", "what_if", b"what_if"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -12,6 +12,7 @@ from google.protobuf.duration_pb2 import Duration
 from scheduler.core import Job, JobState, Reason, SchedulingOptions, State
 from scheduler.core.defrag.proposal import DefragProposal, Relocation
 from scheduler.core.explain.explain import Reasons
+from scheduler.core.explain.forecast import Forecast, assumption
 from scheduler.core.explain.reason import Basis, Obstacle, ObstacleKind
 from scheduler.core.explain.slots import Slots
 from scheduler.core.explain.whatif import WhatIf
@@ -20,7 +21,7 @@ from scheduler.core.model.job import SECOND_NS
 from scheduler.core.queue.verdict import WaitReason
 from scheduler.core.rules.neighbours import SharedUplink
 from scheduler.identity import caller, own_windows
-from scheduler.v1 import advice_pb2, service_pb2
+from scheduler.v1 import advice_pb2, job_pb2, service_pb2
 from scheduler.wire.durations import duration
 from scheduler.wire.jobs import JOB_STATES, cut_to_proto, job_placement, timestamp
 from scheduler.wire.names import job_resource, resource_of, resources
@@ -69,6 +70,28 @@ def explained(state: State, reason: Reason, job: Job) -> service_pb2.ExplainJobR
         reason=reason_to_proto(state, reason),
         version=state.version,
     )
+
+
+def start_estimate(
+    state: State, forecast: Forecast, name: str, assumed_limit_s: int, *, with_chain: bool
+) -> job_pb2.StartEstimate | None:
+    """When the waiting job `name` starts; None: it came after the forecast."""
+    if name not in forecast.waiting:
+        return None
+    start, tenants = forecast.starts.get(name), state.tenants
+    estimate = job_pb2.StartEstimate(assumption=assumption(assumed_limit_s))
+    if start is not None:
+        estimate.start_time.CopyFrom(timestamp(start.start_ns))
+    elif forecast.until_ns is not None:
+        estimate.not_before_time.CopyFrom(timestamp(forecast.until_ns))
+    for link in forecast.chain(name) if with_chain else ():
+        estimate.chain.add(
+            job=resource_of(tenants, link.name),
+            start_time=timestamp(link.start_ns),
+            end_time=timestamp(link.end_ns),
+            after=resources(tenants, link.after),
+        )
+    return estimate
 
 
 def what_if_to_proto(state: State, answer: WhatIf) -> advice_pb2.WhatIf:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import AsyncExitStack
+from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -288,6 +291,40 @@ async def test_a_list_is_printed_again_when_it_changes(
             if len(pauses) == 3:
                 raise KeyboardInterrupt
 
-        monkeypatch.setattr(lists.time, "sleep", pause)
+        monkeypatch.setattr(lists, "time", SimpleNamespace(sleep=pause))
         shown = await muster(served, "jobs", "--watch", "--columns", "name")
         assert shown.output.split() == ["no", "jobs", "NAME", "a"]
+
+
+async def test_the_starts_of_waiting_jobs_are_estimated(tmp_path: Path) -> None:
+    """Twelve jobs of an hour that fill the cluster, one after the other."""
+    async with serving(tmp_path) as served:
+        fabric = await served.stub.GetFabric(service_pb2.GetFabricRequest())
+        gang = f"parallelism: {{tp: {fabric.gpus_per_host}, dp: {fabric.host_count}}}\n"
+        jobs = "---\n".join(f"name: j{i:02}\ntime_limit_s: 3600\n{gang}" for i in range(12))
+        assert (await muster(served, "submit", "-", given=jobs)).exit_code == 0
+        assert (await muster(served, "wait", "j00", "--for", "start")).exit_code == 0
+        await muster(served, "hold", "j11")
+        shown = await muster(served, "jobs", "-o", "json")
+        listed = {job["name"]: job for job in json.loads(shown.output)["jobs"]}
+        starts = [listed[f"j{i:02}"]["start_estimate"]["start_time"][:19] for i in range(1, 11)]
+        moments = [datetime.fromisoformat(start) for start in starts]
+        steps = {(b - a).total_seconds() for a, b in pairwise(moments)}
+        assert steps == {3600}
+        assert "start_estimate" not in listed["j00"]
+        columns = ("jobs", "--columns", "name,starts", "--no-headers")
+        rows = dict(line.split() for line in (await muster(served, *columns)).output.splitlines())
+        assert rows["j00"] == "-"
+        assert rows["j05"] == f"{starts[4]}Z"
+        assert rows["j11"] == "unknown"
+        why = await muster(served, "explain", "j03")
+        lines = [line.split() for line in why.output.splitlines()]
+        assert ["starts", "about", f"{starts[2]}Z"] in lines
+        assert "if jobs run to their time limits (24 h 00 min where none is stated)" in why.output
+        chain = lines[lines.index(["AHEAD", "STARTS", "ENDS", "AFTER"]) + 1 :]
+        assert [(row[0], row[1], row[3]) for row in chain[:3]] == [
+            ("j01", f"{starts[0]}Z", "j00"),
+            ("j02", f"{starts[1]}Z", "j01"),
+            ("j03", f"{starts[2]}Z", "j02"),
+        ]
+        assert "cannot be foreseen" in (await muster(served, "explain", "j11")).output

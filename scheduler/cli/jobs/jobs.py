@@ -187,16 +187,21 @@ def list_jobs(
 ) -> None:
     """List live jobs and jobs that ended recently; with --all also older ones.
 
+    STARTS is an estimate for jobs that wait: the server simulates its queue, as if every job ran
+    to its time limit and nobody submitted, cancelled or failed. `>`: not before.
     Example: muster jobs --me --state queued --sort -priority --columns name,priority,reason
     """
     from scheduler.cli.render import messages
     from scheduler.v1 import job_pb2
 
     states = state_numbers(job_pb2.JobState, "JOB_STATE_", state)
+    is_estimated = output is not ListFormat.NAME
     with connected(address) as client:
         wanted = _filter(filter, me=me, users=users or (), tenants=tenants or ())
         write_list(
-            lambda: client.jobs_answer(states, wanted, order_by, recent_only=not every),
+            lambda: client.jobs_answer(
+                *(states, wanted, order_by), recent_only=not every, estimate_starts=is_estimated
+            ),
             "jobs",
             messages.jobs_table,
             ListOptions(output, columns, sort, no_headers, watch),

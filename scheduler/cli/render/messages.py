@@ -69,7 +69,7 @@ def outcome(answer: placement_pb2.Answer) -> str:
 
 
 def jobs_table(jobs: Sequence[job_pb2.Job]) -> ListTable:
-    """Users are shown where one of the jobs has one."""
+    """Users and starts are shown where one of the jobs has one."""
     return ListTable(
         (
             Column("NAME", lambda job: job.name),
@@ -82,6 +82,7 @@ def jobs_table(jobs: Sequence[job_pb2.Job]) -> ListTable:
             Column("SPARES", lambda job: _number(job.placement.spare_count), is_right=True),
             Column("ATTEMPT", lambda job: str(job.attempt), is_right=True),
             Column("SUBMITTED", lambda job: time_text(job.create_time)),
+            Column("STARTS", _starts, is_wide=not any(map(_is_estimated, jobs))),
             Column("CHANGED", lambda job: time_text(job.update_time), is_wide=True),
             Column("UID", lambda job: job.uid, is_wide=True),
             Column("LABELS", _labels, is_wide=True, is_text=True),
@@ -92,6 +93,19 @@ def jobs_table(jobs: Sequence[job_pb2.Job]) -> ListTable:
         ),
         "no jobs",
     )
+
+
+def _is_estimated(job: job_pb2.Job) -> bool:
+    return job.HasField("start_estimate")
+
+
+def _starts(job: job_pb2.Job) -> str:
+    """`2026-11-21T06:00:00Z`, or `>` and the time before which it does not start."""
+    if job.start_estimate.HasField("start_time"):
+        return time_text(job.start_estimate.start_time)
+    if job.start_estimate.HasField("not_before_time"):
+        return f">{time_text(job.start_estimate.not_before_time)}"
+    return "unknown" if _is_estimated(job) else "-"
 
 
 def jobs_text(jobs: Sequence[job_pb2.Job]) -> str:

@@ -11,6 +11,7 @@ from scheduler.v1 import advice_pb2, job_pb2, service_pb2
 
 MOST_OBSTACLES = 20
 MOST_BLOCKS = 4
+MOST_CHAIN = 12
 
 _BASES = {
     advice_pb2.END_BASIS_STATED: "by its limit",
@@ -21,10 +22,15 @@ _BASES = {
 
 def explain_text(answer: service_pb2.ExplainJobResponse) -> str:
     head = [("job", answer.name), ("state", job_state(answer))]
-    parts = [columns(head + reason_rows(answer.reason))]
+    facts = reason_rows(answer.reason)
+    if answer.HasField("start_estimate"):
+        facts = [row for row in facts if row[0] != "has room"]
+        facts += _estimate_rows(answer.start_estimate)
+    parts = [columns(head + facts)]
     if answer.HasField("what_if"):
         parts.append(_what_if_text(answer.what_if))
     else:
+        parts += _chain(answer.start_estimate)
         parts += _tables(answer.reason)
         if answer.HasField("restart"):
             options = options_text(answer.restart.restart_options)
@@ -34,6 +40,29 @@ def explain_text(answer: service_pb2.ExplainJobResponse) -> str:
         rows += [(s.link, s.job, percent_text(s.busy_share)) for s in answer.shared_uplinks]
         parts.append(columns(rows, right={2}))
     return "\n\n".join(parts)
+
+
+def _estimate_rows(estimate: job_pb2.StartEstimate) -> list[tuple[str, str]]:
+    if estimate.HasField("start_time"):
+        when = f"about {time_text(estimate.start_time)}"
+    elif estimate.HasField("not_before_time"):
+        when = f"not before {time_text(estimate.not_before_time)}: so far the queue was simulated"
+    else:
+        return [("starts", "cannot be foreseen")]
+    return [("starts", when), ("estimate", estimate.assumption)]
+
+
+def _chain(estimate: job_pb2.StartEstimate) -> list[str]:
+    """The starts before it, and its own."""
+    head = ("AHEAD", "STARTS", "ENDS", "AFTER")
+    rows = [
+        (s.job, time_text(s.start_time), time_text(s.end_time), ", ".join(s.after[:4]) or "-")
+        for s in estimate.chain
+    ]
+    if len(rows) > MOST_CHAIN:
+        left_out = (f"... {len(rows) - MOST_CHAIN:,} more", "", "", "")
+        rows = [*rows[: MOST_CHAIN // 2], left_out, *rows[-MOST_CHAIN // 2 :]]
+    return [columns([head, *rows])] if len(rows) > 1 else []
 
 
 def _what_if_text(answer: advice_pb2.WhatIf) -> str:
@@ -55,7 +84,7 @@ def reason_rows(reason: advice_pb2.Reason) -> list[tuple[str, str]]:
     if reason.missing_hosts:
         rows.append(("missing", counted(reason.missing_hosts, "host")))
     if reason.HasField("start_time"):
-        rows.append(("starts by", time_text(reason.start_time)))
+        rows.append(("has room", f"by {time_text(reason.start_time)}"))
     if limit_s := reason.passing_time_limit.seconds:
         rows.append(("would start", f"with time_limit_s: {limit_s}"))
     if reason.reserved_in:

@@ -17,6 +17,7 @@ from scheduler.core import Job, JobState, Reason, Rejected, State, dry_run
 from scheduler.core.admission.admit import Code
 from scheduler.core.capacity.grow import is_smaller, size_text
 from scheduler.core.explain.conditions import JOB_CONDITIONS
+from scheduler.core.explain.forecast import Forecast
 from scheduler.core.explain.slots import Asker, slots
 from scheduler.core.explain.whatif import what_if
 from scheduler.core.job_name import full_name, short_name, stated_tenant
@@ -50,6 +51,7 @@ from scheduler.service.errors import (
     invalid_input,
     rejected,
 )
+from scheduler.service.forecasts import ForecastCache
 from scheduler.service.names import (
     any_job_of,
     full_name_of,
@@ -90,6 +92,7 @@ class JobMessages:
     def __init__(self, backend: Backend, reasons: reasons.ReasonCache) -> None:
         self._backend = backend
         self._reasons = reasons
+        self._forecasts = ForecastCache()
 
     async def of(self, state: State, job: Job) -> job_pb2.Job:
         """The job with its hosts."""
@@ -133,6 +136,20 @@ class JobMessages:
     def _cache(self, state: State) -> reasons.ReasonCache:
         """A state that only might be must not be taken for the one of its version."""
         return self._reasons if state is self._backend.writer.state else reasons.ReasonCache()
+
+    def forecast(self) -> Forecast:
+        """When jobs that wait start. Cost: seconds where the queue is long."""
+        writer = self._backend.writer
+        return self._forecasts.of(writer.state, writer.now_ns(), writer.limits)
+
+    def estimate(
+        self, state: State, ahead: Forecast, job: Job, *, with_chain: bool = False
+    ) -> job_pb2.StartEstimate | None:
+        """When a job starts; None: it does not wait, or came after the forecast."""
+        if job.state is not JobState.QUEUED:
+            return None
+        assumed_s = self._backend.writer.limits.assumed_limit_s
+        return reasons.start_estimate(state, ahead, job.name, assumed_s, with_chain=with_chain)
 
     def reason(self, state: State, name: str) -> Reason:
         writer = self._backend.writer
@@ -193,8 +210,10 @@ class JobServicer:
         self, request: service_pb2.ListJobsRequest, context: Context
     ) -> service_pb2.ListJobsResponse:
         async with error_boundary(context):
-            writer = self._backend.writer
-            return await asyncio.to_thread(self._list, writer.state, request, writer.ended)
+            writer, ahead = self._backend.writer, None
+            if request.estimate_starts:
+                ahead = await self._backend.questions.ask(self._messages.forecast)
+            return await asyncio.to_thread(self._list, writer.state, request, writer.ended, ahead)
 
     async def UpdateJob(
         self, request: service_pb2.UpdateJobRequest, context: Context
@@ -278,6 +297,11 @@ class JobServicer:
             )
             if ahead is not None:
                 answer.restart.CopyFrom(restart_outlook(ahead))
+            if job.state is JobState.QUEUED:
+                starts = await self._backend.questions.ask(self._messages.forecast)
+                estimate = self._messages.estimate(state, starts, job, with_chain=True)
+                if estimate is not None:
+                    answer.start_estimate.CopyFrom(estimate)
             if job.state is JobState.RUNNING:
                 shared = await self._backend.questions.ask(shared_uplinks, state, job)
                 answer.shared_uplinks.extend(map(reasons.shared_to_proto, shared))
@@ -295,13 +319,19 @@ class JobServicer:
             return await self._backend.questions.ask(_slots, self._backend.writer, request)
 
     def _list(
-        self, state: State, request: service_pb2.ListJobsRequest, ended: EndedJobs
+        self,
+        state: State,
+        request: service_pb2.ListJobsRequest,
+        ended: EndedJobs,
+        ahead: Forecast | None,
     ) -> service_pb2.ListJobsResponse:
         page = jobs_page(state, request, ended)
+        messages = self._messages.of_all(state, page.items, with_hosts=False)
+        for message, job in zip(messages, page.items, strict=True):
+            if ahead is not None and (estimate := self._messages.estimate(state, ahead, job)):
+                message.start_estimate.CopyFrom(estimate)
         return service_pb2.ListJobsResponse(
-            jobs=self._messages.of_all(state, page.items, with_hosts=False),
-            next_page_token=page.next_token,
-            version=state.version,
+            jobs=messages, next_page_token=page.next_token, version=state.version
         )
 
     async def _long_ended(self, terms: Sequence[DependencyTerm]) -> tuple[LongEnded, ...]:
