@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from scheduler.cli import complete
+
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
@@ -75,7 +77,10 @@ Address = Annotated[
     ),
 ]
 States = Annotated[
-    list[str] | None, typer.Option("--state", help="Only this state; may be repeated.")
+    list[str] | None,
+    typer.Option(
+        "--state", help="Only this state; may be repeated.", autocompletion=complete.states
+    ),
 ]
 Why = Annotated[str, typer.Option("--reason", help="A reason, kept in the log.")]
 Filter = Annotated[

@@ -288,9 +288,19 @@ def _give_up(error: OSError) -> int:
     return BAD_INPUT if isinstance(error, WRONG_PATHS) else 1
 
 
+def half_typed() -> list[str]:
+    """The words before the one that a shell wants completed, if they name a command of this
+    package; else none, and all commands are loaded."""
+    line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
+    words = line.split()[1:-1] if "_MUSTER_COMPLETE" in os.environ else []
+    return words if is_builtin(words) else []
+
+
 def _run() -> int:
     try:
-        if not is_builtin(sys.argv[1:]):
+        if words := half_typed():
+            with_global_options_first(words)  # loads the command
+        elif not is_builtin(sys.argv[1:]):
             load_commands()
         sys.argv[1:] = with_global_options_first(sys.argv[1:])
         _app()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from datetime import datetime
 from itertools import pairwise
@@ -16,7 +17,7 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from typer.testing import CliRunner, Result
 
 from placement.fabric.hostlist import fold
-from scheduler.cli import lists
+from scheduler.cli import complete, lists
 from scheduler.cli.program import app
 from scheduler.files.errors import InputError
 from scheduler.v1 import job_pb2, service_pb2
@@ -328,3 +329,28 @@ async def test_the_starts_of_waiting_jobs_are_estimated(tmp_path: Path) -> None:
             ("j03", f"{starts[2]}Z", "j02"),
         ]
         assert "cannot be foreseen" in (await muster(served, "explain", "j11")).output
+
+
+async def test_a_shell_is_offered_the_names_that_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(tmp_path) as served:
+        monkeypatch.setenv("MUSTER_ADDRESS", served.ready.address)
+        await muster(served, "submit", "-", given=f"name: sweep-1\n{JOB}---\nname: eval\n{JOB}")
+        window = ("fw", "--kind", "maintenance", "--hosts", "z0", "--duration", "1h")
+        made = await muster(served, "window", "create", *window)
+        assert made.exit_code == 0, made.output
+        names = (await muster(served, "hosts", "-o", "name")).output.split()
+        host = await served.stub.GetHost(service_pb2.GetHostRequest(name=names[0]))
+
+        async def offered(complete: Callable[[str], list[str]], incomplete: str) -> list[str]:
+            return await asyncio.to_thread(complete, incomplete)
+
+        assert await offered(complete.jobs, "sw") == ["sweep-1"]
+        assert await offered(complete.jobs, "") == ["sweep-1", "eval"]
+        assert await offered(complete.hosts, names[0]) == [names[0]]
+        everything = await offered(complete.hosts, "")
+        assert set(everything) > {*names, *host.domains}
+        assert await offered(complete.tenants, "def") == ["default"]
+        assert await offered(complete.windows, "f") == ["fw"]
+    assert await offered(complete.jobs, "sw") == []

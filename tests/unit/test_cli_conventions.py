@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
 
-from scheduler.cli import program
+from scheduler.cli import complete, program
 from scheduler.cli.calls import AnswerFormat, formatted
 from scheduler.cli.numbers import seconds
 from tests.commands import Muster
@@ -140,3 +142,39 @@ def test_what_is_no_duration_is_refused(muster: Muster, text: str) -> None:
     result = muster("update", "job", f"--limit={text}")
     assert result.code == 2
     assert "--limit" in result.err
+
+
+@pytest.mark.parametrize(
+    ("command", "incomplete", "offered"),
+    [("jobs", "que", ["queued"]), ("hosts", "sus", ["suspect"]), ("list", "op", ["open"])],
+)
+def test_states_are_those_of_what_a_command_lists(
+    command: str, incomplete: str, offered: list[str]
+) -> None:
+    context: Any = SimpleNamespace(info_name=command)
+    assert complete.states(context, incomplete) == offered
+
+
+def test_fabrics_are_presets_and_files(muster: Muster, tmp_path: Path) -> None:
+    (tmp_path / "ib.yaml").write_text("")
+    (tmp_path / "iced").mkdir()
+    assert complete.fabrics("i") == ["ib-24k", "ib.yaml", "iced/"]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("muster jobs --state que", ["jobs", "--state"]),
+        ("muster --context a jobs --s", ["--context", "a", "jobs"]),
+        ("muster replay --f", []),
+        ("muster jo", []),
+        ("", []),
+    ],
+)
+def test_of_a_half_typed_line_the_command_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, line: str, words: list[str]
+) -> None:
+    monkeypatch.setenv("COMP_WORDS", line)
+    assert program.half_typed() == []
+    monkeypatch.setenv("_MUSTER_COMPLETE", "complete_bash")
+    assert program.half_typed() == words

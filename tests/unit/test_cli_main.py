@@ -105,6 +105,16 @@ def test_a_terminal_that_cannot_show_a_name_gets_it_escaped(tmp_path: Path) -> N
     assert done.stdout.startswith(r"placed: job on n\xf6rdlich")
 
 
+def test_a_shell_is_told_how_a_word_may_go_on() -> None:
+    done = run_python(
+        f"import sys; sys.argv = ['muster']; {MAIN}",
+        _MUSTER_COMPLETE="complete_bash",
+        COMP_WORDS="muster jobs --state que",
+        COMP_CWORD="3",
+    )
+    assert done.stdout.split() == ["queued"], done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "is_known"),
     [

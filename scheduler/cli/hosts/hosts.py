@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from scheduler.cli import complete
 from scheduler.cli.calls import (
     DEFAULT_ADDRESS,
     Address,
@@ -41,12 +42,15 @@ if TYPE_CHECKING:
     from scheduler.client.client import ChangeOptions, Client
     from scheduler.v1 import host_pb2, link_pb2
 
-HostName = Annotated[str, typer.Argument(help="Name of the host.", show_default=False)]
+HostName = Annotated[
+    str, typer.Argument(help="Name of the host.", autocompletion=complete.hosts, show_default=False)
+]
 HostNames = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="HOST...",
         help="Names of hosts or domains, with ranges such as z0-r001-h[01-16].",
+        autocompletion=complete.hosts,
         show_default=False,
     ),
 ]
@@ -218,7 +222,11 @@ def _is_link(hosts: Sequence[str] | None, link: str) -> bool:
 def report(
     host: Annotated[
         str,
-        typer.Argument(help="Name of the host, or of a domain for a switch.", show_default=False),
+        typer.Argument(
+            help="Name of the host, or of a domain for a switch.",
+            autocompletion=complete.hosts,
+            show_default=False,
+        ),
     ] = "",
     signal: Annotated[
         str,

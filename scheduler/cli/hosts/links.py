@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from scheduler.cli import complete
 from scheduler.cli.calls import (
     DEFAULT_ADDRESS,
     Address,
@@ -52,6 +53,7 @@ def links_command(
         str,
         typer.Option(
             help="A preset or a fabric file: show its switches instead of asking the server.",
+            autocompletion=complete.fabrics,
             show_default=False,
         ),
     ] = "",

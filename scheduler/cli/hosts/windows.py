@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from placement import BadInput
+from scheduler.cli import complete
 from scheduler.cli.calls import (
     DEFAULT_ADDRESS,
     Address,
@@ -48,7 +49,10 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Name = Annotated[str, typer.Argument(help="Name of the window.", show_default=False)]
+Name = Annotated[
+    str,
+    typer.Argument(help="Name of the window.", autocompletion=complete.windows, show_default=False),
+]
 Kind = Literal["maintenance", "reservation"]
 Hosts = Annotated[
     list[str] | None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from scheduler.cli import complete
 from scheduler.cli.calls import (
     DEFAULT_ADDRESS,
     Address,
@@ -34,6 +35,7 @@ JobNames = Annotated[
     typer.Argument(
         metavar="JOB...",
         help="Names of jobs, with ranges such as sweep-[0-15]; TENANT/NAME for another tenant's.",
+        autocompletion=complete.jobs,
         show_default=False,
     ),
 ]

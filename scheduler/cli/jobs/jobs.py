@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
+from scheduler.cli import complete
 from scheduler.cli.calls import (
     DEFAULT_ADDRESS,
     EXIT_CODES,
@@ -55,7 +56,9 @@ from scheduler.cli.offline.importing import import_command
 JobName = Annotated[
     str,
     typer.Argument(
-        help="Name of the job; TENANT/NAME for one of another tenant.", show_default=False
+        help="Name of the job; TENANT/NAME for one of another tenant.",
+        autocompletion=complete.jobs,
+        show_default=False,
     ),
 ]
 
@@ -167,7 +170,11 @@ def list_jobs(
     ] = None,
     tenants: Annotated[
         list[str] | None,
-        typer.Option("--tenant", help="Only jobs of this tenant; may be repeated."),
+        typer.Option(
+            "--tenant",
+            help="Only jobs of this tenant; may be repeated.",
+            autocompletion=complete.tenants,
+        ),
     ] = None,
     order_by: Annotated[
         str, typer.Option(help="Fields with commas, such as `priority desc, name`.")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from scheduler.cli import complete
 from scheduler.cli.calls import (
     DEFAULT_ADDRESS,
     Address,
@@ -66,7 +67,12 @@ def tenants(
 
 
 def tenant(
-    name: Annotated[str, typer.Argument(help="Name of the tenant.", show_default=False)],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="Name of the tenant.", autocompletion=complete.tenants, show_default=False
+        ),
+    ],
     output: Output = AnswerFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:

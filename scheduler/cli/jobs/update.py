@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from scheduler.cli import complete
 from scheduler.cli.calls import (
     DEFAULT_ADDRESS,
     Address,
@@ -26,7 +27,10 @@ def register(app: typer.Typer) -> None:
 
 
 def update(
-    name: Annotated[str, typer.Argument(help="Name of the job.", show_default=False)],
+    name: Annotated[
+        str,
+        typer.Argument(help="Name of the job.", autocompletion=complete.jobs, show_default=False),
+    ],
     priority: Annotated[int | None, typer.Option(min=-MOST, max=MOST, help="New priority.")] = None,
     priority_class: Annotated[
         str | None, typer.Option("--class", help="New priority class; empty for none.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from scheduler.cli import complete
 from scheduler.cli.calls import AnswerFormat, Output, formatted
 from scheduler.cli.numbers import finite
 
@@ -27,7 +28,12 @@ def register(app: typer.Typer) -> None:
 
 def checkpoint_command(
     job: Annotated[Path, typer.Argument(help="The job file (YAML).", show_default=False)],
-    fabric: Annotated[str, typer.Option(help="A preset or a fabric file.", show_default=False)],
+    fabric: Annotated[
+        str,
+        typer.Option(
+            help="A preset or a fabric file.", autocompletion=complete.fabrics, show_default=False
+        ),
+    ],
     rate: Annotated[
         float | None,
         typer.Option(help="Failures per 1,000 host-days.  [default: 3.79, Llama 3]"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scheduler.cli import clock
+from scheduler.cli import clock, complete
 from scheduler.cli.calls import EXIT_CODES, AnswerFormat, Output, formatted
 from scheduler.cli.offline.place import cluster_of, outcome_of, place_job
 from scheduler.cli.render.picture import Plot, PlotBy, drawers
@@ -31,7 +31,9 @@ def estimate_command(
     fabric: Annotated[
         list[str],
         typer.Option(
-            help="A preset or a fabric file; give several to compare.", show_default=False
+            help="A preset or a fabric file; give several to compare.",
+            autocompletion=complete.fabrics,
+            show_default=False,
         ),
     ],
     busy: Annotated[

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from scheduler.cli import complete
 from scheduler.cli.calls import AnswerFormat, Output, formatted
 from scheduler.cli.hosts.fabrics import apply_command, get_command
 from scheduler.cli.render.text import columns
@@ -31,7 +32,13 @@ class FileFormat(StrEnum):
 
 
 FabricName = Annotated[
-    str, typer.Option("--fabric", help="A preset or a fabric file.", show_default=False)
+    str,
+    typer.Option(
+        "--fabric",
+        help="A preset or a fabric file.",
+        autocompletion=complete.fabrics,
+        show_default=False,
+    ),
 ]
 OutFile = Annotated[
     Path | None,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from placement.workload.request import Answer, Objective, Placement
-from scheduler.cli import clock
+from scheduler.cli import clock, complete
 from scheduler.cli.calls import EXIT_CODES
 from scheduler.cli.numbers import finite
 from scheduler.cli.offline import formats
@@ -80,7 +80,9 @@ def place_command(
     fabric: Annotated[
         str,
         typer.Option(
-            help="A preset (roce-24k, ib-24k, nvl72-24k) or a fabric file.", show_default=False
+            help="A preset (roce-24k, ib-24k, nvl72-24k) or a fabric file.",
+            autocompletion=complete.fabrics,
+            show_default=False,
         ),
     ],
     busy: Annotated[
