@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from placement.workload.request import StepBound
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from placement.workload.request import StepBound
 
 
 def hosts_text(count: int) -> str:

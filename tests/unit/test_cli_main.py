@@ -168,18 +168,33 @@ def test_help_loads_nothing_heavy() -> None:
     assert done.stderr.splitlines()[-1] == "[]"
 
 
-PLACING = (
-    *("numba", "numpy", "networkx", "highspy", "ortools", "scipy", "matplotlib"),
-    *("placement.fabric.tree", "placement.workload.request"),
-)
+PLACING = ("numba", "numpy", "networkx", "highspy", "ortools", "scipy", "matplotlib")
+OF_JOB_FILES = ("placement.fabric.tree", "placement.workload.request", "scheduler.files.job")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["submit", "--help"], ["jobs"], ["submit", "{job}"]]
+    ("arguments", "barred"),
+    [
+        ("--help", PLACING),
+        ("submit --help", PLACING),
+        ("submit {job}", PLACING),
+        ("jobs --watch", PLACING + OF_JOB_FILES),
+        ("job a", PLACING + OF_JOB_FILES),
+        ("explain a", PLACING + OF_JOB_FILES),
+        ("cancel a[1-2]", PLACING + OF_JOB_FILES),
+        ("wait a", PLACING + OF_JOB_FILES),
+        ("drain h1 h2", PLACING + OF_JOB_FILES),
+        ("hosts", PLACING + OF_JOB_FILES),
+        ("tenants", PLACING + OF_JOB_FILES),
+        ("links", PLACING + OF_JOB_FILES),
+        ("window list", PLACING + OF_JOB_FILES),
+        ("accounting", PLACING),
+        ("status", PLACING + OF_JOB_FILES),
+    ],
 )
 def test_a_command_that_places_nothing_loads_nothing_that_places(
-    arguments: list[str], tmp_path: Path
+    arguments: str, barred: tuple[str, ...], tmp_path: Path
 ) -> None:
     """Nobody answers at the address: what else it would do is print what a server says."""
     job = tmp_path / "job.yaml"
@@ -188,8 +203,8 @@ def test_a_command_that_places_nothing_loads_nothing_that_places(
         "import sys\n"
         "from scheduler.cli import main\n"
         "try: main()\n"
-        f"finally: print([m for m in {PLACING} if m in sys.modules], file=sys.stderr)",
-        *(argument.format(job=job) for argument in arguments),
+        f"finally: print([m for m in {barred} if m in sys.modules], file=sys.stderr)",
+        *arguments.format(job=job).split(),
         MUSTER_ADDRESS="127.0.0.1:1",
     )
     assert done.stderr.splitlines()[-1] == "[]"
