@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import pairwise
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,10 +27,19 @@ from placement.bound.rounding import fewest
 from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import ZonePattern
 from placement.proof.master import WHOLE_GANG, Counter, Pool, Range, rectangles
-from placement.proof.node import ROUNDS, Case, Exploration, Node, PricingTables
+from placement.proof.node import ROUNDS, Case, Exploration, Node, PricingTables, Witness
 from placement.speculative import ahead
 
 TWO_AT_ONCE = 2.0  # rounds of work in a node, beside which another one is explored
+
+
+class Step(NamedTuple):
+    """A node that was explored, and what it came to."""
+
+    node: Node
+    children: tuple[Node, ...]
+    proved: int
+    witness: Witness | None
 
 
 class Prover:
@@ -46,7 +56,7 @@ class Prover:
         lots, whole hosts of several slots, say; capacities are multiples of it."""
         self.grid = grid
         self._case = case = Case(grid, capacities, lot)
-        self.states = case.states
+        self.states, self.capacities = case.states, case.capacities
         self._tables = PricingTables(case)
         self.cover: list[ZonePattern] = []  # of a node whose program chose whole patterns
         self.pool = Pool(grid, case.norm)
@@ -57,10 +67,16 @@ class Prover:
         self._in_use: dict[ZonePattern, None] = {}  # in the last solution of some node
         self.heap: list[tuple[int, int, Node]] = []
         self._leaves: list[int] = []  # bounds of closed nodes
+        self.steps: list[Step] = []
         self.made = 0
         self.incumbent = 0
         self._rounds, self._explored = 0.0, 0  # of work, all in all, and nodes
         self._last: tuple[tuple[float, ...], Mapping[Counter, float]] = (0.0,) * grid.rows, {}
+
+    @property
+    def scale(self) -> int:
+        """Of the prices of witnesses, to a unit of the grid."""
+        return self._tables.scale
 
     @cached_property
     def _other_tables(self) -> PricingTables:
@@ -128,6 +144,7 @@ class Prover:
     def _learn(self, done: Exploration) -> None:
         """What a node has come to."""
         self._explored += 1
+        self.steps.append(Step(done.node, tuple(done.children), done.proved, done.witness))
         self.pool.add(done.fresh)
         self._cuts |= done.cuts
         for pattern in done.in_use:

@@ -71,7 +71,7 @@ class Duals:
         for place, each, bound in paid:
             constant[place] += each * bound
         sizes = price[counted.by_size] @ counted.in_all
-        return Prices(cost, sizes, links, tuple(constant), self.scale)
+        return Prices(cost, sizes, links, tuple(constant), self.scale, slot, price)
 
 
 class Stairs:
@@ -102,6 +102,14 @@ class Stairs:
         counter = Counter(row, rise=rise, run=run, top=part)
         climbed = int(counter.values(self._most + 1)[-1])
         return {counter: (part * (int(self._whole[worst]) + 1), climbed * zones)}
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """Whole prices at which a bound holds: of a slot of each row, and of counters."""
+
+    of_slot: tuple[int, ...]
+    of_counter: tuple[tuple[Counter, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +169,8 @@ class Exploration:
     """A node being explored: with the patterns and the cuts that are known when it is begun; and
     what it comes to.
 
-    `proved`: a bound of the node. `children`: what is left of it, none if it is closed. `fresh`:
+    `proved`: a bound of the node. `witness`: prices at which it holds, if it is above what was
+    known before. `children`: what is left of it, none if it is closed. `fresh`:
     patterns that paid; `in_use`: those of the last solution. `cuts`: rows for any node, those
     known before among them. `cover`: patterns of a whole solution, if there is one. `rounds`: of
     work. `last`: the last prices.
@@ -179,7 +188,8 @@ class Exploration:
     ) -> None:
         """`pool`: where patterns are looked for that pay here. `known`: a bound of the node.
         `incumbent`: what costs so much is of no interest."""
-        self._case, self._tables, self._pool, self._node = case, tables, pool, node
+        self._case, self._tables, self._pool, self.node = case, tables, pool, node
+        self.witness: Witness | None = None
         self.cuts = dict(cuts)
         self.proved, self.incumbent = known, incumbent
         self.children: list[Node] = []
@@ -191,7 +201,7 @@ class Exploration:
 
     def explore(self, most: float) -> Exploration:
         """Itself, explored. After so many rounds, `most`, it is not split."""
-        node, case = self._node, self._case
+        node, case = self.node, self._case
         ranges, largest = {**node.ranges, **self.cuts}, case.classes[0]
         master = Master(case.grid, ranges, case.norm, largest, is_equal=node.is_equal)
         master.add(self._pool.cheapest(node.slot_price, node.price, COLUMNS, np.inf))
@@ -214,8 +224,7 @@ class Exploration:
             if solution is None:
                 break
             self.rounds += LEAST_WORK + case.states / STATES_A_ROUND
-            value, patterns = self._price(master, solution)
-            self.proved = max(self.proved, attainable(case.grid, value))
+            patterns = self._price(master, solution)
             if self.proved >= self.incumbent:
                 return None
             # What is violated is read off the solution before there are more columns.
@@ -255,15 +264,20 @@ class Exploration:
         grid, norm = self._case.grid, self._case.norm
         return attainable(grid, floor(solution.cost * norm + 1e-6) - grid.offset)
 
-    def _price(self, master: Master, solution: LpSolution) -> tuple[int, list[ZonePattern]]:
-        """The Lagrangian bound at the LP's duals, and patterns that pay."""
+    def _price(self, master: Master, solution: LpSolution) -> list[ZonePattern]:
+        """Patterns that pay at the LP's duals; the Lagrangian bound there is proved."""
         case, tables = self._case, self._tables
-        tables.fill(tables.duals.prices(master, solution))
+        prices = tables.duals.prices(master, solution)
+        tables.fill(prices)
         value = -(-tables.priced // tables.scale) - case.grid.offset
+        if (proved := attainable(case.grid, value)) > self.proved:
+            counters = zip(master.ranges, prices.of_counter.tolist(), strict=True)
+            paid = tuple((counter, price) for counter, price in counters if price)
+            self.proved, self.witness = proved, Witness(tuple(prices.of_slot.tolist()), paid)
         paying = [c for c in case.classes if tables.pricer.best[c] < 0]
         chosen = paying[:: max(1, len(paying) // CLASSES)]
         patterns = tables.pricer.patterns(chosen)
-        return value, patterns + [pattern[::-1] for pattern in patterns]  # rows are alike reversed
+        return patterns + [pattern[::-1] for pattern in patterns]  # rows are alike reversed
 
     def _violated(self, master: Master, solution: LpSolution) -> dict[Counter, Range]:
         """The most violated staircase of each row and of the gang."""
@@ -286,7 +300,7 @@ class Exploration:
 
     def _split(self, master: Master, solution: LpSolution) -> None:
         """Children on a fractional counter; none when all are integral."""
-        case, node = self._case, self._node
+        case, node = self._case, self.node
         slot_price, price = master.prices(solution)
         norm, zones = case.norm, len(case.capacities)
         gap = max(LEAST_GAP, (self.incumbent + case.grid.offset) / norm - solution.cost)

@@ -140,6 +140,7 @@ COMMANDS = {
     },
     "Without a server": {
         "offline.place": "place",
+        "offline.verify": "verify",
         "offline.estimate": "estimate",
         "offline.checkpoint": "checkpoint",
         "offline.fabric": "fabric",

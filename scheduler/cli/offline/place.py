@@ -134,6 +134,10 @@ def place_command(
     output: Annotated[
         PlacementFormat, typer.Option("--format", help="Output format.")
     ] = PlacementFormat.TABLE,
+    certificate: Annotated[
+        Path | None,
+        typer.Option(help="Write the proof of the answer here, a file for `muster verify`."),
+    ] = None,
     picture: Plot = None,
     picture_by: PlotBy = None,
 ) -> None:
@@ -155,7 +159,7 @@ def place_command(
         "spread_alpha": alpha,
     }
     files = [_with_options(file, changes) for file in inputs.read_jobs(job)]
-    if len(files) > 1 and (alone := near or tenants or picture):
+    if len(files) > 1 and (alone := near or tenants or picture or certificate):
         raise typer.BadParameter(f"has several jobs, and {alone} is for one", param_hint=job)
     request = files[0].spec.request
     spread = request if request.objective is Objective.SPREAD else None
@@ -174,6 +178,8 @@ def place_command(
         question, answer, solve_s = place_job(file, cluster, now_ns, hint)
         _write(question, answer, output, solve_s)
         draw(question, answer)
+        if certificate is not None:
+            _write_certificate(certificate, question, answer)
         codes.append(EXIT_CODES[outcome_of(answer)])
         if isinstance(answer, Placement):
             taken |= answer.held
@@ -383,6 +389,19 @@ def _write(question: Question, answer: Answer, output: PlacementFormat, solve_s:
         typer.echo(answers.to_text(question, answer, seconds), err=True)
         return
     sys.stdout.write(text + "\n")
+
+
+def _write_certificate(path: Path, question: Question, answer: Answer) -> None:
+    """Nothing is written, and a note says so, where there is no placement to certify."""
+    from placement import certificate
+    from scheduler.files.atomic_file import written
+
+    if not isinstance(answer, Placement):
+        typer.echo("note: nothing is placed, so there is no certificate", err=True)
+        return
+    content = certificate(question.fabric, question.free, question.request, answer, question.name)
+    with written(path, "--certificate") as file:
+        file.write(json.dumps(content, indent=1).encode() + b"\n")
 
 
 def _nccl(question: Question, answer: Placement) -> Iterable[str]:

@@ -1,0 +1,252 @@
+"""The format of certificate files: which fields they have, and of what kind each is.
+
+docs/verify.md describes them. Standard library alone, as `verify`, which checks what they claim.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+FORMAT = "muster certificate 1"
+SEALED = ("fabric", "free", "job", "claims")  # parts with a digest each
+PATTERNS = ("ring", "chain", "hierarchical", "all_to_all")
+MOST = 1 << 128  # of whole numbers: far beyond any price, and arithmetic stays quick
+MOST_BRANCHES = 200  # one below the other
+MOST_HOSTS = 1_000_000  # of a fabric, and ranks of a job
+
+
+class Malformed(Exception):
+    """The file is no certificate. `field` says where."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}" if field else message)
+        self.field, self.message = field, message
+
+
+def digest(part: Any) -> str:
+    """SHA-256 of a part as JSON, keys sorted, without blanks."""
+    text = json.dumps(part, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def text(value: Any, path: str) -> None:
+    if not isinstance(value, str):
+        raise Malformed(path, f"must be a text, not {value!r:.40}")
+
+
+def signed(value: Any, path: str, least: int = -MOST, most: int = MOST) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise Malformed(path, f"must be a whole number, not {value!r:.40}")
+    if not least <= value <= most:
+        raise Malformed(path, f"must be {least:,} to {most:,}, is {value:.6g}")
+
+
+def whole(value: Any, path: str) -> None:
+    signed(value, path, 0)
+
+
+def count(value: Any, path: str) -> None:
+    signed(value, path, 1, MOST_HOSTS)
+
+
+def positive(value: Any, path: str) -> None:
+    signed(value, path, 1)
+
+
+def pattern(value: Any, path: str) -> None:
+    if value not in PATTERNS:
+        raise Malformed(path, f"must be one of {', '.join(PATTERNS)}, not {value!r:.40}")
+
+
+def counter(value: Any, path: str) -> None:
+    """What zones are counted by: how many of them hold `least` slots of a row, or some of it and
+    of the next, or what they climb on stairs."""
+    shapes = (shape for shape in (LEAST, STAIRS, LINK) if value.keys() == shape.keys())
+    check(value, next(shapes, LEAST), path)
+
+
+def proof(value: Any, path: str) -> None:
+    one_of(value, path, "by", {"nothing": {}, "sizes": SIZES, "prices": PRICES})
+
+
+def tree(value: Any, path: str, depth: int = 0) -> None:
+    """Of branches: the number of a leaf's prices, or a counter that parts two subtrees."""
+    if depth > MOST_BRANCHES:
+        raise Malformed(path, "branches too deep")
+    if isinstance(value, dict):
+        below = partial(tree, depth=depth + 1)
+        check(value, {"counter": whole, "at_most": whole, "below": below, "above": below}, path)
+    else:
+        whole(value, path)
+
+
+def one_of(value: Any, path: str, key: str, shapes: dict[str, Any]) -> None:
+    if not isinstance(value, dict) or value.get(key) not in shapes:
+        raise Malformed(path, f"must be a mapping whose {key} is {' or '.join(shapes)}")
+    check(value, {key: text, **shapes[value[key]]}, path)
+
+
+def check(value: Any, shape: Any, path: str = "") -> None:
+    """Raises: Malformed unless `value` is like `shape`: a mapping of these keys, a list of
+    such values, or what a function accepts."""
+    if callable(shape):
+        shape(value, path)
+    elif isinstance(shape, list):
+        if not isinstance(value, list):
+            raise Malformed(path, f"must be a list, not {value!r:.40}")
+        for i, each in enumerate(value):
+            check(each, shape[0], f"{path}.{i}")
+    else:
+        if not isinstance(value, dict):
+            raise Malformed(path, f"must be a mapping, not {value!r:.40}")
+        at = f"{path}." if path else ""
+        for key in [*shape, *value]:
+            if key not in value:
+                raise Malformed(f"{at}{key}", "is missing")
+            if key not in shape:
+                raise Malformed(f"{at}{key}", f"unknown key; known are {', '.join(shape)}")
+        for key, each in shape.items():
+            check(value[key], each, f"{at}{key}")
+
+
+def by_name(value: Any, path: str) -> None:
+    if not isinstance(value, dict):
+        raise Malformed(path, f"must be a mapping, not {value!r:.40}")
+    for key, each in value.items():
+        whole(each, f"{path}.{key}")
+
+
+RUNS = [[whole]]  # pairs of a value and how often it comes, one after the other
+LEAST = {"row": signed, "least": count}
+LINK = {"row": whole}
+STAIRS = {"row": signed, "rise": positive, "run": positive, "top": positive}
+SIZES = {"charge": text}
+PRICES = {
+    "charge": text,
+    "scale": positive,
+    "counters": [counter],
+    "prices": [{"rows": [signed], "counters": [[signed]]}],
+    "tree": tree,
+}
+CERTIFICATE = {
+    "format": text,
+    "digests": dict.fromkeys(SEALED, text),
+    "fabric": {
+        "name": text,
+        "digest": text,
+        "hosts": [text],
+        "gpus": RUNS,
+        "tiers": [{"name": text, "domain_by_host": RUNS}],
+        "barred": [{"tier": text, "domain": whole}],
+        "labels": [{"label": text, "has": RUNS}],
+    },
+    "free": RUNS,
+    "job": {
+        "name": text,
+        "gpus_per_host": count,
+        "ranks": count,
+        "labels": [text],
+        "same": text,
+        "max_zones": whole,
+        "segment": whole,
+        "within": [{"axis": text, "tier": text}],
+        "traffic": [
+            {
+                "axis": text,
+                "size": count,
+                "stride": count,
+                "pattern": pattern,
+                "edge_bytes": whole,
+                "wrap_bytes": whole,
+            }
+        ],
+    },
+    "claims": {
+        "hosts": [text],
+        "spares": [text],
+        "cuts": [{"tier": text, "bytes": whole, "by_axis": by_name}],
+        "bounds": [{"tier": text, "bytes": whole, "engine_bytes": whole, "proof": proof}],
+    },
+}
+
+
+def runs(pairs: list[list[int]], most: int, path: str) -> list[int]:
+    """Pairs of a value and a count, written out."""
+    if any(len(pair) != 2 for pair in pairs) or sum(pair[1] for pair in pairs) != most:
+        raise Malformed(path, f"must be pairs of a value and a count, {most:,} in all")
+    return [value for value, count in pairs for _ in range(count)]
+
+
+class Certificate:
+    """What a file says of fabric, free hosts and job, and what it claims.
+
+    `number`: of each host by its name. `domain`: by tier, that of each host. `free`: hosts that the
+    job may have. `blocks`: hosts that it needs.
+    """
+
+    def __init__(self, content: Any) -> None:
+        """Raises: Malformed."""
+        check(content, CERTIFICATE)
+        if content["format"] != FORMAT:
+            raise Malformed("format", f"must be {FORMAT!r}")
+        fabric, self.job, self.claims = content["fabric"], content["job"], content["claims"]
+        self.fabric, self.barred, names = fabric["name"], fabric["barred"], fabric["hosts"]
+        self.number = {name: i for i, name in enumerate(names)}
+        if len(self.number) != len(names):
+            raise Malformed("fabric.hosts", "names repeat")
+        many, self.domain = len(names), dict[str, list[int]]()
+        for i, tier in enumerate(fabric["tiers"]):
+            path = f"fabric.tiers.{i}.domain_by_host"
+            self.domain[tier["name"]] = runs(tier["domain_by_host"], many, path)
+        self.tiers = list(self.domain)
+        if len(self.tiers) != len(fabric["tiers"]):
+            raise Malformed("fabric.tiers", "names repeat")
+        for outer, inner in pairwise(self.domain.values()):
+            if len(set(zip(inner, outer, strict=True))) != len(set(inner)):
+                raise Malformed("fabric.tiers", "an inner domain lies in two outer ones")
+        self.gpus, self.ranks = self.job["gpus_per_host"], self.job["ranks"]
+        self.blocks, self.traffic = self.ranks // self.gpus, self.job["traffic"]
+        gpus, is_free = (
+            runs(fabric["gpus"], many, "fabric.gpus"),
+            runs(content["free"], many, "free"),
+        )
+        self.free = {h for h in range(many) if is_free[h] and gpus[h] == self.gpus}
+        for label in self.job["labels"]:
+            has = [each["has"] for each in fabric["labels"] if each["label"] == label]
+            if len(has) != 1:
+                raise Malformed("fabric.labels", f"must say once which hosts are {label}")
+            labelled = runs(has[0], many, "fabric.labels")
+            self.free = {host for host in self.free if labelled[host]}
+        self._check_names()
+        self._check_ranks()
+
+    def _check_names(self) -> None:
+        given = [("job.same", self.job["same"] or self.tiers[-1:])]
+        given += [(f"fabric.barred.{i}.tier", each["tier"]) for i, each in enumerate(self.barred)]
+        given += [(f"job.within.{i}.tier", w["tier"]) for i, w in enumerate(self.job["within"])]
+        for kind in ("cuts", "bounds"):
+            each = enumerate(self.claims[kind])
+            given += [(f"claims.{kind}.{i}.tier", claim["tier"]) for i, claim in each]
+        for path, tier in given:
+            if tier not in (*self.tiers, self.tiers[-1:], "host" if "within" in path else None):
+                raise Malformed(path, f"the fabric has no tier {tier}")
+        if [each["tier"] for each in self.claims["cuts"]] != self.tiers:
+            raise Malformed("claims.cuts", "must name the tiers of the fabric, in their order")
+
+    def _check_ranks(self) -> None:
+        """Raises: Malformed unless ranks count the axes, one after the other, and fill hosts."""
+        ranks = 1
+        for axis in sorted(self.traffic, key=lambda axis: int(axis["stride"])):
+            if axis["stride"] != ranks or axis["size"] == 1:
+                raise Malformed("job.traffic", f"{axis['axis']}: ranks count axis by axis")
+            ranks *= axis["size"]
+        if ranks != self.ranks or ranks % self.gpus:
+            raise Malformed("job.ranks", f"{self.ranks:,}: the axes make {ranks:,}, in whole hosts")
+        if len({axis["axis"] for axis in self.traffic}) != len(self.traffic):
+            raise Malformed("job.traffic", "axes repeat")
+        if sum(axis["pattern"] == "chain" for axis in self.traffic) > 1:
+            raise Malformed("job.traffic", "one axis at most is a chain")

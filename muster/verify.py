@@ -1,0 +1,173 @@
+"""Checks a certificate of a placement in whole numbers, by the standard library alone.
+
+    python -m muster.verify certificate.json
+
+It shares no code with the engine that wrote the certificate: hosts are counted, the cut is counted
+rank by rank, and what no placement cuts less than follows from the numbers in the file (`bound`).
+docs/verify.md describes both.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from muster.bound import Proof, Refused, grid_of
+from muster.certificate import SEALED, Certificate, Malformed, digest
+
+__all__ = ["Malformed", "Refused", "Report", "verify"]
+
+GIVEN = "the fabric, its free hosts and the bytes of each axis are as the file has them"
+
+
+@dataclass(frozen=True)
+class Report:
+    """In sentences what was checked, and what is taken on trust. `bounds`: of each tier the
+    bytes that are confirmed, and those that the engine claims; `is_whole`: these are the same."""
+
+    name: str
+    checked: list[str]
+    trusted: list[str]
+    bounds: dict[str, tuple[int, int]]
+
+    @property
+    def is_whole(self) -> bool:
+        return all(least == claimed for least, claimed in self.bounds.values())
+
+
+def verify(certificate: Any) -> Report:
+    """Raises: Malformed, Refused."""
+    case = _Case(certificate)
+    for part in SEALED:
+        if certificate["digests"][part] != digest(certificate[part]):
+            raise Refused(f"{part} does not have the digest that the certificate says")
+    return case.report()
+
+
+class _Case(Certificate):
+    """A certificate under test."""
+
+    def report(self) -> Report:
+        self._check_hosts()
+        spares = len(self.claims["spares"])
+        trusted, bounds = [GIVEN], dict[str, tuple[int, int]]()
+        on = f"{self.blocks:,} hosts of {self.fabric}"
+        checked = [f"{self.ranks:,} ranks on {on}, {spares:,} spares"]
+        cuts = {each["tier"]: self._checked_cut(each) for each in self.claims["cuts"]}
+        checked += [f"{tier} cut: {cut:,} bytes a step" for tier, cut in cuts.items()]
+        for each in self.claims["bounds"]:
+            tier, least, claimed = each["tier"], each["bytes"], each["engine_bytes"]
+            if not least <= claimed <= cuts[tier]:
+                raise Refused(f"bounds of {tier} fall, or pass the cut")
+            if tier != self.tiers[0]:
+                raise Refused(f"{tier} bound: there are proofs for the outermost tier alone")
+            if (proved := self._proved(each["proof"])) < least:
+                raise Refused(f"{tier} bound: {least:,} bytes are claimed, {proved:,} follow")
+            bounds[tier] = least, claimed
+            if least:
+                checked.append(f"{tier} bound: {least:,} bytes a step, by {each['proof']['by']}")
+            if least < claimed:
+                trusted.append(f"{tier} bound: from there to {claimed:,} bytes a step")
+        return Report(self.job["name"], checked, trusted, bounds)
+
+    def _check_hosts(self) -> None:
+        """Every rank has one free host of the job's kind, and constraints are kept."""
+        names = self.claims["hosts"] + self.claims["spares"]
+        if unknown := [name for name in names if name not in self.number]:
+            raise Refused(f"{self.fabric} has no host {unknown[0]}")
+        both = [self.number[name] for name in names]
+        self.hosts = both[: len(self.claims["hosts"])]
+        if len(self.hosts) != self.blocks or len(set(both)) != len(both):
+            raise Refused(f"{self.blocks:,} hosts are needed, each once")
+        if taken := [name for name in names if self.number[name] not in self.free]:
+            raise Refused(f"host {taken[0]} is not free, or not of the kind that the job needs")
+        lies_in = {tier: {domain[host] for host in both} for tier, domain in self.domain.items()}
+        if (same := self.job["same"]) and len(lies_in[same]) > 1:
+            raise Refused(f"the gang must lie in one {same}")
+        if (most := self.job["max_zones"]) and len(lies_in[self.tiers[0]]) > most:
+            raise Refused(f"the gang may lie in {most} outermost domains")
+        for each in self.barred:
+            if each["domain"] in lies_in[each["tier"]] and len(lies_in[each["tier"]]) > 1:
+                raise Refused(f"the gang crosses an uplink of a {each['tier']} that is closed")
+
+        for each in self.job["within"] + [{"axis": "", "tier": tier} for tier in self.tiers[-1:]]:
+            domain = self.domain.get(each["tier"], list(range(len(self.number))))
+            at = [domain[host] for host in self.hosts for _ in range(self.gpus)]
+            axes = [t for t in self.traffic if t["axis"].split("_")[0] == each["axis"]]
+            groups = [group for t in axes for group in groups_of(t, at)]
+            if not each["axis"] and (size := self.job["segment"] * self.gpus):
+                groups = [at[first : first + size] for first in range(0, len(at), size)]
+            if any(len(set(group)) > 1 for group in groups):
+                raise Refused(f"groups or segments that must lie in one {each['tier']} do not")
+
+    def _checked_cut(self, claim: dict[str, Any]) -> int:
+        domain = self.domain[claim["tier"]]
+        by_rank = [domain[host] for host in self.hosts for _ in range(self.gpus)]
+        counted = {each["axis"]: crossing(each, by_rank) for each in self.traffic}
+        by_axis = {axis: sent for axis, sent in counted.items() if sent}
+        if (claim["bytes"], claim["by_axis"]) != (sum(by_axis.values()), by_axis):
+            raise Refused(f"{claim['tier']} cut: {claim['bytes']:,} bytes claimed, not {by_axis}")
+        return int(claim["bytes"])
+
+    def _proved(self, proof: dict[str, Any]) -> int:
+        """Bytes that no placement on the free hosts goes below on the outermost tier."""
+        if proof["by"] == "nothing":
+            return 0
+        grid, domain = grid_of(self.traffic, self.gpus), self.domain[self.tiers[0]]
+        free = Counter(domain[host] for host in self.free).values()
+        room = sorted(free, reverse=True)[: self.job["max_zones"] or None]
+        if sum(room) < self.blocks:
+            raise Refused("there are fewer free hosts than the job needs")
+        doubled = Proof(grid, room, proof).bound()
+        return -(-doubled * grid.unit.numerator // (2 * grid.unit.denominator))
+
+
+def groups_of(axis: dict[str, Any], at: list[int]) -> Iterator[list[int]]:
+    """What ranks have, group by group of an axis."""
+    size, stride = axis["size"], axis["stride"]
+    for first in range(0, len(at), size * stride):
+        yield from (at[first + k : first + size * stride : stride] for k in range(stride))
+
+
+def crossing(axis: dict[str, Any], at: list[int]) -> int:
+    """Bytes of an axis between ranks in different domains. `at`: the domain of each rank."""
+    size, edge, total = axis["size"], axis["edge_bytes"], 0
+    for group in groups_of(axis, at):
+        steps, wraps = sum(a != b for a, b in pairwise(group)), group[0] != group[-1]
+        match axis["pattern"]:
+            case "ring":
+                total += edge * (steps + wraps)
+            case "chain":
+                total += edge * steps + axis["wrap_bytes"] * wraps
+            case "hierarchical":
+                total += edge * (len(set(group)) - 1)
+            case _:
+                total += edge * (size * size - sum(n * n for n in Counter(group).values()))
+    return -(-total * size // (size - 1)) if axis["pattern"] == "hierarchical" else total
+
+
+def main() -> int:
+    """Exit code: 0 confirmed, 1 refused, 2 no certificate."""
+    path = " ".join(sys.argv[1:])
+    try:
+        with open(path, encoding="utf-8") as file:
+            report = verify(json.load(file))
+    except (OSError, ValueError, RecursionError, Malformed) as error:
+        sys.stderr.write(f"{path}: {error}\n")
+        return 2
+    except Refused as error:
+        sys.stdout.write(f"refused: {error}\n")
+        return 1
+    lines = [f"confirmed: {report.name}", *(f"  checked  {each}" for each in report.checked)]
+    lines += [f"  trusted  {each}" for each in report.trusted]
+    sys.stdout.write("\n".join(lines) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,128 @@
+"""Certificates: a placement written down with what proves its bound, for a checker that shares
+no code with the engine (`muster.verify`).
+
+Where the engine's proof is too much to write down, or of a kind that the checker does not know, the
+certificate says what it proves beside what is claimed. See docs/verify.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+from muster.certificate import FORMAT, SEALED, digest
+from placement.fabric import hostset
+from placement.fabric.constraints import fullest, labelled, seen_by_gang, tier_of
+from placement.fabric.hostset import HostSet
+from placement.fabric.tree import Fabric
+from placement.grid.block_grid import block_grid
+from placement.proof.written import NOTHING, WrittenProof, written_proof
+from placement.workload.request import Limits, Placement, Request
+from placement.workload.traffic import axis_traffic
+
+
+@seen_by_gang
+def certificate(
+    fabric: Fabric,
+    free: HostSet,
+    request: Request,
+    placement: Placement,
+    name: str = "job",
+    limits: Limits | None = None,
+) -> dict[str, Any]:
+    """The content of a certificate file. `free`: hosts that the job could have been given.
+
+    Cost: about that of the placement once more.
+    """
+    where, outer = request.where, fabric.tiers[0].name if fabric.tiers else ""
+    cuts = placement.cuts
+    bounds = []
+    if fabric.tiers:
+        proof = _outermost(fabric, free, request, placement, limits or Limits())
+        bounds.append(_bound(outer, placement.lower_bound, proof))
+    parts: dict[str, Any] = {
+        "fabric": {
+            "name": fabric.name,
+            "digest": fabric.digest,
+            "hosts": list(fabric.hosts),
+            "gpus": _runs(fabric.by_host.gpus.tolist()),
+            "tiers": [
+                {"name": tier.name, "domain_by_host": _runs(tier.domain_by_host.tolist())}
+                for tier in fabric.tiers
+            ],
+            "barred": [
+                {"tier": fabric.tiers[depth].name, "domain": domain}
+                for depth, domain in fabric.barred
+            ],
+            "labels": [
+                {"label": f"{key}={value}", "has": _members(fabric, fabric.labels[key][value])}
+                for key, value in where.labels
+            ],
+        },
+        "free": _members(fabric, free),
+        "job": {
+            "name": name,
+            "gpus_per_host": fabric.gpus_per_host,
+            "ranks": request.parallelism.world_size,
+            "labels": [f"{key}={value}" for key, value in where.labels],
+            "same": fabric.tiers[tier_of(fabric, where.same, "same")].name if where.same else "",
+            "max_zones": where.max_zones if fabric.tiers else 0,
+            "segment": where.segment,
+            "within": [{"axis": axis, "tier": _tier_name(fabric, t)} for axis, t in where.within],
+            "traffic": [
+                {
+                    "axis": each.axis,
+                    "size": each.size,
+                    "stride": each.stride,
+                    "pattern": each.pattern.value,
+                    "edge_bytes": each.edge_bytes,
+                    "wrap_bytes": each.wrap_bytes,
+                }
+                for each in axis_traffic(request)
+            ],
+        },
+        "claims": {
+            "hosts": list(fabric.names(placement.hosts)),
+            "spares": list(fabric.names(placement.spares)),
+            "cuts": [
+                {"tier": cut.tier, "bytes": cut.bytes_per_step, "by_axis": dict(cut.by_axis)}
+                for cut in cuts
+            ],
+            "bounds": bounds,
+        },
+    }
+    return {"format": FORMAT, "digests": {p: digest(parts[p]) for p in SEALED}, **parts}
+
+
+def _bound(tier: str, claimed: int, proof: WrittenProof) -> dict[str, Any]:
+    shown = min(claimed, proof.least_bytes)
+    return {"tier": tier, "bytes": shown, "engine_bytes": claimed, "proof": proof.content}
+
+
+def _tier_name(fabric: Fabric, name: str) -> str:
+    return name if name == "host" else fabric.tiers[tier_of(fabric, name, "within")].name
+
+
+def _members(fabric: Fabric, hosts: HostSet) -> list[list[int]]:
+    return _runs(hostset.to_mask(hosts, fabric.host_count).astype(int).tolist())
+
+
+def _runs(values: Sequence[int]) -> list[list[int]]:
+    """Pairs of a value and how often it comes in a row."""
+    return [[value, sum(1 for _ in same)] for value, same in groupby(values)]
+
+
+def _outermost(
+    fabric: Fabric, free: HostSet, request: Request, placement: Placement, limits: Limits
+) -> WrittenProof:
+    """Of the bound on the outermost cut."""
+    grid = block_grid(request, fabric.gpus_per_host)
+    if not placement.lower_bound or grid is None:
+        return NOTHING
+    free, tier = labelled(fabric, request.where, free), fabric.tiers[0]
+    if request.where.max_zones:
+        free = fullest(fabric, free, request.where.max_zones)
+    room = tier.count(hostset.to_mask(free, fabric.host_count))
+    layout = tier.domain_by_host[list(placement.hosts)][grid.block]
+    return written_proof(grid, room.tolist(), layout, placement.lower_bound, limits.rounds)

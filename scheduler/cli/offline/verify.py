@@ -1,0 +1,87 @@
+"""`muster verify`: check a certificate, without the engine that wrote it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from scheduler.cli.calls import AnswerFormat, Output, formatted
+
+if TYPE_CHECKING:
+    from muster.verify import Report
+
+REFUSED = 1
+MOST_BYTES = 1 << 28  # of a certificate
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("verify")(verify_command)
+
+
+def verify_command(
+    certificate: Annotated[
+        Path, typer.Argument(help="A file of `muster place --certificate`.", show_default=False)
+    ],
+    output: Output = AnswerFormat.TABLE,
+) -> None:
+    """Check a certificate: its placement, its cuts and its bounds.
+
+    The checker shares no code with the engine that wrote the certificate; docs/verify.md has what
+    it checks and what it takes on trust. Exit code: 0 confirmed, 1 refused, 2 no certificate.
+    Example: muster verify c.json -o json
+    """
+    from muster.certificate import Malformed
+    from muster.verify import Refused, verify
+    from scheduler.files.errors import InputError, Problem
+
+    content = _content(str(certificate))
+    try:
+        report = verify(content)
+    except Malformed as error:
+        raise InputError(Problem(error.field, error.message, str(certificate))) from None
+    except Refused as error:
+        name = content["job"]["name"]
+        body = {"outcome": "refused", "job": name, "reason": str(error)}
+        is_text = output is AnswerFormat.TABLE
+        typer.echo(f"refused: {name}: {error}" if is_text else formatted(body, output))
+        raise typer.Exit(REFUSED) from None
+    typer.echo(_text(report) if output is AnswerFormat.TABLE else formatted(_body(report), output))
+
+
+def _content(path: str) -> Any:
+    """Raises: InputError naming the line where the file is no JSON."""
+    from scheduler.files.errors import InputError, Problem
+    from scheduler.files.yaml12 import read_text
+
+    try:
+        return json.loads(read_text(path, MOST_BYTES))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
+        line = getattr(error, "lineno", 0)
+        raise InputError(Problem("", f"is no JSON: {error}", path, line)) from None
+
+
+def _body(report: Report) -> dict[str, Any]:
+    return {
+        "outcome": "confirmed",
+        "job": report.name,
+        "is_whole": report.is_whole,
+        "bounds": {
+            tier: {"confirmed_bytes_per_step": confirmed, "claimed_bytes_per_step": claimed}
+            for tier, (confirmed, claimed) in report.bounds.items()
+        },
+        "checked": report.checked,
+        "trusted": report.trusted,
+    }
+
+
+def _text(report: Report) -> str:
+    lines = [f"confirmed: {report.name}", ""]
+    lines += [f"  checked  {each}" for each in report.checked]
+    lines += [f"  trusted  {each}" for each in report.trusted]
+    return "\n".join(lines)

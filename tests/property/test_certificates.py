@@ -1,0 +1,324 @@
+"""Certificates: the checker refuses none that the engine writes, and all that were tampered with.
+
+Whoever tampers is given the digests for nothing: they are made anew after each change, so that it
+is the arithmetic which refuses.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from functools import cache
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from muster.bound import Proof, Refused, grid_of
+from muster.certificate import SEALED, Malformed, digest
+from muster.verify import crossing, verify
+from placement import certificate, place
+from placement.fabric import hostset
+from placement.fabric.tree import Fabric, from_spec
+from placement.workload.request import Placement, Request
+from tests.build import request
+from tests.property.grids import requests
+
+Content = dict[str, Any]
+
+
+def fabric(sizes: list[int], free: list[int]) -> tuple[Fabric, int]:
+    """Zones of so many hosts with two GPUs, the first of each free, in racks of three."""
+    zones = [
+        {
+            "name": f"z{z}",
+            "domains": [
+                {"name": f"z{z}r{r}", "hosts": min(3, size - 3 * r)} for r in range(-(-size // 3))
+            ],
+        }
+        for z, size in enumerate(sizes)
+    ]
+    tiers = [{"name": "zone", "oversubscription": 7}, {"name": "rack"}, {"name": "host"}]
+    built = from_spec({"name": "f", "gpus_per_host": 2, "tiers": tiers, "domains": zones})
+    begin = [sum(sizes[:z]) for z in range(len(sizes))]
+    hosts = [first + i for first, n in zip(begin, free, strict=True) for i in range(n)]
+    return built, hostset.of(hosts)
+
+
+@st.composite
+def certificates(draw: st.DrawFn) -> Content | None:
+    """Of a random gang on random zones; None where it has no room."""
+    gang = draw(requests(most=36))
+    sizes = draw(st.lists(st.integers(1, 14), min_size=2, max_size=6))
+    built, free = fabric(sizes, [draw(st.integers(size // 2, size)) for size in sizes])
+    answer = place(built, free, gang)
+    return certificate(built, free, gang, answer) if isinstance(answer, Placement) else None
+
+
+@settings(deadline=None, max_examples=150)
+@given(content=certificates())
+def test_no_certificate_of_the_engine_is_refused(content: Content | None) -> None:
+    if content is None:
+        return
+    report = verify(json.loads(json.dumps(content)))
+    (bound,) = content["claims"]["bounds"]
+    assert report.bounds == {"zone": (bound["bytes"], bound["engine_bytes"])}
+
+
+def test_small_gangs_are_confirmed_in_full() -> None:
+    """What sizes or branches of the engine prove is written down whole."""
+    for content in written():
+        assert verify(content).is_whole
+    kinds = {content["claims"]["bounds"][0]["proof"]["by"] for content in written()}
+    assert kinds == {"sizes", "prices"}
+
+
+@cache
+def written() -> tuple[Content, ...]:
+    """Certificates of gangs that cross zones, some by sizes and some by prices."""
+    gangs: list[tuple[Request, list[int]]] = [
+        (request(tp=2, pp=2, dp=5, traffic={"dp": 3, "pp": 2}), [5, 4, 3]),
+        (request(tp=2, pp=2, dp=6, traffic={"dp": 4, "pp": 3}), [5, 4, 4]),
+        (request(tp=2, pp=3, dp=7, traffic={"dp": 5, "pp": 2}), [9, 8, 7, 2]),
+        (request(tp=2, pp=4, dp=5, traffic={"dp": 3, "pp": 7}), [9, 8, 7, 2]),
+        (request(tp=2, pp=3, cp=2, dp=4, traffic={"dp": 3, "pp": 2, "cp": 9}), [11, 9, 7]),
+        (request(tp=4, pp=5, dp=5, traffic={"tp": 30, "dp": 3, "pp": 2}), [17, 16, 15, 13]),
+    ]
+    found = []
+    for gang, room in gangs:
+        built, free = fabric([n + 2 for n in room], room)
+        answer = place(built, free, gang)
+        assert isinstance(answer, Placement)
+        assert answer.lower_bound
+        found.append(certificate(built, free, gang, answer))
+    return tuple(found)
+
+
+def sealed(content: Content) -> Content:
+    """With the digests that it should have."""
+    content["digests"] = {part: digest(content[part]) for part in SEALED}
+    return content
+
+
+# --- whatever the prices are ---------------------------------------------------
+
+
+def any_counter(rng: random.Random, rows: int, most: int) -> dict[str, int]:
+    row = rng.randrange(-2, rows)
+    kind = rng.randrange(3)
+    if kind == 0:
+        return {"row": row, "least": rng.randrange(most + 2)}
+    if kind == 1:
+        run = rng.randint(1, 6)
+        return {
+            "row": max(row, -1),
+            "rise": rng.randint(1, 4),
+            "run": run,
+            "top": rng.randint(1, run),
+        }
+    return {"row": rng.randrange(max(1, rows - 1))}
+
+
+def any_tree(rng: random.Random, counters: int, leaves: int, depth: int) -> Any:
+    if depth == 0 or not counters or rng.random() < 0.3:
+        return rng.randrange(leaves)
+    below, above = (any_tree(rng, counters, leaves, depth - 1) for _ in range(2))
+    which, at_most = rng.randrange(counters), rng.randrange(5)
+    return {"counter": which, "at_most": at_most, "below": below, "above": above}
+
+
+def any_proof(rng: random.Random, rows: int, most: int) -> dict[str, Any]:
+    """Prices as somebody might invent them."""
+    charge = rng.choice(("own", "shared"))
+    if rng.random() < 0.1:
+        return {"by": "sizes", "charge": charge}
+    scale = rng.randint(1, 4)
+    counters = [any_counter(rng, rows, most) for _ in range(rng.randrange(4))]
+    prices = [
+        {
+            "rows": [rng.randint(-2, 12) * scale for _ in range(rows)],
+            "counters": [
+                [i, rng.randint(-9, 9)] for i in range(len(counters)) if rng.random() < 0.7
+            ],
+        }
+        for _ in range(rng.randint(1, 3))
+    ]
+    tree = any_tree(rng, len(counters), len(prices), 3)
+    proof = {"by": "prices", "charge": charge, "scale": scale, "counters": counters}
+    return {**proof, "prices": prices, "tree": tree}
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    gang=requests(most=6),
+    room=st.lists(st.integers(1, 4), min_size=2, max_size=3),
+    seed=st.integers(0),
+)
+def test_no_proof_goes_above_the_best_layout_there_is(
+    gang: Request, room: list[int], seed: int
+) -> None:
+    """All layouts are counted, and 50 inventions of a liar are put to the checker."""
+    built, free = fabric(room, room)
+    answer = place(built, free, gang)
+    if not isinstance(answer, Placement):
+        return
+    content = certificate(built, free, gang, answer)
+    traffic, blocks = content["job"]["traffic"], content["job"]["ranks"] // 2
+    layouts = product(range(len(room)), repeat=blocks)
+    fitting = (each for each in layouts if all(each.count(z) <= n for z, n in enumerate(room)))
+    best = min(
+        sum(crossing(axis, [zone for zone in each for _ in range(2)]) for axis in traffic)
+        for each in fitting
+    )
+    assert content["claims"]["cuts"][0]["bytes"] >= best
+    grid, rng = grid_of(traffic, 2), random.Random(seed)
+    for _ in range(50):
+        proof = any_proof(rng, grid.rows, max(room))
+        try:
+            doubled = Proof(grid, sorted(room, reverse=True), proof).bound()
+        except Refused:
+            continue
+        assert doubled * grid.unit <= 2 * best, proof
+
+
+# --- changes that matter ------------------------------------------------------
+
+
+def cut_is_smaller(content: Content, rng: random.Random) -> None:
+    claim = content["claims"]["cuts"][0]
+    axis, sent = rng.choice(sorted(claim["by_axis"].items()))
+    less = rng.randint(1, sent)
+    claim["bytes"] -= less
+    claim["by_axis"][axis] -= less
+
+
+def total_is_another(content: Content, rng: random.Random) -> None:
+    rng.choice(content["claims"]["cuts"])["bytes"] += rng.choice((1, 2, 100))
+
+
+def bound_is_above_the_cut(content: Content, rng: random.Random) -> None:
+    bound = content["claims"]["bounds"][0]
+    bound["bytes"] = bound["engine_bytes"] = content["claims"]["cuts"][0]["bytes"] + rng.randint(
+        1, 9
+    )
+
+
+def bound_falls(content: Content, rng: random.Random) -> None:
+    bound = content["claims"]["bounds"][0]
+    bound["engine_bytes"] = rng.randrange(bound["bytes"])
+
+
+def nothing_proves_it(content: Content, rng: random.Random) -> None:
+    content["claims"]["bounds"][0]["proof"] = {"by": "nothing"}
+
+
+def prices_are_nothing(content: Content, rng: random.Random) -> None:
+    charge = content["claims"]["bounds"][0]["proof"]["charge"]
+    rows = [0] * next(t["size"] for t in content["job"]["traffic"] if t["axis"] == "pp")
+    content["claims"]["bounds"][0]["proof"] = {
+        "by": "prices",
+        "charge": charge,
+        "scale": rng.randint(1, 99),
+        "counters": [],
+        "prices": [{"rows": rows, "counters": []}],
+        "tree": 0,
+    }
+
+
+def host_is_taken_twice(content: Content, rng: random.Random) -> None:
+    hosts = content["claims"]["hosts"]
+    one, other = rng.sample(range(len(hosts)), 2)
+    hosts[one] = hosts[other]
+
+
+def host_is_not_free(content: Content, rng: random.Random) -> None:
+    names, free = content["fabric"]["hosts"], [v for v, n in content["free"] for _ in range(n)]
+    hosts = content["claims"]["hosts"]
+    busy = [name for name, is_free in zip(names, free, strict=True) if not is_free]
+    hosts[rng.randrange(len(hosts))] = rng.choice(busy)
+
+
+def host_is_missing(content: Content, rng: random.Random) -> None:
+    content["claims"]["hosts"].pop(rng.randrange(len(content["claims"]["hosts"])))
+
+
+def host_is_unknown(content: Content, rng: random.Random) -> None:
+    hosts = content["claims"]["hosts"]
+    hosts[rng.randrange(len(hosts))] += "x"
+
+
+def first_host_is_cordoned(content: Content, rng: random.Random) -> None:
+    """The free set is another."""
+    content["free"] = [[0, len(content["fabric"]["hosts"])]]
+
+
+def hosts_have_other_gpus(content: Content, rng: random.Random) -> None:
+    content["fabric"]["gpus"] = [[rng.choice((1, 3, 4, 8)), len(content["fabric"]["hosts"])]]
+
+
+def axis_sends_more(content: Content, rng: random.Random) -> None:
+    axes = content["claims"]["cuts"][0]["by_axis"]
+    traffic = [t for t in content["job"]["traffic"] if t["axis"] in axes]
+    rng.choice(traffic)["edge_bytes"] += rng.randint(1, 9)
+
+
+def gang_must_lie_in_one_zone(content: Content, rng: random.Random) -> None:
+    content["job"][rng.choice(("same",))] = "zone"
+
+
+def gang_may_lie_in_one_zone(content: Content, rng: random.Random) -> None:
+    content["job"]["max_zones"] = 1
+
+
+CHANGES: tuple[Callable[[Content, random.Random], None], ...] = (
+    cut_is_smaller,
+    total_is_another,
+    bound_is_above_the_cut,
+    bound_falls,
+    nothing_proves_it,
+    prices_are_nothing,
+    host_is_taken_twice,
+    host_is_not_free,
+    host_is_missing,
+    host_is_unknown,
+    first_host_is_cordoned,
+    hosts_have_other_gpus,
+    axis_sends_more,
+    gang_must_lie_in_one_zone,
+    gang_may_lie_in_one_zone,
+)
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_a_change_that_matters_is_refused(change: Callable[..., None]) -> None:
+    for seed, content in enumerate(10 * written()):
+        changed = deepcopy(content)
+        change(changed, random.Random(f"{change.__name__}/{seed}"))
+        with pytest.raises(Refused):
+            verify(sealed(changed))
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Paths of everything in the sealed parts that is no list or mapping."""
+    if isinstance(value, dict | list):
+        for key, each in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from leaves(each, (*path, key))
+    else:
+        yield path
+
+
+def test_no_value_is_another_than_the_digests_say() -> None:
+    rng = random.Random(1)
+    for content in written():
+        for path in rng.sample([p for p in leaves(content) if p[0] in SEALED], 60):
+            changed = deepcopy(content)
+            at = changed
+            for key in path[:-1]:
+                at = at[key]
+            at[path[-1]] = at[path[-1]] + ("x" if isinstance(at[path[-1]], str) else 1)
+            with pytest.raises((Refused, Malformed)):
+                verify(changed)
