@@ -59,10 +59,10 @@ def _on_processes(
     context = get_context("spawn")
     count = min(processes, len(pieces))
     with ProcessPoolExecutor(count, context, initializer=_end_with_parent) as pool:
-        with ctrl_c_deferred():
-            number = {pool.submit(function, piece): i for i, piece in enumerate(pieces)}
         is_whole = False
         try:
+            with ctrl_c_deferred():  # which is heard as this block ends
+                number = {pool.submit(function, piece): i for i, piece in enumerate(pieces)}
             for future in as_completed(number):
                 yield number[future], future.result()
             is_whole = True
@@ -79,12 +79,21 @@ def _on_processes(
 @contextmanager
 def ctrl_c_deferred() -> Iterator[None]:
     """Ctrl-C waits for the end of the block, and the processes that are started in it never hear
-    it: a process begins with the signals blocked that are blocked where it is started."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    it: a process begins with the signals blocked that are blocked where it is started.
+
+    A signal that this thread blocks comes to another one, such as those of a library of linear
+    algebra, and Python would raise it here all the same: so the handler waits too.
+    """
+    heard: list[int] = []
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    handler = signal.signal(signal.SIGINT, lambda number, _: heard.append(number))
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.signal(signal.SIGINT, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if heard:
+            signal.raise_signal(signal.SIGINT)
 
 
 def _end_with_parent() -> None:

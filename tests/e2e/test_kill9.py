@@ -15,7 +15,8 @@ def test_four_kills(tmp_path: Path) -> None:
     assert isinstance(answered, dict)
     assert isinstance(events, dict)
     assert answered["submit"] > 5
-    assert answered["fail"] > 0
+    # Which of these are drawn is the seed's; how many get done before each kill is not.
+    assert any(answered.get(what) for what in ("fail", "cordon", "drain"))
     assert events["JobStarted"] > 5
 
 
