@@ -41,6 +41,7 @@ class Sizing:
     with this one, and those spares. `in_zone`: spares stand by in each zone of a gang even
     where it cuts more for it. `clumping`: c of the variance, mean + c mean^2, of hosts out
     in a zone; 0 = each fails for itself.
+    `per_zone`: so many in each zone of gangs, whatever fails; None: as many as that asks for.
     """
 
     failures_per_host_day: float = FAILURES_PER_HOST_DAY
@@ -51,11 +52,14 @@ class Sizing:
     held: tuple[int, ...] = ()
     in_zone: bool = False
     clumping: float = 0.0
+    per_zone: int | None = None
 
     def size(self, hosts: int) -> int:
         """Spares for so many hosts of one zone, whole racks aside: the smallest k that the
         hosts out of service exceed with probability at most epsilon, 1e-9 if that is less.
         """
+        if self.per_zone is not None:
+            return self.per_zone if hosts else 0
         least = max(self.epsilon, _LEAST)
         if not self._counts_machines:
             return _quantile(self._chances(hosts, 0), least)

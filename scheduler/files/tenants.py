@@ -114,6 +114,7 @@ class _SparesKeys(Keys):
     dispersion: Positive = SPARES.dispersion
     lend: Flag = SPARES.lend
     keep_idle: Number = SPARES.keep_idle
+    per_zone: Number | None = SPARES.per_zone
 
 
 class _RestartsKeys(Keys):
@@ -223,6 +224,7 @@ def _spares(keys: _SparesKeys) -> SparePolicy:
         keys.dispersion,
         keys.lend,
         keys.keep_idle,
+        keys.per_zone,
     )
 
 

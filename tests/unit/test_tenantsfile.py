@@ -157,7 +157,10 @@ def test_spares_and_restarts(tmp_path: Path) -> None:
     )
     found = load_tenants(written(tmp_path, text)).tenants
     assert found.spares == SparePolicy(0.0065, 43_200, 0.001, racks=1)
+    assert found.spares.per_zone is None
     assert found.restarts == Restarts(attempts=4, avoid_s=60)
+    fixed = load_tenants(written(tmp_path, "spares: {per_zone: 2}\n")).tenants
+    assert fixed.spares == SparePolicy(per_zone=2)
     assert load_tenants(written(tmp_path, "half_life_h: 168\n")).tenants == Tenants()
 
 

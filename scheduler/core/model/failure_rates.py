@@ -141,4 +141,5 @@ def sizing(policy: SparePolicy, faults: FailureRates, hosts: int, now_ns: int) -
         policy.racks,
         in_zone=policy.in_zone,
         clumping=max(0.0, excess) / mean if mean else 0.0,
+        per_zone=policy.per_zone,
     )

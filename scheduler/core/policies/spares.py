@@ -19,6 +19,7 @@ class SparePolicy:
     fails for itself. `epsilon`: share of the time in which a zone may lack spares.
     `racks`: whole racks held in each zone of a gang on top.
     `in_zone`: spares stand by in every zone of a gang even where it cuts more for it.
+    `per_zone`: so many are held in each zone of gangs, and nothing is sized; None: by failures.
     `lend`: idle spares run preemptible jobs, but for `keep_idle` in each zone.
     """
 
@@ -32,6 +33,7 @@ class SparePolicy:
     dispersion: float = 1.0
     lend: bool = True
     keep_idle: int = 1
+    per_zone: int | None = None
 
 
 BY_DEFAULT = SparePolicy()

@@ -43,6 +43,13 @@ def test_a_hundred_thousand_hosts_end() -> None:
     assert mean < Sizing(repair_days=7).size(100_000) < mean + 3 * mean**0.5
 
 
+def test_a_number_for_each_zone_stands_whatever_fails() -> None:
+    for sizing in (Sizing(per_zone=2), Sizing(0.5, 7, per_zone=2)):
+        assert [sizing.size(hosts) for hosts in (0, 1, 384)] == [0, 2, 2]
+    beside = Sizing(per_zone=2, others=(10, 10), held=(1, 3))
+    assert [beside.wish(4, zone) for zone in (0, 1)] == [1, 0]
+
+
 def test_hosts_that_fail_together_need_more_spares() -> None:
     """Mean and variance of what is out, summed from the tails: m and m + c m^2."""
     mean, clumping = 384 * 3.79e-3 * 6, 0.5
