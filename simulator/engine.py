@@ -42,7 +42,8 @@ class Engine:
     A decision is due when the log has grown since the last one, by more than what a last
     plan says, or when the last one asked for it, and takes `decision_ns`, or as long as it
     does take when that is None; commands that arrive meanwhile are admitted at once, and the
-    commit re-checks the plan against them, as in the live service.
+    commit re-checks the plan against them, as in the live service. `start`: the state that it
+    goes on from, with its fabric and tenants; None: an empty cluster.
     """
 
     def __init__(
@@ -54,9 +55,10 @@ class Engine:
         decision_ns: int | None = 0,
         tenants: Tenants | None = None,
         make_placer: PlacerFactory = make_placer,
+        start: State | None = None,
     ) -> None:
         self.kernel = kernel
-        self.state = State.empty()
+        self.state = State.empty() if start is None else start
         self._limits = limits
         self._sink = sink
         self._decision_ns = decision_ns
@@ -65,7 +67,10 @@ class Engine:
         kernel.on(DecisionDue, self._decide)
         kernel.on(PlanReady, lambda due: self._commit(due.plan))
         kernel.on(DecideAgain, self._wake)
-        self._begin(fabric, tenants)
+        if start is None:
+            self._begin(fabric, tenants)
+        else:
+            self._wake()
 
     def _begin(self, fabric: Fabric, tenants: Tenants | None) -> None:
         self._record([FabricLoaded(self.kernel.now_ns, fabric.spec)])

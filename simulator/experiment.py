@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 
+from placement import BadInput
 from placement.fabric.tree import Fabric, from_spec
 from placement.workload.request import SpareRule
 from scheduler.core import SchedulingOptions, Tenants
@@ -108,10 +109,20 @@ def fabric_of(options: Options) -> Fabric:
     ratio = options["oversubscription"]
     if ratio is None:
         return fabric
+    try:
+        return oversubscribed(fabric, float(ratio))
+    except BadInput as error:
+        raise InputError(Problem("oversubscription", error.message)) from None
+
+
+def oversubscribed(fabric: Fabric, ratio: float) -> Fabric:
+    """The same fabric with uplinks of its outermost tier that are oversubscribed so.
+
+    Raises: BadInput where the file states bandwidths domain by domain.
+    """
     tiers = [dict(tier) for tier in fabric.spec.get("tiers", ())]
     if "domains" in fabric.spec or not tiers:
-        message = f"needs a regular fabric; {fabric.name} lists its domains"
-        raise InputError(Problem("oversubscription", message))
+        raise BadInput("", f"needs a regular fabric; {fabric.name} lists its domains")
     tiers[0]["oversubscription"] = ratio
     name = f"{fabric.name}-{ratio:g}to1"
     return from_spec({**fabric.spec, "name": name, "tiers": tiers})

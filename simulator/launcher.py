@@ -61,6 +61,21 @@ class SimulatedLauncher(Launcher):
             case _:
                 assert_never(outcome)
 
+    def adopt(self, state: State) -> None:
+        """Go on with the gangs that hold hosts in `state`, all of which are expected; the log goes
+        on from there."""
+        self._effects = EffectReader(state)
+        names = state.built_fabric.names
+        for job in state.holding:
+            hosts, spares = names(job.hosts), names(job.spares)
+            run = Attempt(job.name, job.attempt, hosts, spares, job.start_ns, job.stop_ns)
+            self._gangs.adopt(run)
+            self.begin(run)
+            if run.stop_ns is not None:
+                self._cancel(run.name)
+                self._timing.halt(run.name, run.stop_ns)
+        self._hurry()
+
     def feed(self, event: Event, state: State) -> None:
         """Start, stop and end gangs as the log says. `state`: right after `event`."""
         if isinstance(event, JobEnded) and event.outcome is JobState.FAILED:
@@ -107,7 +122,7 @@ class SimulatedLauncher(Launcher):
         self._timing.leave(left)
 
     def _await_end(self, name: str) -> None:
-        end_ns = self._timing.end_ns(name, self._kernel.now_ns)
+        end_ns = max(self._timing.end_ns(name, self._kernel.now_ns), self._kernel.now_ns)
         self._entry[name] = self._kernel.at(end_ns, GangFinished(name, self._attempt[name]), END)
 
     def _ends(self, due: GangFinished) -> None:

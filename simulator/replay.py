@@ -115,7 +115,10 @@ class Replay:
         kernel.on(FailureDetected, self._hear)
         kernel.on(TimeLimitReached, self._stop)
         self._launcher = SimulatedLauncher(self._kernel, self._end, self._timing)
-        self._engine = Engine(
+        self._engine = self._scheduler()
+
+    def _scheduler(self) -> Engine:
+        return Engine(
             self._kernel,
             self._experiment.fabric,
             self._experiment.limits,

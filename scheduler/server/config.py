@@ -30,7 +30,7 @@ from pydantic_core import PydanticCustomError
 from placement import BadInput
 from placement.fabric.tree import PRESETS
 from scheduler.access.keys import CallLimits, Reflection
-from scheduler.core.model.policy import Overrun
+from scheduler.core.model.policy import Overrun, SchedulingOptions
 from scheduler.core.queue.policies import queue_policy
 from scheduler.files.defaults import (
     CONSOLE,
@@ -495,6 +495,26 @@ class ServerKeys(Keys):
     tls: Annotated[TlsKeys | None, BeforeValidator(_given)] = None
     auth: Annotated[AuthKeys | None, BeforeValidator(_given)] = None
     limits: Annotated[CallLimits, BeforeValidator(_given)] = Field(default_factory=CallLimits)
+
+    @property
+    def has_agents(self) -> bool:
+        """Whether agents start jobs."""
+        return self.agents is not None or self.launcher is not None
+
+
+def scheduling_options(keys: ServerKeys) -> SchedulingOptions:
+    """By which a server with these keys schedules."""
+    return SchedulingOptions(
+        policy=keys.policy,
+        assumed_limit_s=max(1, round(keys.assumed_limit_h * 3600)),
+        resize_every_s=keys.resize_every_s,
+        least_gain=keys.least_gain_percent,
+        overrun=keys.overrun or (Overrun.KILL if keys.has_agents else Overrun.EXTEND),
+        most_slips=keys.most_slips,
+        most_reservations=keys.most_reservations,
+        slow_percent=keys.slow_percent,
+        neighbours=keys.neighbours,
+    )
 
 
 _SECTIONS: dict[str, type[Keys]] = {

@@ -1,4 +1,4 @@
-"""The commands of the simulator: replay, compare, sweep, trace.
+"""The commands of the simulator: replay, compare, sweep, trace, twin.
 
 In: a command line. Out: totals, tables and report folders; wrong input leaves as an
 `InputError` that names file, line and field. `register` is the plug-in that `muster`
@@ -7,6 +7,7 @@ loads, see [project.entry-points."muster.commands"].
     replay    muster replay: one trace through the scheduler
     studies   muster compare and muster sweep: many of them
     traces    muster trace: show, convert, generate
+    twin      muster twin: what a change of a cluster is worth;  fork: where the cluster comes from
     terminal  warnings, progress bars, the table at the end
 """
 
@@ -17,8 +18,9 @@ import typer
 
 def register(app: typer.Typer) -> None:
     """Add the commands: one plug-in for all."""
-    from simulator.cli import replay, studies, traces
+    from simulator.cli import replay, studies, traces, twin
 
     replay.register(app)
     traces.register(app)
     studies.register(app)
+    twin.register(app)

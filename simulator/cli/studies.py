@@ -75,7 +75,7 @@ def compare_command(
         raise InputError(Problem("", message))
     for key, message in study.ineffective(variants):
         raise InputError(Problem(BY_KEY[key].flag, message))
-    with violations_reported(), _counted(len(variants) * len(seeds), "replays") as on_done:
+    with violations_reported(), counted(len(variants) * len(seeds), "replays") as on_done:
         result = study.compare(variants, seeds, processes or cores(), report, parquet, on_done)
     if report:
         from simulator.report.comparison_page import write_comparison
@@ -104,7 +104,7 @@ def _need_parquet(folder: Path | None) -> None:
 
 
 @contextmanager
-def _counted(total: int, of: str, done: int = 0) -> Iterator[Callable[[], None] | None]:
+def counted(total: int, of: str, done: int = 0) -> Iterator[Callable[[], None] | None]:
     """A bar with the time that is left, where stderr is a terminal."""
     from rich import progress as rich
     from rich.console import Console
@@ -193,7 +193,7 @@ def sweep_command(
     waiting, ready = study.split(grid, store)
     if ready:
         typer.echo(f"{len(ready):,} of {len(grid.points):,} points are finished already", err=True)
-    with violations_reported(), _counted(len(grid.points), "points", len(ready)) as on_done:
+    with violations_reported(), counted(len(grid.points), "points", len(ready)) as on_done:
         study.run_points(waiting, store, processes or cores(), dask, on_done)
     table = study.collect(grid, store)
     points.write(table, report)

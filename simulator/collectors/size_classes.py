@@ -77,13 +77,17 @@ class SizeClasses:
         return len(np.unique(self._domain[[self._index[host] for host in hosts]]))
 
     def _class(self, hosts: int) -> _Class:
-        gpus = hosts * self._gpus
-        at = sum(gpus > largest for largest in LARGEST)
+        at = size_class(hosts * self._gpus)
         return self._classes.setdefault(at, _Class())
 
     def data(self) -> list[dict[str, Any]]:
         """One entry for each class that has a job, smallest first."""
         return [_row(at, size) for at, size in sorted(self._classes.items())]
+
+
+def size_class(gpus: int) -> int:
+    """The number of the class of so many GPUs, smallest first."""
+    return sum(gpus > largest for largest in LARGEST)
 
 
 def label(at: int) -> str:

@@ -75,6 +75,12 @@ class _Clock:
         return True
 
     @property
+    def worked_ns(self) -> int:
+        """Work until the clock was last settled, writes aside."""
+        writes, part_ns = divmod(self.clock_ns, self.interval_ns + self.write_ns)
+        return min(self.work_ns, writes * self.interval_ns + min(part_ns, self.interval_ns))
+
+    @property
     def end_ns(self) -> int:
         """When the work is done at this pace."""
         ahead_ns = self.work_ns + self.writes * self.write_ns - self.clock_ns
@@ -191,6 +197,13 @@ class ModelledTiming:
 
     def spent_in_all(self) -> tuple[AttemptTime, AttemptTime]:
         return self.time, self.host_time
+
+    def worked_host_ns(self, now_ns: int) -> int:
+        """Work of all gangs until now: of attempts that are over what is kept, of others all."""
+        for clock in self._clocks.values():
+            clock.settle(now_ns)
+        live = (clock.worked_ns * len(clock.run.hosts) for clock in self._clocks.values())
+        return self.host_time.productive + sum(live)
 
     def _request(self, run: Attempt) -> Request:
         """At the size that the gang has now."""

@@ -133,13 +133,12 @@ def _tracer(endpoint: str | None) -> Iterator[Tracer | None]:
 
 def _settings(keys: ServerKeys, tracer: Tracer | None) -> Settings:
     """What the server file and the options ask for. Raises: InputError."""
-    from scheduler.core import SchedulingOptions
-    from scheduler.core.model.policy import Overrun
     from scheduler.engine.planning.executor import LONG_S
     from scheduler.engine.snapshotter import DAY_S, Retention
     from scheduler.files.health.policyfile import load_health
     from scheduler.files.inputs import load_fabric
     from scheduler.files.tenants import load_tenants
+    from scheduler.server.config import scheduling_options
     from scheduler.server.serve import Settings
 
     described = load_fabric(keys.fabric) if keys.fabric is not None else None
@@ -153,17 +152,7 @@ def _settings(keys: ServerKeys, tracer: Tracer | None) -> Settings:
         keys.store,
         keys.listen,
         described.spec if described else None,
-        SchedulingOptions(
-            policy=keys.policy,
-            assumed_limit_s=max(1, round(keys.assumed_limit_h * 3600)),
-            resize_every_s=keys.resize_every_s,
-            least_gain=keys.least_gain_percent,
-            overrun=keys.overrun or (Overrun.KILL if _has_agents(keys) else Overrun.EXTEND),
-            most_slips=keys.most_slips,
-            most_reservations=keys.most_reservations,
-            slow_percent=keys.slow_percent,
-            neighbours=keys.neighbours,
-        ),
+        scheduling_options(keys),
         tenants=file.tenants if file else None,
         tenants_file=keys.tenants,
         health_file=keys.health,
@@ -208,10 +197,6 @@ def _console(keys: ServerKeys) -> ConsoleEndpoint | None:
     return ConsoleEndpoint(host.strip("[]"), int(port), files, keys.console.is_left_open)
 
 
-def _has_agents(keys: ServerKeys) -> bool:
-    return keys.agents is not None or keys.launcher is not None
-
-
 def _agents(keys: ServerKeys) -> AgentSettings | None:
     """Raises: InputError for agents that could not prove for which host they speak."""
     from scheduler.access.loopback import is_loopback
@@ -221,7 +206,7 @@ def _agents(keys: ServerKeys) -> AgentSettings | None:
     from scheduler.server.config import AgentKeys
 
     is_local = keys.launcher is not None
-    if not _has_agents(keys):
+    if not keys.has_agents:
         return None
     agents, shown = keys.agents or AgentKeys(), _access(keys).tls
     host = agents.listen.rpartition(":")[0]

@@ -28,10 +28,11 @@ from scheduler.core.model.state import State
 
 
 class EffectReader:
-    """The effects of a log that comes event by event, from its first one."""
+    """The effects of a log that comes event by event, from its first one, or from the one after
+    `before`."""
 
-    def __init__(self) -> None:
-        self._before = State.empty()
+    def __init__(self, before: State | None = None) -> None:
+        self._before = State.empty() if before is None else before
 
     def read(self, event: Event, state: State) -> tuple[EventEffect, ...]:
         """What this event did. `state`: right after it. Cost: 2 us."""
@@ -129,6 +130,8 @@ class GangTracker:
     def adopt(self, run: Attempt) -> None:
         """One that is known by a state, where the log is not read from its begin."""
         self._enter(run)
+        if run.stop_ns is not None:
+            self.running -= len(run.hosts)
 
     def holds(self, host: str) -> bool:
         """Whether a gang holds this host, as one of its own or as a spare."""

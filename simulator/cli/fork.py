@@ -1,0 +1,48 @@
+"""Where `muster twin` gets its cluster: a backup, a store, or a running server.
+
+The one file of the simulator that asks any of these.
+"""
+
+from __future__ import annotations
+
+from placement import BadInput
+from scheduler.core import Job, SchedulingOptions
+from scheduler.eventlog.ended_jobs import job_in
+from scheduler.eventlog.recovery import replayed
+from scheduler.eventlog.store import NotRead, Store, StoreError, look_at
+from scheduler.files.errors import InputError, Problem
+from scheduler.server.config import ServerKeys, load_server_file, scheduling_options
+from simulator.twin.fork import ClusterFork
+
+
+def fork_of_store(source: str, limits: SchedulingOptions) -> ClusterFork:
+    """The cluster at the end of a log: a backup by its path, or a store by its URL.
+
+    Raises: InputError when it cannot be read.
+    """
+    url = source if "://" in source else f"sqlite:///{source}"
+    try:
+        store = look_at(url)
+        try:
+            recovered = replayed(store)
+            jobs, (_, dropped) = _ended(store), store.ended_counts()
+        finally:
+            store.close()
+    except (StoreError, BadInput) as error:
+        raise InputError(Problem("--from", str(error))) from None
+    if recovered.state.fabric is None:
+        raise InputError(Problem("--from", f"{source} is empty: it has no fabric"))
+    return ClusterFork(recovered.state, recovered.last_ns, jobs, dropped, limits, source)
+
+
+def limits_of_server(config: str | None) -> SchedulingOptions:
+    """By which a server with this file schedules; None: one without a file. Raises: InputError."""
+    return scheduling_options(load_server_file(config) if config is not None else ServerKeys())
+
+
+def _ended(store: Store) -> tuple[Job, ...]:
+    """Raises: StoreError when one of them is of another release."""
+    try:
+        return tuple(job_in(row) for row in store.ended_log())
+    except NotRead as error:
+        raise StoreError(str(error)) from None

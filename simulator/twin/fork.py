@@ -1,0 +1,62 @@
+"""A cluster at one moment: where every run of a twin begins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from placement.workload.request import AUTO
+from scheduler.core import Job, SchedulingOptions, State
+from scheduler.core.collections.evolve import evolve
+from scheduler.core.collections.persistent_map import PersistentMap
+from scheduler.core.model.job import JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFork:
+    """`state` is that of the cluster at `now_ns`. `ended`: the jobs that ended before, as far as
+    they are kept; `dropped`: how many are not. `limits`: by which its server schedules. `source`:
+    where it comes from, for people."""
+
+    state: State
+    now_ns: int
+    ended: tuple[Job, ...]
+    dropped: int
+    limits: SchedulingOptions
+    source: str
+
+
+def unwatched(state: State) -> State:
+    """The state without what agents start and report: in a twin gangs behave by the rule of costs,
+    as those of which nothing is reported."""
+    jobs = {name: job for name, job in state.jobs.items() if job.spec.run is not None}
+    return _with_jobs(
+        state,
+        {
+            name: evolve(job, spec=replace(job.spec, run=None), launched_ns=None, saved=None)
+            for name, job in jobs.items()
+        },
+    )
+
+
+def with_auto_spares(state: State) -> State:
+    """The state in which every live job leaves its spares to the cluster."""
+    changed = {}
+    for name, job in state.jobs.items():
+        if not job.spec.request.spares.is_auto:
+            changed[name] = evolve(job, spec=auto_spares(job.spec), needed=job.gang_hosts)
+    after = _with_jobs(state, changed)
+    special = tuple(name for name in after.running if after.jobs[name].is_special)
+    return evolve(after, special=special)
+
+
+def auto_spares(spec: JobSpec) -> JobSpec:
+    """The specification with `spares: auto`."""
+    return replace(spec, request=replace(spec.request, spares=AUTO))
+
+
+def _with_jobs(state: State, changed: Mapping[str, Job]) -> State:
+    """The same jobs in the same order, these as they are here."""
+    if not changed:
+        return state
+    return evolve(state, jobs=PersistentMap({**dict(state.jobs.items()), **changed}))

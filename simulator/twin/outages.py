@@ -1,0 +1,96 @@
+"""Failures of hosts at the rates of the log, and repairs of those that are down.
+
+Rates are those by which the cluster sizes its spares: what failed, over the host-days that were
+seen, with the operator's rate for as many host-days as the tenants file says. Each host fails
+for itself, and repairs are exponential.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+
+from scheduler.core import HostState, State
+from scheduler.core.model.failure_rates import DAY_NS, DOWN, sizing
+from simulator.failures import Outage, merged
+from simulator.failures.cause import DAY_S, FailureCause, RepairTime
+from simulator.failures.process import outages
+from simulator.traces.record import SECOND_NS
+
+CAUSE = "as in the log"
+_OUT = DOWN | {HostState.NEW, HostState.BURN_IN}
+
+
+@dataclass(frozen=True, slots=True)
+class FittedFailures:
+    """`per_host_day`: failures. `repair_s`: mean time out of service. `failures`, `repairs`,
+    `host_days`: what of it was seen; `prior_host_days`, `prior_repairs`: as if seen beside that, at
+    the rates of the tenants file. `dispersion`: variance to mean of hosts out in a zone, 1 = each
+    fails for itself."""
+
+    per_host_day: float
+    repair_s: float
+    failures: int
+    repairs: int
+    host_days: float
+    prior_host_days: int
+    prior_repairs: int
+    dispersion: float
+
+    def sentences(self) -> list[str]:
+        """What it was fitted from."""
+        rate = f"failures: {1000 * self.per_host_day:.3g} per 1,000 host-days, from"
+        seen = f"{self.failures:,} in {self.host_days:,.1f} host-days of the log"
+        prior = f"the operator's rate, which counts as {self.prior_host_days:,} host-days"
+        repair = f"repairs: {self.repair_s / 3600:.3g} h on average, from"
+        repaired = f"{self.repairs:,} of the log"
+        before = f"the operator's, which counts as {self.prior_repairs:,}"
+        sentences = [
+            f"{rate} {seen} and {prior}" if self.prior_host_days else f"{rate} the operator",
+            f"{repair} {repaired} and {before}"
+            if self.prior_host_days
+            else f"{repair} the operator",
+        ]
+        if self.dispersion > 1.5 and self.failures > 9:
+            sentences.append(
+                f"hosts out in a zone varied {self.dispersion:.1f} times as much as if each failed"
+                " for itself, which the twin takes them to do"
+            )
+        return sentences
+
+    def outages(self, state: State, seed: int) -> Iterator[Outage]:
+        """From now on, for ever; hosts that are out come back. The same for the same seed."""
+        fabric = state.built_fabric
+        down = [i for i, host in state.hosts.items() if host.state in _OUT]
+        repair = RepairTime(self.repair_s / 3600)
+        known = []
+        for index in sorted(down):
+            name = fabric.hosts[index]
+            back_s = repair.draw_s(Random(f"{seed}/twin/back/{name}"))
+            known.append(Outage(0, name, True, CAUSE))
+            known.append(Outage(1 + round(back_s * SECOND_NS), name, False, CAUSE))
+        known.sort(key=lambda outage: outage.time_ns)
+        streams: list[Iterator[Outage]] = [iter(known)]
+        if self.per_host_day > 0:
+            cause = FailureCause(CAUSE, 1000 * self.per_host_day, repair)
+            streams.append(outages(cause, fabric, seed))
+        return (outage for outage in merged(streams) if outage.time_ns)
+
+
+def fit_failures(state: State, now_ns: int) -> FittedFailures:
+    """By the log so far. Cost: microseconds."""
+    policy, faults = state.tenants.spares, state.faults
+    hosts = state.built_fabric.host_count
+    rates = sizing(policy, faults, hosts, now_ns)
+    seen_ns = hosts * (now_ns - faults.since_ns) + faults.more_ns - faults.out_by(now_ns)
+    return FittedFailures(
+        rates.failures_per_host_day,
+        rates.repair_days * DAY_S,
+        faults.failures,
+        faults.repairs,
+        max(0, seen_ns) / DAY_NS,
+        policy.prior_host_days,
+        policy.prior_repairs,
+        faults.dispersion(now_ns),
+    )

@@ -1,0 +1,67 @@
+"""The page of a study: the answer in a sentence, what each figure becomes, and what it rests on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from markupsafe import Markup, escape
+
+from simulator.report import theme
+from simulator.report.html import TableCell, render
+from simulator.twin.answer import Values, header, notes, sentence, tables
+
+DRAWN = (
+    ("effective_gpu_h", "effective GPU-hours", "figures", "differences"),
+    ("wait_mean_s", "mean wait", "figures", "differences"),
+    ("per_effective_gpu_h", "cost of an effective GPU-hour", "money", "money_differences"),
+)
+
+
+def write_twin(path: Path, answer: Values) -> None:
+    """One file that needs nothing but itself. Raises: OSError."""
+    shown = [
+        (title, rows[0], [[TableCell(text) for text in row] for row in rows[1:]])
+        for title, rows in tables(answer)
+    ]
+    changes = [name for each in answer["scenarios"][1:] for name in [each["name"]]]
+    text = render(
+        "twin.html",
+        title=f"Twin of {answer['fabric']['name']}: {'; '.join(changes) or 'as it is'}",
+        subtitle=header(answer),
+        sentence=sentence(answer),
+        tables=shown,
+        notes=notes(answer),
+        picture=_picture(answer),
+    )
+    path.write_text(text, encoding="utf-8")
+
+
+def _picture(answer: Values) -> Markup | None:
+    """Differences in percent of the cluster as it is, with their intervals; None: nothing is
+    different."""
+    scenarios = answer["scenarios"][1:]
+    drawn = [row for row in DRAWN if row[2] in answer["scenarios"][0]]
+    if not scenarios:
+        return None
+    made, axes = theme.new(1.1 + 0.42 * len(scenarios), 1, len(drawn), sharey=True)
+    for each, (key, words, figures, differences) in zip(axes, drawn, strict=True):
+        was = abs(answer["scenarios"][0][figures][key]["mean"])
+        each.axvline(0, color=theme.light("pale"), linewidth=0.8)
+        for at, scenario in enumerate(scenarios):
+            change, colour = scenario[differences][key], theme.light(theme.LINES[at % 8])
+            if change["low"] is not None:
+                ends = [_percent(change[end], was) for end in ("low", "high")]
+                each.plot(ends, [at, at], color=colour, linewidth=2)
+            each.plot([_percent(change["mean"], was)], [at], "o", color=colour, markersize=5)
+        each.set_yticks(range(len(scenarios)), [scenario["name"] for scenario in scenarios])
+        each.set_ylim(len(scenarios) - 0.5, -0.5)
+        each.margins(x=0.15)
+        theme.titled(each, f"{words}, % of now")
+    with TemporaryDirectory() as folder:
+        svg = theme.save(made, Path(folder), "twin")
+    return Markup(theme.inline(svg, "twin", str(escape(sentence(answer)))))
+
+
+def _percent(value: float, was: float) -> float:
+    return 100 * value / was if was else 0.0

@@ -1,0 +1,72 @@
+"""What a cluster costs; the file of `--prices`.
+
+    currency: USD
+    gpu_hour: 1.90                # each GPU of the fabric, used or not
+    host_month: 310               # each host: rack, power, people
+    uplink_gbps_month: 0.80       # each Gbit/s out of a domain of the outermost tier
+    spare_host_month: 0           # a host that stands by as a spare, on top
+    repair: 1200                  # each repair of a host
+    repair_contract_month: 85     # each host
+
+Every key but gpu_hour may be left out. A month has 730 hours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from placement.fabric.tree import Fabric
+from scheduler.files.job_keys import Keys, Text, message_of, path_of
+from scheduler.files.yaml12 import load
+from simulator.field_types import Amount, Positive
+
+MONTH_H = 730
+
+
+class PriceList(Keys):
+    """Amounts in `currency`."""
+
+    currency: Text = "USD"
+    gpu_hour: Positive
+    host_month: Amount = 0.0
+    uplink_gbps_month: Amount = 0.0
+    spare_host_month: Amount = 0.0
+    repair: Amount = 0.0
+    repair_contract_month: Amount = 0.0
+
+    def of(self, run: Mapping[str, Any], fabric: Fabric, horizon_h: float) -> dict[str, float]:
+        """The bill of one run by item, `total`, and `per_effective_gpu_h`; 0 where nothing was
+        effective."""
+        months, gpus = horizon_h / MONTH_H, fabric.gpu_count / fabric.host_count
+        bill = {
+            "gpus": self.gpu_hour * run["all_gpu_h"],
+            "hosts": self.host_month * fabric.host_count * months,
+            "uplinks": self.uplink_gbps_month * uplink_gbps(fabric) * months,
+            "spares": self.spare_host_month * run["spare_gpu_h"] / gpus / MONTH_H,
+            "repairs": self.repair * run["repairs"],
+            "repair_contract": self.repair_contract_month * fabric.host_count * months,
+        }
+        total, effective_h = sum(bill.values()), run["effective_gpu_h"]
+        per_hour = total / effective_h if effective_h else 0.0
+        return {**bill, "total": total, "per_effective_gpu_h": per_hour}
+
+
+def load_prices(path: str) -> PriceList:
+    """Raises: InputError with every fault found, each with its line."""
+    document = load(path)
+    try:
+        return PriceList.model_validate(document.mapping())
+    except ValidationError as error:
+        problems = error.errors(include_url=False)
+        sections: dict[str, type[Keys]] = {"": PriceList}
+        raise document.error(*((path_of(e), message_of(e, sections)) for e in problems)) from None
+
+
+def uplink_gbps(fabric: Fabric) -> float:
+    """Of all domains of the outermost tier together; 0 where there is one."""
+    if fabric.zone_count < 2:
+        return 0.0
+    return float(fabric.tiers[0].uplink_bytes_per_s.sum()) * 8 / 1e9

@@ -1,0 +1,183 @@
+"""Runs of a twin side by side: the cluster as it is, and with changes, on the same seeds.
+
+Figures are means over the seeds with 95 % intervals by Student's t. What a change makes of them is
+taken seed by seed, for a seed gives all scenarios the same arrivals, failures and run times: the
+interval of the differences is the narrower for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import sqrt
+from typing import Any
+
+from scheduler.files.timeparse import written
+from simulator.pool import run_all
+from simulator.traces.record import SECOND_NS
+from simulator.twin.changes import Scenario
+from simulator.twin.future import TwinWorld, future
+from simulator.twin.prices import PriceList
+
+FIGURES = (
+    *("effective_gpu_h", "goodput", "effective_share", "wait_mean_s", "wait_p95_s"),
+    *("spare_gpu_h", "restart_gpu_h", "rework_gpu_h", "out_gpu_h"),
+    *("restarts", "preemptions", "host_failures", "still_waiting", "submitted", "ended"),
+)
+# 97.5 % quantiles of Student's t by degrees of freedom, from 1 on.
+_T = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
+    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
+    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SeedMean:
+    """`mean` over seeds, and half of the width of its 95 % interval; None: one seed tells none."""
+
+    mean: float
+    half: float | None
+
+    @staticmethod
+    def of(values: Sequence[float]) -> SeedMean:
+        count = len(values)
+        mean = sum(values) / count if count else 0.0
+        if count < 2:
+            return SeedMean(mean, None)
+        variance = sum((value - mean) ** 2 for value in values) / (count - 1)
+        t = _T[min(count - 2, len(_T) - 1)]
+        return SeedMean(mean, t * sqrt(variance / count))
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether its interval leaves out 0."""
+        return self.half is not None and abs(self.mean) > self.half
+
+    def data(self) -> dict[str, float | None]:
+        if self.half is None:
+            return {"mean": self.mean, "low": None, "high": None}
+        return {"mean": self.mean, "low": self.mean - self.half, "high": self.mean + self.half}
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    world: TwinWorld
+    scenario: Scenario
+    seed: int
+
+
+def study(
+    world: TwinWorld,
+    scenarios: Sequence[Scenario],
+    seeds: Sequence[int],
+    processes: int,
+    prices: PriceList | None = None,
+    on_done: Callable[[], None] | None = None,
+) -> dict[str, Any]:
+    """The answer for programs. The first scenario is the base that the others are compared with.
+
+    Raises: InputError when a process ends.
+    """
+    pieces = [_Piece(world, scenario, seed) for scenario in scenarios for seed in seeds]
+    runs: list[dict[str, Any]] = [{} for _ in pieces]
+    for number, figures in run_all(_run, pieces, processes):
+        runs[number] = {"seed": pieces[number].seed, **figures}
+        if on_done:
+            on_done()
+    each = [runs[i : i + len(seeds)] for i in range(0, len(runs), len(seeds))]
+    horizon_h = world.horizon_ns / SECOND_NS / 3600
+    if prices is not None:
+        for scenario, of in zip(scenarios, each, strict=True):
+            for run in of:
+                run["money"] = prices.of(run, scenario.state.built_fabric, horizon_h)
+    fork = world.fork
+    return {
+        "source": fork.source,
+        "version": fork.state.version,
+        "time": written(datetime.fromtimestamp(fork.now_ns / SECOND_NS, UTC)),
+        "fabric": {
+            "name": fork.state.built_fabric.name,
+            "digest": fork.state.built_fabric.digest,
+            "hosts": fork.state.built_fabric.host_count,
+            "gpus": fork.state.built_fabric.gpu_count,
+        },
+        "policy": fork.limits.policy,
+        "horizon_s": world.horizon_ns / SECOND_NS,
+        "seeds": list(seeds),
+        "currency": None if prices is None else prices.currency,
+        "times": None if world.times is None else world.times.source,
+        "fitted": [*world.workload.sentences(), *world.failures.sentences()],
+        "scenarios": [
+            _row(scenario, of, each[0]) for scenario, of in zip(scenarios, each, strict=True)
+        ],
+    }
+
+
+def _run(piece: _Piece) -> dict[str, Any]:
+    """In a process of its own."""
+    return future(piece.world, piece.scenario, piece.seed)
+
+
+def _row(
+    scenario: Scenario, runs: Sequence[Mapping[str, Any]], base: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    figures, differences = _estimates(runs, base, FIGURES)
+    row = {
+        "name": scenario.name,
+        "changes": list(scenario.changes),
+        "figures": figures,
+        "differences": differences,
+        "waits": _waits(runs, base),
+        "runs": list(runs),
+    }
+    if "money" in runs[0]:
+        bills, usual = [run["money"] for run in runs], [run["money"] for run in base]
+        row["money"], row["money_differences"] = _estimates(bills, usual, tuple(bills[0]))
+    return row
+
+
+def _estimates(
+    runs: Sequence[Mapping[str, Any]], base: Sequence[Mapping[str, Any]], keys: Sequence[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Figures, and how much more they are than the base's, seed by seed."""
+    means = {key: SeedMean.of([run[key] for run in runs]).data() for key in keys}
+    more = {
+        key: SeedMean.of([a[key] - b[key] for a, b in zip(runs, base, strict=True)]).data()
+        for key in keys
+    }
+    return means, more
+
+
+def _waits(
+    runs: Sequence[Mapping[str, Any]], base: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """By tenant and size; seeds under which no such job came are left out."""
+    kinds = {(wait["tenant"], wait["size"]): wait["order"] for run in runs for wait in run["waits"]}
+    rows = []
+    for tenant, size in sorted(kinds, key=lambda kind: (kind[0], kinds[kind])):
+        here, there = (_by_kind(of, tenant, size) for of in (runs, base))
+        pairs = [(a, b) for a, b in zip(here, there, strict=True) if a and b]
+        present = [wait for wait in here if wait]
+        rows.append(
+            {
+                "tenant": tenant,
+                "size": size,
+                "jobs": sum(wait["jobs"] for wait in present) / len(runs),
+                "wait_mean_s": SeedMean.of([wait["wait_mean_s"] for wait in present]).data(),
+                "difference": SeedMean.of(
+                    [a["wait_mean_s"] - b["wait_mean_s"] for a, b in pairs]
+                ).data(),
+            }
+        )
+    return rows
+
+
+def _by_kind(
+    runs: Sequence[Mapping[str, Any]], tenant: str, size: str
+) -> list[Mapping[str, Any] | None]:
+    return [
+        next((w for w in run["waits"] if (w["tenant"], w["size"]) == (tenant, size)), None)
+        for run in runs
+    ]

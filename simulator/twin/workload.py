@@ -1,0 +1,267 @@
+"""Jobs like those of the log: when they come, what they ask for, how long they run.
+
+Whole jobs are drawn, so that tenant, shape, time limit, run time and end stay together. A job that
+still runs or waits says only that it runs longer than it has so far: what is drawn for it is
+another job of its kind that has run longer (Efron's form of the Kaplan-Meier estimate: its
+weight goes to those on the right of it). The same holds for the jobs that are live when the twin
+begins. Arrivals are a Poisson process with a rate for each hour of the week, each hour counted as
+if it had been seen once more at the mean rate; where less than a week was seen all hours are alike.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+
+from scheduler.core import Job, JobState, State
+from scheduler.core.model.goodput import shown
+from scheduler.core.model.job import JobSpec
+from scheduler.core.model.names import is_name
+from scheduler.core.policies.affinity import ANYBODY
+from simulator.report.text import duration
+from simulator.traces.record import SECOND_NS, TraceJob, TraceOutcome
+from simulator.twin.fork import ClusterFork
+
+HOUR_NS = 3600 * SECOND_NS
+WEEK_H = 168
+_EPOCH_H = 72  # the epoch is a Thursday
+_ENOUGH = 5  # jobs of a kind that have run longer; with fewer, other kinds are asked too
+_LARGEST = (1, 8, 64, 512)  # hosts of a kind at most
+_OUTCOMES = {
+    JobState.FAILED: TraceOutcome.FAILED,
+    JobState.CANCELLED: TraceOutcome.CANCELLED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class JobSample:
+    """A job of the log. `work_host_ns`: productive host time until its end, or so far where it
+    `is_live`; `hosts`: of the whole gang. `limit_ns`: how long it may run, as it says or as is
+    assumed."""
+
+    spec: JobSpec
+    tenant: str
+    hosts: int
+    work_host_ns: int
+    is_live: bool
+    outcome: TraceOutcome
+    limit_ns: int
+
+    @property
+    def run_ns(self) -> int:
+        return self.work_host_ns // self.hosts
+
+    @property
+    def size(self) -> int:
+        """The number of its class of sizes."""
+        return bisect_left(_LARGEST, self.hosts)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What arrivals are drawn from. `samples`: all jobs that ran or may; `arrived`: the places of
+    those that came in the time that was seen. `rates`: jobs an hour, by hour of the week from
+    Monday 0:00 UTC. `seen_ns`: for how long. `unstarted`: jobs left out, for they ended before they
+    ran; `dropped`: those that ended so long ago that the log keeps them no more."""
+
+    samples: tuple[JobSample, ...]
+    arrived: tuple[int, ...]
+    rates: tuple[float, ...]
+    seen_ns: int
+    unstarted: int
+    dropped: int
+
+    def sentences(self) -> list[str]:
+        """What it was fitted from."""
+        jobs, ended = len(self.arrived), sum(not sample.is_live for sample in self.samples)
+        hours = "a rate for each hour of the week"
+        if self.seen_ns < WEEK_H * HOUR_NS:
+            hours = "one rate for all hours, for less than a week was seen"
+        text = (
+            f"jobs: {_jobs(jobs)} over {duration(self.seen_ns / SECOND_NS)}"
+            f" ({sum(self.rates) / WEEK_H * 24:,.1f} a day), {hours}"
+        )
+        if self.unstarted:
+            text += f"; {_jobs(self.unstarted)} left out that ended before they ran"
+        if self.dropped:
+            text += f"; {_jobs(self.dropped)} that ended long ago are not kept any more"
+        runs = f"run times: {_jobs(ended)} that ended"
+        live = len(self.samples) - ended
+        if live:
+            runs += f", and {live:,} that did not, which run longer than they have so far"
+        if not ended:
+            runs += "; time limits stand for the rest"
+        return [text, runs]
+
+    def arrivals(self, seed: int, start_ns: int, end_ns: int, gpus: int) -> Iterator[TraceJob]:
+        """Jobs that come between two times, in order; the same for the same seed. `gpus`: of a
+        host."""
+        times, draws = Random(f"{seed}/twin/arrivals"), Random(f"{seed}/twin/jobs")
+        for number, at_ns in enumerate(self._times(times, start_ns, end_ns), start=1):
+            sample = self.samples[draws.choice(self.arrived)]
+            run = Run.of(self, sample, sample.work_host_ns, draws) if sample.is_live else None
+            work_host_ns = run.work_host_ns if run else sample.work_host_ns
+            outcome = run.outcome if run else sample.outcome
+            hosts = sample.spec.request.hosts_needed(gpus)
+            yield TraceJob(
+                id=str(number),
+                submit_ns=at_ns,
+                run_ns=max(1, work_host_ns // hosts),
+                line=number,
+                spec=_renamed(sample.spec, number),
+                time_limit_ns=None
+                if sample.spec.time_limit_s is None
+                else sample.spec.time_limit_s * SECOND_NS,
+                outcome=outcome,
+            )
+
+    def _times(self, random: Random, start_ns: int, end_ns: int) -> Iterator[int]:
+        """A Poisson process whose rate changes from hour to hour."""
+        if not self.arrived:
+            return
+        at_ns, due = start_ns, random.expovariate(1.0)
+        while at_ns < end_ns:
+            hour_end_ns = (at_ns // HOUR_NS + 1) * HOUR_NS
+            rate = self.rates[hour_of_week(at_ns)]
+            expected = rate * (hour_end_ns - at_ns) / HOUR_NS
+            if expected < due:
+                due -= expected
+                at_ns = hour_end_ns
+                continue
+            at_ns += round(due / rate * HOUR_NS)
+            due = random.expovariate(1.0)
+            if at_ns < end_ns:
+                yield at_ns
+
+    def longer(self, like: JobSample, than_host_ns: int) -> Sequence[JobSample]:
+        """Jobs that have run longer than so much host time of `like`, of its kind if there are
+        enough."""
+        than_ns = than_host_ns // like.hosts
+        ran = [sample for sample in self.samples if sample.run_ns > than_ns]
+        alike = [sample for sample in ran if sample.size == like.size]
+        own = [sample for sample in alike if sample.tenant == like.tenant]
+        return next((some for some in (own, alike) if len(some) >= _ENOUGH), ran)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How a job goes on. `work_host_ns`: in all, what it has done among it. `is_guess`: no job of
+    the log has run longer than it, so that its time limit stands, or as long again."""
+
+    work_host_ns: int
+    outcome: TraceOutcome
+    is_guess: bool
+
+    @staticmethod
+    def of(workload: Workload, job: JobSample, done_host_ns: int, random: Random) -> Run:
+        """Drawn for a job that has done so much."""
+        while others := workload.longer(job, done_host_ns):
+            other = random.choice(others)
+            if not other.is_live:
+                return Run(other.run_ns * job.hosts, other.outcome, False)
+            done_host_ns = other.run_ns * job.hosts
+        least = done_host_ns + job.hosts * SECOND_NS
+        limit_host_ns = job.limit_ns * job.hosts
+        work = limit_host_ns if limit_host_ns > least else max(2 * done_host_ns, least)
+        return Run(work, TraceOutcome.COMPLETED, True)
+
+
+def fit_workload(fork: ClusterFork) -> Workload:
+    """Cost: O(jobs). Jobs that came before the oldest that is kept ended count for run times
+    alone, for of those some are missing."""
+    state, now_ns = fork.state, fork.now_ns
+    first_ns = state.faults.since_ns
+    if fork.dropped and fork.ended:
+        first_ns = max(first_ns, min(job.state_ns for job in fork.ended))
+    jobs = [*fork.ended, *state.jobs.values()]
+    samples, arrived, unstarted = list[JobSample](), list[int](), 0
+    times = list[int]()
+    for job in jobs:
+        if job.attempt == 0 and job.state is not JobState.QUEUED:
+            unstarted += 1
+            continue
+        if job.submit_ns >= first_ns:
+            arrived.append(len(samples))
+            times.append(job.submit_ns)
+        samples.append(sample_of(job, fork))
+    seen_ns = max(1, now_ns - first_ns)
+    rates = hourly_rates(times, first_ns, now_ns)
+    return Workload(tuple(samples), tuple(arrived), rates, seen_ns, unstarted, fork.dropped)
+
+
+def sample_of(job: Job, fork: ClusterFork) -> JobSample:
+    """What the log knows of a job."""
+    costs = fork.state.tenants.preemption.costs
+    account = shown(job, max(fork.now_ns, job.goodput.counted_ns), costs)
+    is_live = job.state not in (JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED)
+    work_host_ns, whole = account.hosts.productive, job.at(job.sizes[-1]) if job.sizes else job
+    if job.state in _OUTCOMES:  # what came after the last checkpoint was work as well
+        rework, interval_s = account.hosts.rework, job.costs(costs).checkpoint_s
+        most = interval_s * SECOND_NS * whole.gang_hosts if job.attempt > 1 else rework
+        work_host_ns += min(rework, most)
+    limit_s = job.spec.time_limit_s or fork.limits.assumed_limit_s
+    return JobSample(
+        replace(job.spec, run=None),
+        job.tenant,
+        whole.gang_hosts,
+        work_host_ns,
+        is_live,
+        _OUTCOMES.get(job.state, TraceOutcome.COMPLETED),
+        limit_s * SECOND_NS,
+    )
+
+
+def live_runs(workload: Workload, state: State, fork: ClusterFork, seed: int) -> dict[str, Run]:
+    """How each live job goes on; the same for the same seed, whatever else is changed."""
+    runs = {}
+    for name, job in state.jobs.items():
+        sample = sample_of(job, fork)
+        random = Random(f"{seed}/twin/live/{job.uid}")
+        runs[name] = Run.of(workload, sample, sample.work_host_ns, random)
+    return runs
+
+
+def hour_of_week(time_ns: int) -> int:
+    """From Monday 0:00 UTC."""
+    return (time_ns // HOUR_NS + _EPOCH_H) % WEEK_H
+
+
+def hourly_rates(times: Sequence[int], first_ns: int, now_ns: int) -> tuple[float, ...]:
+    """Jobs an hour by hour of the week."""
+    seen_h = max(now_ns - first_ns, 1) / HOUR_NS
+    mean = len(times) / seen_h
+    if seen_h < WEEK_H or not times:
+        return (mean,) * WEEK_H
+    exposure: dict[int, float] = defaultdict(float)
+    at_ns = first_ns
+    while at_ns < now_ns:
+        until_ns = min((at_ns // HOUR_NS + 1) * HOUR_NS, now_ns)
+        exposure[hour_of_week(at_ns)] += (until_ns - at_ns) / HOUR_NS
+        at_ns = until_ns
+    counts = Counter(map(hour_of_week, times))
+    rates = [(counts[hour] + mean) / (exposure[hour] + 1) for hour in range(WEEK_H)]
+    expected = sum(rate * exposure[hour] for hour, rate in enumerate(rates))
+    return tuple(rate * len(times) / expected for rate in rates)
+
+
+def _renamed(spec: JobSpec, number: int) -> JobSpec:
+    """A job of its own: what names other jobs, or a moment, does not hold for it."""
+    tenant, slash, short = spec.name.rpartition("/")
+    name = f"{short[:100]}.twin-{number}"
+    return replace(
+        spec,
+        name=f"{tenant}{slash}{name if is_name(name) else f'twin-{number}'}",
+        affinity=replace(ANYBODY, exclusive=spec.affinity.exclusive),
+        dependencies=(),
+        cancel_unmet=False,
+        hold=False,
+        begin_ns=0,
+        run=None,
+    )
+
+
+def _jobs(count: int) -> str:
+    return f"{count:,} job{'' if count == 1 else 's'}"

@@ -1,0 +1,211 @@
+"""What is drawn for a twin is like the log that it comes from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+from statistics import mean
+
+import pytest
+
+from placement.workload.request import Parallelism, Request
+from scheduler.core import JobSpec, SchedulingOptions, State
+from scheduler.core.fold.apply import replay
+from scheduler.core.model.dependency import DependencyKind, DependencyTerm
+from scheduler.core.model.events import FabricLoaded, HostMoved
+from scheduler.core.model.lifecycle import HostMove, Mover
+from scheduler.core.policies.affinity import Affinity
+from simulator.traces.record import SECOND_NS, TraceOutcome
+from simulator.twin.fork import ClusterFork
+from simulator.twin.outages import fit_failures
+from simulator.twin.workload import (
+    HOUR_NS,
+    JobSample,
+    Run,
+    Workload,
+    fit_workload,
+    hour_of_week,
+    hourly_rates,
+    live_runs,
+)
+from tests.twins import DAY_NS, MONDAY_NS, cluster, past
+
+WEEK_NS = 7 * DAY_NS
+
+
+def sample(
+    run_s: float, *, hosts: int = 1, tenant: str = "a", is_live: bool = False, limit_s: int = 100
+) -> JobSample:
+    spec = JobSpec(f"{tenant}/j", Request(Parallelism(dp=8 * hosts)), tenant=tenant)
+    work = round(run_s * SECOND_NS) * hosts
+    return JobSample(
+        spec, tenant, hosts, work, is_live, TraceOutcome.COMPLETED, limit_s * SECOND_NS
+    )
+
+
+def workload(*samples: JobSample, a_day: float = 24.0) -> Workload:
+    rates = (a_day / 24,) * 168
+    return Workload(samples, tuple(range(len(samples))), rates, WEEK_NS, 0, 0)
+
+
+def forked(days: float = 10, a_day: float = 20) -> ClusterFork:
+    steps = past(cluster(), days, a_day)
+    return ClusterFork(
+        steps[-1][2],
+        steps[-1][1].time_ns,
+        tuple(steps[-1][2].ended.values()),
+        0,
+        SchedulingOptions(),
+        "test",
+    )
+
+
+def test_monday_is_where_the_week_begins() -> None:
+    assert hour_of_week(MONDAY_NS) == 0
+    assert hour_of_week(MONDAY_NS - 1) == 167
+    assert hour_of_week(MONDAY_NS + WEEK_NS + 25 * HOUR_NS) == 25
+
+
+def test_rates_follow_the_hours_and_add_up_to_the_jobs() -> None:
+    busy = [MONDAY_NS + day * DAY_NS + 10 * HOUR_NS + i for day in range(21) for i in range(9)]
+    rates = hourly_rates(busy, MONDAY_NS, MONDAY_NS + 3 * WEEK_NS)
+    assert sum(rates) * 3 == pytest.approx(len(busy))
+    assert all(rates[24 * day + 10] > 5 for day in range(7))
+    assert 0 < rates[11] < 0.3
+
+
+def test_of_less_than_a_week_all_hours_are_alike() -> None:
+    rates = hourly_rates([MONDAY_NS + 5], MONDAY_NS, MONDAY_NS + 2 * HOUR_NS)
+    assert set(rates) == {0.5}
+
+
+def test_arrivals_are_as_many_as_the_rates_say_and_the_same_for_a_seed() -> None:
+    drawn = workload(sample(10), a_day=240)
+    end_ns = MONDAY_NS + 10 * DAY_NS
+    first = list(drawn.arrivals(3, MONDAY_NS, end_ns, 8))
+    assert first == list(drawn.arrivals(3, MONDAY_NS, end_ns, 8))
+    assert first != list(drawn.arrivals(4, MONDAY_NS, end_ns, 8))
+    assert 2200 < len(first) < 2600
+    assert all(MONDAY_NS <= job.submit_ns < end_ns for job in first)
+    assert [job.submit_ns for job in first] == sorted(job.submit_ns for job in first)
+
+
+def test_shape_tenant_and_run_time_stay_together() -> None:
+    drawn = workload(sample(10, hosts=2, tenant="a"), sample(99, hosts=4, tenant="b"), a_day=240)
+    for job in drawn.arrivals(1, MONDAY_NS, MONDAY_NS + DAY_NS, 8):
+        assert job.spec is not None
+        hosts = job.spec.request.hosts_needed(8)
+        assert (job.spec.tenant, hosts, job.run_ns // SECOND_NS) in (("a", 2, 10), ("b", 4, 99))
+        assert job.spec.name.startswith(f"{job.spec.tenant}/")
+
+
+def test_a_job_that_still_runs_runs_longer_than_it_has() -> None:
+    drawn = workload(*(sample(run_s) for run_s in range(1, 101)), sample(50, is_live=True))
+    random = Random(1)
+    live = drawn.samples[-1]
+    runs = [Run.of(drawn, live, live.work_host_ns, random) for _ in range(400)]
+    assert not any(run.is_guess for run in runs)
+    assert min(run.work_host_ns for run in runs) > 50 * SECOND_NS
+    assert mean(run.work_host_ns for run in runs) == pytest.approx(75.5 * SECOND_NS, rel=0.05)
+
+
+def test_a_job_that_outlives_all_runs_to_its_limit_or_as_long_again() -> None:
+    drawn = workload(sample(5))
+    young, old = sample(50, is_live=True), sample(500, is_live=True)
+    first = Run.of(drawn, young, young.work_host_ns, Random(1))
+    assert (first.work_host_ns, first.is_guess) == (100 * SECOND_NS, True)
+    assert Run.of(drawn, old, old.work_host_ns, Random(1)).work_host_ns == 1000 * SECOND_NS
+
+
+def test_jobs_of_ones_own_kind_are_asked_first() -> None:
+    own = [sample(run_s) for run_s in (10, 11, 12, 13, 14)]
+    drawn = workload(*own, *(sample(1000, hosts=64) for _ in range(50)))
+    live = sample(9, is_live=True)
+    assert set(drawn.longer(live, live.work_host_ns)) == set(own)
+    assert len(drawn.longer(live, sample(12).work_host_ns)) == 52  # two are too few: all are asked
+
+
+def test_a_log_is_fitted_by_what_was_seen_of_it() -> None:
+    fork = forked()
+    found = fit_workload(fork)
+    assert len(found.arrived) == len(found.samples) == len(fork.ended) + len(fork.state.jobs)
+    assert sum(found.rates) / 7 == pytest.approx(len(found.arrived) / 10, rel=0.02)
+    text = " ".join(found.sentences())
+    assert f"{len(found.arrived)} jobs over 10 d 00 h" in text
+    assert "a rate for each hour of the week" in text
+    by_name = {each.spec.name: each for each in found.samples}
+    done = next(job for job in fork.ended if job.attempt == 1 and job.state.value == "completed")
+    assert by_name[done.name].run_ns == done.state_ns - done.start_ns
+    tenants = Counter(each.tenant for each in found.samples)
+    drawn = list(found.arrivals(1, fork.now_ns, fork.now_ns + 200 * DAY_NS, 8))
+    share = sum(job.spec.tenant == "vision" for job in drawn if job.spec) / len(drawn)
+    assert share == pytest.approx(tenants["vision"] / len(found.samples), abs=0.03)
+
+
+def test_what_is_no_more_kept_is_no_time_without_jobs() -> None:
+    fork = forked()
+    kept = tuple(job for job in fork.ended if job.state_ns > fork.now_ns - 4 * DAY_NS)
+    found = fit_workload(ClusterFork(fork.state, fork.now_ns, kept, 9, fork.limits, "test"))
+    assert found.seen_ns < 4 * DAY_NS
+    assert sum(found.rates) / 7 == pytest.approx(20, rel=0.3)
+    assert "9 jobs that ended long ago are not kept" in found.sentences()[0]
+
+
+def test_live_jobs_go_on_the_same_under_one_seed() -> None:
+    fork = forked()
+    found = fit_workload(fork)
+    first = live_runs(found, fork.state, fork, 1)
+    assert first == live_runs(found, fork.state, fork, 1)
+    assert set(first) == set(fork.state.jobs)
+    assert len(first) > 3
+
+
+def test_what_names_other_jobs_or_a_moment_does_not_hold_for_a_drawn_job() -> None:
+    plain = sample(10)
+    spec = JobSpec(
+        "a/j",
+        plain.spec.request,
+        tenant="a",
+        affinity=Affinity("rack", (("rack", ("x",)),), "y"),
+        hold=True,
+        begin_ns=5,
+        dependencies=(DependencyTerm(DependencyKind.AFTEROK, "a/x"),),
+    )
+    odd = JobSample(spec, "a", 1, SECOND_NS, False, TraceOutcome.COMPLETED, SECOND_NS)
+    (drawn, *_) = workload(odd).arrivals(1, MONDAY_NS, MONDAY_NS + DAY_NS, 8)
+    assert drawn.spec == JobSpec(
+        "a/j.twin-1", plain.spec.request, tenant="a", affinity=Affinity("rack")
+    )
+
+
+def test_failures_are_those_of_the_log_and_of_the_operator() -> None:
+    fabric = cluster()
+    state = replay([FabricLoaded(MONDAY_NS, fabric.spec)])
+    host = fabric.hosts[3]
+    for day in range(30):
+        at_ns = MONDAY_NS + day * DAY_NS
+        moves = ((HostMove.FAIL, at_ns), (HostMove.REPAIR, at_ns + DAY_NS // 4))
+        events = [HostMoved(ns, host, move, cause=Mover.SIGNAL) for move, ns in moves]
+        state = replay(events, state)
+    found = fit_failures(state, MONDAY_NS + 1000 * DAY_NS)
+    assert (found.failures, found.repairs) == (30, 30)
+    assert found.host_days == pytest.approx(16 * 1000 - 30 / 4)
+    assert found.per_host_day == pytest.approx((37.9 + 30) / (10_000 + found.host_days))
+    assert found.repair_s == pytest.approx((20 * 86_400 + 30 * 21_600) / 50)
+    assert "30 in 15,992.5 host-days of the log" in found.sentences()[0]
+
+
+def test_hosts_that_are_down_come_back_once() -> None:
+    fabric = cluster()
+    down = HostMoved(MONDAY_NS, fabric.hosts[3], HostMove.FAIL, cause=Mover.SIGNAL)
+    state: State = replay([FabricLoaded(MONDAY_NS, fabric.spec), down])
+    found = fit_failures(state, MONDAY_NS + DAY_NS)
+    stream = found.outages(state, 1)
+    told = [next(stream) for _ in range(400)]
+    assert told == [each for _, each in zip(range(400), found.outages(state, 1), strict=False)]
+    first = next(outage for outage in told if outage.host == fabric.hosts[3])
+    assert not first.is_down
+    known = {fabric.hosts[3]}
+    for outage in told:
+        assert (outage.host in known) != outage.is_down
+        known ^= {outage.host}
