@@ -61,6 +61,7 @@ _RULES: Final = {
     "EndJob": MethodRule(Role.LAUNCHER, refused=(_GONE, _STATE, _OTHER)),
     "SumUsage": MethodRule(Role.VIEWER, refused=(_STORE,)),
     "ListAuditRecords": MethodRule(Role.OPERATOR, refused=(_STORE,), is_read=True),
+    "ExportState": MethodRule(Role.OPERATOR, refused=(_STORE,), is_read=True),
     "ExplainJob": MethodRule(Role.VIEWER, refused=(_GONE, _STORE)),
     "ListSlots": MethodRule(Role.VIEWER, tenant="tenant"),
     "Defragment": MethodRule(Role.OPERATOR, refused=(_GONE, "INFEASIBLE", "CONFLICT", _OTHER)),

@@ -295,6 +295,10 @@ class Client:
         stub = self._stub.ListAuditRecords
         return list(self._to.all_pages(stub, request, "audit_records").audit_records)
 
+    def export_state(self) -> Iterator[service_pb2.ExportStateResponse]:
+        """The newest state and the ended jobs, part by part. Raises: ServiceError."""
+        return self._to.stream(self._stub.ExportState, service_pb2.ExportStateRequest())
+
     def sum_usage(
         self,
         group_by: Sequence[str] = (),

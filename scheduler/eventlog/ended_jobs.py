@@ -51,9 +51,17 @@ def ended_by(before: State, event: Event, after: State) -> EndedJob | None:
 def job_in(row: EndedJob) -> Job:
     """Raises: NotRead when this release cannot read it."""
     try:
-        return _DECODER.decode(zlib.decompress(row.body))
-    except (zlib.error, msgspec.DecodeError, ValueError) as error:
+        return job_of(row.body)
+    except ValueError as error:
         raise NotRead(f"ended job {row.name} (uid {row.uid}) cannot be read: {error}") from None
+
+
+def job_of(body: bytes) -> Job:
+    """The job of a row's body. Raises: ValueError when this release cannot read it."""
+    try:
+        return _DECODER.decode(zlib.decompress(body))
+    except (zlib.error, msgspec.DecodeError) as error:
+        raise ValueError(str(error)) from None
 
 
 class EndedJobs:

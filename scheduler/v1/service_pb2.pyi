@@ -615,6 +615,69 @@ class ListAuditRecordsResponse(_message.Message):
 Global___ListAuditRecordsResponse: _TypeAlias = ListAuditRecordsResponse  # noqa: Y015
 
 @_typing.final
+class ExportStateRequest(_message.Message):
+    """Asks for all that a copy of the cluster goes on from."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExportStateRequest: _TypeAlias = ExportStateRequest  # noqa: Y015
+
+@_typing.final
+class ExportStateResponse(_message.Message):
+    """A part of the state of a cluster, and of the jobs that have ended."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    CREATE_TIME_FIELD_NUMBER: _builtins.int
+    OPTIONS_FIELD_NUMBER: _builtins.int
+    DROPPED_JOBS_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_FIELD_NUMBER: _builtins.int
+    ENDED_JOBS_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """Version of the log that the state is of. In the first part alone, as all up to the snapshot."""
+    options: _builtins.str
+    """By what the server schedules: its policy and limits, as JSON."""
+    dropped_jobs: _builtins.int
+    """Ended jobs that are not kept any more."""
+    snapshot: _builtins.bytes
+    """The next bytes of the snapshot; those of all parts in order are the snapshot."""
+    @_builtins.property
+    def create_time(self) -> _timestamp_pb2.Timestamp:
+        """The time of the server."""
+
+    @_builtins.property
+    def ended_jobs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Ended jobs, in the order in which they ended."""
+
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        create_time: _timestamp_pb2.Timestamp | None = ...,
+        options: _builtins.str = ...,
+        dropped_jobs: _builtins.int = ...,
+        snapshot: _builtins.bytes = ...,
+        ended_jobs: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "dropped_jobs", b"dropped_jobs", "ended_jobs", b"ended_jobs", "options", b"options", "snapshot", b"snapshot", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExportStateResponse: _TypeAlias = ExportStateResponse  # noqa: Y015
+
+@_typing.final
 class AuditRecord(_message.Message):
     """A change of the log that a caller asked for. Decisions of the scheduler have no record."""
 

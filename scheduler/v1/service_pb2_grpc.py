@@ -111,6 +111,11 @@ class SchedulerServiceStub:
                 request_serializer=scheduler_dot_v1_dot_service__pb2.ListAuditRecordsRequest.SerializeToString,
                 response_deserializer=scheduler_dot_v1_dot_service__pb2.ListAuditRecordsResponse.FromString,
                 _registered_method=True)
+        self.ExportState = channel.unary_stream(
+                '/scheduler.v1.SchedulerService/ExportState',
+                request_serializer=scheduler_dot_v1_dot_service__pb2.ExportStateRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_service__pb2.ExportStateResponse.FromString,
+                _registered_method=True)
         self.SumUsage = channel.unary_unary(
                 '/scheduler.v1.SchedulerService/SumUsage',
                 request_serializer=scheduler_dot_v1_dot_service__pb2.SumUsageRequest.SerializeToString,
@@ -355,6 +360,14 @@ class SchedulerServiceServicer:
 
     def ListAuditRecords(self, request, context):
         """Lists who asked for which change, out of the log, oldest first, for as long as events are kept.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExportState(self, request, context):
+        """Streams the newest state and the jobs that have ended, in the form of muster's own stores, which
+        a muster of the same release reads: what `muster twin` goes on from.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -643,6 +656,11 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
                     servicer.ListAuditRecords,
                     request_deserializer=scheduler_dot_v1_dot_service__pb2.ListAuditRecordsRequest.FromString,
                     response_serializer=scheduler_dot_v1_dot_service__pb2.ListAuditRecordsResponse.SerializeToString,
+            ),
+            'ExportState': grpc.unary_stream_rpc_method_handler(
+                    servicer.ExportState,
+                    request_deserializer=scheduler_dot_v1_dot_service__pb2.ExportStateRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_service__pb2.ExportStateResponse.SerializeToString,
             ),
             'SumUsage': grpc.unary_unary_rpc_method_handler(
                     servicer.SumUsage,
@@ -1164,6 +1182,33 @@ class SchedulerService:
             '/scheduler.v1.SchedulerService/ListAuditRecords',
             scheduler_dot_v1_dot_service__pb2.ListAuditRecordsRequest.SerializeToString,
             scheduler_dot_v1_dot_service__pb2.ListAuditRecordsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExportState(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/scheduler.v1.SchedulerService/ExportState',
+            scheduler_dot_v1_dot_service__pb2.ExportStateRequest.SerializeToString,
+            scheduler_dot_v1_dot_service__pb2.ExportStateResponse.FromString,
             options,
             channel_credentials,
             insecure,

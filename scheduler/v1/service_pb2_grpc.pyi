@@ -75,6 +75,10 @@ class SchedulerServiceStub:
     """
     ListAuditRecords: _grpc.UnaryUnaryMultiCallable[_service_pb2.ListAuditRecordsRequest, _service_pb2.ListAuditRecordsResponse]
     """Lists who asked for which change, out of the log, oldest first, for as long as events are kept."""
+    ExportState: _grpc.UnaryStreamMultiCallable[_service_pb2.ExportStateRequest, _service_pb2.ExportStateResponse]
+    """Streams the newest state and the jobs that have ended, in the form of muster's own stores, which
+    a muster of the same release reads: what `muster twin` goes on from.
+    """
     SumUsage: _grpc.UnaryUnaryMultiCallable[_service_pb2.SumUsageRequest, _service_pb2.SumUsageResponse]
     """Sums up what jobs waited for, held and achieved, by tenant, user and day: accounting. Of the
     jobs that the caller may see.
@@ -200,6 +204,10 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     """
     ListAuditRecords: _aio.UnaryUnaryMultiCallable[_service_pb2.ListAuditRecordsRequest, _service_pb2.ListAuditRecordsResponse]  # type: ignore[assignment]
     """Lists who asked for which change, out of the log, oldest first, for as long as events are kept."""
+    ExportState: _aio.UnaryStreamMultiCallable[_service_pb2.ExportStateRequest, _service_pb2.ExportStateResponse]  # type: ignore[assignment]
+    """Streams the newest state and the jobs that have ended, in the form of muster's own stores, which
+    a muster of the same release reads: what `muster twin` goes on from.
+    """
     SumUsage: _aio.UnaryUnaryMultiCallable[_service_pb2.SumUsageRequest, _service_pb2.SumUsageResponse]  # type: ignore[assignment]
     """Sums up what jobs waited for, held and achieved, by tenant, user and day: accounting. Of the
     jobs that the caller may see.
@@ -406,6 +414,16 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_service_pb2.ListAuditRecordsResponse, _abc.Awaitable[_service_pb2.ListAuditRecordsResponse]]:
         """Lists who asked for which change, out of the log, oldest first, for as long as events are kept."""
+
+    @_abc_1.abstractmethod
+    def ExportState(
+        self,
+        request: _service_pb2.ExportStateRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_service_pb2.ExportStateResponse], _abc.AsyncIterator[_service_pb2.ExportStateResponse]]:
+        """Streams the newest state and the jobs that have ended, in the form of muster's own stores, which
+        a muster of the same release reads: what `muster twin` goes on from.
+        """
 
     @_abc_1.abstractmethod
     def SumUsage(

@@ -5,9 +5,13 @@ The one file of the simulator that asks any of these.
 
 from __future__ import annotations
 
+import msgspec
+
 from placement import BadInput
+from scheduler.cli.calls import connected
 from scheduler.core import Job, SchedulingOptions
-from scheduler.eventlog.ended_jobs import job_in
+from scheduler.eventlog import snapshots
+from scheduler.eventlog.ended_jobs import job_in, job_of
 from scheduler.eventlog.recovery import replayed
 from scheduler.eventlog.store import NotRead, Store, StoreError, look_at
 from scheduler.files.errors import InputError, Problem
@@ -33,6 +37,30 @@ def fork_of_store(source: str, limits: SchedulingOptions) -> ClusterFork:
     if recovered.state.fabric is None:
         raise InputError(Problem("--from", f"{source} is empty: it has no fabric"))
     return ClusterFork(recovered.state, recovered.last_ns, jobs, dropped, limits, source)
+
+
+def fork_of_server(address: str) -> ClusterFork:
+    """The cluster as its server knows it now; for operators.
+
+    Raises: InputError when the server is of another release; typer.Exit with what it refuses.
+    """
+    body, ended, first = bytearray(), list[bytes](), None
+    with connected(address) as client:
+        for part in client.export_state():
+            first = first or part
+            body += part.snapshot
+            ended += part.ended_jobs
+    try:
+        if first is None:
+            raise ValueError("nothing came")
+        state, _ = snapshots.decode(bytes(body))
+        limits = msgspec.json.decode(first.options, type=SchedulingOptions)
+        jobs = tuple(map(job_of, ended))
+    except (ValueError, msgspec.DecodeError) as error:
+        message = f"{address} is not of this release of muster: its state cannot be read ({error})"
+        raise InputError(Problem("--address", message)) from None
+    now_ns = max(first.create_time.ToNanoseconds(), state.seen_ns)
+    return ClusterFork(state, now_ns, jobs, first.dropped_jobs, limits, address)
 
 
 def limits_of_server(config: str | None) -> SchedulingOptions:

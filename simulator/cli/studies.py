@@ -34,7 +34,10 @@ def register(app: typer.Typer) -> None:
 Processes = Annotated[
     int | None,
     typer.Option(
-        min=1, help="Number of replays at once. Default: the number of cores.", show_default=False
+        min=1,
+        max=1024,
+        help="Number of replays at once. Default: the number of cores.",
+        show_default=False,
     ),
 ]
 

@@ -5,20 +5,30 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from scheduler.cli.calls import DEFAULT_ADDRESS, Address
 from scheduler.files.errors import InputError, Problem
 from simulator.cli.replay import TotalsFormat
 from simulator.cli.studies import Processes, counted
 
 if TYPE_CHECKING:
-    from scheduler.core import SchedulingOptions
+    from simulator.twin.fork import ClusterFork
+    from simulator.twin.workload import Workload
 
 MOST_SEEDS = 1_000
 MOST_DAYS = 3_650
+
+
+class Arrivals(StrEnum):
+    """Which jobs come in a twin."""
+
+    LOG = "log"
+    NONE = "none"
 
 
 def register(app: typer.Typer) -> None:
@@ -28,13 +38,14 @@ def register(app: typer.Typer) -> None:
 
 def twin_command(
     source: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--from",
-            help="A backup of `muster store backup`, or a store: sqlite:///FILE, postgresql://...",
+            help="A backup of `muster store backup`, or a store: sqlite:///FILE, postgresql://..."
+            "  [default: the server at --address]",
             show_default=False,
         ),
-    ],
+    ] = None,
     changes: Annotated[
         list[str] | None,
         typer.Option(
@@ -56,9 +67,13 @@ def twin_command(
         str | None,
         typer.Option(help="A time model, as for `muster replay`; changes of the network need one."),
     ] = None,
+    arrivals: Annotated[
+        Arrivals,
+        typer.Option(help="Jobs that come: at the rate of the log, or none beside the live ones."),
+    ] = Arrivals.LOG,
     config: Annotated[
         str | None,
-        typer.Option(help="The server file of the cluster: its policy and limits."),
+        typer.Option(help="With --from, the server file of the cluster: its policy and limits."),
     ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write the whole answer to this file as JSON.")
@@ -70,15 +85,15 @@ def twin_command(
     output: Annotated[
         TotalsFormat, typer.Option("--format", help="Output format.")
     ] = TotalsFormat.TABLE,
+    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Ask a copy of the cluster what a change is worth: goodput, waits and money.
 
     The copy goes on from the state of the cluster through the scheduler that serves, with jobs
     and failures like those of its log. The cluster as it is runs beside it on the same seeds.
-    Nothing of the cluster is touched.
+    Nothing of the cluster is touched. A running server gives its state to operators.
     """
     from scheduler.files.timeparse import parse_duration
-    from simulator.cli.fork import fork_of_store
     from simulator.pool import cores
     from simulator.timing import load_time_model
     from simulator.twin.answer import text
@@ -87,7 +102,6 @@ def twin_command(
     from simulator.twin.outages import fit_failures
     from simulator.twin.prices import load_prices
     from simulator.twin.study import study
-    from simulator.twin.workload import fit_workload
 
     wanted = changes or []
     with _named("--horizon"):
@@ -99,14 +113,14 @@ def twin_command(
     money = None if prices is None else load_prices(prices)
     with _named("--times"):
         model = None if times is None else load_time_model(times)
-    fork = fork_of_store(source, _limits(config))
+    fork = _fork(source, config, address)
     parts = [[change] for change in wanted] if each and len(wanted) > 1 else []
     scenarios = [
         scenario(fork, part, horizon_ns, has_times=model is not None)
         for part in ([], *parts, *([wanted] if wanted else []))
     ]
     failures = fit_failures(fork.state, fork.now_ns)
-    world = TwinWorld(fork, fit_workload(fork), failures, horizon_ns, model)
+    world = TwinWorld(fork, _workload(fork, arrivals), failures, horizon_ns, model)
     with counted(len(scenarios) * seeds, "runs") as on_done:
         answer = study(world, scenarios, range(seeds), processes or cores(), money, on_done)
     if json_file:
@@ -118,11 +132,33 @@ def twin_command(
     typer.echo(json.dumps(answer) if output is TotalsFormat.JSON else text(answer))
 
 
-def _limits(config: str | None) -> SchedulingOptions:
-    """By which the server of a backup schedules."""
-    from simulator.cli.fork import limits_of_server
+def _fork(source: str | None, config: str | None, address: str) -> ClusterFork:
+    """Raises: InputError; typer.Exit with what a server refuses."""
+    from simulator.cli.fork import fork_of_server, fork_of_store, limits_of_server
 
-    return limits_of_server(config)
+    if source is not None:
+        return fork_of_store(source, limits_of_server(config))
+    if config is not None:
+        message = "goes with --from: a running server says itself by what it schedules"
+        raise InputError(Problem("--config", message))
+    return fork_of_server(address)
+
+
+def _workload(fork: ClusterFork, arrivals: Arrivals) -> Workload:
+    """Raises: InputError where the log is too short to say how often jobs come."""
+    from simulator.report.text import duration
+    from simulator.twin.workload import LEAST_NS, fit_workload
+
+    fitted = fit_workload(fork)
+    if arrivals is Arrivals.NONE:
+        return fitted.without_arrivals
+    if fitted.seen_ns < LEAST_NS:
+        message = (
+            f"the log has {duration(fitted.seen_ns / 1e9)} of jobs, less than the"
+            f" {duration(LEAST_NS / 1e9)} that a rate needs; with `none` the live jobs go on alone"
+        )
+        raise InputError(Problem("--arrivals", message))
+    return fitted
 
 
 @contextmanager

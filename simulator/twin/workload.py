@@ -27,6 +27,7 @@ from simulator.twin.fork import ClusterFork
 
 HOUR_NS = 3600 * SECOND_NS
 WEEK_H = 168
+LEAST_NS = HOUR_NS  # of a log: less says nothing of how often jobs come
 _EPOCH_H = 72  # the epoch is a Thursday
 _ENOUGH = 5  # jobs of a kind that have run longer; with fewer, other kinds are asked too
 _LARGEST = (1, 8, 64, 512)  # hosts of a kind at most
@@ -77,6 +78,8 @@ class Workload:
     def sentences(self) -> list[str]:
         """What it was fitted from."""
         jobs, ended = len(self.arrived), sum(not sample.is_live for sample in self.samples)
+        if not jobs:
+            return ["jobs: nobody comes", *self._runs(ended)]
         hours = "a rate for each hour of the week"
         if self.seen_ns < WEEK_H * HOUR_NS:
             hours = "one rate for all hours, for less than a week was seen"
@@ -88,13 +91,21 @@ class Workload:
             text += f"; {_jobs(self.unstarted)} left out that ended before they ran"
         if self.dropped:
             text += f"; {_jobs(self.dropped)} that ended long ago are not kept any more"
+        return [text, *self._runs(ended)]
+
+    def _runs(self, ended: int) -> list[str]:
         runs = f"run times: {_jobs(ended)} that ended"
         live = len(self.samples) - ended
         if live:
             runs += f", and {live:,} that did not, which run longer than they have so far"
         if not ended:
             runs += "; time limits stand for the rest"
-        return [text, runs]
+        return [runs]
+
+    @property
+    def without_arrivals(self) -> Workload:
+        """Nobody comes; run times are the same."""
+        return replace(self, arrived=(), rates=(0.0,) * WEEK_H)
 
     def arrivals(self, seed: int, start_ns: int, end_ns: int, gpus: int) -> Iterator[TraceJob]:
         """Jobs that come between two times, in order; the same for the same seed. `gpus`: of a

@@ -40,7 +40,7 @@ GRANTED = {
     "submitter": "CreateJob UpdateJob CancelJob HoldJob ReleaseJob RequeueJob",
     "coordinator": "",
     "operator": "Defragment CordonHost UncordonHost DrainHost ReportHost ReportHosts"
-    " ListAuditRecords ApplyFabric"
+    " ListAuditRecords ExportState ApplyFabric"
     " CreateWindow UpdateWindow DeleteWindow ReportLink CordonLink UncordonLink DrainLink",
     "admin": "",
 }

@@ -15,6 +15,7 @@ from scheduler.service.rpc.jobs import JobMessages, JobServicer
 from scheduler.service.rpc.links import LinkServicer
 from scheduler.service.rpc.logs import LogServicer
 from scheduler.service.rpc.spares import SpareServicer
+from scheduler.service.rpc.state import StateServicer
 from scheduler.service.rpc.status import StatusServicer
 from scheduler.service.rpc.tenants import TenantServicer
 from scheduler.service.rpc.usage import UsageServicer
@@ -36,6 +37,7 @@ def scheduler_service(
             JobServicer(backend, JobMessages(backend, reasons), new_uid),
             LogServicer(backend),
             AuditServicer(backend),
+            StateServicer(backend),
             UsageServicer(backend),
             FabricServicer(backend),
             HostServicer(backend),
