@@ -139,7 +139,7 @@ $(PEERS)/.ready: requirements.lock pyproject.toml
 drill-crash-postgres: $(READY) ## the same on PostgreSQL, whose own processes are killed as well: an hour
 	$(BIN)/python -m tests.drills.crash_postgres $(ARGS)
 
-drill-launch: $(READY) ## kill ranks, agents, hosts and leaders under 20 real gangs: 10 minutes; ARGS="--minutes 2 --servers 1"
+drill-launch: $(READY) ## kill ranks, agents, hosts and leaders under 20 real gangs: 10 minutes; ARGS="--on slurm", "--on kubernetes"
 	$(BIN)/python -m tests.drills.launch $(ARGS)
 
 drill-failover: $(READY) ## break the leader of three servers on PostgreSQL, 40 times: 6 minutes

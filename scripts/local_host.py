@@ -80,3 +80,17 @@ def environments() -> Iterator[tuple[int, bytes]]:
         if entry.isdecimal():
             with suppress(OSError):
                 yield int(entry), Path("/proc", entry, "environ").read_bytes()
+
+
+def parent(pid: int) -> int:
+    """0: it has ended."""
+    with suppress(OSError):
+        return int(Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[1])
+    return 0
+
+
+def command_line(pid: int) -> bytes:
+    """Its words, each with a zero behind it."""
+    with suppress(OSError):
+        return Path("/proc", str(pid), "cmdline").read_bytes()
+    return b""

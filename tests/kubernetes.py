@@ -486,8 +486,9 @@ class ToyKubelet:
         return [pid for pid in self.processes(node) if mark in _environment(pid)]
 
     def agent(self, node: str) -> int:
+        """Its pid; 0: there is no pod."""
         with self._lock:
-            return next(pod.first for pod in self._pods.values() if pod.node == node)
+            return next((pod.first for pod in self._pods.values() if pod.node == node), 0)
 
     def logs(self) -> str:
         return "\n".join(f"{path}:\n{path.read_text()}" for path in self._folder.glob("*/*/log"))

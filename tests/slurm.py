@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.local_host import LocalHost, environments, send
+from scripts.local_host import LocalHost, environments, parent, send
 from tests.ports import free_port
 
 PROGRAMS = ("slurmctld", "slurmd", "srun", "salloc", "munged", "munge")
@@ -138,7 +138,10 @@ class SlurmCluster:
     def processes(self, node: str) -> list[int]:
         """All that steps and agents have started there."""
         marks = (f"SLURMD_NODENAME={node}\0".encode(), f"/agents/{node}/".encode())
-        marked = [pid for pid, env in environments() if any(mark in env for mark in marks)]
+        own = f"{self.folder}/".encode()  # another cluster has nodes of the same names
+        marked = [
+            pid for pid, env in environments() if own in env and any(mark in env for mark in marks)
+        ]
         return marked + LocalHost(self.folder / "agents" / node).supervisors()
 
     def ranks(self, node: str) -> list[int]:
@@ -147,7 +150,7 @@ class SlurmCluster:
 
     def _stepds(self, node: str) -> list[int]:
         """Step daemons: parents of the node's processes that are called so."""
-        parents = {_parent(pid) for pid in self.processes(node)}
+        parents = {parent(pid) for pid in self.processes(node)}
         return [pid for pid in parents if _name(pid).startswith("slurmstepd")]
 
     def call(self, *words: str) -> str:
@@ -165,6 +168,8 @@ class SlurmCluster:
             self.kill_node(node)
         for name in ("slurmctld.pid", "munge/pid"):
             send(signal.SIGKILL, self._pid(name))
+        mark = f"SLURM_CONF={self.conf}".encode()  # srun waits for steps that nobody ends
+        send(signal.SIGKILL, *(pid for pid, env in environments() if mark in env))
 
     def _pid(self, name: str) -> int:
         with suppress(OSError, ValueError):
@@ -174,12 +179,6 @@ class SlurmCluster:
 
 def _is_there(pid: int) -> bool:
     return Path("/proc", str(pid)).exists()
-
-
-def _parent(pid: int) -> int:
-    with suppress(OSError):
-        return int(Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[1])
-    return 0
 
 
 def _name(pid: int) -> str:

@@ -109,7 +109,7 @@ class AgentStream:
         try:
             while self.waiting:
                 await self.context.write(self.waiting.popleft())
-        except (grpc.aio.AbortError, grpc.aio.UsageError, grpc.RpcError, asyncio.InvalidStateError):
+        except (grpc.aio.BaseError, grpc.RpcError, asyncio.InvalidStateError):
             self.waiting.clear()  # its reader learns it as well
 
 

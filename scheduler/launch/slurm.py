@@ -70,7 +70,8 @@ class SlurmSettings:
     """`folder`: of the server, for its secret and the output of steps. `secret`: of join tokens,
     "" for one of the folder. `muster`: the program on the hosts; `state`: a folder on each, `%h` is
     its name; `allow`, `ca`: files there. `name`: of its allocations.
-    `options`: of salloc. `sets_down`: tell Slurm that a host of a lost agent is down."""
+    `options`: of salloc. `sets_down`: tell Slurm that a host of a lost agent is down.
+    `server`: where agents find it, or all that share its store; "" for where it listens."""
 
     folder: Path
     secret: str = ""
@@ -82,6 +83,7 @@ class SlurmSettings:
     name: str = "muster"
     options: tuple[str, ...] = ()
     sets_down: bool = False
+    server: str = ""
 
 
 @dataclass(slots=True)
@@ -111,7 +113,11 @@ class SlurmAgents:
         self._nodes: dict[str, tuple[NodeState | None, str]] = {}
         self._nodes_s = self._jobs_s = float("-inf")
         self._starting: dict[str, Starting] = {}
+        self._awaited: dict[
+            str, float
+        ] = {}  # wanted hosts, and until when they may be on their way
         self._known: set[str] = set()  # job ids of allocations that have been looked at
+        self._granted: set[frozenset[str]] = set()  # hosts of new ones, which have no agents yet
         self._down: set[str] = set()  # hosts that Slurm has been told are down
         self._steps: set[asyncio.Task[None]] = set()
         self._tasks: list[asyncio.Task[None]] = []
@@ -140,7 +146,9 @@ class SlurmAgents:
         self._tasks.append(asyncio.create_task(self._keep()))
 
     def starting(self) -> Set[str]:
-        return frozenset()
+        """Hosts that have been wanted for no longer than an agent takes to come in."""
+        now_s = self._clock()
+        return {host for host, until_s in self._awaited.items() if now_s < until_s}
 
     def is_dismissed(self, host: str) -> bool:
         return all(host not in hosts for hosts in self.wanted(self._writer.state).values())
@@ -157,6 +165,8 @@ class SlurmAgents:
         while True:
             if self._writer.term is None:
                 self._known.clear()
+                self._granted.clear()
+                self._awaited.clear()
             else:
                 try:
                     await self._look()
@@ -189,15 +199,22 @@ class SlurmAgents:
     # --- allocations ------------------------------------------------------------------------
 
     def wanted(self, state: State) -> dict[str, tuple[str, ...]]:
-        """Which group of hosts should be held, by its name."""
+        """Which group of hosts should be held, by its name. A host whose agent was lost is back
+        when an agent comes in from there, so it is to have one."""
         if self._settings.holding is AllocationScope.WHOLE:
             return {WHOLE: tuple(state.loaded_fabric.hosts)}
-        names = state.loaded_fabric.names
-        return {
-            job.uid: (*names(job.hosts), *names(job.spares))
+        fabric = state.loaded_fabric
+        lost = [
+            fabric.hosts[index]
+            for index, host in state.hosts.items()
+            if host.state is HostState.FAILED and host.signal == AGENT_LOST
+        ]
+        gangs = {
+            job.uid: (*fabric.names(job.hosts), *fabric.names(job.spares))
             for job in state.holding
             if job.spec.run is not None
         }
+        return gangs | {f"lost-{host}": (host,) for host in lost}
 
     def _ours(self, jobs: Iterable[SlurmJob]) -> dict[str, list[SlurmJob]]:
         """Own allocations by their group."""
@@ -214,6 +231,8 @@ class SlurmAgents:
         """Ask for what is missing, give back what is not wanted. Raises: SlurmFailed."""
         ours = self._ours(jobs)
         busy = self._busy()
+        every = {host for hosts in wanted.values() for host in hosts}
+        self._await_agents(every)
         for group, held in ours.items():
             needed = set(wanted.get(group, ()))
             for job in held:
@@ -221,15 +240,39 @@ class SlurmAgents:
                     log.warning("cancelling %s: nothing runs on %s", job.name, job.hosts)
                     await self._commands.cancel(job.job_id)
                 elif job.is_running:
-                    self._keep_agents(job, [host for host in job.hosts if host in needed])
-        taken = {host for job in jobs for host in job.hosts}
+                    self._keep_agents(job, [host for host in job.hosts if host in every])
+        await self._allocate(wanted, {host for job in jobs for host in job.hosts})
+
+    async def _allocate(self, wanted: Mapping[str, Sequence[str]], taken: set[str]) -> None:
+        """All that is missing, at once: one that is not granted keeps no other waiting.
+        Raises: SlurmFailed."""
+        missing: dict[str, list[str]] = {}
         for group, hosts in wanted.items():
-            missing = [h for h in hosts if h not in taken and self._is_up(h)]
-            if missing:
-                name = f"{self._settings.name}:{group}"
-                await self._commands.allocate(name, missing)
-                taken.update(missing)
-                self._jobs_s = float("-inf")
+            if absent := [h for h in hosts if h not in taken and self._is_up(h)]:
+                missing[group] = absent
+                taken.update(absent)
+        if not missing:
+            return
+        name = self._settings.name
+        calls = (self._commands.allocate(f"{name}:{g}", hosts) for g, hosts in missing.items())
+        done = await asyncio.gather(*calls, return_exceptions=True)
+        self._jobs_s = float("-inf")
+        for hosts, error in zip(missing.values(), done, strict=True):
+            if error is None:
+                self._granted.add(frozenset(hosts))
+        for error in done:
+            if error is not None:
+                raise error
+
+    def _await_agents(self, wanted: Set[str]) -> None:
+        """Each that is newly wanted is awaited until its agent has come in."""
+        until_s, connected = self._clock() + _START_S, self._sessions.connected
+        before = self._awaited
+        self._awaited = {
+            host: 0.0 if host in connected else before.get(host, until_s) for host in wanted
+        }
+        for host in self._starting.keys() - wanted:
+            del self._starting[host]
 
     def _is_up(self, host: str) -> bool:
         return self._nodes.get(host, (None, ""))[0] is NodeState.UP
@@ -245,7 +288,8 @@ class SlurmAgents:
         missing = [host for host in hosts if host not in self._sessions.connected]
         if job.job_id not in self._known:
             self._known.add(job.job_id)
-            if len(missing) == len(hosts) and not self._has_steps(job):
+            if frozenset(job.hosts) in self._granted:
+                self._granted.discard(frozenset(job.hosts))
                 self._start_step(job, missing)
                 return
             for host in missing:  # agents of an earlier server come in by themselves
@@ -256,15 +300,10 @@ class SlurmAgents:
             if (starting is None or now_s >= starting.until_s) and self._is_up(host):
                 self._start_step(job, [host])
 
-    def _has_steps(self, job: SlurmJob) -> bool:
-        """Whether a server before this one has started agents there."""
-        return (self._folder / f"job-{job.job_id}").exists()
-
     def _start_step(self, job: SlurmJob, hosts: Sequence[str]) -> None:
         if not hosts:
             return
         now_s = self._clock()
-        (self._folder / f"job-{job.job_id}").touch()
         for host in hosts:
             before = self._starting.get(host)
             wait_s = min(_MOST_START_S, before.wait_s * 2) if before else _START_S
@@ -278,7 +317,7 @@ class SlurmAgents:
         settings = self._settings
         program = settings.muster or str(Path(sys.executable).with_name("muster"))
         state = settings.state or f"/tmp/muster-agents-{os.geteuid()}/%h"
-        words = [program, "agent", "--server", self._sessions.address]
+        words = [program, "agent", "--server", settings.server or self._sessions.address]
         words += ["--state", state, "--join-token-file", "-"]
         return words + (["--allow", settings.allow] if settings.allow else [])
 

@@ -121,6 +121,15 @@ def _address(value: Any) -> str:
 Address = Annotated[str, BeforeValidator(_address)]
 
 
+def _addresses(value: Any) -> str:
+    for part in value.split(",") if isinstance(value, str) else [value]:
+        _address(part)
+    return str(value)
+
+
+Addresses = Annotated[str, BeforeValidator(_addresses)]
+
+
 def _endpoint(value: Any) -> str:
     scheme, _, where = value.partition("://") if isinstance(value, str) else ("", "", "")
     if scheme not in ("http", "https"):
@@ -267,14 +276,16 @@ class SlurmKeys(Keys):
 
     `holding`: `whole` for one allocation of all hosts of the fabric, `gang` for one a gang.
     `muster`: the program on the hosts; None: where the server's own is. `state`: a folder of each
-    agent on its host, %h is its name. `allow`, `ca`: files on the hosts. `name`: of allocations,
-    one for each server on a cluster. `partition`, `account`, `qos`: of allocations. `set_down`:
+    agent on its host, %h is its name. `server`: HOST:PORT at which hosts reach `agents.listen`, of
+    all servers that share the store. `allow`, `ca`: files on the hosts. `name`: of allocations, one
+    for all servers of a store. `partition`, `account`, `qos`: of allocations. `set_down`:
     tell Slurm that a host of a lost agent is down, for which an operator's rights are needed.
     """
 
     holding: SlurmHolding = SlurmHolding.WHOLE
     muster: Text | None = None
     state: Text | None = None
+    server: Addresses | None = None
     allow: Text | None = None
     ca: Text | None = None
     name: Annotated[str, BeforeValidator(_slurm_name)] = "muster"
@@ -311,7 +322,8 @@ class KubernetesKeys(Keys):
 
     `kubeconfig`, `context`: None: those of the user, or the service account of the server's pod.
     `name`: of pods, one for each server in a namespace. `image`: with muster in it; `template`: a
-    file with the rest of a pod. `server`: HOST:PORT at which pods reach `agents.listen`.
+    file with the rest of a pod. `server`: HOST:PORT at which pods reach `agents.listen`, of all
+    servers that share the store.
     `holding`: `gang` for pods on the hosts and spares of gangs, `whole` for one on every host.
     `service_account`, `priority_class`, `runtime_class`, `gpu_resource`: of pods. `allow`: a file
     in the image. `ca`: who signed the certificate of `tls`; pods get it. `start_s`: for which a pod
@@ -325,7 +337,7 @@ class KubernetesKeys(Keys):
     name: Annotated[str, BeforeValidator(_dns_label)] = "muster"
     image: Text | None = None
     template: FilePath | None = None
-    server: Address | None = None
+    server: Addresses | None = None
     holding: PodHolding = PodHolding.GANG
     service_account: Text | None = None
     priority_class: Text | None = None

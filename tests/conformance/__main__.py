@@ -50,7 +50,8 @@ def go(folder: Path) -> list[str]:
     """Raises: Skipped."""
     if shutil.which("go") is None:
         raise Skipped("no go here (Debian: golang-go)")
-    if not Path(GO_PATH, "src", "google.golang.org", "grpc").is_dir():
+    packages = Path(GO_PATH, "src", "google.golang.org")
+    if not all((packages / name).is_dir() for name in ("grpc", "protobuf")):
         raise Skipped("no gRPC for Go here (Debian: golang-google-grpc-dev)")
     program = folder / "conformance"
     environment = {"GO111MODULE": "off", "GOPATH": GO_PATH, "GOCACHE": str(_cache())}

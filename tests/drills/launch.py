@@ -2,10 +2,12 @@
 
     python -m tests.drills.launch --minutes 10 --gangs 20 --servers 3 --seed 1
 
-Agents and ranks are processes of this machine; three servers share a PostgreSQL, or one has a
-SQLite file (--servers 1). Every few seconds something is broken: a rank, an agent, a supervisor or
-a whole host is killed, a host stands still (SIGSTOP), a host is drained, a job cancelled, the
-leader killed or stopped. Beside that an observer looks at all processes ten times a second.
+Agents and ranks are processes of this machine, or on ten nodes of a real Slurm (--on slurm) or of
+a real Kubernetes API server with a toy kubelet (--on kubernetes). Three servers share a PostgreSQL,
+or one has a SQLite file (--servers 1). Every few seconds something is broken: a rank, an agent, a
+supervisor or a whole host is killed, a host stands still (SIGSTOP), a host is drained, by muster or
+in the cluster, a job cancelled, the leader killed or stopped, slurmctld or the API server killed.
+Beside that an observer looks at all processes ten times a second.
 
 Checked: no two attempts ever run on one host; no attempt that leads to nothing is half started for
 longer than a lease while somebody leads; every attempt of which a rank was killed is over in the
@@ -31,19 +33,30 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import grpc
+import yaml
 
 from placement.workload.request import SpareRule
-from scheduler.access.join_tokens import join_token, new_secret
-from scheduler.agent.program import AgentOptions
+from scheduler.access.join_tokens import new_secret
 from scheduler.client import Client, ServiceError
 from scheduler.core.policies.run import RunSpec
 from scheduler.files.fabrics import fabricyaml
 from scheduler.v1 import job_pb2, service_pb2
-from scripts.local_host import LocalHost, environments, send
+from scripts.local_host import environments, send
 from simulator.collectors.invariants import InvariantViolated
-from tests.build import fabric, fabric_spec, spec
+from tests.build import spec
+from tests.drills.hosts import (
+    GPUS,
+    KINDS,
+    NODES,
+    ProcessHosts,
+    Undo,
+    hosts_of,
+    missing_for,
+    rank_of,
+)
 from tests.e2e.gangs import check_log
 from tests.e2e.processes import MUSTER
 from tests.ports import free_port
@@ -51,7 +64,7 @@ from tests.postgres import cluster
 
 ROOT = Path(__file__).parents[2]
 TRAIN = str(ROOT / "examples" / "gang" / "train.py")
-GPUS, WIDTH = 2, 2  # of a host; hosts of a gang
+WIDTH = 2  # hosts of a gang
 LEASE_S = 4
 SLACK_S = 4.0  # on a machine that is busy with all this
 LIVE = (job_pb2.JOB_STATE_QUEUED, job_pb2.JOB_STATE_RUNNING, job_pb2.JOB_STATE_INTERRUPTED)
@@ -64,6 +77,8 @@ class Options:
     servers: int
     seed: int
     pause_s: float
+    on: str = "processes"
+    holding: str = "gang"
 
 
 # --- the cluster ------------------------------------------------------------
@@ -72,21 +87,32 @@ class Options:
 class DrillServer:
     """One of them, on ports that it keeps."""
 
-    def __init__(self, folder: Path, name: str, store: str, secret: Path) -> None:
+    def __init__(self, folder: Path, name: str) -> None:
         self.name = name
         self.address, self.agents = (f"127.0.0.1:{free_port()}" for _ in range(2))
         self.log = folder / f"{name}.log"
-        self._command = [MUSTER, "serve", "--fabric", str(folder / "fabric.yaml")]
-        self._command += ["--store", store, "--listen", self.address, "--agents", self.agents]
-        self._command += ["--agent-lease-s", str(LEASE_S), "--join-secret", str(secret)]
-        self._command += ["--log-level", "info"]
-        if store.startswith("postgresql"):
-            self._command += ["--lease-s", "3"]
+        self._file = folder / f"{name}.yaml"
+        self._env: dict[str, str] | None = None
         self.process: subprocess.Popen[bytes] | None = None
+
+    def configure(self, keys: dict[str, Any], env: dict[str, str] | None) -> None:
+        self._env = env
+        keys = keys | {
+            "listen": self.address,
+            "log": {"level": "info"},
+            "console": {"listen": "off"},
+        }
+        keys["agents"] = keys["agents"] | {"listen": self.agents}
+        self._file.write_text(yaml.safe_dump(keys))
 
     def start(self) -> None:
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=log)
+            self.process = subprocess.Popen(
+                [MUSTER, "serve", "--config", str(self._file)],
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                env=self._env,
+            )
 
     def end(self, number: int) -> None:
         process, self.process = self.process, None
@@ -96,98 +122,51 @@ class DrillServer:
             process.wait(60)
 
 
-class AgentKeeper:
-    """Keeps one agent running, unless its host is to be dead."""
-
-    def __init__(self, folder: Path, host: str, servers: str, secret: str, allow: Path) -> None:
-        self.host = LocalHost(folder / host)
-        self.host.folder.mkdir(parents=True)
-        token = self.host.folder / "join-token"
-        token.write_text(join_token(secret, host))
-        self._options = AgentOptions(
-            servers, host, str(self.host.folder), "127.0.0.1", str(allow), str(token)
-        ).encoded()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._down_until_s = 0.0
-
-    def down(self, seconds: float) -> None:
-        self._down_until_s = time.monotonic() + seconds
-
-    def look(self) -> None:
-        """Start the agent if it does not run and should."""
-        if self._process is not None and self._process.poll() is None:
-            return
-        if time.monotonic() < self._down_until_s:
-            return
-        with (self.host.folder / "agent.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "scheduler.agent.program", self._options],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=ROOT,
-                start_new_session=True,
-            )
-        (self.host.folder / "agent.pid").write_text(str(self._process.pid))
-
-    def end(self) -> None:
-        if self._process is not None:
-            send(signal.SIGCONT, self._process.pid)
-            self.host.kill()
-            self._process.wait(20)
-
-
 class DrillCluster:
-    """Servers, hosts and their agents in one folder."""
+    """Servers and hosts in one folder."""
 
     def __init__(self, folder: Path, options: Options, store: str) -> None:
-        self.folder = folder
-        racks = -(-options.gangs * 3 // 12) + 1
-        text = fabricyaml.dump(fabric_spec(1, racks, 12, gpus=GPUS))
-        (folder / "fabric.yaml").write_text(text)
-        secret = new_secret()
-        (folder / "secret").write_text(secret)
-        self.servers = [
-            DrillServer(folder, f"server-{n}", store, folder / "secret")
-            for n in range(options.servers)
-        ]
-        allow = folder / "allow.yaml"
-        allow.write_text("users: [root]\ndefault_user: root\n")
-        listen = ",".join(server.agents for server in self.servers)
-        names = fabric(1, racks, 12, gpus=GPUS).hosts
-        agents = folder / "agents"
-        self.hosts = {
-            name: AgentKeeper(agents, name, listen, secret, allow)
-            for name in names[: options.gangs * 3]
-        }
-        self.others = names[options.gangs * 3 :]
+        self.hosts = hosts_of(options.on, folder, options.gangs, options.holding)
+        self.servers = [DrillServer(folder, f"server-{n}") for n in range(options.servers)]
         self.address = ",".join(server.address for server in self.servers)
+        self._secret = new_secret()
+        (folder / "secret").write_text(self._secret)
+        (folder / "fabric.yaml").write_text(fabricyaml.dump(self.hosts.fabric))
+        self._agents = ",".join(server.agents for server in self.servers)
+        keys: dict[str, Any] = {"fabric": str(folder / "fabric.yaml"), "store": store}
+        (folder / "tenants.yaml").write_text(yaml.safe_dump({"restarts": {"avoid_s": 5}}))
+        keys["tenants"] = str(folder / "tenants.yaml")
+        keys["agents"] = {"lease_s": LEASE_S, "join_secret": str(folder / "secret")}
+        if store.startswith("postgresql"):
+            keys["lease_s"] = 3
+        for server in self.servers:
+            server.configure(keys | self.hosts.keys(self._agents), self.hosts.env)
         self._stop = threading.Event()
 
     @contextmanager
     def running(self) -> Iterator[Client]:
-        for server in self.servers:
-            server.start()
         keeping = threading.Thread(target=self._keep)
-        with Client(self.address) as client:
-            within(60, lambda: client.get_status())
-            for host in self.others:  # they have no agent
-                client.cordon_host(host)
-            keeping.start()
-            try:
+        try:
+            self.hosts.start(self._agents, self._secret)
+            for server in self.servers:
+                server.start()
+            with Client(self.address) as client:
+                within(60, lambda: client.get_status())
+                for host in self.hosts.others:  # they have no agent
+                    client.cordon_host(host)
+                keeping.start()
                 yield client
-            finally:
-                self._stop.set()
+        finally:
+            self._stop.set()
+            if keeping.is_alive():
                 keeping.join()
-                for keeper in self.hosts.values():
-                    keeper.end()
-                for server in self.servers:
-                    server.end(signal.SIGTERM)
+            for server in self.servers:
+                server.end(signal.SIGTERM)
+            self.hosts.close()
 
     def _keep(self) -> None:
         while not self._stop.is_set():
-            for keeper in self.hosts.values():
-                keeper.look()
+            self.hosts.look()
             time.sleep(0.1)
 
     def leader(self) -> DrillServer | None:
@@ -243,7 +222,7 @@ class Observer(threading.Thread):
         self.looks = 0
         self.attempts: set[tuple[str, int]] = set()
         self.ended = threading.Event()
-        self._root = str(cluster.folder / "agents")
+        self.agents = cluster.hosts.agents
         self._first_s: dict[int, float] = {}  # when a pid was first seen
         self._ranks_seen: set[int] = set()
         self._half: dict[tuple[str, int], Half] = defaultdict(Half)
@@ -293,27 +272,12 @@ class Observer(threading.Thread):
             first[pid] = self._first_s.get(pid, now_s)
             # One that is no rank for long will be none: before it executes it has no environment.
             if pid in self._ranks_seen or now_s - first[pid] < 3:
-                found = _rank(name, self._root)
+                found = rank_of(name, self.agents)
                 if found is not None:
                     self._ranks_seen.add(pid)
                     yield found
         self._first_s = first
         self._ranks_seen &= first.keys()
-
-
-def _rank(process: Path, root: str) -> tuple[str, str, int] | None:
-    """None: it is no rank, or has ended."""
-    try:
-        text = (process / "environ").read_bytes()
-    except OSError:
-        return None
-    mark = f"MUSTER_RUN_DIR={root}/".encode()
-    _, found, rest = text.partition(mark)
-    if not found:
-        return None
-    host, _, folder, _ = rest.split(b"\0")[0].decode().split("/")
-    uid, _, attempt = folder.rpartition(".")
-    return host, uid, int(attempt)
 
 
 # --- faults ------------------------------------------------------------
@@ -328,6 +292,8 @@ class Breaker:
         self.done: Counter[str] = Counter()
         self.killed: set[tuple[str, int]] = set()
         self._cluster, self._client, self._observer, self._rng = cluster, client, observer, rng
+        self._hosts = cluster.hosts
+        self._start_controller: Undo | None = None
         self._later: list[tuple[float, object]] = []
         self._kinds = {
             "rank killed": self._rank,
@@ -338,10 +304,12 @@ class Breaker:
             "host drained": self._drain,
             "server killed": self._server,
             "server stopped": self._stop_server,
+            "controller killed": self._controller,
         }
 
     def break_something(self) -> None:
         weights = [6, 3, 2, 3, 3, 1, 1, 1 if len(self._cluster.servers) > 1 else 0]
+        weights.append(0 if isinstance(self._hosts, ProcessHosts) else 2)
         (kind,) = self._rng.choices(list(self._kinds), weights)
         try:
             if self._kinds[kind]():
@@ -361,71 +329,81 @@ class Breaker:
     def _in(self, least_s: float, most_s: float, mend: object) -> None:
         self._later.append((time.monotonic() + self._rng.uniform(least_s, most_s), mend))
 
-    def _any(self, *, busy: bool = True) -> AgentKeeper | None:
+    def _any(self, *, busy: bool = True) -> str | None:
         found = [
-            keeper
-            for keeper in self._cluster.hosts.values()
-            if keeper.host.name not in self._observer.frozen and (keeper.host.ranks() or not busy)
+            name
+            for name in self._hosts.names
+            if name not in self._observer.frozen
+            and not self._hosts.is_down(name)
+            and (self._hosts.ranks(name) or not busy)
         ]
         return self._rng.choice(found) if found else None
 
     def _rank(self) -> bool:
-        keeper = self._any()
-        ranks = keeper.host.ranks() if keeper else []
-        if keeper is None or not ranks:
+        name = self._any()
+        ranks = self._hosts.ranks(name) if name else []
+        if not ranks:
             return False
         pid = self._rng.choice(ranks)
-        found = _rank(Path("/proc", str(pid)), self._observer._root)
+        found = rank_of(Path("/proc", str(pid)), self._hosts.agents)
         send(signal.SIGKILL, pid)
         if found:
             self.killed.add(found[1:])
         return True
 
     def _supervisor(self) -> bool:
-        keeper = self._any()
-        pids = keeper.host.supervisors() if keeper else []
+        name = self._any()
+        pids = self._hosts.supervisors(name) if name else []
         send(signal.SIGKILL, *pids)
         return bool(pids)
 
     def _agent(self) -> bool:
-        keeper = self._any(busy=False)
-        if keeper is None:
-            return False
-        keeper.down(self._rng.uniform(0, 2))
-        send(signal.SIGKILL, keeper.host.agent)
-        return True
+        name = self._any(busy=False)
+        return bool(name) and self._hosts.kill_agent(name, self._rng.uniform(0, 2))
 
     def _host(self) -> bool:
-        keeper = self._any()
-        if keeper is None:
-            return False
-        keeper.down(self._rng.uniform(1, 3 * LEASE_S))
-        keeper.host.kill()
-        return True
+        name = self._any()
+        if name:
+            self._hosts.kill(name, self._rng.uniform(1, 3 * LEASE_S))
+        return name is not None
 
     def _freeze(self) -> bool:
-        keeper = self._any()
-        if keeper is None:
+        name = self._any()
+        if name is None:
             return False
-        host = keeper.host
-        self._observer.frozen.add(host.name)
-        pids = host.freeze()
+        self._observer.frozen.add(name)
+        thaw = self._hosts.freeze(name)
 
-        def thaw() -> None:
-            send(signal.SIGCONT, *pids)
-            self._in(2, 2, lambda: self._observer.frozen.discard(host.name))
+        def end() -> None:
+            thaw()
+            self._in(2, 2, lambda: self._observer.frozen.discard(name))
 
-        self._in(1, 5 * LEASE_S, thaw)
+        self._in(1, 5 * LEASE_S, end)
         return True
 
     def _drain(self) -> bool:
-        keeper = self._any()
-        if keeper is None:
+        name = self._any()
+        if name is None:
             return False
-        name = keeper.host.name
-        self._client.drain_host(name)
-        self._in(10, 20, lambda: within(60, lambda: self._client.uncordon_host(name)))
+        resume = self._hosts.drain(name) if self._rng.random() < 0.5 else None
+        if resume is not None:
+            self._in(10, 20, lambda: (self._resume_controller(), resume()))
+        else:
+            self._client.drain_host(name)
+            self._in(10, 20, lambda: within(60, lambda: self._client.uncordon_host(name)))
         return True
+
+    def _controller(self) -> bool:
+        if self._start_controller is not None:
+            return False
+        self._start_controller = self._hosts.stop_controller()
+        self._in(1, 10, self._resume_controller)
+        return True
+
+    def _resume_controller(self) -> None:
+        start, self._start_controller = self._start_controller, None
+        if start is not None:
+            start()
 
     def _server(self) -> bool:
         server = self._cluster.leader()
@@ -479,6 +457,7 @@ class Drill:
             breaker.mend(all_of_it=True)
             breaker.mend(all_of_it=True)
             wrong = self._wait_for_ends(client, observer)
+            wrong += self._left()
             observer.ended.set()
             observer.join()
             jobs = {job.uid: job for job in client.list_jobs()}
@@ -534,6 +513,13 @@ class Drill:
                     return []
             time.sleep(0.5)
         return [f"{job.spec.name} has not ended: {job.reason or 'it runs'}" for job in left]
+
+    def _left(self) -> list[str]:
+        """Gangs have ended: nothing of them is there for long."""
+        until_s = time.monotonic() + 10 * LEASE_S
+        while (left := self._cluster.hosts.left()) and time.monotonic() < until_s:
+            time.sleep(0.5)
+        return left
 
     def _lost_exits(self, breaker: Breaker, jobs: dict[str, job_pb2.Job]) -> list[str]:
         return [
@@ -621,11 +607,18 @@ def drill(options: Options) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10)
-    parser.add_argument("--gangs", type=int, default=20)
+    parser.add_argument("--gangs", type=int, help="20, or 4 on ten nodes")
     parser.add_argument("--servers", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--pause-s", type=float, default=4.0, help="mean time between two faults")
+    parser.add_argument("--on", choices=KINDS, default="processes", help="what agents run on")
+    parser.add_argument("--holding", choices=("gang", "whole"), default="gang", help="which nodes")
     options = Options(**vars(parser.parse_args()))
+    options.gangs = options.gangs or (20 if options.on == "processes" else 4)
+    if options.on != "processes" and options.gangs * WIDTH > NODES:
+        parser.error(f"--gangs: {NODES} nodes are too few for {options.gangs} of {WIDTH} hosts")
+    if why := missing_for(options.on):
+        parser.error(f"--on: {why}")
     wrong = drill(options)
     for text in wrong[:50]:
         print(f"WRONG: {text}")

@@ -250,6 +250,7 @@ def _substrate(keys: ServerKeys, gateway: GatewayOptions) -> Callable[[], Substr
     if gateway.tls and not slurm.ca:
         reason = "is needed with `tls`: a file on the hosts with who signed the certificate"
         raise InputError(Problem("slurm.ca", reason))
+    _need_server("slurm", slurm.server, gateway)
     options = [
         f"--{name}={value}"
         for name in ("partition", "account", "qos")
@@ -266,8 +267,18 @@ def _substrate(keys: ServerKeys, gateway: GatewayOptions) -> Callable[[], Substr
         slurm.name,
         tuple(options),
         slurm.set_down,
+        slurm.server or "",
     )
     return lambda: SlurmAgents(settings)
+
+
+def _need_server(section: str, server: str | None, gateway: GatewayOptions) -> None:
+    """Raises: InputError where agents could not tell at which address the server is."""
+    from scheduler.files.errors import InputError, Problem
+
+    if not server and gateway.listen.rpartition(":")[0].strip("[]") in ("0.0.0.0", "::"):
+        reason = f"is needed where agents.listen is {gateway.listen}: HOST:PORT for agents"
+        raise InputError(Problem(f"{section}.server", reason))
 
 
 def _pods(
@@ -300,9 +311,7 @@ def _pods(
     if gateway.tls and not given.ca:
         reason = "is needed with `tls`: a file with who signed the certificate"
         raise InputError(Problem("kubernetes.ca", reason))
-    if not given.server and gateway.listen.rpartition(":")[0].strip("[]") in ("0.0.0.0", "::"):
-        reason = f"is needed where agents.listen is {gateway.listen}: HOST:PORT for pods"
-        raise InputError(Problem("kubernetes.server", reason))
+    _need_server("kubernetes", given.server, gateway)
     pods = PodSettings(
         given.name,
         given.namespace,

@@ -15,7 +15,7 @@ from scheduler.core.model.lifecycle import HostMove, HostState
 from scheduler.core.model.state import Host
 from scheduler.files.health.found import NodeState
 from scheduler.launch.node_reports import report_of
-from scheduler.launch.slurm import SlurmAgents, SlurmSettings
+from scheduler.launch.slurm import AllocationScope, SlurmAgents, SlurmSettings
 from scheduler.launch.slurm_commands import (
     SlurmCommands,
     SlurmFailed,
@@ -26,6 +26,7 @@ from scheduler.launch.slurm_commands import (
     read_job,
     run_command,
 )
+from tests.build import fabric, fail, loaded, run
 
 ME = own_name()
 
@@ -117,6 +118,7 @@ async def test_agents_are_one_step_at_first_and_steps_of_their_own_later(tmp_pat
     now_s = [0.0]
     agents = Kept(tmp_path / "a", FakeSlurm(), now_s)
     wanted, job = {"g": ("n1", "n2")}, held("7", ("n1", "n2"))
+    await settled(agents, wanted)
     await settled(agents, wanted, job)
     await settled(agents, wanted, job)
     assert agents.steps == [("7", ("n1", "n2"))]
@@ -141,7 +143,9 @@ async def test_the_next_server_waits_for_agents_of_the_last_one(tmp_path: Path) 
     now_s = [0.0]
     wanted, job = {"g": ("n1", "n2")}, held("7", ("n1", "n2"))
     first = Kept(tmp_path / "a", FakeSlurm(), now_s)
+    await settled(first, wanted)
     await settled(first, wanted, job)
+    assert first.steps == [("7", ("n1", "n2"))]
     second = Kept(tmp_path / "a", FakeSlurm(), now_s)
     assert second.secrets == first.secrets
     await settled(second, wanted, job)
@@ -150,6 +154,47 @@ async def test_the_next_server_waits_for_agents_of_the_last_one(tmp_path: Path) 
     now_s[0] = 6.0
     await settled(second, wanted, job)
     assert second.steps == [("7", ("n2",))]
+
+
+async def test_an_agent_may_take_a_while_to_come_in_the_first_time(tmp_path: Path) -> None:
+    now_s = [0.0]
+    agents = Kept(tmp_path / "a", FakeSlurm(), now_s)
+    wanted, job = {"g": ("n1", "n2")}, held("7", ("n1", "n2"))
+    await settled(agents, wanted)
+    await settled(agents, wanted, job)
+    assert agents.starting() == {"n1", "n2"}
+    agents._sessions.connected |= {"n1"}
+    await settled(agents, wanted, job)
+    assert agents.starting() == {"n2"}
+    agents._sessions.connected -= {"n1"}  # it was there: it is lost
+    await settled(agents, wanted, job)
+    assert agents.starting() == {"n2"}
+    now_s[0] = 21.0
+    await settled(agents, wanted, job)
+    assert agents.starting() == set()
+
+
+async def test_an_allocation_that_is_refused_keeps_no_other_waiting(tmp_path: Path) -> None:
+    class Refusing(FakeSlurm):
+        async def __call__(self, words: Sequence[str]) -> str:
+            if "--nodelist=n1" in words:
+                raise SlurmFailed("salloc: no")
+            return await super().__call__(words)
+
+    slurm = Refusing()
+    agents = Kept(tmp_path / "a", slurm, [0.0])
+    with pytest.raises(SlurmFailed, match="no"):
+        await agents.reconcile({"g": ("n1",), "h": ("n2", "n3")}, [])
+    assert ["--nodelist=n2,n3" in call for call in slurm.calls] == [True]
+
+
+async def test_a_host_of_a_lost_agent_is_to_have_one_again(tmp_path: Path) -> None:
+    settings = SlurmSettings(tmp_path / "a", holding=AllocationScope.GANG)
+    agents = SlurmAgents(settings, SlurmCommands(run=FakeSlurm()))
+    state = loaded(fabric(1, 1, 3))
+    assert agents.wanted(state) == {}
+    state = run(state, fail("z0-r0-h1", "agent-lost"), fail("z0-r0-h2", "gpu-lost"))
+    assert agents.wanted(state) == {"lost-z0-r0-h1": ("z0-r0-h1",)}
 
 
 def test_secrets_are_for_the_server_alone_and_in_no_command(tmp_path: Path) -> None:
