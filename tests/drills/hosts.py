@@ -254,7 +254,8 @@ class SlurmHosts(DrillHosts):
         return self._slurm.start_controller
 
     def left(self) -> list[str]:
-        held = self._slurm.jobs() if self._holding == "gang" else []
+        rows = self._slurm.jobs() if self._holding == "gang" else []
+        held = [row for row in rows if "COMPLETING" not in row]  # Slurm waits for a dead node
         return super().left() + [f"the allocation {row} is held" for row in held]
 
 
