@@ -1,4 +1,4 @@
-"""The commands of the simulator: replay, compare, sweep, trace, twin.
+"""The commands of the simulator: replay, compare, sweep, trace, twin, advise.
 
 In: a command line. Out: totals, tables and report folders; wrong input leaves as an
 `InputError` that names file, line and field. `register` is the plug-in that `muster`
@@ -7,6 +7,7 @@ loads, see [project.entry-points."muster.commands"].
     replay    muster replay: one trace through the scheduler
     studies   muster compare and muster sweep: many of them
     traces    muster trace: show, convert, generate
+    advise    muster advise: what number of something is best
     twin      muster twin: what a change of a cluster is worth;  fork: where the cluster comes from
     terminal  warnings, progress bars, the table at the end
 """
@@ -18,9 +19,10 @@ import typer
 
 def register(app: typer.Typer) -> None:
     """Add the commands: one plug-in for all."""
-    from simulator.cli import replay, studies, traces, twin
+    from simulator.cli import advise, replay, studies, traces, twin
 
     replay.register(app)
     traces.register(app)
     studies.register(app)
     twin.register(app)
+    advise.register(app)

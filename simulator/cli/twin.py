@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -31,21 +32,49 @@ class Arrivals(StrEnum):
     NONE = "none"
 
 
+Source = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        help="A backup of `muster store backup`, or a store: sqlite:///FILE, postgresql://..."
+        "  [default: the server at --address]",
+        show_default=False,
+    ),
+]
+Horizon = Annotated[str, typer.Option(help="How far the runs go on: 30d, 12h.")]
+Seeds = Annotated[int, typer.Option(min=1, max=MOST_SEEDS, help="Number of seeds.")]
+PricesFile = Annotated[
+    str | None,
+    typer.Option(help="A prices file (docs/twin.md): money for each effective GPU-hour."),
+]
+Times = Annotated[
+    str | None,
+    typer.Option(help="A time model, as for `muster replay`; changes of the network need one."),
+]
+ArrivalsKind = Annotated[
+    Arrivals,
+    typer.Option(help="Jobs that come: at the rate of the log, or none beside the live ones."),
+]
+Config = Annotated[
+    str | None,
+    typer.Option(help="With --from, the server file of the cluster: its policy and limits."),
+]
+JsonFile = Annotated[
+    Path | None, typer.Option("--json", help="Write the whole answer to this file as JSON.")
+]
+Page = Annotated[
+    Path | None, typer.Option(help="Write a page with the answer to this file (HTML).")
+]
+Output = Annotated[TotalsFormat, typer.Option("--format", help="Output format.")]
+
+
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command("twin")(twin_command)
 
 
 def twin_command(
-    source: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            help="A backup of `muster store backup`, or a store: sqlite:///FILE, postgresql://..."
-            "  [default: the server at --address]",
-            show_default=False,
-        ),
-    ] = None,
+    source: Source = None,
     changes: Annotated[
         list[str] | None,
         typer.Option(
@@ -57,34 +86,16 @@ def twin_command(
     each: Annotated[
         bool, typer.Option("--each", help="Each change by itself as well.", show_default=False)
     ] = False,
-    horizon: Annotated[str, typer.Option(help="How far the runs go on: 30d, 12h.")] = "30d",
-    seeds: Annotated[int, typer.Option(min=1, max=MOST_SEEDS, help="Number of seeds.")] = 5,
-    prices: Annotated[
-        str | None,
-        typer.Option(help="A prices file (docs/twin.md): money for each effective GPU-hour."),
-    ] = None,
-    times: Annotated[
-        str | None,
-        typer.Option(help="A time model, as for `muster replay`; changes of the network need one."),
-    ] = None,
-    arrivals: Annotated[
-        Arrivals,
-        typer.Option(help="Jobs that come: at the rate of the log, or none beside the live ones."),
-    ] = Arrivals.LOG,
-    config: Annotated[
-        str | None,
-        typer.Option(help="With --from, the server file of the cluster: its policy and limits."),
-    ] = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write the whole answer to this file as JSON.")
-    ] = None,
-    page: Annotated[
-        Path | None, typer.Option(help="Write a page with the answer to this file (HTML).")
-    ] = None,
+    horizon: Horizon = "30d",
+    seeds: Seeds = 5,
+    prices: PricesFile = None,
+    times: Times = None,
+    arrivals: ArrivalsKind = Arrivals.LOG,
+    config: Config = None,
+    json_file: JsonFile = None,
+    page: Page = None,
     processes: Processes = None,
-    output: Annotated[
-        TotalsFormat, typer.Option("--format", help="Output format.")
-    ] = TotalsFormat.TABLE,
+    output: Output = TotalsFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Ask a copy of the cluster what a change is worth: goodput, waits and money.
@@ -93,36 +104,16 @@ def twin_command(
     and failures like those of its log. The cluster as it is runs beside it on the same seeds.
     Nothing of the cluster is touched. A running server gives its state to operators.
     """
-    from scheduler.files.timeparse import parse_duration
-    from simulator.pool import cores
-    from simulator.timing import load_time_model
     from simulator.twin.answer import text
-    from simulator.twin.changes import scenario
-    from simulator.twin.future import TwinWorld
-    from simulator.twin.outages import fit_failures
-    from simulator.twin.prices import load_prices
-    from simulator.twin.study import study
 
-    wanted = changes or []
-    with _named("--horizon"):
-        horizon_ns = parse_duration(horizon)
-        if not 0 < horizon_ns <= MOST_DAYS * 86_400 * 10**9:
-            raise InputError(Problem("--horizon", f"must be up to {MOST_DAYS:,}d, not {horizon}"))
     for path in (json_file, page):
-        _check_folder(path)
-    money = None if prices is None else load_prices(prices)
-    with _named("--times"):
-        model = None if times is None else load_time_model(times)
-    fork = _fork(source, config, address)
+        check_folder(path)
+    question = TwinQuestion(
+        source, horizon, seeds, prices, times, arrivals, config, processes, address
+    )
+    wanted = changes or []
     parts = [[change] for change in wanted] if each and len(wanted) > 1 else []
-    scenarios = [
-        scenario(fork, part, horizon_ns, has_times=model is not None)
-        for part in ([], *parts, *([wanted] if wanted else []))
-    ]
-    failures = fit_failures(fork.state, fork.now_ns)
-    world = TwinWorld(fork, _workload(fork, arrivals), failures, horizon_ns, model)
-    with counted(len(scenarios) * seeds, "runs") as on_done:
-        answer = study(world, scenarios, range(seeds), processes or cores(), money, on_done)
+    answer = question.answer([[], *parts, *([wanted] if wanted else [])])
     if json_file:
         json_file.write_text(json.dumps(answer, indent=1) + "\n", encoding="utf-8")
     if page:
@@ -130,6 +121,55 @@ def twin_command(
 
         write_twin(page, answer)
     typer.echo(json.dumps(answer) if output is TotalsFormat.JSON else text(answer))
+
+
+@dataclass(frozen=True, slots=True)
+class TwinQuestion:
+    """What is asked about which cluster, in the words of the command line."""
+
+    source: str | None
+    horizon: str
+    seeds: int
+    prices: str | None
+    times: str | None
+    arrivals: Arrivals
+    config: str | None
+    processes: int | None
+    address: str
+
+    def answer(self, changes: Sequence[Sequence[str]]) -> dict[str, Any]:
+        """The study of these scenarios, beside the first. Raises: InputError; typer.Exit."""
+        from simulator.pool import cores
+        from simulator.timing import load_time_model
+        from simulator.twin.changes import scenario
+        from simulator.twin.future import TwinWorld
+        from simulator.twin.outages import fit_failures
+        from simulator.twin.prices import load_prices
+        from simulator.twin.study import study
+
+        horizon_ns = self._horizon_ns()
+        money = None if self.prices is None else load_prices(self.prices)
+        with _named("--times"):
+            model = None if self.times is None else load_time_model(self.times)
+        fork = _fork(self.source, self.config, self.address)
+        scenarios = [
+            scenario(fork, part, horizon_ns, has_times=model is not None) for part in changes
+        ]
+        failures = fit_failures(fork.state, fork.now_ns)
+        world = TwinWorld(fork, _workload(fork, self.arrivals), failures, horizon_ns, model)
+        processes = self.processes or cores()
+        with counted(len(scenarios) * self.seeds, "runs") as on_done:
+            return study(world, scenarios, range(self.seeds), processes, money, on_done)
+
+    def _horizon_ns(self) -> int:
+        from scheduler.files.timeparse import parse_duration
+
+        with _named("--horizon"):
+            horizon_ns = parse_duration(self.horizon)
+        if not 0 < horizon_ns <= MOST_DAYS * 86_400 * 10**9:
+            message = f"must be up to {MOST_DAYS:,}d, not {self.horizon}"
+            raise InputError(Problem("--horizon", message))
+        return horizon_ns
 
 
 def _fork(source: str | None, config: str | None, address: str) -> ClusterFork:
@@ -172,7 +212,7 @@ def _named(option: str) -> Iterator[None]:
         raise InputError(Problem(option, error.message)) from None
 
 
-def _check_folder(path: Path | None) -> None:
+def check_folder(path: Path | None) -> None:
     """Before hours of runs, not after them."""
     if path is not None and not path.parent.is_dir():
         raise InputError(Problem("", f"there is no folder {path.parent}", str(path)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from simulator.report.text import duration
@@ -10,7 +11,8 @@ from simulator.report.text import duration
 Values = Mapping[str, Any]
 
 
-def _count(value: float) -> str:
+def count_text(value: float) -> str:
+    """A number of things, or of hours of them."""
     return f"{value:,.0f}" if abs(value) >= 100 or value == round(value) else f"{value:,.1f}"
 
 
@@ -18,7 +20,8 @@ def _share(value: float) -> str:
     return f"{100 * value:.2f} %"
 
 
-def _time(value: float) -> str:
+def time_text(value: float) -> str:
+    """Seconds in units that suit them."""
     sign = "-" if value < 0 else ""
     return f"{sign}{duration(abs(value))}"
 
@@ -29,19 +32,19 @@ def money(value: float) -> str:
     return f"{value:,.{digits}f}"
 
 
-# Key, words, how it is written.
-ROWS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
-    ("effective_gpu_h", "effective GPU-hours", _count),
-    ("goodput", "goodput: effective of held", _share),
-    ("effective_share", "effective of all", _share),
-    ("wait_mean_s", "wait, mean", _time),
-    ("wait_p95_s", "wait, p95", _time),
-    ("still_waiting", "jobs that wait at the end", _count),
-    ("spare_gpu_h", "GPU-hours of spares", _count),
-    ("out_gpu_h", "GPU-hours out of service", _count),
-    ("restarts", "restarts", _count),
-    ("preemptions", "preemptions", _count),
-    ("host_failures", "hosts that failed", _count),
+# Key, words, how it is written, which way is better: 1 more, -1 less, 0 neither.
+ROWS: tuple[tuple[str, str, Callable[[float], str], int], ...] = (
+    ("effective_gpu_h", "effective GPU-hours", count_text, 1),
+    ("goodput", "goodput: effective of held", _share, 1),
+    ("effective_share", "effective of all", _share, 1),
+    ("wait_mean_s", "wait, mean", time_text, -1),
+    ("wait_p95_s", "wait, p95", time_text, -1),
+    ("still_waiting", "jobs that wait at the end", count_text, -1),
+    ("spare_gpu_h", "GPU-hours of spares", count_text, 0),
+    ("out_gpu_h", "GPU-hours out of service", count_text, 0),
+    ("restarts", "restarts", count_text, -1),
+    ("preemptions", "preemptions", count_text, -1),
+    ("host_failures", "hosts that failed", count_text, 0),
 )
 MONEY_ROWS = (
     *(("gpus", "GPUs"), ("hosts", "hosts"), ("uplinks", "uplinks"), ("spares", "spares")),
@@ -57,9 +60,9 @@ def sentence(answer: Values) -> str:
     figures = base["figures"]
     if other is base:
         text = (
-            f"As it is, the cluster does {_count(figures['effective_gpu_h']['mean'])} effective"
+            f"As it is, the cluster does {count_text(figures['effective_gpu_h']['mean'])} effective"
             f" GPU-hours in {ahead}, {_share(figures['effective_share']['mean'])} of all,"
-            f" and a job waits {_time(figures['wait_mean_s']['mean'])} on average."
+            f" and a job waits {time_text(figures['wait_mean_s']['mean'])} on average."
         )
         if answer["currency"]:
             each = base["money"]["per_effective_gpu_h"]["mean"]
@@ -70,18 +73,18 @@ def sentence(answer: Values) -> str:
     if _is_sure(more):
         percent = f", {abs(100 * more['mean'] / was):.2f} %" if was else ""
         word = "more" if more["mean"] > 0 else "fewer"
-        did = f"does {_count(abs(more['mean']))} {word} effective GPU-hours in {ahead}{percent}"
+        did = f"does {count_text(abs(more['mean']))} {word} effective GPU-hours in {ahead}{percent}"
     elif not more["mean"] and not _half(more):
         did = f"does as many effective GPU-hours in {ahead} as without"
     elif more["low"] is None:
         did = (
-            f"does {_signed(more['mean'], _count)} effective GPU-hours in {ahead}, under one seed,"
-            " which tells no interval"
+            f"does {_signed(more['mean'], count_text)} effective GPU-hours in {ahead}, under one"
+            " seed, which tells no interval"
         )
     else:
         did = (
             f"does no more and no fewer effective GPU-hours in {ahead} than {seeds} seeds can tell"
-            f" ({_signed(more['mean'], _count)}, ± {_count(_half(more))})"
+            f" ({_signed(more['mean'], count_text)}, ± {count_text(_half(more))})"
         )
     text = f"{words} {did}; {_wait(other['differences']['wait_mean_s'], seeds)}."
     if answer["currency"]:
@@ -125,57 +128,82 @@ def cell(estimate: Values, write: Callable[[float], str], *, is_change: bool = F
     return text if not half else f"{text} ± {write(half)}"
 
 
-def tables(answer: Values) -> Iterator[tuple[str, list[list[str]]]]:
-    """(title, rows): figures by row, scenarios by column, the first row their names."""
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A value and how much more it is than the base's, "" for the base. `better`: 1 surely better,
+    -1 surely worse, 0 neither."""
+
+    text: str
+    change: str = ""
+    better: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Figures by row, scenarios by column. `names`: of each row; `entries`: of each scenario."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[tuple[str, ...], tuple[Entry, ...]], ...]
+
+
+def sections(answer: Values) -> Iterator[Section]:
+    """The tables of an answer."""
     scenarios = answer["scenarios"]
-    yield "", _table(scenarios, "figures", "differences", ROWS)
+    yield Section("", ("",), tuple(_rows(scenarios, "figures", "differences", ROWS)))
     if answer["currency"]:
-        rows = [(key, words, money) for key, words in MONEY_ROWS]
+        rows = [(key, words, money, -1) for key, words in MONEY_ROWS]
         title = f"Money, {answer['currency']} in {duration(answer['horizon_s'])}"
-        yield title, _table(scenarios, "money", "money_differences", rows)
+        yield Section(title, ("",), tuple(_rows(scenarios, "money", "money_differences", rows)))
     kinds = {(w["tenant"], w["size"]): None for each in scenarios for w in each["waits"]}
     if kinds:
-        yield "Mean waits by tenant and size", _waits(scenarios, list(kinds))
+        title, head = "Mean waits by tenant and size", ("tenant", "size", "jobs a run")
+        yield Section(title, head, tuple(_waits(scenarios, list(kinds))))
 
 
-def _table(
+def _rows(
     scenarios: Sequence[Values],
     key: str,
     change: str,
-    rows: Sequence[tuple[str, str, Callable[[float], str]]],
-) -> list[list[str]]:
-    head = [""]
-    for at, scenario in enumerate(scenarios):
-        head += [scenario["name"], *(["difference"] if at else [])]
-    found = [head]
-    for name, words, write in rows:
-        line = [words]
-        for at, scenario in enumerate(scenarios):
-            line.append(cell(scenario[key][name], write))
-            if at:
-                line.append(cell(scenario[change][name], write, is_change=True))
-        found.append(line)
-    return found
+    rows: Sequence[tuple[str, str, Callable[[float], str], int]],
+) -> Iterator[tuple[tuple[str, ...], tuple[Entry, ...]]]:
+    for name, words, write, better in rows:
+        yield (
+            (words,),
+            tuple(
+                _entry(each[key][name], each[change][name] if at else None, write, better)
+                for at, each in enumerate(scenarios)
+            ),
+        )
 
 
-def _waits(scenarios: Sequence[Values], kinds: Sequence[tuple[str, str]]) -> list[list[str]]:
-    head = ["tenant", "size", "jobs a run"]
-    for at, scenario in enumerate(scenarios):
-        head += [scenario["name"], *(["difference"] if at else [])]
-    found = [head]
-    for tenant, size in kinds:
-        line = [tenant, size]
-        for at, scenario in enumerate(scenarios):
-            wait = next(
-                (w for w in scenario["waits"] if (w["tenant"], w["size"]) == (tenant, size)), None
-            )
-            if not at:
-                line.append(_count(wait["jobs"]) if wait else "0")
-            line.append(cell(wait["wait_mean_s"], _time) if wait else "-")
-            if at:
-                line.append(cell(wait["difference"], _time, is_change=True) if wait else "-")
-        found.append(line)
-    return found
+def _entry(
+    value: Values, change: Values | None, write: Callable[[float], str], better: int
+) -> Entry:
+    if change is None:
+        return Entry(cell(value, write))
+    sign = (1 if change["mean"] > 0 else -1) if _is_sure(change) else 0
+    return Entry(cell(value, write), cell(change, write, is_change=True), sign * better)
+
+
+def _waits(
+    scenarios: Sequence[Values], kinds: Sequence[tuple[str, str]]
+) -> Iterator[tuple[tuple[str, ...], tuple[Entry, ...]]]:
+    for kind in kinds:
+        found = [
+            next((w for w in each["waits"] if (w["tenant"], w["size"]) == kind), None)
+            for each in scenarios
+        ]
+        jobs = count_text(found[0]["jobs"]) if found[0] else "0"
+        yield (
+            (*kind, jobs),
+            tuple(
+                _entry(w["wait_mean_s"], w["difference"] if at else None, time_text, -1)
+                if w
+                else Entry("-", "-" if at else "")
+                for at, w in enumerate(found)
+            ),
+        )
 
 
 def header(answer: Values) -> str:
@@ -211,12 +239,20 @@ def notes(answer: Values) -> list[str]:
 def text(answer: Values) -> str:
     """For a terminal."""
     lines = [sentence(answer), "", header(answer)]
-    for title, rows in tables(answer):
-        lines += ["", *([title] if title else []), *_columns(rows)]
+    names = [each["name"] for each in answer["scenarios"]]
+    head = [name for at, each in enumerate(names) for name in (each, "difference")[: 1 + (at > 0)]]
+    for section in sections(answer):
+        rows = [[*section.head, *head]]
+        for words, entries in section.rows:
+            rows.append([*words, entries[0].text])
+            for entry in entries[1:]:
+                rows[-1] += [entry.text, entry.change]
+        lines += ["", *([section.title] if section.title else []), *columns(rows)]
     return "\n".join([*lines, "", *(f"note: {each}" for each in notes(answer))])
 
 
-def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """As lines, the first column to the left."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = []
     for row in rows:

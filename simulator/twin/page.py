@@ -6,35 +6,95 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from markupsafe import Markup, escape
+from matplotlib.figure import Figure
 
 from simulator.report import theme
 from simulator.report.html import TableCell, render
-from simulator.twin.answer import Values, header, notes, sentence, tables
+from simulator.twin.advise import advice_notes, rows
+from simulator.twin.answer import Entry, Values, header, notes, sections, sentence
 
 DRAWN = (
     ("effective_gpu_h", "effective GPU-hours", "figures", "differences"),
     ("wait_mean_s", "mean wait", "figures", "differences"),
-    ("per_effective_gpu_h", "cost of an effective GPU-hour", "money", "money_differences"),
+    ("per_effective_gpu_h", "cost of a GPU-hour", "money", "money_differences"),
 )
 
 
 def write_twin(path: Path, answer: Values) -> None:
     """One file that needs nothing but itself. Raises: OSError."""
+    names = [each["name"] for each in answer["scenarios"]]
     shown = [
-        (title, rows[0], [[TableCell(text) for text in row] for row in rows[1:]])
-        for title, rows in tables(answer)
+        (
+            section.title,
+            [*section.head, *names],
+            [[*map(TableCell, words), *map(_cell, entries)] for words, entries in section.rows],
+        )
+        for section in sections(answer)
     ]
-    changes = [name for each in answer["scenarios"][1:] for name in [each["name"]]]
     text = render(
         "twin.html",
-        title=f"Twin of {answer['fabric']['name']}: {'; '.join(changes) or 'as it is'}",
+        title=f"Twin of {answer['fabric']['name']}: {names[-1]}",
         subtitle=header(answer),
         sentence=sentence(answer),
         tables=shown,
         notes=notes(answer),
+        words="What each scenario makes of the cluster as it is, with 95 % intervals over seeds.",
         picture=_picture(answer),
     )
     path.write_text(text, encoding="utf-8")
+
+
+def write_advice(path: Path, advice: Values) -> None:
+    """The same of advice. Raises: OSError."""
+    head, *table = rows(advice)
+    text = render(
+        "twin.html",
+        title=f"{advice['study']['fabric']['name']}: {advice['question']}",
+        subtitle=header(advice["study"]),
+        sentence=advice["sentence"],
+        tables=[("", head, [[TableCell(text) for text in row] for row in table])],
+        notes=advice_notes(advice),
+        words="Each number of spares a zone; the line is the front, the dot in red the advice.",
+        picture=_front(advice),
+    )
+    path.write_text(text, encoding="utf-8")
+
+
+def _front(advice: Values) -> Markup:
+    """Hosts idle against GPU-hours lost, with the intervals of what is lost."""
+    made, (axes,) = theme.new(3.2)
+    front = [point for point in advice["points"] if point["is_on_front"]]
+    front.sort(key=lambda point: (point["idle_hosts"]["mean"], -point["lost_gpu_h"]["mean"]))
+    axes.plot(
+        [point["idle_hosts"]["mean"] for point in front],
+        [point["lost_gpu_h"]["mean"] for point in front],
+        color=theme.light("blue"),
+        linewidth=1.2,
+    )
+    for point in advice["points"]:
+        at, lost = point["idle_hosts"]["mean"], point["lost_gpu_h"]
+        is_advised = point["spares"] == advice["advice"]
+        colour = theme.light("red" if is_advised else "blue")
+        if lost["low"] is not None:
+            axes.vlines(at, lost["low"], lost["high"], color=colour, alpha=0.35, linewidth=2)
+        axes.plot([at], [lost["mean"]], "o", color=colour, markersize=5)
+        axes.annotate(
+            str(point["spares"]),
+            (at, lost["mean"]),
+            xytext=(5, 4),
+            textcoords="offset points",
+            fontsize=8,
+            color=theme.light("ink"),
+        )
+    axes.set_xlabel("hosts that stand idle as spares, mean")
+    axes.set_ylim(bottom=0)
+    theme.titled(axes, "GPU-hours that gangs lose")
+    return _inline(made, advice["sentence"])
+
+
+def _cell(entry: Entry) -> TableCell:
+    kind = {1: "better", -1: "worse"}.get(entry.better, "")
+    return TableCell(entry.text, kind, note=entry.change)
 
 
 def _picture(answer: Values) -> Markup | None:
@@ -58,9 +118,13 @@ def _picture(answer: Values) -> Markup | None:
         each.set_ylim(len(scenarios) - 0.5, -0.5)
         each.margins(x=0.15)
         theme.titled(each, f"{words}, % of now")
+    return _inline(made, sentence(answer))
+
+
+def _inline(made: Figure, label: str) -> Markup:
     with TemporaryDirectory() as folder:
         svg = theme.save(made, Path(folder), "twin")
-    return Markup(theme.inline(svg, "twin", str(escape(sentence(answer)))))
+    return Markup(theme.inline(svg, "twin", str(escape(label))))
 
 
 def _percent(value: float, was: float) -> float:

@@ -22,7 +22,7 @@ from simulator.twin.prices import PriceList
 
 FIGURES = (
     *("effective_gpu_h", "goodput", "effective_share", "wait_mean_s", "wait_p95_s"),
-    *("spare_gpu_h", "restart_gpu_h", "rework_gpu_h", "out_gpu_h"),
+    *("lost_gpu_h", "spare_gpu_h", "restart_gpu_h", "rework_gpu_h", "out_gpu_h"),
     *("restarts", "preemptions", "host_failures", "still_waiting", "submitted", "ended"),
 )
 # 97.5 % quantiles of Student's t by degrees of freedom, from 1 on.

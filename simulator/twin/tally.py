@@ -90,6 +90,7 @@ class RunTally:
         hours = {
             "effective_gpu_h": productive,
             "held_gpu_h": spent.held,
+            "lost_gpu_h": spent.held - spent.spare - productive,
             "spare_gpu_h": spent.spare,
             "restart_gpu_h": spent.restart + spent.rescheduling + spent.detection,
             "rework_gpu_h": spent.rework,

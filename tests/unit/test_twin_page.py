@@ -35,7 +35,7 @@ def test_the_transcript_is_what_is_printed(
         return f"{command}\n{result.out}"
 
     now = TRANSCRIPT.sub(printed, text)
-    assert now.count("$ muster twin") == len(TRANSCRIPT.findall(text)) > 0
+    assert now.count("$ muster ") == len(TRANSCRIPT.findall(text)) > 0
     if pytestconfig.getoption("--rewrite"):
         PAGE.write_text(now, encoding="utf-8")
     else:

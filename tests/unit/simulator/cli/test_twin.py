@@ -99,6 +99,21 @@ def test_the_server_file_says_how_it_schedules(twin: Muster, tmp_path: Path) -> 
     assert found["policy"] == "fifo"
 
 
+def test_numbers_of_spares_side_by_side(twin: Muster, tmp_path: Path) -> None:
+    asked = ("--most", "2", "--prices", "prices.yaml", "--json", "a.json", "--page", "a.html")
+    result = twin("advise", "spares", *SHORT, *asked)
+    assert (result.code, result.err) == (0, "")
+    advice = json.loads((tmp_path / "a.json").read_text())
+    assert result.out.splitlines()[0] == advice["sentence"]
+    assert [point["spares"] for point in advice["points"]] == [0, 1, 2]
+    idle = [point["idle_hosts"]["mean"] for point in advice["points"]]
+    assert idle[0] == 0 < idle[1] < idle[2] <= 4
+    assert advice["points"][advice["advice"]]["per_effective_gpu_h"]["mean"] > 0
+    assert any(point["is_on_front"] for point in advice["points"])
+    page = (tmp_path / "a.html").read_text()
+    assert page.index(advice["sentence"]) < page.index("<svg") < page.index("<table>")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
