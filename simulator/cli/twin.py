@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 MOST_SEEDS = 1_000
 MOST_DAYS = 3_650
+MOST_JOBS = 1_000_000  # of a run: some hours
 
 
 class Arrivals(StrEnum):
@@ -156,7 +157,8 @@ class TwinQuestion:
             scenario(fork, part, horizon_ns, has_times=model is not None) for part in changes
         ]
         failures = fit_failures(fork.state, fork.now_ns)
-        world = TwinWorld(fork, _workload(fork, self.arrivals), failures, horizon_ns, model)
+        workload = _workload(fork, self.arrivals, horizon_ns)
+        world = TwinWorld(fork, workload, failures, horizon_ns, model)
         processes = self.processes or cores()
         with counted(len(scenarios) * self.seeds, "runs") as on_done:
             return study(world, scenarios, range(self.seeds), processes, money, on_done)
@@ -184,8 +186,9 @@ def _fork(source: str | None, config: str | None, address: str) -> ClusterFork:
     return fork_of_server(address)
 
 
-def _workload(fork: ClusterFork, arrivals: Arrivals) -> Workload:
-    """Raises: InputError where the log is too short to say how often jobs come."""
+def _workload(fork: ClusterFork, arrivals: Arrivals, horizon_ns: int) -> Workload:
+    """Raises: InputError where the log is too short to say how often jobs come, or more would come
+    than a run ends with."""
     from simulator.report.text import duration
     from simulator.twin.workload import LEAST_NS, fit_workload
 
@@ -198,6 +201,11 @@ def _workload(fork: ClusterFork, arrivals: Arrivals) -> Workload:
             f" {duration(LEAST_NS / 1e9)} that a rate needs; with `none` the live jobs go on alone"
         )
         raise InputError(Problem("--arrivals", message))
+    if (jobs := fitted.expected(horizon_ns)) > MOST_JOBS:
+        message = (
+            f"{jobs:,.0f} jobs would come in a run, more than {MOST_JOBS:,}: look less far ahead"
+        )
+        raise InputError(Problem("--horizon", message))
     return fitted
 
 

@@ -102,6 +102,10 @@ class Workload:
             runs += "; time limits stand for the rest"
         return [runs]
 
+    def expected(self, span_ns: int) -> float:
+        """How many jobs come in so long, on average over the week."""
+        return sum(self.rates) / WEEK_H * span_ns / HOUR_NS
+
     @property
     def without_arrivals(self) -> Workload:
         """Nobody comes; run times are the same."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from simulator.cli import twin as twin_cli
 from tests.commands import Muster, Result
 from tests.twins import backup
 
@@ -121,6 +122,7 @@ def test_numbers_of_spares_side_by_side(twin: Muster, tmp_path: Path) -> None:
         (("--from", "mini.yaml"), "--from: "),
         (("--horizon", "soon"), "--horizon: must be a duration such as 90m, 4h or 1d12h"),
         (("--horizon", "9000d"), "--horizon: must be up to 3,650d, not 9000d"),
+        (("--horizon", "999d"), "--horizon: 20,"),
         (("--change", "more hosts"), "--change: must be like one of these, not 'more hosts'"),
         (("--times", "fast"), "fast"),
         (("--prices", "none.yaml"), "none.yaml"),
@@ -129,8 +131,9 @@ def test_numbers_of_spares_side_by_side(twin: Muster, tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_is_said_before_anything_runs(
-    twin: Muster, words: tuple[str, str], said: str
+    twin: Muster, words: tuple[str, str], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(twin_cli, "MOST_JOBS", 9_000)
     result: Result = twin("twin", *SHORT, *words)
     assert result.code == 2
     assert said in result.err
