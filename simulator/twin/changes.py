@@ -142,10 +142,20 @@ def _drain(asked: _Asked, built: Scenario, words: re.Match[str]) -> Scenario:
     return replace(built, state=_done(built.state, built, SetWindow(window)))
 
 
+def _zone(_: _Asked, built: Scenario, words: re.Match[str]) -> Scenario:
+    raise BadInput(
+        "",
+        "hardware of a zone is no change that a twin can tell: run times are those of the log, and"
+        " the time model makes them longer on narrow links, never shorter; muster estimate has the"
+        " step of a job on another fabric",
+    )
+
+
 _READERS: tuple[tuple[re.Pattern[str], _Read], ...] = (
     (re.compile(r"spares (?P<count>\d{1,6}) (?:a|per) zone"), _spares),
     (re.compile(r"policy (?P<name>\S+)"), _policy),
     (re.compile(r"oversubscription (?P<ratio>\d+(?:\.\d+)?)(?::1)?"), _oversubscription),
+    (re.compile(r"zone .+"), _zone),
     (re.compile(r"drain (?P<hosts>.+?) (?:on|at) (?P<when>\S+) for (?P<length>\S+)"), _drain),
 )
 

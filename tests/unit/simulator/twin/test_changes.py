@@ -76,6 +76,7 @@ def test_several_changes_make_one_scenario() -> None:
         ("spares two a zone", "must be like one of these"),
         ("spares 8 a zone", "the smallest zone has 8 hosts: nothing would be left to run on"),
         ("policy fastest", "must be one of production, easy, fifo, conservative, not 'fastest'"),
+        ("zone z1: nvlink racks from week 6", "hardware of a zone is no change that a twin can"),
         ("policy production", "production is the policy already"),
         ("oversubscription 0", "must be from 0.01 to 1000"),
         ("drain z9 on 2026-12-02 for 8h", "z9"),
