@@ -10,10 +10,12 @@ if it had been seen once more at the mean rate; where less than a week was seen 
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from operator import attrgetter
 from random import Random
 
 from scheduler.core import Job, JobState, State
@@ -30,6 +32,7 @@ WEEK_H = 168
 LEAST_NS = HOUR_NS  # of a log: less says nothing of how often jobs come
 _EPOCH_H = 72  # the epoch is a Thursday
 _ENOUGH = 5  # jobs of a kind that have run longer; with fewer, other kinds are asked too
+_run_ns = attrgetter("run_ns")
 _LARGEST = (1, 8, 64, 512)  # hosts of a kind at most
 _OUTCOMES = {
     JobState.FAILED: TraceOutcome.FAILED,
@@ -155,10 +158,22 @@ class Workload:
         """Jobs that have run longer than so much host time of `like`, of its kind if there are
         enough."""
         than_ns = than_host_ns // like.hosts
-        ran = [sample for sample in self.samples if sample.run_ns > than_ns]
-        alike = [sample for sample in ran if sample.size == like.size]
-        own = [sample for sample in alike if sample.tenant == like.tenant]
-        return next((some for some in (own, alike) if len(some) >= _ENOUGH), ran)
+        found: Sequence[JobSample] = ()
+        for kind in ((like.tenant, like.size), (like.size,), ()):
+            known = self._by_run.get(kind, [])
+            found = known[bisect_right(known, than_ns, key=_run_ns) :]
+            if len(found) >= _ENOUGH:
+                return found
+        return found
+
+    @cached_property
+    def _by_run(self) -> dict[tuple[str | int, ...], list[JobSample]]:
+        """The shortest first: of a tenant and size, of a size, and all."""
+        found: dict[tuple[str | int, ...], list[JobSample]] = defaultdict(list)
+        for sample in sorted(self.samples, key=_run_ns):
+            for kind in ((sample.tenant, sample.size), (sample.size,), ()):
+                found[kind].append(sample)
+        return dict(found)
 
 
 @dataclass(frozen=True, slots=True)
