@@ -8,7 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -158,7 +166,7 @@ class Calls:
         request: Message | Undecodable,
         context: CallContext,
         timeout_s: float | None = None,
-    ) -> AsyncIterator[Message]:
+    ) -> AsyncGenerator[Any, None]:
         """The answers of /SERVICE/METHOD. A reader that is slow holds the handler up, as one over
         gRPC does. Raises: CallFailed."""
         answers = _Answers(self._loop)

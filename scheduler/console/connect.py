@@ -77,7 +77,7 @@ class ConnectService:
         method = self._methods.get(name)
         if method is None:
             error = CallFailed(grpc.StatusCode.UNIMPLEMENTED, f"no method {name[:80]!r}")
-            return _failed(error, ())
+            return failed(error, ())
         if request.method != "POST":
             return Response("use POST\n", 405, {"allow": "POST"})
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -94,7 +94,7 @@ class ConnectService:
                 return await self._stream(call)
             return await self._unary(call)
         except CallFailed as error:
-            return _failed(error, call.context.plain_trailer)
+            return failed(error, call.context.plain_trailer)
 
     async def _unary(self, call: _Call) -> Response:
         """Raises: CallFailed."""
@@ -127,8 +127,8 @@ class ConnectService:
                 stream = self._calls.stream(call.path, message, call.context, timeout_s)
                 async for answer in stream:
                     yield _envelope(await call.encoded(answer), is_gzip)
-            except CallFailed as failed:
-                error = failed
+            except CallFailed as reason:
+                error = reason
             end: dict[str, Any] = {"error": _error(error)} if error else {}
             metadata: dict[str, list[str]] = {}
             for key, value in _headers((*call.context.initial, *call.context.plain_trailer), ""):
@@ -158,7 +158,7 @@ class _Call:
         self.path = f"/{method.containing_service.full_name}/{method.name}"
         self.encoding = encoding
         self.request = request
-        self.context = CallContext(_metadata(request.headers), peer_of(request))
+        self.context = CallContext(metadata_of(request.headers), peer_of(request))
         self._input = message_factory.GetMessageClass(method.input_type)
 
     def timeout_s(self) -> float | None:
@@ -202,7 +202,8 @@ def peer_of(request: Request) -> str:
     return f"http:{request.client.host}:{request.client.port}" if request.client else "http:?"
 
 
-def _metadata(headers: Mapping[str, str]) -> Iterable[tuple[str, str | bytes]]:
+def metadata_of(headers: Mapping[str, str]) -> Iterable[tuple[str, str | bytes]]:
+    """What a call over gRPC would have as metadata."""
     for key, value in headers.items():
         if key in _OWN_HEADERS:
             continue
@@ -254,7 +255,8 @@ def _envelope(content: bytes, is_gzip: bool, flags: int = 0) -> bytes:
     return bytes([flags]) + len(content).to_bytes(4, "big") + content
 
 
-def _failed(error: CallFailed, trailer: Iterable[tuple[str, str | bytes]]) -> Response:
+def failed(error: CallFailed, trailer: Iterable[tuple[str, str | bytes]]) -> Response:
+    """The answer of a call that ended so."""
     headers = dict(_headers(trailer, "trailer-"))
     if error.code is grpc.StatusCode.UNAUTHENTICATED:
         headers["www-authenticate"] = 'Bearer realm="muster"'

@@ -11,11 +11,13 @@ from contextlib import contextmanager
 
 import uvicorn
 import uvloop
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from scheduler.console.app import application
 from scheduler.console.calls import Calls
 from scheduler.console.connect import ConnectService
+from scheduler.console.live import LiveMaps, LiveStream
 from scheduler.console.thread import BACKLOG, STOP_S, Renew
 from scheduler.service.backend import Backend
 from scheduler.service.rpc.service import SERVICE
@@ -85,4 +87,6 @@ def console_server(
     """The console of a server. `most_bytes`: of a request. `is_local`: as for `application`."""
     ending = threading.Event()
     services = [ConnectService(SERVICE, calls, most_bytes)]
-    return ConsoleServer(application(services, [], is_local), ending)
+    live = LiveStream(calls, LiveMaps(lambda: backend.state, ending))
+    routes = [Route("/live", live.answer, methods=["GET"])]
+    return ConsoleServer(application(services, routes, is_local), ending)
