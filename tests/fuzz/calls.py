@@ -169,13 +169,17 @@ class World:
         return True
 
     async def _some(self, stream: AsyncIterator[Message]) -> None:
+        """The first messages, until none comes for a while or the stream ends."""
         async with aclosing(stream) as changes:  # type: ignore[type-var]
             for _ in range(SOME):
                 try:
                     async with asyncio.timeout(0.002):
-                        (await anext(changes)).SerializeToString()
+                        message = await anext(changes, None)
                 except TimeoutError:
                     return
+                if message is None:
+                    return
+                message.SerializeToString()
 
 
 def _expected(method: str, status: Status) -> None:
