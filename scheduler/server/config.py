@@ -328,7 +328,8 @@ class KubernetesKeys(Keys):
     `service_account`, `priority_class`, `runtime_class`, `gpu_resource`: of pods. `allow`: a file
     in the image. `ca`: who signed the certificate of `tls`; pods get it. `start_s`: for which a pod
     may take to start. `grace_s`: for which an evicted gang may save. `conditions`: more conditions
-    of nodes, and what it means that they are True.
+    of nodes, and what it means that they are True. `adopt`: namespaces whose pods with `name` for a
+    scheduler are bound as gangs, and the tenant of each.
     """
 
     kubeconfig: FilePath | None = None
@@ -348,6 +349,7 @@ class KubernetesKeys(Keys):
     start_s: Count = 600
     grace_s: Count = 120
     conditions: dict[str, ConditionEffect] = Field(default_factory=dict)
+    adopt: dict[str, str | None] = Field(default_factory=dict)
 
 
 class ServerKeys(Keys):

@@ -25,12 +25,15 @@ from tests.ports import free_port
 
 pytestmark = [pytest.mark.slow, needs_kubernetes]
 LEASE_S = 4
+ROOT = Path(__file__).parents[2]
 
 
 class KubernetesServer:
     """`muster serve --launcher kubernetes` on six nodes in two zones."""
 
-    def __init__(self, folder: Path, cluster: KubernetesCluster, holding: str = "gang") -> None:
+    def __init__(
+        self, folder: Path, cluster: KubernetesCluster, holding: str = "gang", **more: Any
+    ) -> None:
         self.cluster, self.folder = cluster, folder
         self.address = f"127.0.0.1:{free_port()}"
         self.nodes = [f"n{number}" for number in range(1, 7)]
@@ -41,7 +44,7 @@ class KubernetesServer:
         fabric |= {"tiers": [{"name": "zone", "oversubscription": 2}, {"name": "host"}]}
         (folder / "fabric.yaml").write_text(yaml.safe_dump(fabric | {"domains": zones}))
         kubernetes = {"kubeconfig": str(cluster.kubeconfig), "image": "train", "holding": holding}
-        kubernetes |= {"allow": str(folder / "allow.yaml"), "grace_s": 20}
+        kubernetes |= {"allow": str(folder / "allow.yaml"), "grace_s": 20} | more
         keys = {"fabric": "fabric.yaml", "store": "sqlite:///m.db", "listen": self.address}
         keys |= {"launcher": "kubernetes", "kubernetes": kubernetes}
         keys |= {"agents": {"lease_s": LEASE_S}, "log": {"level": "info"}}
@@ -76,10 +79,10 @@ class KubernetesServer:
 
 @contextmanager
 def kubernetes_server(
-    folder: Path, holding: str = "gang"
+    folder: Path, holding: str = "gang", **more: Any
 ) -> Iterator[tuple[KubernetesServer, ToyKubelet, Client]]:
     with kubernetes_cluster(folder / "k") as cluster:
-        server = KubernetesServer(folder, cluster, holding)
+        server = KubernetesServer(folder, cluster, holding, **more)
         for node in server.nodes:
             cluster.add_node(node)
         kubelet = ToyKubelet(cluster, folder / "h")
@@ -234,3 +237,119 @@ def test_a_drained_node_is_left_after_a_checkpoint_and_comes_back(tmp_path: Path
         within(20, lambda: client.get_host(server.nodes[-1]).state == failed)
         within(20, lambda: server.nodes[-1] not in server.pods())
         send(signal.SIGKILL, *kubelet.ranks(server.nodes[0]))
+
+
+# --- pods that others make ------------------------------------------------------------------
+
+JOBSET, BATCH = "jobset.sigs.k8s.io", "batch.kubernetes.io"
+FOUR_HOSTS = """
+parallelism: {tp: 2, dp: 4}
+traffic: {dp: 1000000}
+spares: 1
+"""
+
+
+class Controller:
+    """Makes pods as JobSet does, and none anew by itself."""
+
+    def __init__(self, cluster: KubernetesCluster, folder: Path, name: str) -> None:
+        self._api, self._done, self._name = cluster.api, folder / f"{name}.done", name
+        self._path = "/api/v1/namespaces/training/pods"
+
+    def make(self, job: int, index: int, suffix: str = "a", notes: Any = None) -> None:
+        labels = {
+            f"{JOBSET}/jobset-name": self._name,
+            f"{JOBSET}/replicatedjob-name": "workers",
+            f"{JOBSET}/job-index": str(job),
+            "job-name": f"{self._name}-workers-{job}",
+        }
+        annotations = {f"{BATCH}/job-completion-index": str(index), **(notes or {})}
+        name = f"{self._name}-workers-{job}-{index}-{suffix}"
+        command = ["sh", "-c", f"while [ ! -e {self._done} ]; do sleep 0.1; done"]
+        container = {"name": "train", "image": "train", "command": command}
+        body = {"apiVersion": "v1", "kind": "Pod"}
+        body |= {"metadata": {"name": name, "labels": labels, "annotations": annotations}}
+        toleration = {"key": "muster.dev/managed", "operator": "Exists"}
+        spec = {"schedulerName": "muster", "restartPolicy": "Never", "containers": [container]}
+        self._api.call("POST", self._path, body | {"spec": spec | {"tolerations": [toleration]}})
+
+    def end(self) -> None:
+        self._done.touch()
+
+    def hosts(self) -> list[str]:
+        """Of the live pods, in the order of their ranks; "" of one that is not bound."""
+        pods = [
+            pod
+            for pod in self._api.pods("training").values()
+            if pod["metadata"]["labels"][f"{JOBSET}/jobset-name"] == self._name
+            and "deletionTimestamp" not in pod["metadata"]
+        ]
+        pods.sort(key=lambda pod: _rank(pod["metadata"]))
+        return [pod["spec"].get("nodeName", "") for pod in pods]
+
+    def events(self) -> list[str]:
+        answer = self._api.call("GET", "/api/v1/namespaces/training/events")
+        return [
+            event["message"]
+            for event in answer["items"]
+            if event["involvedObject"]["name"].startswith(self._name)
+        ]
+
+
+def _rank(meta: Any) -> tuple[int, int]:
+    index = meta["annotations"][f"{BATCH}/job-completion-index"]
+    return int(meta["labels"][f"{JOBSET}/job-index"]), int(index)
+
+
+def test_pods_of_a_jobset_are_bound_in_rank_order_and_follow_a_swap(tmp_path: Path) -> None:
+    with kubernetes_server(tmp_path, adopt={"training": None}) as (server, kubelet, client):
+        cluster = server.cluster
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "training"}}
+        cluster.api.call("POST", "/api/v1/namespaces", namespace)
+        cluster.api.apply((ROOT / "deploy" / "kubernetes" / "adopt.yaml").read_text())
+        first = Controller(cluster, tmp_path, "llama")
+        notes = {"muster.dev/job": FOUR_HOSTS}
+        for job, index in ((1, 1), (0, 1), (1, 0)):
+            first.make(job, index, notes=notes)
+        time.sleep(2)
+        assert client.list_jobs() == []  # a gang that is not whole waits for its pods
+        first.make(0, 0, notes=notes)
+        within(30, lambda: all(first.hosts()))
+        job = client.get_job("training.jobset.llama")
+        assert (job.state, job.user) == (job_pb2.JOB_STATE_RUNNING, "kubernetes:training")
+        assert first.hosts() == list(job.placement.hosts)
+
+        second = Controller(cluster, tmp_path, "qwen")
+        for index in range(2):
+            second.make(0, index, notes={"muster.dev/size": "2"})
+        wrong = Controller(cluster, tmp_path, "wrong")
+        wrong.make(0, 0, notes={"muster.dev/job": "parallelism: {tp: two}"})
+        bare = Controller(cluster, tmp_path, "bare")
+        bare.make(0, 0)
+        within(20, lambda: any("needs 2 hosts" in text for text in second.events()))
+        within(20, lambda: any("muster.dev/job" in text for text in wrong.events()))
+        within(20, lambda: any("muster.dev/size: is needed" in text for text in bare.events()))
+        assert second.hosts() == ["", ""]
+
+        victim = job.placement.hosts[2]
+        kubelet.kill_node(victim)
+        cluster.set_condition(victim, "Ready", "False", "kubelet is dead")
+        within(20, lambda: len(first.hosts()) == 3)  # the pod on the dead host is deleted
+        first.make(1, 0, "b", notes)
+        within(20, lambda: len(first.hosts()) == 4 and all(first.hosts()))
+        swapped = client.get_job("training.jobset.llama")
+        assert list(swapped.placement.hosts)[:2] == list(job.placement.hosts)[:2]
+        assert swapped.placement.hosts[2] != victim
+        assert first.hosts() == list(swapped.placement.hosts)
+
+        server.end(signal.SIGKILL)
+        server.start()
+        time.sleep(2)
+        assert first.hosts() == list(swapped.placement.hosts)
+        first.end()
+        completed = job_pb2.JOB_STATE_COMPLETED
+        within(30, lambda: client.get_job("training.jobset.llama").state == completed)
+        within(30, lambda: all(second.hosts()))
+        second.end()
+        within(30, lambda: client.get_job("training.jobset.qwen").state == completed)
+        assert "forbidden" not in server.log()

@@ -305,8 +305,11 @@ def _pods(
 
     given = keys.kubernetes
     template = load_template(given.template) if given.template else {}
-    if not given.image and not template:
-        reason = "is needed with `launcher: kubernetes`, or a template"
+    if given.adopt and given.holding == "whole":
+        reason = "needs `holding: gang`: agents on every host hold the GPUs that pods ask for"
+        raise InputError(Problem("kubernetes.adopt", reason))
+    if not given.image and not template and not given.adopt:
+        reason = "is needed with `launcher: kubernetes`, or a template, or adopt"
         raise InputError(Problem("kubernetes.image", reason))
     if gateway.tls and not given.ca:
         reason = "is needed with `tls`: a file with who signed the certificate"
@@ -334,6 +337,7 @@ def _pods(
         PodScope(given.holding),
         given.start_s,
         {kind: ("True", NodeState(effect)) for kind, effect in given.conditions.items()},
+        {namespace: tenant or "" for namespace, tenant in given.adopt.items()},
     )
     return lambda: KubernetesAgents(settings)
 

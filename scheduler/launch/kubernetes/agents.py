@@ -38,6 +38,7 @@ from scheduler.files.health.found import KUBERNETES, NodeState
 from scheduler.files.health.kubernetesnodes import CONDITIONS, MANAGED, node_standing
 from scheduler.identity import SERVER, Caller, Role, act_for
 from scheduler.launch.kubernetes import pods
+from scheduler.launch.kubernetes.adoption import AdoptionSettings, PodAdoption
 from scheduler.launch.kubernetes.api import (
     MERGE_PATCH,
     ApiFailed,
@@ -77,7 +78,8 @@ class KubernetesSettings:
     """`folder`: of the server, for its secret. `secret`: of join tokens, "" for one of the folder.
     `pods`: what they are; without `server` agents find the server where it listens for them.
     `start_s`: for which a pod may take to start, with its image. `conditions`: of nodes, beside
-    those that are known, as node_standing takes them."""
+    those that are known, as node_standing takes them. `adopt`: the tenant of each namespace whose
+    pods are bound, see adoption."""
 
     folder: Path
     access: ClusterAccess
@@ -86,6 +88,7 @@ class KubernetesSettings:
     holding: PodScope = PodScope.GANG
     start_s: float = 600.0
     conditions: Mapping[str, tuple[str, NodeState]] = field(default_factory=dict)
+    adopt: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -191,8 +194,14 @@ class KubernetesAgents:
             server=self._pod.server or sessions.address,
             gpus=writer.state.loaded_fabric.gpus_per_host,
         )
-        for work in (self.nodes.run(), self.pods.run(), self._keep()):
-            self._tasks.append(asyncio.create_task(work))
+        loops = [self.nodes.run(), self.pods.run(), self._keep()]
+        if self._settings.adopt:
+            wanted = AdoptionSettings(self._pod.name, self._settings.adopt)
+            loops.append(PodAdoption(wanted, self._api, self._is_up, self._clock).run(writer))
+        for work in loops:
+            task = asyncio.create_task(work)
+            task.add_done_callback(_log_end)
+            self._tasks.append(task)
 
     async def close(self) -> None:
         """Gangs run on, for the next server: their pods stay."""
@@ -519,3 +528,9 @@ class KubernetesAgents:
 
 def _owner(job: Job, role: str) -> PodOwner:
     return PodOwner(short_name(job.name), job.tenant, job.uid, job.attempt, role)
+
+
+def _log_end(loop: asyncio.Task[None]) -> None:
+    """A loop that ends by itself has a fault, which nobody else would hear of."""
+    if not loop.cancelled() and (error := loop.exception()) is not None:
+        log.error("a loop of the launcher has ended", exc_info=error)

@@ -1,0 +1,200 @@
+"""Pods that other controllers make and muster binds: which belong together, in which order.
+
+A pod is muster's to bind when its `spec.schedulerName` is the server's name. Pods of one gang are
+found by the labels that their controllers set:
+
+    JobSet, TrainJob       jobset.sigs.k8s.io/jobset-name, .../replicatedjob-name, .../job-index,
+                           and the completion index
+    LeaderWorkerSet        leaderworkerset.sigs.k8s.io/name, .../group-index, .../worker-index
+    Indexed Job            batch.kubernetes.io/job-name (or job-name), and the completion index
+    anything else          muster.dev/gang, muster.dev/rank
+
+Their order is that of these indices; the first is rank 0's host. What the gang is comes from the
+annotation `muster.dev/job` of its pods, a job file without name and tenant, or from
+`muster.dev/size`, the number of pods, which LeaderWorkerSet says by itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from scheduler.core.model.job import JobSpec
+from scheduler.files.errors import InputError, Problem, short
+from scheduler.files.job import job_from_document
+from scheduler.files.yaml12 import Document, parse
+from scheduler.launch.kubernetes.api import Json
+
+GATE: Final = "muster.dev/gang"  # of spec.schedulingGates: muster takes it away when it binds
+GANG, RANK, SIZE, JOB_FILE = (f"muster.dev/{word}" for word in ("gang", "rank", "size", "job"))
+# Labels of jobs: of which gang, which pods, and whose pods they are.
+ADOPTED, PODS, OWNERS = (f"muster.dev/{word}" for word in ("gang", "pods", "owners"))
+_JOBSET, _LWS, _BATCH = "jobset.sigs.k8s.io", "leaderworkerset.sigs.k8s.io", "batch.kubernetes.io"
+_LONGEST = 128
+_MOST_PODS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptedPod:
+    """What muster keeps of a pod. `gang`: the name of its gang, "" where its labels name none.
+    `order`: its place there. `gates`: all of its scheduling gates. `size`, `job_file`: as its
+    annotations have them. `node`: "" until it is bound. `owner`: the uid of its controller, ""
+    of a pod that somebody made by hand."""
+
+    name: str
+    uid: str
+    owner: str
+    gang: str
+    order: tuple[str | int, ...]
+    node: str
+    phase: str
+    is_leaving: bool
+    gates: tuple[str, ...]
+    size: str
+    job_file: str
+
+    @property
+    def has_ended(self) -> bool:
+        return self.phase in ("Failed", "Succeeded")
+
+    @property
+    def is_live(self) -> bool:
+        return not self.has_ended and not self.is_leaving
+
+
+def adopted_pod(pod: Json) -> AdoptedPod:
+    meta, spec = pod["metadata"], pod["spec"]
+    labels, notes = meta.get("labels") or {}, meta.get("annotations") or {}
+    gang, order = _gang_of(labels, notes)
+    owners = (
+        owner["uid"] for owner in meta.get("ownerReferences") or () if owner.get("controller")
+    )
+    return AdoptedPod(
+        meta["name"],
+        meta["uid"],
+        next(owners, ""),
+        gang,
+        order,
+        spec.get("nodeName", ""),
+        (pod.get("status") or {}).get("phase", "Pending"),
+        "deletionTimestamp" in meta,
+        tuple(gate.get("name", "") for gate in spec.get("schedulingGates") or ()),
+        notes.get(SIZE) or notes.get(f"{_LWS}/size", ""),
+        notes.get(JOB_FILE, ""),
+    )
+
+
+def _gang_of(
+    labels: Mapping[str, str], notes: Mapping[str, str]
+) -> tuple[str, tuple[str | int, ...]]:
+    """The name of the gang within its namespace, and the place in it."""
+    index = f"{_BATCH}/job-completion-index"  # a label since 1.28, an annotation since 1.21
+    completion = _number(labels.get(index) or notes.get(index))
+    if name := labels.get(f"{_JOBSET}/jobset-name"):
+        role = labels.get(f"{_JOBSET}/replicatedjob-name", "")
+        job = _number(labels.get(f"{_JOBSET}/job-index"))
+        return f"jobset.{name}", (role, job, completion)
+    if name := labels.get(f"{_LWS}/name"):
+        group, worker = (_number(labels.get(f"{_LWS}/{w}-index")) for w in ("group", "worker"))
+        return f"lws.{name}.{group}", (worker,)
+    if name := labels.get(GANG):
+        return f"gang.{name}", (_number(labels.get(RANK)),)
+    if name := labels.get(f"{_BATCH}/job-name") or labels.get("job-name"):
+        return f"job.{name}", (completion,)
+    return "", ()
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and text.isdecimal() else 0
+
+
+def job_name(namespace: str, gang: str) -> str:
+    """What muster calls the gang."""
+    name = f"{namespace}.{gang}"
+    if len(name) <= _LONGEST:
+        return name
+    return f"{name[: _LONGEST - 13]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+
+
+def pods_mark(pods: Iterable[AdoptedPod]) -> str:
+    """Says which pods they are: those that a controller makes anew have another."""
+    return _digest({pod.uid for pod in pods})
+
+
+def owners_mark(pods: Iterable[AdoptedPod]) -> str:
+    """Says whose pods they are, and is that of pods made anew as well; "" for nobody's."""
+    owners = {pod.owner for pod in pods}
+    return "" if "" in owners else _digest(owners)
+
+
+def _digest(uids: Iterable[str]) -> str:
+    return hashlib.sha256(" ".join(sorted(uids)).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptedGang:
+    """The pods of one gang that are there. `size`: how many there should be."""
+
+    namespace: str
+    name: str
+    pods: tuple[AdoptedPod, ...]
+    size: int
+    spec: JobSpec
+
+    @property
+    def live(self) -> list[AdoptedPod]:
+        """In the order of ranks."""
+        return sorted((pod for pod in self.pods if pod.is_live), key=lambda pod: pod.order)
+
+    @property
+    def ranked(self) -> list[AdoptedPod] | None:
+        """The live pods, one of each rank; None while some are missing."""
+        live = self.live
+        is_whole = len(live) == self.size and len({pod.order for pod in live}) == self.size
+        return live if is_whole else None
+
+
+def adopted_gang(
+    namespace: str, gang: str, pods: Iterable[AdoptedPod], gpus_per_host: int
+) -> AdoptedGang:
+    """Raises: InputError for annotations that say no gang, each named."""
+    pods = tuple(pods)
+    first = min(pods, key=lambda pod: pod.order)
+    where = f"pod {namespace}/{first.name}"
+    size = _size(first, where)
+    document = parse(first.job_file, f"{where}: {JOB_FILE}") if first.job_file else None
+    if document is None or document.value is None:
+        if size is None:
+            reason = f"is needed, or {JOB_FILE}: how many pods the gang has"
+            raise InputError(Problem(SIZE, reason, where))
+        document = Document(_ring(gpus_per_host, size), where)
+    spec = job_from_document(document, job_name(namespace, gang))
+    for key, is_set in (
+        ("name", spec.name != job_name(namespace, gang)),
+        ("tenant", spec.tenant),
+        ("run", spec.run is not None),
+        ("parallelism.min_dp", spec.min_dp),
+    ):
+        if is_set:
+            raise document.error((key, "is not for pods to say"))
+    hosts = -(-spec.request.parallelism.world_size // gpus_per_host)
+    if size is not None and size != hosts:
+        reason = f"is {size:,}, but {JOB_FILE} needs {hosts:,} hosts of {gpus_per_host} GPUs"
+        raise InputError(Problem(SIZE, reason, where))
+    return AdoptedGang(namespace, gang, pods, hosts, spec)
+
+
+def _size(pod: AdoptedPod, where: str) -> int | None:
+    if not pod.size:
+        return None
+    if not pod.size.isdecimal() or not 1 <= int(pod.size) <= _MOST_PODS:
+        reason = f"must be a whole number from 1 to {_MOST_PODS:,}, not {short(pod.size)}"
+        raise InputError(Problem(SIZE, reason, where))
+    return int(pod.size)
+
+
+def _ring(gpus: int, size: int) -> dict[str, Any]:
+    """A job of which nothing is known but its size: replicas that reduce round a ring."""
+    return {"parallelism": {"tp": gpus, "dp": size}, "traffic": {"dp": 1_000_000_000}}

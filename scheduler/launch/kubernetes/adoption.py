@@ -1,0 +1,381 @@
+"""Gangs of pods that JobSet, Kubeflow's TrainJob, LeaderWorkerSet or an Indexed Job make.
+
+Their pods name this server as their scheduler. When all pods of a gang are there, a job is
+submitted for it in the tenant of the namespace; when it has hosts, each pod is bound to the host of
+its rank.
+A pod that is not where the placement has its rank is deleted, so that its controller makes another:
+after a swap the one on the dead host, after a preemption all. The job ends when its pods have
+ended, or are gone for good. When something else ends the job (a cancel, its time limit), its pods
+are deleted, and those that the same controller makes anew wait for ever.
+
+The pods are the state: a server that starts again finds jobs by their names, and does what is
+missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from scheduler.core import Job, Rejected, State
+from scheduler.core.explain.explain import explain
+from scheduler.core.job_name import full_name, short_name
+from scheduler.core.model.commands import CancelJob, Command, EndJob, SubmitJob
+from scheduler.core.model.lifecycle import JobState
+from scheduler.core.queue.verdict import WaitReason
+from scheduler.engine.proposal import NotLeading, WriterStopped
+from scheduler.engine.writer import Writer
+from scheduler.eventlog.store import NotWritten, StoreError
+from scheduler.files.errors import InputError
+from scheduler.identity import Caller, Role, act_for
+from scheduler.launch.kubernetes.adopted import (
+    ADOPTED,
+    GATE,
+    OWNERS,
+    PODS,
+    AdoptedGang,
+    AdoptedPod,
+    adopted_gang,
+    adopted_pod,
+    job_name,
+    owners_mark,
+    pods_mark,
+)
+from scheduler.launch.kubernetes.api import MERGE_PATCH, ApiFailed, Json, KubernetesApi
+from scheduler.launch.kubernetes.mirror import Mirror
+
+GONE_S: Final = 30.0  # for which a controller may take to make its pods, or to make them anew
+_LOOK_S = 0.2
+_LOOK_AGAIN_S = 1.0
+_AGAIN_S = 5.0  # before a call that failed is made again
+_EXPLAIN_EVERY_S = 10.0
+_COMPONENT: Final = "muster"
+_FAILED, _GONE = "its pods have failed", "its pods are gone"  # why jobs end, but for success
+
+log = logging.getLogger("muster.kubernetes")
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptionSettings:
+    """`scheduler`: the `schedulerName` of pods to bind. `tenants`: of each namespace; "" for that
+    of jobs which name none."""
+
+    scheduler: str
+    tenants: Mapping[str, str]
+
+
+class PodAdoption:
+    """`is_up`: whether a node may be bound to. `clock`: seconds."""
+
+    def __init__(
+        self,
+        settings: AdoptionSettings,
+        api: KubernetesApi,
+        is_up: Callable[[str], bool],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings, self._api, self._is_up, self._clock = settings, api, is_up, clock
+        self._changed = asyncio.Event()
+        query = {"fieldSelector": f"spec.schedulerName={settings.scheduler}"}
+        self.pods = {
+            namespace: Mirror(
+                api, f"/api/v1/namespaces/{namespace}/pods", query, self._changed.set, adopted_pod
+            )
+            for namespace in settings.tenants
+        }
+        self._acting: dict[str, asyncio.Task[None]] = {}  # by what they are about
+        self._off_until_s: dict[str, float] = {}  # the same, after a failure
+        self._gone_since_s: dict[str, float] = {}  # by job uid
+        self._part_since_s: dict[str, float] = {}  # gangs of which pods are missing
+        self._said: dict[str, tuple[str, float]] = {}  # by gang
+        self._writer: Writer
+
+    async def run(self, writer: Writer) -> None:
+        """For ever; whenever the writer leads."""
+        self._writer = writer
+        mirrors = [asyncio.create_task(mirror.run()) for mirror in self.pods.values()]
+        looked_s, version = float("-inf"), -1
+        try:
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_LOOK_S):
+                        await self._changed.wait()
+                now_s, newest = self._clock(), writer.state.version
+                is_due = self._changed.is_set() or newest != version
+                if writer.term is None or not (is_due or now_s - looked_s >= _LOOK_AGAIN_S):
+                    await asyncio.sleep(_LOOK_S / 4)
+                    continue
+                self._changed.clear()
+                looked_s, version = now_s, newest
+                self.look()
+        finally:
+            for task in (*mirrors, *self._acting.values()):
+                task.cancel()
+            await asyncio.gather(*mirrors, *self._acting.values(), return_exceptions=True)
+
+    def look(self) -> None:
+        """Do what the pods and the jobs that are there make necessary."""
+        state = self._writer.state
+        for namespace, mirror in self.pods.items():
+            if not mirror.is_current:
+                continue
+            pods: defaultdict[str, list[AdoptedPod]] = defaultdict(list)
+            for pod in mirror.by_name.values():
+                pods[pod.gang].append(pod)
+            for pod in pods.pop("", ()):
+                text = "its labels name no gang: set muster.dev/gang and muster.dev/rank"
+                self._say(namespace, f"{namespace}/{pod.name}", pod, "Unknown", text)
+            jobs = dict(self._jobs(state, namespace))
+            for gang in pods.keys() | jobs.keys():
+                self._look_at(state, namespace, gang, pods.get(gang, []), jobs.get(gang))
+        live = {job.uid for job in state.jobs.values()}
+        for uid in self._gone_since_s.keys() - live:
+            del self._gone_since_s[uid]
+
+    def _jobs(self, state: State, namespace: str) -> Iterator[tuple[str, Job]]:
+        """Live jobs of pods of this namespace, by gang."""
+        mark = f"{namespace}/"
+        for job in state.jobs.values():
+            if (gang := dict(job.spec.labels).get(ADOPTED, "")).startswith(mark):
+                yield gang.removeprefix(mark), job
+
+    def _look_at(
+        self, state: State, namespace: str, gang: str, pods: list[AdoptedPod], job: Job | None
+    ) -> None:
+        if job is not None and not any(pod.is_live for pod in pods):
+            self._end(namespace, gang, pods, job)
+            return
+        if not pods:
+            return
+        try:
+            found = adopted_gang(namespace, gang, pods, state.loaded_fabric.gpus_per_host)
+        except InputError as error:
+            self._say(namespace, gang, pods[0], "Unknown", str(error))
+            return
+        if job is None:
+            self._submit(state, found)
+            return
+        self._gone_since_s.pop(job.uid, None)
+        if job.state is JobState.RUNNING:
+            self._place(state, found, job)
+        elif job.state is JobState.QUEUED:
+            self._delete_bound(found, "its gang has no hosts any more")
+            self._explain(found, job)
+
+    # --- jobs -------------------------------------------------------------------------------
+
+    def _submit(self, state: State, gang: AdoptedGang) -> None:
+        about, ranked = f"{gang.namespace}/{gang.name}", gang.ranked
+        tenant = self._settings.tenants[gang.namespace]
+        name = full_name(tenant, job_name(gang.namespace, gang.name))
+        last = state.last_ended(name)
+        if last is not None and _are_of(gang.live, last):
+            text = f"{short_name(name)} is {last.state}: {last.reason or 'it has ended'}"
+            self._say(gang.namespace, gang.name, gang.live[0], "Ended", text)
+            self._delete_bound(gang, text)
+        elif ranked is None:
+            self._delete_bound(gang, "its gang has no hosts")
+            since_s = self._part_since_s.setdefault(about, self._clock())
+            if self._clock() - since_s >= GONE_S and gang.live:
+                text = f"its gang has {len(gang.live):,} of {gang.size:,} pods"
+                self._say(gang.namespace, gang.name, gang.live[0], "Unknown", text)
+        else:
+            self._part_since_s.pop(about, None)
+            marks = {ADOPTED: about, PODS: pods_mark(ranked), OWNERS: owners_mark(ranked)}
+            labels = tuple(sorted((dict(gang.spec.labels) | marks).items()))
+            spec = replace(gang.spec, name=name, tenant=tenant, labels=labels)
+            command = SubmitJob(spec, str(uuid.uuid4()), user=self._user(gang.namespace))
+            self._act(gang.namespace, name, self._written(gang.namespace, command, gang, ranked[0]))
+
+    def _delete_bound(self, gang: AdoptedGang, why: str) -> None:
+        for pod in gang.live:
+            if pod.node:
+                self._delete(gang, pod, why)
+
+    def _end(self, namespace: str, gang: str, pods: list[AdoptedPod], job: Job) -> None:
+        """It has no pod that runs: at once when all have succeeded, else when none came anew."""
+        succeeded = {pod.order for pod in pods if pod.phase == "Succeeded"}
+        since_s = self._gone_since_s.setdefault(job.uid, self._clock())
+        command: Command
+        if len(succeeded) >= job.gang_hosts and job.state is JobState.RUNNING:
+            command = EndJob(job.name, JobState.COMPLETED, job.attempt, uid=job.uid)
+        elif self._clock() - since_s < GONE_S:
+            return
+        elif any(pod.phase == "Failed" for pod in pods) and job.state is JobState.RUNNING:
+            command = EndJob(job.name, JobState.FAILED, job.attempt, _FAILED, uid=job.uid)
+        else:
+            command = CancelJob(job.name, _GONE, uid=job.uid)
+        self._act(namespace, job.name, self._written(namespace, command))
+
+    def _user(self, namespace: str) -> str:
+        return f"kubernetes:{namespace}"
+
+    async def _written(
+        self,
+        namespace: str,
+        command: Command,
+        gang: AdoptedGang | None = None,
+        pod: AdoptedPod | None = None,
+    ) -> None:
+        """As a caller who may do in the tenant of the namespace what any submitter may."""
+        tenant = self._settings.tenants[namespace] or self._writer.state.tenants.default
+        act_for(Caller(self._user(namespace), Role.SUBMITTER, tenant))
+        with contextlib.suppress(NotLeading, WriterStopped, StoreError, NotWritten):
+            answer = await self._writer.submit(command)
+            if isinstance(answer, Rejected):
+                if gang is not None and pod is not None:
+                    self._say(namespace, gang.name, pod, "Refused", answer.message)
+                raise ApiFailed(answer.message)
+
+    # --- pods -------------------------------------------------------------------------------
+
+    def _place(self, state: State, gang: AdoptedGang, job: Job) -> None:
+        """Bind what waits, and have away what is on other hosts than those of its rank."""
+        hosts = state.loaded_fabric.names(job.hosts)
+        ranked = gang.ranked
+        if ranked is None:  # who is which rank is not known while some are missing
+            for pod in gang.live:
+                if pod.node and pod.node not in hosts:
+                    self._delete(gang, pod, f"{pod.node} is not a host of the gang any more")
+            return
+        for rank, pod in enumerate(ranked):
+            if pod.node and pod.node != hosts[rank]:
+                self._delete(gang, pod, f"rank {rank} is to be on {hosts[rank]}, not {pod.node}")
+            elif not pod.node and self._is_free(gang, pod, hosts[rank]):
+                self._act(
+                    gang.namespace,
+                    f"{gang.namespace}/{pod.name}",
+                    self._bind(gang, pod, rank, hosts),
+                )
+
+    def _is_free(self, gang: AdoptedGang, pod: AdoptedPod, host: str) -> bool:
+        """Whether no pod of anybody's is on the host any more, which may take a while to end."""
+        return self._is_up(host) and not any(
+            other.node == host and not other.has_ended and other.uid != pod.uid
+            for mirror in self.pods.values()
+            for other in mirror.by_name.values()
+        )
+
+    async def _bind(
+        self, gang: AdoptedGang, pod: AdoptedPod, rank: int, hosts: tuple[str, ...]
+    ) -> None:
+        path = f"/api/v1/namespaces/{gang.namespace}/pods/{pod.name}"
+        if GATE in pod.gates:
+            left = [{"name": name} for name in pod.gates if name != GATE]
+            body = {"metadata": {"uid": pod.uid}, "spec": {"schedulingGates": left or None}}
+            await self._api.call("PATCH", path, body, kind=MERGE_PATCH)
+        if any(name != GATE for name in pod.gates):
+            return  # somebody else holds it back
+        binding: Json = {"apiVersion": "v1", "kind": "Binding"}
+        binding["metadata"] = {"name": pod.name, "namespace": gang.namespace, "uid": pod.uid}
+        binding["target"] = {"apiVersion": "v1", "kind": "Node", "name": hosts[rank]}
+        try:
+            await self._api.call("POST", f"{path}/binding", binding)
+        except ApiFailed as error:
+            if error.is_conflict:
+                return  # it is bound already: the watch will say so
+            raise
+        log.info("bound %s/%s to %s as rank %d", gang.namespace, pod.name, hosts[rank], rank)
+
+    def _delete(self, gang: AdoptedGang, pod: AdoptedPod, why: str) -> None:
+        about = f"{gang.namespace}/{pod.name}"
+        self._act(gang.namespace, about, self._deleting(gang, pod, why))
+
+    async def _deleting(self, gang: AdoptedGang, pod: AdoptedPod, why: str) -> None:
+        """Of this very pod, and no successor of its name; at once where nobody can end it."""
+        log.warning("deleting pod %s/%s: %s", gang.namespace, pod.name, why)
+        options: Json = {"preconditions": {"uid": pod.uid}}
+        if not self._is_up(pod.node):
+            options["gracePeriodSeconds"] = 0
+        path = f"/api/v1/namespaces/{gang.namespace}/pods/{pod.name}"
+        try:
+            await self._api.call("DELETE", path, options)
+        except ApiFailed as error:
+            if not (error.is_absence or error.is_conflict):
+                raise
+        await self._event(gang.namespace, pod, "Evicted", why)
+
+    # --- what is said -----------------------------------------------------------------------
+
+    def _explain(self, gang: AdoptedGang, job: Job) -> None:
+        _, said_s = self._said.get(f"{gang.namespace}/{gang.name}", ("", float("-inf")))
+        about = f"why {job.name}"
+        if self._clock() - said_s >= _EXPLAIN_EVERY_S and gang.live:
+            self._act(gang.namespace, about, self._explaining(gang, job, gang.live[0]))
+
+    async def _explaining(self, gang: AdoptedGang, job: Job, pod: AdoptedPod) -> None:
+        writer = self._writer
+        state, now_ns = writer.state, writer.now_ns()
+        try:
+            reason = await asyncio.to_thread(explain, state, job.name, now_ns, writer.limits)
+        except KeyError:
+            return
+        if reason.cause is WaitReason.DUE:
+            return
+        # Not its sentence: that may name jobs of others.
+        text = f"{short_name(job.name)} waits ({reason.cause}): needs {job.needed:,} hosts"
+        text += f", {reason.free:,} are free" + (
+            f", {reason.missing:,} missing" * bool(reason.missing)
+        )
+        self._say(gang.namespace, gang.name, pod, str(reason.cause), text)
+
+    def _say(self, namespace: str, gang: str, pod: AdoptedPod, cause: str, text: str) -> None:
+        """An event on a pod, once until it is for another cause."""
+        about = f"{namespace}/{gang}"
+        before, _ = self._said.get(about, ("", 0.0))
+        said = cause if cause != "Unknown" else text
+        self._said[about] = (said, self._clock())
+        if before != said:
+            self._act(namespace, f"event {about}", self._event(namespace, pod, "Waiting", text))
+
+    async def _event(self, namespace: str, pod: AdoptedPod, reason: str, text: str) -> None:
+        at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        body: dict[str, Any] = {"apiVersion": "v1", "kind": "Event", "type": "Normal", "count": 1}
+        body["metadata"] = {"generateName": f"{pod.name}.", "namespace": namespace}
+        body["involvedObject"] = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "name": pod.name,
+            "namespace": namespace,
+            "uid": pod.uid,
+        }
+        body |= {"reason": reason, "message": text[:1000], "source": {"component": _COMPONENT}}
+        body |= {"firstTimestamp": at, "lastTimestamp": at}
+        await self._api.call("POST", f"/api/v1/namespaces/{namespace}/events", body)
+
+    # --- calls ------------------------------------------------------------------------------
+
+    def _act(self, namespace: str, about: str, work: Coroutine[Any, Any, None]) -> None:
+        """Unless the last call about it still runs, or has just failed."""
+        if about in self._acting or self._clock() < self._off_until_s.get(about, 0.0):
+            work.close()
+            return
+        self._off_until_s.pop(about, None)
+        task = asyncio.create_task(self._acted(namespace, about, work))
+        self._acting[about] = task
+        task.add_done_callback(lambda _: self._acting.pop(about, None))
+
+    async def _acted(self, namespace: str, about: str, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except ApiFailed as error:
+            log.warning("%s: %s", about, error)
+            self._off_until_s[about] = self._clock() + _AGAIN_S
+        self._changed.set()
+
+
+def _are_of(pods: list[AdoptedPod], last: Job) -> bool:
+    """Whether these are pods of a job that has ended, not of a new try of their controller."""
+    labels = dict(last.spec.labels)
+    if not pods or labels.get(PODS) == pods_mark(pods):
+        return bool(pods)
+    is_by_pods = last.reason in (_FAILED, _GONE)
+    return not is_by_pods and bool(labels.get(OWNERS)) and labels[OWNERS] == owners_mark(pods)

@@ -1,0 +1,384 @@
+"""Pods that others make, bound by a real writer on a Kubernetes that is one table."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scheduler.core import Job, SchedulingOptions
+from scheduler.core.model.commands import CancelJob, ReportHost
+from scheduler.core.model.lifecycle import JobState
+from scheduler.engine.feed import Feed
+from scheduler.engine.snapshotter import Retention
+from scheduler.engine.writer import Writer
+from scheduler.eventlog.recovery import recover
+from scheduler.eventlog.store import open_store
+from scheduler.files.errors import InputError
+from scheduler.launch.kubernetes.adopted import GATE, adopted_gang, adopted_pod, job_name
+from scheduler.launch.kubernetes.adoption import GONE_S, AdoptionSettings, PodAdoption
+from scheduler.launch.kubernetes.api import ApiFailed
+from tests.build import fabric_spec
+
+GPUS = 8  # of a host of fabric_spec
+TWO_HOSTS = {"muster.dev/size": "2"}
+JOBSET, LWS, BATCH = "jobset.sigs.k8s.io", "leaderworkerset.sigs.k8s.io", "batch.kubernetes.io"
+_uids = count(1)
+
+
+def pod(name: str, labels: dict[str, str], notes: dict[str, str] | None = None, **spec: Any) -> Any:
+    meta: Any = {"name": name, "uid": f"p-{next(_uids)}", "labels": labels}
+    meta |= {"annotations": notes or {}}
+    if owner := spec.pop("owner", ""):
+        meta["ownerReferences"] = [{"uid": owner, "controller": True}]
+    return {"metadata": meta, "spec": {"schedulerName": "muster"} | spec, "status": {}}
+
+
+def plain(gang: str, rank: int, notes: dict[str, str] | None = None, **spec: Any) -> Any:
+    labels = {"muster.dev/gang": gang, "muster.dev/rank": str(rank)}
+    return pod(f"{gang}-{rank}", labels, TWO_HOSTS if notes is None else notes, **spec)
+
+
+# --- which gang a pod is of -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("labels", "notes", "gang", "order"),
+    [
+        (
+            {
+                f"{JOBSET}/jobset-name": "llama",
+                f"{JOBSET}/replicatedjob-name": "workers",
+                f"{JOBSET}/job-index": "3",
+                "job-name": "llama-workers-3",
+            },
+            {f"{BATCH}/job-completion-index": "12"},
+            "jobset.llama",
+            ("workers", 3, 12),
+        ),
+        (
+            {
+                f"{LWS}/name": "serve",
+                f"{LWS}/group-index": "1",
+                f"{LWS}/worker-index": "7",
+            },
+            {},
+            "lws.serve.1",
+            (7,),
+        ),
+        (
+            {f"{BATCH}/job-name": "train", f"{BATCH}/job-completion-index": "5"},
+            {},
+            "job.train",
+            (5,),
+        ),
+        ({"job-name": "old"}, {f"{BATCH}/job-completion-index": "2"}, "job.old", (2,)),
+        ({"muster.dev/gang": "own", "muster.dev/rank": "4"}, {}, "gang.own", (4,)),
+        ({"app": "web"}, {}, "", ()),
+    ],
+)
+def test_labels_of_controllers_say_gang_and_place(
+    labels: dict[str, str], notes: dict[str, str], gang: str, order: tuple[str | int, ...]
+) -> None:
+    found = adopted_pod(pod("p", labels, notes))
+    assert (found.gang, found.order) == (gang, order)
+
+
+def test_places_are_in_the_order_of_numbers_not_of_names() -> None:
+    pods = [adopted_pod(plain("a", rank, {"muster.dev/size": "12"})) for rank in range(12)]
+    gang = adopted_gang("ns", "gang.a", reversed(pods), GPUS)
+    assert gang.ranked is not None
+    assert [each.name for each in gang.ranked] == [f"a-{rank}" for rank in range(12)]
+
+
+def test_a_leader_worker_set_says_its_size_itself() -> None:
+    labels = {f"{LWS}/name": "s", f"{LWS}/group-index": "0", f"{LWS}/worker-index": "0"}
+    gang = adopted_gang(
+        "ns", "lws.s.0", [adopted_pod(pod("p", labels, {f"{LWS}/size": "4"}))], GPUS
+    )
+    assert (gang.size, gang.spec.request.parallelism.world_size) == (4, 32)
+
+
+@pytest.mark.parametrize(
+    ("notes", "message"),
+    [
+        ({}, "muster.dev/size: is needed, or muster.dev/job"),
+        ({"muster.dev/size": "two"}, "must be a whole number from 1 to 100,000, not 'two'"),
+        ({"muster.dev/size": "0"}, "must be a whole number"),
+        ({"muster.dev/job": "parallelism: {tp: two}"}, r"pod ns/a-0: muster.dev/job:1"),
+        ({"muster.dev/job": "a: [b"}, r"pod ns/a-0: muster.dev/job:"),
+        (
+            {"muster.dev/job": "parallelism: {tp: 8, dp: 4}", "muster.dev/size": "2"},
+            "is 2, but muster.dev/job needs 4 hosts of 8 GPUs",
+        ),
+        ({"muster.dev/job": "name: mine\nparallelism: {tp: 8}"}, "name: is not for pods to say"),
+        ({"muster.dev/job": "tenant: t\nparallelism: {tp: 8}"}, "tenant: is not for pods to say"),
+    ],
+)
+def test_what_is_wrong_with_annotations_is_said(notes: dict[str, str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        adopted_gang("ns", "gang.a", [adopted_pod(plain("a", 0, notes))], GPUS)
+
+
+def test_long_names_stay_names_of_jobs_and_apart() -> None:
+    one, two = (job_name("n" * 63, f"jobset.{'x' * 80}{end}") for end in "ab")
+    assert len(one) == len(two) == 128
+    assert one != two
+
+
+# --- what is done with them -------------------------------------------------------------------
+
+
+class FakeCluster:
+    """Pods of one namespace, as the calls of a server change them."""
+
+    def __init__(self) -> None:
+        self.pods: dict[str, Any] = {}
+        self.events: list[str] = []
+        self.deleted: list[tuple[str, int | None]] = []
+
+    async def call(self, method: str, path: str, body: Any = None, *, kind: str = "") -> Any:
+        if path.endswith("/events"):
+            self.events.append(body["message"])
+            return body
+        name, _, sub = path.partition("/pods/")[2].partition("/")
+        if name not in self.pods or self.pods[name]["metadata"]["uid"] != _uid_in(body):
+            raise ApiFailed("no such pod", 404)
+        found = self.pods[name]
+        if sub == "binding":
+            if found["spec"].get("schedulingGates"):
+                raise ApiFailed("pod has scheduling gates", 400)
+            if found["spec"].get("nodeName"):
+                raise ApiFailed("is assigned", 409)
+            found["spec"]["nodeName"] = body["target"]["name"]
+        elif method == "PATCH":
+            found["spec"]["schedulingGates"] = body["spec"]["schedulingGates"] or []
+        elif method == "DELETE":
+            self.deleted.append((name, body.get("gracePeriodSeconds")))
+            found["metadata"]["deletionTimestamp"] = "now"
+        return found
+
+    def add(self, *pods: Any) -> None:
+        self.pods |= {each["metadata"]["name"]: each for each in pods}
+
+    def nodes(self, gang: str) -> list[str]:
+        named = sorted(name for name in self.pods if name.startswith(f"{gang}-"))
+        return [self.pods[name]["spec"].get("nodeName", "") for name in named]
+
+
+def _uid_in(body: Any) -> str:
+    return str((body.get("metadata") or body.get("preconditions"))["uid"])
+
+
+class Adopting:
+    """A leading writer that adopts the pods of namespace `ns`."""
+
+    def __init__(self, writer: Writer, tenant: str) -> None:
+        self.writer, self.cluster, self.now_s, self.down = writer, FakeCluster(), 0.0, set[str]()
+        settings = AdoptionSettings("muster", {"ns": tenant})
+        self.adoption = PodAdoption(
+            settings,
+            self.cluster,  # type: ignore[arg-type]
+            lambda host: host not in self.down,
+            lambda: self.now_s,
+        )
+        self.adoption._writer = writer
+        self.adoption.pods["ns"].is_current = True
+
+    async def settle(self) -> None:
+        """Until nothing changes any more."""
+        before: object = None
+        while before != (before := (self.writer.state.version, str(self.cluster.pods))):
+            for _ in range(3):
+                self.adoption.pods["ns"].by_name = {
+                    name: adopted_pod(each) for name, each in self.cluster.pods.items()
+                }
+                self.adoption.look()
+                while self.adoption._acting:
+                    await asyncio.sleep(0.001)
+                await asyncio.sleep(0.01)
+
+    def job(self, gang: str) -> Job | None:
+        return self.writer.state.jobs.get(f"ns.gang.{gang}")
+
+    def hosts(self, gang: str) -> list[str]:
+        job = self.job(gang)
+        assert job is not None
+        return list(self.writer.state.loaded_fabric.names(job.hosts))
+
+    def end_pod(self, name: str, phase: str) -> None:
+        self.cluster.pods[name]["status"]["phase"] = phase
+
+
+@asynccontextmanager
+async def adopting(folder: Path, tenant: str = "") -> AsyncIterator[Adopting]:
+    now_ns = count(1_700_000_000_000_000_000, 1_000_000)
+    store = open_store(f"sqlite:///{folder}/muster.db")
+    found = recover(store, fabric_spec(), next(now_ns))
+    writer = Writer(store, found, lambda: next(now_ns), SchedulingOptions(), Feed(100), Retention())
+    writing = asyncio.create_task(writer.run())
+    try:
+        while not writer.is_leading:
+            await asyncio.sleep(0)
+        yield Adopting(writer, tenant)
+    finally:
+        writer.stop()
+        await writing
+        store.close()
+
+
+async def test_a_whole_gang_is_bound_in_the_order_of_its_ranks(tmp_path: Path) -> None:
+    async with adopting(tmp_path) as world:
+        world.cluster.add(plain("a", 1))
+        await world.settle()
+        assert world.job("a") is None
+        assert world.cluster.events == []
+        world.now_s = GONE_S
+        await world.settle()
+        assert world.cluster.events == ["its gang has 1 of 2 pods"]
+        world.cluster.add(plain("a", 0))
+        await world.settle()
+        assert world.cluster.nodes("a") == world.hosts("a")
+        assert len(set(world.hosts("a"))) == 2
+
+
+async def test_the_gate_goes_when_a_pod_is_bound_and_others_keep_theirs(tmp_path: Path) -> None:
+    async with adopting(tmp_path) as world:
+        own, others = {"name": GATE}, {"name": "example.org/quota"}
+        world.cluster.add(plain("a", 0, schedulingGates=[own]))
+        world.cluster.add(plain("a", 1, schedulingGates=[own, others]))
+        await world.settle()
+        assert world.cluster.nodes("a") == [world.hosts("a")[0], ""]
+        assert world.cluster.pods["a-1"]["spec"]["schedulingGates"] == [others]
+        world.cluster.pods["a-1"]["spec"]["schedulingGates"] = []
+        await world.settle()
+        assert world.cluster.nodes("a") == world.hosts("a")
+
+
+async def test_a_swap_moves_the_pod_of_the_lost_host_alone(tmp_path: Path) -> None:
+    async with adopting(tmp_path) as world:
+        world.cluster.add(plain("a", 0), plain("a", 1))
+        await world.settle()
+        first = world.hosts("a")
+        world.down.add(first[1])
+        await world.writer.submit(ReportHost(first[1], "gpu-lost"))
+        await world.settle()
+        assert world.cluster.deleted == [("a-1", 0)]  # no kubelet is there to end it
+        second = world.hosts("a")
+        assert second[0] == first[0]
+        assert second[1] != first[1]
+        world.cluster.add(plain("a", 1))  # as its controller does
+        await world.settle()
+        assert world.cluster.nodes("a") == second
+
+
+async def test_a_pod_is_not_bound_beside_one_that_is_still_ending(tmp_path: Path) -> None:
+    async with adopting(tmp_path) as world:
+        world.cluster.add(plain("a", 0), plain("a", 1))
+        await world.settle()
+        host = world.hosts("a")[0]
+        ending = world.cluster.pods.pop("a-0")
+        ending["metadata"] |= {"name": "a-0-old", "deletionTimestamp": "now"}
+        world.cluster.add(ending, plain("a", 0))
+        await world.settle()
+        assert world.cluster.pods["a-0"]["spec"].get("nodeName") is None
+        del world.cluster.pods["a-0-old"]
+        await world.settle()
+        assert world.cluster.pods["a-0"]["spec"]["nodeName"] == host
+
+
+async def test_a_gang_that_waits_says_why_without_names_of_others(tmp_path: Path) -> None:
+    async with adopting(tmp_path) as world:
+        hosts = len(world.writer.state.loaded_fabric.hosts)
+        size = {"muster.dev/size": str(hosts)}
+        world.cluster.add(*(plain("secret", rank, size) for rank in range(hosts)))
+        await world.settle()
+        world.cluster.add(plain("b", 0), plain("b", 1))
+        await world.settle()
+        (text,) = world.cluster.events
+        assert "needs 2 hosts, 0 are free" in text
+        assert "secret" not in text
+        assert world.cluster.nodes("b") == ["", ""]
+
+
+@pytest.mark.parametrize(
+    ("phase", "state"), [("Succeeded", JobState.COMPLETED), ("Failed", JobState.FAILED)]
+)
+async def test_a_job_ends_as_its_pods_do(tmp_path: Path, phase: str, state: JobState) -> None:
+    async with adopting(tmp_path) as world:
+        world.cluster.add(*(plain("a", rank, owner="job-1") for rank in range(2)))
+        await world.settle()
+        for name in ("a-0", "a-1"):
+            world.end_pod(name, phase)
+        await world.settle()
+        if phase == "Failed":  # its controller may start it again
+            assert world.job("a") is not None
+            world.now_s = GONE_S
+            await world.settle()
+        assert world.job("a") is None
+        last = world.writer.state.last_ended("ns.gang.a")
+        assert last is not None
+        assert last.state is state
+        await world.settle()
+        assert world.job("a") is None
+        owner = "job-1" if phase == "Failed" else "job-2"  # of a Job's next try, of a new Job
+        world.cluster.add(*(plain("a", rank, owner=owner) for rank in range(2)))
+        await world.settle()
+        assert world.job("a") is not None
+
+
+async def test_a_job_is_cancelled_when_its_pods_are_gone(tmp_path: Path) -> None:
+    async with adopting(tmp_path) as world:
+        world.cluster.add(plain("a", 0), plain("a", 1))
+        await world.settle()
+        world.cluster.pods.clear()
+        await world.settle()
+        assert world.job("a") is not None
+        world.now_s = GONE_S
+        await world.settle()
+        last = world.writer.state.last_ended("ns.gang.a")
+        assert last is not None
+        assert last.state is JobState.CANCELLED
+
+
+async def test_pods_of_a_cancelled_job_go_and_do_not_come_back(tmp_path: Path) -> None:
+    async with adopting(tmp_path) as world:
+        world.cluster.add(*(plain("a", rank, owner="job-1") for rank in range(2)))
+        await world.settle()
+        await world.writer.submit(CancelJob("ns.gang.a", "by hand"))
+        await world.settle()
+        assert sorted(world.cluster.deleted) == [("a-0", None), ("a-1", None)]
+        assert "ns.gang.a is cancelled: by hand" in world.cluster.events
+        world.cluster.add(*(plain("a", rank, owner="job-1") for rank in range(2)))
+        await world.settle()
+        assert world.job("a") is None
+        assert world.cluster.nodes("a") == ["", ""]
+        world.cluster.add(*(plain("a", rank, owner="job-2") for rank in range(2)))
+        await world.settle()
+        assert world.cluster.nodes("a") == world.hosts("a")
+
+
+async def test_a_refused_gang_says_so_once(tmp_path: Path) -> None:
+    async with adopting(tmp_path) as world:
+        hosts = len(world.writer.state.loaded_fabric.hosts) + 1
+        size = {"muster.dev/size": str(hosts)}
+        world.cluster.add(*(plain("a", rank, size) for rank in range(hosts)))
+        await world.settle()
+        world.now_s += 10
+        await world.settle()
+        assert len(world.cluster.events) == 1
+        assert f"{hosts} hosts" in world.cluster.events[0]
+
+
+async def test_pods_of_no_gang_are_told_what_is_missing(tmp_path: Path) -> None:
+    async with adopting(tmp_path) as world:
+        world.cluster.add(pod("web", {"app": "web"}))
+        await world.settle()
+        assert world.cluster.events == [
+            "its labels name no gang: set muster.dev/gang and muster.dev/rank"
+        ]
