@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from scheduler.cli import complete
+from scheduler.cli.contexts import keep_secrets_from
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -202,10 +203,17 @@ def quiet_grpc() -> None:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
+def before_call(address: str) -> None:
+    """What every command does before it connects to `address`."""
+    quiet_grpc()
+    if kept := keep_secrets_from(address):
+        typer.echo(f"muster: {kept}", err=True)
+
+
 @contextmanager
 def connected(address: str, file: JobFile | None = None) -> Iterator[Client]:
     """A client whose errors end the command in one sentence."""
-    quiet_grpc()
+    before_call(address)
     from scheduler.client import Client, ServiceError
 
     with Client(address) as client:

@@ -85,13 +85,15 @@ def _answered(ask: Callable[[Client], Iterable[str]], incomplete: str) -> list[s
     from scheduler.cli.calls import DEFAULT_ADDRESS, quiet_grpc
 
     quiet_grpc()
-    from scheduler.cli.contexts import use_context
+    from scheduler.cli.contexts import keep_secrets_from, use_context
     from scheduler.client import Client, ServiceError
     from scheduler.files.errors import InputError
 
     try:
         use_context("")
-        with Client(os.environ.get("MUSTER_ADDRESS", DEFAULT_ADDRESS), WAIT_S) as client:
+        address = os.environ.get("MUSTER_ADDRESS", DEFAULT_ADDRESS)
+        keep_secrets_from(address)
+        with Client(address, WAIT_S) as client:
             return _matching(ask(client), incomplete)
     except (ServiceError, InputError):
         return []

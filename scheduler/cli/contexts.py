@@ -6,7 +6,8 @@
       lab: {address: "127.0.0.1:7443"}
 
 The file is $MUSTER_CONFIG, else muster/config.yaml below $XDG_CONFIG_HOME or ~/.config. Paths in it
-are relative to it. What the environment or an option says wins over it.
+are relative to it. What the environment or an option says wins over it. The current context's token
+and certificate go to its own servers alone; whoever names the context sends them elsewhere too.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 KEYS = ("address", "ca", "cert", "key", "token_file")
 _PATHS = KEYS[1:]
+_DEFAULT_ADDRESS = "127.0.0.1:7443"
+_SECRETS = ("cert", "key", "token_file")  # they say who calls
 _IN_THE_SYSTEM = "system"  # a `ca` that is no file
 
 
@@ -110,9 +113,41 @@ def use_context(name: str) -> None:
     if chosen not in contexts.by_name:
         raise unknown(contexts, chosen)
     has_token = "MUSTER_TOKEN" in os.environ
+    taken = set()
     for key, text in contexts.by_name[chosen].items():
-        if not (key == "token_file" and has_token):
-            os.environ.setdefault(f"MUSTER_{key.upper()}", text)
+        variable = f"MUSTER_{key.upper()}"
+        if variable not in os.environ and not (key == "token_file" and has_token):
+            os.environ[variable] = text
+            taken.add(key)
+    _current.clear()
+    if not name and (secret := taken.intersection(_SECRETS)):
+        own = contexts.by_name[chosen].get("address", _DEFAULT_ADDRESS)
+        _current[chosen] = _Current(frozenset(own.split(",")), frozenset(secret))
+
+
+@dataclass(frozen=True, slots=True)
+class _Current:
+    """Which servers the current context is of, and which of its keys are in the environment."""
+
+    addresses: frozenset[str]
+    secrets: frozenset[str]
+
+
+_current: dict[str, _Current] = {}
+
+
+def keep_secrets_from(address: str) -> str:
+    """Take the current context's credentials out of the environment unless `address` (several with
+    commas) is of its servers. Returns what was kept from whom, "" for nothing."""
+    kept = ""
+    for name, current in _current.items():
+        if others := sorted(set(address.split(",")) - current.addresses):
+            for key in current.secrets:
+                os.environ.pop(f"MUSTER_{key.upper()}", None)
+            kept = f"{', '.join(others)} is not of context {name} and does not get its credentials"
+            kept += f"; --context {name} sends them"
+    _current.clear()
+    return kept
 
 
 def unknown(contexts: Contexts, name: str) -> Exception:

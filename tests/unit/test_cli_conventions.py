@@ -57,6 +57,27 @@ def test_an_option_wins_over_the_current_context(
     assert f"no server answers at 127.0.0.1:{port}" in muster(*words).err
 
 
+@pytest.mark.parametrize(
+    ("words", "is_sent"),
+    [
+        (["jobs"], True),
+        (["jobs", "--address", "127.0.0.1:1,127.0.0.1:2"], True),
+        (["jobs", "--address", "127.0.0.1:3"], False),
+        (["--address", "127.0.0.1:3", "jobs"], False),
+        (["health", "--address", "127.0.0.1:3"], False),
+        (["jobs", "--address", "127.0.0.1:3", "--context", "prod"], True),
+    ],
+)
+def test_the_current_context_tells_its_secrets_to_its_own_servers_alone(
+    muster: Muster, config: Path, words: list[str], is_sent: bool
+) -> None:
+    keys = '{address: "127.0.0.1:1,127.0.0.1:2", token_file: nowhere}'
+    config.write_text(f"current: prod\ncontexts: {{prod: {keys}}}\n")
+    err = muster(*words).err
+    assert (f"{config.parent}/nowhere: no such file" in err) == is_sent
+    assert ("127.0.0.1:3 is not of context prod" in err) == (not is_sent)
+
+
 def test_the_environment_wins_over_a_context(
     muster: Muster, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

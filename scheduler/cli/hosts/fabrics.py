@@ -16,10 +16,10 @@ from scheduler.cli.calls import (
     DryRun,
     Etag,
     Output,
+    before_call,
     checked_only,
     connected,
     end,
-    quiet_grpc,
     write,
 )
 
@@ -61,7 +61,7 @@ def apply_command(
 
     text = read_text(file)
     document, renames = parse(text, file), [_rename(each) for each in rename or ()]
-    quiet_grpc()
+    before_call(address)
     with Client(address) as client:
         try:
             answer = client.apply_fabric(text.encode(), renames, etag=etag, dry_run=True)

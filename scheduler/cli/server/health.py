@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from scheduler.cli.calls import DEFAULT_ADDRESS, FAILED, Address, end, quiet_grpc
+from scheduler.cli.calls import DEFAULT_ADDRESS, FAILED, Address, before_call, end
 
 _PAUSE_S = 0.2
 _SERVING = "SERVING"
@@ -38,7 +38,7 @@ def health(
 
 def _asked(address: str) -> str:
     """SERVING, or a sentence that says why not."""
-    quiet_grpc()
+    before_call(address)
     import grpc
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
