@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import shutil
 import subprocess
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,31 +23,90 @@ HAS_BROWSER = bool(DRIVER and BROWSER)
 _open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
 
 
-@dataclass(frozen=True)
 class Page:
-    """A page that is open. `requests`: every address that it asked for; `errors`: what its
-    console complains about."""
+    """A page that is open. `requests`: every address that it has asked for; `errors`: what its
+    console complains about; both as far as `listen` has been called."""
 
-    session: str
-    requests: list[str]
-    errors: list[str]
+    def __init__(self, session: str) -> None:
+        self.requests: list[str] = []
+        self.errors: list[str] = []
+        self._session = session
 
-    def run(self, script: str) -> Any:
-        """The value of a JavaScript function's body."""
-        return _post(f"{self.session}/execute/sync", {"script": script, "args": []})
+    def go(self, address: str) -> None:
+        """Open a page, with what it loads at once."""
+        _post(f"{self._session}/url", {"url": address})
+        self.listen()
+
+    def listen(self) -> None:
+        """Take up what was asked for and complained about since the last time."""
+        logs = _post(f"{self._session}/se/log", {"type": "performance"})
+        errors = _post(f"{self._session}/se/log", {"type": "browser"})
+        self.requests += _requests(logs)
+        self.errors += [entry["message"] for entry in errors]
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        """The value of a JavaScript function's body, of a promise what it is settled to."""
+        body = {"script": script, "args": list(arguments)}
+        return _post(f"{self._session}/execute/sync", body)
+
+    def until(self, condition: str, timeout_s: float = 10.0) -> Any:
+        """The value of an expression once it is true. Raises: AssertionError with the page's text
+        when it never is."""
+        end_s = time.monotonic() + timeout_s
+        while not (value := self.run(f"return {condition}")):
+            if time.monotonic() > end_s:
+                text = self.run("return document.body.innerText")
+                raise AssertionError(f"{condition} never became true; the page says:\n{text}")
+            time.sleep(0.02)
+        return value
+
+    def type(self, keys: str) -> None:
+        """Press keys, one after the other, on what has the focus."""
+        focused = _call("GET", f"{self._session}/element/active")
+        element = next(iter(focused.values()))
+        _post(f"{self._session}/element/{element}/value", {"text": keys})
+
+    def devtools(self, command: str, **parameters: Any) -> Any:
+        """A command of the Chrome DevTools Protocol."""
+        body = {"cmd": command, "params": parameters}
+        return _post(f"{self._session}/goog/cdp/execute", body)
+
+    def resize(self, width: int, height: int, *, is_phone: bool = False) -> None:
+        """The size of the page, in its own pixels."""
+        self.devtools(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=2 if is_phone else 1,
+            mobile=is_phone,
+        )
+
+    def shade(self, *, is_dark: bool) -> None:
+        """What the page is told that its reader prefers."""
+        feature = {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}
+        self.devtools("Emulation.setEmulatedMedia", features=[feature])
+
+    def picture(self) -> bytes:
+        """What is seen, as PNG."""
+        return base64.b64decode(_call("GET", f"{self._session}/screenshot"))
 
 
 @contextmanager
-def opened(path: Path, *, is_dark: bool = False) -> Iterator[Page]:
-    """The file in a browser of its own."""
+def opened(address: Path | str, *, is_dark: bool = False) -> Iterator[Page]:
+    """The file, or the address, in a browser of its own."""
+    with browsing(is_dark=is_dark) as page:
+        page.go(address if isinstance(address, str) else address.resolve().as_uri())
+        yield page
+
+
+@contextmanager
+def browsing(*, is_dark: bool = False) -> Iterator[Page]:
+    """A browser with an empty page."""
     with _driver() as address:
-        found = _post(f"{address}/session", {"capabilities": {"alwaysMatch": _options(is_dark)}})
-        session = f"{address}/session/{found['sessionId']}"
+        made = _post(f"{address}/session", {"capabilities": {"alwaysMatch": _options(is_dark)}})
+        session = f"{address}/session/{made['sessionId']}"
         try:
-            _post(f"{session}/url", {"url": path.resolve().as_uri()})
-            logs = _post(f"{session}/se/log", {"type": "performance"})
-            errors = _post(f"{session}/se/log", {"type": "browser"})
-            yield Page(session, _requests(logs), [entry["message"] for entry in errors])
+            yield Page(session)
         finally:
             _call("DELETE", session)
 

@@ -1,0 +1,91 @@
+// Hosts and links: what is out of service or counts against one, and what is planned.
+
+import { count, moment, percent, words } from "./format.js";
+import { html, JobLink, JobLinks, More, Source, Table, useCall, useState, Waiting } from "./ui.js";
+
+const PAGE = 100;
+const STATES = ["NEW", "BURN_IN", "HEALTHY", "GOLDEN", "SUSPECT", "RETIRING", "CORDONED", "DRAINING", "FAILED", "IN_REPAIR", "RMA"];
+const NOTED = STATES.filter((state) => !["HEALTHY", "GOLDEN"].includes(state));
+
+export function HostsPage({ cluster }) {
+  return html`<h1 tabindex="-1">Hosts and links</h1>
+    <${Hosts} cluster=${cluster} />
+    <h2>Links</h2><${Links} cluster=${cluster} />
+    <h2>Windows</h2><${Windows} cluster=${cluster} />`;
+}
+
+function Hosts({ cluster }) {
+  const [which, setWhich] = useState("noted");
+  const [filter, setFilter] = useState("");
+  const [typed, setTyped] = useState("");
+  const [pages, setPages] = useState(1);
+  const states = which === "noted" ? NOTED : which === "all" ? [] : [which];
+  const body = { pageSize: PAGE * pages, states: states.map((state) => `HOST_STATE_${state}`), ...(filter && { filter }) };
+  const state = useCall(cluster, "ListHosts", body);
+  return html`
+    <form class="search" onSubmit=${(event) => { event.preventDefault(); setFilter(typed.trim()); setPages(1); }}>
+      <label for="state">State</label>
+      <select id="state" value=${which} onChange=${(event) => { setWhich(event.target.value); setPages(1); }}>
+        <option value="noted">all but healthy and golden</option><option value="all">all</option>
+        ${STATES.map((each) => html`<option key=${each} value=${each}>${words(`X_${each}`, "X")}</option>`)}
+      </select>
+      <label for="filter">Filter</label>
+      <input id="filter" value=${typed} onInput=${(event) => setTyped(event.target.value)} placeholder="domains:z0-r012" autocomplete="off" spellcheck=${false} />
+      <button>Apply</button>
+    </form>
+    <${Waiting} state=${state}>${(answer) => html`
+      <${Table} caption="Hosts" rows=${answer.hosts ?? []} keyOf=${(host) => host.name} empty="No host." columns=${[
+        { title: "Host", of: (host) => host.name },
+        { title: "State", of: (host) => words(host.state, "HOST_STATE") },
+        { title: "Since", of: (host) => moment(host.updateTime) },
+        { title: "Why", isText: true, of: (host) => [host.reason, host.cordoned && host.cordonReason !== host.reason && `cordoned: ${host.cordonReason}`].filter(Boolean).join("; ") },
+        { title: "Job", of: (host) => html`<${JobLink} name=${host.job} />${host.job && host.block === undefined ? " (spare)" : ""}` },
+        { title: "Failures", isNumber: true, of: (host) => count(host.record?.failures) },
+        { title: "Reports", isNumber: true, of: (host) => count(host.record?.reports) },
+        { title: "Counts against it", isText: true, of: (host) => troubleOf(host.record) },
+      ]} />
+      <${More} token=${answer.nextPageToken && pages < 10} shown=${(answer.hosts ?? []).length} onMore=${() => setPages(pages + 1)} />`}
+    <//>
+    <${Source} method="ListHosts" body=${body} />`;
+}
+
+function troubleOf(record = {}) {
+  const recent = Object.entries(record.recent ?? {}).map(([signal, times]) => `${signal} ${count(times)} today`);
+  return [record.lemon && "a lemon", ...(record.overThreshold ?? []).map((name) => `${name} over its threshold`), ...recent].filter(Boolean).join("; ");
+}
+
+function Links({ cluster }) {
+  const [isAll, setIsAll] = useState(false);
+  const body = { showAll: isAll };
+  const state = useCall(cluster, "ListLinks", body);
+  return html`
+    <p><label><input type="checkbox" checked=${isAll} onChange=${(event) => setIsAll(event.target.checked)} /> also those that are up and open</label></p>
+    <${Waiting} state=${state}>${(answer) => html`<${Table} caption="Uplinks of domains" rows=${answer.links ?? []} keyOf=${(link) => link.name} empty="All uplinks are up and open." columns=${[
+      { title: "Uplink of", of: (link) => link.name },
+      { title: "Tier", of: (link) => link.tier },
+      { title: "Carries", isNumber: true, of: (link) => percent(link.carriedShare, 0) },
+      { title: "Built for", isNumber: true, of: (link) => `${count(Math.round(link.builtGbps ?? 0))} Gbit/s` },
+      { title: "Reported", of: (link) => (link.reportTime ? `${percent(link.share, 0)}, ${moment(link.reportTime)}` : "") },
+      { title: "Use", of: (link) => words(link.use, "LINK_USE") },
+      { title: "Why", isText: true, of: (link) => [link.detail, link.reason].filter(Boolean).join("; ") },
+      { title: "Windows", of: (link) => (link.windows ?? []).join(", ") },
+      { title: "Crossed by", isText: true, of: (link) => html`<${JobLinks} names=${link.crossedBy} />` },
+    ]} />`}<//>
+    <${Source} method="ListLinks" body=${body} />`;
+}
+
+function Windows({ cluster }) {
+  const body = { pageSize: 1000, orderBy: "start_time" };
+  const state = useCall(cluster, "ListWindows", body);
+  return html`<${Waiting} state=${state}>${(answer) => html`<${Table} caption="Maintenance and reservations that are not over" rows=${answer.windows ?? []} keyOf=${(each) => each.name} empty="Nothing is planned." columns=${[
+      { title: "Window", of: (each) => each.name },
+      { title: "Kind", of: (each) => words(each.kind, "WINDOW_KIND") },
+      { title: "State", of: (each) => words(each.state, "WINDOW_STATE") },
+      { title: "From", of: (each) => moment(each.startTime) },
+      { title: "To", of: (each) => moment(each.endTime) },
+      { title: "Hosts", isNumber: true, of: (each) => count(each.chosenHosts?.length || each.hostCount || each.hosts?.length) },
+      { title: "For", of: (each) => [each.tenant, ...(each.jobs ?? [])].filter(Boolean).join(", ") },
+      { title: "Why", isText: true, of: (each) => each.reason ?? "" },
+    ]} />`}<//>
+    <${Source} method="ListWindows" body=${body} />`;
+}

@@ -1,0 +1,271 @@
+// One job: where its gang lies, how good that is, what became of it, and what it writes.
+
+import { stream } from "./api.js";
+import { bytes, count, jobName, moment, percent, seconds, span, words } from "./format.js";
+import { coordinates } from "./geometry.js";
+import { Explanation } from "./queue_page.js";
+import { Facts, html, JobLink, Problem, Source, Table, useCall, useEffect, useRef, useState, Waiting } from "./ui.js";
+
+const WAITS = "JOB_STATE_QUEUED";
+const LIVE = new Set([WAITS, "JOB_STATE_RUNNING", "JOB_STATE_INTERRUPTED"]);
+const MOST_LOG = 200_000; // characters kept of a log
+const INCIDENTS = { gangs: 1, incidents: 100 };
+
+export function JobPage({ cluster, name }) {
+  const body = { name };
+  const state = useCall(cluster, "GetJob", body);
+  return html`<h1 tabindex="-1">Job ${jobName(name)}</h1>
+    <${Waiting} state=${state}>${(job) => html`<${Shown} cluster=${cluster} job=${job} />`}<//>
+    <${Source} method="GetJob" body=${body} />`;
+}
+
+function Shown({ cluster, job }) {
+  const { placement = {}, spec = {} } = job;
+  const axes = ["tp", "cp", "ep", "pp", "dp"].map((axis) => [axis, axis === "dp" ? job.dp : spec.parallelism?.[axis]]);
+  return html`
+    <${Facts} facts=${[
+      ["State", words(job.state, "JOB_STATE")],
+      ["Since", moment(job.updateTime)],
+      ["Tenant", job.tenant],
+      ["User", job.user],
+      ["Priority", count(job.priority)],
+      ["Submitted", moment(job.createTime)],
+      ["Attempt", job.attempt ? count(job.attempt) : ""],
+      ["Ranks started", moment(job.launchTime)],
+      ["Parallelism", axes.filter(([, size]) => size > 1).map(([axis, size]) => `${axis} ${size}`).join(" × ") || "one rank"],
+      ["Time limit", spec.timeLimit ? span(seconds(spec.timeLimit)) : ""],
+      ["Held by", job.hold ? words(job.hold, "HOLD") : ""],
+      ["Preemptible", job.preemptible ? "yes" : ""],
+    ]} />
+    ${job.reason && html`<p>${job.reason}</p>`}
+    ${job.state === WAITS && html`<${Explanation} cluster=${cluster} name=${job.name} />`}
+    ${placement.hostCount > 0 && html`<${PlacementPart} cluster=${cluster} job=${job} />`}
+    <${Restarts} cluster=${cluster} job=${job} />
+    <${Progress} job=${job} />
+    ${spec.run && LIVE.has(job.state) && html`<${Logs} key=${job.uid} job=${job} />`}
+  `;
+}
+
+// --- where it lies, and how good that is ---
+
+function PlacementPart({ cluster, job }) {
+  const { placement } = job;
+  const bound = placement.stepTimeLowerBound;
+  return html`
+    <h2>Placement</h2>
+    <${Facts} facts=${[
+      ["Hosts", count(placement.hostCount)],
+      ["Spares", count(placement.spareCount)],
+      ["Lent spares", placement.lent?.length ? count(placement.lent.length) : ""],
+      ["Outermost cut", placement.cuts?.length ? `${bytes(placement.cuts[0].bytesPerStep)} a step` : ""],
+      ["No placement cuts less than", placement.cuts?.length ? bytes(placement.lowerBoundBytesPerStep) : ""],
+      ["Left open", placement.optimal ? "nothing: optimal" : percent(placement.gap)],
+      ["Step", placement.stepTime ? span(seconds(placement.stepTime)) : ""],
+      ["No step is shorter than", bound ? span(seconds(bound)) : ""],
+      ["Slower by degraded links", slowdownOf(job.slowdown)],
+    ]} />
+    ${(placement.notes ?? []).map((note) => html`<p key=${note} class="quiet">${note}</p>`)}
+    <${Table} caption="Bytes a step over each tier" rows=${placement.cuts ?? []} keyOf=${(cut) => cut.tier} columns=${[
+      { title: "Tier", of: (cut) => cut.tier },
+      { title: "In all", isNumber: true, of: (cut) => bytes(cut.bytesPerStep) },
+      ...["tp", "cp", "ep", "pp", "dp"].filter((axis) => placement.cuts?.some((cut) => cut.byAxis?.[axis])).map((axis) => (
+        { title: axis, isNumber: true, of: (cut) => bytes(cut.byAxis?.[axis]) })),
+    ]} />
+    ${placement.hosts?.length > 0 && cluster.fabric && html`<${Grid} cluster=${cluster} job=${job} />`}
+  `;
+}
+
+function slowdownOf(slowdown) {
+  if (!slowdown) return "";
+  const links = (slowdown.links ?? []).join(", ");
+  return slowdown.slower === undefined ? `it stands still, over ${links}` : `${percent(slowdown.slower)}, over ${links}`;
+}
+
+/** Blocks by stage and place in the stage, each in the colour and with the letter of its domain. */
+function Grid({ cluster, job }) {
+  const canvas = useRef(null);
+  const { fabric } = cluster;
+  const plan = planOf(fabric, job);
+  useEffect(() => {
+    const dark = matchMedia("(prefers-color-scheme: dark)");
+    const paint = () => paintGrid(canvas.current, plan, dark.matches);
+    const resizing = new ResizeObserver(paint);
+    resizing.observe(canvas.current.parentElement);
+    dark.addEventListener("change", paint);
+    return () => {
+      resizing.disconnect();
+      dark.removeEventListener("change", paint);
+    };
+  }, [job.etag, job.version, fabric]);
+  if (!plan.rows.length) return null;
+  const stages = plan.rows.map((blocks, stage) => ({ stage, blocks }));
+  const columns = [
+    { title: "Stage", isNumber: true, of: ({ stage }) => count(stage) },
+    ...plan.domains.map((name, domain) => ({
+      title: name, isNumber: true, of: ({ blocks }) => count(blocks.filter((each) => each.domain === domain).length),
+    })),
+  ];
+  return html`
+    <h3>Blocks by pipeline stage and ${plan.tier}</h3>
+    <div class="grid"><canvas ref=${canvas} role="img" aria-label=${`Each block of the gang in the colour of its ${plan.tier}, a row a stage. The table below says the same.`}></canvas></div>
+    <${Table} caption=${`Hosts of each stage in each ${plan.tier}`} columns=${columns} rows=${stages} keyOf=${({ stage }) => stage} />
+    <details><summary>Hosts in the order of their blocks</summary><p class="hosts">${job.placement.hosts.join(" ")}</p>
+      ${job.placement.spares?.length > 0 && html`<p class="hosts">Spares: ${job.placement.spares.join(" ")}</p>`}</details>`;
+}
+
+function planOf(fabric, job) {
+  const tier = fabric.tiers[0] ?? { name: "fabric", domains: [fabric.name], sizes: [fabric.hosts.length] };
+  const domainOf = new Map();
+  let host = 0;
+  tier.sizes.forEach((size, domain) => {
+    for (let at = 0; at < size; at += 1, host += 1) domainOf.set(fabric.hosts[host], domain);
+  });
+  const order = (job.spec?.parallelism?.order || "tp-cp-ep-pp-dp").split("-");
+  const axes = order.map((axis) => [axis, (axis === "dp" ? job.dp : job.spec?.parallelism?.[axis]) ?? 1]);
+  const { hosts } = job.placement;
+  const ranks = axes.reduce((product, [, size]) => product * size, 1);
+  const rows = [];
+  hosts.forEach((name, block) => {
+    const stage = coordinates(axes, block * Math.round(ranks / hosts.length)).pp ?? 0;
+    (rows[stage] ??= []).push({ name, domain: domainOf.get(name) ?? -1 });
+  });
+  const present = [...new Set(rows.flat().map(({ domain }) => domain))].sort((a, b) => a - b);
+  const renumbered = new Map(present.map((domain, at) => [domain, at]));
+  return {
+    tier: tier.name,
+    domains: present.map((domain) => tier.domains[domain] ?? "not in the fabric any more"),
+    rows: [...rows].map((row) => (row ?? []).map((each) => ({ ...each, domain: renumbered.get(each.domain) }))),
+  };
+}
+
+function paintGrid(canvas, { rows, domains }, isDark) {
+  const ratio = devicePixelRatio || 1;
+  const width = canvas.parentElement.clientWidth;
+  const most = Math.max(...rows.map((row) => row.length));
+  const cell = Math.max(2, Math.min(22, (width - 28) / most));
+  const height = Math.max(cell, 12);
+  canvas.style.width = `${width}px`;
+  canvas.style.height = `${rows.length * height + 2}px`;
+  canvas.width = Math.round(width * ratio);
+  canvas.height = Math.round((rows.length * height + 2) * ratio);
+  const context = canvas.getContext("2d");
+  context.scale(ratio, ratio);
+  context.clearRect(0, 0, width, rows.length * height + 2);
+  const ink = getComputedStyle(canvas).color;
+  context.textBaseline = "middle";
+  rows.forEach((row, stage) => {
+    const y = stage * height;
+    context.fillStyle = ink;
+    context.font = "11px system-ui, sans-serif";
+    context.textAlign = "right";
+    context.fillText(String(stage), 22, y + height / 2);
+    row.forEach(({ domain }, at) => {
+      const x = 28 + at * cell;
+      const lightness = (isDark ? 0.7 : 0.74) + 0.12 * (domain % 2);
+      context.fillStyle = `oklch(${lightness} 0.13 ${(domain * 137.508) % 360})`;
+      context.fillRect(x, y, cell > 4 ? cell - 1 : cell, height - 1);
+      if (cell >= 14 && domains.length > 1) {
+        context.fillStyle = "#000";
+        context.textAlign = "center";
+        context.fillText(domains[domain].slice(-2), x + cell / 2, y + height / 2);
+      }
+    });
+  });
+}
+
+// --- what became of it ---
+
+function Restarts({ cluster, job }) {
+  const { answer, error } = useCall(cluster, "GetStatus", INCIDENTS);
+  const incidents = (answer?.incidents ?? []).filter(({ subject }) => subject === job.name);
+  const isRunning = job.state === "JOB_STATE_RUNNING";
+  return html`
+    <h2>Swaps and restarts</h2>
+    <${Problem} error=${error} />
+    <${Table} caption="Recent incidents of this job, newest first" rows=${incidents} keyOf=${(row) => row.version} empty=${`Attempt ${job.attempt ?? 0}; nothing has happened to it lately.`} columns=${[
+      { title: "When", of: (row) => moment(row.time) },
+      { title: "What", of: (row) => words(row.kind, "INCIDENT_KIND") },
+      { title: "Detail", isText: true, of: (row) => row.detail },
+    ]} />
+    ${job.restartOptions?.length > 0 && html`<h3>The last restart</h3><${Ladder} caption="Ways to go on after the last failure" options=${job.restartOptions} />`}
+    ${isRunning && html`<${Outlook} cluster=${cluster} name=${job.name} />`}`;
+}
+
+function Outlook({ cluster, name }) {
+  const body = { name };
+  const state = useCall(cluster, "ExplainJob", body);
+  return html`<h3>If a host failed now</h3>
+    <${Waiting} state=${state}>${({ restart, sharedUplinks = [] }) => html`
+      ${restart && html`<p>If ${restart.host} failed:</p><${Ladder} caption="Ways to go on if a host failed now" options=${restart.restartOptions ?? []} />`}
+      ${sharedUplinks.length > 0 && html`<${Table} caption="Uplinks shared with other gangs" rows=${sharedUplinks} columns=${[
+        { title: "Uplink of", of: (each) => each.link },
+        { title: "With", of: (each) => html`<${JobLink} name=${each.job} />` },
+        { title: "This gang keeps it busy", isNumber: true, of: (each) => percent(each.busyShare) },
+      ]} />`}`}
+    <//>
+    <${Source} method="ExplainJob" body=${body} />`;
+}
+
+function Ladder({ caption, options }) {
+  return html`<${Table} caption=${caption} rows=${options} keyOf=${(each) => each.option} columns=${[
+    { title: "Way", of: (each) => words(each.option, "RESTART_OPTION") },
+    { title: "Taken", of: (each) => (each.taken ? "yes" : each.possible ? "possible" : "impossible") },
+    { title: "Price, GPU-hours", isNumber: true, of: (each) => (each.possible ? Number(each.gpuHours ?? 0).toFixed(1) : "") },
+    { title: "Cut rises by", isNumber: true, of: (each) => (each.possible ? bytes(each.cutRiseBytesPerStep) : "") },
+    { title: "Steps longer by", isNumber: true, of: (each) => (each.slower === undefined ? "" : percent(each.slower)) },
+    { title: "Blocks that move", isNumber: true, of: (each) => (each.possible ? count(each.movedBlocks) : "") },
+    { title: "Remark", isText: true, of: (each) => each.note ?? "" },
+  ]} />`;
+}
+
+function Progress({ job }) {
+  const { goodput, savedCheckpoint: saved } = job;
+  return html`
+    <h2>Checkpoints and goodput</h2>
+    ${saved
+      ? html`<${Facts} facts=${[["Newest checkpoint", `step ${count(saved.step)}`], ["Reported", moment(saved.createTime)], ["Attempt", count(saved.attempt)], ["Where", saved.where]]} />`
+      : html`<p class="quiet">Its ranks have reported no checkpoint.</p>`}
+    ${goodput && html`
+      <${Facts} facts=${[["Effective training time", percent(goodput.ettr)], ["Goodput", percent(goodput.goodput)]]} />
+      <${Table} caption="Where its time went" rows=${goodput.parts ?? []} keyOf=${(each) => each.part} columns=${[
+        { title: "Part", of: (each) => words(each.part, "GOODPUT_PART") },
+        { title: "Time", isNumber: true, of: (each) => span(seconds(each.duration)) },
+        { title: "Share", isNumber: true, of: (each) => percent(each.share) },
+        { title: "GPU-hours", isNumber: true, of: (each) => Number(each.gpuHours ?? 0).toFixed(1) },
+      ]} />`}`;
+}
+
+// --- what it writes ---
+
+function Logs({ job }) {
+  const [rank, setRank] = useState(0);
+  const [text, setText] = useState("");
+  const [error, setError] = useState(null);
+  const [reading, setReading] = useState(null);
+  useEffect(() => () => reading?.abort(), [reading]);
+  const read = async (event) => {
+    event.preventDefault();
+    const ending = new AbortController();
+    const decoder = new TextDecoder();
+    setReading(ending);
+    setError(null);
+    setText("");
+    try {
+      const body = { name: job.name, uid: job.uid, rank, lines: 200, follow: true };
+      for await (const { data = "" } of stream("TailLogs", body, ending.signal)) {
+        const piece = decoder.decode(Uint8Array.from(atob(data), (each) => each.charCodeAt(0)), { stream: true });
+        setText((before) => (before + piece).slice(-MOST_LOG));
+      }
+    } catch (problem) {
+      if (!ending.signal.aborted) setError(problem);
+    }
+  };
+  return html`<h2>Logs</h2>
+    <form class="search" onSubmit=${read}>
+      <label for="rank">Rank</label>
+      <input id="rank" type="number" min="0" value=${rank} onInput=${(event) => setRank(Math.max(0, Number(event.target.value)))} />
+      <button>Follow its log</button>
+    </form>
+    <${Problem} error=${error} />
+    ${reading && html`<pre class="log" tabindex="0" role="log" aria-label=${`Log of rank ${rank}`}>${text || "Nothing yet."}</pre>`}`;
+}

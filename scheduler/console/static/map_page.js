@@ -1,0 +1,232 @@
+// The map: every host and GPU, what it does, and for whom.
+
+import { MapCanvas } from "./canvas.js";
+import { count, jobName, moment, words } from "./format.js";
+import { coordinates, domainsOf } from "./geometry.js";
+import { NOBODY, SOMEBODY } from "./live.js";
+import { scheme, useOf } from "./palette.js";
+import { Facts, html, jobHref, JobLink, Problem, Source, Table, useCall, useCluster, useEffect, useRef, useState } from "./ui.js";
+
+const MODES = [["state", "State"], ["job", "Job"], ["tenant", "Tenant"]];
+const LONGEST_LEGEND = 24;
+const INCIDENTS = { gangs: 1, incidents: 12 };
+
+export function MapPage({ cluster }) {
+  useCluster(cluster);
+  const [mode, setMode] = useState("state");
+  const [pointed, setPointed] = useState({ host: -1, gpu: -1 });
+  const [sought, setSought] = useState("");
+  const [slot, setSlot] = useState(0);
+  const canvases = useRef({});
+  const map = useRef(null);
+  const isThere = Boolean(cluster.fabric);
+  useEffect(() => {
+    if (!isThere) return undefined;
+    const { base, overlay } = canvases.current;
+    map.current = new MapCanvas(base, overlay, cluster, {
+      onPoint: (host, gpu) => setPointed({ host, gpu }),
+      onOpen: (host) => {
+        const job = cluster.jobOf(host);
+        if (job) location.hash = jobHref(job.name);
+      },
+    });
+    globalThis.musterMap = map.current; // for tests and benchmarks, which look at what was painted
+    return () => map.current.close();
+  }, [cluster, isThere]);
+  if (!isThere) {
+    return html`<h1 tabindex="-1">Map</h1>
+      ${cluster.problem ? html`<p class="problem" role="alert">${cluster.problem}</p>` : html`<p class="quiet">Waiting for the first picture of the cluster.</p>`}`;
+  }
+  const choose = (chosen) => {
+    setMode(chosen);
+    map.current.colourBy(chosen);
+  };
+  const mark = (chosen) => {
+    setSlot(chosen);
+    map.current.outline(chosen);
+  };
+  return html`
+    <h1 tabindex="-1">Map of ${cluster.fabric.name}</h1>
+    <${Totals} cluster=${cluster} />
+    <div class="toolbar">
+      <fieldset class="choice"><legend>Colour by</legend>
+        ${MODES.map(([value, label]) => html`<label key=${value}><input type="radio" name="mode" value=${value} checked=${mode === value} onChange=${() => choose(value)} /> ${label}</label>`)}
+      </fieldset>
+      <${Search} cluster=${cluster} text=${sought} onText=${setSought} onHost=${(host) => map.current.go(host)} onJob=${mark} />
+      <div class="buttons" role="group" aria-label="Zoom">
+        <button type="button" onClick=${() => map.current.zoom(1.5)} aria-label="Zoom in">+</button>
+        <button type="button" onClick=${() => map.current.zoom(1 / 1.5)} aria-label="Zoom out">−</button>
+        <button type="button" onClick=${() => map.current.fit()}>Fit</button>
+      </div>
+    </div>
+    <div class="map">
+      <div class="canvases">
+        <canvas ref=${(node) => { canvases.current.base = node; }} aria-hidden="true"></canvas>
+        <canvas ref=${(node) => { canvases.current.overlay = node; }} tabindex="0" role="application" aria-label="Map of all hosts" aria-describedby="map-help"></canvas>
+      </div>
+      <aside aria-label="Details">
+        <div aria-live="polite" class="details">
+          <${Details} cluster=${cluster} host=${pointed.host} gpu=${pointed.gpu} />
+        </div>
+        <p id="map-help" class="quiet small">Arrows go from host to host, + and - zoom, 0 shows everything, Enter opens the job. With a pointer: wheel and drag, or two fingers.</p>
+        <h2>Legend</h2>
+        <${Legend} cluster=${cluster} mode=${mode} slot=${slot} onMark=${mark} />
+      </aside>
+    </div>
+    <${Zones} cluster=${cluster} onZone=${(place) => { map.current.showZone(place); canvases.current.overlay.scrollIntoView({ block: "nearest" }); }} />
+    <${Incidents} cluster=${cluster} />
+  `;
+}
+
+function Totals({ cluster }) {
+  const uses = usage(cluster, 0, cluster.slots.length);
+  const gpus = (name) => count(uses.gpus.get(name) ?? 0);
+  return html`<${Facts} facts=${[
+    ["Hosts", count(cluster.slots.length)],
+    ["GPUs", count(uses.all)],
+    ["GPUs of gangs that run", gpus("running")],
+    ["GPUs stopped by failures", uses.gpus.get("stopped") ? gpus("stopped") : ""],
+    ["Spare GPUs", gpus("spare")],
+    ["Free GPUs", gpus("free")],
+    ["GPUs held by other tenants", uses.gpus.get("somebody") ? gpus("somebody") : ""],
+    ["GPUs not in plain service", count(uses.out)],
+    ["Gangs", count(cluster.jobs.size)],
+  ]} />`;
+}
+
+/** GPUs of these hosts by use; `out`: those whose state is the first thing to say of them. */
+function usage(cluster, first, size) {
+  const { fabric } = cluster;
+  const gpusOf = Array.isArray(fabric.gpus) ? (host) => fabric.gpus[host] : () => fabric.gpus;
+  const gpus = new Map();
+  const plain = new Set(["running", "stopped", "spare", "free", "somebody"]);
+  let [all, out] = [0, 0];
+  for (let host = first; host < first + size; host += 1) {
+    const name = useOf(cluster, host);
+    gpus.set(name, (gpus.get(name) ?? 0) + gpusOf(host));
+    all += gpusOf(host);
+    if (!plain.has(name)) out += gpusOf(host);
+  }
+  return { gpus, all, out };
+}
+
+function Search({ cluster, text, onText, onHost, onJob }) {
+  const [miss, setMiss] = useState("");
+  const seek = (event) => {
+    event.preventDefault();
+    const wanted = text.trim();
+    const host = cluster.fabric.hosts.indexOf(wanted);
+    const job = [...cluster.jobs.values()].find((each) => [each.shortName, jobName(each.name)].includes(wanted));
+    setMiss("");
+    if (host >= 0) onHost(host);
+    else if (job) onJob(job.slot);
+    else if (wanted) setMiss(`No host and no gang is called ${wanted}.`);
+    else onJob(0);
+  };
+  return html`<form class="search" role="search" onSubmit=${seek}>
+    <label for="seek">Host or job</label>
+    <input id="seek" value=${text} onInput=${(event) => onText(event.target.value)} autocomplete="off" spellcheck=${false} />
+    <button>Show</button>
+    <span role="status">${miss}</span>
+  </form>`;
+}
+
+function Details({ cluster, host, gpu }) {
+  if (host < 0) return html`<h2>Details</h2><p class="quiet">Point at a host, or go to one by the arrow keys.</p>`;
+  const { fabric } = cluster;
+  const slot = cluster.slots[host];
+  const job = cluster.jobs.get(slot);
+  const block = cluster.blocks[host];
+  const gpus = Array.isArray(fabric.gpus) ? fabric.gpus[host] : fabric.gpus;
+  const domains = domainsOf(fabric, host).map((name, tier) => [fabric.tiers[tier].name, name]);
+  const facts = [["State", cluster.stateOf(host).replaceAll("_", " ")]];
+  if (slot === NOBODY) facts.push(["Held by", "nobody"]);
+  else if (slot === SOMEBODY) facts.push(["Held by", "another tenant"]);
+  else if (job) {
+    facts.push(["Job", html`<${JobLink} name=${job.name} />`], ["Tenant", job.tenant], ["Gang", job.state]);
+    if (block < 0) facts.push(["Part", "spare"]);
+    else facts.push(...ranksOf(job, block, gpus, gpu));
+  }
+  return html`<h2>${fabric.hosts[host]}</h2><${Facts} facts=${[...domains, ...facts]} />`;
+}
+
+/** What a host of a gang, or one GPU of it, does for its job. */
+function ranksOf(job, block, gpus, gpu) {
+  const [first, last] = gpu < 0 ? [block * gpus, (block + 1) * gpus - 1] : [block * gpus + gpu, block * gpus + gpu];
+  const [from, to] = [coordinates(job.axes, first), coordinates(job.axes, last)];
+  const names = { pp: "Stage", dp: "Replica", tp: "Tensor rank", cp: "Context rank", ep: "Expert rank" };
+  const shown = ["pp", "dp", "tp", "cp", "ep"].map((axis) => [axis, new Map(job.axes).get(axis) ?? 1]);
+  return [
+    [first === last ? "Rank" : "Ranks", first === last ? count(first) : `${count(first)} to ${count(last)}`],
+    ...shown.filter(([, size]) => size > 1).map(([axis, size]) => [
+      names[axis], `${from[axis] === to[axis] ? from[axis] : `${from[axis]} to ${to[axis]}`} of 0 to ${size - 1}`,
+    ]),
+  ];
+}
+
+function Legend({ cluster, mode, slot, onMark }) {
+  const { entries, fills, categoryOf } = scheme(cluster, mode);
+  const sizes = new Map();
+  for (let host = 0; host < cluster.slots.length; host += 1) {
+    const category = categoryOf(host);
+    sizes.set(category, (sizes.get(category) ?? 0) + 1);
+  }
+  const sizeOf = ({ category }) => sizes.get(category) ?? 0;
+  const present = entries.filter(sizeOf);
+  if (mode !== "state") present.sort((a, b) => sizeOf(b) - sizeOf(a));
+  const slots = new Map([...cluster.jobs.values()].map((job) => [jobName(job.name), job.slot]));
+  const rest = present.slice(LONGEST_LEGEND);
+  return html`<ul class="legend">
+    ${present.slice(0, LONGEST_LEGEND).map((entry) => {
+      const its = mode === "job" ? slots.get(entry.label) : undefined;
+      return html`<li key=${entry.label}>
+        <svg viewBox="0 0 1 1" aria-hidden="true"><rect width="1" height="1" fill=${fills[entry.category]} /></svg>
+        ${its === undefined
+          ? html`<span>${entry.label}</span>`
+          : html`<button type="button" class="link" aria-pressed=${slot === its} onClick=${() => onMark(slot === its ? 0 : its)}>${entry.label}</button>`}
+        <span class="number">${count(sizeOf(entry))}</span>
+      </li>`;
+    })}
+    ${rest.length > 0 && html`<li key="rest"><span>${count(rest.length)} more</span><span class="number">${count(rest.reduce((sum, entry) => sum + sizeOf(entry), 0))}</span></li>`}
+  </ul><p class="quiet small">Numbers of hosts. Spares of a gang have small cells, hosts out of service a cross.</p>`;
+}
+
+function Zones({ cluster, onZone }) {
+  const { fabric } = cluster;
+  const tier = fabric.tiers[0];
+  if (!tier) return null;
+  let first = 0;
+  const rows = tier.domains.map((name, place) => {
+    const uses = usage(cluster, first, tier.sizes[place]);
+    first += tier.sizes[place];
+    return { name, place, hosts: tier.sizes[place], ...uses };
+  });
+  const gpus = (name) => ({ isNumber: true, of: (row) => count(row.gpus.get(name) ?? 0) });
+  const has = (name) => rows.some((row) => row.gpus.get(name));
+  const columns = [
+    { title: tier.name, of: (row) => html`<button type="button" class="link" onClick=${() => onZone(row.place)}>${row.name}</button>` },
+    { title: "Hosts", isNumber: true, of: (row) => count(row.hosts) },
+    { title: "GPUs running", ...gpus("running") },
+    has("stopped") && { title: "GPUs stopped", ...gpus("stopped") },
+    { title: "Spare", ...gpus("spare") },
+    has("somebody") && { title: "Other tenants", ...gpus("somebody") },
+    { title: "Free", ...gpus("free") },
+    { title: "Not in plain service", isNumber: true, of: (row) => count(row.out) },
+  ].filter(Boolean);
+  return html`<h2>The same as a table</h2>
+    <${Table} caption=${`GPUs of each ${tier.name}`} columns=${columns} rows=${rows} keyOf=${(row) => row.name} />`;
+}
+
+function Incidents({ cluster }) {
+  const { answer, error } = useCall(cluster, "GetStatus", INCIDENTS);
+  const columns = [
+    { title: "When", of: (row) => moment(row.time) },
+    { title: "What", of: (row) => words(row.kind, "INCIDENT_KIND") },
+    { title: "Where", of: (row) => html`<${JobLink} name=${row.subject} />` },
+    { title: "Detail", isText: true, of: (row) => row.detail },
+  ];
+  return html`<h2>Recent incidents</h2>
+    <${Problem} error=${error} />
+    ${answer && html`<${Table} caption="Recent incidents, newest first" columns=${columns} rows=${answer.incidents ?? []} keyOf=${(row) => `${row.version} ${row.subject}`} empty="Nothing has gone wrong lately." />`}
+    <${Source} method="GetStatus" body=${INCIDENTS} />`;
+}

@@ -1,0 +1,141 @@
+// What the pages are made of.
+
+import { html, useEffect, useRef, useState } from "./view.js";
+import { asCurl, call } from "./api.js";
+import { jobName } from "./format.js";
+
+export { html, useEffect, useRef, useState };
+
+const AGAIN_MS = 2_000; // between two calls of one page, however often the log moves
+const IDLE_MS = 15_000; // after which a page asks again although nothing changed: time alone changes estimates
+
+export function jobHref(resource) {
+  const [tenant, name] = jobName(resource).split("/");
+  return name ? `#/job/${encodeURIComponent(tenant)}/${encodeURIComponent(name)}` : "";
+}
+
+/** A job by its resource name; "(hidden)" and what is no job stay text. */
+export function JobLink({ name }) {
+  const href = jobHref(name ?? "");
+  return href ? html`<a href=${href}>${jobName(name)}</a>` : html`${name ?? ""}`;
+}
+
+/** Names with commas between them, as links where they are jobs. */
+export function JobLinks({ names }) {
+  return (names ?? []).map((name, at) => html`${at ? ", " : ""}<${JobLink} key=${name} name=${name} />`);
+}
+
+/** Render again at changes of the cluster, twice a second at most. */
+export function useCluster(cluster) {
+  const [, setTurn] = useState(0);
+  useEffect(() => {
+    let timer = 0;
+    const end = cluster.listen(() => {
+      timer ||= setTimeout(() => {
+        timer = 0;
+        setTurn((turn) => turn + 1);
+      }, 500);
+    });
+    return () => {
+      end();
+      clearTimeout(timer);
+    };
+  }, [cluster]);
+}
+
+/**
+ * The answer of a method, asked again when the cluster has changed and somebody sees the page.
+ * `answer` is null until the first one came; `error` is of the last try.
+ */
+export function useCall(cluster, method, body) {
+  const [state, setState] = useState({ answer: null, error: null });
+  const key = `${method} ${JSON.stringify(body)}`;
+  useEffect(() => {
+    const ending = new AbortController();
+    let [timer, version, askedAt, isAsking] = [0, -1, 0, false];
+    setState({ answer: null, error: null });
+    const ask = async () => {
+      timer = 0;
+      if (isAsking || document.hidden) return;
+      [isAsking, version, askedAt] = [true, cluster.version, Date.now()];
+      try {
+        const answer = await call(method, body, ending.signal);
+        setState({ answer, error: null });
+      } catch (error) {
+        if (!ending.signal.aborted) setState((before) => ({ ...before, error }));
+      }
+      isAsking = false;
+      if (cluster.version !== version) soon();
+    };
+    const soon = () => {
+      if (!ending.signal.aborted) timer ||= setTimeout(ask, Math.max(0, askedAt + AGAIN_MS - Date.now()));
+    };
+    const unlisten = cluster.listen(() => cluster.version !== version && soon());
+    const idle = setInterval(soon, IDLE_MS);
+    document.addEventListener("visibilitychange", soon, { signal: ending.signal });
+    ask();
+    return () => {
+      ending.abort();
+      unlisten();
+      clearTimeout(timer);
+      clearInterval(idle);
+    };
+  }, [cluster, key]);
+  return state;
+}
+
+/** Why something is not shown. */
+export function Problem({ error }) {
+  return error && html`<p class="problem" role="alert">${error.message}</p>`;
+}
+
+/** What stands in the place of an answer that has not come. */
+export function Waiting({ state, children }) {
+  return html`
+    <${Problem} error=${state.error} />
+    ${state.answer ? children(state.answer) : !state.error && html`<p class="quiet">Asking the server.</p>`}
+  `;
+}
+
+function kindOf({ isNumber, isText }) {
+  return isNumber ? "number" : isText ? "text" : "";
+}
+
+/** Roles are spelled out, for on a phone rows are blocks, which would take them away.
+ * `columns`: {title, of(row), isNumber, isText: sentences}; `empty`: what to say where there are no rows. */
+export function Table({ caption, columns, rows, keyOf, empty = "None." }) {
+  if (!rows.length) return html`<p class="quiet">${empty}</p>`;
+  return html`
+    <div class="scroller" role="region" aria-label=${caption} tabindex="0">
+      <table role="table">
+        <caption>${caption}</caption>
+        <thead role="rowgroup"><tr role="row">${columns.map((each) => html`<th key=${each.title} role="columnheader" scope="col" class=${kindOf(each)}>${each.title}</th>`)}</tr></thead>
+        <tbody role="rowgroup">
+          ${rows.map((row, at) => html`
+            <tr key=${keyOf ? keyOf(row) : at} role="row">
+              ${columns.map((each, column) => (column
+                ? html`<td key=${each.title} role="cell" class=${kindOf(each)} data-title=${each.title}>${each.of(row)}</td>`
+                : html`<th key=${each.title} role="rowheader" scope="row">${each.of(row)}</th>`))}
+            </tr>`)}
+        </tbody>
+      </table>
+    </div>`;
+}
+
+/** Terms and values in a row. */
+export function Facts({ facts }) {
+  const shown = facts.filter(([, value]) => value !== null && value !== undefined && value !== "");
+  return html`<dl class="facts">${shown.map(([term, value]) => html`<div key=${term}><dt>${term}</dt><dd>${value}</dd></div>`)}</dl>`;
+}
+
+/** The call behind what is shown, to be made from a command line. */
+export function Source({ method, body }) {
+  return html`<details class="source"><summary>The call behind this: ${method}</summary><code>${asCurl(method, body)}</code></details>`;
+}
+
+/** Pages of a list: asks for more of them. `sizes`: how many rows a page has. */
+export function More({ token, onMore, shown }) {
+  return token
+    ? html`<p><button type="button" onClick=${onMore}>Show more</button> <span class="quiet">${shown} shown</span></p>`
+    : null;
+}

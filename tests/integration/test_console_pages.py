@@ -1,0 +1,228 @@
+"""The console in a real browser, on a server with gangs: pages open, live, and leak nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scheduler.console.thread import ConsoleEndpoint
+from scheduler.core.policies.tenants import Tenant, Tenants
+from scheduler.v1 import service_pb2
+from tests.browser import HAS_BROWSER, MISSING, Page, browsing
+from tests.build import exactly, fabric_spec
+from tests.secured import House
+from tests.serving import RUNNING, Served, create, path, serving
+
+pytestmark = pytest.mark.skipif(not HAS_BROWSER, reason=MISSING)
+
+LOCAL = ConsoleEndpoint("127.0.0.1", 0)
+TENANTS = Tenants((Tenant("vision"), Tenant("speech", guaranteed_gpus=16)), "vision")
+PAGES = {
+    "map": "GPUs of each zone",
+    "queue": "Free hosts of each domain",
+    "job/vision/a": "Where its time went",
+    "hosts": "Uplinks of domains",
+    "spares": "Spares by domain and job",
+    "tenants": "Live jobs of each tenant",
+}
+# The rules of WCAG 2, and axe's own for landmarks, headings and regions.
+AXE = "return axe.run(document, {resultTypes: ['violations']}).then(r => r.violations.map(v =>"
+AXE += " v.id + ': ' + v.nodes.map(n => n.html + ' ' + n.failureSummary).join(' | ')))"
+FRAMES = "return new Promise(d => requestAnimationFrame(() => requestAnimationFrame(() => d(1))))"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Page]:
+    with browsing() as page:
+        yield page
+
+
+@pytest.fixture(scope="session")
+def axe(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The source of axe-core, installed once and kept beside pytest's cache."""
+    if shutil.which("npm") is None:
+        pytest.skip("needs npm, for axe-core (Debian: npm)")
+    cache = getattr(request.config, "cache", None)
+    place = cache.mkdir("axe-core-4.14.1") if cache else tmp_path_factory.mktemp("axe")
+    source: Path = place / "node_modules" / "axe-core" / "axe.min.js"
+    if not source.is_file():
+        shutil.copytree(Path(__file__).parents[1] / "axe", place, dirs_exist_ok=True)
+        command = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
+        done = subprocess.run(command, cwd=place, capture_output=True, text=True)
+        if done.returncode:
+            pytest.skip(f"npm cannot install axe-core: {done.stderr.strip().splitlines()[-1:]}")
+    return source.read_text(encoding="utf-8")
+
+
+async def at(call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """The browser's turn, beside the server's loop."""
+    return await asyncio.to_thread(call, *arguments, **named)
+
+
+def look(page: Page, address: str, place: str = "map", words: str = "") -> None:
+    """Open a page with nothing of the last one, and wait until it says what it has to."""
+    page.go("about:blank")
+    page.errors.clear()
+    page.requests.clear()
+    page.go(f"{address}/#/{place}")
+    text = words or PAGES[place]
+    page.until(f"document.body.textContent.includes({text!r})")
+    page.until("document.querySelector('.fresh')")
+
+
+async def fill(served: Served) -> None:
+    """A gang of three stages with a spare, one of another tenant, and one that waits."""
+    await served.stub.CreateJob(create("a", hosts=3, tenant="vision", spares=exactly(1)))
+    await served.stub.CreateJob(create("b", hosts=2, tenant="speech"))
+    await served.until(path("a", "vision"), RUNNING)
+    await served.until(path("b", "speech"), RUNNING)
+    await served.stub.CreateJob(create("waits", hosts=6, tenant="vision"))
+    await served.stub.ReportLink(service_pb2.ReportLinkRequest(name="z1", share=0.5))
+
+
+async def test_every_page_opens_and_has_no_fault_of_accessibility(
+    tmp_path: Path, browser: Page, axe: str
+) -> None:
+    async with serving(tmp_path, console=LOCAL, tenants=TENANTS) as served:
+        await fill(served)
+        address = served.ready.console
+        for is_dark, (width, height), is_phone in (
+            (False, (1_280, 900), False),
+            (True, (390, 844), True),
+        ):
+            await at(browser.resize, width, height, is_phone=is_phone)
+            await at(browser.shade, is_dark=is_dark)
+            for place in PAGES:
+                await at(look, browser, address, place)
+                await at(browser.run, axe)
+                assert await at(browser.run, AXE) == [], (place, width)
+                wide = "return document.documentElement.scrollWidth - innerWidth"
+                assert await at(browser.run, wide) <= 0, (place, width)
+                await at(browser.listen)
+                assert browser.errors == [], place
+                assert all(asked.startswith(address) for asked in browser.requests), place
+                assert any("/live" in asked for asked in browser.requests)
+        await at(
+            browser.run, "document.querySelector('main').append(document.createElement('img'))"
+        )
+        assert len(await at(browser.run, AXE)) == 1  # so it does look
+
+
+async def test_a_failure_is_seen_live(tmp_path: Path, browser: Page) -> None:
+    async with serving(tmp_path, console=LOCAL, tenants=TENANTS) as served:
+        await fill(served)
+        await at(browser.resize, 1_280, 900)
+        await at(look, browser, served.ready.console)
+        host = (await served.get(path("a", "vision"))).placement.hosts[1]
+        await served.stub.ReportHost(
+            service_pb2.ReportHostRequest(name=host, signal="ecc-uncorrectable")
+        )
+        seen = "[...document.querySelectorAll('.legend li')].some(e => e.innerText.match(/failed/))"
+        await at(browser.until, seen, 2)
+        await at(browser.until, f"document.body.innerText.includes({host!r})", 5)
+        state = "const m = musterMap; return m.cluster.stateOf(m.cluster.fabric.hosts.indexOf("
+        assert await at(browser.run, state + f"{host!r}))") == "failed"
+
+
+async def test_keys_go_from_host_to_host_and_open_the_job(tmp_path: Path, browser: Page) -> None:
+    async with serving(tmp_path, console=LOCAL, tenants=TENANTS) as served:
+        await fill(served)
+        await at(browser.resize, 1_280, 900)
+        await at(look, browser, served.ready.console)
+        hosts = (await served.get(path("a", "vision"))).placement.hosts
+        await at(browser.run, "document.querySelector('[role=application]').focus()")
+        name, seen = "document.querySelector('.details h2').innerText", set()
+        for key in ("\ue011", "\ue014", "\ue015", "\ue012"):  # Home, right, down, left
+            await at(browser.type, key)
+            await at(browser.run, FRAMES)
+            seen.add(await at(browser.run, f"return {name}"))
+        assert len(seen) == 4
+        await at(browser.run, f"musterMap.go(musterMap.cluster.fabric.hosts.indexOf({hosts[1]!r}))")
+        await at(browser.until, f"{name} === {hosts[1]!r}")
+        details = await at(browser.run, "return document.querySelector('.details').innerText")
+        assert "Ranks\n8 to 15" in details
+        assert "Replica\n1 of 0 to 2" in details
+        await at(browser.type, "\ue007")  # Enter
+        await at(browser.until, "document.querySelector('h1').innerText === 'Job vision/a'")
+        assert await at(browser.run, "return document.activeElement.tagName") == "H1"
+
+
+async def test_the_picture_follows_size_and_shade(tmp_path: Path, browser: Page) -> None:
+    """Each host is painted in its colour where it lies, whatever was painted before."""
+    spec = fabric_spec(zones=3, racks=4, hosts=2)
+    wrong = """
+      const m = musterMap, c = m.base.getContext('2d'), probe = document.createElement('canvas')
+        .getContext('2d');
+      const wrong = [];
+      for (let host = 0; host < m.fabric.hosts.length; host += 1) {
+        const {x, y} = m.boxOf(host);
+        const gap = Math.floor((m.plan.pitch * m.view.scale) / 2 - 1);
+        const shown = [...c.getImageData(Math.round(x) + gap, Math.round(y) + gap, 1, 1).data];
+        probe.fillStyle = m.scheme.fills[m.scheme.categoryOf(host)];
+        probe.fillRect(0, 0, 1, 1);
+        const meant = [...probe.getImageData(0, 0, 1, 1).data];
+        if (shown.some((v, i) => Math.abs(v - meant[i]) > 2)) wrong.push([host, shown, meant]);
+      }
+      return wrong;"""
+    async with serving(tmp_path, console=LOCAL, tenants=TENANTS, fabric_spec=spec) as served:
+        await at(browser.shade, is_dark=False)
+        await at(browser.resize, 1_280, 900)
+        await at(look, browser, served.ready.console)
+        await served.stub.CreateJob(create("a", hosts=6, tenant="vision"))
+        await served.until(path("a", "vision"), RUNNING)
+        await at(browser.until, "musterMap.cluster.jobs.size === 1")
+        for step in (
+            lambda: browser.resize(2_560, 1_300),
+            lambda: browser.shade(is_dark=True),
+            lambda: browser.run("document.querySelector('input[value=job]').click()"),
+            lambda: browser.resize(800, 700),
+            lambda: browser.run("document.querySelector('input[value=state]').click()"),
+        ):
+            await at(step)
+            await at(browser.run, FRAMES)
+            assert await at(browser.run, wrong) == []
+        grounds = "return getComputedStyle(document.body).backgroundColor"
+        assert await at(browser.run, grounds) == "rgb(16, 22, 29)"
+        await at(browser.shade, is_dark=False)
+
+
+async def test_who_looks_is_asked_and_sees_its_own(tmp_path: Path, browser: Page) -> None:
+    house = House(tmp_path)
+    eye, admin = house.token("eye", "viewer", "vision"), house.token("op", "admin")
+    access, channel = house.access(), house.channel
+    async with (
+        serving(tmp_path, console=LOCAL, access=access, channel=channel, tenants=TENANTS) as served,
+        house.calling(served, token=admin) as stub,
+    ):
+        await stub.CreateJob(create("mine", hosts=2, tenant="vision"))
+        await stub.CreateJob(create("hush", hosts=2, tenant="speech"))
+        await at(browser.resize, 1_280, 900)
+        await at(browser.go, "about:blank")
+        await at(browser.go, f"{served.ready.console}/")
+        for token, words in (("muster_nonsense", "token"), (eye, "Map of small")):
+            await at(browser.until, "document.querySelector('#token')")
+            await at(
+                browser.run, "const f = document.querySelector('#token'); f.value = ''; f.focus()"
+            )
+            await at(browser.type, f"{token}\ue007")
+            await at(browser.until, f"document.body.innerText.includes({words!r})")
+        await at(browser.until, "[...musterMap.cluster.slots].filter(Boolean).length === 4")
+        for place in PAGES:
+            await at(browser.run, f"location.hash = '/{place}'")
+            await at(browser.run, "return new Promise(done => setTimeout(done, 600))")
+            page = await at(browser.run, "return document.querySelector('main').innerText")
+            assert "hush" not in page, page
+            assert "speech" not in page, page
+        await at(browser.run, "location.hash = '/job/speech/hush'")
+        await at(browser.until, "/no job/.test(document.querySelector('main').innerText)")
+        assert await at(browser.run, "return sessionStorage.length + document.cookie.length") == 1
+        leave = "[...document.querySelectorAll('header button')].find(b => /out/.test(b.innerText))"
+        await at(browser.run, f"{leave}.click()")
+        await at(browser.until, "document.querySelector('#token')")
+        assert await at(browser.run, "return sessionStorage.length") == 0

@@ -1,0 +1,82 @@
+"""What the console serves as files: vendored sources as published, and nothing from elsewhere."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from scheduler.console.app import STATIC, content_policy
+
+# Of each vendored file: the package and the file in it, as published, its licence and its digest.
+VENDORED = {
+    "preact.js": ("preact 11.2.0 dist/preact.mjs", "MIT"),
+    "hooks.js": ("preact 11.2.0 hooks/dist/hooks.mjs", "MIT"),
+    "htm.js": ("htm 3.1.1 dist/htm.module.js", "Apache-2.0"),
+}
+SHA256 = {
+    "preact.js": "bdcbd9abdf2c77c5c45326eab42191e949222d479d0d5f69467387a77040cb55",
+    "hooks.js": "e862ab2973aa6455eaa0f77c5d832d2157d6be59a17c8ba546550a575b58c6b4",
+    "htm.js": "ab33dd3f38059b9be4d5f5350128eefb2356639c4e0bbe9d9e8b3ba75847e9e4",
+}
+LICENCES = {
+    "LICENSE.preact": ("The MIT License", "Jason Miller"),
+    "LICENSE.htm": ("Apache License", "Version 2.0"),
+}
+OWN = sorted(path for path in STATIC.glob("*") if path.is_file())
+
+
+def test_vendored_files_are_as_published() -> None:
+    vendor = STATIC / "vendor"
+    assert {path.name for path in vendor.iterdir()} == {*VENDORED, *LICENCES}
+    for name, digest in SHA256.items():
+        assert hashlib.sha256((vendor / name).read_bytes()).hexdigest() == digest, name
+    for name, words in LICENCES.items():
+        text = (vendor / name).read_text(encoding="utf-8")
+        assert all(word in text for word in words), name
+
+
+def test_the_documentation_names_what_is_vendored() -> None:
+    page = Path(__file__).parents[2].joinpath("docs", "console.md").read_text(encoding="utf-8")
+    for published, licence in VENDORED.values():
+        package, version, _ = published.split()
+        assert f"{package} {version}" in page
+        assert licence in page
+
+
+def test_own_files_name_no_other_server() -> None:
+    """The one address is the name of the language of the icon."""
+    for path in OWN:
+        text = path.read_text(encoding="utf-8")
+        assert set(re.findall(r"https?://[^\s\"'`)]+", text)) <= {"http://www.w3.org/2000/svg"}, (
+            path
+        )
+
+
+def test_every_import_is_a_file_that_is_served() -> None:
+    for path in OWN:
+        for name in re.findall(r'from "([^"]+)"', path.read_text(encoding="utf-8")):
+            assert (path.parent / name).is_file(), f"{path.name} imports {name}"
+
+
+def test_the_policy_allows_the_import_map_and_nothing_inline() -> None:
+    policy = dict(part.strip().split(" ", 1) for part in content_policy().split(";"))
+    assert policy["default-src"] == "'none'"
+    assert re.fullmatch(r"'self' 'sha256-[A-Za-z0-9+/]{43}='", policy["script-src"])
+    assert policy["style-src"] == policy["connect-src"] == policy["img-src"] == "'self'"
+    assert policy["frame-ancestors"] == "'none'"
+    page = (STATIC / "index.html").read_text(encoding="utf-8")
+    assert not re.search(r"<style|\sstyle=|\son\w+=", page)
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node (Debian: nodejs)")
+def test_modules_are_of_correct_syntax(tmp_path: Path) -> None:
+    for path in OWN:
+        if path.suffix == ".js":
+            copy = shutil.copy(path, tmp_path / f"{path.stem}.mjs")
+            done = subprocess.run(["node", "--check", copy], capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr
