@@ -214,6 +214,8 @@ async def main() -> None:
     options = parser.parse_args()
     if not options.serve and options.folder is None:
         parser.error("name a folder, or say --serve")
+    if options.folder is not None:
+        options.folder.mkdir(parents=True, exist_ok=True)
     if not options.serve and not HAS_BROWSER:
         raise SystemExit(f"it {MISSING}")
     with tempfile.TemporaryDirectory() as name:

@@ -86,6 +86,7 @@ async def fill(served: Served) -> None:
     await served.stub.ReportLink(service_pb2.ReportLinkRequest(name="z1", share=0.5))
 
 
+@pytest.mark.slow
 async def test_every_page_opens_and_has_no_fault_of_accessibility(
     tmp_path: Path, browser: Page, axe: str
 ) -> None:
