@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from scheduler.agent.supervisor import entry_of, own_entry
 from scheduler.files.errors import InputError, Problem, short
 from scheduler.files.yaml12 import load
 
@@ -38,12 +39,14 @@ class AllowList:
     def user(self, wanted: str) -> pwd.struct_passwd:
         """The user as whom ranks run. Raises: NotAllowed."""
         name = wanted or self.default_user
+        if not self.users:
+            raise NotAllowed("the agent is root here and has no allow-list (--allow)")
         if not name:
             raise NotAllowed("the job names no user, and this host has no default_user")
         if name not in self.users:
             raise NotAllowed(f"nothing runs as {name} on this host")
         try:
-            entry = pwd.getpwnam(name)
+            entry = entry_of(name)
         except KeyError:
             raise NotAllowed(f"there is no user {name} on this host") from None
         if os.geteuid() not in (0, entry.pw_uid):
@@ -82,7 +85,7 @@ def _may_be(path: str, kind: Callable[[int], bool]) -> bool:
 
 def own_user() -> AllowList:
     """Without a file: the user of the agent, unless that is root."""
-    name = pwd.getpwuid(os.geteuid()).pw_name
+    name = own_entry().pw_name
     return AllowList(frozenset({name}), name) if os.geteuid() else AllowList(frozenset())
 
 

@@ -344,9 +344,30 @@ def _be_rank(
         os._exit(_CANNOT_RUN)
 
 
+def own_entry() -> pwd.struct_passwd:
+    """The agent's user; under its number where it has no name, as in many containers."""
+    number = os.geteuid()
+    try:
+        return pwd.getpwuid(number)
+    except KeyError:
+        home = os.environ.get("HOME", "/")
+        return pwd.struct_passwd((str(number), "x", number, os.getegid(), "", home, "/bin/sh"))
+
+
+def entry_of(name: str) -> pwd.struct_passwd:
+    """Raises: KeyError."""
+    try:
+        return pwd.getpwnam(name)
+    except KeyError:
+        own = own_entry()
+        if own.pw_name != name:
+            raise
+        return own
+
+
 def _become(user: str, variables: dict[str, str]) -> dict[str, str]:
     """Take on the user, for good and without a way to more rights; the whole environment."""
-    entry = pwd.getpwnam(user)
+    entry = entry_of(user)
     if os.geteuid() == 0:
         os.initgroups(user, entry.pw_gid)
         os.setgid(entry.pw_gid)

@@ -46,13 +46,14 @@ def config_path() -> Path:
     return Path(home) / "muster" / "config.yaml"
 
 
-def load_contexts() -> Contexts:
-    """The contexts of this user; none where there is no file.
+def load_contexts(*, may_be_new: bool = False) -> Contexts:
+    """The contexts of this user; none where there is no file, unless MUSTER_CONFIG names it.
 
-    Raises: InputError with the line.
+    `may_be_new`: none then either, for the file is about to be made. Raises: InputError with the
+    line.
     """
     path = config_path()
-    if not path.exists() and "MUSTER_CONFIG" not in os.environ:
+    if not path.exists() and (may_be_new or "MUSTER_CONFIG" not in os.environ):
         return Contexts(path)
     from scheduler.files.yaml12 import load
 

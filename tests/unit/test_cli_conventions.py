@@ -29,8 +29,10 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_the_current_context_says_which_server(muster: Muster) -> None:
+def test_the_current_context_says_which_server(muster: Muster, config: Path) -> None:
     assert muster("config", "list").out.startswith("no contexts in ")
+    config.unlink()
+    assert "no such file" in muster("jobs").err
     muster("config", "set", "prod", "--address", "127.0.0.1:1")
     muster("config", "set", "lab", "--address", "127.0.0.1:2")
     assert "> prod  127.0.0.1:1" in muster("config", "list").out

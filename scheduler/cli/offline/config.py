@@ -69,7 +69,7 @@ def set_context(
     Example: muster config set prod --address muster.example:7443 --ca ~/.config/muster/ca.pem
     """
     given = dict(zip(KEYS, (address, ca, cert, key, token_file), strict=True))
-    contexts = load_contexts()
+    contexts = load_contexts(may_be_new=True)
     value = _value(contexts.path)
     every = dict(value.get("contexts") or {})
     paths = {

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.agent.allow import AllowList, NotAllowed, load_allow_list, program
+from scheduler.agent.allow import AllowList, NotAllowed, load_allow_list, own_user, program
 from scheduler.files.errors import InputError
 
 ME = pwd.getpwuid(os.geteuid()).pw_name
@@ -20,9 +20,21 @@ def test_a_user_who_is_not_listed_runs_nothing() -> None:
     with pytest.raises(NotAllowed, match="nothing runs as mallory"):
         allowed.user("mallory")
     with pytest.raises(NotAllowed, match="has no default_user"):
+        AllowList(frozenset({ME})).user("")
+    with pytest.raises(NotAllowed, match="is root here and has no allow-list"):
         AllowList(frozenset()).user("")
     with pytest.raises(NotAllowed, match="there is no user"):
         AllowList(frozenset({"no-such-user"})).user("no-such-user")
+
+
+def test_a_container_s_user_needs_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    number = 3_123_456_789  # as some clusters give each namespace a range of its own
+    monkeypatch.setattr(os, "geteuid", lambda: number)
+    monkeypatch.setenv("HOME", "/scratch")
+    user = own_user().user("")
+    assert (user.pw_name, user.pw_uid, user.pw_dir) == (str(number), number, "/scratch")
+    with pytest.raises(NotAllowed, match="nothing runs as root"):
+        own_user().user("root")
 
 
 def test_a_link_does_not_lead_out_of_the_directories(tmp_path: Path) -> None:
