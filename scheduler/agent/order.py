@@ -3,9 +3,41 @@ environment."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from scheduler.v1 import agent_pb2
+if TYPE_CHECKING:
+    from scheduler.v1 import agent_pb2
+
+
+def node_variables(node: int, ranks: int, world_size: int) -> dict[str, str]:
+    """The place of the `node`th host, which has so many `ranks`."""
+    return {
+        "WORLD_SIZE": str(world_size),
+        "LOCAL_WORLD_SIZE": str(ranks),
+        "NODE_RANK": str(node),
+        "GROUP_RANK": str(node),
+    }
+
+
+def torchrun_variables(node: int, nodes: int, ranks: int) -> dict[str, str]:
+    """torchrun reads its options there."""
+    return {
+        "PET_NNODES": str(nodes),
+        "PET_NODE_RANK": str(node),
+        "PET_NPROC_PER_NODE": str(ranks),
+    }
+
+
+def attempt_variables(job: str, uid: str, attempt: int, nodes: int) -> dict[str, str]:
+    """Whose attempt it is. `attempt`: from 1."""
+    return {
+        "TORCHELASTIC_RESTART_COUNT": str(attempt - 1),
+        "TORCHELASTIC_RUN_ID": uid,
+        "MUSTER_JOB": job,
+        "MUSTER_JOB_UID": uid,
+        "MUSTER_ATTEMPT": str(attempt),
+        "MUSTER_NODES": str(nodes),
+    }
 
 
 def order_of(wanted: agent_pb2.Prepare, user: str, workdir: str) -> dict[str, Any]:
@@ -13,23 +45,11 @@ def order_of(wanted: agent_pb2.Prepare, user: str, workdir: str) -> dict[str, An
     first, ranks, attempt = wanted.first_rank, wanted.ranks, wanted.key.attempt
     common = {
         **wanted.env,
-        "WORLD_SIZE": str(wanted.world_size),
-        "LOCAL_WORLD_SIZE": str(ranks),
-        "NODE_RANK": str(wanted.node),
-        "GROUP_RANK": str(wanted.node),
-        "TORCHELASTIC_RESTART_COUNT": str(attempt - 1),
-        "TORCHELASTIC_RUN_ID": wanted.key.job_uid,
-        "MUSTER_JOB": wanted.job,
-        "MUSTER_JOB_UID": wanted.key.job_uid,
-        "MUSTER_ATTEMPT": str(attempt),
-        "MUSTER_NODES": str(wanted.nodes),
+        **node_variables(wanted.node, ranks, wanted.world_size),
+        **attempt_variables(wanted.job, wanted.key.job_uid, attempt, wanted.nodes),
     }
-    if wanted.one_process:  # torchrun reads its options there
-        common |= {
-            "PET_NNODES": str(wanted.nodes),
-            "PET_NODE_RANK": str(wanted.node),
-            "PET_NPROC_PER_NODE": str(ranks),
-        }
+    if wanted.one_process:
+        common |= torchrun_variables(wanted.node, wanted.nodes, ranks)
     numbers = [0] if wanted.one_process else range(ranks)
     each = [
         {"rank": first + n, "env": {"RANK": str(first + n), "LOCAL_RANK": str(n)}} for n in numbers

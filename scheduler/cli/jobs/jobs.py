@@ -241,6 +241,7 @@ class JobFormat(StrEnum):
     SLURM = "slurm"
     TORCHRUN = "torchrun"
     ENV = "env"
+    NCCL = "nccl"
     K8S = "k8s"
 
 
@@ -273,17 +274,19 @@ def job(
 
 def _write_ranks(name: str, wanted: JobFormat, address: str) -> None:
     """Of the attempt that holds hosts now: another one after each swap."""
-    from scheduler.cli.offline.formats import GangOption
+    from scheduler.cli.jobs.ranks import live_gang, live_nccl
     from scheduler.cli.offline.place import LAUNCHER_FILES, PlacementFormat
     from scheduler.v1 import job_pb2
 
     with connected(address) as client:
         message = client.get_job(name)
-        hosts, spares = tuple(message.placement.hosts), tuple(message.placement.spares)
         if message.state not in (job_pb2.JOB_STATE_RUNNING, job_pb2.JOB_STATE_INTERRUPTED):
             raise end(f"job {name} holds no hosts now", FAILED)
-        gang = GangOption(message.spec.name, hosts, spares, client.get_fabric().gpus_per_host)
-    for line in LAUNCHER_FILES[PlacementFormat(wanted.value)](gang):
+        if wanted is JobFormat.NCCL:
+            lines = live_nccl(message, client.get_fabric(with_file=True).file)
+        else:
+            lines = LAUNCHER_FILES[PlacementFormat(wanted.value)](live_gang(message))
+    for line in lines:
         typer.echo(line)
 
 

@@ -88,7 +88,7 @@ def _awaited(
 ) -> list[job_pb2.Job]:
     """The jobs as they are when all are there, or when the time is over."""
     jobs = {job.uid: job for job in map(client.get_job, names)}
-    changes = _changes(client, names, jobs, timeout_s)
+    changes = changes_of(client, names, jobs, timeout_s)
     while not all(_is_there(job, awaited) for job in jobs.values()):
         job = next(changes, None)
         if job is None:
@@ -97,7 +97,7 @@ def _awaited(
     return list(jobs.values())
 
 
-def _changes(
+def changes_of(
     client: Client, names: Sequence[str], jobs: dict[str, job_pb2.Job], timeout_s: float | None
 ) -> Iterator[job_pb2.Job]:
     """These jobs, each as it is now and after every change."""

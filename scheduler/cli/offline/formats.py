@@ -12,19 +12,24 @@ from itertools import groupby
 from operator import itemgetter
 from re import split, sub
 
+from scheduler.agent.order import attempt_variables, node_variables, torchrun_variables
+
 MASTER_PORT = 29500  # torch.distributed's own default
+PORTS = 100  # attempts take them in turn: a rank of an old one meets nobody
 LONGEST_LINE = 100
 _DIGITS = r"(\d+)"
 
 
 @dataclass(frozen=True, slots=True)
 class GangOption:
-    """Host names in block order, and the ranks on each."""
+    """Host names in block order, and the ranks on each. `attempt`: of a live job, from 1."""
 
     name: str
     hosts: tuple[str, ...]
     spares: tuple[str, ...]
     ranks_per_host: int
+    attempt: int = 1
+    uid: str = ""
 
     @property
     def ranks(self) -> Iterator[tuple[int, str, int]]:
@@ -36,6 +41,43 @@ class GangOption:
     @property
     def world_size(self) -> int:
         return len(self.hosts) * self.ranks_per_host
+
+    @property
+    def port(self) -> int:
+        """Where the ranks of this attempt meet, on the host of rank 0."""
+        return MASTER_PORT + (self.attempt - 1) % PORTS
+
+
+def host_environment(gang: GangOption, node: int, master: str) -> dict[str, str]:
+    """What a launcher finds on the `node`th host that starts its ranks: torchrun its options,
+    ft_launcher its infrastructure rank. `master`: address of the first host."""
+    nodes, port = len(gang.hosts), str(gang.port)
+    return {
+        **node_variables(node, gang.ranks_per_host, gang.world_size),
+        "MASTER_ADDR": master,
+        "MASTER_PORT": port,
+        **torchrun_variables(node, nodes, gang.ranks_per_host),
+        "PET_MASTER_ADDR": master,
+        "PET_MASTER_PORT": port,
+    }
+
+
+def rendezvous_environment(gang: GangOption, node: int) -> dict[str, str]:
+    """The environment of the `node`th host of a live job's attempt.
+
+    PET_RDZV_... are for launchers whose own rendezvous gives out ranks, as ft_launcher's, which
+    goes by its infrastructure rank: CROSS_SLURM_PROCID beats whatever Slurm itself has set.
+    """
+    master = gang.hosts[0]
+    return {
+        **host_environment(gang, node, master),
+        **attempt_variables(gang.name, gang.uid, gang.attempt, len(gang.hosts)),
+        "PET_RDZV_ENDPOINT": f"{master}:{gang.port}",
+        "PET_RDZV_ID": f"{gang.uid}.{gang.attempt}",
+        "PET_RDZV_CONF": f"is_host={int(node == 0)}",
+        "SLURM_PROCID": str(node),
+        "CROSS_SLURM_PROCID": str(node),
+    }
 
 
 def hostfile(gang: GangOption) -> Iterable[str]:
@@ -57,7 +99,7 @@ def torchrun(gang: GangOption) -> Iterable[str]:
         yield (
             f"{host} torchrun --nnodes {len(gang.hosts)} --node-rank {node}"
             f" --nproc-per-node {gang.ranks_per_host}"
-            f" --master-addr {gang.hosts[0]} --master-port {MASTER_PORT}"
+            f" --master-addr {gang.hosts[0]} --master-port {gang.port}"
         )
 
 
@@ -65,7 +107,7 @@ def env(gang: GangOption) -> Iterable[str]:
     """What each rank finds in its environment (`env://`), and its host."""
     common = (
         f"WORLD_SIZE={gang.world_size} LOCAL_WORLD_SIZE={gang.ranks_per_host}"
-        f" MASTER_ADDR={gang.hosts[0]} MASTER_PORT={MASTER_PORT}"
+        f" MASTER_ADDR={gang.hosts[0]} MASTER_PORT={gang.port}"
     )
     return (
         f"RANK={rank} LOCAL_RANK={local} HOST={host} {common}" for rank, host, local in gang.ranks
@@ -108,18 +150,8 @@ def k8s(gang: GangOption) -> Iterable[str]:
         f'spec: {{clusterIP: "None", selector: {{muster.dev/job: {name}}},'
         " publishNotReadyAddresses: true}",
     )
-    first = {
-        "WORLD_SIZE": gang.world_size,
-        "LOCAL_WORLD_SIZE": gang.ranks_per_host,
-        "MASTER_ADDR": f"{name}-0.{name}",
-        "MASTER_PORT": MASTER_PORT,
-        "PET_NNODES": len(gang.hosts),
-        "PET_NPROC_PER_NODE": gang.ranks_per_host,
-        "PET_MASTER_ADDR": f"{name}-0.{name}",
-        "PET_MASTER_PORT": MASTER_PORT,
-    }
     for block, host in enumerate(gang.hosts):
-        env = first | {"NODE_RANK": block, "GROUP_RANK": block, "PET_NODE_RANK": block}
+        env = host_environment(gang, block, f"{name}-0.{name}")
         yield from (
             "---",
             "apiVersion: v1",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from placement.workload.request import Answer, Objective, Placement
+from placement.workload.request import Answer, Objective, Placement, Request
 from scheduler.cli import clock, complete
 from scheduler.cli.calls import EXIT_CODES
 from scheduler.cli.numbers import finite
@@ -381,7 +381,7 @@ def _write(question: Question, answer: Answer, output: PlacementFormat, solve_s:
     elif output is PlacementFormat.TABLE:
         text = answers.to_text(question, answer, seconds)
     elif isinstance(answer, Placement) and output is PlacementFormat.NCCL:
-        text = "\n".join(_nccl(question, answer))
+        text = "\n".join(nccl_lines(question.name, question.fabric, question.request, answer.hosts))
     elif isinstance(answer, Placement):
         text = "\n".join(LAUNCHER_FILES[output](_gang(question, answer)))
     else:
@@ -404,24 +404,24 @@ def _write_certificate(path: Path, question: Question, answer: Answer) -> None:
         file.write(json.dumps(content, indent=1).encode() + b"\n")
 
 
-def _nccl(question: Question, answer: Placement) -> Iterable[str]:
+def nccl_lines(name: str, fabric: Fabric, request: Request, hosts: Sequence[int]) -> Iterable[str]:
+    """`hosts`: in block order, of the fabric as the gang sees it."""
     from placement import nccl_tunings
     from placement.objective.axis_loads import axis_loads
     from scheduler.cli.offline.nccl_file import nccl_file
 
-    fabric, request = question.fabric, question.request
     hints = [
         f"{load.traffic.axis}: groups of {load.traffic.size}, {load.traffic.pattern}, within one"
         f" {load.runs_on}"
-        for load in axis_loads(fabric, request, answer.hosts)
+        for load in axis_loads(fabric, request, hosts)
     ]
-    joined = fabric.scale_up_by_host[list(answer.hosts)]
+    joined = fabric.scale_up_by_host[list(hosts)]
     return nccl_file(
-        question.name,
-        nccl_tunings(fabric, request, answer.hosts),
+        name,
+        nccl_tunings(fabric, request, hosts),
         hints,
         is_rail_optimised=fabric.kind == "infiniband",
-        is_on_nvlink_racks=len(set(joined.tolist())) < len(answer.hosts),
+        is_on_nvlink_racks=len(set(joined.tolist())) < len(hosts),
     )
 
 
