@@ -12,7 +12,7 @@ PEERS := .venv-bench
 # Bytecode of what is imported is written the first time, whatever the shell that calls says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help env docs demo test test-slow check format lint types imports stubs stub-drift lint-proto fuzz validate bench bench-service bench-watch drill-crash bench-routing bench-placement bench-time bench-replay drill-crash-postgres drill-failover lock clean bench-agents bench-launch bench-k8s drill-launch conformance
+.PHONY: help env docs demo test test-slow check format lint types imports stubs stub-drift lint-proto fuzz validate bench bench-service bench-watch drill-crash bench-routing bench-placement bench-time bench-replay drill-crash-postgres drill-failover lock clean bench-agents bench-launch bench-k8s drill-launch conformance conformance-k8s
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
@@ -77,6 +77,9 @@ fuzz: $(READY) ## a million wrong inputs: requests, files, traces; ARGS="--seed 
 
 conformance: $(READY) ## one script of calls by clients in Python, JavaScript and Go; ARGS="--only go"
 	$(BIN)/python -m tests.conformance $(ARGS)
+
+conformance-k8s: $(READY) ## whether a cluster does what muster needs: KUBECONFIG=file ARGS="--node NODE --image IMAGE"
+	$(BIN)/python -m tests.conformance.cluster $(if $(KUBECONFIG),--kubeconfig "$(KUBECONFIG)") $(ARGS)
 
 validate: $(READY) ## published values against ours, then the real traces of TRACES=folder
 	$(BIN)/python -m scripts.validate "$(TRACES)"

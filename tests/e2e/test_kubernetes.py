@@ -18,6 +18,7 @@ import yaml
 from scheduler.client import Client
 from scheduler.v1 import host_pb2, job_pb2
 from scripts.local_host import send
+from tests.conformance.cluster import main as conformance
 from tests.e2e.gangs import check_log, gang, is_launched, until
 from tests.e2e.processes import MUSTER
 from tests.kubernetes import KubernetesCluster, ToyKubelet, kubernetes_cluster, needs_kubernetes
@@ -353,3 +354,35 @@ def test_pods_of_a_jobset_are_bound_in_rank_order_and_follow_a_swap(tmp_path: Pa
         second.end()
         within(30, lambda: client.get_job("training.jobset.qwen").state == completed)
         assert "forbidden" not in server.log()
+
+
+def test_conformance_names_what_a_cluster_does_not_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with kubernetes_cluster(tmp_path / "k") as cluster:
+        admin = str(cluster.write_kubeconfig("admin"))
+        words = ["--kubeconfig", admin, "--node", "n1", "--image", "train", "--wait-s"]
+        cluster.add_node("n1")
+        kubelet = ToyKubelet(cluster, tmp_path / "h")
+        kubelet.start()
+        try:
+            assert conformance([*words, "30"]) == 0
+            told = capsys.readouterr().out
+            assert "ok      server may create pods" in told
+            assert "ok      agent is the first process and stays" in told
+            assert "FAILED" not in told
+            left = [
+                cluster.api.call("GET", f"/api/v1/namespaces/muster/{what}")["items"]
+                for what in ("pods", "services", "secrets")
+            ]
+            assert left == [[], [], []]
+            roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/muster/rolebindings"
+            cluster.api.call("DELETE", f"{roles}/muster")
+            kubelet.kill_node("n1")
+            assert conformance([*words, "3"]) == 1
+        finally:
+            kubelet.close()
+    told = capsys.readouterr().out
+    assert "FAILED  server may create pods: system:serviceaccount:muster:muster may not" in told
+    assert "FAILED  agent is the first process and stays: after 3 s: Pending" in told
+    assert "ok      pod goes at once without grace" in told
