@@ -51,5 +51,5 @@ def render(template: str, **values: Any) -> str:
 
 
 def _picture(chart: Chart, folder: Path) -> Markup:
-    svg = theme.save(chart.figure, folder, chart.name)
+    svg = theme.save(chart.figure, folder, chart.name, chart.title)
     return Markup(theme.inline(svg, chart.name, str(escape(chart.title))))

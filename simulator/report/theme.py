@@ -48,6 +48,7 @@ _RC: Any = {
 _ID = re.compile(r'\bid="([^"]+)"')
 _LINK = re.compile(r'(xlink:href="#|url\(#)')
 _SIZE = re.compile(r' width="[^"]+pt" height="[^"]+pt"')
+_TITLE = re.compile(r"\s*<title>.*?</title>", re.DOTALL)
 _METADATA = re.compile(r"<metadata>.*?</metadata>", re.DOTALL)
 
 
@@ -104,21 +105,29 @@ def new(
     return made, [styled(axes) for axes in grid.flat]
 
 
-def save(made: Figure, folder: Path, name: str) -> str:
-    """NAME.png and NAME.svg; their bytes depend on the figure alone. Returns: the SVG."""
+def save(made: Figure, folder: Path, name: str, label: str) -> str:
+    """NAME.png and NAME.svg; their bytes depend on figure and label alone. Returns: the SVG.
+
+    `label`: the text for who does not see it, the title inside both files.
+    """
     path = folder / f"{name}.svg"
     with matplotlib.rc_context(_RC):
         ground = light("ground")
-        made.savefig(folder / f"{name}.png", dpi=DPI, facecolor=ground, metadata={"Software": None})
+        made.savefig(
+            folder / f"{name}.png",
+            dpi=DPI,
+            facecolor=ground,
+            metadata={"Software": None, "Title": label},
+        )
         made.set_layout_engine("none")  # its axes stay where the PNG has them
-        made.savefig(path, facecolor=ground, metadata={"Date": None})
+        made.savefig(path, facecolor=ground, metadata={"Date": None, "Title": label})
     return path.read_text(encoding="utf-8")
 
 
 def inline(svg: str, name: str, label: str) -> str:
     """A saved SVG as an <svg> element for a page: themed, scalable, its ids its own. `label` is
     what a screen reader says."""
-    body = _METADATA.sub("", svg)
+    body = _TITLE.sub("", _METADATA.sub("", svg), count=1)
     body = body[body.index("<svg") :].rstrip()
     body = _SIZE.sub(f' role="img" aria-label="{label}"', body, count=1)
     body = _LINK.sub(rf"\g<1>{name}-", _ID.sub(rf'id="{name}-\1"', body))

@@ -123,7 +123,7 @@ def _picture(answer: Values) -> Markup | None:
 
 def _inline(made: Figure, label: str) -> Markup:
     with TemporaryDirectory() as folder:
-        svg = theme.save(made, Path(folder), "twin")
+        svg = theme.save(made, Path(folder), "twin", label)
     return Markup(theme.inline(svg, "twin", str(escape(label))))
 
 

@@ -54,9 +54,11 @@ class Picture:
 
 
 def save(made: Figure, path: Path) -> None:
-    """Bytes depend on the figure alone: no date, no random ids."""
+    """Bytes depend on the figure alone: no date, no random ids. Its head is the title in the file,
+    for who does not see it."""
     form = path.suffix.lower()[1:]
-    metadata = {"Date": None} if form == "svg" else {"Software": None}
+    title = ": ".join(text.get_text() for text in made.texts[:2])
+    metadata = {"Date" if form == "svg" else "Software": None, "Title": title}
     with matplotlib.rc_context({"svg.hashsalt": "muster"}):
         made.savefig(path, format=form, dpi=DPI, metadata=metadata)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from placement.errors import BadInput
 from placement.fabric import hostset
@@ -201,6 +202,13 @@ def test_an_svg_has_a_square_a_host_and_no_date(tmp_path: Path) -> None:
     colour = colours.FREE.lower()
     assert text.count(f"fill: {colour}") >= FABRICS["regular"].host_count - 12
     assert "dc:date" not in text
+    assert "<title>job on small: 10 hosts · 80 ranks" in text
+
+
+def test_a_png_says_in_words_what_it_shows(tmp_path: Path) -> None:
+    draw(tmp_path / "a.png")
+    with Image.open(tmp_path / "a.png") as picture:
+        assert "ranks" in picture.info["Title"]
 
 
 @pytest.mark.parametrize("name", ["a.pdf", "a", "png", "a.png.gz"])

@@ -110,6 +110,9 @@ def test_figures_are_files_as_well(report: Path) -> None:
     names = {path.name for path in (report / "figures").iterdir()}
 
     assert names == {f"{name}.{form}" for name in FIGURES for form in ("png", "svg")}
+    for name in FIGURES:
+        assert re.search("<title>[^<]{5,}", (report / "figures" / f"{name}.svg").read_text())
+    assert "<title>" not in (report / "index.html").read_text().partition("</head>")[2]
 
 
 @pytest.mark.slow
