@@ -160,6 +160,12 @@ class SlurmCluster:
     def jobs(self) -> list[str]:
         return self.call("squeue", "-h", "-o", "%j %T %N").splitlines()
 
+    def steps(self) -> list[tuple[str, str]]:
+        """Name and nodes of those that run, without those of whole allocations."""
+        rows = self.call("squeue", "-h", "-s", "-o", "%j %N").splitlines()
+        pairs = [tuple(row.split(" ", 1)) for row in rows]
+        return [(name, nodes) for name, nodes in pairs if name not in ("extern", "interactive")]
+
     def close(self) -> None:
         with suppress(subprocess.CalledProcessError):
             self.call("scancel", "-u", "root")

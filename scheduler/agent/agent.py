@@ -35,6 +35,7 @@ from scheduler.release import release
 from scheduler.v1 import agent_pb2
 
 LEASES = 3  # without a word from the server, before the ranks are ended
+UNUSED_S = 60.0  # for which an agent of one attempt waits for it
 KEPT_LOGS = 50  # attempts that are over
 _TICK_S = 0.25
 _PATIENCE_S = 120.0  # for what ran before to end
@@ -82,6 +83,10 @@ class Agent:
         self._socket = self._listen()
         self._over = asyncio.Event()
         self.has_expired = asyncio.Event()  # its lease ran out
+        self.is_for_one = False  # attempt, with which it leaves
+        self.has_finished = asyncio.Event()  # that attempt is over, or none has come
+        self._only: Key | None = None
+        self._begun_s = now_s()
         adopt_orphans()
         for folder in sorted(self._root.iterdir()):
             if not (folder / "forgotten").exists() and (attempt := HostAttempt.found(folder)):
@@ -128,6 +133,8 @@ class Agent:
                 for attempt in self._running():
                     if attempt.kill_s is not None and now_s() >= attempt.kill_s:
                         attempt.kill(now_s())
+                if self._only is None and now_s() - self._begun_s > UNUSED_S:
+                    self.has_finished.set()
                 await asyncio.sleep(_TICK_S)
         finally:
             loop.remove_reader(self._socket.fileno())
@@ -213,6 +220,9 @@ class Agent:
 
     def _prepare(self, wanted: agent_pb2.Prepare) -> None:
         key = _named(wanted.key)
+        if self.is_for_one and self._only not in (None, key):
+            return  # it is for the agent of the next step, whose Hello asks for it
+        self._only = key
         known = self._attempts.get(key)
         if known is not None:
             if known.phase is Phase.STOPPED:
@@ -313,6 +323,8 @@ class Agent:
             return
         attempt.forget()
         del self._attempts[key]
+        if key == self._only:
+            self.has_finished.set()
         folders = [f for f in self._root.iterdir() if (f / "forgotten").exists()]
         folders.sort(key=lambda folder: folder.stat().st_mtime)
         for folder in folders[:-KEPT_LOGS]:

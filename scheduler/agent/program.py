@@ -13,15 +13,16 @@ import sys
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from scheduler.agent.agent import Agent
+from scheduler.agent.agent import Agent, now_s
 from scheduler.agent.allow import load_allow_list, own_user
 from scheduler.agent.place import parse_place
 from scheduler.agent.session import ServerAddresses, keep_session
 from scheduler.files.errors import InputError, Problem
 from scheduler.files.yaml12 import read_text
 
+_BEFORE_S = 60.0  # for which the agent of the attempt before may take to leave
 MOST_TOKENS = 16 << 20  # characters on stdin
 
 log = logging.getLogger("muster.agent")
@@ -34,7 +35,8 @@ class AgentOptions:
     `address`: at which other hosts reach this one, "" for the one that it has towards the server.
     `is_local`: end, with all ranks, when the server that started it is gone. `linger_s`: for which
     it stays when it is told to end while ranks run, where they end with it as in a pod. `place`,
-    `place_file`: where in the fabric the host is, to join it (place.py)."""
+    `place_file`: where in the fabric the host is, to join it (place.py). `one_attempt`: leave when
+    one is over, as in a step of Slurm; it waits for the agent before it to leave."""
 
     servers: str
     name: str
@@ -51,6 +53,7 @@ class AgentOptions:
     linger_s: float = 0.0
     place: str = ""
     place_file: str = ""
+    one_attempt: bool = False
 
     def encoded(self) -> str:
         return json.dumps(asdict(self))
@@ -78,15 +81,17 @@ async def _run(options: AgentOptions) -> None:
     if state.stat().st_uid != os.geteuid():
         raise InputError(Problem("state", "belongs to somebody else", str(state)))
     lock = (state / "lock").open("w")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        raise InputError(Problem("state", "another agent uses this folder", str(state))) from None
+    until_s = now_s() + (_BEFORE_S if options.one_attempt else 0.0)
+    while not _is_locked(lock):
+        if now_s() >= until_s:
+            raise InputError(Problem("state", "another agent uses this folder", str(state)))
+        await asyncio.sleep(0.02)
     for address in addresses:
         await servers.channel(address).close()  # what is wrong with certificates is said now
     place = parse_place(options.place, options.place_file)
     agent = Agent(options.name, state.resolve(), options.address or towards(addresses[0]), allowed)
     agent.place = place
+    agent.is_for_one = options.one_attempt
     if options.warm:
         agent.have_warm(options.warm_interpreter, options.warm, "")
     stop = asyncio.Event()
@@ -106,6 +111,8 @@ async def _run(options: AgentOptions) -> None:
     ]
     if options.is_local:
         working.append(asyncio.create_task(agent.has_expired.wait()))
+    if options.one_attempt:
+        working.append(asyncio.create_task(agent.has_finished.wait()))
     done, _ = await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED)
     for task in working:
         task.cancel()
@@ -114,6 +121,14 @@ async def _run(options: AgentOptions) -> None:
     for task in done:
         if error := task.exception():
             raise error
+
+
+def _is_locked(lock: IO[str]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def _join_token(options: AgentOptions) -> str:

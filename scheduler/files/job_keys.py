@@ -489,7 +489,7 @@ def message_of(error: ErrorDetails, sections: Mapping[str, type[Keys]] | None = 
             return _unknown(error, sections or _SECTIONS)
         case "model_type" | "dict_type":
             return f"must be a mapping of keys to values, not {short(error['input'])}"
-        case "list_type":
+        case "list_type" | "tuple_type":
             return f"must be a list, not {short(error['input'])}"
         case "enum":
             return f"must be {error['ctx']['expected']}, not {short(error['input'])}"

@@ -5,6 +5,9 @@ of agents in each; to start a gang, to restart it or to put a spare in is then a
 that are there already, and no work for Slurm. `whole`: one allocation of all hosts of the fabric
 that Slurm has idle. `gang`: one for the hosts and spares of each gang, given back when it has left.
 
+Where a step may not stand for as long as the allocation, `step: attempt` starts one for each
+attempt of a gang, of agents that leave with it.
+
 What should be is compared with what Slurm says, again and again (`reconcile`), and the difference
 is asked for; so a server that starts again, or a slurmctld that does, changes nothing. A host more
 is one allocation more beside the first, which no site has to permit, unlike `expand`. Allocations
@@ -26,11 +29,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import NamedTuple
 
 from scheduler.access.join_tokens import join_token, new_secret
 from scheduler.core import Rejected, State
 from scheduler.core.model.commands import MoveHost, ReportHost
-from scheduler.core.model.lifecycle import HostState
+from scheduler.core.model.lifecycle import HostState, JobState
 from scheduler.engine.proposal import NotLeading, WriterStopped
 from scheduler.engine.writer import Writer
 from scheduler.eventlog.store import NotWritten, StoreError
@@ -65,13 +69,21 @@ class AllocationScope(StrEnum):
     GANG = "gang"
 
 
+class StepScope(StrEnum):
+    """How long a step of agents lasts."""
+
+    ALLOCATION = "allocation"
+    ATTEMPT = "attempt"
+
+
 @dataclass(frozen=True, slots=True)
 class SlurmSettings:
     """`folder`: of the server, for its secret and the output of steps. `secret`: of join tokens,
     "" for one of the folder. `muster`: the program on the hosts; `state`: a folder on each, `%h` is
     its name; `allow`, `ca`: files there. `name`: of its allocations.
     `options`: of salloc. `sets_down`: tell Slurm that a host of a lost agent is down.
-    `server`: where agents find it, or all that share its store; "" for where it listens."""
+    `server`: where agents find it, or all that share its store; "" for where it listens.
+    `step_options`: of srun."""
 
     folder: Path
     secret: str = ""
@@ -84,6 +96,8 @@ class SlurmSettings:
     options: tuple[str, ...] = ()
     sets_down: bool = False
     server: str = ""
+    step: StepScope = StepScope.ALLOCATION
+    step_options: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -92,6 +106,15 @@ class Starting:
 
     until_s: float
     wait_s: float
+
+
+class StepAttempt(NamedTuple):
+    """An attempt that is to have steps of its own."""
+
+    uid: str
+    attempt: int
+    name: str
+    hosts: tuple[str, ...]
 
 
 class SlurmAgents:
@@ -122,7 +145,10 @@ class SlurmAgents:
         self._steps: set[asyncio.Task[None]] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self._busy: Callable[[], Set[str]] = frozenset
-        self._before: dict[str, tuple[str, ...]] = {}
+        self._before: tuple[dict[str, tuple[str, ...]], list[StepAttempt]] = ({}, [])
+        # By attempt and allocation: until when agents of an earlier server may come in by
+        # themselves; 0.0: it has had its step. None: it does not lead.
+        self._stepped: dict[tuple[str, int, str], float] | None = None
         self._fault = ""
         self._writer: Writer
         self._sessions: AgentSessions
@@ -151,7 +177,7 @@ class SlurmAgents:
         return {host for host, until_s in self._awaited.items() if now_s < until_s}
 
     def is_dismissed(self, host: str) -> bool:
-        return all(host not in hosts for hosts in self.wanted(self._writer.state).values())
+        return host not in self._agent_hosts(self._writer.state)
 
     async def close(self) -> None:
         """Gangs run on, for the next server: their allocations stay."""
@@ -167,6 +193,7 @@ class SlurmAgents:
                 self._known.clear()
                 self._granted.clear()
                 self._awaited.clear()
+                self._stepped = None
             else:
                 try:
                     await self._look()
@@ -181,10 +208,11 @@ class SlurmAgents:
     async def _look(self) -> None:
         """What is due now, or made necessary by a change of the gangs."""
         now_s = self._clock()
-        wanted = self.wanted(self._writer.state)
-        if wanted == self._before and now_s - self._jobs_s < _JOBS_EVERY_S:
+        state = self._writer.state
+        wanted, attempts = self.wanted(state), self.attempts(state)
+        if (wanted, attempts) == self._before and now_s - self._jobs_s < _JOBS_EVERY_S:
             return
-        self._before, self._jobs_s = wanted, now_s
+        self._before, self._jobs_s = (wanted, attempts), now_s
         jobs = await self._commands.jobs()
         if now_s - self._nodes_s >= _NODES_EVERY_S:
             self._nodes_s = now_s
@@ -192,7 +220,7 @@ class SlurmAgents:
                 node.host: (node.standing, node.detail) for node in await self._commands.nodes()
             }
             await self._tell(jobs)
-        await self.reconcile(wanted, jobs)
+        await self.reconcile(wanted, jobs, self._agent_hosts(state), attempts)
         if self._settings.sets_down:
             await self._set_down()
 
@@ -204,17 +232,29 @@ class SlurmAgents:
         if self._settings.holding is AllocationScope.WHOLE:
             return {WHOLE: tuple(state.loaded_fabric.hosts)}
         fabric = state.loaded_fabric
-        lost = [
-            fabric.hosts[index]
-            for index, host in state.hosts.items()
-            if host.state is HostState.FAILED and host.signal == AGENT_LOST
-        ]
         gangs = {
             job.uid: (*fabric.names(job.hosts), *fabric.names(job.spares))
             for job in state.holding
             if job.spec.run is not None
         }
-        return gangs | {f"lost-{host}": (host,) for host in lost}
+        return gangs | {f"lost-{host}": (host,) for host in sorted(_lost_hosts(state))}
+
+    def attempts(self, state: State) -> list[StepAttempt]:
+        """Those that are to have steps of their own."""
+        if self._settings.step is StepScope.ALLOCATION:
+            return []
+        names = state.loaded_fabric.names
+        return [
+            StepAttempt(job.uid, job.attempt, job.name, names(job.hosts))
+            for job in state.holding
+            if job.spec.run is not None and job.state is JobState.RUNNING
+        ]
+
+    def _agent_hosts(self, state: State) -> Set[str]:
+        """Hosts that are to have an agent."""
+        if self._settings.step is StepScope.ALLOCATION:
+            return {host for hosts in self.wanted(state).values() for host in hosts}
+        return _lost_hosts(state).union(*(each.hosts for each in self.attempts(state)))
 
     def _ours(self, jobs: Iterable[SlurmJob]) -> dict[str, list[SlurmJob]]:
         """Own allocations by their group."""
@@ -226,13 +266,20 @@ class SlurmAgents:
         return ours
 
     async def reconcile(
-        self, wanted: Mapping[str, Sequence[str]], jobs: Sequence[SlurmJob]
+        self,
+        wanted: Mapping[str, Sequence[str]],
+        jobs: Sequence[SlurmJob],
+        with_agent: Set[str],
+        attempts: Sequence[StepAttempt] = (),
     ) -> None:
-        """Ask for what is missing, give back what is not wanted. Raises: SlurmFailed."""
+        """Ask for what is missing, give back what is not wanted. `with_agent`: hosts that are to
+        have one; `attempts`: those of them that begin with a step of their own. Raises:
+        SlurmFailed."""
         ours = self._ours(jobs)
         busy = self._busy()
-        every = {host for hosts in wanted.values() for host in hosts}
-        self._await_agents(every)
+        self._await_agents(with_agent)
+        of_attempts = {host for each in attempts for host in each.hosts}
+        is_first, self._stepped = self._stepped is None, self._stepped or {}
         for group, held in ours.items():
             needed = set(wanted.get(group, ()))
             for job in held:
@@ -240,7 +287,10 @@ class SlurmAgents:
                     log.warning("cancelling %s: nothing runs on %s", job.name, job.hosts)
                     await self._commands.cancel(job.job_id)
                 elif job.is_running:
-                    self._keep_agents(job, [host for host in job.hosts if host in every])
+                    kept = with_agent - of_attempts
+                    self._keep_agents(job, [host for host in job.hosts if host in kept])
+                    for attempt in attempts:
+                        self._step_attempt(job, attempt, is_first)
         await self._allocate(wanted, {host for job in jobs for host in job.hosts})
 
     async def _allocate(self, wanted: Mapping[str, Sequence[str]], taken: set[str]) -> None:
@@ -300,7 +350,28 @@ class SlurmAgents:
             if (starting is None or now_s >= starting.until_s) and self._is_up(host):
                 self._start_step(job, [host])
 
-    def _start_step(self, job: SlurmJob, hosts: Sequence[str]) -> None:
+    def _step_attempt(self, job: SlurmJob, attempt: StepAttempt, is_found: bool) -> None:
+        """Have the attempt begin with a step on its hosts of this allocation. `is_found`: an
+        earlier server has seen to that, unless agents that should come in do not."""
+        assert self._stepped is not None
+        key = (attempt.uid, attempt.attempt, job.job_id)
+        hosts = [host for host in attempt.hosts if host in job.hosts]
+        now_s = self._clock()
+        if is_found:
+            self._stepped[key] = now_s + _START_S / 4
+            return
+        until_s = self._stepped.get(key)
+        if until_s is not None and (until_s == 0.0 or now_s < until_s):
+            return
+        if until_s is not None:
+            hosts = [host for host in hosts if host not in self._sessions.connected]
+        self._stepped[key] = 0.0
+        for host in hosts:
+            self._starting.pop(host, None)
+            self._awaited[host] = now_s + _START_S
+        self._start_step(job, hosts, f"{attempt.name}.{attempt.attempt}")
+
+    def _start_step(self, job: SlurmJob, hosts: Sequence[str], name: str = "agents") -> None:
         if not hosts:
             return
         now_s = self._clock()
@@ -308,7 +379,7 @@ class SlurmAgents:
             before = self._starting.get(host)
             wait_s = min(_MOST_START_S, before.wait_s * 2) if before else _START_S
             self._starting[host] = Starting(now_s + wait_s, wait_s)
-        task = asyncio.create_task(self._run_step(job.job_id, hosts))
+        task = asyncio.create_task(self._run_step(job.job_id, hosts, name))
         self._steps.add(task)
         task.add_done_callback(self._steps.discard)
 
@@ -319,15 +390,17 @@ class SlurmAgents:
         state = settings.state or f"/tmp/muster-agents-{os.geteuid()}/%h"
         words = [program, "agent", "--server", settings.server or self._sessions.address]
         words += ["--state", state, "--join-token-file", "-"]
+        words += ["--one-attempt"] if settings.step is StepScope.ATTEMPT else []
         return words + (["--allow", settings.allow] if settings.allow else [])
 
-    async def _run_step(self, job_id: str, hosts: Sequence[str]) -> None:
+    async def _run_step(self, job_id: str, hosts: Sequence[str], name: str) -> None:
         """One srun, in a session of its own: it outlives the server."""
         env = {key: os.environ[key] for key in _ENVIRONMENT if key in os.environ}
         if self._settings.ca:
             env["MUSTER_CA"] = self._settings.ca
-        words = agent_step(job_id, hosts, self.agent_command(), sorted(env))
-        log.warning("starting agents on %s in allocation %s", ", ".join(hosts), job_id)
+        command, options = self.agent_command(), self._settings.step_options
+        words = agent_step(job_id, hosts, command, sorted(env), name, options)
+        log.warning("starting %s on %s in allocation %s", name, ", ".join(hosts), job_id)
         with (self._folder / "steps.log").open("ab") as out:
             try:
                 process = subprocess.Popen(
@@ -386,12 +459,7 @@ class SlurmAgents:
 
     async def _set_down(self) -> None:
         """Hosts whose agents are lost are down for Slurm as well."""
-        state = self._writer.state
-        lost = {
-            state.loaded_fabric.hosts[index]
-            for index, host in state.hosts.items()
-            if host.state is HostState.FAILED and host.signal == AGENT_LOST
-        }
+        lost = _lost_hosts(self._writer.state)
         for host in sorted(lost - self._down):
             if self._is_up(host):
                 try:
@@ -399,3 +467,12 @@ class SlurmAgents:
                 except SlurmFailed as error:
                     log.warning("%s is not set down: %s", host, error)
         self._down = lost
+
+
+def _lost_hosts(state: State) -> set[str]:
+    """Those that are out for the sake of their agents."""
+    return {
+        state.loaded_fabric.hosts[index]
+        for index, host in state.hosts.items()
+        if host.state is HostState.FAILED and host.signal == AGENT_LOST
+    }

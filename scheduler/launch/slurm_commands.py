@@ -115,15 +115,21 @@ def allocation(name: str, hosts: Sequence[str], options: Sequence[str]) -> list[
 
 
 def agent_step(
-    job_id: str, hosts: Sequence[str], command: Sequence[str], env: Sequence[str]
+    job_id: str,
+    hosts: Sequence[str],
+    command: Sequence[str],
+    env: Sequence[str],
+    name: str,
+    options: Sequence[str] = (),
 ) -> list[str]:
     """A task on each host that outlives the others. `env`: names of what it has in its environment,
-    so that nothing else of the server's gets there; what is secret comes on stdin."""
+    so that nothing else of the server's gets there; what is secret comes on stdin. `name`: of the
+    step; `options`: more of srun."""
     words = ["srun", f"--jobid={job_id}", "--overlap", "--no-kill", "--kill-on-bad-exit=0"]
     words += [f"--nodes={len(hosts)}", f"--ntasks={len(hosts)}", "--ntasks-per-node=1"]
-    words += [f"--nodelist={','.join(hosts)}", "--input=all", "--job-name=muster-agents"]
+    words += [f"--nodelist={','.join(hosts)}", "--input=all", f"--job-name={name}"]
     words += ["--mem=0", "--cpu-bind=none"]  # ranks have all of the host
-    return [*words, f"--export={','.join(env)}", "--chdir=/", *command]
+    return [*words, f"--export={','.join(env)}", "--chdir=/", *options, *command]
 
 
 def read_job(row: str) -> SlurmJob:

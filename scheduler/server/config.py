@@ -54,6 +54,13 @@ _FILE_URL = "sqlite:///"
 _MOST_HOURS = 87_600
 _MOST_PORT = 65_535
 OFF = "off"  # where an address could be
+OWN_STEP_OPTIONS = frozenset(
+    f"--{name}"
+    for name in (
+        *("jobid", "overlap", "no-kill", "kill-on-bad-exit", "nodes", "ntasks", "nodelist"),
+        *("ntasks-per-node", "input", "export", "chdir", "job-name"),
+    )
+)
 MOST_WATCH_CHANGES = 1_000_000  # some 2 GB
 
 
@@ -231,10 +238,26 @@ class SlurmHolding(StrEnum):
     GANG = "gang"
 
 
+class SlurmStep(StrEnum):
+    """How long a step of agents lasts."""
+
+    ALLOCATION = "allocation"
+    ATTEMPT = "attempt"
+
+
 def _slurm_name(value: Any) -> str:
     if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9_.-]{1,32}", value):
         raise _refusal(f"must be up to 32 letters, digits, . _ or -, not {short(value)}")
     return value
+
+
+def _step_options(words: tuple[str, ...]) -> tuple[str, ...]:
+    for word in words:
+        if not word.startswith("--"):
+            raise _refusal(f"must be options of srun as --name=value, not {short(word)}")
+        if word.partition("=")[0] in OWN_STEP_OPTIONS:
+            raise _refusal(f"must leave {word.partition('=')[0]} to muster")
+    return words
 
 
 class LauncherKind(StrEnum):
@@ -275,6 +298,8 @@ class SlurmKeys(Keys):
     """How `launcher: slurm` holds its hosts (docs/slurm.md).
 
     `holding`: `whole` for one allocation of all hosts of the fabric, `gang` for one a gang.
+    `step`: `allocation` for agents that stay as long as it, `attempt` for a step of agents an
+    attempt of a gang; `step_options`: of srun, as --container-image=IMAGE.
     `muster`: the program on the hosts; None: where the server's own is. `state`: a folder of each
     agent on its host, %h is its name. `server`: HOST:PORT at which hosts reach `agents.listen`, of
     all servers that share the store. `allow`, `ca`: files on the hosts. `name`: of allocations, one
@@ -283,6 +308,8 @@ class SlurmKeys(Keys):
     """
 
     holding: SlurmHolding = SlurmHolding.WHOLE
+    step: SlurmStep = SlurmStep.ALLOCATION
+    step_options: Annotated[tuple[Text, ...], AfterValidator(_step_options)] = ()
     muster: Text | None = None
     state: Text | None = None
     server: Addresses | None = None

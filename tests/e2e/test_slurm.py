@@ -33,7 +33,9 @@ CALM_LEASE_S = 20  # where nothing is frozen: a busy machine loses no host
 class SlurmServer:
     """`muster serve --launcher slurm` on all nodes of a cluster."""
 
-    def __init__(self, cluster: SlurmCluster, holding: str, lease_s: int) -> None:
+    def __init__(
+        self, cluster: SlurmCluster, holding: str, lease_s: int, step: str = "allocation"
+    ) -> None:
         self.cluster, self.folder = cluster, cluster.folder
         self.address = f"127.0.0.1:{free_port()}"
         self._process: subprocess.Popen[str] | None = None
@@ -43,7 +45,7 @@ class SlurmServer:
         fabric = {"name": "slurm", "gpus_per_host": 2, "nic_gbps": 400}
         fabric |= {"tiers": [{"name": "zone", "oversubscription": 2}, {"name": "host"}]}
         (self.folder / "fabric.yaml").write_text(yaml.safe_dump(fabric | {"domains": zones}))
-        slurm = {"holding": holding, "allow": str(self.folder / "allow.yaml")}
+        slurm = {"holding": holding, "step": step, "allow": str(self.folder / "allow.yaml")}
         slurm |= {"state": str(self.folder / "agents" / "%h"), "muster": MUSTER}
         keys = {"fabric": "fabric.yaml", "store": "sqlite:///m.db", "listen": self.address}
         keys |= {"launcher": "slurm", "slurm": slurm, "agents": {"lease_s": lease_s}}
@@ -72,10 +74,10 @@ class SlurmServer:
 
 @contextmanager
 def slurm_server(
-    folder: Path, holding: str = "whole", lease_s: int = LEASE_S
+    folder: Path, holding: str = "whole", lease_s: int = LEASE_S, step: str = "allocation"
 ) -> Iterator[tuple[SlurmServer, Client]]:
     with slurm_cluster(folder, 6) as cluster:
-        server = SlurmServer(cluster, holding, lease_s)
+        server = SlurmServer(cluster, holding, lease_s, step)
         server.start()
         try:
             with Client(server.address) as client:
@@ -163,6 +165,42 @@ def test_an_allocation_a_gang_is_found_again_by_the_next_server_and_given_back(
         client.cancel_job("a")
         within(30, lambda: cluster.jobs() == [])
         assert not any(cluster.ranks(node) for node in cluster.nodes)
+
+
+def test_each_attempt_is_a_step_and_nothing_stays_on_the_hosts_behind_it(tmp_path: Path) -> None:
+    with slurm_server(tmp_path / "s", step="attempt") as (server, client):
+        cluster = server.cluster
+        within(20, lambda: cluster.jobs() == ["muster:hosts RUNNING n[1-6]"])
+        assert cluster.steps() == []
+        client.create_job(gang("a", tmp_path, steps=10**6))
+        first = until(client, "a", is_launched(1))
+        hosts = list(first.placement.hosts)
+        assert [name for name, _ in cluster.steps()] == ["a.1"]
+        until(client, "a", has_saved)
+        os.kill(cluster.ranks(hosts[0])[-1], signal.SIGKILL)
+        second = until(client, "a", is_launched(2))
+        assert list(second.placement.hosts) == hosts
+        within(10, lambda: [name for name, _ in cluster.steps()] == ["a.2"])
+        victim, spare = hosts[1], second.placement.spares[0]
+        killed_s = time.monotonic()
+        cluster.kill_node(victim)
+        third = until(client, "a", is_launched(3))
+        assert time.monotonic() - killed_s < 20
+        assert third.placement.hosts[1] == spare
+        assert all(
+            not cluster.processes(node) for node in cluster.nodes if node not in [*hosts, spare]
+        )
+        ranks = cluster.ranks(hosts[0])
+        server.end(signal.SIGKILL)
+        server.start()
+        cluster.start_node(victim)
+        within(90, lambda: client.get_host(victim).state == host_pb2.HOST_STATE_HEALTHY)
+        client.create_job(_short("b", tmp_path))
+        until(client, "b", lambda job: job.state == job_pb2.JOB_STATE_COMPLETED, 60)
+        assert client.get_job("a").attempt == 3
+        assert set(ranks) <= set(cluster.ranks(hosts[0]))
+        client.cancel_job("a")
+        within(20, lambda: not any(cluster.processes(node) for node in [hosts[0], spare]))
 
 
 def _short(name: str, folder: Path) -> JobSpec:

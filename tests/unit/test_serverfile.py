@@ -68,6 +68,18 @@ def test_a_preset_is_no_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        (
+            "slurm: {step_options: [--nodes=3]}\n",
+            "muster.yaml:1: slurm.step_options: must leave --nodes to muster",
+        ),
+        (
+            "slurm: {step_options: [-N3]}\n",
+            "muster.yaml:1: slurm.step_options: must be options of srun as --name=value, not '-N3'",
+        ),
+        (
+            "slurm: {step_options: x}\n",
+            "muster.yaml:1: slurm.step_options: must be a list, not 'x'",
+        ),
         ("lisen: a:1\n", "muster.yaml:1: lisen: unknown key 'lisen', did you mean listen?"),
         ("listen: 7443\n", "muster.yaml:1: listen: must be a non-empty text, not 7443"),
         ("store: muster.db\n", "muster.yaml:1: store: must be a URL such as sqlite:///muster.db"),

@@ -91,6 +91,9 @@ def agent(
             " node.",
         ),
     ] = "",
+    one_attempt: Annotated[
+        bool, typer.Option("--one-attempt", help="Leave when one attempt of a job is over.")
+    ] = False,
 ) -> None:
     """Start, watch and stop ranks on this host, on the orders of a server.
 
@@ -124,6 +127,7 @@ def agent(
             linger_s=linger_s,
             place=place,
             place_file=place_file,
+            one_attempt=one_attempt,
         )
     )
 

@@ -230,7 +230,7 @@ def _substrate(keys: ServerKeys, gateway: GatewayOptions) -> Callable[[], Substr
     from scheduler.files.errors import InputError, Problem
     from scheduler.files.yaml12 import read_text
     from scheduler.launch.local import LocalAgents
-    from scheduler.launch.slurm import AllocationScope, SlurmAgents, SlurmSettings
+    from scheduler.launch.slurm import AllocationScope, SlurmAgents, SlurmSettings, StepScope
     from scheduler.server.config import LauncherKind
 
     file = keys.store.removeprefix("sqlite:///") if keys.store.startswith("sqlite:///") else ""
@@ -268,6 +268,8 @@ def _substrate(keys: ServerKeys, gateway: GatewayOptions) -> Callable[[], Substr
         tuple(options),
         slurm.set_down,
         slurm.server or "",
+        StepScope(slurm.step),
+        tuple(slurm.step_options),
     )
     return lambda: SlurmAgents(settings)
 

@@ -15,7 +15,13 @@ from scheduler.core.model.lifecycle import HostMove, HostState
 from scheduler.core.model.state import Host
 from scheduler.files.health.found import NodeState
 from scheduler.launch.node_reports import report_of
-from scheduler.launch.slurm import AllocationScope, SlurmAgents, SlurmSettings
+from scheduler.launch.slurm import (
+    AllocationScope,
+    SlurmAgents,
+    SlurmSettings,
+    StepAttempt,
+    StepScope,
+)
 from scheduler.launch.slurm_commands import (
     SlurmCommands,
     SlurmFailed,
@@ -39,10 +45,12 @@ def test_an_allocation_names_its_hosts_and_outlives_any_of_them() -> None:
 
 
 def test_a_step_of_agents_gets_named_variables_alone_and_outlives_its_tasks() -> None:
-    words = agent_step("7", ["n1", "n2"], ["muster", "agent"], ["HOME", "PATH"])
+    command, more = ["muster", "agent"], ["--container-image=x"]
+    words = agent_step("7", ["n1", "n2"], command, ["HOME", "PATH"], "gang.2", more)
     assert {"--jobid=7", "--overlap", "--no-kill", "--kill-on-bad-exit=0"} <= set(words)
     assert {"--ntasks=2", "--ntasks-per-node=1", "--export=HOME,PATH"} <= set(words)
-    assert words[-2:] == ["muster", "agent"]
+    assert "--job-name=gang.2" in words
+    assert words[-3:] == ["--container-image=x", "muster", "agent"]
 
 
 def test_a_row_of_squeue_is_read_whatever_the_name_holds() -> None:
@@ -78,11 +86,13 @@ class Kept(SlurmAgents):
     def __init__(self, folder: Path, slurm: FakeSlurm, now_s: list[float]) -> None:
         super().__init__(SlurmSettings(folder), SlurmCommands(run=slurm), lambda: now_s[0])
         self.steps: list[tuple[str, tuple[str, ...]]] = []
+        self.names: list[str] = []
         self._sessions: Any = SimpleNamespace(connected=set(), address="127.0.0.1:1")
         self._nodes = dict.fromkeys(("n1", "n2", "n3"), (NodeState.UP, ""))
 
-    async def _run_step(self, job_id: str, hosts: Sequence[str]) -> None:
+    async def _run_step(self, job_id: str, hosts: Sequence[str], name: str) -> None:
         self.steps.append((job_id, tuple(hosts)))
+        self.names.append(name)
 
 
 def held(job_id: str, hosts: tuple[str, ...], group: str = "g", user: str = ME) -> SlurmJob:
@@ -90,7 +100,7 @@ def held(job_id: str, hosts: tuple[str, ...], group: str = "g", user: str = ME) 
 
 
 async def settled(agents: Kept, wanted: dict[str, tuple[str, ...]], *jobs: SlurmJob) -> None:
-    await agents.reconcile(wanted, jobs)
+    await agents.reconcile(wanted, jobs, {host for hosts in wanted.values() for host in hosts})
     await asyncio.sleep(0)
 
 
@@ -184,7 +194,7 @@ async def test_an_allocation_that_is_refused_keeps_no_other_waiting(tmp_path: Pa
     slurm = Refusing()
     agents = Kept(tmp_path / "a", slurm, [0.0])
     with pytest.raises(SlurmFailed, match="no"):
-        await agents.reconcile({"g": ("n1",), "h": ("n2", "n3")}, [])
+        await agents.reconcile({"g": ("n1",), "h": ("n2", "n3")}, [], {"n1", "n2", "n3"})
     assert ["--nodelist=n2,n3" in call for call in slurm.calls] == [True]
 
 
@@ -195,6 +205,59 @@ async def test_a_host_of_a_lost_agent_is_to_have_one_again(tmp_path: Path) -> No
     assert agents.wanted(state) == {}
     state = run(state, fail("z0-r0-h1", "agent-lost"), fail("z0-r0-h2", "gpu-lost"))
     assert agents.wanted(state) == {"lost-z0-r0-h1": ("z0-r0-h1",)}
+
+
+async def test_each_attempt_has_a_step_of_its_own(tmp_path: Path) -> None:
+    now_s = [0.0]
+    agents, job = Kept(tmp_path / "a", FakeSlurm(), now_s), held("7", ("n1", "n2", "n3"))
+
+    async def settled_with(*attempts: StepAttempt, lost: tuple[str, ...] = ()) -> None:
+        hosts = {host for each in attempts for host in each.hosts}
+        await agents.reconcile({"g": job.hosts}, [job], hosts | set(lost), attempts)
+        await asyncio.sleep(0)
+
+    await settled_with()
+    first = StepAttempt("u", 1, "gang", ("n1", "n2"))
+    await settled_with(first)
+    await settled_with(first)
+    assert (agents.steps, agents.names) == ([("7", ("n1", "n2"))], ["gang.1"])
+    assert agents.starting() == {"n1", "n2"}
+    agents._sessions.connected |= {"n1", "n2"}  # those of the first have yet to leave
+    second = StepAttempt("u", 2, "gang", ("n1", "n3"))
+    await settled_with(second, lost=("n2",))
+    assert (agents.steps[1:], agents.names[1:]) == ([("7", ("n1", "n3"))], ["gang.2"])
+    agents._sessions.connected -= {"n1", "n2"}
+    await settled_with(second, lost=("n2",))
+    assert (agents.steps[2:], agents.names[2:]) == ([("7", ("n2",))], ["agents"])
+    now_s[0] = 100.0  # agents of an attempt are started once: the server gives up lost ones
+    await settled_with(second)
+    assert len(agents.steps) == 3
+
+
+async def test_the_next_server_lets_steps_of_attempts_stand(tmp_path: Path) -> None:
+    now_s = [0.0]
+    agents, job = Kept(tmp_path / "a", FakeSlurm(), now_s), held("7", ("n1", "n2"))
+    found = StepAttempt("u", 4, "gang", ("n1", "n2"))
+    for now_s[0], connected, steps in (
+        (0.0, set(), []),
+        (4.0, {"n1"}, []),
+        (6.0, {"n1"}, [("7", ("n2",))]),
+        (60.0, {"n1"}, [("7", ("n2",))]),
+    ):
+        agents._sessions.connected = connected
+        await agents.reconcile({"g": job.hosts}, [job], set(found.hosts), [found])
+        await asyncio.sleep(0)
+        assert agents.steps == steps
+
+
+def test_no_host_without_an_attempt_is_to_have_an_agent(tmp_path: Path) -> None:
+    settings = SlurmSettings(tmp_path / "a", step=StepScope.ATTEMPT)
+    agents = SlurmAgents(settings, SlurmCommands(run=FakeSlurm()))
+    state = run(loaded(fabric(1, 1, 3)), fail("z0-r0-h1", "agent-lost"))
+    assert agents._agent_hosts(state) == {"z0-r0-h1"}
+    assert agents.attempts(state) == []
+    agents._sessions = SimpleNamespace(address="127.0.0.1:1")  # type: ignore[assignment]
+    assert agents.agent_command()[-1] == "--one-attempt"
 
 
 def test_secrets_are_for_the_server_alone_and_in_no_command(tmp_path: Path) -> None:
