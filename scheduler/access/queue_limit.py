@@ -21,13 +21,14 @@ def at_most(waiting_jobs: int) -> Admit:
         answer = admit(state, command, now_ns)
         if not isinstance(command, SubmitJob) or isinstance(answer, Rejected):
             return answer
-        for event in answer:
-            if isinstance(event, JobSubmitted) and _all(state) >= waiting_jobs:
-                tenant = tenant_of(event.spec, state.tenants)
-                if _waiting(state, tenant) >= waiting_jobs:
-                    return Rejected(
-                        Code.EXHAUSTED, f"{waiting_jobs:,} jobs of tenant {tenant} wait already"
-                    )
+        new = [event for event in answer if isinstance(event, JobSubmitted)]
+        if new and _all(state) + len(new) > waiting_jobs:
+            tenant = tenant_of(new[0].spec, state.tenants)
+            waiting = _waiting(state, tenant)
+            if waiting + len(new) > waiting_jobs:
+                more = f", and {len(new):,} more are too many" if waiting < waiting_jobs else ""
+                message = f"{min(waiting, waiting_jobs):,} jobs of tenant {tenant} wait already"
+                return Rejected(Code.EXHAUSTED, f"{message}{more}")
         return answer
 
     return check

@@ -74,9 +74,10 @@ def write_list(
     things: str,
     table: Callable[[Sequence[Any]], ListTable],
     options: ListOptions,
+    rows: Callable[[Sequence[Any]], Sequence[Any]] = list,
 ) -> None:
     """Print the answer that `fetch` has, whose field `things` is the list; once, or again after
-    every change. `table`: for such things.
+    every change. `table`: for such things; `rows`: what it shows of them.
 
     Raises: typer.BadParameter on an option that does not fit.
     """
@@ -86,7 +87,7 @@ def write_list(
             raise typer.BadParameter("is for tables", param_hint=option)
     view, keys = _view(options, table(())), _named(options.sort, table(()), "--sort")
     if not options.watch:
-        _write(fetch(), things, table, keys, view, options.output)
+        _write(fetch(), things, table, rows, keys, view, options.output)
         return
     before: Message | None = None
     while True:
@@ -98,7 +99,7 @@ def write_list(
                 typer.echo()
             before = type(answer)()
             before.CopyFrom(answer)
-            _write(answer, things, table, keys, view, options.output)
+            _write(answer, things, table, rows, keys, view, options.output)
             sys.stdout.flush()
         time.sleep(WATCH_S)
 
@@ -107,6 +108,7 @@ def _write(
     answer: Message,
     things: str,
     table: Callable[[Sequence[Any]], ListTable],
+    rows: Callable[[Sequence[Any]], Sequence[Any]],
     keys: list[str],
     view: View,
     output: ListFormat,
@@ -122,7 +124,7 @@ def _write(
     is_table = output in (ListFormat.TABLE, ListFormat.WIDE)
 
     def text(message: Message) -> str:
-        listed = getattr(message, things)
+        listed = rows(getattr(message, things))
         return table(listed).text(listed, view)
 
     write(answer, text, AnswerFormat.TABLE if is_table else AnswerFormat(output.value))

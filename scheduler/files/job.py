@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 
-_OWN_FORM = ("name", "labels", "checkpoint", "run", "dependencies")
+_OWN_FORM = ("name", "labels", "checkpoint", "run", "dependencies", "array")
 
 # Keys whose value is a field of JobSpec by the same name, as it is, with its default.
 _SCALARS: dict[str, Any] = {
@@ -78,6 +78,7 @@ def job_from_document(document: Document, default_name: str = "") -> JobSpec:
         run=_run(keys, document),
         begin_ns=keys.begin_time,
         dependencies=tuple(DependencyTerm(each.kind, each.job) for each in keys.dependencies),
+        array=keys.array,
     )
 
 
@@ -227,6 +228,8 @@ def job_to_mapping(spec: JobSpec) -> dict[str, Any]:
             {"kind": term.kind.value, **({"job": term.job} if term.job else {})}
             for term in spec.dependencies
         ]
+    if spec.array and spec.array.task is None:
+        mapping["array"] = spec.array.text
     return mapping
 
 

@@ -29,6 +29,7 @@ from placement.workload.training import (
 )
 from scheduler.core.model.dependency import DependencyKind
 from scheduler.core.model.job import MOST_LABELS
+from scheduler.core.model.job_array import JobArray, parse_array
 from scheduler.core.policies.checkpoint import PEER_INTERVAL_S
 from scheduler.core.policies.run import GRACE_S, RANK_VARIABLES
 from scheduler.files.errors import short
@@ -213,6 +214,13 @@ def _begin(value: Any) -> int:
     if time_ns < 0:
         raise _refusal(f"must not be before 1970, is {short(value)}")
     return time_ns
+
+
+def _array(value: Any) -> JobArray:
+    try:
+        return parse_array(str(value) if isinstance(value, str | int) else "")
+    except BadInput as error:
+        raise _refusal(error.message) from None
 
 
 def _dependency_kind(value: Any) -> str:
@@ -458,6 +466,7 @@ class JobKeys(Keys):
         default_factory=list
     )
     cancel_unmet: Flag = False
+    array: Annotated[JobArray | None, BeforeValidator(_array)] = None
 
 
 _SECTIONS: dict[str, type[Keys]] = {

@@ -18,7 +18,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -33,7 +33,9 @@ from scheduler.core.fold.attempts import (
 )
 from scheduler.core.fold.effects import JobChange
 from scheduler.core.model.commands import EndJob, ReportHost
+from scheduler.core.model.job_array import JobArray
 from scheduler.core.model.lifecycle import LIVE, HostState, JobState
+from scheduler.core.policies.run import RunSpec
 from scheduler.engine.feed import Closed, FellBehind
 from scheduler.engine.proposal import NotLeading, WriterStopped
 from scheduler.engine.writer import Writer
@@ -199,7 +201,7 @@ class AgentLauncher(Launcher):
         spec = job.spec.run
         assert spec is not None
         gang = LaunchedGang(
-            *(job.name, job.uid, run.attempt, run.hosts, spec),
+            *(job.name, job.uid, run.attempt, run.hosts, _of_task(spec, job.spec.array)),
             job.request.parallelism.world_size,
             fabric.gpus_per_host,
             self._clock(),
@@ -672,6 +674,13 @@ _BEYOND_PREPARE = (
     HostPhase.STOPPED,
 )
 _ANSWERED = (HostPhase.REFUSED, HostPhase.STARTED, HostPhase.STOPPED)
+
+
+def _of_task(run: RunSpec, array: JobArray | None) -> RunSpec:
+    """What is run, with the number of the task where the job is one of an array."""
+    if array is None:
+        return run
+    return replace(run, env=tuple(sorted({**dict(run.env), **array.variables}.items())))
 
 
 def _job_is_over(state: State, gang: LaunchedGang) -> bool:

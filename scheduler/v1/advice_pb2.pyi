@@ -57,6 +57,8 @@ class _WaitReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WaitReason
     """Its begin time has not come."""
     WAIT_REASON_DEPENDENCY: _WaitReason.ValueType  # 13
     """A job that it depends on has not ended, or has ended otherwise than it needs."""
+    WAIT_REASON_ARRAY: _WaitReason.ValueType  # 14
+    """As many tasks of its array run as may."""
 
 class WaitReason(_WaitReason, metaclass=_WaitReasonEnumTypeWrapper):
     """Why a job waits."""
@@ -89,6 +91,8 @@ WAIT_REASON_BEGIN: WaitReason.ValueType  # 12
 """Its begin time has not come."""
 WAIT_REASON_DEPENDENCY: WaitReason.ValueType  # 13
 """A job that it depends on has not ended, or has ended otherwise than it needs."""
+WAIT_REASON_ARRAY: WaitReason.ValueType  # 14
+"""As many tasks of its array run as may."""
 Global___WaitReason: _TypeAlias = WaitReason  # noqa: Y015
 
 class _ObstacleKind:

@@ -428,6 +428,7 @@ class JobSpec(_message.Message):
     BEGIN_TIME_FIELD_NUMBER: _builtins.int
     DEPENDENCIES_FIELD_NUMBER: _builtins.int
     CANCEL_UNMET_FIELD_NUMBER: _builtins.int
+    ARRAY_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """What its tenant calls the job: 1 to 128 letters, digits, '-', '_' or '.'. Unique among live
     jobs of the tenant; free again once the job has ended. Required.
@@ -455,6 +456,11 @@ class JobSpec(_message.Message):
     cancel_unmet: _builtins.bool
     """Whether the job is cancelled when a dependency can never be met. Otherwise it waits on, and says
     so.
+    """
+    array: _builtins.str
+    """Submits an array: as many jobs that are alike as it has tasks, `NAME-0` to `NAME-15` of
+    "0-15", or "1,3,8-20:4"; with "%4" at most four at a time. Up to 1,000 tasks. CreateJob answers
+    with the first. Empty: one job.
     """
     @_builtins.property
     def parallelism(self) -> Global___Parallelism:
@@ -548,10 +554,11 @@ class JobSpec(_message.Message):
         begin_time: _timestamp_pb2.Timestamp | None = ...,
         dependencies: _abc.Iterable[Global___Dependency] | None = ...,
         cancel_unmet: _builtins.bool = ...,
+        array: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha", "batch", b"batch", "begin_time", b"begin_time", "checkpoint", b"checkpoint", "compute_time", b"compute_time", "constraints", b"constraints", "model", b"model", "parallelism", b"parallelism", "run", b"run", "spread_alpha", b"spread_alpha", "time_limit", b"time_limit", "training", b"training"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha", "batch", b"batch", "begin_time", b"begin_time", "cancel_unmet", b"cancel_unmet", "checkpoint", b"checkpoint", "collectives", b"collectives", "compute_time", b"compute_time", "constraints", b"constraints", "dependencies", b"dependencies", "hold", b"hold", "labels", b"labels", "model", b"model", "name", b"name", "objective", b"objective", "parallelism", b"parallelism", "priority", b"priority", "priority_class", b"priority_class", "run", b"run", "spares", b"spares", "spread_alpha", b"spread_alpha", "tenant", b"tenant", "time_limit", b"time_limit", "traffic", b"traffic", "training", b"training"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha", "array", b"array", "batch", b"batch", "begin_time", b"begin_time", "cancel_unmet", b"cancel_unmet", "checkpoint", b"checkpoint", "collectives", b"collectives", "compute_time", b"compute_time", "constraints", b"constraints", "dependencies", b"dependencies", "hold", b"hold", "labels", b"labels", "model", b"model", "name", b"name", "objective", b"objective", "parallelism", b"parallelism", "priority", b"priority", "priority_class", b"priority_class", "run", b"run", "spares", b"spares", "spread_alpha", b"spread_alpha", "tenant", b"tenant", "time_limit", b"time_limit", "traffic", b"traffic", "training", b"training"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__spread_alpha: _TypeAlias = _typing.Literal["spread_alpha"]  # noqa: Y015
     _WhichOneofArgType__spread_alpha: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha"]  # noqa: Y015
@@ -1148,6 +1155,8 @@ class Job(_message.Message):
     HOLD_FIELD_NUMBER: _builtins.int
     ELIGIBLE_TIME_FIELD_NUMBER: _builtins.int
     START_ESTIMATE_FIELD_NUMBER: _builtins.int
+    ARRAY_FIELD_NUMBER: _builtins.int
+    ARRAY_TASK_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the job, tenants/TENANT/jobs/NAME: its tenant and the name in its specification. Each
     tenant has names of its own.
@@ -1180,6 +1189,10 @@ class Job(_message.Message):
     """
     hold: Global___Hold.ValueType
     """Who holds the job: it is not considered until ReleaseJob."""
+    array: _builtins.str
+    """Of a task of an array: the name of the array. Empty: it is no task."""
+    array_task: _builtins.int
+    """Of a task of an array: its number."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When the job was accepted."""
@@ -1271,10 +1284,12 @@ class Job(_message.Message):
         hold: Global___Hold.ValueType = ...,
         eligible_time: _timestamp_pb2.Timestamp | None = ...,
         start_estimate: Global___StartEstimate | None = ...,
+        array: _builtins.str = ...,
+        array_task: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "create_time", b"create_time", "eligible_time", b"eligible_time", "goodput", b"goodput", "launch_time", b"launch_time", "placement", b"placement", "saved_checkpoint", b"saved_checkpoint", "slowdown", b"slowdown", "spec", b"spec", "start_estimate", b"start_estimate", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "attempt", b"attempt", "create_time", b"create_time", "dp", b"dp", "eligible_time", b"eligible_time", "etag", b"etag", "goodput", b"goodput", "hold", b"hold", "launch_time", b"launch_time", "legal_dp", b"legal_dp", "name", b"name", "placement", b"placement", "preemptible", b"preemptible", "priority", b"priority", "reason", b"reason", "restart_options", b"restart_options", "saved_checkpoint", b"saved_checkpoint", "slowdown", b"slowdown", "spec", b"spec", "start_estimate", b"start_estimate", "state", b"state", "tenant", b"tenant", "uid", b"uid", "update_time", b"update_time", "user", b"user", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "array", b"array", "array_task", b"array_task", "attempt", b"attempt", "create_time", b"create_time", "dp", b"dp", "eligible_time", b"eligible_time", "etag", b"etag", "goodput", b"goodput", "hold", b"hold", "launch_time", b"launch_time", "legal_dp", b"legal_dp", "name", b"name", "placement", b"placement", "preemptible", b"preemptible", "priority", b"priority", "reason", b"reason", "restart_options", b"restart_options", "saved_checkpoint", b"saved_checkpoint", "slowdown", b"slowdown", "spec", b"spec", "start_estimate", b"start_estimate", "state", b"state", "tenant", b"tenant", "uid", b"uid", "update_time", b"update_time", "user", b"user", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

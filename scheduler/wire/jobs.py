@@ -20,6 +20,7 @@ from placement.workload.request import (
 from scheduler.core import HostState, Job, JobState, State
 from scheduler.core.admission.etag import host_etag, job_etag
 from scheduler.core.fold.effects import JobChange, JobChangeKind
+from scheduler.core.job_name import short_name
 from scheduler.core.model.goodput import PARTS, Goodput
 from scheduler.core.model.lifecycle import Hold
 from scheduler.core.model.restart_option import RestartOption, WeighedOption
@@ -115,6 +116,8 @@ def fill_job(
     message.hold = _HOLDS[job.hold] if job.hold is not None else job_pb2.HOLD_UNSPECIFIED
     if job.eligible_ns:
         _set_time(message.eligible_time, job.eligible_ns)
+    if (array := job.spec.array) is not None and array.task is not None:
+        message.array, message.array_task = short_name(array.name), array.task
     message.dp = job.dp
     message.legal_dp.extend(job.sizes)
     message.restart_options.extend(_step(s) for s in job.ladder if with_hosts or s.is_taken)

@@ -72,6 +72,9 @@ _JOB_FIELDS: Final[dict[str, filters.Field]] = {
     ),
     "tenant": filters.TextField(lambda job: job.tenant),
     "user": filters.TextField(lambda job: job.user, {ME: user}),
+    "array": filters.TextField(
+        lambda job: short_name(job.spec.array.name) if job.spec.array else ""
+    ),
     "priority_class": filters.TextField(lambda job: job.spec.priority_class),
     "priority": filters.NumberField(lambda job: job.priority),
     "attempt": filters.NumberField(lambda job: job.attempt),

@@ -41,6 +41,47 @@ async def muster(served: Served, *words: str, given: str = "", **environment: st
     return await asyncio.to_thread(CliRunner().invoke, app, list(words), env=env, input=given)
 
 
+async def test_a_day_with_an_array(tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text(JOB)
+    (tmp_path / "after.yaml").write_text(JOB)
+    path = str(tmp_path)
+    async with serving(tmp_path) as served:
+        made = await muster(served, "submit", f"{path}/sweep.yaml", "--array", "1-7%2")
+        assert made.exit_code == 0, made.output
+        assert "sweep-[3-7]" in made.output
+        assert "2 tasks of sweep may run at a time" in made.output.replace("\n", " ")
+        task = await served.until("sweep-2", RUNNING)
+        assert (task.array, task.array_task, task.spec.array) == ("sweep", 2, "")
+        rows = await muster(served, "jobs", "--columns", "name", "--no-headers")
+        assert rows.output.split() == ["sweep-1", "sweep-2", "sweep-[3-7]"]
+        each = await muster(served, "jobs", "--array", "-o", "name")
+        assert len(each.output.split()) == 7
+        shown = await muster(served, "job", "sweep")
+        assert (shown.exit_code, "sweep-[3-7]" in shown.output) == (0, True), shown.output
+        await muster(served, "submit", f"{path}/after.yaml", "--dependency", "afterany:sweep")
+        waits = await served.get("after")
+        assert waits.reason == (
+            "waits for afterany of sweep-1, afterany of sweep-2, afterany of sweep-3 and 4 more"
+        )
+        await muster(served, "finish", "sweep-1", "--outcome", "completed")
+        await served.until("sweep-3", RUNNING)
+        other = await muster(served, "submit", f"{path}/sweep.yaml", "--array", "7-9")
+        assert (other.exit_code, "sweep-7 is queued already" in other.output) == (1, True)
+        done = await muster(served, "cancel", "sweep", "-o", "json")
+        assert [job["name"] for job in json.loads(done.output)["jobs"]][-2:] == [
+            "sweep-2",
+            "sweep-3",
+        ], done.output
+        assert (await served.get("sweep-4")).attempt == 0  # none started meanwhile
+        await served.until("after", RUNNING)
+        over = await muster(served, "wait", "sweep", "--timeout", "5s")
+        assert (over.exit_code, over.output.count("cancelled")) == (1, 6), over.output
+        nobody = await muster(served, "cancel", "sweep")
+        assert nobody.exit_code == 1
+        wrong = await muster(served, "submit", f"{path}/sweep.yaml", "--array", "5-1")
+        assert wrong.exit_code == 2
+
+
 async def test_a_day_with_the_verbs(tmp_path: Path) -> None:
     for name in ("prepare", "train", "nightly-1", "nightly-2"):
         (tmp_path / f"{name}.yaml").write_text(JOB)

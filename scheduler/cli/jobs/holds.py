@@ -34,7 +34,8 @@ JobNames = Annotated[
     list[str],
     typer.Argument(
         metavar="JOB...",
-        help="Names of jobs, with ranges such as sweep-[0-15]; TENANT/NAME for another tenant's.",
+        help="Names of jobs, with ranges such as sweep-[0-15], or of arrays; TENANT/NAME of"
+        " another tenant.",
         autocompletion=complete.jobs,
         show_default=False,
     ),
@@ -147,9 +148,13 @@ def _each(
     address: str,
 ) -> None:
     """Do it to every job. `of_one`: the uid or etag, which only one job has."""
+    from scheduler.cli.jobs.arrays import with_tasks
     from scheduler.cli.render import messages
 
     names = expanded(texts)
+    if not of_one:
+        with connected(address) as client:
+            names = with_tasks(client, texts)
     if of_one and len(names) > 1:
         raise typer.BadParameter("is of one job, not of several", param_hint="--uid or --etag")
     if len(names) == 1:

@@ -119,6 +119,12 @@ def submit(
         str,
         typer.Option(help="Dependencies, as for sbatch: `afterok:a:b,afterany:c` or `singleton`."),
     ] = "",
+    array: Annotated[
+        str,
+        typer.Option(
+            help="Submit an array: 0-15%4 is NAME-0 to NAME-15, at most four at a time; 1,3,8-20:4."
+        ),
+    ] = "",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what the job would get now; submit nothing.")
     ] = False,
@@ -134,12 +140,14 @@ def submit(
     1 refused otherwise. With --dry-run as `muster place`.
     Example: muster submit train.yaml --begin +2h --dependency afterok:prepare
     """
+    from scheduler.cli.jobs.arrays import collapsed, tasks_of
     from scheduler.cli.jobs.waits import with_waits
     from scheduler.cli.render import messages
     from scheduler.files.inputs import read_jobs
+    from scheduler.v1 import service_pb2
 
     jobs = [
-        replace(job, spec=with_waits(job.spec, begin, dependency, hold=hold))
+        replace(job, spec=with_waits(job.spec, begin, dependency, array, hold=hold))
         for file in files
         for job in read_jobs(file)
     ]
@@ -152,12 +160,18 @@ def submit(
     (job,) = jobs
     if not dry_run:
         with connected(address, job) as client:
-            write(client.create_job(job.spec, request_id), messages.job_text, output)
+            made = client.create_job(job.spec, request_id)
+            tasks = tasks_of(client, f"{made.tenant}/{made.array}") if made.array else []
+        if made.array:
+            answer = service_pb2.ListJobsResponse(jobs=tasks)
+            write(answer, lambda listed: messages.jobs_text(collapsed(listed.jobs)), output)
+        else:
+            write(made, messages.job_text, output)
         return
     with connected(address, job) as client:
-        answer = client.dry_run(job.spec)
-    write(answer, messages.answer_text, output)
-    raise typer.Exit(EXIT_CODES[messages.outcome(answer)])
+        supposed = client.dry_run(job.spec)
+    write(supposed, messages.answer_text, output)
+    raise typer.Exit(EXIT_CODES[messages.outcome(supposed)])
 
 
 def list_jobs(
@@ -179,6 +193,12 @@ def list_jobs(
     order_by: Annotated[
         str, typer.Option(help="Fields with commas, such as `priority desc, name`.")
     ] = "",
+    tasks: Annotated[
+        bool,
+        typer.Option(
+            "--array", "-r", help="A row for each task of an array, also for those that wait."
+        ),
+    ] = False,
     every: Annotated[
         bool,
         typer.Option(
@@ -198,6 +218,7 @@ def list_jobs(
     to its time limit and nobody submitted, cancelled or failed. `>`: not before.
     Example: muster jobs --me --state queued --sort -priority --columns name,priority,reason
     """
+    from scheduler.cli.jobs.arrays import collapsed
     from scheduler.cli.render import messages
     from scheduler.v1 import job_pb2
 
@@ -212,6 +233,7 @@ def list_jobs(
             "jobs",
             messages.jobs_table,
             ListOptions(output, columns, sort, no_headers, watch),
+            list if tasks else collapsed,
         )
 
 
@@ -257,19 +279,32 @@ def job(
     ] = JobFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Show one job: its hosts or why it waits, and where its time went."""
+    """Show one job: its hosts or why it waits, and where its time went. Of an array: its tasks."""
     if output.value not in {each.value for each in AnswerFormat}:
         _write_ranks(name, output, address)
         return
+    from scheduler.cli.jobs.arrays import collapsed, tasks_of
     from scheduler.cli.render import messages
     from scheduler.cli.render.goodput import goodput_text
+    from scheduler.client import ServiceError
+    from scheduler.v1 import service_pb2
 
+    wanted = AnswerFormat(output.value)
     with connected(address) as client:
-        write(
-            client.get_job(name),
-            lambda message: f"{messages.job_text(message)}\n\n{goodput_text(message.goodput)}",
-            AnswerFormat(output.value),
-        )
+        try:
+            one = client.get_job(name)
+        except ServiceError as error:
+            tasks = tasks_of(client, name) if error.code == "NOT_FOUND" else []
+            if not tasks:
+                raise
+            answer = service_pb2.ListJobsResponse(jobs=tasks)
+            write(answer, lambda listed: messages.jobs_text(collapsed(listed.jobs)), wanted)
+            return
+    write(
+        one,
+        lambda message: f"{messages.job_text(message)}\n\n{goodput_text(message.goodput)}",
+        wanted,
+    )
 
 
 def _write_ranks(name: str, wanted: JobFormat, address: str) -> None:

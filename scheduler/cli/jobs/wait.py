@@ -15,7 +15,6 @@ from scheduler.cli.calls import (
     AnswerFormat,
     Output,
     connected,
-    expanded,
     quoted,
     write,
 )
@@ -53,12 +52,13 @@ def wait(
     cancelled, 124 the timeout came first.
     Example: muster wait prepare 'sweep-[0-15]' --timeout 6h && muster submit train.yaml
     """
+    from scheduler.cli.jobs.arrays import with_tasks
     from scheduler.cli.render import messages
     from scheduler.v1 import job_pb2, service_pb2
 
     timeout_s = some_seconds(timeout) if timeout else None
     with connected(address) as client:
-        jobs = _awaited(client, expanded(names), awaited, timeout_s)
+        jobs = _awaited(client, with_tasks(client, names, live_only=False), awaited, timeout_s)
     if len(jobs) == 1:
         write(jobs[0], messages.job_text, output)
     else:

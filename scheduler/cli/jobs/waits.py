@@ -1,4 +1,5 @@
-"""`--hold`, `--begin` and `--dependency`: what keeps a job from being considered, for now."""
+"""`--hold`, `--begin`, `--dependency` and `--array`: what keeps a job from being considered, for
+now."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import typer
 
 from placement import BadInput
 from scheduler.core.model.dependency import DependencyKind, DependencyTerm
+from scheduler.core.model.job_array import parse_array
 from scheduler.files.job_keys import parse_dependencies
 from scheduler.files.timeparse import parse_moment
 
@@ -17,12 +19,17 @@ if TYPE_CHECKING:
     from scheduler.core import JobSpec
 
 
-def with_waits(spec: JobSpec, begin: str, dependency: str, *, hold: bool) -> JobSpec:
+def with_waits(spec: JobSpec, begin: str, dependency: str, array: str, *, hold: bool) -> JobSpec:
     """`spec` with what the options say; without one, the job file holds."""
     if begin:
         spec = replace(spec, begin_ns=begin_ns(begin))
     if dependency:
         spec = replace(spec, dependencies=dependencies(dependency))
+    if array:
+        try:
+            spec = replace(spec, array=parse_array(array))
+        except BadInput as error:
+            raise typer.BadParameter(error.message, param_hint="--array") from None
     return replace(spec, hold=spec.hold or hold)
 
 

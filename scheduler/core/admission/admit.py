@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import assert_never
+
+from msgspec import structs
 
 from placement import BadInput, refuse_without_peers
 from placement.fabric.constraints import gpus_wanted
@@ -128,15 +131,49 @@ def _admitted(state: State, command: Command, now_ns: int) -> tuple[Event, ...] 
 
 
 def _submit(state: State, command: SubmitJob, now_ns: int) -> tuple[Event, ...] | Rejected:
-    spec = command.spec
+    """One job, or all tasks of an array; a task by itself is one that was submitted before."""
+    array = command.spec.array
+    if array is None or array.task is not None:
+        return _submit_job(state, command, now_ns)
+    if refused := _nameless(state, command.spec):
+        return refused
+    array = structs.replace(array, name=command.spec.name, uid=command.uid)
+    events: list[Event] = []
+    for number in array.numbers:
+        task_of = structs.replace(array, task=number)
+        spec = replace(command.spec, name=f"{command.spec.name}-{number}", array=task_of)
+        task = replace(command, spec=spec, uid=array.task_uid(number))
+        if events:  # what is true of the first is true of all but for their names
+            if refused := _nameless(state, spec):
+                return refused
+            first = events[0]
+            assert isinstance(first, JobSubmitted)
+            events.append(structs.replace(first, uid=task.uid, spec=spec, request_id=""))
+            continue
+        answer = _submit_job(state, task, now_ns)
+        if isinstance(answer, Rejected):
+            return answer
+        events.extend(answer)
+    return tuple(events)
+
+
+def _nameless(state: State, spec: JobSpec) -> Rejected | None:
+    """Why it cannot be called so."""
     if not all(map(is_name, spec.name.split("/", 1))):
         return invalid("name", NAME_RULE)
-    if spec.time_limit_s is not None and spec.time_limit_s < 1:
-        return invalid("time_limit_s", "must be at least 1")
     if same := _namesake(state, spec):
         return Rejected(
             Code.ALREADY_EXISTS, f"a job {short_name(same.name)} is {same.state} already"
         )
+    return None
+
+
+def _submit_job(state: State, command: SubmitJob, now_ns: int) -> tuple[Event, ...] | Rejected:
+    spec = command.spec
+    if refused := _nameless(state, spec):
+        return refused
+    if spec.time_limit_s is not None and spec.time_limit_s < 1:
+        return invalid("time_limit_s", "must be at least 1")
     if wrong := misnamed(spec, state.tenants):
         return invalid(*wrong)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Final
 
 from scheduler.core.job_name import short_name
@@ -15,6 +16,7 @@ from scheduler.core.model.dependency import (
     DependencyTerm,
 )
 from scheduler.core.model.job import Job, JobSpec
+from scheduler.core.model.job_array import MOST_TASKS
 from scheduler.core.model.lifecycle import LIVE
 from scheduler.core.model.rejected import Code, Rejected, invalid
 from scheduler.core.model.state import State
@@ -34,20 +36,23 @@ def resolved(
     """The jobs that `spec` of `user` depends on. `long_ended`: those that the state has no more;
     `own`: the job itself, where it is there already."""
     dependencies: list[Dependency] = []
+    arrays = 0  # tasks of arrays beyond the first
     for place, term in enumerate(spec.dependencies):
         if term.kind is DependencyKind.SINGLETON:
             dependencies += _namesakes(state, spec, user, own)
             continue
         field = f"dependencies[{place}].job"
-        dependency = _one(state, term, long_ended)
-        if dependency is None:
+        meant = _meant(state, term, long_ended)
+        if not meant:
             return invalid(field, f"there is and was no job {term.job!r}")
-        if own is not None and dependency.uid == own.uid:
-            return invalid(field, "is the job itself")
-        if dependency.is_never_met:
-            return Rejected(Code.INFEASIBLE, f"{UNMET}: {dependency.text}")
-        dependencies.append(dependency)
-    if len(dependencies) > MOST_DEPENDENCIES:
+        for dependency in meant:
+            if own is not None and dependency.uid == own.uid:
+                return invalid(field, "is the job itself")
+            if dependency.is_never_met:
+                return Rejected(Code.INFEASIBLE, f"{UNMET}: {dependency.text}")
+        arrays += len(meant) - 1
+        dependencies += meant
+    if len(dependencies) - arrays > MOST_DEPENDENCIES or arrays > MOST_TASKS:
         most = f"are {len(dependencies):,}, more than {MOST_DEPENDENCIES}"
         return invalid("dependencies", most)
     if own is not None and (cycle := _cycle(state, own, dependencies)):
@@ -55,15 +60,33 @@ def resolved(
     return tuple(dependencies)
 
 
-def _one(state: State, term: DependencyTerm, long_ended: Sequence[LongEnded]) -> Dependency | None:
+def _meant(state: State, term: DependencyTerm, long_ended: Sequence[LongEnded]) -> list[Dependency]:
+    """The job of that name, or all tasks of the newest array that is called so."""
+
+    def of(job: Job) -> Dependency:
+        outcome = None if job.state in LIVE else job.state
+        return Dependency(term.kind, job.name, job.uid, outcome)
+
     job = state.find(term.job)
     if job is not None:
-        outcome = None if job.state in LIVE else job.state
-        return Dependency(term.kind, term.job, job.uid, outcome)
+        return [of(job)]
+    if tasks := _tasks(state, term.job):
+        return [of(task) for task in tasks]
     for name, uid, outcome in long_ended:
         if name == term.job:
-            return Dependency(term.kind, term.job, uid, outcome)
-    return None
+            return [Dependency(term.kind, term.job, uid, outcome)]
+    return []
+
+
+def _tasks(state: State, name: str) -> list[Job]:
+    """Of the newest array of this name: those that live or are at hand."""
+    known = chain(state.ended.values(), state.jobs.values())
+    tasks = [job for job in known if (array := job.spec.array) and array.name == name]
+    newest = max(tasks, key=lambda job: job.sequence, default=None)
+    if newest is None or newest.spec.array is None:
+        return []
+    uid = newest.spec.array.uid
+    return [job for job in tasks if job.spec.array is not None and job.spec.array.uid == uid]
 
 
 def stem(name: str) -> str:

@@ -122,6 +122,7 @@ def _respecified(state: State, job: Job, spec: JobSpec, now_ns: int) -> State:
         attempt=job.attempt,
         hold=job.hold,
         dependencies=job.dependencies,
+        awaits_turn=job.awaits_turn,
         eligible_ns=job.eligible_ns,
     )
     jobs = PersistentMap({**state.jobs, job.name: other})
@@ -131,6 +132,7 @@ def _respecified(state: State, job: Job, spec: JobSpec, now_ns: int) -> State:
         queue=NameList(sorted(state.queue, key=lambda name: jobs[name].order)),
         deferred=state.deferred,
         dependants=state.dependants,
+        arrays=state.arrays,
     )
 
 

@@ -20,6 +20,7 @@ from scheduler.core.explain.explain import UNDECIDED, explain
 from scheduler.core.explain.reason import Reason
 from scheduler.core.fold.apply import replay
 from scheduler.core.model.commands import SubmitJob
+from scheduler.core.model.events import JobSubmitted
 from scheduler.core.model.job import Job
 from scheduler.core.model.plan import Start
 from scheduler.core.model.policy import SchedulingOptions
@@ -85,12 +86,13 @@ def dry_run(
     """What would become of the job of `command`: decisions on a copy until it starts or
     nothing is left to decide. `placer`: what places gangs in these decisions.
 
-    A refusal is that of `admit`. Cost: the decisions that would follow.
+    Of an array it is its first task. A refusal is that of `admit`. Cost: the decisions that would
+    follow.
     """
-    name = command.spec.name
     admitted = admit(state, replace(command, request_id=""), now_ns)
     if isinstance(admitted, Rejected):
         return admitted
+    name = next(event.spec.name for event in admitted if isinstance(event, JobSubmitted))
     state = replay(admitted, state)
     for _ in range(MOST_DECISIONS):
         plan = decide(state, now_ns, limits, placer(state, limits))

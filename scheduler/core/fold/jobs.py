@@ -47,6 +47,7 @@ from scheduler.core.model.events import (
 )
 from scheduler.core.model.goodput import Goodput
 from scheduler.core.model.job import Job
+from scheduler.core.model.job_array import ArrayTurns, JobArray
 from scheduler.core.model.lifecycle import (
     JOB_MOVES,
     Hold,
@@ -165,7 +166,66 @@ def _submitted(state: State, event: JobSubmitted) -> State:
         dependencies=event.dependencies,
     )
     job = owned(fitted(job, state.loaded_fabric), state.tenants)
+    state, job = _in_turn(state, job)
     return _depending(_joined(state, job, event.time_ns), job)
+
+
+def _in_turn(state: State, job: Job) -> tuple[State, Job]:
+    """A new task of an array may run, or awaits its turn."""
+    array = job.spec.array
+    if array is None:
+        return state, job
+    turns = state.arrays.get(array.uid, ArrayTurns())
+    if array.most_running and turns.let_in >= array.most_running:
+        job = evolve(job, awaits_turn=True)
+        turns = ArrayTurns(turns.let_in, (*turns.waiting, job.name))
+    else:
+        turns = ArrayTurns(turns.let_in + 1, turns.waiting)
+    return evolve(state, arrays=_with(state.arrays, array.uid, turns)), job
+
+
+def _let_in(state: State, array: JobArray) -> State:
+    """The state in which the next task has a turn that is free; the next decision considers it. One
+    that is held is passed over."""
+    turns = state.arrays[array.uid]
+    name = next((name for name in turns.waiting if state.jobs[name].hold is None), None)
+    if name is None or turns.let_in >= array.most_running:
+        return state
+    job = evolve(state.jobs[name], awaits_turn=False)
+    return evolve(
+        _with_job(state, job),
+        deferred=_with(state.deferred, name, wake_ns(job)),
+        arrays=_with(
+            state.arrays, array.uid, ArrayTurns(turns.let_in + 1, _less(turns.waiting, name))
+        ),
+    )
+
+
+def _turn_given(state: State, name: str) -> State:
+    """The state in which a waiting task that is held gives its turn to another."""
+    job = state.jobs[name]
+    array = job.spec.array
+    if job.hold is None or job.awaits_turn or array is None or not array.most_running:
+        return state
+    turns = state.arrays[array.uid]
+    waiting = ArrayTurns(turns.let_in - 1, (name, *turns.waiting))
+    state = _with_job(state, evolve(job, awaits_turn=True))
+    return _let_in(evolve(state, arrays=_with(state.arrays, array.uid, waiting)), array)
+
+
+def _without_task(state: State, over: Job) -> State:
+    """The state in which a task has ended, and its turn is another's."""
+    array = over.spec.array
+    if array is None:
+        return state
+    turns = state.arrays[array.uid]
+    if over.awaits_turn:
+        left = ArrayTurns(turns.let_in, _less(turns.waiting, over.name))
+    else:
+        left = ArrayTurns(turns.let_in - 1, turns.waiting)
+    if left == ArrayTurns():
+        return evolve(state, arrays=_without(state.arrays, array.uid))
+    return _let_in(evolve(state, arrays=_with(state.arrays, array.uid, left)), array)
 
 
 def _updated(state: State, event: JobUpdated) -> State:
@@ -191,7 +251,8 @@ def _held(state: State, event: JobHeld) -> State:
     held = evolve(job, hold=event.hold, update_ns=event.time_ns)
     if job.state is not JobState.QUEUED:
         return _with_job(state, held)
-    return _joined(_unreserved(_left(state, job), job.name), held, event.time_ns)
+    left = _unreserved(_left(state, job), job.name)
+    return _turn_given(_joined(left, held, event.time_ns), job.name)
 
 
 def _considered(state: State, event: JobReleased | JobEligible) -> State:
@@ -202,7 +263,9 @@ def _considered(state: State, event: JobReleased | JobEligible) -> State:
             return _with_job(state, changed)
     else:
         changed = job
-    return _joined(_left(state, job), changed, event.time_ns)
+    joined = _joined(_left(state, job), changed, event.time_ns)
+    array = job.spec.array
+    return joined if array is None or not job.awaits_turn else _let_in(joined, array)
 
 
 def _reserved(state: State, event: JobsReserved) -> State:
@@ -379,7 +442,7 @@ def _requeued(state: State, event: JobRequeued | JobPreempted, move: JobMove) ->
         lent=state.lent & ~hostset.of(job.lent),
         accounts=charged(state, job.tenant, -_size(job), event.time_ns),
     )
-    return emptied(freed, job, event.time_ns)
+    return emptied(_turn_given(freed, job.name), job, event.time_ns)
 
 
 def _with_job(state: State, job: Job) -> State:
@@ -446,7 +509,7 @@ def _ended(state: State, event: JobEnded) -> State:
         lent=state.lent & ~hostset.of(job.lent),
         accounts=charged(state, job.tenant, -_size(job), event.time_ns),
     )
-    return emptied(freed, job, event.time_ns)
+    return emptied(_without_task(freed, over), job, event.time_ns)
 
 
 def _joined(state: State, job: Job, now_ns: int) -> State:

@@ -17,6 +17,7 @@ from scheduler.core.collections.evolve import derived_from, evolve
 from scheduler.core.job_name import DEFAULT_TENANT
 from scheduler.core.model.dependency import Dependency, DependencyTerm
 from scheduler.core.model.goodput import UNCOUNTED, Goodput
+from scheduler.core.model.job_array import JobArray
 from scheduler.core.model.lifecycle import Hold, JobState
 from scheduler.core.model.restart_option import Ladder
 from scheduler.core.policies.affinity import ANYBODY, Affinity
@@ -40,7 +41,8 @@ class JobSpec:
     for; 0 = all of them. `checkpoint`: how it saves its state. `run`: what agents start on its
     hosts; None: somebody else does, and reports its end. `hold`: it is held when it is submitted.
     `begin_ns`: it does not start before, 0 = at once. `dependencies`: what it waits for;
-    `cancel_unmet`: it is cancelled when that can never be, and does not wait on.
+    `cancel_unmet`: it is cancelled when that can never be, and does not wait on. `array`: of
+    which it is a task, or that it is submitted as.
     """
 
     name: str
@@ -58,6 +60,7 @@ class JobSpec:
     begin_ns: int = 0
     dependencies: tuple[DependencyTerm, ...] = ()
     cancel_unmet: bool = False
+    array: JobArray | None = None
 
 
 class Strike(Struct, frozen=True):
@@ -117,7 +120,8 @@ class Job:
     Of a job that agents start: `launched_ns`, when all ranks of the present attempt had started,
     None = not yet; `saved`: its newest checkpoint.
 
-    `hold`: who holds it, None = nobody. `dependencies`: the jobs that it depends on.
+    `hold`: who holds it, None = nobody. `dependencies`: the jobs that it depends on. `awaits_turn`:
+    as many tasks of its array run as may.
     `eligible_ns`: since when it has been considered without a break; before that it was deferred.
     """
 
@@ -159,6 +163,7 @@ class Job:
     placed: HostNames | None = None
     hold: Hold | None = None
     dependencies: tuple[Dependency, ...] = ()
+    awaits_turn: bool = False
     eligible_ns: int = 0
 
     def host_names(self, fabric: Fabric) -> HostNames:

@@ -21,6 +21,7 @@ from scheduler.core.model.failure_rates import NO_FAULTS, FailureRates
 from scheduler.core.model.goodput import NOTHING, Parts
 from scheduler.core.model.host_record import BLANK, HostRecord
 from scheduler.core.model.job import Job
+from scheduler.core.model.job_array import ArrayTurns
 from scheduler.core.model.lifecycle import IN_SERVICE, HostState, JobState, LinkUse
 from scheduler.core.model.link import PLAIN, LinkRecord
 from scheduler.core.model.request_id import parse_request_id
@@ -53,7 +54,8 @@ class State:
 
     `jobs`: live jobs by name. `queue`: names of the queued ones that are considered, in order;
     `deferred`: of those that are not yet, with the time from which on they are as far as is known.
-    `dependants`: deferred jobs by the uid of a live job that they depend on. `running`:
+    `dependants`: deferred jobs by the uid of a live job that they depend on. `arrays`: arrays with
+    live tasks, by uid. `running`:
     names of those that hold hosts, in order of start. `interrupted`: those among them that
     a failure interrupted; `special`: those that want more than hosts for their gang.
     `ended`: the newest ended jobs of each tenant by uid, oldest first; `ended_counts`: how many.
@@ -113,6 +115,7 @@ class State:
     spent: Parts = NOTHING
     deferred: Mapping[str, int] = field(default_factory=PersistentMap)
     dependants: Mapping[str, tuple[str, ...]] = field(default_factory=PersistentMap)
+    arrays: Mapping[str, ArrayTurns] = field(default_factory=PersistentMap)
 
     @staticmethod
     def empty() -> State:

@@ -27,6 +27,7 @@ class WaitReason(StrEnum):
     HELD = "held"  # its owner or an operator holds it
     BEGIN = "begin"  # its begin time has not come
     DEPENDENCY = "dependency"  # a job that it depends on has not ended, or ended otherwise
+    ARRAY = "array"  # as many tasks of its array run as may
     SEARCH = "search"  # the limits of the search were spent before a placement was found
 
 

@@ -1,5 +1,5 @@
-"""Whether a waiting job is considered at all: nobody holds it, its begin time has come, and the
-jobs that it depends on have ended as it wants.
+"""Whether a waiting job is considered at all: nobody holds it, its begin time has come, the jobs
+that it depends on have ended as it wants, and its array lets one more of its tasks run.
 
 Jobs that are not stand apart from the queue (`State.deferred`), so that whoever walks the queue,
 to decide, to explain, to reserve or on a copy for a dry run, meets eligible ones alone.
@@ -10,6 +10,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
+from scheduler.core.job_name import short_name
 from scheduler.core.model.events import Event, JobEligible, JobEnded
 from scheduler.core.model.job import SECOND_NS, Job
 from scheduler.core.model.lifecycle import Hold, JobState
@@ -24,9 +25,9 @@ _BY = {Hold.OWNER: "by its owner", Hold.OPERATOR: "by an operator"}
 
 
 def eligible_ns(job: Job) -> int:
-    """From when on a waiting job is considered, as things are; NEVER while it is held or depends
-    on a job that lives, or has ended otherwise."""
-    if job.hold is not None or not all(each.is_met for each in job.dependencies):
+    """From when on a waiting job is considered, as things are; NEVER while it is held, awaits its
+    turn, or depends on a job that lives, or has ended otherwise."""
+    if job.hold is not None or job.awaits_turn or not all(e.is_met for e in job.dependencies):
         return NEVER
     return job.spec.begin_ns or AT_ONCE
 
@@ -51,6 +52,9 @@ def deferral_text(job: Job, now_ns: int) -> str:
     if waited := [each.text for each in job.dependencies if each.outcome is None]:
         more = f" and {len(waited) - 3} more" if len(waited) > 3 else ""
         parts.append(f"waits for {', '.join(waited[:3])}{more}")
+    if job.awaits_turn and (array := job.spec.array) is not None:
+        most = "one task" if array.most_running == 1 else f"{array.most_running} tasks"
+        parts.append(f"waits for its turn: {most} of {short_name(array.name)} may run at a time")
     if job.spec.begin_ns > now_ns:
         begin = datetime.fromtimestamp(job.spec.begin_ns // SECOND_NS, UTC)
         parts.append(f"begins at {begin:%Y-%m-%dT%H:%M:%SZ} at the earliest")
@@ -58,12 +62,14 @@ def deferral_text(job: Job, now_ns: int) -> str:
 
 
 def deferral(job: Job, now_ns: int) -> str:
-    """`held`, `dependency` or `begin`: what keeps the job from being considered, as a WaitReason;
-    "" when nothing does."""
+    """`held`, `dependency`, `array` or `begin`: what keeps the job from being considered, as a
+    WaitReason; "" when nothing does."""
     if job.hold is not None:
         return "held"
     if not all(each.is_met for each in job.dependencies):
         return "dependency"
+    if job.awaits_turn:
+        return "array"
     return "begin" if job.spec.begin_ns > now_ns else ""
 
 

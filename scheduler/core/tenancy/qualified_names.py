@@ -20,6 +20,7 @@ from scheduler.core.collections.persistent_map import PersistentMap
 from scheduler.core.job_name import full_name, stated_tenant
 from scheduler.core.model.host_record import HostRecord
 from scheduler.core.model.job import Job
+from scheduler.core.model.job_array import ArrayTurns, JobArray
 from scheduler.core.model.state import State
 from scheduler.core.model.window import Booking
 from scheduler.core.policies.affinity import Affinity
@@ -46,6 +47,7 @@ def qualified(state: State) -> State:
         queue=NameList(map(naming.full, state.queue)),
         deferred=naming.keys(state.deferred),
         dependants=PersistentMap({u: naming.names(n) for u, n in state.dependants.items()}),
+        arrays=PersistentMap({u: naming.turns(each) for u, each in state.arrays.items()}),
         running=naming.names(state.running),
         interrupted=naming.names(state.interrupted),
         special=naming.names(state.special),
@@ -82,6 +84,12 @@ class _Naming:
     def text(self, text: str) -> str:
         return _WORD.sub(lambda word: self._full.get(word[0], word[0]), text)
 
+    def turns(self, turns: ArrayTurns) -> ArrayTurns:
+        return structs.replace(turns, waiting=self.names(turns.waiting))
+
+    def array(self, array: JobArray | None) -> JobArray | None:
+        return array and structs.replace(array, name=self.full(array.name))
+
     def booking(self, booking: Booking) -> Booking:
         window = replace(booking.window, jobs=self.names(booking.window.jobs))
         return replace(booking, window=window)
@@ -110,6 +118,7 @@ class _Naming:
                 name=self.full(spec.name),
                 tenant=job.tenant,
                 affinity=wants,
+                array=self.array(spec.array),
                 dependencies=tuple(
                     structs.replace(term, job=self.full(term.job)) if term.job else term
                     for term in spec.dependencies

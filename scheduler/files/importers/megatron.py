@@ -229,13 +229,15 @@ def _training(options: Options) -> None:
 
 
 def _batch_script(options: Options) -> None:
-    """The name and the time limit that Slurm is given."""
+    """The name, the time limit and the array that Slurm is given."""
     draft, batch = options.draft, options.batch
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", batch["job-name"].text) if "job-name" in batch else ""
     if name := name.strip("-._")[:128]:
         draft.put("name", name)
     if "time" in batch and (seconds := limit_seconds(batch["time"].text)):
         draft.put("time_limit_s", seconds, Origin("#SBATCH --time", batch["time"].line))
+    if "array" in batch:
+        draft.put("array", batch["array"].text, Origin("#SBATCH --array", batch["array"].line))
 
 
 def _sharding(options: Options) -> tuple[str, str]:

@@ -40,7 +40,7 @@ TEXTS = _names("""
     recompute-granularity cp-comm-type moe-layer-freq data-parallel-sharding-strategy
     hidden-dropout attention-dropout transformer-impl main-grads-dtype
 """)
-_SHORT = {"N": "nodes", "G": "gpus", "J": "job-name", "t": "time"}  # of sbatch
+_SHORT = {"N": "nodes", "G": "gpus", "J": "job-name", "t": "time", "a": "array"}  # of sbatch
 # What bears on shape, bytes or memory and has no key in a job file.
 TELLING = re.compile(
     "parallel|pipeline|fsdp|shard|expert-|layers|rampup|recompute|offload|fp8|mtp|mamba"

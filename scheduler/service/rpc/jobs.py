@@ -189,9 +189,14 @@ class JobServicer:
                 fill_spec(supposed.spec, spec)
                 return supposed
             state = await self._backend.run(command, "spec.")
-            job = await self._answered(state, spec.name, "", request.request_id)
+            name = spec.name
+            if spec.array is not None:
+                name = f"{name}-{spec.array.numbers[0]}"
+            job = await self._answered(state, name, "", request.request_id)
             is_long = writer.is_busy or len(state.queue) > _SHORT_QUEUE
-            if is_long and job.uid == command.uid:  # else an earlier call made it
+            if (
+                is_long and spec.array is None and job.uid == command.uid
+            ):  # else an earlier call made it
                 return job_to_proto(state.loaded_fabric, job, state.version, _FRESH)
             return await self._messages.of(state, job)
 

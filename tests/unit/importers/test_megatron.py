@@ -16,6 +16,7 @@ from placement.workload.training import (
     Sync,
     Training,
 )
+from scheduler.core.model.job_array import JobArray
 from scheduler.files.importers.options import limit_seconds
 from scheduler.files.yaml12 import parse
 from tests.build import DEEPSEEK_V3, GPT3
@@ -278,6 +279,7 @@ SBATCH = """#!/bin/bash
 #SBATCH -N 16
 #SBATCH --gres=gpu:h100:8
 #SBATCH --time=2-12:00:00
+#SBATCH -a 0-6:2%2
 run_cmd="python pretrain_gpt.py {line} --main-grads-dtype bf16 --exp-avg-dtype bf16"
 echo $run_cmd
 eval srun -N $SLURM_NNODES $run_cmd
@@ -290,10 +292,11 @@ def test_a_batch_script_says_how_many_gpus_run_and_for_how_long(imported: Import
     spec = draft.checked()
     assert spec.name == "llama-70b"
     assert spec.time_limit_s == 60 * 3600
+    assert spec.array == JobArray("0-6:2", 2)
     assert spec.request.parallelism.world_size == 16 * 8
     assert spec.request.training.gradient_dtype == "bf16"
     assert [note for note in draft.notes if "-dtype" in note] == [
-        "not represented: --exp-avg-dtype (line 6)"
+        "not represented: --exp-avg-dtype (line 7)"
     ]
 
 

@@ -1,0 +1,194 @@
+"""Job arrays: how their numbers are read, who has a turn, and what an array is in dependencies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placement import BadInput
+from scheduler.access.queue_limit import at_most
+from scheduler.core import Code, JobState, Rejected, SchedulingOptions, State, explain
+from scheduler.core.explain.dryrun import dry_run
+from scheduler.core.fold.apply import replay
+from scheduler.core.model.commands import HoldJob, ReleaseJob, RequeueJob, SubmitJob
+from scheduler.core.model.dependency import DependencyKind, DependencyTerm
+from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.job_array import ArrayTurns, parse_array
+from scheduler.core.model.plan import Start
+from scheduler.core.queue.verdict import WaitReason
+from scheduler.core.tenancy.qualified_names import qualified
+from scheduler.files.job import job_from_mapping, job_to_mapping
+from tests.build import admitted, cancel, end, loaded, refused, run, schedule, spec, submit
+
+EMPTY = loaded()
+NOW = 100 * SECOND_NS
+
+
+def array(name: str, text: str, **fields: Any) -> SubmitJob:
+    """Of jobs of one host."""
+    return SubmitJob(replace(spec(name), array=parse_array(text), **fields), f"uid-{name}")
+
+
+def settled(state: State, now_ns: int) -> State:
+    """After two decisions: the first considers those whose time has come."""
+    return schedule(schedule(state, now_ns), now_ns)
+
+
+def running(state: State) -> list[str]:
+    return [job.name for job in state.in_state(JobState.RUNNING)]
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers", "most"),
+    [
+        ("0-3", (0, 1, 2, 3), 0),
+        ("7", (7,), 0),
+        ("9,1-2%1", (1, 2, 9), 1),
+        ("0-10:4 % 2", (0, 4, 8), 2),
+        ("999999", (999_999,), 0),
+    ],
+)
+def test_numbers_are_written_as_for_sbatch(text: str, numbers: tuple[int, ...], most: int) -> None:
+    made = parse_array(text)
+    assert (made.numbers, made.most_running) == (numbers, most)
+    assert parse_array(made.text) == made
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "a", "3-1", "1,,2", "0-4:0", "0-3%", "0-3%x", "-1", "1,0-2", "1000000", "0-1000", "²"],
+)
+def test_other_texts_are_refused(text: str) -> None:
+    with pytest.raises(BadInput):
+        parse_array(text)
+
+
+def test_a_job_file_has_an_array_and_a_task_is_none() -> None:
+    mapping = {"name": "a", "parallelism": {"dp": 8}, "traffic": {"dp": 1}, "array": "0-3%2"}
+    made = job_from_mapping(mapping)
+    assert made.array == parse_array("0-3%2")
+    assert job_to_mapping(made)["array"] == "0-3%2"
+    assert job_from_mapping(mapping | {"array": 5}).array == parse_array("5")
+    state = run(EMPTY, SubmitJob(made, "u"))
+    assert "array" not in job_to_mapping(state.jobs["a-0"].spec)
+
+
+def test_one_submit_makes_all_tasks_and_as_many_run_as_may() -> None:
+    command = replace(array("a", "0-4%2"), request_id="once")
+    state = run(EMPTY, command, now_ns=NOW)
+    assert list(state.jobs) == ["a-0", "a-1", "a-2", "a-3", "a-4"]
+    assert len({job.uid for job in state.jobs.values()}) == 5
+    assert admitted(state, command, NOW) == ()  # the same request again
+    started = settled(state, NOW)
+    assert running(started) == ["a-0", "a-1"]
+    assert explain(started, "a-4", NOW, SchedulingOptions()).cause is WaitReason.ARRAY
+    assert "2 tasks of a may run" in explain(started, "a-4", NOW, SchedulingOptions()).sentence
+    later = settled(run(started, end("a-1"), cancel("a-2"), now_ns=NOW), NOW)
+    assert running(later) == ["a-0", "a-3"]
+    over = run(later, end("a-0"), end("a-3", JobState.FAILED), now_ns=NOW)
+    over = run(settled(over, NOW), end("a-4"), now_ns=NOW)
+    assert (dict(over.jobs), dict(over.arrays)) == ({}, {})
+
+
+def test_a_requeued_task_keeps_its_turn() -> None:
+    state = settled(run(EMPTY, array("a", "0-2%1"), now_ns=NOW), NOW)
+    assert running(settled(run(state, RequeueJob("a-0"), now_ns=NOW), NOW)) == ["a-0"]
+
+
+def test_a_held_task_gives_its_turn_to_another() -> None:
+    state = run(EMPTY, array("a", "0-2%1"), HoldJob("a-0"), HoldJob("a-1"), now_ns=NOW)
+    state = settled(state, NOW)
+    assert running(state) == ["a-2"]
+    state = run(state, ReleaseJob("a-1"), now_ns=NOW)
+    assert running(settled(state, NOW)) == ["a-2"]
+    state = settled(run(state, end("a-2"), now_ns=NOW), NOW)
+    assert running(state) == ["a-1"]
+    state = settled(run(state, end("a-1"), now_ns=NOW), NOW)
+    assert running(state) == []
+    assert running(settled(run(state, ReleaseJob("a-0"), now_ns=NOW), NOW)) == ["a-0"]
+
+
+def test_all_or_none_are_taken() -> None:
+    state = run(EMPTY, submit("a-3"))
+    assert refused(state, array("a", "0-4")).code is Code.ALREADY_EXISTS
+    assert refused(EMPTY, array("a" * 127, "0-10")).violations[0].field == "name"
+    check = at_most(5)
+    waiting = run(EMPTY, submit("b"), submit("c"))
+    answer = check(waiting, array("a", "0-3"), 0)
+    assert isinstance(answer, Rejected)
+    assert answer.code is Code.EXHAUSTED
+    assert not isinstance(check(waiting, array("a", "0-2"), 0), Rejected)
+
+
+def test_a_job_waits_for_all_tasks_of_an_array() -> None:
+    after = DependencyTerm(DependencyKind.AFTEROK, "a")
+    state = run(EMPTY, array("a", "0-2"), now_ns=NOW)
+    state = run(state, SubmitJob(replace(spec("b"), dependencies=(after,)), "uid-b"), now_ns=NOW)
+    assert [each.job for each in state.jobs["b"].dependencies] == ["a-0", "a-1", "a-2"]
+    state = settled(state, NOW)
+    state = run(state, end("a-0"), end("a-1"), now_ns=NOW)
+    assert "b" not in running(settled(state, NOW))
+    state = run(state, end("a-2"), now_ns=NOW)
+    assert "b" in running(settled(state, NOW))
+
+
+def test_a_dry_run_answers_for_the_first_task() -> None:
+    answer = dry_run(EMPTY, array("a", "3-5%1"), SchedulingOptions(), NOW)
+    assert not isinstance(answer, Rejected)
+    assert isinstance(answer.outcome, Start)
+    assert answer.outcome.name == "a-3"
+
+
+def test_arrays_are_known_by_full_names_like_their_tasks() -> None:
+    state = qualified(run(EMPTY, array("a", "0-2%1"), now_ns=NOW))
+    assert [turns.waiting for turns in state.arrays.values()] == [("default/a-1", "default/a-2")]
+    of_task = state.jobs["default/a-0"].spec.array
+    assert of_task is not None
+    assert of_task.name == "default/a"
+
+
+def test_ranks_find_their_number() -> None:
+    made = run(EMPTY, array("t", "2-8:2")).jobs["t-4"].spec.array
+    assert made is not None
+    assert made.variables["SLURM_ARRAY_TASK_ID"] == made.variables["MUSTER_ARRAY_TASK"] == "4"
+    assert made.variables["SLURM_ARRAY_TASK_MAX"] == "8"
+    assert parse_array("1").variables == {}
+
+
+ACTS = st.lists(
+    st.tuples(st.sampled_from(["hold", "release", "cancel", "end", "requeue"]), st.integers(0, 5)),
+    max_size=25,
+)
+
+
+@given(st.integers(1, 3), ACTS)
+@settings(max_examples=60)
+def test_never_more_run_than_may_and_none_is_forgotten(
+    most: int, acts: list[tuple[str, int]]
+) -> None:
+    state = settled(run(EMPTY, array("a", f"0-5%{most}"), now_ns=NOW), NOW)
+    for act, number in acts:
+        name = f"a-{number}"
+        job = state.jobs.get(name)
+        if job is None:
+            continue
+        is_running = job.state is JobState.RUNNING
+        command = {
+            "hold": HoldJob(name),
+            "release": ReleaseJob(name),
+            "cancel": cancel(name),
+            "end": end(name) if is_running else cancel(name),
+            "requeue": RequeueJob(name),
+        }[act]
+        state = settled(replay(admitted(state, command, NOW), state), NOW)
+        names = running(state)
+        assert len(names) <= most
+        turns = next(iter(state.arrays.values()), ArrayTurns())
+        free = [job for job in state.jobs.values() if job.hold is None and job.name not in names]
+        assert len(names) == most or not free
+        assert set(turns.waiting) == {job.name for job in state.jobs.values() if job.awaits_turn}
+        assert turns.let_in + len(turns.waiting) == len(state.jobs)
