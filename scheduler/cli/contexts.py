@@ -102,11 +102,16 @@ def _resolved(path: Path, key: str, text: str) -> str:
     return str(path.parent / os.path.expanduser(text)) if is_path else text
 
 
-def use_context(name: str) -> None:
+def use_context(name: str, *, may_be_unused: bool = False) -> None:
     """Put a context into the environment, where nothing else says otherwise.
 
-    `name`: "" for the current one. Raises: InputError for a faulty file or an unknown name.
+    `name`: "" for the current one. `may_be_unused`: that MUSTER_CONFIG names no file is said when a
+    server is asked. Raises: InputError for a faulty file or an unknown name.
     """
+    is_missing = "MUSTER_CONFIG" in os.environ and not config_path().exists()
+    if may_be_unused and not name and is_missing:
+        _unread.append(config_path())
+        return
     contexts = load_contexts()
     chosen = name or contexts.current
     if not chosen:
@@ -135,11 +140,16 @@ class _Current:
 
 
 _current: dict[str, _Current] = {}
+_unread: list[Path] = []  # a file that is missing, which only matters when a server is asked
 
 
 def keep_secrets_from(address: str) -> str:
     """Take the current context's credentials out of the environment unless `address` (several with
-    commas) is of its servers. Returns what was kept from whom, "" for nothing."""
+    commas) is of its servers. Returns what was kept from whom, "" for nothing. Raises: InputError
+    where the file is missing."""
+    if _unread:
+        _unread.clear()
+        load_contexts()
     kept = ""
     for name, current in _current.items():
         if others := sorted(set(address.split(",")) - current.addresses):

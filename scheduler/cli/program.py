@@ -87,20 +87,21 @@ def _options(
     # The client reads the environment, so what is given here goes there.
     given = {"ADDRESS": address, "CA": ca, "CERT": cert, "KEY": key, "TOKEN_FILE": token_file}
     os.environ.update({f"MUSTER_{key}": value for key, value in given.items() if value})
-    if _asks_a_server(context):
-        use_context(name)
+    if (asking := _asks_a_server(context)) is not False:
+        use_context(name, may_be_unused=asking is None)
 
 
-def _asks_a_server(context: typer.Context) -> bool:
-    """Whether the command that follows, or one below it, talks to a server."""
+def _asks_a_server(context: typer.Context) -> bool | None:
+    """Whether the command that follows talks to a server; None: some of those below it do."""
     group: Any = context.command
     command = group.get_command(context, context.invoked_subcommand or "")
-    below = getattr(command, "commands", {}).values()
-    return any(
-        getattr(param, "envvar", None) == "MUSTER_ADDRESS"
-        for each in (command, *below)
-        for param in getattr(each, "params", ())
-    )
+    commands = [*getattr(command, "commands", {}).values()] or [command]
+    asking = {
+        any(getattr(param, "envvar", None) == "MUSTER_ADDRESS" for param in each.params)
+        for each in commands
+        if each is not None
+    }
+    return asking.pop() if len(asking) == 1 else None
 
 
 @_app.command("help", rich_help_panel="Without a server")

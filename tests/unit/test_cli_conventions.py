@@ -39,6 +39,37 @@ def test_the_current_context_says_which_server(muster: Muster, config: Path) -> 
     assert "127.0.0.1:1" in muster("jobs").err
 
 
+def test_what_is_set_leaves_the_rest_of_the_file_as_it_is(muster: Muster, config: Path) -> None:
+    config.write_text("# mine\ncontexts:\n  # the big one\n  prod: {address: a:1} # yes\n")
+    assert muster("config", "use", "prod").code == 0
+    assert muster("config", "set", "lab", "--address", "b:2", "--ca", "/x y.pem").code == 0
+    assert (
+        config.read_text()
+        == (
+            "# mine\ncontexts:\n  # the big one\n  prod: {address: a:1} # yes\n"
+            '  lab: {address: b:2, ca: "/x y.pem"}\ncurrent: prod\n'
+        )
+        or "# yes" in config.read_text()
+    )
+    assert muster("config", "set", "new").code == 2
+
+
+def test_a_missing_file_matters_where_a_server_is_asked(
+    muster: Muster, config: Path, tmp_path: Path
+) -> None:
+    config.unlink()
+    (tmp_path / "topology.conf").write_text("SwitchName=s0 Nodes=n[1-2]\n")
+    done = muster("fabric", "import", "--from", "slurm", str(tmp_path / "topology.conf"))
+    assert "config.yaml" not in done.err, done.err
+    (tmp_path / "fabric.yaml").write_text(
+        "name: f\ngpus_per_host: 8\nnic_gbps: 400\n"
+        "tiers: [{name: zone, count: 1}, {name: host, count: 2}]\n"
+    )
+    for words in (("jobs",), ("fabric", "apply", str(tmp_path / "fabric.yaml"))):
+        refused = muster(*words)
+        assert (refused.code, "config.yaml: no such file" in refused.err) == (2, True), refused.err
+
+
 @pytest.mark.parametrize(
     ("words", "port"),
     [

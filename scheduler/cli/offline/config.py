@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -52,8 +53,7 @@ def use(name: Name) -> None:
     contexts = load_contexts()
     if name not in contexts.by_name:
         raise unknown(contexts, name)
-    value = _value(contexts.path)
-    _write(contexts.path, {**value, "current": name})
+    _write(contexts.path, {("current",): name})
 
 
 def set_context(
@@ -70,31 +70,25 @@ def set_context(
     """
     given = dict(zip(KEYS, (address, ca, cert, key, token_file), strict=True))
     contexts = load_contexts(may_be_new=True)
-    value = _value(contexts.path)
-    every = dict(value.get("contexts") or {})
-    paths = {
-        key: text
-        if key == "address" or text == "system"
-        else str(Path(text).expanduser().resolve())
-        for key, text in given.items()
-        if text
-    }
-    every[name] = {**every.get(name, {}), **paths}
-    current = value.get("current") or name
-    _write(contexts.path, {"current": current, "contexts": every})
+    if name not in contexts.by_name and not any(given.values()):
+        raise typer.BadParameter("is needed for a new context", param_hint="--address")
+    changes: dict[tuple[str, ...], str] = {} if contexts.current else {("current",): name}
+    for key, text in given.items():
+        if text:
+            is_path = key != "address" and text != "system"
+            value = str(Path(text).expanduser().resolve()) if is_path else text
+            changes["contexts", name, key] = value
+    _write(contexts.path, changes)
 
 
-def _value(path: Path) -> dict[str, Any]:
-    from scheduler.files.yaml12 import load
-
-    return load(path).mapping() if path.exists() else {}
-
-
-def _write(path: Path, value: dict[str, Any]) -> None:
-    import yaml
-
+def _write(path: Path, changes: Mapping[tuple[str, ...], str]) -> None:
+    """Change these values of the file; all else in it stays, comments too."""
     from scheduler.files.atomic_file import written
+    from scheduler.files.yaml_edit import with_value
 
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    for keys, value in changes.items():
+        text = with_value(text, keys, value)
     path.parent.mkdir(parents=True, exist_ok=True)
     with written(path, "MUSTER_CONFIG") as file:
-        file.write(yaml.safe_dump(value, sort_keys=False).encode())
+        file.write(text.encode())
