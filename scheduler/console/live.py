@@ -31,7 +31,7 @@ from starlette.types import Receive, Scope, Send
 from scheduler.console.calls import CallContext, CallFailed, Calls
 from scheduler.console.cluster_map import ClusterMap, HostColumns
 from scheduler.console.connect import failed, metadata_of, peer_of
-from scheduler.console.session import HOLD, read
+from scheduler.console.session import HOLD, read, written
 from scheduler.core import State
 from scheduler.identity import Caller
 
@@ -198,7 +198,9 @@ class _Streaming(Response):
     def __init__(
         self, session: AsyncGenerator[Any, None], who: Caller, frames: AsyncGenerator[bytes, None]
     ) -> None:
-        super().__init__(media_type="application/octet-stream")
+        super().__init__(
+            media_type="application/octet-stream", headers={"muster-caller": written(who)}
+        )
         del self.headers["content-length"]
         self._session = session
         self._who = who

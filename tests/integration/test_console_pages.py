@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf.field_mask_pb2 import FieldMask
 
 from scheduler.console.thread import ConsoleEndpoint
 from scheduler.core.policies.tenants import Tenant, Tenants
-from scheduler.v1 import service_pb2
+from scheduler.v1 import host_pb2, job_pb2, service_pb2
 from tests.browser import HAS_BROWSER, MISSING, Page, browsing
 from tests.build import exactly, fabric_spec
 from tests.secured import House
@@ -21,6 +22,7 @@ from tests.serving import RUNNING, Served, create, path, serving
 
 pytestmark = pytest.mark.skipif(not HAS_BROWSER, reason=MISSING)
 
+HEALTHY = host_pb2.HOST_STATE_HEALTHY
 LOCAL = ConsoleEndpoint("127.0.0.1", 0)
 TENANTS = Tenants((Tenant("vision"), Tenant("speech", guaranteed_gpus=16)), "vision")
 PAGES = {
@@ -34,6 +36,7 @@ PAGES = {
 # The rules of WCAG 2, and axe's own for landmarks, headings and regions.
 AXE = "return axe.run(document, {resultTypes: ['violations']}).then(r => r.violations.map(v =>"
 AXE += " v.id + ': ' + v.nodes.map(n => n.html + ' ' + n.failureSummary).join(' | ')))"
+PRESS = "[...document.querySelectorAll('button')].find(b => b.textContent.trim() === {!r}).click()"
 FRAMES = "return new Promise(d => requestAnimationFrame(() => requestAnimationFrame(() => d(1))))"
 
 
@@ -107,8 +110,16 @@ async def test_every_page_opens_and_has_no_fault_of_accessibility(
                 assert await at(browser.run, wide) <= 0, (place, width)
                 await at(browser.listen)
                 assert browser.errors == [], place
-                assert all(asked.startswith(address) for asked in browser.requests), place
+                own = (address, "data:")  # the browser's own icons are of the second kind
+                elsewhere = [asked for asked in browser.requests if not asked.startswith(own)]
+                assert elsewhere == [], place
                 assert any("/live" in asked for asked in browser.requests)
+            await at(look, browser, address, "job/vision/waits", "needs")
+            await at(browser.until, PRESS.format("Cancel vision/waits") + " || true")
+            await at(browser.until, "document.querySelector('dialog[open] .facts')")
+            await at(browser.run, axe)
+            assert await at(browser.run, AXE) == [], width
+            await at(browser.run, "document.querySelector('dialog').close()")
         await at(
             browser.run, "document.querySelector('main').append(document.createElement('img'))"
         )
@@ -227,3 +238,97 @@ async def test_who_looks_is_asked_and_sees_its_own(tmp_path: Path, browser: Page
         await at(browser.run, f"{leave}.click()")
         await at(browser.until, "document.querySelector('#token')")
         assert await at(browser.run, "return sessionStorage.length") == 0
+
+
+async def test_hosts_jobs_and_windows_are_changed_once_and_looked_at_first(
+    tmp_path: Path, browser: Page
+) -> None:
+    press, dialog = PRESS.format, "document.querySelector('dialog[open]')"
+    async with serving(tmp_path, console=LOCAL, tenants=TENANTS) as served:
+        await fill(served)
+        await at(browser.resize, 1_280, 900)
+        host = (await served.get(path("a", "vision"))).placement.hosts[1]
+        await at(look, browser, served.ready.console)
+        place = f"musterMap.cluster.fabric.hosts.indexOf({host!r})"
+        await at(browser.run, f"musterMap.go({place})")
+        drain = (
+            "[...document.querySelectorAll('aside button')].find(b => /^Drain/.test(b.innerText))"
+        )
+        await at(browser.until, drain)
+        await at(browser.run, f"{drain}.click()")
+        await at(browser.until, f"{dialog} && {dialog}.innerText.includes('draining')")
+        assert "block 1 of vision/a" in await at(browser.run, f"return {dialog}.innerText")
+        assert (await served.stub.GetHost(service_pb2.GetHostRequest(name=host))).state == HEALTHY
+        await at(browser.run, "document.querySelector('#reason').focus()")
+        await at(browser.type, "fan 3")
+        await at(
+            browser.run,
+            f"const b = {dialog}.querySelector('button'); for (let i = 0; i < 3; i += 1) b.click()",
+        )
+        await at(browser.until, f"!{dialog}")
+        drained = await served.stub.GetHost(service_pb2.GetHostRequest(name=host))
+        assert drained.cordon_reason == "fan 3"
+
+        # What has changed since the page was drawn is not changed by mistake.
+        await at(look, browser, served.ready.console, "job/vision/waits", "needs")
+        await at(browser.until, "/Hold/.test(document.querySelector('main').innerText)")
+        await at(browser.run, press("Hold vision/waits"))
+        await at(browser.until, f"{dialog} && /It will be/.test({dialog}.innerText)")
+        change = service_pb2.UpdateJobRequest(
+            job=job_pb2.Job(name=path("waits", "vision"), spec=job_pb2.JobSpec(priority=7)),
+            update_mask=FieldMask(paths=["spec.priority"]),
+        )
+        await served.stub.UpdateJob(change)
+        await at(browser.run, f"{dialog}.querySelector('button').click()")
+        await at(browser.until, f"/has changed since/.test({dialog}.innerText)")
+        assert not (await served.get(path("waits", "vision"))).hold
+        await at(browser.run, f"{dialog}.close()")
+        await at(browser.until, f"!{dialog}")
+        await asyncio.sleep(2.5)
+        await at(browser.run, press("Cancel vision/waits"))
+        await at(browser.until, f"{dialog} && /cancelled/.test({dialog}.innerText)")
+        await at(browser.run, f"{dialog}.querySelector('button').click()")
+        await served.until(path("waits", "vision"), job_pb2.JOB_STATE_CANCELLED)
+
+        await at(look, browser, served.ready.console, "hosts")
+        await at(browser.until, "document.querySelector('.plan')")
+        fields = {"name": "fans", "hosts": "z1", "hours": "2"}
+        fill_in = (
+            "const e = document.querySelector('#window-' + arguments[0]); e.value = arguments[1];"
+        )
+        fill_in += "e.dispatchEvent(new Event('input', {bubbles: true}))"
+        await at(browser.run, "document.querySelector('.plan').open = true")
+        for name, value in fields.items():
+            await at(browser.run, fill_in, name, value)
+            await at(browser.run, FRAMES)
+        await at(browser.run, press("Look at it"))
+        await at(browser.until, f"{dialog} && /maintenance/.test({dialog}.innerText)")
+        await at(browser.run, f"{dialog}.querySelector('button').click()")
+        await at(browser.until, f"!{dialog}")
+        (window,) = (await served.stub.ListWindows(service_pb2.ListWindowsRequest())).windows
+        assert (window.name, list(window.hosts)) == ("fans", ["z1"])
+
+
+async def test_who_may_not_change_a_thing_is_not_offered_to(tmp_path: Path, browser: Page) -> None:
+    house = House(tmp_path)
+    eye, admin = house.token("eye", "viewer", "vision"), house.token("op", "admin")
+    access, channel = house.access(), house.channel
+    async with (
+        serving(tmp_path, console=LOCAL, access=access, channel=channel, tenants=TENANTS) as served,
+        house.calling(served, token=admin) as stub,
+    ):
+        await stub.CreateJob(create("mine", hosts=2, tenant="vision"))
+        await at(browser.resize, 1_280, 900)
+        await at(browser.go, "about:blank")
+        await at(browser.go, f"{served.ready.console}/")
+        await at(browser.run, f"sessionStorage.setItem('muster.token', {admin!r})")
+        for token, offered in ((admin, True), (eye, False)):
+            await at(browser.run, f"sessionStorage.setItem('muster.token', {token!r})")
+            await at(browser.go, "about:blank")
+            await at(browser.go, f"{served.ready.console}/#/job/vision/mine")
+            await at(browser.until, "/Checkpoints/.test(document.body.innerText)")
+            await at(browser.until, "document.querySelector('.fresh')")
+            await asyncio.sleep(0.7)
+            text = await at(browser.run, "return document.querySelector('main').innerText")
+            assert ("Cancel" in text) is offered, text
+        await at(browser.run, "sessionStorage.clear()")

@@ -1,6 +1,7 @@
 // Hosts and links: what is out of service or counts against one, and what is planned.
 
 import { count, moment, percent, words } from "./format.js";
+import { HostActions, may, NewWindow, WindowActions } from "./actions.js";
 import { html, JobLink, JobLinks, More, Source, Table, useCall, useState, Waiting } from "./ui.js";
 
 const PAGE = 100;
@@ -43,7 +44,8 @@ function Hosts({ cluster }) {
         { title: "Failures", isNumber: true, of: (host) => count(host.record?.failures) },
         { title: "Reports", isNumber: true, of: (host) => count(host.record?.reports) },
         { title: "Counts against it", isText: true, of: (host) => troubleOf(host.record) },
-      ]} />
+        may(cluster, "operator") && { title: "Change", of: (host) => html`<${HostActions} cluster=${cluster} host=${host} />` },
+      ].filter(Boolean)} />
       <${More} token=${answer.nextPageToken && pages < 10} shown=${(answer.hosts ?? []).length} onMore=${() => setPages(pages + 1)} />`}
     <//>
     <${Source} method="ListHosts" body=${body} />`;
@@ -86,6 +88,8 @@ function Windows({ cluster }) {
       { title: "Hosts", isNumber: true, of: (each) => count(each.chosenHosts?.length || each.hostCount || each.hosts?.length) },
       { title: "For", of: (each) => [each.tenant, ...(each.jobs ?? [])].filter(Boolean).join(", ") },
       { title: "Why", isText: true, of: (each) => each.reason ?? "" },
-    ]} />`}<//>
+      may(cluster, "operator") && { title: "Change", of: (each) => html`<${WindowActions} cluster=${cluster} planned=${each} />` },
+    ].filter(Boolean)} />`}<//>
+    <${NewWindow} cluster=${cluster} />
     <${Source} method="ListWindows" body=${body} />`;
 }

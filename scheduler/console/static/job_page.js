@@ -3,6 +3,7 @@
 import { stream } from "./api.js";
 import { bytes, count, jobName, moment, percent, seconds, span, words } from "./format.js";
 import { coordinates } from "./geometry.js";
+import { JobActions } from "./actions.js";
 import { Explanation } from "./queue_page.js";
 import { Facts, html, JobLink, Problem, Source, Table, useCall, useEffect, useRef, useState, Waiting } from "./ui.js";
 
@@ -38,6 +39,7 @@ function Shown({ cluster, job }) {
       ["Preemptible", job.preemptible ? "yes" : ""],
     ]} />
     ${job.reason && html`<p>${job.reason}</p>`}
+    <${JobActions} cluster=${cluster} job=${job} />
     ${job.state === WAITS && html`<${Explanation} cluster=${cluster} name=${job.name} />`}
     ${placement.hostCount > 0 && html`<${PlacementPart} cluster=${cluster} job=${job} />`}
     <${Restarts} cluster=${cluster} job=${job} />

@@ -9,7 +9,7 @@ const LONGEST_WAIT_MS = 10_000;
 
 /**
  * Everything by number of the host: `slots` of jobs, `blocks` of their gangs, `states`.
- * `jobs`: by slot. `isLive`: whether changes arrive.
+ * `jobs`: by slot. `isLive`: whether changes arrive. `caller`: who looks, {name, role, tenant}.
  */
 export class Cluster {
   constructor() {
@@ -23,6 +23,7 @@ export class Cluster {
     this.states = new Uint8Array(0);
     this.isLive = false;
     this.problem = "";
+    this.caller = null;
     this.listeners = new Set();
   }
 
@@ -120,6 +121,7 @@ export class Cluster {
       const place = this.key ? `?key=${this.key}&after_version=${this.version}` : "";
       const answer = await request(`/live${place}`, { headers: bearer(), signal: ours.signal });
       if (!answer.ok) throw await errorOf(answer);
+      this.caller = JSON.parse(answer.headers.get("muster-caller") ?? "null");
       for await (const [, frame] of parts(answer.body, 4, (view) => view.getUint32(0, true))) {
         clearTimeout(watchdog);
         watchdog = setTimeout(stop, SILENT_MS);

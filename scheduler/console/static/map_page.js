@@ -1,5 +1,6 @@
 // The map: every host and GPU, what it does, and for whom.
 
+import { HostActions, may } from "./actions.js";
 import { MapCanvas } from "./canvas.js";
 import { count, jobName, moment, words } from "./format.js";
 import { coordinates, domainsOf } from "./geometry.js";
@@ -68,6 +69,7 @@ export function MapPage({ cluster }) {
         <div aria-live="polite" class="details">
           <${Details} cluster=${cluster} host=${pointed.host} gpu=${pointed.gpu} />
         </div>
+        ${pointed.host >= 0 && may(cluster, "operator") && html`<${PointedHost} key=${pointed.host} cluster=${cluster} name=${cluster.fabric.hosts[pointed.host]} />`}
         <p id="map-help" class="quiet small">Arrows go from host to host, + and - zoom, 0 shows everything, Enter opens the job. With a pointer: wheel and drag, or two fingers.</p>
         <h2>Legend</h2>
         <${Legend} cluster=${cluster} mode=${mode} slot=${slot} onMark=${mark} />
@@ -148,6 +150,21 @@ function Details({ cluster, host, gpu }) {
     else facts.push(...ranksOf(job, block, gpus, gpu));
   }
   return html`<h2>${fabric.hosts[host]}</h2><${Facts} facts=${[...domains, ...facts]} />`;
+}
+
+/** Buttons for a host at which the pointer rests, or to which the keyboard went. */
+function PointedHost({ cluster, name }) {
+  const [isMeant, setIsMeant] = useState(false);
+  useEffect(() => {
+    const timer = setTimeout(() => setIsMeant(true), 400);
+    return () => clearTimeout(timer);
+  }, []);
+  return isMeant && html`<${MeantHost} cluster=${cluster} name=${name} />`;
+}
+
+function MeantHost({ cluster, name }) {
+  const { answer } = useCall(cluster, "GetHost", { name });
+  return answer && html`<${HostActions} cluster=${cluster} host=${answer} />`;
 }
 
 /** What a host of a gang, or one GPU of it, does for its job. */
