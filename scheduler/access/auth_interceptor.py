@@ -185,7 +185,7 @@ def _digest(request: Message) -> str:
     """Of all that is asked, whether or not it is only to be checked."""
     copy = type(request)()
     copy.CopyFrom(request)
-    for name in ("request_id", "validate_only"):
+    for name in ("request_id", "validate_only", "estimate_start"):
         if name in copy.DESCRIPTOR.fields_by_name:
             copy.ClearField(name)
     body = copy.SerializeToString(deterministic=True)

@@ -120,6 +120,26 @@ class Client:
         request = service_pb2.CreateJobRequest(spec=_spec_to_proto(spec), validate_only=True)
         return self._to.call(self._stub.CreateJob, request, LONG_DEADLINE_S).answer
 
+    def offer(self, spec: JobSpec, request_id: str) -> job_pb2.Job:
+        """What `spec` would get, and when it would start; or the job that `request_id` has made,
+        which has a uid. Raises: ServiceError, with "elsewhere" in its metadata where the request
+        has left the job to another cluster."""
+        request = service_pb2.CreateJobRequest(
+            spec=_spec_to_proto(spec),
+            request_id=request_id,
+            validate_only=True,
+            estimate_start=True,
+        )
+        return self._to.call(self._stub.CreateJob, request)
+
+    def leave_job(self, spec: JobSpec, request_id: str, elsewhere: str) -> None:
+        """No request with this id makes a job here from now on: that is left to the cluster
+        `elsewhere`. Raises: ServiceError, also where the request has made a job."""
+        request = service_pb2.CreateJobRequest(
+            spec=_spec_to_proto(spec), request_id=request_id, elsewhere=elsewhere
+        )
+        self._to.call(self._stub.CreateJob, request)
+
     def get_job(self, name: str, uid: str = "") -> job_pb2.Job:
         """With a `uid`, the one job that has both; NOT_FOUND when another has the name."""
         return self._to.call(self._stub.GetJob, service_pb2.GetJobRequest(name=name, uid=uid))

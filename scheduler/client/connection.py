@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import grpc
@@ -53,6 +53,7 @@ class ServiceError(Exception):
     `code`: name of the gRPC code. `reason`: the server's word to switch on, one of
     ErrorReason without its prefix, "" when it did not answer. `violations`: (field,
     message) of each field at fault. `retry_s`: the same call may succeed so much later.
+    `metadata`: of the reason.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class ServiceError(Exception):
         reason: str = "",
         violations: tuple[tuple[str, str], ...] = (),
         retry_s: float | None = None,
+        metadata: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message)
         self.code = code
@@ -69,6 +71,7 @@ class ServiceError(Exception):
         self.reason = reason
         self.violations = violations
         self.retry_s = retry_s
+        self.metadata = dict(metadata or {})
 
 
 class Connection:
@@ -193,13 +196,14 @@ def _may_resume(error: grpc.RpcError) -> bool:
 def _service_error(error: grpc.RpcError, address: str, who: Credentials) -> ServiceError:
     code = error.code()
     message, reason = error.details() or code.name, ""
+    metadata: dict[str, str] = {}
     violations: list[tuple[str, str]] = []
     retry_s: float | None = None
     status = rpc_status.from_call(error)
     for detail in status.details if status else ():
         info, bad, retry = ErrorInfo(), BadRequest(), RetryInfo()
         if detail.Unpack(info):
-            reason = info.reason
+            reason, metadata = info.reason, dict(info.metadata)
         elif detail.Unpack(bad):
             violations += [(v.field, v.description) for v in bad.field_violations]
         elif detail.Unpack(retry):
@@ -210,4 +214,4 @@ def _service_error(error: grpc.RpcError, address: str, who: Credentials) -> Serv
         message = unreachable(address, who)
     elif code is grpc.StatusCode.DEADLINE_EXCEEDED:
         message = f"the server at {address} did not answer in time"
-    return ServiceError(code.name, message, reason, tuple(violations), retry_s)
+    return ServiceError(code.name, message, reason, tuple(violations), retry_s, metadata)

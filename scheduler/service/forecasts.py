@@ -19,6 +19,17 @@ FRESH_S = 30.0  # of a state that does not change: gangs may outrun their limits
 PAUSE_S = 0.0005
 
 
+def bounded_forecast(state: State, now_ns: int, limits: SchedulingOptions) -> Forecast:
+    """A forecast that stops after BUDGET_S."""
+    begin_s = time.monotonic()
+
+    def is_over() -> bool:
+        time.sleep(PAUSE_S)
+        return time.monotonic() - begin_s > BUDGET_S
+
+    return forecast(state, now_ns, limits, is_over)
+
+
 class ForecastCache:
     """Use from any thread."""
 
@@ -35,12 +46,7 @@ class ForecastCache:
             is_same = self._of == (state.version, limits)
             if self._forecast is None or age_s > (FRESH_S if is_same else SHARE * self._cost_s):
                 begin_s = time.monotonic()
-
-                def is_over() -> bool:
-                    time.sleep(PAUSE_S)
-                    return time.monotonic() - begin_s > BUDGET_S
-
-                self._forecast = forecast(state, now_ns, limits, is_over)
+                self._forecast = bounded_forecast(state, now_ns, limits)
                 self._of = (state.version, limits)
                 self._made_s = time.monotonic()
                 self._cost_s = self._made_s - begin_s

@@ -1226,7 +1226,7 @@ class Job(_message.Message):
     @_builtins.property
     def answer(self) -> _placement_pb2.Answer:
         """What the job would get now. Set by CreateJob with validate_only alone, where all that is set
-        besides it is the name, the specification and the tenant.
+        besides it is the name, the specification, the tenant and, on request, start_estimate.
         """
 
     @_builtins.property
@@ -1251,8 +1251,8 @@ class Job(_message.Message):
 
     @_builtins.property
     def start_estimate(self) -> Global___StartEstimate:
-        """When it starts, by a simulation of the queue, without the chain. Set by ListJobs alone, for a
-        job that waits, when the request says estimate_starts.
+        """When it starts, by a simulation of the queue, without the chain. Set by ListJobs for a job that
+        waits, and by CreateJob with validate_only for one that would, when the request asks for it.
         """
 
     def __init__(

@@ -254,6 +254,8 @@ class Answer(_message.Message):
     NEEDED_HOSTS_FIELD_NUMBER: _builtins.int
     FREE_HOSTS_FIELD_NUMBER: _builtins.int
     FREE_HOSTS_BY_DOMAIN_FIELD_NUMBER: _builtins.int
+    PREEMPTED_JOBS_FIELD_NUMBER: _builtins.int
+    SHRUNK_JOBS_FIELD_NUMBER: _builtins.int
     outcome: Global___Outcome.ValueType
     """Which of the four answers this is."""
     reason: _builtins.str
@@ -262,6 +264,10 @@ class Answer(_message.Message):
     """Hosts that the gang needs. Set when the outcome is OUTCOME_INSUFFICIENT."""
     free_hosts: _builtins.int
     """Hosts that are free now. Set when the outcome is OUTCOME_INSUFFICIENT."""
+    preempted_jobs: _builtins.int
+    """Running jobs that would be preempted for it. Set when the outcome is OUTCOME_PLACED."""
+    shrunk_jobs: _builtins.int
+    """Running elastic jobs that would drop replicas for it. Set when the outcome is OUTCOME_PLACED."""
     @_builtins.property
     def placement(self) -> Global___Placement:
         """The hosts it would get. Set when the outcome is OUTCOME_PLACED."""
@@ -281,10 +287,12 @@ class Answer(_message.Message):
         needed_hosts: _builtins.int = ...,
         free_hosts: _builtins.int = ...,
         free_hosts_by_domain: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        preempted_jobs: _builtins.int = ...,
+        shrunk_jobs: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["placement", b"placement"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["free_hosts", b"free_hosts", "free_hosts_by_domain", b"free_hosts_by_domain", "needed_hosts", b"needed_hosts", "outcome", b"outcome", "placement", b"placement", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["free_hosts", b"free_hosts", "free_hosts_by_domain", b"free_hosts_by_domain", "needed_hosts", b"needed_hosts", "outcome", b"outcome", "placement", b"placement", "preempted_jobs", b"preempted_jobs", "reason", b"reason", "shrunk_jobs", b"shrunk_jobs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -241,13 +241,28 @@ class CreateJobRequest(_message.Message):
     SPEC_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    ELSEWHERE_FIELD_NUMBER: _builtins.int
+    ESTIMATE_START_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Any text that is unique to this job, at best a UUID: a repeated request with the same
     request_id and specification returns the job that the first one made.
     With another request it is refused. The newest 50,000 of each tenant are known.
     """
     validate_only: _builtins.bool
-    """Checks the job and answers what it would get now, without making it."""
+    """Checks the job and answers what it would get now, without making it. With a request_id that has
+    been used the answer is what that request did: the job that it made, which has a uid and no
+    `answer`; or WRONG_STATE where it left the job to another cluster, with that cluster in the
+    metadata key "elsewhere".
+    """
+    elsewhere: _builtins.str
+    """Makes no job: it is left to this other cluster, and no request with this request_id makes it here
+    from now on, also one that comes late. Refused where the request_id has made the job already. Up
+    to 256 characters; takes a request_id. Empty: the job is for this cluster.
+    """
+    estimate_start: _builtins.bool
+    """With validate_only, for a job that would wait: sets start_estimate. The server simulates its
+    queue for it, up to a second of work.
+    """
     @_builtins.property
     def spec(self) -> _job_pb2.JobSpec:
         """What to run. Required."""
@@ -258,10 +273,12 @@ class CreateJobRequest(_message.Message):
         spec: _job_pb2.JobSpec | None = ...,
         request_id: _builtins.str = ...,
         validate_only: _builtins.bool = ...,
+        elsewhere: _builtins.str = ...,
+        estimate_start: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "spec", b"spec", "validate_only", b"validate_only"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["elsewhere", b"elsewhere", "estimate_start", b"estimate_start", "request_id", b"request_id", "spec", b"spec", "validate_only", b"validate_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

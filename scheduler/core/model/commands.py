@@ -25,13 +25,15 @@ LongEnded = tuple[str, str, JobState]
 class SubmitJob:
     """`uid` is fresh; `request_id` makes a retry harmless. `user`: whose job it is. `long_ended`:
     of the jobs that it depends on, those that the state has no more, as (full name, uid, how it
-    ended)."""
+    ended). `elsewhere`: the cluster that the job is left to: none is made here, and no request
+    with this `request_id` makes one later."""
 
     spec: JobSpec
     uid: str
     request_id: str = ""
     user: str = ""
     long_ended: tuple[LongEnded, ...] = ()
+    elsewhere: str = ""
 
 
 @dataclass(frozen=True, slots=True)

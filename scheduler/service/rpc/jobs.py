@@ -13,8 +13,9 @@ from msgspec import structs
 from placement import BadInput
 from placement.fabric.constraints import gpus_wanted
 from placement.workload.request import Infeasible
-from scheduler.core import Job, JobState, Reason, Rejected, State, dry_run
+from scheduler.core import Job, JobSpec, JobState, Reason, Rejected, State, dry_run
 from scheduler.core.admission.admit import Code
+from scheduler.core.admission.idempotency import LEAVE
 from scheduler.core.capacity.grow import is_smaller, size_text
 from scheduler.core.explain.conditions import JOB_CONDITIONS
 from scheduler.core.explain.forecast import Forecast
@@ -31,9 +32,12 @@ from scheduler.core.model.commands import (
     RequeueJob,
     SubmitJob,
 )
+from scheduler.core.model.completed_request import CompletedRequest
 from scheduler.core.model.dependency import DependencyTerm
 from scheduler.core.model.goodput import shown
 from scheduler.core.model.lifecycle import Hold
+from scheduler.core.model.plan import Start
+from scheduler.core.model.request_id import parse_request_id
 from scheduler.core.restart.prospect import prospect
 from scheduler.core.rules.neighbours import shared_uplinks
 from scheduler.core.rules.slow_gangs import slow_gangs
@@ -49,9 +53,10 @@ from scheduler.service.errors import (
     error_boundary,
     invalid,
     invalid_input,
+    left_elsewhere,
     rejected,
 )
-from scheduler.service.forecasts import ForecastCache
+from scheduler.service.forecasts import ForecastCache, bounded_forecast
 from scheduler.service.names import (
     any_job_of,
     full_name_of,
@@ -61,7 +66,7 @@ from scheduler.service.names import (
     stated_home,
 )
 from scheduler.service.pagination import jobs_page
-from scheduler.v1 import advice_pb2, error_pb2, job_pb2, placement_pb2, service_pb2
+from scheduler.v1 import advice_pb2, error_pb2, job_pb2, service_pb2
 from scheduler.wire import reasons
 from scheduler.wire.durations import whole_seconds
 from scheduler.wire.jobs import (
@@ -82,6 +87,7 @@ _NO_AGENTS = (
     "this server has no agents to run it: serve with --agents or --launcher, or leave run out"
 )
 _SHORT_QUEUE = 100
+_LONGEST_ELSEWHERE = 256
 _FRESH = "was just submitted; the next decision looks at it"
 
 
@@ -175,30 +181,48 @@ class JobServicer:
                 spec = self._specs.read(request.spec)
             except InputError as error:
                 raise invalid_input(error, "spec.") from None
-            if spec.run is not None and not self._backend.has_agents:
+            _check_elsewhere(request)
+            if request.validate_only and (done := writer.state.request(request.request_id)):
+                return await self._done_before(done, spec, request.request_id)
+            if spec.run is not None and not self._backend.has_agents and not request.elsewhere:
                 raise invalid("spec.run", _NO_AGENTS)
-            command = SubmitJob(spec, self._new_uid(), request.request_id, user())
+            command = SubmitJob(
+                *(spec, self._new_uid(), request.request_id, user()), elsewhere=request.elsewhere
+            )
             known = await self._long_ended(spec.dependencies)
             command = replace(command, long_ended=known)
-            if request.validate_only:
-                answer = await self._backend.questions.ask(_dry_run, writer, command)
+            if request.validate_only or request.elsewhere:
                 tenant = tenant_of(spec, writer.state.tenants)
-                supposed = job_pb2.Job(
-                    name=resource_name(tenant, spec.name), tenant=tenant, answer=answer
-                )
+                supposed = job_pb2.Job(name=resource_name(tenant, spec.name), tenant=tenant)
+                if request.validate_only:
+                    ask = self._backend.questions.ask
+                    await ask(_dry_run, writer, command, supposed, request.estimate_start)
+                else:
+                    await self._backend.run(command, "spec.")
                 fill_spec(supposed.spec, spec)
                 return supposed
             state = await self._backend.run(command, "spec.")
-            name = spec.name
-            if spec.array is not None:
-                name = f"{name}-{spec.array.numbers[0]}"
-            job = await self._answered(state, name, "", request.request_id)
+            job = await self._answered(state, _first_name(spec), "", request.request_id)
             is_long = writer.is_busy or len(state.queue) > _SHORT_QUEUE
             if (
                 is_long and spec.array is None and job.uid == command.uid
             ):  # else an earlier call made it
                 return job_to_proto(state.loaded_fabric, job, state.version, _FRESH)
             return await self._messages.of(state, job)
+
+    async def _done_before(
+        self, done: CompletedRequest, spec: JobSpec, request_id: str
+    ) -> job_pb2.Job:
+        """What an earlier request of this id did, for one that is only checked. Raises: ApiError
+        where it made no job."""
+        state, identifier = self._backend.writer.state, parse_request_id(request_id)
+        if done.answer and done.what.startswith(LEAVE):
+            raise left_elsewhere(identifier.id, done.what, done.answer)
+        if done.digest != identifier.digest or not done.uid:
+            message = f"{identifier.id!r} was used for another request: {done.what}"
+            raise invalid("request_id", message)
+        job = await self._answered(state, _first_name(spec), done.uid, request_id)
+        return await self._messages.of(state, job)
 
     async def GetJob(self, request: service_pb2.GetJobRequest, context: Context) -> job_pb2.Job:
         async with error_boundary(context):
@@ -388,22 +412,52 @@ class JobServicer:
         return job
 
 
+def _check_elsewhere(request: service_pb2.CreateJobRequest) -> None:
+    """Raises: ApiError."""
+    if not request.elsewhere:
+        return
+    if len(request.elsewhere) > _LONGEST_ELSEWHERE:
+        raise invalid("elsewhere", f"must have at most {_LONGEST_ELSEWHERE} characters")
+    if not parse_request_id(request.request_id).id:
+        raise invalid("elsewhere", "takes a request_id: that is what is not done here")
+
+
+def _first_name(spec: JobSpec) -> str:
+    """The job that an answer to a submit has: of an array its first task."""
+    return spec.name if spec.array is None else f"{spec.name}-{spec.array.numbers[0]}"
+
+
 def _by() -> Hold:
     """Whose word it is that a job is held, or released."""
     return Hold.OPERATOR if caller().role >= Role.OPERATOR else Hold.OWNER
 
 
-def _dry_run(writer: Writer, command: SubmitJob) -> placement_pb2.Answer:
-    """What the job would get if it were submitted now."""
-    state = writer.state
+def _dry_run(
+    writer: Writer, command: SubmitJob, supposed: job_pb2.Job, is_start_estimated: bool
+) -> None:
+    """Fill in what the job would get if it were submitted now, and when it would start."""
+    state, now_ns = writer.state, writer.now_ns()
     if refusal := unauthorised(state, command, caller()):
         raise rejected(refusal, "spec.")
-    outcome = dry_run(state, command, writer.limits, writer.now_ns())
-    if not isinstance(outcome, Rejected):
-        return answer_to_proto(state.loaded_fabric, outcome.answer)
-    if outcome.code is not Code.INFEASIBLE:
-        raise rejected(outcome, "spec.")
-    return answer_to_proto(state.loaded_fabric, Infeasible(outcome.message))
+    outcome = dry_run(state, command, writer.limits, now_ns)
+    if isinstance(outcome, Rejected):
+        if outcome.code is not Code.INFEASIBLE:
+            raise rejected(outcome, "spec.")
+        never = answer_to_proto(state.loaded_fabric, Infeasible(outcome.message))
+        supposed.answer.CopyFrom(never)
+        return
+    supposed.answer.CopyFrom(answer_to_proto(state.loaded_fabric, outcome.answer))
+    if isinstance(outcome.outcome, Start):
+        supposed.answer.preempted_jobs = len(outcome.outcome.victims)
+        supposed.answer.shrunk_jobs = len(outcome.outcome.shrinks)
+    elif is_start_estimated:
+        ahead = bounded_forecast(outcome.state, now_ns, writer.limits)
+        estimate = reasons.start_estimate(
+            *(outcome.state, ahead, outcome.job.name, writer.limits.assumed_limit_s),
+            with_chain=False,
+        )
+        if estimate is not None:
+            supposed.start_estimate.CopyFrom(estimate)
 
 
 def _what_if(
