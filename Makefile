@@ -53,6 +53,7 @@ lint: $(READY)
 
 types: $(READY)
 	$(BIN)/mypy
+	$(BIN)/python -m scripts.console_types
 
 imports: $(READY)
 	$(BIN)/lint-imports

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from scheduler.console.app import STATIC, content_policy
+from scripts import console_types
 
 # Of each vendored file: the package and the file in it, as published, its licence and its digest.
 VENDORED = {
@@ -80,3 +81,13 @@ def test_modules_are_of_correct_syntax(tmp_path: Path) -> None:
             copy = shutil.copy(path, tmp_path / f"{path.stem}.mjs")
             done = subprocess.run(["node", "--check", copy], capture_output=True, text=True)
             assert done.returncode == 0, done.stderr
+
+
+def test_types_of_javascript_are_checked(tmp_path: Path) -> None:
+    tsc = console_types.compiler(console_types.ROOT / "build" / "tsc")
+    if tsc is None:
+        pytest.skip("needs npm, for typescript (Debian: npm)")
+    wrong = tmp_path / "wrong.js"
+    wrong.write_text("/** @param {number} a */\nexport const f = (a) => a;\nf('1');\n")
+    (fault,) = console_types.faults(tsc, [wrong])
+    assert "wrong.js(3,3)" in fault

@@ -32,6 +32,7 @@ export function span(value) {
   const s = Math.max(0, value);
   if (s < 1) return s === 0 ? "0 s" : `${Number((s * 1000).toPrecision(3))} ms`;
   if (s < 60) return `${Number(s.toPrecision(s < 10 ? 3 : 2))} s`;
+  /** @type {[number, string][]} */
   const units = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
   const at = units.findIndex(([size]) => s >= size);
   const [[large, first], next] = [units[at], units[at + 1]];
@@ -44,11 +45,11 @@ export function span(value) {
 export function moment(text) {
   if (!text) return "";
   const at = new Date(text);
-  const away = (at - Date.now()) / 1000;
+  const away = (at.getTime() - Date.now()) / 1000;
   const whole = Math.max(1, Math.round(Math.abs(away)));
   const distance = away > 0 ? `in ${span(whole)}` : `${span(whole)} ago`;
-  const day = at.toDateString() === new Date().toDateString() ? undefined : "short";
-  const written = at.toLocaleString("en-GB", { day: day && "numeric", month: day, hour: "2-digit", minute: "2-digit" });
+  const isToday = at.toDateString() === new Date().toDateString();
+  const written = at.toLocaleString("en-GB", { ...(!isToday && { day: "numeric", month: "short" }), hour: "2-digit", minute: "2-digit" });
   return `${written}, ${distance}`;
 }
 

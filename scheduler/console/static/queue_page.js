@@ -81,9 +81,11 @@ export function startOf(estimate) {
 export function Explanation({ cluster, name }) {
   const body = { name };
   const state = useCall(cluster, "ExplainJob", body);
+  /** @type {Record<string, any>} */
+  const none = {};
   return html`<section class="card" aria-label=${`Why ${name} waits`}>
     <h2>Why <${JobLink} name=${name} /> waits</h2>
-    <${Waiting} state=${state}>${({ reason = {}, startEstimate }) => html`
+    <${Waiting} state=${state}>${({ reason = none, startEstimate }) => html`
       <p>${reason.sentence || "It does not wait."}</p>
       <ul>
         ${startEstimate && html`<li>Start: ${startOf(startEstimate)}. ${startEstimate.assumption}</li>`}
