@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 STATIC = ROOT / "scheduler" / "console" / "static"
 OPTIONS = ("--allowJs", "--checkJs", "--noEmit", "--pretty", "false", "--skipLibCheck")
 OPTIONS += ("--target", "es2022", "--module", "es2022", "--moduleResolution", "bundler")
-OPTIONS += ("--lib", "dom,dom.iterable,dom.asynciterable,es2022")
+OPTIONS += ("--lib", "dom,dom.iterable,dom.asynciterable,es2023")
 
 
 def compiler(folder: Path) -> Path | None:

@@ -150,6 +150,7 @@ COMMANDS = {
     },
     "Servers and agents": {
         "server.serve": "serve",
+        "server.console": "console",
         "server.agents": "agent agent-token logs",
         "server.stores": "store",
         "server.tokens": "token",

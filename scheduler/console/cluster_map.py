@@ -112,14 +112,14 @@ class ClusterMap:
             head["jobs"] = changed
         return _frame(head, len(hosts), (hosts, slots[hosts], blocks[hosts], states[hosts]))
 
-    def snapshot(self) -> bytes:
-        """All of it, for a reader that has nothing yet."""
+    def snapshot(self, *, with_fabric: bool = True) -> bytes:
+        """All of it, for a reader that has nothing yet, or only the fabric."""
         head = {
             "kind": "snapshot",
             "version": self.version,
             "key": self.key,
             "states": [each.value for each in STATES],
-            "fabric": _fabric_of(self._fabric),
+            **({"fabric": _fabric_of(self._fabric)} if with_fabric else {}),
             "jobs": [fields for _, _, fields in self._jobs.values()],
         }
         columns = (self._slots, self._blocks, self._states)

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 
 import uvicorn
 import uvloop
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
@@ -18,6 +20,7 @@ from scheduler.console.app import application
 from scheduler.console.calls import Calls
 from scheduler.console.connect import ConnectService
 from scheduler.console.live import LiveMaps, LiveStream
+from scheduler.console.past import PastOfServer, timeline_response
 from scheduler.console.thread import BACKLOG, STOP_S, Renew
 from scheduler.service.backend import Backend
 from scheduler.service.rpc.service import SERVICE
@@ -82,11 +85,27 @@ class ConsoleServer:
 
 
 def console_server(
-    backend: Backend, calls: Calls, most_bytes: int, *, is_local: bool
+    backend: Backend, calls: Calls, most_bytes: int, store: str, *, is_local: bool
 ) -> ConsoleServer:
-    """The console of a server. `most_bytes`: of a request. `is_local`: as for `application`."""
+    """The console of a server. `most_bytes`: of a request. `store`: the URL of its log.
+    `is_local`: as for `application`."""
     ending = threading.Event()
     services = [ConnectService(SERVICE, calls, most_bytes)]
     live = LiveStream(calls, LiveMaps(lambda: backend.state, ending))
-    routes = [Route("/live", live.answer, methods=["GET"])]
+    past = PastOfServer(calls, store)
+    routes = [
+        Route("/live", live.answer, methods=["GET"]),
+        Route("/timeline", past.answer, methods=["GET"]),
+    ]
     return ConsoleServer(application(services, routes, is_local), ending)
+
+
+def log_server(content: bytes) -> ConsoleServer:
+    """The console of a log alone, on loopback: the page *Time*. `content`: its timeline."""
+    ending = threading.Event()
+
+    async def answer(_: Request) -> Response:
+        return timeline_response(content)
+
+    routes = [Route("/timeline", answer, methods=["GET"])]
+    return ConsoleServer(application([], routes, is_local=True), ending)

@@ -59,7 +59,7 @@ class ConsoleThread:
         check_exposure(endpoint.host, where, "anybody may do anything", own)
         if endpoint.tls is not None:
             self._secure(endpoint.tls)
-        self._socket = _bound(endpoint)
+        self._socket = bound(endpoint)
         self._wake, self._waker = os.pipe()
         self._thread: threading.Thread | None = None
         self._server: ConsoleServer | None = None
@@ -140,7 +140,7 @@ class ConsoleThread:
 Renew = Callable[[], Awaitable[None]]
 
 
-def _bound(endpoint: ConsoleEndpoint) -> socket.socket:
+def bound(endpoint: ConsoleEndpoint) -> socket.socket:
     """A socket that listens. Raises: CannotListen."""
     host = endpoint.host.strip("[]")
     ports = (endpoint.port, 0) if endpoint.may_move else (endpoint.port,)

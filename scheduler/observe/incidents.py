@@ -84,9 +84,9 @@ class Incidents:
         self._kept: deque[Incident] = deque(maxlen=KEPT)
 
     def feed(self, version: int, event: Event) -> None:
-        incident = _incident(event)
+        incident = incident_of(version, event)
         if incident is not None:
-            self._kept.append(Incident(version, event.time_ns, *incident))
+            self._kept.append(incident)
 
     def newest(self, most: int) -> list[Incident]:
         """Newest first."""
@@ -107,7 +107,13 @@ def look_back(store: Store, version: int) -> Incidents:
     return incidents
 
 
-def _incident(event: Event) -> tuple[IncidentKind, str, str] | None:
+def incident_of(version: int, event: Event) -> Incident | None:
+    """What the event tells of; None: nothing has gone wrong."""
+    told = _told(event)
+    return None if told is None else Incident(version, event.time_ns, *told)
+
+
+def _told(event: Event) -> tuple[IncidentKind, str, str] | None:
     match event:
         case HostMoved(move=HostMove.FAIL):
             return IncidentKind.HOST_FAILED, event.host, event.reason

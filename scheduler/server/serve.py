@@ -234,7 +234,7 @@ def _console(
         from scheduler.console.server import console_server
 
         most_bytes = settings.access.limits.message_bytes
-        return console_server(backend, calls, most_bytes, is_local=thread.is_local)
+        return console_server(backend, calls, most_bytes, settings.store, is_local=thread.is_local)
 
     thread.start(make)
     return thread

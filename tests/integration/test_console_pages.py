@@ -32,6 +32,7 @@ PAGES = {
     "hosts": "Uplinks of domains",
     "spares": "Spares by domain and job",
     "tenants": "Live jobs of each tenant",
+    "time": "Incidents until then",
 }
 # The rules of WCAG 2, and axe's own for landmarks, headings and regions.
 AXE = "return axe.run(document, {resultTypes: ['violations']}).then(r => r.violations.map(v =>"

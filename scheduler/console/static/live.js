@@ -60,7 +60,7 @@ export class Cluster {
     this.version = head.version;
     if (head.kind === "snapshot") {
       this.key = head.key;
-      this.fabric = head.fabric;
+      this.fabric = head.fabric ?? this.fabric; // a recording says it once
       this.stateNames = head.states;
       this.jobs = new Map(head.jobs.map((job) => [job.slot, job]));
       this.slots = column(Uint32Array);

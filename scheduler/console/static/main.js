@@ -8,6 +8,7 @@ import { JobPage } from "./job_page.js";
 import { MapPage } from "./map_page.js";
 import { QueuePage } from "./queue_page.js";
 import { SparesPage } from "./spares_page.js";
+import { TimePage } from "./time_page.js";
 import { TenantsPage } from "./tenants_page.js";
 import { Problem, useCluster } from "./ui.js";
 
@@ -17,7 +18,9 @@ const PAGES = [
   ["hosts", "Hosts and links", HostsPage],
   ["spares", "Spares", SparesPage],
   ["tenants", "Tenants", TenantsPage],
+  ["time", "Time", TimePage],
 ];
+const NO_SERVICE = ["http_404", "http_405"]; // where a log is shown, and nothing else
 const STATUS = { gangs: 1, incidents: 1 };
 
 /** The page of the address, as [name, ...arguments]. */
@@ -26,7 +29,7 @@ function place() {
 }
 
 function App() {
-  // null: not known yet, "out": a token is needed, "in": we may look.
+  // null: not known yet, "out": a token is needed, "in": we may look, "log": at a log alone.
   const [session, setSession] = useState(null);
   const [problem, setProblem] = useState(null);
   const enter = async () => {
@@ -36,6 +39,10 @@ function App() {
       setSession("in");
     } catch (error) {
       const isRefused = ["unauthenticated", "permission_denied"].includes(error.code);
+      if (NO_SERVICE.includes(error.code)) {
+        setSession("log");
+        return;
+      }
       setProblem(error.code === "unauthenticated" && !token() ? null : error);
       setSession(isRefused ? "out" : "away");
     }
@@ -54,6 +61,7 @@ function App() {
     setSession("out");
   };
   if (session === "in") return html`<${Console} onLeave=${leave} />`;
+  if (session === "log") return html`<header><span class="brand">muster</span></header><main id="main"><${TimePage} isAlone=${true} /></main>`;
   if (session === "out") return html`<${Login} problem=${problem} onToken=${(text) => { keepToken(text); enter(); }} />`;
   return html`<main><h1>muster</h1><${Problem} error=${problem} /><p class="quiet">Asking the server.</p></main>`;
 }

@@ -14,15 +14,26 @@ const INCIDENTS = { gangs: 1, incidents: 12 };
 
 export function MapPage({ cluster }) {
   useCluster(cluster);
+  if (!cluster.fabric) {
+    return html`<h1 tabindex="-1">Map</h1>
+      ${cluster.problem ? html`<p class="problem" role="alert">${cluster.problem}</p>` : html`<p class="quiet">Waiting for the first picture of the cluster.</p>`}`;
+  }
+  return html`
+    <h1 tabindex="-1">Map of ${cluster.fabric.name}</h1>
+    <${MapView} cluster=${cluster} />
+    <${Incidents} cluster=${cluster} />`;
+}
+
+/** The map of a cluster that is there, as it is now or in a recording. */
+export function MapView({ cluster }) {
+  useCluster(cluster);
   const [mode, setMode] = useState("state");
   const [pointed, setPointed] = useState({ host: -1, gpu: -1 });
   const [sought, setSought] = useState("");
   const [slot, setSlot] = useState(0);
   const canvases = useRef({});
   const map = useRef(null);
-  const isThere = Boolean(cluster.fabric);
   useEffect(() => {
-    if (!isThere) return undefined;
     const { base, overlay } = canvases.current;
     map.current = new MapCanvas(base, overlay, cluster, {
       onPoint: (host, gpu) => setPointed({ host, gpu }),
@@ -33,11 +44,7 @@ export function MapPage({ cluster }) {
     });
     globalThis.musterMap = map.current; // for tests and benchmarks, which look at what was painted
     return () => map.current.close();
-  }, [cluster, isThere]);
-  if (!isThere) {
-    return html`<h1 tabindex="-1">Map</h1>
-      ${cluster.problem ? html`<p class="problem" role="alert">${cluster.problem}</p>` : html`<p class="quiet">Waiting for the first picture of the cluster.</p>`}`;
-  }
+  }, [cluster]);
   const choose = (chosen) => {
     setMode(chosen);
     map.current.colourBy(chosen);
@@ -47,7 +54,6 @@ export function MapPage({ cluster }) {
     map.current.outline(chosen);
   };
   return html`
-    <h1 tabindex="-1">Map of ${cluster.fabric.name}</h1>
     <${Totals} cluster=${cluster} />
     <div class="toolbar">
       <fieldset class="choice"><legend>Colour by</legend>
@@ -76,7 +82,6 @@ export function MapPage({ cluster }) {
       </aside>
     </div>
     <${Zones} cluster=${cluster} onZone=${(place) => { map.current.showZone(place); canvases.current.overlay.scrollIntoView({ block: "nearest" }); }} />
-    <${Incidents} cluster=${cluster} />
   `;
 }
 

@@ -1,0 +1,185 @@
+"""`muster console` of a log, and GET /timeline of a server."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import os
+import re
+import signal
+import struct
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scheduler.console.thread import ConsoleEndpoint
+from scheduler.core.policies.tenants import Tenant, Tenants
+from scheduler.v1 import service_pb2
+from tests.browser import HAS_BROWSER, MISSING, browsing
+from tests.e2e.processes import MUSTER
+from tests.ports import free_port
+from tests.secured import House
+from tests.serving import RUNNING, create, path, serving
+
+LOCAL = ConsoleEndpoint("127.0.0.1", 0)
+TENANTS = Tenants((Tenant("vision"), Tenant("speech")), "vision")
+FABRIC = """\
+name: small
+gpus_per_host: 8
+nic_gbps: 400
+tiers: [{name: zone, count: 2, oversubscription: 7}, {name: host, count: 8}]
+"""
+JOB = {"parallelism": {"tp": 8, "dp": 4}, "traffic": {"dp": 1000}, "spares": 1}
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A replay of two days with failures."""
+    folder = tmp_path_factory.mktemp("replay")
+    (folder / "fabric.yaml").write_text(FABRIC)
+    rows = (
+        {"submit_s": number * 3_600, "run_s": 20_000, "name": f"j{number}", **JOB}
+        for number in range(30)
+    )
+    (folder / "trace.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ["replay", "trace.jsonl", "--trace-format", "muster", "--fabric", "fabric.yaml"]
+    words += ["--failures", "poisson:rate=900,repair_h=1", "--report", "out"]
+    done = subprocess.run([MUSTER, *words], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return folder / "out"
+
+
+@contextmanager
+def shown(source: object) -> Iterator[str]:
+    """The address at which a log is shown."""
+    words = [MUSTER, "console", str(source), "--listen", f"127.0.0.1:{free_port()}"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        match = re.search(r"events of .* on (http://\S+),", line)
+        assert match, line
+        yield match[1]
+    finally:
+        process.send_signal(signal.SIGINT)
+        with process:
+            assert process.wait(10) == 0
+
+
+def head_of(content: bytes) -> dict[str, Any]:
+    (length,) = struct.unpack_from("<I", content)
+    head: dict[str, Any] = json.loads(content[4 : 4 + length])
+    return head
+
+
+def fetched(address: str, **headers: str) -> bytes:
+    request = urllib.request.Request(f"{address}/timeline", headers=headers)
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(request, timeout=20) as answer:
+        return gzip.decompress(answer.read())
+
+
+@pytest.mark.skipif(not HAS_BROWSER, reason=MISSING)
+def test_a_replay_is_looked_at_in_a_browser(report: Path) -> None:
+    with shown(report) as address, browsing() as page:
+        page.resize(1_280, 900)
+        page.go(address)
+        page.until("globalThis.musterTime && musterMap")
+        failed = "[...recording.slots.keys()].filter(h => recording.stateOf(h) === 'failed').length"
+        script = (
+            f"const {{recording, go}} = musterTime; go(recording.head.marks[0].at); return {failed}"
+        )
+        assert page.run(script) == 1
+        page.until("/day 1, 0/.test(document.querySelector('.stamp').innerText)")
+        page.until("/host failed/.test(document.querySelector('main').innerText)")
+        page.run("document.querySelector('#time').focus()")
+        before = page.run("return musterTime.recording.now")
+        page.type("\ue014")  # right
+        page.until(f"musterTime.recording.now > {before}")
+        page.type(" ")
+        page.until("[...document.querySelectorAll('button')].some(b => b.innerText === 'Pause')")
+        before = page.run("return musterTime.recording.now")
+        page.until(f"musterTime.recording.now > {before}")
+        page.type(" ")
+        page.until("[...document.querySelectorAll('button')].some(b => b.innerText === 'Play')")
+        press = "[...document.querySelectorAll('button')].find(b => b.innerText === arguments[0])"
+        marks = page.run("return musterTime.recording.head.marks.map(m => m.at)")
+        page.run("musterTime.go(0)")
+        for number in (0, 1):
+            page.run(f"{press}.click()", "Next incident")
+            assert page.run("return musterTime.recording.now") == sorted(set(marks))[number]
+        page.run(f"{press}.click()", "Incident before")
+        assert page.run("return musterTime.recording.now") == marks[0]
+        page.listen()
+        assert all(each.startswith((address, "data:")) for each in page.requests)
+
+
+async def test_a_server_shows_its_own_past_to_those_who_may_look(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    eye, admin = house.token("eye", "viewer", "vision"), house.token("op", "admin")
+    access, channel = house.access(), house.channel
+    async with (
+        serving(tmp_path, console=LOCAL, access=access, channel=channel, tenants=TENANTS) as served,
+        house.calling(served, token=admin) as stub,
+    ):
+        await stub.CreateJob(create("mine", hosts=2, tenant="vision"))
+        await stub.CreateJob(create("hush", hosts=2, tenant="speech"))
+        for name in ("mine", "hush"):
+            job = None
+            while job is None or job.state != RUNNING:
+                name_of = path(name, "vision" if name == "mine" else "speech")
+                job = await stub.GetJob(service_pb2.GetJobRequest(name=name_of))
+        report = service_pb2.ReportHostRequest(name=job.placement.hosts[0], signal="gpu-lost")
+        await stub.ReportHost(report)
+        address = served.ready.console
+        for token, sees in ((admin, True), (eye, False)):
+            bearer = f"Bearer {token}"
+            content = await asyncio.to_thread(fetched, address, Authorization=bearer)
+            assert (b"hush" in content, b"mine" in content) == (sees, True)
+            assert any(mark["kind"] == "host_failed" for mark in head_of(content)["marks"])
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            await asyncio.to_thread(fetched, address)
+
+
+async def test_a_store_is_a_log_too(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        await served.stub.CreateJob(create("a", hosts=2))
+        await served.until("a", RUNNING)
+    (store,) = tmp_path.glob("*.db")
+    with shown(store) as address:
+        content = await asyncio.to_thread(fetched, address)
+    assert b"tenants/default/jobs/a" in content
+
+
+def test_events_of_a_replay_are_a_log(report: Path) -> None:
+    with shown(report / "events.jsonl") as address:
+        assert head_of(fetched(address))["end"] > 86_400
+
+
+def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "bad.jsonl").write_text('{"version":1,"type":"FabricLoaded"}\n')
+    (tmp_path / "empty.jsonl").write_text("")
+    (tmp_path / "text.db").write_text("x" * 5_000)
+    for source, words in (
+        ("bad.jsonl", "bad.jsonl:1: is no event of this release"),
+        ("empty.jsonl", "empty.jsonl: is empty: it has no event"),
+        ("text.db", "text.db"),
+        ("none.db", "none.db"),
+        (".", "events.jsonl"),
+    ):
+        refused = subprocess.run(
+            [MUSTER, "console", str(tmp_path / source)], capture_output=True, text=True
+        )
+        assert (refused.returncode, words in refused.stderr) == (2, True), (source, refused.stderr)
+        assert "Traceback" not in refused.stderr
+    words = [MUSTER, "console", str(tmp_path), "--listen", "0.0.0.0:80"]
+    public = subprocess.run(words, capture_output=True, text=True)
+    assert (public.returncode, "of this machine alone" in public.stderr) == (2, True)
+    assert not os.path.exists(tmp_path / "none.db")
