@@ -23,6 +23,7 @@ from scheduler.core.model.events import (
     WindowOpened,
     WindowSet,
 )
+from scheduler.core.model.job_array import JobArray
 from scheduler.core.model.lifecycle import HostMove, Mover
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.eventlog import snapshots
@@ -54,6 +55,12 @@ LIFE: list[Event] = [
         "u4",
         replace(spec("later"), dependencies=(DependencyTerm(DependencyKind.AFTEROK, "runs"),)),
         dependencies=(Dependency(DependencyKind.AFTEROK, "runs", "u1"),),
+    ),
+    *(
+        JobSubmitted(
+            9, f"u{5 + task}", replace(spec(f"s-{task}"), array=JobArray("0-1", 1, "s", "u", task))
+        )
+        for task in (0, 1)
     ),
 ]
 
