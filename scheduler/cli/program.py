@@ -128,6 +128,7 @@ def _help(
 COMMANDS = {
     "Jobs": {
         "jobs.jobs": "submit jobs explain watch wait update hold release requeue cancel finish job",
+        "jobs.route": "route",
         "jobs.rendezvous": "rendezvous",
         "jobs.capacity": "slots defrag",
         "jobs.quotas": "tenants tenant",

@@ -67,11 +67,12 @@ def wait(
     ill = (job_pb2.JOB_STATE_FAILED, job_pb2.JOB_STATE_CANCELLED)
     if any(job.state in ill for job in jobs):
         raise typer.Exit(FAILED)
-    if not all(_is_there(job, awaited) for job in jobs):
+    if not all(is_there(job, awaited) for job in jobs):
         raise typer.Exit(TIMED_OUT)
 
 
-def _is_there(job: job_pb2.Job, awaited: Awaited) -> bool:
+def is_there(job: job_pb2.Job, awaited: Awaited) -> bool:
+    """Whether what is awaited has come."""
     from scheduler.v1 import job_pb2
 
     if awaited is Awaited.START and job.state == job_pb2.JOB_STATE_RUNNING:
@@ -89,7 +90,7 @@ def _awaited(
     """The jobs as they are when all are there, or when the time is over."""
     jobs = {job.uid: job for job in map(client.get_job, names)}
     changes = changes_of(client, names, jobs, timeout_s)
-    while not all(_is_there(job, awaited) for job in jobs.values()):
+    while not all(is_there(job, awaited) for job in jobs.values()):
         job = next(changes, None)
         if job is None:
             break

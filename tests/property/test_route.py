@@ -1,0 +1,275 @@
+"""However many answers are lost, callers die or ask at once: a job is made once, and stays found.
+
+The clusters here are small models of the register that a server keeps of requests. Every call may
+fail before or after it did its work, be carried out much later, end the caller, or be the moment at
+which another caller begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler.client import ServiceError, route
+from scheduler.client.route import NotRouted, Routed, Router, Unknown
+from scheduler.core import JobSpec
+from scheduler.v1 import fabric_pb2, job_pb2, placement_pb2
+from tests.build import spec
+
+JOB = spec("job", 2)
+SILENT = ServiceError("UNAVAILABLE", "silent")
+
+
+class Died(Exception):
+    """The caller is no more."""
+
+
+@dataclass
+class Model:
+    """A cluster. `done`: what each request did: the uid of a job, or who it was left to."""
+
+    name: str
+    step_s: float = 1.0
+    refuses: bool = False
+    done: dict[str, tuple[str, str]] = field(default_factory=dict)
+    uids: list[str] = field(default_factory=list)
+
+    def offer(self, request_id: str) -> job_pb2.Job:
+        verb, what = self.done.get(request_id, ("", ""))
+        if verb == "made":
+            return job_pb2.Job(uid=what)
+        if verb == "left":
+            raise ServiceError(
+                "FAILED_PRECONDITION", "", "WRONG_STATE", metadata={"elsewhere": what}
+            )
+        if self.uids:
+            raise ServiceError("ALREADY_EXISTS", "a job of this name lives", "ALREADY_EXISTS")
+        answer = job_pb2.Job()
+        answer.answer.outcome = placement_pb2.OUTCOME_PLACED
+        answer.answer.placement.step_time.FromNanoseconds(int(self.step_s * 10**9))
+        return answer
+
+    def leave(self, request_id: str, elsewhere: str) -> None:
+        if self.done.setdefault(request_id, ("left", elsewhere)) != ("left", elsewhere):
+            raise _used(request_id)
+
+    def create(self, request_id: str) -> job_pb2.Job:
+        verb, what = self.done.get(request_id, ("", ""))
+        if verb == "left":
+            raise _used(request_id)
+        if verb == "made":
+            return job_pb2.Job(uid=what)
+        if self.uids:
+            raise ServiceError("ALREADY_EXISTS", "a job of this name lives", "ALREADY_EXISTS")
+        if self.refuses:
+            raise ServiceError("RESOURCE_EXHAUSTED", "too many", "EXHAUSTED")
+        uid = f"{self.name}:{request_id}"
+        self.done[request_id] = ("made", uid)
+        self.uids.append(uid)
+        return job_pb2.Job(uid=uid)
+
+
+def _used(request_id: str) -> ServiceError:
+    return ServiceError("INVALID_ARGUMENT", "used", "INVALID", ((("request_id"), "used"),))
+
+
+@dataclass
+class Net:
+    """What becomes of each call. `late`: calls that have not arrived yet."""
+
+    draw: Callable[[Any], Any]
+    models: dict[str, Model]
+    is_calm: bool = False
+    faults: int = 12
+    depth: int = 0
+    late: list[Callable[[], object]] = field(default_factory=list)
+    down: set[str] = field(default_factory=set)
+    found: list[Routed] = field(default_factory=list)
+
+    def call(self, name: str, work: Callable[[], Any]) -> Any:
+        if self.is_calm:
+            return work()
+        if name in self.down:
+            raise SILENT
+        fate = self.draw(st.sampled_from(FATES)) if self.faults > 0 else "well"
+        self.faults -= fate != "well"
+        match fate:
+            case "before":
+                raise SILENT
+            case "after":
+                _quietly(work)
+                raise SILENT
+            case "late":
+                self.late.append(work)
+                raise SILENT
+            case "dies":
+                raise Died
+            case "falls":
+                self.down.add(name)
+                raise SILENT
+            case "rises":
+                self.down.clear()
+            case "arrives" if self.late:
+                _quietly(self.late.pop(0))
+            case "another" if self.depth < 2:
+                self.depth += 1
+                self.run()
+                self.depth -= 1
+        self.check()
+        return work()
+
+    def run(self, *, is_new: bool = False) -> None:
+        clusters = {name: At(self, model) for name, model in self.models.items()}
+        try:
+            outcome = Router(clusters, is_new).submit(JOB, "job")
+        except Died:
+            return
+        if isinstance(outcome, Routed):
+            self.found.append(outcome)
+        self.check()
+
+    def check(self) -> None:
+        uids = [uid for model in self.models.values() for uid in model.uids]
+        assert len(uids) <= 1, uids
+        for each in self.found:
+            assert self.models[each.cluster].uids == [each.job.uid]
+
+
+FATES = ("well", "well", "before", "after", "late", "dies", "falls", "rises", "arrives", "another")
+
+
+def _quietly(work: Callable[[], object]) -> None:
+    with suppress(ServiceError):
+        work()
+
+
+@dataclass
+class At:
+    """A cluster as a caller sees it."""
+
+    net: Net
+    model: Model
+
+    def get_fabric(self) -> fabric_pb2.Fabric:
+        answer = fabric_pb2.Fabric(name=self.model.name, uid=self.model.name)
+        return self.net.call(self.model.name, lambda: answer)  # type: ignore[no-any-return]
+
+    def offer(self, spec: JobSpec, request_id: str) -> job_pb2.Job:
+        work = lambda: self.model.offer(request_id)  # noqa: E731
+        return self.net.call(self.model.name, work)  # type: ignore[no-any-return]
+
+    def leave_job(self, spec: JobSpec, request_id: str, elsewhere: str) -> None:
+        self.net.call(self.model.name, lambda: self.model.leave(request_id, elsewhere))
+
+    def create_job(self, spec: JobSpec, request_id: str) -> job_pb2.Job:
+        work = lambda: self.model.create(request_id)  # noqa: E731
+        return self.net.call(self.model.name, work)  # type: ignore[no-any-return]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_after_the_other() -> Any:
+    """What comes in which order is hypothesis's to choose."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(route, "in_parallel", lambda calls: [call() for call in list(calls)])
+        yield
+
+
+@given(st.data(), st.integers(1, 5), st.booleans(), st.integers(1, 4))
+@settings(deadline=None, max_examples=400)
+def test_a_job_is_made_once(data: st.DataObject, count: int, is_new: bool, repeats: int) -> None:
+    steps = data.draw(st.permutations(range(1, count + 1)))
+    models = {f"c{i}": Model(f"c{i}", float(steps[i])) for i in range(count)}
+    net = Net(data.draw, models)
+    if data.draw(st.booleans()):
+        net.down.add("c0")
+    for number in range(repeats):
+        refusing = data.draw(st.sets(st.sampled_from(sorted(models)), max_size=count - 1))
+        for model in models.values():
+            model.refuses = model.name in refusing
+        net.run(is_new=is_new and number == 0)
+    for work in net.late:
+        _quietly(work)
+        net.check()
+    # All is well again: the job is where it was said to be, or is made now.
+    net.is_calm = True
+    for model in models.values():
+        model.refuses = False
+    net.run()
+    assert net.found, "it is found, or made, once all answer"
+    before = net.found[0].job.uid
+    net.run()
+    assert net.found[-1].job.uid == before
+    assert net.found[-1].is_repeat
+
+
+@pytest.mark.parametrize(
+    ("count", "majority", "half"), [(1, 1, 1), (2, 2, 1), (3, 2, 2), (4, 3, 2), (5, 3, 3)]
+)
+def test_a_half_and_a_majority_share_a_cluster(count: int, majority: int, half: int) -> None:
+    assert route.others_needed(count, is_new=False) + 1 == majority
+    assert route.others_needed(count, is_new=True) + 1 == half
+    assert majority + half > count
+
+
+def test_what_is_said_when_clusters_are_lost() -> None:
+    models = {name: Model(name) for name in ("a", "b", "c")}
+    net = Net(lambda _: "well", models)
+    clusters = {name: At(net, model) for name, model in models.items()}
+    net.down = {"b", "c"}
+    few = Router(clusters).submit(JOB, "job")
+    assert isinstance(few, Unknown)
+    assert "of 3 clusters, 2 must answer" in few.reason
+    net.down = {"a"}
+    skipped = Router(clusters).submit(JOB, "job")
+    assert isinstance(skipped, Routed)
+    assert (skipped.cluster, skipped.is_repeat) == ("b", False)
+    assert [view.name for view in skipped.views if view.silence] == ["a"]
+    net.down = {"b"}
+    lost = Router(clusters).submit(JOB, "job")
+    assert isinstance(lost, Unknown)
+    assert lost.cluster == "b"
+    net.down = set()
+    again = Router(clusters).submit(JOB, "job")
+    assert isinstance(again, Routed)
+    assert (again.cluster, again.is_repeat) == ("b", True)
+
+
+def test_a_cluster_that_refuses_is_not_the_last() -> None:
+    models = {"a": Model("a", 1.0, refuses=True), "b": Model("b", 2.0)}
+    net = Net(lambda _: "well", models)
+    clusters = {name: At(net, model) for name, model in models.items()}
+    made = Router(clusters).submit(JOB, "job")
+    assert isinstance(made, Routed)
+    assert (made.cluster, made.request_id) == ("b", "job#2")
+    models = {"a": Model("a", refuses=True)}
+    refused = Router({"a": At(net, models["a"])}).submit(JOB, "job")
+    assert isinstance(refused, NotRouted)
+    assert refused.reason == "no cluster takes the job: a: too many"
+
+
+def test_the_job_is_not_sent_before_a_majority_has_agreed() -> None:
+    models = {name: Model(name) for name in ("a", "b", "c")}
+    fates = iter(["well"] * 6 + ["before"] * 2)
+    net = Net(lambda _: next(fates), models)
+    clusters = {name: At(net, model) for name, model in models.items()}
+    assert isinstance(Router(clusters).submit(JOB, "job"), Unknown)
+    assert not any(model.done for model in models.values())
+    net.is_calm = True
+    assert isinstance(Router(clusters).submit(JOB, "job"), Routed)
+
+
+def test_a_lost_answer_is_found_out() -> None:
+    """The chosen cluster made the job, and both its answers were lost: the third says so."""
+    models = {name: Model(name) for name in ("a", "b")}
+    fates = iter(["well"] * 5 + ["after"] * 2 + ["well"] * 9)
+    net = Net(lambda _: next(fates), models)
+    clusters = {name: At(net, model) for name, model in models.items()}
+    routed = Router(clusters).submit(JOB, "job")
+    assert isinstance(routed, Routed)
+    assert (routed.cluster, routed.is_repeat, models["b"].uids) == ("a", True, [])
