@@ -26,8 +26,8 @@ From this follows what is done when answers are lost:
 Two callers at once may leave the job to each other's cluster, so that none can have a majority.
 Then the round is over for ever, which each of them sees, and the next round begins.
 
-What this stands on: the clusters that are named are the same in every call for a job, and each of
-them remembers its requests, the newest 50,000 of a tenant.
+What this stands on: the clusters that are named, and the user who calls, are the same in every call
+for a job, and each cluster remembers its requests, the newest 50,000 of a tenant.
 
 Enters: clients, and a job. Leaves: the job and where it is, or why it is nowhere or not known.
 """
