@@ -12,10 +12,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
+import subprocess
+import sys
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from signal import SIGINT
 from typing import Any
 
 import grpc
@@ -181,6 +184,28 @@ def pictures(address: str, folder: Path) -> None:
             _write(page, folder / f"console-{name}-phone.png")
 
 
+def replayed(folder: Path, pictures: Path) -> None:
+    """The page *Time* of the 54 days of Llama 3 (docs/llama3-54-days.md), at an incident."""
+    examples = Path(__file__).resolve().parents[1] / "examples"
+    words = ["replay", str(examples / "llama3-54-days.jsonl"), "--trace-format", "muster"]
+    words += ["--fabric", "roce-24k", "--failures", "llama3", "--times", "llama3"]
+    words += ["--until-h", "1296", "--report", str(folder)]
+    program = str(Path(sys.executable).with_name("muster"))
+    subprocess.run([program, *words], check=True, capture_output=True)
+    showing = [program, "console", str(folder)]
+    with subprocess.Popen(showing, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().split(" on ")[1].partition(",")[0]
+        with browsing() as page:
+            page.resize(*WIDE)
+            page.go(address)
+            page.until("globalThis.musterTime && globalThis.musterMap?.paintMs")
+            page.run("const {recording, go} = musterTime; go(recording.head.marks[200].at)")
+            page.run("return new Promise((done) => setTimeout(done, 800))")
+            _write(page, pictures / "console-time-light.png")
+        process.send_signal(SIGINT)
+
+
 def _open(page: Page, address: str) -> None:
     page.go("about:blank")
     page.go(address)
@@ -226,6 +251,7 @@ async def main() -> None:
                     await asyncio.Event().wait()
             else:
                 await asyncio.to_thread(pictures, ready.console, options.folder)
+                await asyncio.to_thread(replayed, Path(name) / "replay", options.folder)
 
 
 if __name__ == "__main__":

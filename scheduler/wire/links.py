@@ -11,6 +11,7 @@ from scheduler.core import Job, JobState, State
 from scheduler.core.admission.etag import link_etag
 from scheduler.core.fold.effects import LinkChange
 from scheduler.core.model.lifecycle import LinkUse
+from scheduler.core.rules.neighbours import loads, running
 from scheduler.v1 import link_pb2, service_pb2
 from scheduler.wire import filters
 from scheduler.wire.jobs import timestamp
@@ -21,7 +22,16 @@ _USES = numbers(link_pb2.LinkUse, "LINK_USE", LinkUse)
 GBPS = 8 / 1e9  # of one byte a second
 
 
-def link_to_proto(state: State, name: str, is_seen: Callable[[Job], bool]) -> link_pb2.Link:
+def busy_shares(state: State) -> dict[str, float]:
+    """Of each narrow uplink the part that the gangs that run keep busy, by domain."""
+    fabric = state.loaded_fabric
+    shares = loads(fabric, running(state))
+    return {fabric.tiers[depth].domains[at]: share for (depth, at), share in shares.items()}
+
+
+def link_to_proto(
+    state: State, name: str, is_seen: Callable[[Job], bool], busy_share: float = 0.0
+) -> link_pb2.Link:
     """`is_seen`: of which jobs the caller may know."""
     fabric, record = state.loaded_fabric, state.link(name)
     depth, number = uplink_of(fabric, name, "name")
@@ -44,6 +54,7 @@ def link_to_proto(state: State, name: str, is_seen: Callable[[Job], bool]) -> li
         crossed_by=[job_resource(job) for job in crossing if is_seen(job)],
         version=state.version,
         etag=link_etag(name, record),
+        busy_share=busy_share,
     )
 
 

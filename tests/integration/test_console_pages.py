@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from google.protobuf.field_mask_pb2 import FieldMask
 
 from scheduler.console.thread import ConsoleEndpoint
 from scheduler.core.policies.tenants import Tenant, Tenants
-from scheduler.v1 import host_pb2, job_pb2, service_pb2
+from scheduler.v1 import host_pb2, job_pb2, service_pb2, service_pb2_grpc
+from scripts.screenshots import filled
 from tests.browser import HAS_BROWSER, MISSING, Page, browsing
 from tests.build import exactly, fabric_spec
 from tests.secured import House
@@ -144,6 +146,55 @@ async def test_a_failure_is_seen_live(tmp_path: Path, browser: Page) -> None:
         assert await at(browser.run, state + f"{host!r}))") == "failed"
 
 
+LARGE = {
+    "map": "GPUs of each zone",
+    "queue": "Free hosts of each domain",
+    "hosts": "Uplinks of domains",
+    "spares": "Spares by domain and job",
+    "tenants": "Live jobs of each tenant",
+    "time": "Incidents until then",
+}
+
+
+@pytest.mark.slow
+async def test_a_cluster_of_24576_gpus_is_shown_at_every_size(
+    tmp_path: Path, browser: Page, axe: str
+) -> None:
+    async with filled(tmp_path) as ready:
+        address = ready.console
+        for width, height, is_phone in (
+            (1_280, 900, False),
+            (3_840, 2_000, False),
+            (390, 844, True),
+        ):
+            await at(browser.resize, width, height, is_phone=is_phone)
+            for place, words in LARGE.items():
+                await at(look, browser, address, place, words)
+                await at(browser.run, axe)
+                assert await at(browser.run, AXE) == [], (place, width)
+                wide = "return document.documentElement.scrollWidth - innerWidth"
+                assert await at(browser.run, wide) <= 0, (place, width)
+                assert browser.errors == [], place
+                own = (address, "data:")
+                assert all(asked.startswith(own) for asked in browser.requests), place
+        await at(browser.resize, 1_280, 900)
+        await at(look, browser, address, "map", LARGE["map"])
+        assert await at(browser.run, "return musterMap.cluster.jobs.size") > 50
+        for mode, words in (("uplinks", "uplink busy"), ("fit", "would start now")):
+            await at(browser.run, f"document.querySelector('input[value={mode}]').click()")
+            await at(browser.until, f"document.body.textContent.includes({words!r})")
+            await at(browser.run, axe)
+            assert await at(browser.run, AXE) == [], mode
+        async with grpc.aio.insecure_channel(ready.address) as channel:
+            stub: Any = service_pb2_grpc.SchedulerServiceStub(channel)
+            links = await stub.ListLinks(service_pb2.ListLinksRequest(show_all=True))
+            assert max(link.busy_share for link in links.links) > 0
+            report = service_pb2.ReportHostRequest(name="z3-r100-h0", signal="gpu-lost")
+            await stub.ReportHost(report)
+        seen = "musterMap.cluster.stateOf(musterMap.cluster.fabric.hosts.indexOf('z3-r100-h0'))"
+        await at(browser.until, f"{seen} === 'failed'", 2)  # 0.1 s where nothing else runs
+
+
 async def test_keys_go_from_host_to_host_and_open_the_job(tmp_path: Path, browser: Page) -> None:
     async with serving(tmp_path, console=LOCAL, tenants=TENANTS) as served:
         await fill(served)
@@ -195,6 +246,8 @@ async def test_the_picture_follows_size_and_shade(tmp_path: Path, browser: Page)
             lambda: browser.resize(2_560, 1_300),
             lambda: browser.shade(is_dark=True),
             lambda: browser.run("document.querySelector('input[value=job]').click()"),
+            lambda: browser.run("document.querySelector('input[value=uplinks]').click()"),
+            lambda: browser.run("document.querySelector('input[value=fit]').click()"),
             lambda: browser.resize(800, 700),
             lambda: browser.run("document.querySelector('input[value=state]').click()"),
         ):

@@ -66,6 +66,7 @@ function Links({ cluster }) {
       { title: "Uplink of", of: (link) => link.name },
       { title: "Tier", of: (link) => link.tier },
       { title: "Carries", isNumber: true, of: (link) => percent(link.carriedShare, 0) },
+      { title: "Busy", isNumber: true, of: (link) => (link.busyShare ? percent(link.busyShare, 0) : "") },
       { title: "Built for", isNumber: true, of: (link) => `${count(Math.round(link.builtGbps ?? 0))} Gbit/s` },
       { title: "Reported", of: (link) => (link.reportTime ? `${percent(link.share, 0)}, ${moment(link.reportTime)}` : "") },
       { title: "Use", of: (link) => words(link.use, "LINK_USE") },

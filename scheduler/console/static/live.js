@@ -24,6 +24,10 @@ export class Cluster {
     this.isLive = false;
     this.problem = "";
     this.caller = null;
+    /** @type {Map<string, number> | null} Of outermost domains, when a page asked. */
+    this.busy = null;
+    /** @type {Map<string, number> | null} */
+    this.fits = null;
     this.listeners = new Set();
   }
 

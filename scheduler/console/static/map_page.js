@@ -9,6 +9,7 @@ import { scheme, useOf } from "./palette.js";
 import { Facts, html, jobHref, JobLink, Problem, Source, Table, useCall, useCluster, useEffect, useRef, useState } from "./ui.js";
 
 const MODES = [["state", "State"], ["job", "Job"], ["tenant", "Tenant"]];
+const ASKED = [["uplinks", "Uplinks"], ["fit", "What would fit"]]; // of which a live server is asked
 const LONGEST_LEGEND = 24;
 const INCIDENTS = { gangs: 1, incidents: 12 };
 
@@ -20,12 +21,12 @@ export function MapPage({ cluster }) {
   }
   return html`
     <h1 tabindex="-1">Map of ${cluster.fabric.name}</h1>
-    <${MapView} cluster=${cluster} />
+    <${MapView} cluster=${cluster} isLive=${true} />
     <${Incidents} cluster=${cluster} />`;
 }
 
 /** The map of a cluster that is there, as it is now or in a recording. */
-export function MapView({ cluster }) {
+export function MapView({ cluster, isLive = false }) {
   useCluster(cluster);
   const [mode, setMode] = useState("state");
   const [pointed, setPointed] = useState({ host: -1, gpu: -1 });
@@ -57,7 +58,7 @@ export function MapView({ cluster }) {
     <${Totals} cluster=${cluster} />
     <div class="toolbar">
       <fieldset class="choice"><legend>Colour by</legend>
-        ${MODES.map(([value, label]) => html`<label key=${value}><input type="radio" name="mode" value=${value} checked=${mode === value} onChange=${() => choose(value)} /> ${label}</label>`)}
+        ${[...MODES, ...(isLive ? ASKED : [])].map(([value, label]) => html`<label key=${value}><input type="radio" name="mode" value=${value} checked=${mode === value} onChange=${() => choose(value)} /> ${label}</label>`)}
       </fieldset>
       <${Search} cluster=${cluster} text=${sought} onText=${setSought} onHost=${(host) => map.current.go(host)} onJob=${mark} />
       <div class="buttons" role="group" aria-label="Zoom">
@@ -66,6 +67,8 @@ export function MapView({ cluster }) {
         <button type="button" onClick=${() => map.current.fit()}>Fit</button>
       </div>
     </div>
+    ${mode === "uplinks" && html`<${BusyUplinks} cluster=${cluster} map=${map} />`}
+    ${mode === "fit" && html`<${Fits} cluster=${cluster} map=${map} />`}
     <div class="map">
       <div class="canvases">
         <canvas ref=${(node) => { canvases.current.base = node; }} aria-hidden="true"></canvas>
@@ -83,6 +86,35 @@ export function MapView({ cluster }) {
     </div>
     <${Zones} cluster=${cluster} onZone=${(place) => { map.current.showZone(place); canvases.current.overlay.scrollIntoView({ block: "nearest" }); }} />
   `;
+}
+
+/** Asks how busy the uplinks of the outermost domains are, for the map's colours. */
+function BusyUplinks({ cluster, map }) {
+  const tier = cluster.fabric.tiers[0];
+  const { answer, error } = useCall(cluster, "ListLinks", { showAll: true, ...(tier && { filter: `tier = "${tier.name}"` }) });
+  useEffect(() => {
+    cluster.busy = new Map((answer?.links ?? []).map((link) => [link.name, link.busyShare ?? 0]));
+    map.current?.repaint();
+    cluster.tell({ hosts: new Uint32Array(0), jobs: false });
+  }, [answer]);
+  return html`<${Problem} error=${error} />
+    <p class="quiet small">How busy the gangs that run keep the uplink of each ${tier?.name ?? "domain"}, by their steps and traffic. The page Hosts and links has the numbers.</p>`;
+}
+
+/** Asks which domains have room for a job of a size, for the map's colours. */
+function Fits({ cluster, map }) {
+  const [size, setSize] = useState(0);
+  const { answer, error } = useCall(cluster, "ListSlots", {});
+  const sizes = answer?.slots ?? [];
+  useEffect(() => {
+    cluster.fits = new Map((answer?.domains ?? []).map((each) => [each.domain, each.slots?.[size] ?? 0]));
+    map.current?.repaint();
+    cluster.tell({ hosts: new Uint32Array(0), jobs: false });
+  }, [answer, size]);
+  return html`<${Problem} error=${error} />
+    <p><label for="fit-size">A job of</label> <select id="fit-size" value=${size} onChange=${(event) => setSize(Number(event.target.value))}>
+      ${sizes.map((slot, at) => html`<option key=${at} value=${at}>${count(slot.gpus)} GPUs</option>`)}</select>
+    <span class="quiet">${sizes[size] && `${count(sizes[size].inAll)} would start now, behind all that wait; ${count(sizes[size].inside)} inside one domain each`}</span></p>`;
 }
 
 function Totals({ cluster }) {

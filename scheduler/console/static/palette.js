@@ -55,10 +55,13 @@ function hue(number, isDark) {
 
 /**
  * How to colour. `categoryOf(host)`: a small number; `fills[category]`; `entries`: of the legend,
- * with the jobs or tenants that hold most hosts first.
+ * with the jobs or tenants that hold most hosts first. Uplinks by `cluster.busy`, what fits by `cluster.fits`:
+ * Maps by outermost domain, which a page has asked for.
  */
 export function scheme(cluster, mode) {
   const isDark = matchMedia("(prefers-color-scheme: dark)").matches;
+  if (mode === "uplinks") return busyScheme(cluster);
+  if (mode === "fit") return fitScheme(cluster);
   if (mode === "state") {
     return {
       fills: STATES.map(({ name }) => property(name)),
@@ -88,4 +91,42 @@ export function scheme(cluster, mode) {
       { label: "out of service, not held", category: 2 },
     ],
   };
+}
+
+const BUSY = [[0.1, "below 10 %"], [0.3, "10 to 30 %"], [0.6, "30 to 60 %"], [1, "60 to 100 %"], [Infinity, "above: gangs wait for each other"]];
+
+/** By how busy the gangs that run keep the uplink of the outermost domain. */
+function busyScheme(cluster) {
+  const degreeOf = outermost(cluster, (name) => {
+    const share = cluster.busy?.get(name) ?? 0;
+    return BUSY.findIndex(([most]) => share < most);
+  });
+  return {
+    fills: BUSY.map((_, degree) => property(`busy-${degree}`)),
+    categoryOf: degreeOf,
+    entries: BUSY.map(([, label], category) => ({ label: `uplink busy ${label}`, category })),
+  };
+}
+
+/** Free hosts by whether their outermost domain has room for the whole of a job. */
+function fitScheme(cluster) {
+  const roomOf = outermost(cluster, (name) => (cluster.fits?.get(name) ? 0 : 1));
+  const taken = (host) => cluster.slots[host] !== NOBODY || cluster.stateOf(host) !== "healthy" && cluster.stateOf(host) !== "golden";
+  return {
+    fills: ["spare", "free", "somebody"].map(property),
+    categoryOf: (host) => (taken(host) ? 2 : roomOf(host)),
+    entries: ["free, and one such job fits into its domain", "free, in a domain without room for it", "held, or out of service"].map((label, category) => ({ label, category })),
+  };
+}
+
+/** What `of` says of the outermost domain of a host, asked once for each. */
+function outermost({ fabric }, of) {
+  const tier = fabric.tiers[0] ?? { domains: [fabric.name], sizes: [fabric.hosts.length] };
+  const values = new Uint8Array(fabric.hosts.length);
+  let first = 0;
+  tier.sizes.forEach((size, place) => {
+    values.fill(of(tier.domains[place]), first, first + size);
+    first += size;
+  });
+  return (host) => values[host];
 }
