@@ -102,6 +102,8 @@ def compared(offer: Offer, best: Offer) -> str:
         return f"would preempt {offer.preempted - best.preempted:,} more"
     if offer.shrunk != best.shrunk:
         return f"would shrink {offer.shrunk - best.shrunk:,} more"
+    if offer.step_s is None and best.step_s is not None:
+        return "its step is not known"
     if offer.step_s is not None and best.step_s is not None and offer.step_s > best.step_s:
         return f"its step is {100 * (offer.step_s / best.step_s - 1):.3g} % longer"
     if (offer.cut_bytes or 0) > (best.cut_bytes or 0):

@@ -282,3 +282,29 @@ async def test_nothing_is_preempted_for_a_question(
             for job in (await full.stub.ListJobs(service_pb2.ListJobsRequest())).jobs
         ]
         assert states == [("s1", RUNNING), ("s2", RUNNING)]
+
+
+async def test_waiting_goes_on_while_the_cluster_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scheduler.cli.jobs.route.POLL_S", 0.1)
+    async with _sites(tmp_path, monkeypatch) as sites:
+        absent = await sites.muster("wait", "a", *ALL)
+        assert (absent.exit_code, "no cluster has a job a" in absent.stderr) == (1, True)
+        await sites.muster("submit", sites.file("a"), *ALL)
+        await sites.up["east"].until("a", RUNNING)
+        begun = await sites.muster("wait", "a", *ALL, "--for", "start")
+        assert begun.exit_code == 0
+        early = await sites.muster("wait", "a", *ALL, "--timeout", "1s")
+        assert early.exit_code == 124
+        waiting = asyncio.create_task(sites.muster("wait", "a", *ALL))
+        await sites.stop("east")
+        await asyncio.sleep(1)
+        assert not waiting.done()
+        await sites.start("east")
+        ended = service_pb2.EndJobRequest(name="a", outcome=job_pb2.JOB_STATE_COMPLETED)
+        await sites.up["east"].stub.EndJob(ended)
+        done = await asyncio.wait_for(waiting, 20)
+        assert done.exit_code == 0
+        assert "east does not answer: no server answers at" in done.stderr
+        assert "completed" in done.stdout

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from queue import Queue
+from threading import Thread, local
 from typing import Any
 
 import pytest
@@ -37,6 +39,7 @@ class Model:
     name: str
     step_s: float = 1.0
     refuses: bool = False
+    steps: Callable[[], float] | None = None
     done: dict[str, tuple[str, str]] = field(default_factory=dict)
     uids: list[str] = field(default_factory=list)
 
@@ -52,7 +55,9 @@ class Model:
             raise ServiceError("ALREADY_EXISTS", "a job of this name lives", "ALREADY_EXISTS")
         answer = job_pb2.Job()
         answer.answer.outcome = placement_pb2.OUTCOME_PLACED
-        answer.answer.placement.step_time.FromNanoseconds(int(self.step_s * 10**9))
+        answer.answer.placement.step_time.FromNanoseconds(
+            int((self.steps() if self.steps else self.step_s) * 10**9)
+        )
         return answer
 
     def leave(self, request_id: str, elsewhere: str) -> None:
@@ -153,7 +158,7 @@ def _quietly(work: Callable[[], object]) -> None:
 class At:
     """A cluster as a caller sees it."""
 
-    net: Net
+    net: Net | Turns
     model: Model
 
     def get_fabric(self) -> fabric_pb2.Fabric:
@@ -206,6 +211,94 @@ def test_a_job_is_made_once(data: st.DataObject, count: int, is_new: bool, repea
     net.run()
     assert net.found[-1].job.uid == before
     assert net.found[-1].is_repeat
+
+
+class Turns:
+    """Callers that run at once, one call at a time, in an order that is drawn."""
+
+    def __init__(self, draw: Callable[[Any], Any], models: dict[str, Model]) -> None:
+        self._draw = draw
+        self._models = models
+        self._reports: Queue[tuple[int, object]] = Queue()
+        self._grants: dict[int, Queue[str]] = {}
+        self._who = local()
+
+    def call(self, name: str, work: Callable[[], Any]) -> Any:
+        self._reports.put((self._who.number, None))
+        match self._grants[self._who.number].get(timeout=30):
+            case "before":
+                raise SILENT
+            case "after":
+                _quietly(work)
+                raise SILENT
+            case "dies":
+                raise Died
+        return work()
+
+    def run(self, callers: int, faults: int) -> list[Routed]:
+        """What those found who have found the job."""
+        self._grants = {number: Queue() for number in range(callers)}
+        for number in range(callers):
+            Thread(target=self._caller, args=(number,), daemon=True).start()
+        try:
+            return self._serve(callers, faults)
+        finally:  # whoever is still at a call
+            for grants in self._grants.values():
+                grants.put("dies")
+
+    def _serve(self, callers: int, faults: int) -> list[Routed]:
+        at_call, found = set[int](), list[Routed]()
+        running = callers
+        while True:
+            while len(at_call) < running:
+                number, outcome = self._reports.get(timeout=30)
+                if outcome is None:
+                    at_call.add(number)
+                    continue
+                running -= 1
+                assert not isinstance(outcome, AssertionError), outcome
+                found += [outcome] if isinstance(outcome, Routed) else []
+            made = [uid for model in self._models.values() for uid in model.uids]
+            assert len(made) <= 1, made
+            if not running:
+                return found
+            number = self._draw(st.sampled_from(sorted(at_call)))
+            fate = self._draw(st.sampled_from(MEANWHILE)) if faults > 0 else "well"
+            faults -= fate != "well"
+            at_call.remove(number)
+            self._grants[number].put(fate)
+
+    def _caller(self, number: int) -> None:
+        self._who.number = number
+        clusters = {name: At(self, model) for name, model in self._models.items()}
+        try:
+            self._reports.put((number, Router(clusters).submit(JOB, "job")))
+        except Died as end:
+            self._reports.put((number, end))
+        except BaseException as error:  # the test fails of it, in its own thread
+            self._reports.put((number, AssertionError(repr(error))))
+
+
+MEANWHILE = ("well", "well", "well", "well", "before", "after", "dies")
+
+
+@given(st.data(), st.integers(2, 4), st.integers(2, 3), st.integers(0, 4))
+@settings(deadline=None, max_examples=150)
+def test_callers_at_once_make_one_job(
+    data: st.DataObject, count: int, callers: int, faults: int
+) -> None:
+    models = {f"c{i}": Model(f"c{i}") for i in range(count)}
+    # Whoever looks sees another best offer: the worst that can be for their agreement.
+    drawn = iter(data.draw(st.lists(st.integers(1, count), max_size=30)))
+    for model in models.values():
+        model.steps = lambda: float(next(drawn, 1))
+    found = Turns(data.draw, models).run(callers, faults)
+    assert {each.job.uid for each in found} <= {uid for m in models.values() for uid in m.uids}
+    calm = Net(data.draw, models, is_calm=True)
+    calm.run()
+    assert calm.found
+    if not faults:
+        assert len(found) == callers
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from scheduler.cli.render.messages import to_mapping
-from scheduler.v1 import advice_pb2, job_pb2, service_pb2
+from scheduler.cli.render.messages import answer_text, to_mapping
+from scheduler.v1 import advice_pb2, job_pb2, placement_pb2, service_pb2
 from scheduler.wire.durations import duration, duration_of_ns
 
 
@@ -23,3 +23,11 @@ def test_no_passing_time_limit_is_zero() -> None:
     assert to_mapping(advice_pb2.Reason())["passing_time_limit_s"] == "0"
     found = to_mapping(advice_pb2.Reason(passing_time_limit=duration(60)))
     assert found["passing_time_limit_s"] == "60"
+
+
+def test_a_dry_run_says_whom_it_would_stop() -> None:
+    answer = placement_pb2.Answer(
+        outcome=placement_pb2.OUTCOME_PLACED, preempted_jobs=2, shrunk_jobs=1
+    )
+    rows = [row.split(maxsplit=1) for row in answer_text(answer).splitlines()]
+    assert rows == [["outcome", "placed"], ["preempts", "2 jobs"], ["shrinks", "1 job"]]

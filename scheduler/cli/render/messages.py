@@ -248,6 +248,10 @@ def answer_text(answer: placement_pb2.Answer) -> str:
     rows = [("outcome", outcome(answer))]
     if answer.reason:
         rows.append(("reason", answer.reason))
+    if answer.preempted_jobs:
+        rows.append(("preempts", counted(answer.preempted_jobs, "job")))
+    if answer.shrunk_jobs:
+        rows.append(("shrinks", counted(answer.shrunk_jobs, "job")))
     if answer.HasField("placement"):
         rows += placement_rows(answer.placement)
     return columns(rows)

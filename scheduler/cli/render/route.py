@@ -87,7 +87,10 @@ def _why(view: ClusterView, views: Sequence[ClusterView], chosen: str) -> str:
     if view.offer.is_impossible:
         return f"never fits: {view.offer.reason}"
     best = next((other.offer for other in views if other.name == chosen), None)
-    return compared(view.offer, best) if best is not None else view.offer.reason
+    if best is None:
+        return view.offer.reason
+    reason = f": {view.offer.reason}" if view.offer.reason else ""
+    return f"{compared(view.offer, best)}{reason}"
 
 
 def views_mapping(views: Sequence[ClusterView], chosen: str) -> list[dict[str, Any]]:
