@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from scheduler.core import JobSpec
 
 NOBODY: Final = "nobody"
+MOST_ROUNDS: Final = 100  # each refusal, or two calls at once, may cost one
 MOST_LOOKS: Final = 18  # what others change meanwhile, or a refusal, makes one more necessary
 _TRIES = 2  # of a submit whose answer is lost, each with the client's own retries
 
@@ -166,13 +167,11 @@ class Router:
 
         Raises: InputError where two names mean the same cluster.
         """
-        number = 1
-        while True:
-            round_id = request_id if number == 1 else f"{request_id}#{number}"
-            views = self.look(spec, round_id)
-            if not is_over(views):
-                return round_id, views
+        round_id, number = request_id, 1
+        while is_over(views := self.look(spec, round_id)) and number < MOST_ROUNDS:
             number += 1
+            round_id = f"{request_id}#{number}"
+        return round_id, views
 
     def submit(self, spec: JobSpec, request_id: str) -> Outcome:
         """Have the job made by the best cluster, unless it is made already.

@@ -136,7 +136,7 @@ async def test_a_cluster_that_is_lost_before_is_skipped(
         made = await sites.muster("submit", sites.file("a"), *ALL)
         assert made.exit_code == 0
         assert made.stdout.startswith("cluster    west\n")
-        assert "does not answer: no server answers at" in made.stdout
+        assert "-    no server answers at" in made.stdout
         await sites.stop("west")
         again = await sites.muster("submit", sites.file("a"), *ALL)
         assert again.exit_code == 6
@@ -299,7 +299,7 @@ async def test_waiting_goes_on_while_the_cluster_is_away(
         assert early.exit_code == 124
         waiting = asyncio.create_task(sites.muster("wait", "a", *ALL))
         await sites.stop("east")
-        await asyncio.sleep(1)
+        await asyncio.sleep(4)  # the client tries again for a second or two
         assert not waiting.done()
         await sites.start("east")
         ended = service_pb2.EndJobRequest(name="a", outcome=job_pb2.JOB_STATE_COMPLETED)

@@ -74,7 +74,7 @@ def _stops(offer: Offer) -> str:
 
 def _why(view: ClusterView, views: Sequence[ClusterView], chosen: str) -> str:
     if view.silence:
-        return f"does not answer: {view.silence}"
+        return view.silence
     if view.made is not None:
         return "has the job"
     if view.left:
