@@ -129,6 +129,7 @@ COMMANDS = {
     "Jobs": {
         "jobs.jobs": "submit jobs explain watch wait update hold release requeue cancel finish job",
         "jobs.route": "route",
+        "jobs.stragglers": "stragglers",
         "jobs.rendezvous": "rendezvous",
         "jobs.capacity": "slots defrag",
         "jobs.quotas": "tenants tenant",

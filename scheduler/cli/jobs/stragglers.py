@@ -1,0 +1,119 @@
+"""`muster stragglers`: who slows a gang, by measured times and its placement."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from scheduler.cli.calls import (
+    DEFAULT_ADDRESS,
+    FAILED,
+    Address,
+    AnswerFormat,
+    connected,
+    end,
+)
+from scheduler.cli.jobs.jobs import JobName
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scheduler.observe.stragglers import MeasuredGang, Suspect
+    from scheduler.v1 import job_pb2
+
+SURE = 0.9  # confidence with which a host is reported
+SIGNAL = "straggler"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("stragglers")(stragglers_command)
+
+
+def stragglers_command(
+    name: JobName,
+    times: Annotated[
+        str,
+        typer.Argument(
+            metavar="TIMES",
+            help="A CSV file with the columns step, seconds, rank or ranks, and maybe kind; `-`:"
+            " standard input.",
+            show_default=False,
+        ),
+    ],
+    report: Annotated[
+        bool,
+        typer.Option(
+            "--report", help="Report hosts found with a confidence of 0.9 or more as stragglers."
+        ),
+    ] = False,
+    output: Annotated[
+        AnswerFormat, typer.Option("--format", "-o", help="Output format; table or json.")
+    ] = AnswerFormat.TABLE,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Find the hosts, GPUs and uplinks that slow a gang which holds hosts now.
+
+    `rank` computed for so many seconds in a step; `ranks` (0-7 or 0 8 16) took so long together, as
+    for a collective. Times of one kind are compared. docs/stragglers.md says how.
+    Example: muster stragglers pretrain times.csv --report
+    """
+    from scheduler.observe.step_times import load_times
+    from scheduler.observe.stragglers import as_mapping, stragglers
+
+    measurements = load_times(times)
+    with connected(address) as client:
+        message = client.get_job(name)
+        if not message.placement.hosts:
+            raise end(f"job {name} holds no hosts now", FAILED)
+        gang = _gang(message, client.get_fabric(with_file=True).file)
+        ranks = len(gang.hosts) * gang.ranks_per_host
+        if (largest := max(each.ranks[-1] for each in measurements)) >= ranks:
+            raise end(f"{times} has rank {largest:,}; job {name} has {ranks:,}, from 0", FAILED)
+        found = stragglers(gang, measurements)
+        sure = [each for each in found if each.kind != "uplink" and each.confidence >= SURE]
+        for suspect in sure if report else ():
+            detail = f"{suspect.slower:.0%} slower at {suspect.at or 'its part'} of {name}"
+            client.report_host(suspect.name, SIGNAL, detail, gpu=suspect.gpu)
+    if output is AnswerFormat.JSON:
+        typer.echo(json.dumps({"suspects": [as_mapping(each) for each in found]}))
+    else:
+        typer.echo(_table(found))
+    if report and sure:
+        typer.echo(f"reported: {', '.join(dict.fromkeys(each.name for each in sure))}", err=True)
+
+
+def _gang(message: job_pb2.Job, fabric_file: bytes) -> MeasuredGang:
+    from placement.fabric.tree import from_spec
+    from scheduler.cli.jobs.ranks import live_gang
+    from scheduler.files.yaml12 import parse
+    from scheduler.observe.stragglers import MeasuredGang
+
+    live = live_gang(message)
+    fabric = from_spec(parse(fabric_file.decode()).mapping())
+    own = {fabric.index_by_name[host]: host for host in live.hosts}
+    uplinks: dict[str, set[str]] = {}
+    for tier in fabric.tiers:
+        for index, host in own.items():
+            uplinks.setdefault(tier.domains[tier.domain_by_host[index]], set()).add(host)
+    crossed = {name: frozenset(hosts) for name, hosts in uplinks.items() if len(hosts) < len(own)}
+    return MeasuredGang(live.hosts, live.ranks_per_host, crossed)
+
+
+def _table(found: Sequence[Suspect]) -> str:
+    from scheduler.cli.render.text import columns
+
+    if not found:
+        return "nobody stands out"
+    head = ("SLOW", "NAME", "GPU", "AT", "SLOWER BY", "CONFIDENCE", "MEASUREMENTS", "STEPS")
+    rows = [
+        (
+            *(each.kind.value, each.name, "-" if each.gpu is None else str(each.gpu)),
+            *(each.at or "-", f"{each.slower:.1%}", f"{each.confidence:.2f}"),
+            *(f"{each.seen:,}", f"{each.steps:,}"),
+        )
+        for each in found
+    ]
+    return columns([head, *rows])
