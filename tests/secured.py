@@ -46,6 +46,7 @@ class House:
         self.auth = folder / "auth.yaml"
         self.tokens: list[str] = []
         self.certificates: list[str] = []
+        self.oidc = ""
         (folder / "clients.pem").write_bytes(self.client_ca.cert_pem.bytes())
         self.issue()
         self.write()
@@ -77,7 +78,12 @@ class House:
             for key, entries in (("tokens", self.tokens), ("certificates", self.certificates))
             if entries
         ]
-        replace(self.auth, "".join(rows) or "{}\n")
+        replace(self.auth, "".join(rows) + self.oidc or "{}\n")
+
+    def trust(self, section: str) -> None:
+        """Let users of an issuer in, by rows as FakeIssuer.section has them."""
+        self.oidc = section
+        self.write()
 
     def access(
         self, *, mtls: bool = False, limits: dict[str, int] | None = None, **more: Any

@@ -13,7 +13,9 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
-from scheduler.access.authfile import AuthFile, TokenKeys, from_document, load_auth, tenancy
+from scheduler.access.authfile import AuthFile, TokenKeys, from_document, load_auth
+from scheduler.access.entries import tenancy
+from scheduler.access.oidc.section import PREFIX
 from scheduler.access.tokens import Minted, mint
 from scheduler.files.errors import InputError, Problem
 from scheduler.files.timeparse import written
@@ -33,6 +35,9 @@ def add_token(
     if not name.strip() or not name.isprintable() or len(name) > MOST_CHARACTERS:
         rule = f"must be one line of 1 to {MOST_CHARACTERS} characters"
         raise InputError(Problem("token.name", rule))
+    if name.startswith(PREFIX):
+        reason = f"must not begin with {PREFIX}, as users of ID tokens do"
+        raise InputError(Problem("token.name", reason))
     minted = mint()
     fields = {
         "id": f'"{minted.id}"',
@@ -74,7 +79,8 @@ def _with(rows: Sequence[str], file: AuthFile, row: str) -> list[str]:
     lines = file.document.lines
     if not file.tokens:
         kept = [old for at, old in enumerate(rows, 1) if at != lines.get("tokens")]
-        return [*(kept if file.certificates else _comments(kept)), _HEAD, row]
+        is_empty = not file.certificates and file.oidc is None
+        return [*(_comments(kept) if is_empty else kept), _HEAD, row]
     last = _end(file, len(file.tokens) - 1)
     return [*rows[:last], row, *rows[last:]]
 

@@ -1,17 +1,22 @@
-"""Who makes a call: by its bearer token, else by its client certificate."""
+"""Who makes a call: by its bearer token, an ID token among them, else by its client certificate."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from scheduler.access.authfile import AuthFile
+from scheduler.access.authfile import AuthFile, load_auth
+from scheduler.access.oidc.section import is_id_token
 from scheduler.access.reloading import Reloading
 from scheduler.identity import ANYBODY, Caller
 from scheduler.service.errors import unauthenticated
+
+if TYPE_CHECKING:
+    from scheduler.access.oidc.id_tokens import IdTokens
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Identify = Callable[[Context], Caller]
@@ -32,23 +37,56 @@ def anybody(_: Context) -> Caller:
     return ANYBODY
 
 
-def by_file(file: Reloading[AuthFile], clock: Callable[[], int]) -> Identify:
-    """Whom the auth file knows. `clock`: nanoseconds since 1970."""
+class Authenticator:
+    """Whom the auth file knows. `clock`: nanoseconds since 1970. Use from any thread.
 
-    def identify(context: Context) -> Caller:
+    Raises: InputError when the file cannot be read."""
+
+    def __init__(self, path: str, clock: Callable[[], int]) -> None:
+        self._file = Reloading((path,), lambda: load_auth(path))
+        self._clock = clock
+
+    @cached_property
+    def id_tokens(self) -> IdTokens:
+        """Loaded when it is asked for first, since few servers take ID tokens."""
+        from scheduler.access.oidc.id_tokens import IdTokens
+
+        return IdTokens(lambda: self._file.current().oidc, self._clock)
+
+    def begin(self) -> None:
+        """Fetch the issuer's keys, if there is one, so that they are there when a token comes."""
+        if self._file.current().oidc is not None:
+            self.id_tokens.begin()
+
+    def identify(self, context: Context) -> Caller:
+        """Who makes the call. Raises: ApiError."""
         text = _token(context)
-        if text is not None:
-            entry = file.current().by_token(text, clock())
-            if entry is None:  # a certificate must not make up for a revoked token
-                raise unauthenticated("the token is not known, was revoked or has expired")
-            return entry
-        names = _certificate(context)
-        entry = file.current().by_certificate(names.sans, names.common_name)
-        if entry is None:
-            raise unauthenticated(unknown(names, "calls"))
-        return entry
+        return self.caller(text, _certificate(context) if text is None else CallerNames(), "calls")
 
-    return identify
+    def caller(self, token: str | None, names: CallerNames, does: str) -> Caller:
+        """Whose token that is, else whose certificate. A certificate does not make up for a bad
+        token. `does`: what the caller does, for the message. Raises: ApiError."""
+        file = self._file.current()
+        if token is not None:
+            return self._by_token(file, token)
+        caller = file.by_certificate(names.sans, names.common_name)
+        if caller is None:
+            raise unauthenticated(unknown(names, does))
+        return caller
+
+    def _by_token(self, file: AuthFile, token: str) -> Caller:
+        """Raises: ApiError."""
+        if file.oidc is not None and is_id_token(token):
+            return self.id_tokens.caller(token)
+        caller = file.by_token(token, self._clock())
+        if caller is None:
+            raise unauthenticated("the token is not known, was revoked or has expired")
+        return caller
+
+    def look(self) -> None:
+        """Take up a changed file now."""
+        self._file.look()
+        self.begin()
 
 
 def unknown(names: CallerNames, does: str) -> str:

@@ -1,10 +1,16 @@
-"""The auth file: tokens and client certificates, each with its role and tenant.
+"""The auth file: tokens and client certificates, each with its role and tenant, and whose ID tokens
+count (oidc/section.py).
 
     tokens:
       - {id: 1f0c9a2e, name: ci, role: submitter, tenant: vision, sha256: 9b0c...}
     certificates:
       - {san: head-1.example.org, name: launcher, role: operator}
       - {common_name: ada, role: viewer, tenant: "*"}
+    oidc:
+      issuer: https://sso.example.org/realms/lab
+      client_id: muster
+      rules:
+        - {claim: groups, contains: vision, role: submitter, tenant: vision}
 
 Viewers, launchers, submitters and coordinators have a tenant, "*" for all of them; operators and
 admins look after everybody and have none. `name` is the user of the jobs that one submits.
@@ -20,37 +26,26 @@ import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationError
-from pydantic_core import PydanticCustomError
 
 from scheduler.access import tokens
+from scheduler.access.entries import EntryKeys, refusal, tenancy
+from scheduler.access.oidc import section
+from scheduler.access.oidc.section import PREFIX, OidcKeys, RuleKeys, file_faults
 from scheduler.core.model.job import SECOND_NS
 from scheduler.files.errors import InputError, Problem, short
 from scheduler.files.job_keys import Keys, Text, message_of, path_of
 from scheduler.files.yaml12 import Document, load
-from scheduler.identity import Caller, Role
-
-EVERY_TENANT = "*"
-_ROLES = {role.name.lower(): role for role in Role}
-_OF_TENANTS = (Role.VIEWER, Role.LAUNCHER, Role.SUBMITTER, Role.COORDINATOR)
-
-
-def _refusal(message: str) -> PydanticCustomError:
-    return PydanticCustomError("muster", "{message}", {"message": message})
-
-
-def _role(value: Any) -> Role:
-    if not isinstance(value, str) or value not in _ROLES:
-        raise _refusal(f"must be one of {', '.join(_ROLES)}, not {short(value)}")
-    return _ROLES[value]
+from scheduler.identity import Caller
 
 
 def _hex(value: Any, digits: int) -> str:
     text = str(value).zfill(digits) if isinstance(value, int) else value  # 00001234 is text too
     if not isinstance(text, str) or not re.fullmatch(f"[0-9a-f]{{{digits}}}", text):
-        raise _refusal(f"must be {digits} hexadecimal digits in quotes, not {short(value)}")
+        raise refusal(f"must be {digits} hexadecimal digits in quotes, not {short(value)}")
     return text
 
 
@@ -59,18 +54,13 @@ def read_time(value: Any) -> datetime:
     try:
         time = datetime.fromisoformat(value)
     except (TypeError, ValueError):
-        raise _refusal(
+        raise refusal(
             f"must be a time such as 2027-01-31 or 2027-01-31T12:00Z, not {short(value)}"
         ) from None
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
-class _Entry(Keys):
-    role: Annotated[Role, BeforeValidator(_role)]
-    tenant: Text = ""
-
-
-class TokenKeys(_Entry):
+class TokenKeys(EntryKeys):
     id: Annotated[str, BeforeValidator(lambda value: _hex(value, 8))]
     name: Text
     sha256: Annotated[str, BeforeValidator(lambda value: _hex(value, 64))]
@@ -78,7 +68,7 @@ class TokenKeys(_Entry):
     expires: Annotated[datetime | None, BeforeValidator(read_time)] = None
 
 
-class CertificateKeys(_Entry):
+class CertificateKeys(EntryKeys):
     """`san`: any subject alternative name. `common_name`: of the subject."""
 
     san: Text = ""
@@ -89,12 +79,15 @@ class CertificateKeys(_Entry):
 class _FileKeys(Keys):
     tokens: list[TokenKeys] = Field(default_factory=list)
     certificates: list[CertificateKeys] = Field(default_factory=list)
+    oidc: OidcKeys | None = None
 
 
 _SECTIONS: dict[str, type[Keys]] = {
     "": _FileKeys,
     "tokens": TokenKeys,
     "certificates": CertificateKeys,
+    "oidc": OidcKeys,
+    "rules": RuleKeys,
 }
 
 
@@ -104,6 +97,7 @@ class AuthFile:
 
     tokens: tuple[TokenKeys, ...]
     certificates: tuple[CertificateKeys, ...]
+    oidc: OidcKeys | None
     document: Document
     _token_by_id: dict[str, TokenKeys] = field(repr=False)
     _caller_by_name: dict[tuple[str, str], Caller] = field(repr=False)
@@ -115,7 +109,7 @@ class AuthFile:
             return None
         if known.expires and now_ns >= known.expires.timestamp() * SECOND_NS:
             return None
-        return _caller(known, known.name)
+        return known.caller(known.name)
 
     def by_certificate(self, sans: Iterable[str], common_name: str) -> Caller | None:
         """Whose verified certificate this is: by its alternative names, then its subject."""
@@ -126,13 +120,17 @@ class AuthFile:
 def load_auth(path: str) -> AuthFile:
     """Raises: InputError with every fault found, each with its line."""
     _check_writers(path)
-    return from_document(load(path))
+    file = from_document(load(path))
+    if file.oidc and (wrong := list(file_faults(file.oidc))):
+        raise file.document.error(*wrong)
+    return file
 
 
 def from_document(document: Document) -> AuthFile:
-    """Raises: as `load_auth`."""
+    """Raises: as `load_auth`. Files that it names are not read."""
+    folder = {"folder": Path(document.source).parent}
     try:
-        keys = _FileKeys.model_validate(document.mapping())
+        keys = _FileKeys.model_validate(document.mapping(), context=folder)
     except ValidationError as error:
         problems = error.errors(include_url=False)
         raise document.error(*((path_of(e), message_of(e, _SECTIONS)) for e in problems)) from None
@@ -141,9 +139,10 @@ def from_document(document: Document) -> AuthFile:
     return AuthFile(
         tuple(keys.tokens),
         tuple(keys.certificates),
+        keys.oidc,
         document,
         {token.id: token for token in keys.tokens},
-        {_key(entry): _caller(entry, entry.name or _key(entry)[1]) for entry in keys.certificates},
+        {_key(entry): entry.caller(entry.name or _key(entry)[1]) for entry in keys.certificates},
     )
 
 
@@ -161,10 +160,6 @@ def _key(entry: CertificateKeys) -> tuple[str, str]:
     return ("san", entry.san) if entry.san else ("common_name", entry.common_name)
 
 
-def _caller(entry: _Entry, name: str) -> Caller:
-    return Caller(name, entry.role, "" if entry.tenant == EVERY_TENANT else entry.tenant)
-
-
 def _faults(keys: _FileKeys) -> Iterator[tuple[str, str]]:
     """What is wrong between the keys."""
     placed = [(f"tokens.{i}", entry) for i, entry in enumerate(keys.tokens)]
@@ -174,6 +169,7 @@ def _faults(keys: _FileKeys) -> Iterator[tuple[str, str]]:
         if token.id in ids:
             yield f"{where}.id", f"token {token.id} is given twice"
         ids.add(token.id)
+        yield from _naming(where, token.name)
     seen: set[tuple[str, str]] = set()
     for i, entry in enumerate(keys.certificates):
         where = f"certificates.{i}"
@@ -183,12 +179,11 @@ def _faults(keys: _FileKeys) -> Iterator[tuple[str, str]]:
         if _key(entry) in seen:
             yield where, f"{_key(entry)[1]} is given twice"
         seen.add(_key(entry))
+        yield from _naming(where, entry.name or _key(entry)[1])
+    if keys.oidc:
+        yield from section.faults(keys.oidc)
 
 
-def tenancy(where: str, role: Role, tenant: str) -> Iterator[tuple[str, str]]:
-    """(path, what is wrong) when a role lacks its tenant, or has one."""
-    word = role.name.lower()
-    if role in _OF_TENANTS and not tenant:
-        yield f"{where}.tenant", f'is required of a {word}: a name, or "{EVERY_TENANT}" for all'
-    if role not in _OF_TENANTS and tenant:
-        yield f"{where}.tenant", f"role {word} is not of one tenant: leave it out"
+def _naming(where: str, name: str) -> Iterator[tuple[str, str]]:
+    if name.startswith(PREFIX):
+        yield f"{where}.name", f"must not begin with {PREFIX}, as users of ID tokens do"

@@ -16,15 +16,15 @@ import grpc
 
 from scheduler.access import tls
 from scheduler.access.auth_interceptor import AuthInterceptor
-from scheduler.access.authenticate import anybody, by_file
-from scheduler.access.authfile import load_auth
+from scheduler.access.authenticate import Authenticator, anybody
 from scheduler.access.keys import CallLimits, Reflection
 from scheduler.access.loopback import is_loopback
 from scheduler.access.methods import METHODS, REFLECTION, MethodRule
-from scheduler.access.reloading import Reloading
 from scheduler.access.tenant_filter import TenantFilter
 from scheduler.access.tls import TlsFiles
 from scheduler.core import State
+
+_METADATA_BYTES = 32_768  # an ID token with many groups is longer than gRPC's own 8 KiB
 
 log = logging.getLogger("muster.access")
 
@@ -48,16 +48,17 @@ class Access:
 
 
 class Listener:
-    """What one server lets callers in by. Raises: InputError for files that will not do."""
+    """What one server lets callers in by. `auth` None: nobody is asked.
+
+    Raises: InputError for files that will not do."""
 
     def __init__(
         self, access: Access, state: Callable[[], State | None], clock: Callable[[], int]
     ) -> None:
         self._access = access
         self._certificates = tls.reloading(access.tls) if access.tls else None
-        path = access.auth_file
-        self._auth = Reloading((path,), lambda: load_auth(path)) if path else None
-        identify = by_file(self._auth, clock) if self._auth else anybody
+        self.auth = Authenticator(access.auth_file, clock) if access.auth_file else None
+        identify = self.auth.identify if self.auth else anybody
         rules = METHODS
         if access.reflection is Reflection.ANYBODY:
             rules = METHODS | {REFLECTION: MethodRule(None)}
@@ -69,7 +70,10 @@ class Listener:
     @property
     def options(self) -> tuple[tuple[str, int], ...]:
         """gRPC's own limits."""
-        return (("grpc.max_receive_message_length", self._access.limits.message_bytes),)
+        return (
+            ("grpc.max_receive_message_length", self._access.limits.message_bytes),
+            ("grpc.max_metadata_size", _METADATA_BYTES),
+        )
 
     @property
     def has_reflection(self) -> bool:
@@ -81,6 +85,8 @@ class Listener:
         if not colon or not port.isdecimal() or int(port) > 65_535:  # gRPC takes it modulo 65,536
             raise CannotListen(f"cannot listen on {listen!r}: give HOST:PORT, a port up to 65535")
         check_exposure(host, listen, "anybody may do anything", self._access)
+        if self.auth is not None:
+            self.auth.begin()
         try:
             _check_free(host, int(port))
             bound = self._take(server, f"{host}:{port}")
@@ -96,7 +102,7 @@ class Listener:
 
     def look(self) -> None:
         """Take up changed certificates, tokens and roles now."""
-        for files in (self._certificates, self._auth):
+        for files in (self._certificates, self.auth):
             if files is not None:
                 files.look()
 

@@ -13,7 +13,7 @@ from scheduler.access.loopback import is_loopback
 from scheduler.files.errors import InputError, Problem
 
 SYSTEM = "system"
-_LONGEST = 4_096  # bytes of a token file
+_LONGEST = 16_384  # bytes of a token file; an ID token with many groups is long
 
 
 @dataclass(frozen=True, slots=True)

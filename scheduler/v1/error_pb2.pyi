@@ -39,7 +39,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_WATCH_BEHIND: _ErrorReason.ValueType  # 7
     """The watch did not keep up: resume from the version of the last change you have seen."""
     ERROR_REASON_STARTING: _ErrorReason.ValueType  # 8
-    """The server replays its log and answers soon."""
+    """The server replays its log, or fetches the keys that ID tokens are checked by, and answers soon."""
     ERROR_REASON_STOPPING: _ErrorReason.ValueType  # 9
     """The server is about to stop; another, or the same, answers soon."""
     ERROR_REASON_STORE_FAILED: _ErrorReason.ValueType  # 10
@@ -93,7 +93,7 @@ ERROR_REASON_CONFLICT: ErrorReason.ValueType  # 6
 ERROR_REASON_WATCH_BEHIND: ErrorReason.ValueType  # 7
 """The watch did not keep up: resume from the version of the last change you have seen."""
 ERROR_REASON_STARTING: ErrorReason.ValueType  # 8
-"""The server replays its log and answers soon."""
+"""The server replays its log, or fetches the keys that ID tokens are checked by, and answers soon."""
 ERROR_REASON_STOPPING: ErrorReason.ValueType  # 9
 """The server is about to stop; another, or the same, answers soon."""
 ERROR_REASON_STORE_FAILED: ErrorReason.ValueType  # 10

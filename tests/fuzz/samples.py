@@ -97,6 +97,10 @@ AUTH: Final = (
     f'     expires: 2027-01-31, sha256: "{"0a" * 32}"}}\n'
     "certificates:\n  - {san: head-1.example.org, name: launcher, role: operator}\n"
     '  - {common_name: ada, role: viewer, tenant: "*"}\n',
+    "oidc:\n  issuer: https://sso.example.org/realms/lab\n  client_id: muster\n  user: sub\n"
+    "  scopes: [openid, groups]\n  rules:\n"
+    "    - {claim: realm_access.roles, contains: vision, role: submitter, tenant: vision}\n"
+    "    - {claim: staff, equals: true, role: operator}\n",
 )
 SERVERS: Final = (
     "listen: 127.0.0.1:7443\nstore: sqlite:///muster.db\nfabric: roce-24k\npolicy: easy\n"

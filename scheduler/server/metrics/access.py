@@ -14,19 +14,21 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+import grpc
+
 from scheduler.access import tls
-from scheduler.access.authenticate import CallerNames, bearer, unknown
-from scheduler.access.authfile import AuthFile, load_auth
+from scheduler.access.authenticate import Authenticator, CallerNames, bearer
 from scheduler.access.listener import Access, check_exposure
 from scheduler.access.loopback import is_loopback
 from scheduler.access.reloading import Reloading
-from scheduler.identity import Caller
+from scheduler.service.errors import ApiError
+
+_STATUS = {
+    grpc.StatusCode.PERMISSION_DENIED: "403 Forbidden",
+    grpc.StatusCode.UNAVAILABLE: "503 Service Unavailable",
+}
 
 log = logging.getLogger("muster.access")
-
-
-class _NotKnown(Exception):
-    """Nobody that the auth file knows; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +36,7 @@ class MetricsAuth:
     """`tls` None: in the clear. `auth` None: nobody is asked. Use from any thread."""
 
     tls: Reloading[ssl.SSLContext] | None = None
-    auth: Reloading[AuthFile] | None = None
-    clock: Callable[[], int] = lambda: 0
+    auth: Authenticator | None = None
 
     def refusal(
         self, authorization: str | None, names: CallerNames | None = None
@@ -44,26 +45,15 @@ class MetricsAuth:
         with these names; None: they may read."""
         if self.auth is None:
             return None
+        token = bearer(authorization) if authorization is not None else None
         try:
-            caller = self._caller(self.auth.current(), authorization, names or CallerNames())
-        except _NotKnown as error:
-            return "401 Unauthorized", str(error)
+            caller = self.auth.caller(token, names or CallerNames(), "scrapes")
+        except ApiError as error:
+            return _STATUS.get(error.code, "401 Unauthorized"), error.message
         if caller.tenant:
             message = f"{caller.name} belongs to tenant {caller.tenant}; metrics are of all of them"
             return "403 Forbidden", message
         return None
-
-    def _caller(self, file: AuthFile, authorization: str | None, names: CallerNames) -> Caller:
-        """Who that is. A certificate does not make up for a bad token. Raises: _NotKnown."""
-        if authorization is not None:
-            caller = file.by_token(bearer(authorization), self.clock())
-            if caller is None:
-                raise _NotKnown("the token is not known, was revoked or has expired")
-            return caller
-        caller = file.by_certificate(names.sans, names.common_name)
-        if caller is None:
-            raise _NotKnown(unknown(names, "scrapes"))
-        return caller
 
 
 def certificate_names(shown: Mapping[str, Any] | None) -> CallerNames:
@@ -86,6 +76,5 @@ def metrics_auth(host: str, port: int, access: Access, clock: Callable[[], int])
     files, path = access.tls, access.auth_file
     return MetricsAuth(
         Reloading(files.paths, lambda: tls.context(files)) if files else None,
-        Reloading((path,), lambda: load_auth(path)) if path else None,
-        clock,
+        Authenticator(path, clock) if path else None,
     )

@@ -1,0 +1,44 @@
+"""What entries of the auth file share: a role, and the tenant in which it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
+from pydantic_core import PydanticCustomError
+
+from scheduler.files.errors import short
+from scheduler.files.job_keys import Keys, Text
+from scheduler.identity import Caller, Role
+
+EVERY_TENANT = "*"
+_ROLES = {role.name.lower(): role for role in Role}
+_OF_TENANTS = (Role.VIEWER, Role.LAUNCHER, Role.SUBMITTER, Role.COORDINATOR)
+
+
+def refusal(message: str) -> PydanticCustomError:
+    return PydanticCustomError("muster", "{message}", {"message": message})
+
+
+def _role(value: Any) -> Role:
+    if not isinstance(value, str) or value not in _ROLES:
+        raise refusal(f"must be one of {', '.join(_ROLES)}, not {short(value)}")
+    return _ROLES[value]
+
+
+class EntryKeys(Keys):
+    role: Annotated[Role, BeforeValidator(_role)]
+    tenant: Text = ""
+
+    def caller(self, name: str) -> Caller:
+        return Caller(name, self.role, "" if self.tenant == EVERY_TENANT else self.tenant)
+
+
+def tenancy(where: str, role: Role, tenant: str) -> Iterator[tuple[str, str]]:
+    """(path, what is wrong) when a role lacks its tenant, or has one."""
+    word = role.name.lower()
+    if role in _OF_TENANTS and not tenant:
+        yield f"{where}.tenant", f'is required of a {word}: a name, or "{EVERY_TENANT}" for all'
+    if role not in _OF_TENANTS and tenant:
+        yield f"{where}.tenant", f"role {word} is not of one tenant: leave it out"

@@ -1,0 +1,199 @@
+"""The section `oidc` of the auth file: whose ID tokens count, and which claims give which role.
+
+    oidc:
+      issuer: https://sso.example.org/realms/lab
+      client_id: muster
+      rules:
+        - {claim: groups, contains: muster-admins, role: admin}
+        - {claim: groups, contains: vision, role: submitter, tenant: vision}
+        - {claim: email_verified, equals: true, role: viewer, tenant: "*"}
+
+The first rule that matches gives role and tenant; whom none matches is refused.
+The user is called oidc:NAME, which no token or certificate of the file can be, so that nobody
+is taken for somebody else.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from pydantic import BeforeValidator, Field, ValidationInfo
+
+from scheduler.access.entries import EntryKeys, refusal, tenancy
+from scheduler.access.loopback import is_loopback
+from scheduler.files.errors import InputError, Problem, short
+from scheduler.files.job_keys import Keys, Text
+from scheduler.files.yaml12 import read_text
+from scheduler.identity import Caller
+
+PREFIX = "oidc:"  # of the names of users
+LONGEST_NAME = 256
+_LONGEST_SECRET = 4_096
+_EMAIL, _SUBJECT = "email", "sub"
+
+Claims = Mapping[str, Any]
+
+
+def is_id_token(text: str) -> bool:
+    """Whether it has the form of one, which no token of the auth file has."""
+    return text.count(".") == 2 and text.startswith("ey")
+
+
+def is_private(url: str) -> bool:
+    """Whether it is an address that nobody can listen in on: TLS, or on this machine."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        _ = parts.port
+    except ValueError:
+        return False
+    has_secrets = parts.username is not None or parts.password is not None
+    is_safe = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))
+    return is_safe and bool(host) and not has_secrets and not parts.fragment
+
+
+def _issuer(value: Any) -> str:
+    if not isinstance(value, str) or not is_private(value) or urlsplit(value).query:
+        raise refusal(
+            "must be an https:// address as the issuer writes it in its tokens"
+            f" (http:// on this machine alone), not {short(value)}"
+        )
+    return value
+
+
+def _beside(value: Any, info: ValidationInfo) -> str:
+    """A path as seen from the auth file."""
+    if not isinstance(value, str) or not value:
+        raise refusal(f"must be the path of a file, not {short(value)}")
+    folder = (info.context or {}).get("folder", Path())
+    return str(folder / value)
+
+
+def _scopes(value: Any) -> tuple[str, ...]:
+    words = value if isinstance(value, list) else []
+    if not words or not all(
+        isinstance(w, str) and w.isprintable() and w.split() == [w] for w in words
+    ):
+        raise refusal(
+            f"must be a list of words such as [openid, email, groups], not {short(value)}"
+        )
+    if "openid" not in words:
+        raise refusal("must have openid among them, or there is no ID token")
+    return tuple(words)
+
+
+def _scalar(value: Any) -> str | bool | int:
+    if not isinstance(value, str | bool | int) or value == "":
+        raise refusal(f"must be a text, a whole number, true or false, not {short(value)}")
+    return value
+
+
+class RuleKeys(EntryKeys):
+    """`claim`: its name, or with dots the way to it inside others (realm_access.roles).
+    `contains`: in a list, or the value itself. `equals`: the value itself."""
+
+    claim: Text
+    contains: Text = ""
+    equals: Annotated[str | bool | int | None, BeforeValidator(_scalar)] = None
+
+    def matches(self, claims: Claims) -> bool:
+        value = claim_of(claims, self.claim)
+        if self.contains:
+            return self.contains in value if isinstance(value, list) else value == self.contains
+        return type(value) is type(self.equals) and value == self.equals
+
+
+class OidcKeys(Keys):
+    """`client_secret_file`: of a confidential client. `ca`: who signs the issuer's certificate,
+    where this machine does not trust it anyway. `label`: of the button of the console. `user`: the
+    claim that names the user; without it email, else sub. `scopes`: what the console asks for.
+    """
+
+    issuer: Annotated[str, BeforeValidator(_issuer)]
+    client_id: Text
+    client_secret_file: Annotated[str | None, BeforeValidator(_beside)] = None
+    ca: Annotated[str | None, BeforeValidator(_beside)] = None
+    label: Text = ""
+    user: Text = ""
+    scopes: Annotated[tuple[str, ...], BeforeValidator(_scopes)] = ("openid", _EMAIL, "profile")
+    rules: list[RuleKeys] = Field(default_factory=list)
+
+    @property
+    def shown_label(self) -> str:
+        return self.label or urlsplit(self.issuer).hostname or self.issuer
+
+    def name(self, claims: Claims) -> str | None:
+        """The user's name; None when the claims have none that may stand in a line of a log."""
+        names = (self.user,) if self.user else (_EMAIL, _SUBJECT)
+        found = next((value for key in names if (value := claim_of(claims, key))), None)
+        if not isinstance(found, str) or not found.isprintable() or len(found) > LONGEST_NAME:
+            return None
+        return PREFIX + found
+
+    def caller(self, name: str, claims: Claims) -> Caller | None:
+        """The user in the role of the first rule that matches; None when none does."""
+        rule = next((rule for rule in self.rules if rule.matches(claims)), None)
+        return rule.caller(name) if rule else None
+
+    def secret(self) -> str:
+        """The client's secret, "" for a public client. Raises: InputError."""
+        return read_secret(self.client_secret_file) if self.client_secret_file else ""
+
+
+def claim_of(claims: Claims, name: str) -> Any:
+    """The value of a claim; None without it. An e-mail address that the issuer says it has not
+    verified counts as none, for anybody may write anybody's."""
+    if name == _EMAIL and claims.get("email_verified", True) not in (True, "true"):
+        return None
+    if name in claims:
+        return claims[name]
+    value: Any = claims
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def read_secret(path: str) -> str:
+    """Raises: InputError."""
+    text = read_text(path, _LONGEST_SECRET).strip()
+    if not text or not text.isprintable():
+        raise InputError(Problem("", "holds no secret: one line of text", path))
+    return text
+
+
+def faults(keys: OidcKeys) -> Iterator[tuple[str, str]]:
+    """(path, what is wrong) between the keys."""
+    if not keys.rules:
+        yield "oidc.rules", "is required: without a rule nobody has a role"
+    for i, rule in enumerate(keys.rules):
+        where = f"oidc.rules.{i}"
+        yield from tenancy(where, rule.role, rule.tenant)
+        if bool(rule.contains) == (rule.equals is not None):
+            yield where, "needs either contains or equals"
+
+
+def file_faults(keys: OidcKeys) -> Iterator[tuple[str, str]]:
+    """(path, what is wrong) with the files that it names."""
+    if keys.client_secret_file:
+        try:
+            read_secret(keys.client_secret_file)
+        except InputError as error:
+            yield "oidc.client_secret_file", str(error)
+    if keys.ca:
+        try:
+            trust(keys.ca)
+        except InputError as error:
+            yield "oidc.ca", str(error)
+
+
+def trust(ca: str | None) -> ssl.SSLContext:
+    """Whose certificates an issuer's server may show. Raises: InputError."""
+    pem = read_text(ca) if ca else None
+    try:
+        return ssl.create_default_context(cadata=pem)
+    except (ssl.SSLError, ValueError):
+        raise InputError(Problem("", "has no certificate in PEM form", ca or "")) from None

@@ -1,0 +1,394 @@
+"""ID tokens: which ones let in, as whom, and what an issuer that is away or changes does to it."""
+
+from __future__ import annotations
+
+import base64
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from scheduler.access.authedit import add_token, revoke
+from scheduler.access.authenticate import Authenticator, CallerNames
+from scheduler.access.authfile import load_auth
+from scheduler.access.oidc import id_tokens
+from scheduler.access.oidc import issuer as issuer_module
+from scheduler.access.oidc.issuer import Issuer
+from scheduler.files.errors import InputError
+from scheduler.identity import Caller, Role
+from scheduler.service.errors import ApiError
+from tests.issuer import CLIENT, FakeIssuer, signed_by_hand, unsigned
+from tests.secured import replace
+from tests.unit.scheduler.test_authfile import HASH, NOW, refusal
+
+RULES = (
+    "{claim: groups, contains: muster-admins, role: admin}",
+    "{claim: groups, contains: vision, role: submitter, tenant: vision}",
+    "{claim: realm_access.roles, contains: watcher, role: viewer, tenant: '*'}",
+    "{claim: staff, equals: true, role: launcher, tenant: speech}",
+    "{claim: email, equals: root@example.org, role: operator}",
+)
+ADA = Caller("oidc:ada@example.org", Role.SUBMITTER, "vision")
+
+
+@pytest.fixture
+def issuer() -> Iterator[FakeIssuer]:
+    with FakeIssuer() as made:
+        yield made
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "auth.yaml"
+
+
+class Door:
+    """An auth file in use; `ask` asks again while keys are being fetched."""
+
+    def __init__(self, path: Path, issuer: FakeIssuer, rules: Any = RULES, more: str = "") -> None:
+        self.path, self.issuer = path, issuer
+        replace(path, issuer.section(rules, more))
+        self.asked = Authenticator(str(path), time.time_ns)
+
+    def once(self, token: str) -> Caller:
+        return self.asked.caller(token, CallerNames(), "calls")
+
+    def ask(self, token: str) -> Caller:
+        for _ in range(500):
+            try:
+                return self.once(token)
+            except ApiError as error:
+                if error.code is not grpc.StatusCode.UNAVAILABLE:
+                    raise
+            time.sleep(0.01)
+        raise AssertionError("the keys never came")
+
+    def refused(self, token: str) -> str:
+        with pytest.raises(ApiError) as caught:
+            self.ask(token)
+        assert token not in caught.value.message
+        return f"{caught.value.code.name}: {caught.value.message}"
+
+
+@pytest.fixture
+def door(path: Path, issuer: FakeIssuer) -> Door:
+    return Door(path, issuer)
+
+
+def ada(issuer: FakeIssuer, **changed: Any) -> str:
+    return issuer.token(**({"email": "ada@example.org", "groups": ["x", "vision"]} | changed))
+
+
+def test_a_token_of_the_issuer_lets_its_user_in(door: Door, issuer: FakeIssuer) -> None:
+    assert door.ask(ada(issuer)) == ADA
+    assert door.ask(ada(issuer, algorithm="ES256")) == ADA
+    assert door.ask(ada(issuer, aud=[CLIENT, "other"], azp=CLIENT)) == ADA
+    assert door.ask(ada(issuer, nbf=int(time.time()) - 5)) == ADA
+    assert door.ask(ada(issuer, exp=time.time() - 5)) == ADA  # clocks differ a little
+
+
+@pytest.mark.parametrize(
+    ("claims", "role", "tenant"),
+    [
+        ({"groups": ["vision", "muster-admins"]}, Role.ADMIN, ""),
+        ({"groups": "vision"}, Role.SUBMITTER, "vision"),
+        ({"realm_access": {"roles": ["watcher"]}}, Role.VIEWER, ""),
+        ({"realm_access.roles": ["watcher"]}, Role.VIEWER, ""),
+        ({"staff": True}, Role.LAUNCHER, "speech"),
+    ],
+)
+def test_the_first_rule_that_matches_gives_role_and_tenant(
+    door: Door, issuer: FakeIssuer, claims: dict[str, Any], role: Role, tenant: str
+) -> None:
+    token = issuer.token(email="ada@example.org", **claims)
+    assert door.ask(token) == Caller("oidc:ada@example.org", role, tenant)
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {},
+        {"groups": ["muster-adminsx"]},
+        {"groups": {"vision": 1}},
+        {"staff": "true"},
+        {"staff": 1},
+        {"realm_access": ["watcher"]},
+        {"realm_access": {"roles": None}},
+        {"email": "root@example.org", "email_verified": False},
+        {"email": "root@example.org", "email_verified": "false"},
+        {"email": "root@example.org", "email_verified": None} | {"email": ["root@example.org"]},
+    ],
+)
+def test_whom_no_rule_matches_is_refused(
+    door: Door, issuer: FakeIssuer, claims: dict[str, Any]
+) -> None:
+    assert door.refused(issuer.token(**claims)).startswith("PERMISSION_DENIED: ")
+
+
+def test_a_user_is_named_by_email_else_subject_or_by_the_claim_that_is_said(
+    door: Door, issuer: FakeIssuer, path: Path
+) -> None:
+    assert door.ask(ada(issuer, email=None)).name == "oidc:u-1"
+    assert door.ask(ada(issuer, email_verified=False)).name == "oidc:u-1"
+    assert door.ask(ada(issuer, email_verified=True)).name == "oidc:ada@example.org"
+    assert "names no user" in door.refused(ada(issuer, email="a\nb"))
+    assert "names no user" in door.refused(ada(issuer, email="a" * 257))
+    replace(path, issuer.section(RULES, "  user: preferred_username\n"))
+    door.asked.look()
+    assert door.ask(ada(issuer, preferred_username="ada")).name == "oidc:ada"
+    assert "claim preferred_username is missing" in door.refused(ada(issuer))
+
+
+FOREIGN = rsa.generate_private_key(65_537, 2_048)  # a key of nobody
+WRONG: dict[str, tuple[Callable[[FakeIssuer], str], str]] = {
+    "audience": (lambda i: ada(i, aud="other"), "for another client than muster"),
+    "audiences": (lambda i: ada(i, aud=["a", "b"], azp=CLIENT), "for another client"),
+    "party": (lambda i: ada(i, azp="other"), "for another client"),
+    "no party": (lambda i: ada(i, aud=[CLIENT, "other"]), "for another client"),
+    "no audience": (lambda i: ada(i, aud=None), "for another client"),
+    "issuer": (lambda i: ada(i, iss=i.url + "/"), "is of another issuer"),
+    "expired": (lambda i: ada(i, exp=int(time.time()) - 31), "has expired: sign in again"),
+    "no expiry": (lambda i: ada(i, exp=None), "has no exp"),
+    "no issue": (lambda i: ada(i, iat=None), "has no iat"),
+    "bad expiry": (lambda i: ada(i, exp="never"), "has no exp"),
+    "endless": (lambda i: ada(i, exp=float("inf")), "has no exp"),
+    "not a number": (lambda i: ada(i, exp=float("nan")), "has no exp"),
+    "before": (lambda i: ada(i, nbf=int(time.time()) + 60), "is not valid yet"),
+    "issued later": (lambda i: ada(i, iat=int(time.time()) + 60), "is not valid yet"),
+    "no subject": (lambda i: ada(i, sub=None), "has no subject"),
+    "none": (lambda i: unsigned(i.claims(groups=["vision"])), "not 'none'"),
+    "public key as secret": (
+        lambda i: signed_by_hand(i.claims(groups=["vision"]), i.public_pem()),
+        "that RS256 and ES256 sign, not 'HS256'",
+    ),
+    "PS256": (lambda i: ada(i, algorithm="PS256"), "not 'PS256'"),
+    "other key": (lambda i: ada(i, key=FOREIGN), "signature of the ID token is wrong"),
+    "short key": (lambda i: ada(i, kid="short"), "by a key that"),
+    "encryption key": (lambda i: ada(i, kid="enc", key=FOREIGN), "by a key that"),
+    "secret of the issuer": (lambda i: ada(i, kid="oct", key=FOREIGN), "by a key that"),
+    "key of another algorithm": (lambda i: ada(i, kid="e1", key=FOREIGN), "by a key that"),
+    "cut": (lambda i: ada(i)[:-4] + "AAAA", "signature of the ID token is wrong"),
+    "changed": (lambda i: _changed(i), "signature of the ID token is wrong"),
+    "garbage": (lambda i: "ey.ey.ey", "header cannot be read"),
+    "nested": (lambda i: _nested(), "header cannot be read"),
+    "long": (lambda i: ada(i, x="y" * 16_384), "is longer than"),
+    "access token": (lambda i: ada(i, header={"typ": "at+jwt"}), "header is of another kind"),
+    "critical": (lambda i: ada(i, header={"crit": ["x"], "x": 1}), "header"),
+    "bearer": (lambda i: ada(i, typ="Bearer"), "one of another kind"),
+    "logout": (lambda i: ada(i, events={}), "one of another kind"),
+}
+
+
+def _changed(issuer: FakeIssuer) -> str:
+    head, _, signature = ada(issuer).split(".")
+    return f"{head}.{ada(issuer, groups=['muster-admins']).split('.')[1]}.{signature}"
+
+
+def _nested() -> str:
+    head = base64.urlsafe_b64encode(b'{"alg":' + b"[" * 9_000).decode().rstrip("=")
+    return f"{head}.e30.AA"
+
+
+@pytest.mark.filterwarnings("ignore:The RSA key is 1024 bits")
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_token_that_is_wrong_is_refused(door: Door, issuer: FakeIssuer, wrong: str) -> None:
+    make, words = WRONG[wrong]
+    message = door.refused(make(issuer))
+    assert message.startswith("UNAUTHENTICATED: ")
+    assert words in message
+    assert door.ask(ada(issuer)) == ADA
+
+
+def test_a_token_without_the_id_of_its_key_needs_an_issuer_with_one(
+    door: Door, issuer: FakeIssuer
+) -> None:
+    token = ada(issuer, header={"kid": None})
+    assert door.ask(token) == ADA
+    issuer.rotate(keep=True)
+    assert "by a key that" in Door(door.path, issuer).refused(token)
+
+
+def test_keys_are_fetched_once_and_again_for_a_new_one(
+    door: Door, issuer: FakeIssuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(issuer_module, "PAUSE_S", 0.2)
+    for _ in range(50):
+        assert door.ask(ada(issuer)) == ADA
+    assert issuer.asked.count("/jwks") == 1
+    issuer.rotate(keep=True)
+    time.sleep(0.2)
+    assert door.ask(ada(issuer)) == ADA
+    assert door.ask(ada(issuer, kid="k1")) == ADA
+    assert issuer.asked.count("/jwks") == 2
+
+
+def test_unknown_keys_are_looked_for_at_a_limited_rate(door: Door, issuer: FakeIssuer) -> None:
+    assert door.ask(ada(issuer)) == ADA
+    for i in range(50):
+        assert "by a key that" in door.refused(ada(issuer, kid=f"x{i}", key=FOREIGN))
+    assert issuer.asked.count("/jwks") == 1
+
+
+def test_a_withdrawn_key_counts_no_longer(
+    door: Door, issuer: FakeIssuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also for tokens that were found good."""
+    monkeypatch.setattr(issuer_module, "PAUSE_S", 0.0)
+    token = ada(issuer)
+    assert door.ask(token) == ADA
+    issuer.rotate()
+    monkeypatch.setattr(issuer_module, "FRESH_S", 0.0)
+    door.once(token)  # still good, and lets keys be fetched
+    monkeypatch.setattr(issuer_module, "FRESH_S", 300.0)
+    monkeypatch.setattr(issuer_module, "PAUSE_S", 10.0)
+    door.asked.id_tokens.issuer(door.asked.id_tokens.section()).wait(5)  # type: ignore[arg-type]
+    assert "by a key that" in door.refused(token)
+    assert door.ask(ada(issuer)) == ADA
+
+
+def test_a_token_that_was_good_expires(
+    door: Door, issuer: FakeIssuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = ada(issuer)
+    assert door.ask(token) == ADA
+    monkeypatch.setattr(door.asked.id_tokens, "_clock", lambda: time.time_ns() + 340 * 10**9)
+    assert "has expired" in door.refused(token)
+
+
+def test_good_signatures_are_remembered_up_to_a_number(
+    door: Door, issuer: FakeIssuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(id_tokens, "MOST_REMEMBERED", 3)
+    for i in range(6):
+        assert door.ask(ada(issuer, sub=f"u{i}")) == ADA
+    assert len(door.asked.id_tokens._signed) == 3
+
+
+def test_an_issuer_that_is_away_keeps_nobody_else_waiting(
+    path: Path, issuer: FakeIssuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(issuer_module, "PAUSE_S", 0.3)
+    issuer.hang_s = 1.0
+    door = Door(path, issuer)
+    made = add_token(str(path), "bob", Role.ADMIN, "", NOW, None)
+    door.asked.look()
+    begun = time.monotonic()
+    with pytest.raises(ApiError, match="are being fetched") as caught:
+        door.once(ada(issuer))
+    assert caught.value.code is grpc.StatusCode.UNAVAILABLE
+    assert door.once(made.text) == Caller("bob", Role.ADMIN)
+    assert time.monotonic() - begun < 0.5
+    issuer.hang_s, issuer.is_down = 0.0, True
+    assert "are not known: HTTP status 503" in door.refused(ada(issuer))
+    issuer.is_down = False
+    time.sleep(0.3)
+    assert door.ask(ada(issuer)) == ADA
+    issuer.is_down = True
+    monkeypatch.setattr(issuer_module, "FRESH_S", 0.0)
+    time.sleep(0.3)
+    assert door.ask(ada(issuer)) == ADA  # by the keys that are known
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"issuer": "http://127.0.0.1:1"}, "it calls itself 'http://127.0.0.1:1'"),
+        ({"jwks_uri": "http://keys.example.org"}, "its jwks_uri is no https:// address"),
+        ({"token_endpoint": None}, "its token_endpoint is no https:// address"),
+        ({"jwks_uri": "https://127.0.0.1:1/jwks"}, "Connection refused"),
+    ],
+)
+def test_an_issuer_that_says_what_it_should_not_gives_no_keys(
+    path: Path, issuer: FakeIssuer, said: dict[str, Any], words: str
+) -> None:
+    issuer.discovery = said
+    message = Door(path, issuer).refused(ada(issuer))
+    assert "are not known: " in message
+    assert words in message
+
+
+def test_one_fetch_is_under_way_at_a_time(issuer: FakeIssuer) -> None:
+    asked = Issuer(issuer.url)
+    issuer.hang_s = 0.1
+    threads = [threading.Thread(target=asked.begin) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    asked.wait(5)
+    assert asked.metadata() is not None
+    assert issuer.asked == ["/.well-known/openid-configuration", "/jwks"]
+
+
+OIDC = "oidc: {issuer: 'https://a.example', client_id: m"
+VIEW = "rules: [{claim: g, contains: x, role: viewer, tenant: '*'}]"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("oidc:\n  issuer: x", "auth.yaml:2: oidc.issuer: must be an https:// address"),
+        ("oidc:\n  issuer: http://a.example", "oidc.issuer: must be an https:// address"),
+        ("oidc:\n  issuer: https://a.example", "auth.yaml:1: oidc.client_id: is required"),
+        (OIDC + "}", "auth.yaml:1: oidc.rules: is required: without a rule nobody has a role"),
+        (OIDC + ", rules: [{claim: g, role: admin}]}", "rules.0: needs either contains or equals"),
+        (
+            OIDC + ", rules: [{claim: g, contains: x, equals: y, role: admin}]}",
+            "oidc.rules.0: needs either contains or equals",
+        ),
+        (
+            OIDC + ",\n rules: [{claim: g, contains: x, role: viewer}]}",
+            "auth.yaml:2: oidc.rules.0.tenant: is required of a viewer",
+        ),
+        (OIDC + ", rules: [{claim: g, contains: x, role: boss}]}", "rules.0.role: must be one of"),
+        (OIDC + ", rules: [{claim: g, contain: x, role: admin}]}", "did you mean contains?"),
+        (OIDC + ", rules: [{claim: g, equals: 1.5, role: admin}]}", "must be a text, a whole numb"),
+        (OIDC + f", scopes: [email], {VIEW}}}", "oidc.scopes: must have openid among them"),
+        (OIDC + f", scopes: openid, {VIEW}}}", "oidc.scopes: must be a list of words"),
+        (
+            OIDC + f",\n client_secret_file: gone, {VIEW}}}",
+            "auth.yaml:2: oidc.client_secret_file: gone: no such file",
+        ),
+        (OIDC + f", ca: auth.yaml, {VIEW}}}", "oidc.ca: auth.yaml: has no certificate"),
+        (
+            f'tokens: [{{id: "00000001", name: "oidc:a", role: admin, sha256: "{HASH}"}}]',
+            "tokens.0.name: must not begin with oidc:",
+        ),
+        ("certificates: [{san: 'oidc:a', role: admin}]", "must not begin with oidc:"),
+    ],
+)
+def test_a_fault_of_the_section_is_named_with_its_line(
+    path: Path, text: str, expected: str
+) -> None:
+    assert expected in refusal(path, text)
+
+
+def test_no_token_is_made_for_the_name_of_a_user_of_the_issuer(path: Path) -> None:
+    with pytest.raises(InputError, match="must not begin with oidc:"):
+        add_token(str(path), "oidc:ada@example.org", Role.ADMIN, "", NOW, None)
+
+
+def test_the_section_stays_when_tokens_come_and_go(path: Path, issuer: FakeIssuer) -> None:
+    path.write_text("# ours\n" + issuer.section(RULES), encoding="utf-8")
+    before = load_auth(str(path)).oidc
+    made = add_token(str(path), "bob", Role.ADMIN, "", NOW, None)
+    assert load_auth(str(path)).oidc == before
+    revoke(str(path), made.id)
+    assert load_auth(str(path)).oidc == before
+    assert path.read_text(encoding="utf-8").startswith("# ours\noidc:\n")
+
+
+def test_a_changed_section_counts_at_once(door: Door, issuer: FakeIssuer, path: Path) -> None:
+    token = ada(issuer)
+    assert door.ask(token) == ADA
+    replace(path, issuer.section(RULES[:1]))
+    door.asked.look()
+    assert "has no role" in door.refused(token)
+    replace(path, "{}\n")
+    door.asked.look()
+    assert "the token is not known" in door.refused(token)
