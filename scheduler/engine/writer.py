@@ -32,7 +32,7 @@ from scheduler.engine.proposal import Answer, NotLeading, Proposal, WriterStoppe
 from scheduler.engine.snapshotter import Retention, Snapshotter
 from scheduler.eventlog.ended_jobs import EndedJobs, ended_by
 from scheduler.eventlog.recovery import Recovered
-from scheduler.eventlog.store import NotWritten, Store
+from scheduler.eventlog.store import NotWritten, SharedStore, Store
 from scheduler.identity import actor, caller
 from scheduler.observe.instruments import AppliedEvent, Instruments, Stage
 
@@ -80,6 +80,7 @@ class Writer:
         self.ended = EndedJobs(store)
         self._admit = admission
         self._store = store
+        self._shared = store if isinstance(store, SharedStore) else None
         self._state = recovered.state
         self._time = LogClock(clock, measure, recovered.last_ns)
         self._last_ns = recovered.last_ns
@@ -351,6 +352,8 @@ class Writer:
             self.instruments.wrote(steps)
             self._planning.wrote(steps)
             self._snapshotter.offer(state, now_ns)
+        elif any(entry.stage is Stage.ADMIT for entry in batch):
+            await self._confirm_lead(batch)
         for entry, result in zip(batch, answers, strict=True):
             entry.resolve(*result)
         self._publish(steps)
@@ -374,7 +377,6 @@ class Writer:
             return error, []
 
     async def _append(self, batch: list[Proposal], steps: list[AppliedEvent]) -> None:
-        loop = asyncio.get_running_loop()
         events, actors = [step.event for step in steps], [step.actor for step in steps]
         version, term = self._state.version, self._term or 0
 
@@ -383,9 +385,19 @@ class Writer:
             ended = [job for job in over if job is not None]
             self._store.append(version, events, term, actors, ended)
 
+        with self.instruments.timed(Stage.APPEND, [entry.mark for entry in batch]):
+            await self._on_disk(batch, append)
+
+    async def _confirm_lead(self, batch: list[Proposal]) -> None:
+        """Answers that no append confirms, such as refusals, hold only if nobody else has written
+        meanwhile: a leader that stood still would refuse what another has made possible."""
+        shared, term = self._shared, self._term
+        if shared is not None and term:
+            await self._on_disk(batch, lambda: shared.keep_lead(term))
+
+    async def _on_disk(self, batch: list[Proposal], call: Callable[[], None]) -> None:
         try:
-            with self.instruments.timed(Stage.APPEND, [entry.mark for entry in batch]):
-                await loop.run_in_executor(self._disk, append)
+            await asyncio.get_running_loop().run_in_executor(self._disk, call)
         except Exception as error:
             # Unless it is NotWritten, only a replay can tell what the disk has.
             for entry in batch:

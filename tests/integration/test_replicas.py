@@ -127,6 +127,20 @@ async def test_a_leader_that_is_cut_off_says_how_old_its_answers_are(
     assert int(said["muster-age-ms"]) > 1_000
 
 
+async def test_a_leader_that_does_not_know_of_its_successor_refuses_nothing(
+    tmp_path: Path, database: str
+) -> None:
+    """It would say of a job that another has made that there is none."""
+    async with replicas(tmp_path, database, 1, lease_s=60.0) as (leader,):
+        cancel = service_pb2.CancelJobRequest(name="a")
+        error = await refused(leader.stub.CancelJob(cancel))
+        assert error.code is grpc.StatusCode.NOT_FOUND
+        with psycopg.connect(database) as successor:
+            successor.execute("UPDATE leader SET term = term + 1")
+        error = await refused(leader.stub.CancelJob(cancel))
+        assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "NOT_LEADER")
+
+
 async def test_a_watch_from_what_a_follower_has_not_seen_is_not_caught_up(
     tmp_path: Path, database: str
 ) -> None:
