@@ -1,0 +1,148 @@
+"""A search of all states of a model, breadth first, so that a counterexample is a shortest one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+S = TypeVar("S")
+
+
+class Model(Protocol[S]):
+    """A protocol as states and steps. A state is never changed."""
+
+    def start(self) -> S:
+        """Where all begins."""
+
+    def key(self, state: S) -> Hashable:
+        """Equal for states of which the same may come."""
+
+    def steps(self, state: S) -> Iterable[tuple[str, S]]:
+        """What may happen next, in words, and what is then. Raises: Broken."""
+
+    def broken(self, state: S) -> str:
+        """Which invariant does not hold; empty: all do."""
+
+    def unsettled(self, state: S) -> str:
+        """What never comes right though nothing fails any more; empty: all does."""
+
+
+class Broken(Exception):
+    """A step does what must not be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counterexample:
+    """`steps`: the words of each, from the start."""
+
+    fault: str
+    steps: tuple[str, ...]
+
+    def __str__(self) -> str:
+        rows = (f"{number:3} {step}" for number, step in enumerate(self.steps, 1))
+        return "\n".join((self.fault, *rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search came to. `depth`: steps from the start to the farthest state. `is_whole`: no
+    state was left out."""
+
+    states: int
+    steps: int
+    depth: int
+    settled: int
+    is_whole: bool
+    cpu_s: float
+    counterexample: Counterexample | None = None
+
+
+def search(
+    model: Model[S],
+    *,
+    most_states: int = 10**9,
+    most_depth: int = 10**9,
+    most_cpu_s: float = float("inf"),
+    settle_every: int = 1,
+) -> Found:
+    """All states, or the first that must not be. `settle_every`: of how many states one is asked
+    whether all comes right from there; 0: none."""
+    return _Search(model, most_states, most_depth, most_cpu_s, settle_every).run()
+
+
+class _Search(Generic[S]):
+    def __init__(
+        self, model: Model[S], most_states: int, most_depth: int, most_cpu_s: float, every: int
+    ) -> None:
+        self._model = model
+        self._most_states, self._most_depth = most_states, most_depth
+        self._most_cpu_s, self._every = most_cpu_s, every
+        self._came: dict[Hashable, tuple[Hashable, str] | None] = {}
+        self._steps = self._settled = self._depth = 0
+        self._began_s = time.process_time()
+
+    def run(self) -> Found:
+        state = self._model.start()
+        key = self._model.key(state)
+        self._came[key] = None
+        if fault := self._fault(state):
+            return self._found(fault, key)
+        level = [(key, state)]
+        while level:
+            if self._depth >= self._most_depth:
+                return self._found("", None, is_whole=False)
+            following: list[tuple[Hashable, S]] = []
+            for before, here in level:
+                if self._is_over():
+                    return self._found("", None, is_whole=False)
+                try:
+                    for words, after in self._model.steps(here):
+                        self._steps += 1
+                        key = self._model.key(after)
+                        if key in self._came:
+                            continue
+                        self._came[key] = (before, words)
+                        if fault := self._fault(after):
+                            return self._found(fault, key)
+                        following.append((key, after))
+                except Broken as error:
+                    return self._found(str(error), before)
+            level = following
+            self._depth += bool(level)
+        return self._found("", None)
+
+    def _is_over(self) -> bool:
+        used_s = time.process_time() - self._began_s
+        return len(self._came) >= self._most_states or used_s >= self._most_cpu_s
+
+    def _fault(self, state: S) -> str:
+        if fault := self._model.broken(state):
+            return fault
+        if not self._every or (len(self._came) - 1) % self._every:
+            return ""
+        self._settled += 1
+        try:
+            return self._model.unsettled(state)
+        except Broken as error:
+            return str(error)
+
+    def _found(self, fault: str, key: Hashable, *, is_whole: bool = True) -> Found:
+        counterexample = Counterexample(fault, self._way(key)) if fault else None
+        return Found(
+            len(self._came),
+            self._steps,
+            self._depth,
+            self._settled,
+            is_whole and not fault,
+            time.process_time() - self._began_s,
+            counterexample,
+        )
+
+    def _way(self, key: Hashable) -> tuple[str, ...]:
+        words: list[str] = []
+        while (came := self._came[key]) is not None:
+            key, step = came
+            words.append(step)
+        return tuple(reversed(words))
