@@ -178,7 +178,11 @@ class FakeIssuer:
             f'<input type="hidden" name="user" value="{name}"><button>{name}</button></form>'
             for name in self.users
         )
-        return 200, {"content-type": "text/html"}, f"<h1>fake issuer</h1>{form}".encode()
+        return (
+            200,
+            {"content-type": "text/html"},
+            f'<link rel="icon" href="data:,"><h1>fake issuer</h1>{form}'.encode(),
+        )
 
     def _granted(self, query: dict[str, str], user: str) -> tuple[int, dict[str, str], bytes]:
         assert (query["client_id"], query["response_type"]) == (CLIENT, "code")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from scheduler.access.authfile import AuthFile, load_auth
-from scheduler.access.oidc.section import is_id_token
+from scheduler.access.oidc.section import OidcKeys, is_id_token
 from scheduler.access.reloading import Reloading
 from scheduler.identity import ANYBODY, Caller
 from scheduler.service.errors import unauthenticated
@@ -51,11 +51,15 @@ class Authenticator:
         """Loaded when it is asked for first, since few servers take ID tokens."""
         from scheduler.access.oidc.id_tokens import IdTokens
 
-        return IdTokens(lambda: self._file.current().oidc, self._clock)
+        return IdTokens(self.section, self._clock)
+
+    def section(self) -> OidcKeys | None:
+        """Whose ID tokens count, as the file has it now; None: nobody's."""
+        return self._file.current().oidc
 
     def begin(self) -> None:
         """Fetch the issuer's keys, if there is one, so that they are there when a token comes."""
-        if self._file.current().oidc is not None:
+        if self.section() is not None:
             self.id_tokens.begin()
 
     def identify(self, context: Context) -> Caller:

@@ -16,10 +16,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from scheduler.access.authenticate import Authenticator
 from scheduler.console.app import application
 from scheduler.console.calls import Calls
 from scheduler.console.connect import ConnectService
 from scheduler.console.live import LiveMaps, LiveStream
+from scheduler.console.login import LoginOfServer
 from scheduler.console.past import PastOfServer, timeline_response
 from scheduler.console.thread import BACKLOG, STOP_S, Renew
 from scheduler.service.backend import Backend
@@ -85,10 +87,16 @@ class ConsoleServer:
 
 
 def console_server(
-    backend: Backend, calls: Calls, most_bytes: int, store: str, *, is_local: bool
+    backend: Backend,
+    calls: Calls,
+    auth: Authenticator | None,
+    most_bytes: int,
+    store: str,
+    *,
+    is_local: bool,
 ) -> ConsoleServer:
-    """The console of a server. `most_bytes`: of a request. `store`: the URL of its log.
-    `is_local`: as for `application`."""
+    """The console of a server. `auth`: who may sign in. `most_bytes`: of a request. `store`: the
+    URL of its log. `is_local`: as for `application`."""
     ending = threading.Event()
     services = [ConnectService(SERVICE, calls, most_bytes)]
     live = LiveStream(calls, LiveMaps(lambda: backend.state, ending))
@@ -96,6 +104,7 @@ def console_server(
     routes = [
         Route("/live", live.answer, methods=["GET"]),
         Route("/timeline", past.answer, methods=["GET"]),
+        Route("/login", LoginOfServer(auth).answer, methods=["GET", "POST"]),
     ]
     return ConsoleServer(application(services, routes, is_local), ending)
 

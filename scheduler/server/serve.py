@@ -17,6 +17,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from placement import warm_up
 from placement.fabric.tree import Fabric
+from scheduler.access.authenticate import Authenticator
 from scheduler.access.listener import Access, CannotListen, Listener
 from scheduler.access.queue_limit import at_most
 from scheduler.console.calls import Calls
@@ -167,7 +168,7 @@ async def _serve(
         server = grpc.aio.server(interceptors=interceptors, options=options)
         _register(server, servicer, checks, has_reflection=listener.has_reflection)
         address = listener.open(server, settings.listen)
-        console = _console(settings, backend, servicer, interceptors)
+        console = _console(settings, backend, servicer, interceptors, listener.auth)
         await _set_health(checks, is_ready=False)
         await server.start()
         launches = LaunchService(settings.agents) if settings.agents else None
@@ -216,7 +217,11 @@ async def _serve(
 
 
 def _console(
-    settings: Settings, backend: Backend, servicer: Any, interceptors: Sequence[Any]
+    settings: Settings,
+    backend: Backend,
+    servicer: Any,
+    interceptors: Sequence[Any],
+    auth: Authenticator | None,
 ) -> ConsoleThread | None:
     """The console, which answers from here on. Raises: CannotListen, InputError."""
     if settings.console is None:
@@ -234,7 +239,9 @@ def _console(
         from scheduler.console.server import console_server
 
         most_bytes = settings.access.limits.message_bytes
-        return console_server(backend, calls, most_bytes, settings.store, is_local=thread.is_local)
+        return console_server(
+            backend, calls, auth, most_bytes, settings.store, is_local=thread.is_local
+        )
 
     thread.start(make)
     return thread

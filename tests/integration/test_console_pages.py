@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from scheduler.v1 import host_pb2, job_pb2, service_pb2, service_pb2_grpc
 from scripts.screenshots import filled
 from tests.browser import HAS_BROWSER, MISSING, Page, browsing
 from tests.build import exactly, fabric_spec
+from tests.issuer import FakeIssuer
 from tests.secured import House
 from tests.serving import RUNNING, Served, create, path, serving
 
@@ -390,3 +392,109 @@ async def test_who_may_not_change_a_thing_is_not_offered_to(tmp_path: Path, brow
                 await asyncio.sleep(1.5)
                 assert await at(browser.run, f"return {said}") is False
         await at(browser.run, "sessionStorage.clear()")
+
+
+@pytest.mark.slow
+async def test_a_user_of_an_issuer_signs_in_works_and_signs_in_again(
+    tmp_path: Path, browser: Page, axe: str
+) -> None:
+    """By another site, whose page sends a form and redirects, as issuers do."""
+    house = House(tmp_path)
+    admin = house.token("op", "admin")
+    groups = {"groups": ["vision"]}
+    rule = "{claim: groups, contains: vision, role: submitter, tenant: vision}"
+    dialog, main = "document.querySelector('dialog[open]')", "document.querySelector('main')"
+    with FakeIssuer(host="localhost") as issuer:
+        issuer.users = {
+            "ada": {"email": "ada@example.org", **groups},
+            "eve": {"email": "eve@example.org"},
+        }
+        house.trust(issuer.section([rule], "  label: Example\n"))
+        settings: Any = {"access": house.access(), "channel": house.channel, "clock": time.time_ns}
+        async with (
+            serving(tmp_path, console=LOCAL, tenants=TENANTS, **settings) as served,
+            house.calling(served, token=admin) as root,
+        ):
+            address = served.ready.console
+            await root.CreateJob(create("theirs", hosts=2, tenant="vision"))
+            await at(browser.resize, 1_280, 900)
+
+            async def sign_in(user: str, words: str) -> None:
+                await at(browser.until, "document.querySelector('.issuer')")
+                await at(browser.run, PRESS.format("Sign in with Example"))
+                await at(browser.until, "document.body.innerText.includes('fake issuer')")
+                await at(browser.run, PRESS.format(user))
+                await at(browser.until, f"document.body.innerText.includes({words!r})")
+
+            await at(browser.go, "about:blank")
+            await at(browser.go, f"{address}/#/queue")
+            await at(browser.until, "document.querySelector('.issuer')")
+            await at(browser.run, axe)
+            assert await at(browser.run, AXE) == []
+            await at(browser.listen)
+            browser.errors.clear()
+            await sign_in("eve", "oidc:eve@example.org has no role")
+            await at(browser.listen)
+            assert all(" 403 " in error for error in browser.errors), browser.errors
+            browser.errors.clear()
+            browser.requests.clear()
+
+            # Signed in, the page that was left is there, and nothing of the way.
+            await sign_in("ada", "Free hosts of each domain")
+            await at(browser.until, "document.querySelector('.fresh')")
+            assert await at(browser.run, "return location.href") == f"{address}/#/queue"
+            kept = "return Object.keys(sessionStorage).join() + document.cookie"
+            assert await at(browser.run, kept) == "muster.token"
+            await at(browser.listen)
+            assert browser.errors == []
+            own = (address, issuer.url, "data:")
+            assert all(asked.startswith(own) for asked in browser.requests), browser.requests
+            token = await at(browser.run, "return sessionStorage.getItem('muster.token')")
+
+            # What the role allows is done, and is hers; what it does not is refused.
+            async with house.calling(served, token=token) as stub:
+                made = await stub.CreateJob(create("mine", hosts=2, tenant="vision"))
+                assert made.user == "oidc:ada@example.org"
+                await at(browser.run, "location.hash = '/job/vision/mine'")
+                await at(browser.until, f"/Cancel/.test({main}.textContent)")
+                await at(browser.run, PRESS.format("Cancel vision/mine"))
+                await at(browser.until, f"{dialog} && /cancelled/.test({dialog}.innerText)")
+                await at(browser.run, f"{dialog}.querySelector('button').click()")
+                for _ in range(500):
+                    job = await root.GetJob(service_pb2.GetJobRequest(name=path("mine", "vision")))
+                    if job.state == job_pb2.JOB_STATE_CANCELLED:
+                        break
+                    await asyncio.sleep(0.01)
+                assert job.state == job_pb2.JOB_STATE_CANCELLED
+            await at(browser.until, f"!{dialog}")
+            await at(browser.run, "location.hash = '/job/vision/theirs'")
+            await at(browser.until, f"/Cancel/.test({main}.textContent)")
+            await at(browser.run, PRESS.format("Cancel vision/theirs"))
+            words = f"/it is of user op/.test({dialog}.innerText)"
+            await at(browser.until, f"{dialog} && {words}")
+            cordon = """return fetch('/scheduler.v1.SchedulerService/CordonHost', {method: 'POST',
+              headers: {'Content-Type': 'application/json',
+                Authorization: 'Bearer ' + sessionStorage.getItem('muster.token')},
+              body: JSON.stringify({name: 'z0-r0-h0'})}).then(answer => answer.status)"""
+            assert await at(browser.run, cordon) == 403
+            await at(browser.run, f"{dialog}.close()")
+
+            # When the ID token ends the page says so, and signs in again where it was.
+            issuer.users["ada"]["exp"] = time.time() - 26  # 4 s are left of the leeway
+            await at(browser.run, "location.hash = '/tenants'")
+            await at(browser.run, PRESS.format("Sign out"))
+            await sign_in("ada", "Live jobs of each tenant")
+            said = "document.body.innerText.includes('the ID token has expired: sign in again')"
+            await at(browser.until, said, 15)
+            assert await at(browser.run, "return sessionStorage.length") == 0
+            issuer.users["ada"].pop("exp")
+            await sign_in("ada", "Live jobs of each tenant")
+
+            # A code that this tab did not ask for is refused, without a word to the server.
+            await at(browser.run, PRESS.format("Sign out"))
+            issuer.asked.clear()
+            await at(browser.go, f"{address}/?code=x&state=y&error_description=call+us")
+            await at(browser.until, "/did not begin in this tab/.test(document.body.innerText)")
+            assert await at(browser.run, "return location.href") == f"{address}/"
+            assert "/token" not in issuer.asked
+            await at(browser.run, "sessionStorage.clear()")

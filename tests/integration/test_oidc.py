@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
 import logging
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import grpc
 import pytest
@@ -18,8 +21,8 @@ from scheduler.cli.program import app
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.server.metrics.access import metrics_auth
 from scheduler.v1 import service_pb2
-from tests.integration.test_console import JOB, LOCAL, call, envelope, envelopes
-from tests.issuer import FakeIssuer
+from tests.integration.test_console import JOB, LOCAL, Reply, call, envelope, envelopes
+from tests.issuer import SECRET, FakeIssuer
 from tests.secured import House
 from tests.serving import Served, create, path, refused, serving
 
@@ -196,3 +199,163 @@ def test_metrics_ask_the_same(tmp_path: Path, issuer: FakeIssuer, house: House) 
     assert status == "403 Forbidden"
     status, _ = asked.refusal("Bearer " + of(issuer, "eye", "eyes", aud="x")) or ("", "")
     assert status == "401 Unauthorized"
+
+
+def begun(offer: dict[str, str], origin: str, verifier: str = "v" * 43) -> tuple[str, str]:
+    """Where the page goes to, and the nonce of it."""
+    digest = hashlib.sha256(verifier.encode()).digest()
+    query = {
+        "response_type": "code",
+        "client_id": offer["clientId"],
+        "redirect_uri": f"{origin}/",
+        "scope": offer["scope"],
+        "state": "s",
+        "nonce": "n",
+        "code_challenge": base64.urlsafe_b64encode(digest).decode().rstrip("="),
+        "code_challenge_method": "S256",
+    }
+    return f"{offer['authorize']}?{urlencode(query)}", "n"
+
+
+class SignIn:
+    """A page at a console."""
+
+    def __init__(self, served: Served, issuer: FakeIssuer) -> None:
+        self.served, self.issuer = served, issuer
+        self.origin = served.ready.console
+
+    async def offer(self) -> dict[str, str]:
+        reply = await call(self.served, "/login", verb="GET")
+        assert (reply.status, reply.headers["cache-control"]) == (200, "no-store")
+        said: dict[str, str] = reply.json
+        return said
+
+    async def code(self, user: str) -> str:
+        address, _ = begun(await self.offer(), self.origin)
+        return self.issuer.authorize(address, user)["code"]
+
+    async def end(self, code: str, headers: dict[str, str] | None = None, **changed: Any) -> Reply:
+        body = {"code": code, "verifier": "v" * 43, "nonce": "n"} | changed
+        sent = {"origin": self.origin} if headers is None else headers
+        return await call(self.served, "/login", body, **sent)
+
+
+async def test_a_code_is_exchanged_once_for_a_token_that_lets_in(
+    tmp_path: Path, issuer: FakeIssuer, house: House
+) -> None:
+    issuer.users = {"ada": {"email": "ada@example.org", "groups": ["vision"]}}
+    async with at(house, tmp_path) as served:
+        page = SignIn(served, issuer)
+        assert await page.offer() == {
+            "label": "127.0.0.1",
+            "issuer": issuer.url,
+            "authorize": f"{issuer.url}/authorize",
+            "clientId": "muster",
+            "scope": "openid email profile",
+        }
+        code = await page.code("ada")
+        reply = await page.end(code)
+        assert (reply.status, reply.headers["cache-control"]) == (200, "no-store")
+        assert "set-cookie" not in reply.headers
+        assert (await said(served, "GetStatus", reply.json["idToken"]))[0] == 200
+        again = await page.end(code)
+        assert (again.status, again.json["code"]) == (401, "unauthenticated")
+        assert again.json["message"].endswith("(invalid_grant: Code not valid)")
+
+
+async def test_a_sign_in_that_is_wrong_gives_no_token(
+    tmp_path: Path, issuer: FakeIssuer, house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    issuer.users = {
+        "ada": {"email": "ada@example.org", "groups": ["vision"]},
+        "eve": {"email": "eve@example.org"},
+    }
+    async with at(house, tmp_path) as served:
+        page = SignIn(served, issuer)
+
+        async def refusal(status: int, words: str, user: str = "ada", **how: Any) -> None:
+            code = await page.code(user)
+            reply = await page.end(code, **how)
+            assert (reply.status, words in reply.body.decode()) == (status, True), reply.body
+            assert b"idToken" not in reply.body
+            assert code not in caplog.text
+
+        await refusal(401, "its nonce is another", nonce="m")
+        await refusal(401, "invalid_grant: PKCE", verifier="w" * 43)
+        await refusal(403, "oidc:eve@example.org has no role", "eve")
+        await refusal(400, "with the texts code, verifier, nonce", verifier="")
+        await refusal(400, "with the texts code, verifier, nonce", nonce=["n"])
+        await refusal(400, "with the texts code, verifier, nonce", nonce="\ud800")
+        await refusal(429, "too long", nonce="n" * 20_000)
+        await refusal(403, "with its Origin", headers={})
+        await refusal(403, "are refused", headers={"origin": "http://evil.example"})
+        form = {"origin": page.origin, "content_type": "text/plain"}
+        await refusal(403, "JSON, with its Origin", headers=form)
+        for claim, words in (
+            ({"aud": "x"}, "is for another client"),
+            ({"iss": "https://x.example"}, "is of another issuer"),
+            ({"exp": 1}, "has expired"),
+            ({"nonce": None}, "its nonce is another"),
+        ):
+            issuer.wrong = claim
+            await refusal(401, words)
+        issuer.wrong = {}
+        code = await page.code("ada")
+        issuer.is_down = True
+        reply = await page.end(code)
+        assert (reply.status, reply.json["message"]) == (
+            401,
+            f"{issuer.url} gave no ID token: HTTP status 503",
+        )
+
+
+async def test_a_confidential_client_shows_its_secret(tmp_path: Path) -> None:
+    with FakeIssuer(secret=SECRET) as issuer:
+        issuer.users = {"ada": {"email": "ada@example.org", "groups": ["vision"]}}
+        house = House(tmp_path)
+        kept = tmp_path / "oidc.secret"
+        kept.write_text(SECRET + "\n", encoding="utf-8")
+        more = "  client_secret_file: oidc.secret\n  label: Example\n"
+        house.trust(issuer.section(RULES, more))
+        async with at(house, tmp_path) as served:
+            page = SignIn(served, issuer)
+            assert (await page.offer())["label"] == "Example"
+            assert (await page.end(await page.code("ada"))).status == 200
+            kept.write_text("another", encoding="utf-8")
+            reply = await page.end(await page.code("ada"))
+            assert "401 (invalid_client)" in reply.json["message"]
+            kept.unlink()
+            reply = await page.end(await page.code("ada"))
+            assert "cannot read its client secret" in reply.json["message"]
+
+
+async def test_there_is_no_sign_in_without_the_section_or_while_the_issuer_is_away(
+    tmp_path: Path, issuer: FakeIssuer
+) -> None:
+    house = House(tmp_path)
+    house.token("root", "admin")
+    async with at(house, tmp_path, has_keys=False) as served:
+        page = SignIn(served, issuer)
+        assert await page.offer() == {}
+        assert (await page.end("x")).status == 404
+        issuer.is_down = True
+        house.trust(issuer.section(RULES))
+        served.reload.set()
+        for _ in range(500):
+            if (await page.offer()).get("problem") == "HTTP status 503":
+                break
+            await asyncio.sleep(0.02)
+        offer = await page.offer()
+        assert offer == {
+            "label": "127.0.0.1",
+            "issuer": issuer.url,
+            "problem": "HTTP status 503",
+        }
+        reply = await page.end("x")
+        assert (reply.status, reply.json["code"]) == (503, "unavailable")
+
+
+async def test_a_server_that_asks_nobody_offers_no_sign_in(tmp_path: Path) -> None:
+    async with serving(tmp_path, console=LOCAL) as served:
+        assert (await call(served, "/login", verb="GET")).json == {}

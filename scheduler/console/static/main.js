@@ -5,6 +5,7 @@ import { call, keepToken, token } from "./api.js";
 import { Cluster } from "./live.js";
 import { HostsPage } from "./hosts_page.js";
 import { JobPage } from "./job_page.js";
+import { arrive, hasArrived, Login } from "./login.js";
 import { MapPage } from "./map_page.js";
 import { QueuePage } from "./queue_page.js";
 import { SparesPage } from "./spares_page.js";
@@ -47,8 +48,17 @@ function App() {
       setSession(isRefused ? "out" : "away");
     }
   };
-  useEffect(() => {
+  const begin = async () => {
+    try {
+      if (hasArrived()) keepToken(await arrive());
+    } catch (error) {
+      leave(error);
+      return;
+    }
     enter();
+  };
+  useEffect(() => {
+    begin();
   }, []);
   useEffect(() => {
     if (session !== "away") return undefined;
@@ -64,23 +74,6 @@ function App() {
   if (session === "log") return html`<header><span class="brand">muster</span></header><main id="main"><${TimePage} isAlone=${true} /></main>`;
   if (session === "out") return html`<${Login} problem=${problem} onToken=${(text) => { keepToken(text); enter(); }} />`;
   return html`<main><h1>muster</h1><${Problem} error=${problem} /><p class="quiet">Asking the server.</p></main>`;
-}
-
-function Login({ problem, onToken }) {
-  const [text, setText] = useState("");
-  useEffect(() => {
-    document.title = "muster: sign in";
-  }, []);
-  return html`<main class="login">
-    <h1>muster</h1>
-    <p>This server asks who looks. Your token stays in this tab, and goes when you close it.</p>
-    <${Problem} error=${problem} />
-    <form onSubmit=${(event) => { event.preventDefault(); if (text.trim()) onToken(text.trim()); }}>
-      <label for="token">Token</label>
-      <input id="token" type="password" value=${text} onInput=${(event) => setText(event.target.value)} autocomplete="off" spellcheck=${false} required />
-      <button>Sign in</button>
-    </form>
-  </main>`;
 }
 
 function Console({ onLeave }) {
