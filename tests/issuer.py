@@ -13,6 +13,7 @@ import hmac
 import html
 import json
 import secrets
+import ssl
 import threading
 import time
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from typing import Any
 from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
 
 import jwt
+import trustme
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
@@ -33,10 +35,14 @@ Claims = dict[str, Any]
 
 
 class FakeIssuer:
-    """`users`: claims by name, of whom the page at /authorize lets choose. `wrong`: keys of
-    answers of the token endpoint that are replaced. `asked`: paths, in their order."""
+    """`users`: claims by name, of whom the page at /authorize lets choose. `wrong`: claims of the
+    next tokens. `discovery`: what it says of itself instead. `shown`: its certificate. `asked`:
+    paths, in their order.
+    """
 
-    def __init__(self, *, secret: str = "", host: str = "127.0.0.1") -> None:
+    def __init__(
+        self, *, secret: str = "", host: str = "127.0.0.1", shown: trustme.LeafCert | None = None
+    ) -> None:
         self.users: dict[str, Claims] = {}
         self.wrong: Claims = {}
         self.discovery: Claims = {}
@@ -77,7 +83,11 @@ class FakeIssuer:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
-        self.url = f"http://{host}:{self._server.server_address[1]}"
+        if shown is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            shown.configure_cert(context)
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        self.url = f"{'https' if shown else 'http'}://{host}:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
 
     def __enter__(self) -> FakeIssuer:

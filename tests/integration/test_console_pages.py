@@ -449,6 +449,7 @@ async def test_a_user_of_an_issuer_signs_in_works_and_signs_in_again(
             assert browser.errors == []
             own = (address, issuer.url, "data:")
             assert all(asked.startswith(own) for asked in browser.requests), browser.requests
+            assert any("prompt=login" in asked for asked in browser.requests)  # not eve again
             token = await at(browser.run, "return sessionStorage.getItem('muster.token')")
 
             # What the role allows is done, and is hers; what it does not is refused.
@@ -496,5 +497,17 @@ async def test_a_user_of_an_issuer_signs_in_works_and_signs_in_again(
             await at(browser.go, f"{address}/?code=x&state=y&error_description=call+us")
             await at(browser.until, "/did not begin in this tab/.test(document.body.innerText)")
             assert await at(browser.run, "return location.href") == f"{address}/"
+            begun = {"state": "y", "issuer": issuer.url, "place": ""}
+            for query, words in (
+                ("error=access_denied&error_description=not+now&state=y", "access_denied: not now"),
+                ("code=x&state=y&iss=https://other.example", "Another issuer has answered"),
+            ):
+                await at(
+                    browser.run,
+                    "sessionStorage.setItem('muster.login', JSON.stringify(arguments[0]))",
+                    begun,
+                )
+                await at(browser.go, f"{address}/?{query}")
+                await at(browser.until, f"document.body.innerText.includes({words!r})")
             assert "/token" not in issuer.asked
             await at(browser.run, "sessionStorage.clear()")

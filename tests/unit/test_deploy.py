@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import textwrap
 from pathlib import Path
 
 import pytest
 import typer
 
 from scheduler.access.authfile import load_auth
+from scheduler.access.oidc.section import OidcKeys, RuleKeys
 from scheduler.cli.program import app
 from scheduler.files.yaml12 import load, parse
 from scheduler.identity import Role
@@ -61,6 +63,27 @@ def test_the_auth_file_is_one() -> None:
     known = load_auth(str(DEPLOY / "auth.yaml"))
     assert {entry.role for entry in known.certificates} == {Role.LAUNCHER, Role.VIEWER}
     assert load(DEPLOY / "auth.yaml").value
+
+
+def test_the_issuer_of_the_auth_file_is_one(tmp_path: Path) -> None:
+    """Once it is no comment any more; the same of the page."""
+    text = (DEPLOY / "auth.yaml").read_text(encoding="utf-8")
+    _, found, section = text.partition("# oidc:\n")
+    assert found
+    shown = re.search(r"^    oidc:\n(      .*\n)+", PAGE, re.MULTILINE)
+    assert shown
+    (tmp_path / "oidc.secret").write_text("secret\n", encoding="utf-8")
+    for rows in ("oidc:\n" + re.sub("(?m)^# ", "", section), textwrap.dedent(shown[0])):
+        (tmp_path / "auth.yaml").write_text(rows, encoding="utf-8")
+        known = load_auth(str(tmp_path / "auth.yaml")).oidc
+        assert known is not None
+        assert known.secret() == "secret"
+        assert {rule.role for rule in known.rules} >= {Role.ADMIN, Role.SUBMITTER}
+
+
+def test_every_key_of_an_issuer_is_in_the_page() -> None:
+    known = (*OidcKeys.model_fields, *RuleKeys.model_fields)
+    assert [key for key in known if f"`{key}`" not in PAGE and f"{key}: " not in PAGE] == []
 
 
 @pytest.mark.parametrize("role", Role)

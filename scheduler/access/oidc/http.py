@@ -53,8 +53,7 @@ def ask(
         with error:
             raise IssuerFailed(_said(error)) from None
     except (OSError, http.client.HTTPException, ValueError, InputError) as error:
-        reason = getattr(error, "reason", None) or error
-        raise IssuerFailed(one_line(str(reason) or type(error).__name__)[:_LONGEST_WORDS]) from None
+        raise IssuerFailed(_why(error)) from None
     return _object(content)
 
 
@@ -76,6 +75,13 @@ def _read(answer: Any, end_s: float) -> bytes:
         if time.monotonic() > end_s:
             raise IssuerFailed(f"the answer took longer than {TIMEOUT_S:g} s")
     return bytes(content)
+
+
+def _why(error: Exception) -> str:
+    """The reason of an error, in the system's words where there are any."""
+    reason = getattr(error, "reason", None) or error  # of a URLError it is an error itself
+    words = getattr(reason, "strerror", None) or str(reason) or type(error).__name__
+    return one_line(str(words))[:_LONGEST_WORDS]
 
 
 def _object(content: bytes) -> dict[str, Any]:

@@ -30,8 +30,13 @@ function secret() {
   return base64url(crypto.getRandomValues(new Uint8Array(32)));
 }
 
-/** Leave for the issuer; it sends us back to this page with a code. @param {Offer} offer */
-async function depart(offer) {
+/**
+ * Leave for the issuer; it sends us back to this page with a code. `isOther`: it is to ask who that is, even
+ * where it knows somebody.
+ * @param {Offer} offer
+ * @param {boolean} isOther
+ */
+async function depart(offer, isOther) {
   if (!crypto.subtle) throw new CallError("insecure", "Signing in needs a connection by TLS: open this page by https.");
   const begun = { state: secret(), nonce: secret(), verifier: secret(), issuer: offer.issuer, place: location.hash };
   const digest = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(begun.verifier));
@@ -46,6 +51,7 @@ async function depart(offer) {
     nonce: begun.nonce,
     code_challenge: base64url(new Uint8Array(digest)),
     code_challenge_method: "S256",
+    ...(isOther && { prompt: "login" }),
   };
   for (const [key, value] of Object.entries(asked)) address.searchParams.set(key, value);
   location.assign(address);
@@ -97,7 +103,8 @@ export function Login({ problem, onToken }) {
     ask();
     return () => clearTimeout(timer);
   }, []);
-  const leave = () => depart(offer).catch((error) => setWrong(error instanceof CallError ? error : new CallError("login", String(error))));
+  const isOther = problem?.code === "permission_denied"; // who has no role would only come back as the same
+  const leave = () => depart(offer, isOther).catch((error) => setWrong(error instanceof CallError ? error : new CallError("login", String(error))));
   return html`<main class="login">
     <h1>muster</h1>
     <p>This server asks who looks. Your token stays in this tab, and goes when you close it.</p>

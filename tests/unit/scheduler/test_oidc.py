@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc
 import pytest
+import trustme
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from scheduler.access.authedit import add_token, revoke
@@ -392,3 +393,13 @@ def test_a_changed_section_counts_at_once(door: Door, issuer: FakeIssuer, path: 
     replace(path, "{}\n")
     door.asked.look()
     assert "the token is not known" in door.refused(token)
+
+
+def test_an_issuer_is_trusted_by_the_authority_that_the_section_names(path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(path.parent / "ca.pem"))
+    with FakeIssuer(shown=authority.issue_cert("127.0.0.1")) as issuer:
+        message = Door(path, issuer).refused(ada(issuer))
+        assert "are not known: " in message
+        assert "certificate verify failed" in message
+        assert Door(path, issuer, more="  ca: ca.pem\n").ask(ada(issuer)) == ADA
