@@ -31,7 +31,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
+from placement.fabric import hostlist
 from scheduler.access.join_tokens import join_token, new_secret
+from scheduler.access.loopback import is_loopback
 from scheduler.core import Rejected, State
 from scheduler.core.model.commands import MoveHost, ReportHost
 from scheduler.core.model.lifecycle import HostState, JobState
@@ -55,6 +57,7 @@ WHOLE = "hosts"  # the group of an allocation of the whole fabric
 _NODES_EVERY_S = 5.0
 _JOBS_EVERY_S = 1.0
 _LOOK_S = 0.1
+_ABSENT = "it has no such node, or hides it from this user"
 _START_S = 20.0  # for which an agent may take to come in, before it is started again
 _MOST_START_S = 120.0
 _ENVIRONMENT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "PYTHONPATH", "SLURM_CONF", "MUSTER_CA")
@@ -345,10 +348,29 @@ class SlurmAgents:
             for host in missing:  # agents of an earlier server come in by themselves
                 self._starting[host] = Starting(now_s + _START_S / 4, _START_S)
             return
-        for host in missing:
-            starting = self._starting.get(host)
-            if (starting is None or now_s >= starting.until_s) and self._is_up(host):
-                self._start_step(job, [host])
+        late = [host for host in missing if self._is_late(host, now_s)]
+        if new := [host for host in late if self._is_first_wait(host)]:
+            log.warning("%s", self._late_agents(new))
+        for host in late:
+            self._start_step(job, [host])
+
+    def _is_late(self, host: str, now_s: float) -> bool:
+        starting = self._starting.get(host)
+        return (starting is None or now_s >= starting.until_s) and self._is_up(host)
+
+    def _is_first_wait(self, host: str) -> bool:
+        """Whether it has been started once, and its agent has not come in since."""
+        starting = self._starting.get(host)
+        return starting is not None and starting.wait_s == _START_S
+
+    def _late_agents(self, hosts: Sequence[str]) -> str:
+        """What an operator can look at where agents do not come in."""
+        shown, server = hostlist.fold(hosts), self._server()
+        text = f"no agent has come in from {shown}: it is started again; what agents and srun say"
+        text += f" is in {self._folder / 'steps.log'}; they look for this server at {server}"
+        if is_loopback(server.rpartition(":")[0]):
+            text += ", which other machines do not reach: set agents.listen and slurm.server"
+        return text
 
     def _step_attempt(self, job: SlurmJob, attempt: StepAttempt, is_found: bool) -> None:
         """Have the attempt begin with a step on its hosts of this allocation. `is_found`: an
@@ -375,6 +397,9 @@ class SlurmAgents:
         if not hosts:
             return
         now_s = self._clock()
+        is_again = all(host in self._starting for host in hosts)
+        level = logging.INFO if is_again else logging.WARNING  # late ones have been named
+        log.log(level, "starting %s on %s in allocation %s", name, hostlist.fold(hosts), job.job_id)
         for host in hosts:
             before = self._starting.get(host)
             wait_s = min(_MOST_START_S, before.wait_s * 2) if before else _START_S
@@ -383,12 +408,16 @@ class SlurmAgents:
         self._steps.add(task)
         task.add_done_callback(self._steps.discard)
 
+    def _server(self) -> str:
+        """Where agents look for this server."""
+        return self._settings.server or self._sessions.address
+
     def agent_command(self) -> list[str]:
         """How an agent is started on a host."""
         settings = self._settings
         program = settings.muster or str(Path(sys.executable).with_name("muster"))
         state = settings.state or f"/tmp/muster-agents-{os.geteuid()}/%h"
-        words = [program, "agent", "--server", settings.server or self._sessions.address]
+        words = [program, "agent", "--server", self._server()]
         words += ["--state", state, "--join-token-file", "-"]
         words += ["--one-attempt"] if settings.step is StepScope.ATTEMPT else []
         return words + (["--allow", settings.allow] if settings.allow else [])
@@ -400,7 +429,6 @@ class SlurmAgents:
             env["MUSTER_CA"] = self._settings.ca
         command, options = self.agent_command(), self._settings.step_options
         words = agent_step(job_id, hosts, command, sorted(env), name, options)
-        log.warning("starting %s on %s in allocation %s", name, ", ".join(hosts), job_id)
         with (self._folder / "steps.log").open("ab") as out:
             try:
                 process = subprocess.Popen(
@@ -425,9 +453,10 @@ class SlurmAgents:
         finally:
             if process.returncode is None:
                 process.returncode = 0  # the next server's agents: nobody waits for it any more
-        for host in hosts:  # it may be started again soon
+        for host in hosts:  # it may be started again soon, and each time a little later
             if starting := self._starting.get(host):
-                starting.until_s = min(starting.until_s, self._clock() + 2.0)
+                again_s = self._clock() + starting.wait_s / 10
+                starting.until_s = min(starting.until_s, again_s)
 
     # --- states of nodes ------------------------------------------------------------------------
 
@@ -441,10 +470,10 @@ class SlurmAgents:
             for host in job.hosts
         }
         state = self._writer.state
-        for name, (standing, detail) in self._nodes.items():
-            index = state.loaded_fabric.index_by_name.get(name)
-            if index is None:
-                continue
+        for index, name in enumerate(state.loaded_fabric.hosts):
+            if name not in self._nodes and name in self._sessions.connected:
+                continue  # somebody else started its agent
+            standing, detail = self._nodes.get(name, (NodeState.DRAIN, _ABSENT))
             if standing is NodeState.UP and name in others:
                 standing, detail = NodeState.DRAIN, others[name]
             command = report_of(SLURM, name, standing, detail, state.host(index))

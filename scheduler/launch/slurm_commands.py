@@ -54,6 +54,9 @@ async def run_command(words: Sequence[str]) -> str:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
+    except FileNotFoundError:
+        reason = "no such program in PATH; `launcher: slurm` needs Slurm's commands where it serves"
+        raise SlurmFailed(f"{words[0]}: {reason}") from None
     except OSError as error:
         raise SlurmFailed(f"{words[0]}: {error.strerror}") from None
     try:
@@ -68,6 +71,7 @@ async def run_command(words: Sequence[str]) -> str:
     if process.returncode:
         text = err.decode("utf-8", "replace").strip().splitlines()
         reason = text[-1] if text else f"ended with {process.returncode}"
+        reason = reason.removeprefix(f"{words[0]}: ").removeprefix("error: ")
         raise SlurmFailed(f"{words[0]}: {reason}")
     return out.decode("utf-8", "replace")
 

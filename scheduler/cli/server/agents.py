@@ -107,14 +107,14 @@ def agent(
 
     from scheduler.agent.program import AgentOptions, run
 
-    logging.basicConfig(
-        level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    own_name = name or socket.gethostname()  # many agents write into one file of a Slurm step
+    marked = f"%(asctime)s %(levelname)s {own_name.replace('%', '%%')} %(name)s: %(message)s"
+    logging.basicConfig(level=logging.WARNING, format=marked)
     variable = os.environ.get
     run(
         AgentOptions(
             server,
-            name or socket.gethostname(),
+            own_name,
             state,
             address,
             allow,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -62,9 +63,17 @@ def test_a_row_of_squeue_is_read_whatever_the_name_holds() -> None:
             read_job(row)
 
 
-async def test_a_command_that_fails_says_so_in_its_own_words() -> None:
-    with pytest.raises(SlurmFailed, match="no-such-program"):
+async def test_a_command_that_fails_says_so_in_its_own_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(SlurmFailed, match="no-such-program: no such program in PATH"):
         await run_command(["no-such-program"])
+    loud = tmp_path / "salloc"
+    loud.write_text("#!/bin/sh\necho salloc: error: Job submit failed: no partition >&2; exit 1\n")
+    loud.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(SlurmFailed, match=r"^salloc: Job submit failed: no partition$"):
+        await run_command(["salloc"])
     with pytest.raises(SlurmFailed, match="false: ended with 1"):
         await run_command(["false"])
 
@@ -147,6 +156,44 @@ async def test_agents_are_one_step_at_first_and_steps_of_their_own_later(tmp_pat
     now_s[0] = 300.0
     await settled(agents, wanted, job)
     assert len(agents.steps) == 3
+
+
+async def test_agents_that_do_not_come_in_are_named_once_with_where_to_look(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    now_s = [0.0]
+    agents = Kept(tmp_path / "a", FakeSlurm(), now_s)
+    wanted, job = {"g": ("n1", "n2", "n3")}, held("7", ("n1", "n2", "n3"))
+    await settled(agents, wanted)
+    await settled(agents, wanted, job)
+    agents._sessions.connected |= {"n3"}
+    for now_s[0] in (21.0, 62.0, 143.0):
+        await settled(agents, wanted, job)
+    _, text = (record.getMessage() for record in caplog.records)  # the first: all are started
+    assert "no agent has come in from n[1-2]" in text
+    assert f"{tmp_path}/a/steps.log" in text
+    assert "at 127.0.0.1:1, which other machines do not reach: set agents.listen" in text
+    assert len(agents.steps) == 7  # all at first, each of two again three times
+
+
+async def test_a_host_that_slurm_does_not_know_is_drained_with_the_reason(tmp_path: Path) -> None:
+    agents = Kept(tmp_path / "a", FakeSlurm(), [0.0])
+    told: list[object] = []
+
+    async def submit(command: object) -> None:
+        told.append(command)
+
+    state = loaded(fabric(1, 1, 2))
+    first, second = state.loaded_fabric.hosts
+    agents._nodes = {first: (NodeState.UP, ""), "n99": (NodeState.DOWN, "")}
+    agents._writer = SimpleNamespace(state=state)  # type: ignore[assignment]
+    agents._submit = submit  # type: ignore[assignment]
+    await agents._tell([])
+    reason = "slurm: it has no such node, or hides it from this user"
+    assert told == [MoveHost(second, HostMove.DRAIN, reason)]
+    agents._sessions.connected.add(second)  # an agent that Slurm has not started
+    await agents._tell([])
+    assert len(told) == 1
 
 
 async def test_the_next_server_waits_for_agents_of_the_last_one(tmp_path: Path) -> None:
