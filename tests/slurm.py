@@ -48,7 +48,8 @@ SlurmdTimeout=60
 SlurmdParameters=config_overrides
 KillWait=2
 UnkillableStepTimeout=5
-NodeName=DEFAULT CPUs=8 RealMemory=1000 State=UNKNOWN
+GresTypes=gpu
+NodeName=DEFAULT CPUs=8 RealMemory=1000 Gres=gpu:2 State=UNKNOWN
 {nodes}
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
@@ -81,6 +82,8 @@ class SlurmCluster:
         ]
         text = _CONF.format(folder=folder, controller=free_port(), nodes="\n".join(rows))
         self.conf.write_text(text)
+        gpus = [f"Name=gpu File={device}" for device in ("/dev/null", "/dev/zero")]
+        (folder / "gres.conf").write_text("\n".join(gpus) + "\n")
         half = count // 2
         zones = [self.nodes[:half], self.nodes[half:]]
         switches = [f"SwitchName=zone{z} Nodes={','.join(zones[z])}" for z in (0, 1)]

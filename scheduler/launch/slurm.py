@@ -137,6 +137,7 @@ class SlurmAgents:
         self._folder.chmod(0o700)
         self.secrets: tuple[str, ...] = (settings.secret or self._own_secret(),)
         self._nodes: dict[str, tuple[NodeState | None, str]] = {}
+        self._gpus: dict[str, int] = {}  # of hosts that have some for Slurm
         self._nodes_s = self._jobs_s = float("-inf")
         self._starting: dict[str, Starting] = {}
         self._awaited: dict[
@@ -219,9 +220,8 @@ class SlurmAgents:
         jobs = await self._commands.jobs()
         if now_s - self._nodes_s >= _NODES_EVERY_S:
             self._nodes_s = now_s
-            self._nodes = {
-                node.host: (node.standing, node.detail) for node in await self._commands.nodes()
-            }
+            nodes, self._gpus = await self._commands.nodes()
+            self._nodes = {node.host: (node.standing, node.detail) for node in nodes}
             await self._tell(jobs)
         await self.reconcile(wanted, jobs, self._agent_hosts(state), attempts)
         if self._settings.sets_down:
@@ -404,9 +404,11 @@ class SlurmAgents:
             before = self._starting.get(host)
             wait_s = min(_MOST_START_S, before.wait_s * 2) if before else _START_S
             self._starting[host] = Starting(now_s + wait_s, wait_s)
-        task = asyncio.create_task(self._run_step(job.job_id, hosts, name))
-        self._steps.add(task)
-        task.add_done_callback(self._steps.discard)
+        for gpus in sorted({self._gpus.get(host, 0) for host in hosts}):
+            alike = [host for host in hosts if self._gpus.get(host, 0) == gpus]
+            task = asyncio.create_task(self._run_step(job.job_id, alike, name, gpus))
+            self._steps.add(task)
+            task.add_done_callback(self._steps.discard)
 
     def _server(self) -> str:
         """Where agents look for this server."""
@@ -422,13 +424,13 @@ class SlurmAgents:
         words += ["--one-attempt"] if settings.step is StepScope.ATTEMPT else []
         return words + (["--allow", settings.allow] if settings.allow else [])
 
-    async def _run_step(self, job_id: str, hosts: Sequence[str], name: str) -> None:
-        """One srun, in a session of its own: it outlives the server."""
+    async def _run_step(self, job_id: str, hosts: Sequence[str], name: str, gpus: int) -> None:
+        """One srun, in a session of its own: it outlives the server. `gpus`: of each host."""
         env = {key: os.environ[key] for key in _ENVIRONMENT if key in os.environ}
         if self._settings.ca:
             env["MUSTER_CA"] = self._settings.ca
         command, options = self.agent_command(), self._settings.step_options
-        words = agent_step(job_id, hosts, command, sorted(env), name, options)
+        words = agent_step(job_id, hosts, command, sorted(env), name, options, gpus)
         with (self._folder / "steps.log").open("ab") as out:
             try:
                 process = subprocess.Popen(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pwd
+import re
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,9 @@ from scheduler.files.health.slurmnodes import read_nodes
 
 _PATIENCE_S = 30.0
 _JOBS = "%i|%T|%u|%N|%j"  # the name last: it may hold anything
+_NODE_FIELD = re.compile(r"(?:^|\s)(NodeName|Gres)=(\S+)")
+_GPUS = re.compile(r"(?:^|,)gpu(?::[^:,()]+)??:(\d+)(?=[,(]|$)")
+_GPU_OPTIONS = ("--gres", "--gpus")  # and --gpus-per-node, ...
 GRANT_S = 5  # an allocation of idle hosts that is not granted by then is given up
 
 Run = Callable[[Sequence[str]], Coroutine[Any, Any, str]]
@@ -89,11 +93,12 @@ class SlurmCommands:
         text = await self.run(["squeue", "-h", "-t", states, "-o", _JOBS])
         return [read_job(row) for row in text.splitlines() if row.strip()]
 
-    async def nodes(self) -> list[ImportedReport]:
-        """How Slurm sees its nodes. Raises: SlurmFailed."""
+    async def nodes(self) -> tuple[list[ImportedReport], dict[str, int]]:
+        """How Slurm sees its nodes, and the GPUs of those that have some for it. Raises:
+        SlurmFailed."""
         text = await self.run(["scontrol", "show", "nodes", "-o"])
         try:
-            return read_nodes(text, "scontrol show nodes")
+            return read_nodes(text, "scontrol show nodes"), read_gpus(text)
         except InputError as error:
             raise SlurmFailed(str(error)) from None
 
@@ -125,15 +130,30 @@ def agent_step(
     env: Sequence[str],
     name: str,
     options: Sequence[str] = (),
+    gpus: int = 0,
 ) -> list[str]:
     """A task on each host that outlives the others. `env`: names of what it has in its environment,
     so that nothing else of the server's gets there; what is secret comes on stdin. `name`: of the
-    step; `options`: more of srun."""
+    step; `options`: more of srun. `gpus`: of each host: a step has none of an allocation that is
+    exclusive unless it asks for them."""
     words = ["srun", f"--jobid={job_id}", "--overlap", "--no-kill", "--kill-on-bad-exit=0"]
     words += [f"--nodes={len(hosts)}", f"--ntasks={len(hosts)}", "--ntasks-per-node=1"]
     words += [f"--nodelist={','.join(hosts)}", "--input=all", f"--job-name={name}"]
     words += ["--mem=0", "--cpu-bind=none"]  # ranks have all of the host
+    if gpus and not any(option.startswith(_GPU_OPTIONS) for option in options):
+        words.append(f"--gres=gpu:{gpus}")
     return [*words, f"--export={','.join(env)}", "--chdir=/", *options, *command]
+
+
+def read_gpus(text: str) -> dict[str, int]:
+    """The GPUs of each node in `scontrol show nodes -o`: of Gres=gpu:h100:8(S:0-1),shard:64 it is
+    8. Nodes without any are left out."""
+    gpus: dict[str, int] = {}
+    for row in text.splitlines():
+        fields = dict(_NODE_FIELD.findall(row))
+        if count := sum(int(number) for number in _GPUS.findall(fields.get("Gres", ""))):
+            gpus[fields.get("NodeName", "")] = count
+    return gpus
 
 
 def read_job(row: str) -> SlurmJob:

@@ -108,6 +108,7 @@ def test_a_gang_on_slurm_survives_a_rank_a_host_a_freeze_a_drain_and_slurmctld(
         first = until(client, "a", is_launched(1))
         until(client, "a", has_saved)
         assert "join:" not in "".join(_command_lines())
+        assert "gpu:2" in cluster.call("scontrol", "-d", "show", "step")  # its ranks may use them
         os.kill(cluster.ranks(first.placement.hosts[0])[-1], signal.SIGKILL)
         second = until(client, "a", is_launched(2))
         assert list(second.placement.hosts) == list(first.placement.hosts)

@@ -30,6 +30,7 @@ from scheduler.launch.slurm_commands import (
     agent_step,
     allocation,
     own_name,
+    read_gpus,
     read_job,
     run_command,
 )
@@ -52,6 +53,30 @@ def test_a_step_of_agents_gets_named_variables_alone_and_outlives_its_tasks() ->
     assert {"--ntasks=2", "--ntasks-per-node=1", "--export=HOME,PATH"} <= set(words)
     assert "--job-name=gang.2" in words
     assert words[-3:] == ["--container-image=x", "muster", "agent"]
+
+
+def test_gpus_that_slurm_manages_are_read_and_asked_for_in_the_step() -> None:
+    rows = [
+        "NodeName=n1 Arch=x86_64 Gres=gpu:h100:8(S:0-1),shard:gpu:64(S:0) NodeAddr=n1 State=IDLE",
+        "NodeName=n2 Gres=gpu:a:2,gpu:b:1 State=IDLE",
+        "NodeName=n3 Gres=gpu:4 State=IDLE",
+        "NodeName=n4 Gres=(null) State=IDLE",
+        "NodeName=n5 State=IDLE Reason=no gpu:3 [root@2026-11-28T01:07:41]",
+    ]
+    assert read_gpus("\n".join(rows)) == {"n1": 8, "n2": 3, "n3": 4}
+    assert "--gres=gpu:8" in agent_step("7", ["n1"], ["muster"], [], "agents", (), 8)
+    words = agent_step("7", ["n1"], ["muster"], [], "agents", ("--gpus-per-node=4",), 8)
+    assert not any("--gres" in word for word in words)
+    assert not any("--gres" in word for word in agent_step("7", ["n1"], ["muster"], [], "agents"))
+
+
+async def test_hosts_with_other_numbers_of_gpus_have_a_step_of_their_own(tmp_path: Path) -> None:
+    agents = Kept(tmp_path / "a", FakeSlurm(), [0.0])
+    agents._gpus = {"n1": 8, "n3": 8}
+    wanted, job = {"g": ("n1", "n2", "n3")}, held("7", ("n1", "n2", "n3"))
+    await settled(agents, wanted)
+    await settled(agents, wanted, job)
+    assert agents.steps == [("7", ("n2",)), ("7", ("n1", "n3"))]
 
 
 def test_a_row_of_squeue_is_read_whatever_the_name_holds() -> None:
@@ -99,7 +124,7 @@ class Kept(SlurmAgents):
         self._sessions: Any = SimpleNamespace(connected=set(), address="127.0.0.1:1")
         self._nodes = dict.fromkeys(("n1", "n2", "n3"), (NodeState.UP, ""))
 
-    async def _run_step(self, job_id: str, hosts: Sequence[str], name: str) -> None:
+    async def _run_step(self, job_id: str, hosts: Sequence[str], name: str, gpus: int) -> None:
         self.steps.append((job_id, tuple(hosts)))
         self.names.append(name)
 
