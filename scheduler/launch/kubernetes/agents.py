@@ -25,6 +25,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
+from placement.fabric import hostlist
 from scheduler.access.join_tokens import new_secret
 from scheduler.core import Rejected, State
 from scheduler.core.job_name import short_name
@@ -158,6 +159,7 @@ class KubernetesAgents:
         self._faults: dict[str, str] = {}
         self._nodes_s = float("-inf")
         self._untainted: set[str] = set()
+        self._late: set[str] = set()  # hosts of pods that run, whose agents have not come in
         self._told: tuple[int, frozenset[str]] = (-1, frozenset())
         self._looked_s, self._seen_version = float("-inf"), -1
         self._writer: Writer
@@ -279,6 +281,7 @@ class KubernetesAgents:
             await self._prepare()
             self._prepared_for = fabric
         self._follow_clocks()
+        self._look_for_late_agents(now_s)
         await self._tell()
         self._reconcile()
 
@@ -356,6 +359,22 @@ class KubernetesAgents:
         for uid in self._clocks.keys() - uids:
             del self._clocks[uid]
         self._deleted &= uids
+
+    def _look_for_late_agents(self, now_s: float) -> None:
+        """Say once which pods run without their agents coming in, and where to look."""
+        late = {
+            pod.node: pod.name
+            for pod in self.pods.by_name.values()
+            if (clock := self._clock_of(pod)).running_s is not None
+            and not clock.has_come
+            and now_s - clock.running_s > _CONNECT_S
+        }
+        if new := sorted(late.keys() - self._late):
+            look = f"kubectl -n {self._pod.namespace} logs {late[new[0]]} -c {pods.CONTAINER}"
+            text = "pods run on %s, but their agents have not come in: `%s` says why; they look for"
+            text += " this server at %s (kubernetes.server)"
+            log.warning(text, hostlist.fold(new), look, self._pod.server)
+        self._late = set(late)
 
     def _reconcile(self) -> None:
         """Ask for what is missing, give back what is not wanted."""

@@ -61,6 +61,10 @@ class ClusterAccess:
         found = Configuration()
         path = self.kubeconfig or os.environ.get("KUBECONFIG", "")
         is_in_pod = not path and os.path.exists(_TOKEN_FILE)
+        files = (path or os.path.expanduser("~/.kube/config")).split(os.pathsep)
+        if not is_in_pod and not any(map(os.path.exists, files)):
+            ways = "name one by kubernetes.kubeconfig or KUBECONFIG"
+            raise ApiFailed(f"there is no kubeconfig {os.pathsep.join(files)}: {ways}")
         try:
             if is_in_pod:
                 config.load_incluster_config(found)  # type: ignore[no-untyped-call]

@@ -303,6 +303,30 @@ async def test_a_container_without_an_agent_is_not_waited_for_as_long(tmp_path: 
     assert await agents.settle() == [("DELETE", "muster-n1")]
 
 
+async def test_pods_whose_agents_do_not_come_in_are_named_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    agents = Kept(tmp_path / "a")
+    agents.state.holding = [job("u-1", (0, 1, 2))]
+    for host in HOSTS[:3]:
+        agents.have(host, replace(OWNER, uid="u-1"))
+    agents._sessions.connected = {HOSTS[2]}
+    await agents.settle()
+    for agents.now_s in (29.0, 31.0, 60.0):
+        agents._look_for_late_agents(agents.now_s)
+    (text,) = (record.getMessage() for record in caplog.records)
+    assert "pods run on n[1-2], but their agents have not come in" in text
+    assert f"`kubectl -n {POD.namespace} logs muster-n1 -c agent` says why" in text
+
+
+async def test_a_kubeconfig_that_is_not_there_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", f"{tmp_path}/a:{tmp_path}/b")
+    with pytest.raises(ApiFailed, match=f"there is no kubeconfig {tmp_path}/a:{tmp_path}/b: name"):
+        await ClusterAccess().configuration()
+
+
 async def test_what_the_api_server_refuses_is_asked_for_again_later(tmp_path: Path) -> None:
     agents = Kept(tmp_path / "a")
     agents.state.holding = [job("u-1", (0,))]
