@@ -122,14 +122,14 @@ class FakeIssuer:
         """An ID token, signed by the newest key unless another is given."""
         kid = kid if kid is not None else self.ids[-1] if algorithm != "ES256" else "e1"
         if key is None:
-            key = self.elliptic if algorithm == "ES256" else _key_of(kid)
+            key = self.elliptic if algorithm == "ES256" else key_of(kid)
         names = {"kid": kid} | (header or {})
         return jwt.encode(
             self.claims(**claims), key, algorithm, {k: v for k, v in names.items() if v}
         )
 
     def public_pem(self) -> bytes:
-        public = _key_of(self.ids[-1]).public_key()
+        public = key_of(self.ids[-1]).public_key()
         return public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
     def rotate(self, *, keep: bool = False) -> None:
@@ -171,7 +171,7 @@ class FakeIssuer:
 
     def _keys(self) -> list[Claims]:
         """The ones that count, and others that must not."""
-        made = [_jwk(_key_of(kid).public_key(), kid) for kid in self.ids]
+        made = [_jwk(key_of(kid).public_key(), kid) for kid in self.ids]
         plain = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(self.elliptic.public_key()))
         return [
             *made,
@@ -238,7 +238,7 @@ def _part(content: bytes) -> str:
     return base64.urlsafe_b64encode(content).decode().rstrip("=")
 
 
-def _key_of(kid: str) -> rsa.RSAPrivateKey:
+def key_of(kid: str) -> rsa.RSAPrivateKey:
     return _SHORT if kid == "short" else _RSA[int(kid[1:]) % 2]
 
 

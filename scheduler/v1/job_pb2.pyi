@@ -1184,8 +1184,9 @@ class Job(_message.Message):
     dp: _builtins.int
     """Data parallel replicas that it has now; while it waits, the fewest with which it starts."""
     user: _builtins.str
-    """Whose job it is: the name of the caller that submitted it, in the server's auth file. Empty: the
-    server did not ask callers who they are.
+    """Whose job it is: the name of the caller that submitted it, in the server's auth file, or
+    oidc:NAME for a user of an OpenID Connect issuer. Empty: the server did not ask callers who they
+    are.
     """
     hold: Global___Hold.ValueType
     """Who holds the job: it is not considered until ReleaseJob."""

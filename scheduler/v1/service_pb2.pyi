@@ -710,8 +710,8 @@ class AuditRecord(_message.Message):
     version: _builtins.int
     """Version of the log that the change made."""
     actor: _builtins.str
-    """Who asked: a name of the auth file; "server" for files that the server loaded; "anonymous" on a
-    server without an auth file.
+    """Who asked: a name of the auth file, or oidc:NAME for a user of an OpenID Connect issuer;
+    "server" for files that the server loaded; "anonymous" on a server without an auth file.
     """
     event: _builtins.str
     """The type of the event, such as JobSubmitted."""

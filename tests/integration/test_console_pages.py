@@ -452,6 +452,15 @@ async def test_a_user_of_an_issuer_signs_in_works_and_signs_in_again(
             assert any("prompt=login" in asked for asked in browser.requests)  # not eve again
             token = await at(browser.run, "return sessionStorage.getItem('muster.token')")
 
+            await at(browser.resize, 390, 844, is_phone=True)
+            head = "document.querySelector('header').innerText"
+            await at(browser.until, f"{head}.includes('oidc:ada@example.org (submitter)')")
+            await at(browser.run, axe)
+            assert await at(browser.run, AXE) == []
+            wide = "return document.documentElement.scrollWidth - innerWidth"
+            assert await at(browser.run, wide) <= 0
+            await at(browser.resize, 1_280, 900)
+
             # What the role allows is done, and is hers; what it does not is refused.
             async with house.calling(served, token=token) as stub:
                 made = await stub.CreateJob(create("mine", hosts=2, tenant="vision"))

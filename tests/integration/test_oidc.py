@@ -310,6 +310,26 @@ async def test_a_sign_in_that_is_wrong_gives_no_token(
         )
 
 
+async def test_sign_ins_wait_for_each_other_up_to_a_number(
+    tmp_path: Path, issuer: FakeIssuer, house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And keep neither the pages nor calls waiting while an issuer takes its time."""
+    monkeypatch.setattr("scheduler.console.login._MOST_WAITING", 3)
+    monkeypatch.setattr("scheduler.console.login._AT_ONCE", 2)
+    issuer.users = {"ada": {"email": "ada@example.org", "groups": ["vision"]}}
+    async with at(house, tmp_path) as served:
+        page = SignIn(served, issuer)
+        codes = [await page.code("ada") for _ in range(5)]
+        issuer.hang_s = 0.5
+        begun = time.monotonic()
+        ending = asyncio.gather(*(page.end(code) for code in codes))
+        await asyncio.sleep(0.1)
+        assert (await said(served, "GetStatus", of(issuer, "ada", "vision")))[0] == 200
+        assert time.monotonic() - begun < 0.45
+        statuses = sorted(reply.status for reply in await ending)
+    assert statuses == [200] * 3 + [429] * 2
+
+
 async def test_a_confidential_client_shows_its_secret(tmp_path: Path) -> None:
     with FakeIssuer(secret=SECRET) as issuer:
         issuer.users = {"ada": {"email": "ada@example.org", "groups": ["vision"]}}

@@ -8,7 +8,6 @@ issuer, audience and rules are looked at each time, and a signature again when i
 from __future__ import annotations
 
 import hashlib
-import math
 import threading
 import time
 from collections import OrderedDict
@@ -28,6 +27,7 @@ from scheduler.v1 import error_pb2
 
 LEEWAY_S = 30.0  # by which the issuer's clock may differ
 LONGEST = 16_384
+_LATEST_S = 10.0**12
 MOST_REMEMBERED = 4_096
 _OTHER_KINDS = ("Bearer", "Refresh", "Offline", "Logout")  # claim `typ` of Keycloak's other tokens
 
@@ -179,8 +179,10 @@ def _check_audience(client_id: str, claims: Claims) -> None:
 def _time(claims: Claims, name: str) -> float:
     """Raises: ApiError unless it is seconds since 1970."""
     value = claims.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise unauthenticated(f"the ID token has no {name}")
+    if not 0 <= value < _LATEST_S:  # infinite, no number, or too large for one
+        raise unauthenticated(f"the ID token has no {name} that is a time")
     return value
 
 

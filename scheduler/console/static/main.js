@@ -108,7 +108,7 @@ function Console({ onLeave }) {
         ${PAGES.map(([each, label]) => html`<li key=${each}><a href=${`#/${each}`} aria-current=${!isJob && each === page ? "page" : undefined}>${label}</a></li>`)}
       </ul></nav>
       <${Freshness} cluster=${cluster} />
-      ${token() && html`<button type="button" onClick=${() => onLeave()}>Sign out</button>`}
+      ${token() && html`<${Looker} cluster=${cluster} /><button type="button" onClick=${() => onLeave()}>Sign out</button>`}
     </header>
     <main id="main" ref=${main}>
       ${isJob
@@ -122,6 +122,12 @@ function Freshness({ cluster }) {
   useCluster(cluster);
   const text = cluster.isLive ? `Live, version ${cluster.version}` : cluster.problem ? `Not live: ${cluster.problem}` : "Connecting";
   return html`<span class=${cluster.isLive ? "fresh" : "stale"} data-version=${cluster.version}>${text}</span>`;
+}
+
+/** Who looks, as the server calls them. */
+function Looker({ cluster }) {
+  useCluster(cluster);
+  return cluster.caller && html`<span class="quiet">${cluster.caller.name} (${cluster.caller.role})</span>`;
 }
 
 render(html`<${App} />`, document.getElementById("app"));

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import base64
+import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import grpc
+import jwt
 import pytest
 import trustme
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -17,13 +21,14 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from scheduler.access.authedit import add_token, revoke
 from scheduler.access.authenticate import Authenticator, CallerNames
 from scheduler.access.authfile import load_auth
-from scheduler.access.oidc import id_tokens
+from scheduler.access.oidc import http, id_tokens
 from scheduler.access.oidc import issuer as issuer_module
+from scheduler.access.oidc.http import IssuerFailed, ask
 from scheduler.access.oidc.issuer import Issuer
 from scheduler.files.errors import InputError
 from scheduler.identity import Caller, Role
 from scheduler.service.errors import ApiError
-from tests.issuer import CLIENT, FakeIssuer, signed_by_hand, unsigned
+from tests.issuer import CLIENT, FakeIssuer, key_of, signed_by_hand, unsigned
 from tests.secured import replace
 from tests.unit.scheduler.test_authfile import HASH, NOW, refusal
 
@@ -203,6 +208,29 @@ def test_a_token_that_is_wrong_is_refused(door: Door, issuer: FakeIssuer, wrong:
     assert message.startswith("UNAUTHENTICATED: ")
     assert words in message
     assert door.ask(ada(issuer)) == ADA
+
+
+JUNK = (None, True, False, -1, 1.5, 10**400, "", "x", [], {}, ["vision"], [[]], {"roles": 1})
+JUNK += (float("nan"), float("inf"), "a\nb")
+NAMES = ("iss", "aud", "azp", "sub", "exp", "iat", "nbf", "email", "email_verified", "groups")
+NAMES += ("typ", "events", "realm_access", "staff")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_claims_of_any_shape_end_in_a_caller_or_a_refusal(
+    door: Door, issuer: FakeIssuer, name: str
+) -> None:
+    """Never in a fault of the server; and what says nothing of issuer or time lets nobody in."""
+    for junk in JUNK:
+        claims = issuer.claims(email="ada@example.org", groups=["vision"]) | {name: junk}
+        body = json.dumps(claims).encode()  # PyJWT itself makes no token of some of these
+        try:
+            found = door.ask(jwt.PyJWS().encode(body, key_of("k1"), "RS256", {"kid": "k1"}))
+        except ApiError:
+            continue
+        assert name not in ("iss", "aud", "exp"), junk
+        assert found.name.startswith("oidc:")
+        assert found.role in (Role.SUBMITTER, Role.VIEWER)
 
 
 def test_a_token_without_the_id_of_its_key_needs_an_issuer_with_one(
@@ -403,3 +431,66 @@ def test_an_issuer_is_trusted_by_the_authority_that_the_section_names(path: Path
         assert "are not known: " in message
         assert "certificate verify failed" in message
         assert Door(path, issuer, more="  ca: ca.pem\n").ask(ada(issuer)) == ADA
+
+
+class Answers:
+    """A server that answers every request by the bytes `sent`, a part every `pause_s`."""
+
+    def __init__(self, sent: bytes, pause_s: float = 0.0, part: int = 1 << 20) -> None:
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}/"
+        self._sent, self._pause_s, self._part = sent, pause_s, part
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        with suppress(OSError), self._listening.accept()[0] as connection:
+            connection.recv(65_536)
+            for at in range(0, len(self._sent), self._part):
+                connection.sendall(self._sent[at : at + self._part])
+                time.sleep(self._pause_s)
+
+    def __enter__(self) -> Answers:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listening.close()
+        self._thread.join()
+
+
+OK = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("sent", "words"),
+    [
+        (b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\n\r\n", "302, a redirect"),
+        (b"HTTP/1.1 500 No\r\nConnection: close\r\n\r\n<html>", "HTTP status 500"),
+        (b'HTTP/1.1 400 No\r\nConnection: close\r\n\r\n{"error": "a\\nb"}', "400 (a\\nb)"),
+        (OK + b"<html>", "the answer is no JSON object"),
+        (OK + b"[1]", "the answer is no JSON object"),
+        (OK + b"[" * 90_000, "the answer is no JSON object"),
+        (OK + b" " * (1 << 20) + b"{}", "the answer is longer than 1 MiB"),
+        (b"SSH-2.0\r\n\r\n", "SSH-2.0"),
+        (b"", "Remote end closed connection"),
+    ],
+)
+def test_what_an_issuer_answers_is_read_with_care(sent: bytes, words: str) -> None:
+    with Answers(sent) as answers, pytest.raises(IssuerFailed) as caught:
+        ask(answers.url, None)
+    assert words in str(caught.value)
+
+
+def test_an_issuer_has_so_much_time_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither silence nor a byte now and then makes it longer."""
+    monkeypatch.setattr(http, "TIMEOUT_S", 0.3)
+    begun = time.monotonic()
+    with Answers(OK + b" " * 400, 0.05, 40) as answers, pytest.raises(IssuerFailed) as caught:
+        ask(answers.url, None)
+    assert "longer than 0.3 s" in str(caught.value)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        pytest.raises(IssuerFailed, match="timed out"),
+    ):
+        ask(f"http://127.0.0.1:{silent.getsockname()[1]}/", None)
+    assert time.monotonic() - begun < 3
