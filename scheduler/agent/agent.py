@@ -6,7 +6,8 @@ One attempt runs on a host at a time: to prepare one ends all others first, so t
 old attempt is there when its successor starts. What the agent says again after a broken stream
 or its own restart follows from the folders of its attempts, so nothing depends on a word that got
 lost. Two clocks: the server takes a host for lost after one lease; the agent, which cannot know
-that, ends its ranks after three without a word (`_check_lease`).
+that, ends its ranks after three without a word (`_check_lease`), and does nothing more that it is
+told on the same stream. A lease outlives the agent, as its ranks do.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ Request = agent_pb2.SessionRequest
 
 
 class StaleLeader(Exception):
-    """A leader of a lower term speaks: another one leads by now."""
+    """The word of a leader of a lower term, for another one leads by now, or of one that has given
+    this host up."""
 
 
 class Agent:
@@ -72,7 +74,9 @@ class Agent:
         state.chmod(0o711)
         self._epoch_file = state / "epoch"
         self._epoch = int(self._epoch_file.read_text()) if self._epoch_file.exists() else 0
-        self._lease_s = 0.0  # until when the ranks may run; 0: no lease was ever given
+        self._lease_file = state / "lease"
+        self._lease_s = 0.0  # until when the ranks may run; 0: no lease was given, or it has ended
+        self._is_given_up = False  # its lease has ended since it said Hello
         self._cgroups = CgroupRoot(host)
         self._attempts: dict[Key, HostAttempt] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -93,6 +97,7 @@ class Agent:
                 self._attempts[attempt.key] = attempt
                 if attempt.has_processes:
                     log.warning("%s: found again", attempt.key.folder_name)
+                    self._lease_s = self._lease_found()
 
     def _listen(self) -> socket.socket:
         """Where supervisors and ranks say that there is something to look at; nothing else."""
@@ -105,6 +110,7 @@ class Agent:
 
     def hello(self) -> agent_pb2.SessionRequest:
         """What it finds on its host."""
+        self._is_given_up = False
         self._look()
         hello = agent_pb2.Hello(
             host=self.host,
@@ -147,7 +153,9 @@ class Agent:
 
     def hear(self, message: agent_pb2.SessionResponse) -> None:
         """Do what the server says. Raises: StaleLeader."""
-        self._check_lease()  # a word that waited while this process stood still renews nothing
+        self._check_lease()
+        if self._is_given_up:  # words that waited while this process stood still, or was cut off
+            raise StaleLeader("its lease has ended: what it said before is not done any more")
         match message.WhichOneof("message"):
             case "lease":
                 self._renew(message.lease)
@@ -200,12 +208,23 @@ class Agent:
         ttl_s = lease.ttl.ToNanoseconds() / 1e9
         self.beat_s = ttl_s / 3
         self._lease_s = now_s() + LEASES * ttl_s
+        new = self._lease_file.with_suffix(".new")
+        new.write_text(f"{self._lease_s:.3f}", encoding="ascii")
+        new.replace(self._lease_file)
+
+    def _lease_found(self) -> float:
+        """Until when ranks may run that an earlier life of the agent has started."""
+        try:
+            return float(self._lease_file.read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            return now_s()
 
     def _check_lease(self) -> None:
         """End the ranks when the server has long given this host up."""
         if not self._lease_s or now_s() < self._lease_s:
             return
         self._lease_s = 0.0
+        self._is_given_up = True
         for attempt in self._running():
             log.warning("%s: ended, for the server is not heard of", attempt.key.folder_name)
             attempt.stop(0, now_s())
@@ -259,23 +278,30 @@ class Agent:
 
     async def _clear(self, key: Key) -> None:
         """Nothing of another attempt runs here any more. Raises: NotAllowed."""
-        for other in list(self._preparing):
-            if other != key and (other.job_uid != key.job_uid or other.attempt < key.attempt):
-                self._preparing[other].cancel()
+        self._supersede(key)
         until_s = now_s() + _PATIENCE_S
-        while others := [a for a in self._attempts.values() if not a.is_over]:
-            for attempt in others:
-                if attempt.kill_s is None:  # else it is in its grace
-                    attempt.stop(0, now_s())
-                self._take_in(attempt)
-            if all(attempt.is_over for attempt in others):
-                continue
+        while not self._end_others():
             if now_s() > until_s:
                 raise NotAllowed("what ran on the host before does not end")
             self._over.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_TICK_S):
                     await self._over.wait()
+
+    def _supersede(self, key: Key) -> None:
+        """Prepare nothing else any more, but for a later attempt of the same job."""
+        for other in list(self._preparing):
+            if other != key and (other.job_uid != key.job_uid or other.attempt < key.attempt):
+                self._preparing[other].cancel()
+
+    def _end_others(self) -> bool:
+        """End what runs here; whether nothing does any more."""
+        others = [a for a in self._attempts.values() if not a.is_over]
+        for attempt in others:
+            if attempt.kill_s is None:  # else it is in its grace
+                attempt.stop(0, now_s())
+            self._take_in(attempt)
+        return all(attempt.is_over for attempt in others)
 
     async def _launch(self, wanted: agent_pb2.Launch) -> None:
         key = _named(wanted.key)

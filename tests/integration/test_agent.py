@@ -70,6 +70,11 @@ class Server:
             while not select.select([process.stdout], [], [], 0)[0]:
                 await asyncio.sleep(0.01)
 
+    def lease(self, ttl_ms: int) -> None:
+        word = agent_pb2.Lease(epoch=1)
+        word.ttl.FromMilliseconds(ttl_ms)
+        self.agent.hear(Response(lease=word))
+
     def stop(self, attempt: int = 1, grace_s: int = 0) -> None:
         word = agent_pb2.Stop(key=key(attempt))
         word.grace.FromSeconds(grace_s)
@@ -207,6 +212,7 @@ async def test_an_agent_finds_its_ranks_and_their_exits_again(tmp_path: Path) ->
     wait = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.01)\n"
     flag = tmp_path / "flag"
     async with running(tmp_path / "s") as server:
+        server.lease(60_000)
         await server.launch(*python(wait + "sys.exit(3)"), str(flag), ranks=1)
     flag.touch()
     async with running(tmp_path / "s") as server:
@@ -244,6 +250,37 @@ async def test_ranks_end_after_three_leases_without_a_word(tmp_path: Path) -> No
         ranks = pids(tmp_path)
         await server.until("stopped")
         assert not any(map(begun, ranks))
+
+
+async def test_a_lease_outlives_the_agent(tmp_path: Path) -> None:
+    """One that starts again while its host is cut off ends the ranks when the lease does."""
+    async with running(tmp_path) as server:
+        server.lease(400)
+        await server.launch(*python("import time; time.sleep(60)"))
+        ranks = pids(tmp_path)
+    assert all(map(begun, ranks))
+    async with running(tmp_path) as server:
+        await server.until("stopped")
+        assert not any(map(begun, ranks))
+
+
+async def test_what_was_said_before_a_lease_ended_is_not_done_any_more(tmp_path: Path) -> None:
+    async with running(tmp_path) as server:
+        server.lease(100)
+        server.prepare("true")
+        await server.until("prepared")
+        async with asyncio.timeout(5):
+            await server.agent.has_expired.wait()
+        for word in (
+            Response(launch=agent_pb2.Launch(key=key())),
+            Response(lease=agent_pb2.Lease()),
+        ):
+            with pytest.raises(StaleLeader, match="its lease has ended"):
+                server.agent.hear(word)
+        assert server.agent.hello().hello.attempts[0].phase == agent_pb2.ATTEMPT_PHASE_PREPARED
+        server.lease(60_000)  # a new stream
+        server.agent.hear(Response(launch=agent_pb2.Launch(key=key())))
+        await server.until("started")
 
 
 async def test_an_agent_is_idle_when_its_ranks_have_ended(tmp_path: Path) -> None:
