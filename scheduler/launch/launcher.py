@@ -135,13 +135,17 @@ class AgentLauncher(Launcher):
                     task.cancel()
                 await asyncio.wait({ticking, leading, changed})
 
-    async def _lead(self, term: int) -> None:
+    def begin_to_lead(self, term: int) -> None:
+        """Serve agents in this term; who of them is there is not known yet."""
         self._led_s = self._clock()
         self._seen.clear()
         self._sessions.lead(term, self._lease_s)
+
+    async def _lead(self, term: int) -> None:
+        self.begin_to_lead(term)
         while True:
             state = self._writer.state
-            self._take_over(state)
+            self.take_over(state)
             try:
                 async for change in self._writer.watch(JobChange, state.version):
                     if isinstance(change, JobChange):
@@ -151,7 +155,7 @@ class AgentLauncher(Launcher):
             except Closed:
                 await asyncio.Event().wait()
 
-    def _take_over(self, state: State) -> None:
+    def take_over(self, state: State) -> None:
         """Begin from what a state says, keeping what is known of attempts that still run."""
         self._tracker = GangTracker()
         before, self._gangs = self._gangs, {}
@@ -260,7 +264,7 @@ class AgentLauncher(Launcher):
                 self._saved.pop(leaving.gang.uid, None)
                 self._logged_s.pop(leaving.gang.uid, None)
         for gang in list(self._gangs.values()):
-            if gang.phase is GangPhase.WAITING:
+            if gang.phase in (GangPhase.WAITING, GangPhase.PREPARING):
                 self._advance(gang)
 
     def _is_waiting(self, gang: LaunchedGang) -> bool:
@@ -282,7 +286,11 @@ class AgentLauncher(Launcher):
         if gang.phase is GangPhase.PREPARING and gang.refusals:
             if gang.all_are(HostPhase.REFUSED, *_BEYOND_PREPARE):
                 self._refused(gang)
-        elif gang.phase is GangPhase.PREPARING and gang.all_are(*_BEYOND_PREPARE):
+        elif (
+            gang.phase is GangPhase.PREPARING
+            and gang.all_are(*_BEYOND_PREPARE)
+            and not self._is_waiting(gang)
+        ):
             gang.enter(GangPhase.STARTING, now_s)
             if hosts := gang.not_yet(HostPhase.STARTED, HostPhase.STOPPED):
                 self._launch(gang, hosts)
@@ -407,6 +415,8 @@ class AgentLauncher(Launcher):
             is_stopped = status.phase == agent_pb2.ATTEMPT_PHASE_STOPPED
             word = _forget(status.key) if is_stopped else _stop_key(status.key, 0)
             self._sessions.send(host, word)
+            if not is_stopped:
+                self._wait_for_end(host, key)
             return
         for done in status.exits:
             self._exited(gang, host, done)
@@ -424,6 +434,24 @@ class AgentLauncher(Launcher):
         if gang.phase is GangPhase.FAILING:
             self._sessions.send(host, _stop(gang, 0))
         self._advance(gang)
+
+    def _wait_for_end(self, host: str, key: tuple[str, int]) -> None:
+        """An attempt that is over runs on a host that has come back: the next one of its job,
+        unless it has been started by now, is started once that has ended."""
+        uid, attempt = key
+        gang, jobs = self._gangs.get(uid), self._writer.state.jobs.values()
+        if gang is not None and gang.phase not in (GangPhase.WAITING, GangPhase.PREPARING):
+            return
+        if any((e.gang.uid, e.gang.attempt) == key and host in e.hosts for e in self._leaving):
+            return
+        job = next((job for job in jobs if job.uid == uid), None)
+        if job is None or job.spec.run is None:
+            return
+        now_s = self._clock()
+        old = LaunchedGang(
+            *(job.name, uid, attempt, (host,), job.spec.run, 1, 1, now_s, GangPhase.OVER)
+        )
+        self._leaving.append(Leaving(old, {host}, 0.0, now_s + self._lease_s))
 
     def _unknown_there(self, gang: LaunchedGang, host: str) -> None:
         """The host does not have what it should: it has been started anew, or was never told."""

@@ -372,7 +372,7 @@ async def test_a_new_leader_goes_on_from_what_agents_say_and_stops_what_the_log_
     writer: Any = world
     world.sessions.connected.clear()
     world.launcher = AgentLauncher(writer, sessions, LEASE_S, lambda: world.now_s)
-    world.launcher._take_over(world.state)
+    world.launcher.take_over(world.state)
     world.words()
     world.join(first, attempts=(running, stray))
     world.join(second, attempts=(running,))
@@ -383,6 +383,25 @@ async def test_a_new_leader_goes_on_from_what_agents_say_and_stops_what_the_log_
     await world.exited(first, 0)
     await world.exited(second, 8)
     assert job(world.state, "a").state is JobState.COMPLETED
+
+
+async def test_an_attempt_waits_for_a_stale_one_on_a_host_that_comes_back(world: World) -> None:
+    await world.launched()
+    first, second = world.hosts()
+    stale = agent_pb2.AttemptStatus(key=world.key(), phase=agent_pb2.ATTEMPT_PHASE_STARTED)
+    world.breaks(second)
+    world.sessions.on_lost(second)
+    await world.settle()
+    await world.stopped(first, key=stale.key)
+    assert second not in world.hosts()
+    assert job(world.state, "a").attempt == 2
+    world.words()
+    world.join(second, attempts=(stale,))
+    await world.prepared()
+    assert [host for host, _ in world.words("stop")] == [second]
+    assert world.words("launch") == []
+    await world.stopped(second, key=stale.key)
+    assert [host for host, _ in world.words("launch")] == list(world.hosts())
 
 
 async def test_a_host_that_was_started_anew_has_lost_its_ranks(world: World) -> None:
