@@ -8,8 +8,8 @@ import grpc
 import pytest
 
 from scheduler.cli.render.names import as_typed
-from scheduler.cli.render.status import status_text
-from scheduler.v1 import service_pb2, status_pb2
+from scheduler.cli.render.status import _gang_row, status_text
+from scheduler.v1 import placement_pb2, service_pb2, status_pb2
 from tests.build import exactly
 from tests.serving import RUNNING, Served, create, path, refused, serving
 
@@ -74,3 +74,22 @@ async def test_fewer_than_none_is_refused(tmp_path: Path, field: str) -> None:
     async with serving(tmp_path) as served:
         error = await refused(_status(served, **{field: -1}))
         assert (error.code, error.fields) == (grpc.StatusCode.INVALID_ARGUMENT, (field,))
+
+
+@pytest.mark.parametrize(
+    ("crossing", "bound", "gap", "words"),
+    [
+        (12, 0, 1.0, ["12 B", "unknown", "-"]),  # as after a swap
+        (12, 6, 0.5, ["12 B", "6 B", "50.0 %"]),
+        (12, 12, 0.0, ["12 B", "12 B", "optimal"]),
+        (0, 0, 0.0, ["0 B", "0 B", "optimal"]),
+    ],
+)
+def test_a_bound_that_nobody_has_proved_is_no_number(
+    crossing: int, bound: int, gap: float, words: list[str]
+) -> None:
+    cut = placement_pb2.TierCut(tier="zone", bytes_per_step=crossing)
+    gang = status_pb2.GangStatus(
+        job="a", cuts=[cut], lower_bound_bytes_per_step=bound, gap=gap, state=RUNNING
+    )
+    assert _gang_row(gang, status_pb2.ServerStatus())[-3:] == tuple(words)

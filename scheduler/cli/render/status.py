@@ -109,8 +109,10 @@ def _gang_row(gang: status_pb2.GangStatus, server: status_pb2.ServerStatus) -> t
     if gang.cuts:
         tier, crossing = gang.cuts[0].tier, gang.cuts[0].bytes_per_step
         cut, bound = bytes_text(crossing), bytes_text(gang.lower_bound_bytes_per_step)
-        is_known = gang.lower_bound_bytes_per_step or not crossing
-        gap = "optimal" if not gang.gap else percent_text(gang.gap) if is_known else "unknown"
+        if crossing and not gang.lower_bound_bytes_per_step:
+            bound = "unknown"  # as after a swap
+        else:
+            gap = percent_text(gang.gap) if gang.gap else "optimal"
     return (
         gang.job,
         gang.tenant,
