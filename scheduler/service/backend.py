@@ -50,7 +50,8 @@ class Backend:
     def writer(self) -> Writer:
         """Raises: ApiError before `attach`."""
         if self._writer is None:
-            raise starting("the server is starting: it is replaying its log")
+            doing = "it is replaying its log, or compiling at its first start"
+            raise starting(f"the server is starting: {doing}")
         return self._writer
 
     async def run(self, command: Command, prefix: str = "", *, only_checked: bool = False) -> State:
