@@ -166,6 +166,10 @@ WRONG: dict[str, tuple[Callable[[FakeIssuer], str], str]] = {
     "not a number": (lambda i: ada(i, exp=float("nan")), "has no exp"),
     "before": (lambda i: ada(i, nbf=int(time.time()) + 60), "is not valid yet"),
     "issued later": (lambda i: ada(i, iat=int(time.time()) + 60), "is not valid yet"),
+    "begun but issued later": (
+        lambda i: ada(i, iat=int(time.time()) + 60, nbf=int(time.time()) - 60),
+        "is not valid yet",
+    ),
     "no subject": (lambda i: ada(i, sub=None), "has no subject"),
     "none": (lambda i: unsigned(i.claims(groups=["vision"])), "not 'none'"),
     "public key as secret": (
