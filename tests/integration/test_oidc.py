@@ -17,7 +17,9 @@ import grpc
 import pytest
 from typer.testing import CliRunner
 
+from scheduler.access.tls import TlsFiles
 from scheduler.cli.program import app
+from scheduler.console.thread import ConsoleEndpoint
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.server.metrics.access import metrics_auth
 from scheduler.v1 import service_pb2
@@ -50,10 +52,12 @@ def house(tmp_path: Path, issuer: FakeIssuer) -> House:
 
 
 @asynccontextmanager
-async def at(house: House, folder: Path, *, has_keys: bool = True) -> AsyncIterator[Served]:
+async def at(
+    house: House, folder: Path, *, has_keys: bool = True, console: ConsoleEndpoint = LOCAL
+) -> AsyncIterator[Served]:
     """A server with this auth file, once it has the keys of the issuer."""
     settings: Any = {"access": house.access(), "channel": house.channel, "clock": time.time_ns}
-    async with serving(folder, console=LOCAL, tenants=TENANTS, **settings) as served:
+    async with serving(folder, console=console, tenants=TENANTS, **settings) as served:
         while has_keys and (await said(served, "GetStatus", UNSIGNED))[0] == 503:
             await asyncio.sleep(0.02)
         yield served
@@ -331,6 +335,7 @@ async def test_sign_ins_wait_for_each_other_up_to_a_number(
 
 
 async def test_a_confidential_client_shows_its_secret(tmp_path: Path) -> None:
+    """At a console with TLS, to whose own address the issuer sends back."""
     with FakeIssuer(secret=SECRET) as issuer:
         issuer.users = {"ada": {"email": "ada@example.org", "groups": ["vision"]}}
         house = House(tmp_path)
@@ -338,8 +343,10 @@ async def test_a_confidential_client_shows_its_secret(tmp_path: Path) -> None:
         kept.write_text(SECRET + "\n", encoding="utf-8")
         more = "  client_secret_file: oidc.secret\n  label: Example\n"
         house.trust(issuer.section(RULES, more))
-        async with at(house, tmp_path) as served:
+        files = TlsFiles(str(house.certificate), str(house.key))
+        async with at(house, tmp_path, console=ConsoleEndpoint("0.0.0.0", 0, files)) as served:
             page = SignIn(served, issuer)
+            assert page.origin.startswith("https://")
             assert (await page.offer())["label"] == "Example"
             assert (await page.end(await page.code("ada"))).status == 200
             kept.write_text("another", encoding="utf-8")
