@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from placement.network.maxflow import Proof, proofs
     from placement.network.routing import Congestion, Kind, Routing, parse_routing, route
     from placement.network.wiring import Links, Striping, links
+    from placement.part_of_host import choose_gpus
     from placement.placer import impossible, place
     from placement.replace.elastic import NEW, carried, on_hosts, ranks_inside, replicas_on, widened
     from placement.replace.near import Hint, placed_near
@@ -74,6 +75,7 @@ MODULES = {
     "network.maxflow": ("Proof", "proofs"),
     "network.routing": ("Congestion", "Kind", "Routing", "parse_routing", "route"),
     "network.wiring": ("Links", "Striping", "links"),
+    "part_of_host": ("choose_gpus",),
     "placer": ("impossible", "place"),
     "replace.elastic": ("NEW", "carried", "on_hosts", "ranks_inside", "replicas_on", "widened"),
     "replace.near": ("Hint", "placed_near"),

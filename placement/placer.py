@@ -18,6 +18,7 @@ import numpy as np
 
 from placement.baselines import by_spread, consecutive
 from placement.bound.size_relaxation import by_sizes
+from placement.errors import BadInput
 from placement.fabric import hostset
 from placement.fabric.constraints import check, labelled, room_text, seen_by_gang, wish_text
 from placement.fabric.hostset import HostSet
@@ -26,6 +27,7 @@ from placement.grid.block_grid import BlockGrid, block_grid
 from placement.grid.layout import layout_cost
 from placement.notes import request_notes, spare_notes
 from placement.objective.cut import cut
+from placement.part_of_host import choose_gpus
 from placement.replace.near import Hint, Near
 from placement.spares.holding import Holding, hold_spares, reserve_by_zone
 from placement.spares.sizing import BY_DEFAULT, Sizing
@@ -85,7 +87,10 @@ def _wanted(fabric: Fabric, request: Request) -> tuple[int, int]:
     check(fabric, request.where)
     segments_of(fabric, request)
     gang = request.hosts_needed(fabric.gpus_per_host)
-    return gang, request.spares.required(gang)
+    required = request.spares.required(gang)
+    if required and request.part_gpus(fabric.gpus_per_host):
+        raise BadInput("spares", "a job on a part of a host has no spares: it restarts elsewhere")
+    return gang, required
 
 
 @seen_by_gang
@@ -126,13 +131,19 @@ def place(
         )
         return placer.place() or _insufficient(fabric, free, request, gang, required)
 
+    if gpus := request.part_gpus(fabric.gpus_per_host):
+        most_spares = 0
+
     def solve(inside: HostSet) -> Placement:
         hosts = np.flatnonzero(hostset.to_mask(inside, fabric.host_count))
         most = len(hosts) - gang if most_spares is None else min(most_spares, len(hosts) - gang)
         most = max(required, most)
         return _Placer(fabric, request, limits, hosts, most, hint, sizing, preference).place()
 
-    return placed_inside(fabric, room, request, gang + required, solve)
+    answer = placed_inside(fabric, room, request, gang + required, solve)
+    if not gpus or not isinstance(answer, Placement):
+        return answer
+    return replace(answer, gpus=choose_gpus(fabric, answer.hosts[0], (), gpus) or ())
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ SERVER_PACKAGES = frozenset(  # of the extra `server`: a thin client has none of
         "grpc_reflection",
         "highspy",
         "jinja2",
+        "jwt",
         "markupsafe",
         "matplotlib",
         "networkx",

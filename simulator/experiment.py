@@ -57,7 +57,8 @@ class Experiment:
     `placement`: who chooses the hosts. `health`: what the scheduler makes of reports.
     `trace`: where jobs come from, None where a caller has them. `failures`: models, presets or
     files, see failures/; `failure_scale`: by which their rates are multiplied; `log_window`: what
-    is used of recorded ones. `seed`: of failures, placement and shapes.
+    is used of recorded ones. `seed`: of failures, placement and shapes. `shares_hosts`: jobs
+    smaller than a host, of a trace that knows only their size, take a part of one.
     """
 
     fabric: Fabric
@@ -79,6 +80,7 @@ class Experiment:
     failure_scale: float = 1.0
     seed: int = 0
     log_window: LogWindow = ALL
+    shares_hosts: bool = False
 
     @property
     def charged(self) -> Tenants | None:
@@ -163,6 +165,7 @@ def experiment_of(options: Options) -> Experiment:
         float(options["failure_scale"] or 1),
         seed,
         LogWindow(float(options["failures_from_h"] or 0) * 3600, bool(options["failures_repeat"])),
+        bool(options["share_hosts"]),
     )
 
 

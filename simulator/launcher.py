@@ -95,8 +95,7 @@ class SimulatedLauncher(Launcher):
     def silence(self, host: str) -> None:
         """The host has failed, which is not detected yet: its gang stops."""
         self._silent.add(host)
-        run = self._gangs.run_on(host)
-        if run is not None:
+        for run in self._gangs.runs_on(host):
             self._halt(run.name)
             self._hurry()
 

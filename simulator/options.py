@@ -260,6 +260,14 @@ OPTIONS = (
         "ring",
     ),
     ReplayOption(
+        "share_hosts",
+        FlagKind(),
+        "Jobs smaller than a host take the GPUs that they ask for, and others share the host. Else"
+        " every job takes whole hosts.",
+        False,
+        is_several=True,
+    ),
+    ReplayOption(
         "tenants",
         TextKind("scheduler.files.tenants:load_tenants"),
         "A tenants file. A job belongs to the tenant that its account, queue or user names.",

@@ -18,7 +18,7 @@ from scheduler.core.model.commands import (
     SetWindow,
     SubmitJob,
 )
-from scheduler.core.model.events import Event
+from scheduler.core.model.events import Event, JobEnded
 from scheduler.core.model.lifecycle import HostState
 from simulator.engine import Engine, Sink
 from simulator.experiment import Experiment
@@ -77,6 +77,7 @@ class Replay:
         self._timing: FlatTiming | ModelledTiming = self.modelled or FlatTiming(
             lambda: self._engine.state
         )
+        self._asked: dict[str, float] = {}
         self._down_ns: dict[str, int] = {}
         self._experiment = experiment
         self._jobs = iter(jobs)
@@ -149,6 +150,12 @@ class Replay:
         self._launcher.feed(event, state)
         self._sink(event, state)
         self._launcher.forget(event)
+        if isinstance(event, JobEnded):
+            self._asked.pop(event.name, None)
+
+    def asked_share(self, name: str) -> float:
+        """Of the GPUs that a live job takes, how many its trace says that it asked for."""
+        return self._asked.get(name, 1.0)
 
     def is_unsuccessful(self, name: str) -> bool:
         """Whether a job that is live or ends right now fails or is cancelled, as in its trace."""
@@ -169,13 +176,16 @@ class Replay:
             return
         gpus_per_host = experiment.fabric.gpus_per_host
         spec = job_spec(
-            job, gpus_per_host, experiment.spares, experiment.has_assumed_limits, experiment.attach
+            *(job, gpus_per_host, experiment.spares, experiment.has_assumed_limits),
+            *(experiment.attach, experiment.shares_hosts),
         )
         spec = with_tenant(spec, job, experiment.tenants)
         self.tally.offered += 1
         refusal = self._engine.send(SubmitJob(spec, uid=f"trace-{job.line}"))
         if refusal is None:
             hosts = spec.request.hosts_needed(experiment.fabric.gpus_per_host)
+            taken = spec.request.part_gpus(gpus_per_host) or hosts * gpus_per_host
+            self._asked[spec.name] = min(1.0, job.gpus / taken)
             self._timing.expect(spec.name, job.run_ns, spec.request, hosts)
             self._launcher.expect(spec.name, job.outcome)
         else:

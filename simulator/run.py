@@ -83,6 +83,7 @@ def _replayed(
     replay = Replay(experiment, jobs, collectors.feed, stream, refused)
     collectors.metrics.use_times(replay.modelled)
     collectors.metrics.use_ends(replay.is_unsuccessful)
+    collectors.metrics.use_sizes(replay.asked_share)
 
     def step() -> None:
         if on_progress:
@@ -232,13 +233,14 @@ def _record(experiment: Experiment) -> dict[str, Any]:
             "since": source.since,
             "limit": source.limit,
             "attach": experiment.attach.rule.value,
+            "share_hosts": experiment.shares_hosts,
         },
         "assumptions": list(_assumptions(experiment)),
     }
 
 
 def _assumptions(experiment: Experiment) -> Iterator[str]:
-    yield mapping.mapping(experiment.attach.rule)
+    yield mapping.mapping(experiment.attach.rule, experiment.shares_hosts)
     if note := find_format(experiment.source.format).note:
         yield note
     if experiment.has_assumed_limits:

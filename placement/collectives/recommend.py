@@ -73,7 +73,7 @@ def advice(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[Advi
     Cost: 0.1 s for 16,384 ranks in whole replicas, 1 s in random order.
     """
     joined = fabric.scale_up_by_host[np.asarray(hosts, dtype=np.int64)]
-    by_rank = np.repeat(joined, fabric.gpus_per_host)
+    by_rank = np.repeat(joined, request.ranks_per_host(fabric.gpus_per_host))
     advised = []
     for traffic in axis_traffic(request):
         groups = groups_of(by_rank, traffic)

@@ -55,7 +55,7 @@ def nccl_tunings(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tupl
     """For each axis that is a collective and leaves its node, in rank order; one entry for each
     number of nodes that its groups lie on. Cost: as `recommend.advice`."""
     joined = fabric.scale_up_by_host[np.asarray(hosts, dtype=np.int64)]
-    by_rank = np.repeat(joined, fabric.gpus_per_host)
+    by_rank = np.repeat(joined, request.ranks_per_host(fabric.gpus_per_host))
     tunings: list[NcclTuning] = []
     for traffic in axis_traffic(request):
         groups = groups_of(by_rank, traffic)

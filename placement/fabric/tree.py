@@ -35,8 +35,9 @@ else:  # numpy is loaded where a fabric is built, not where its presets are name
     Mask: TypeAlias = Any
 
 Uplink: TypeAlias = tuple[int, int]  # tier and domain below it
+GpuGroups: TypeAlias = tuple[tuple[int, ...], ...]
 KINDS = ("roce", "infiniband")
-_OF_HOSTS = ("gpus_per_host", "nic_gbps", "scale_up_gbps")
+_OF_HOSTS = ("gpus_per_host", "nic_gbps", "scale_up_gbps", "gpu_groups")
 _KEYS = ("name", "kind", *_OF_HOSTS, "tiers", "domains", "labels")
 _OF_DOMAINS = ("oversubscription", "domains", "hosts", "scale_up", "labels", *_OF_HOSTS)
 MOST_HOSTS = 200_000
@@ -119,11 +120,18 @@ def sizes_of(tier: Tier) -> Ints:
 @dataclass(frozen=True, slots=True, eq=False)
 class Hardware:
     """What each host has: GPUs, and what one GPU sends in one direction, out of the host over
-    its network card and inside over NVLink. Each of shape (hosts,)."""
+    its network card and inside over NVLink. Each of shape (hosts,). `gpu_groups`: by host, its
+    GPUs by NUMA node, neighbours on a network card side by side; none: all of them in order."""
 
     gpus: Ints
     nic_gbps: Floats
     scale_up_gbps: Floats
+    gpu_groups: tuple[GpuGroups, ...] = ()
+
+    def groups(self, host: int) -> GpuGroups:
+        """The GPUs of a host by NUMA node."""
+        stated = self.gpu_groups[host] if self.gpu_groups else ()
+        return stated or (tuple(range(int(self.gpus[host]))),)
 
 
 @dataclass(frozen=True, eq=False)
@@ -350,11 +358,14 @@ class _Like:
     gpus: int = 0
     nic_gbps: float = 400.0
     scale_up_gbps: float = SCALE_UP_GBPS
+    gpu_groups: GpuGroups = ()
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-def _hardware(item: Mapping[str, Any], like: _Like, path: str) -> tuple[int, float, float]:
-    """GPUs and speeds of an entry, or of what is around it."""
+def _hardware(
+    item: Mapping[str, Any], like: _Like, path: str
+) -> tuple[int, float, float, GpuGroups]:
+    """GPUs, speeds and NUMA nodes of an entry, or of what is around it."""
     at = f"{path}." if path else ""
     gpus = _count(item["gpus_per_host"], f"{at}gpus_per_host") if "gpus_per_host" in item else 0
     if gpus > MOST_GPUS_PER_HOST:
@@ -363,7 +374,24 @@ def _hardware(item: Mapping[str, Any], like: _Like, path: str) -> tuple[int, flo
         )
     nic = _positive(item.get("nic_gbps", like.nic_gbps), f"{at}nic_gbps")
     scale_up = _positive(item.get("scale_up_gbps", like.scale_up_gbps), f"{at}scale_up_gbps")
-    return gpus or like.gpus, nic, scale_up
+    count = gpus or like.gpus
+    groups = like.gpu_groups if count == like.gpus else ()
+    if "gpu_groups" in item:
+        groups = _gpu_groups(item["gpu_groups"], count, f"{at}gpu_groups")
+    return count, nic, scale_up, groups
+
+
+def _gpu_groups(value: Any, gpus: int, path: str) -> GpuGroups:
+    """Raises: BadInput unless each GPU of a host is in one group."""
+    example = "as [[0, 1, 2, 3], [4, 5, 6, 7]]"
+    if not isinstance(value, list) or not all(isinstance(group, list) for group in value):
+        raise BadInput(path, f"must be a list with the GPUs of each NUMA node, {example}")
+    numbers = [gpu for group in value for gpu in group]
+    if any(isinstance(gpu, bool) or not isinstance(gpu, int) for gpu in numbers) or sorted(
+        numbers
+    ) != list(range(gpus)):
+        raise BadInput(path, f"must name each of the GPUs 0 to {gpus - 1} once, {example}")
+    return tuple(tuple(group) for group in value if group)
 
 
 def scale_up_gbps(item: Mapping[str, Any], path: str, default: float) -> float:
@@ -575,6 +603,7 @@ def _assemble(
         np.array([own.gpus for own, _ in has], dtype=np.int64),
         np.array([own.nic_gbps for own, _ in has]),
         np.array([gbps or own.scale_up_gbps for own, gbps in has]),
+        tuple(own.gpu_groups for own, _ in has) if any(own.gpu_groups for own, _ in has) else (),
     )
     injection, tiers = by_host.gpus * by_host.nic_gbps * 1e9 / 8, []
     for k, entry in enumerate(entries[:-1]):

@@ -76,16 +76,17 @@ class AxisLoad:
         return sum(load.seconds for load in self.loads if load.layer == layer)
 
 
-def kinds_of_link(fabric: Fabric) -> tuple[LinkKind, ...]:
-    """The layers of a fabric, innermost first."""
-    scale_up = fabric.by_host.gpus * fabric.by_host.scale_up_gbps * BYTES_PER_S
+def kinds_of_link(fabric: Fabric, part: float = 1) -> tuple[LinkKind, ...]:
+    """The layers of a fabric, innermost first. `part`: of the GPUs and the cards of a host, of a
+    job that takes no more."""
+    scale_up = fabric.by_host.gpus * fabric.by_host.scale_up_gbps * (BYTES_PER_S * part)
     tiers = [
         LinkKind(f"{tier.name} uplink", tier.name, tier.domains, tier.uplink_bytes_per_s)
         for tier in reversed(fabric.tiers)
     ]
     return (
         LinkKind(SCALE_UP, HOST, fabric.hosts, scale_up),
-        LinkKind(NIC, HOST, fabric.hosts, fabric.injection_bytes_per_s),
+        LinkKind(NIC, HOST, fabric.hosts, fabric.injection_bytes_per_s * part),
         *tiers,
     )
 
@@ -97,7 +98,8 @@ def axis_loads(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[
     Cost: 20 ms for 16,384 ranks on 3,072 hosts.
     """
     chosen = np.asarray(hosts, dtype=np.int64)
-    kinds, gpus, ranks = kinds_of_link(fabric), fabric.gpus_per_host, request.parallelism.world_size
+    ranks, gpus = request.parallelism.world_size, request.ranks_per_host(fabric.gpus_per_host)
+    kinds = kinds_of_link(fabric, gpus / fabric.gpus_per_host)
     domains = [chosen, *(tier.domain_by_host[chosen] for tier in reversed(fabric.tiers))]
     leaving = [
         egress_by_axis(request, gpus, domain, len(kind.names))

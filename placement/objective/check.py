@@ -68,5 +68,10 @@ def host_violations(
     required = request.spares.required(needed)
     if len(placement.spares) < required:
         wrong.append(f"{required} spares are required, {len(placement.spares)} are held")
+    part = request.part_gpus(fabric.gpus_per_host)
+    if part != len(set(placement.gpus)) or any(
+        gpu not in range(fabric.gpus_per_host) for gpu in placement.gpus
+    ):
+        wrong.append(f"the job takes {part or 'all'} GPUs of its host, {placement.gpus} are named")
     wrong += broken(fabric, request.where, placement.held)
     return wrong + parted(fabric, request, placement.hosts)

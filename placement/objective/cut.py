@@ -64,7 +64,9 @@ def egress(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[int,
         return ()
     tier = fabric.tiers[0]
     domains = tier.domain_by_host[np.asarray(hosts, dtype=np.int64)]
-    by_axis = egress_by_axis(request, fabric.gpus_per_host, domains, len(tier.domains))
+    by_axis = egress_by_axis(
+        request, request.ranks_per_host(fabric.gpus_per_host), domains, len(tier.domains)
+    )
     total = sum((leaves for _, leaves in by_axis), np.zeros(len(tier.domains)))
     return tuple(round(b) for b in total)
 

@@ -33,9 +33,10 @@ from placement.workload.traffic import AxisTraffic, Pattern
 
 def step_floor(fabric: Fabric, request: Request, free: Ints | None = None) -> StepTime:
     """A step that is no slower than any on the fabric's NVLink racks, or on its free hosts."""
-    gpus, ranks = fabric.gpus_per_host, request.parallelism.world_size
+    ranks = request.parallelism.world_size
+    gpus = request.ranks_per_host(fabric.gpus_per_host)
     blocks, own = ranks // gpus, fabric.by_host
-    mine = own.gpus == gpus
+    mine = own.gpus == fabric.gpus_per_host
     nvlink = float(own.scale_up_gbps[mine].max()) * gpus * BYTES_PER_S
     cards = float(own.nic_gbps[mine].max()) * gpus * BYTES_PER_S
     room = np.bincount(fabric.scale_up_by_host[mine if free is None else free])

@@ -111,12 +111,24 @@ class Request:
         """Whether it says enough to know the seconds of a step."""
         return self.model is not None or self.compute_s is not None
 
-    def hosts_needed(self, gpus_per_host: int) -> int:
-        """Blocks of the gang: ranks / GPUs per host.
+    def part_gpus(self, gpus_per_host: int) -> int:
+        """GPUs of its only host that a job takes which fills none: others may have the rest.
+        0 of a gang of whole hosts."""
+        ranks = self.parallelism.world_size
+        return ranks if ranks < gpus_per_host else 0
 
-        Raises: BadInput when the last host would be filled only in part.
+    def ranks_per_host(self, gpus_per_host: int) -> int:
+        """Ranks on each of its hosts."""
+        return self.part_gpus(gpus_per_host) or gpus_per_host
+
+    def hosts_needed(self, gpus_per_host: int) -> int:
+        """Blocks of the gang: ranks / GPUs per host; one where they fill only a part of it.
+
+        Raises: BadInput when the last of several hosts would be filled only in part.
         """
         ranks = self.parallelism.world_size
+        if self.part_gpus(gpus_per_host):
+            return 1
         if ranks % gpus_per_host:
             sizes = " x ".join(
                 f"{axis} {self.parallelism.size(axis)}" for axis in self.parallelism.axes
@@ -204,7 +216,8 @@ class Placement:
     where one domain of the tier outside holds the gang; None where that is unknown.
     `notes` says in sentences what the caller should know (fewer spares than asked for, an
     axis without traffic). `moved`: blocks on another host than the hint's, if one was
-    given. `step`: of a job whose compute is known.
+    given. `step`: of a job whose compute is known. `gpus`: those of its only host that it takes,
+    where it leaves the others to others; none of a gang of whole hosts.
     """
 
     hosts: tuple[int, ...]
@@ -216,6 +229,7 @@ class Placement:
     moved: int | None = None
     inner: TierBound | None = None
     step: StepBound | None = None
+    gpus: tuple[int, ...] = ()
 
     @cached_property
     def held(self) -> HostSet:

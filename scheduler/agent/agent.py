@@ -2,7 +2,8 @@
 
     session.py  words of the server -> Agent.hear -> attempts (attempt.py) -> words to the server
 
-One attempt runs on a host at a time: to prepare one ends all others first, so that no rank of an
+One attempt runs on a host at a time, or several whose jobs have other GPUs of it: to prepare one
+ends all others first that have any of its GPUs, and older ones of its job, so that no rank of an
 old attempt is there when its successor starts. What the agent says again after a broken stream
 or its own restart follows from the folders of its attempts, so nothing depends on a word that got
 lost. Two clocks: the server takes a host for lost after one lease; the agent, which cannot know
@@ -23,7 +24,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from google.protobuf.duration_pb2 import Duration
 
@@ -53,6 +54,13 @@ log = logging.getLogger("muster.agent")
 Request = agent_pb2.SessionRequest
 
 
+class Preparation(NamedTuple):
+    """An attempt that is made ready. `gpus`: those that it has; none for all of the host."""
+
+    task: asyncio.Task[None]
+    gpus: frozenset[int]
+
+
 class StaleLeader(Exception):
     """The word of a leader of a lower term, for another one leads by now, or of one that has given
     this host up."""
@@ -80,7 +88,7 @@ class Agent:
         self._cgroups = CgroupRoot(host)
         self._attempts: dict[Key, HostAttempt] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._preparing: dict[Key, asyncio.Task[None]] = {}
+        self._preparing: dict[Key, Preparation] = {}
         self._tails: dict[str, asyncio.Task[None]] = {}
         self._warm: dict[tuple[str, ...], subprocess.Popen[bytes]] = {}
         self._socket_path = str(state / "agent.sock")
@@ -228,8 +236,8 @@ class Agent:
         for attempt in self._running():
             log.warning("%s: ended, for the server is not heard of", attempt.key.folder_name)
             attempt.stop(0, now_s())
-        for task in self._preparing.values():
-            task.cancel()
+        for preparation in self._preparing.values():
+            preparation.task.cancel()
         self.has_expired.set()
 
     # --- attempts --------------------------------------------------------------------
@@ -252,13 +260,13 @@ class Agent:
         if key in self._preparing:
             return
         task = self._spawn(self._make_ready(key, wanted))
-        self._preparing[key] = task
+        self._preparing[key] = Preparation(task, frozenset(wanted.gpus))
         task.add_done_callback(lambda _: self._preparing.pop(key, None))
 
     async def _make_ready(self, key: Key, wanted: agent_pb2.Prepare) -> None:
         """End what runs, check, promise a port."""
         try:
-            await self._clear(key)
+            await self._clear(key, frozenset(wanted.gpus))
             user = self._allowed.user(wanted.user)
             workdir = self._allowed.workdir(wanted.workdir, user)
             program(wanted.command[0], workdir, wanted.env.get("PATH", _SEARCH))
@@ -276,11 +284,12 @@ class Agent:
         self._attempts[key] = attempt
         self.say(Request(prepared=self._prepared(attempt)))
 
-    async def _clear(self, key: Key) -> None:
-        """Nothing of another attempt runs here any more. Raises: NotAllowed."""
-        self._supersede(key)
+    async def _clear(self, key: Key, gpus: frozenset[int]) -> None:
+        """Nothing of another attempt runs any more on these GPUs of the host, none for all, and
+        nothing of this job. Raises: NotAllowed."""
+        self._supersede(key, gpus)
         until_s = now_s() + _PATIENCE_S
-        while not self._end_others():
+        while not self._end_others(key, gpus):
             if now_s() > until_s:
                 raise NotAllowed("what ran on the host before does not end")
             self._over.clear()
@@ -288,15 +297,21 @@ class Agent:
                 async with asyncio.timeout(_TICK_S):
                     await self._over.wait()
 
-    def _supersede(self, key: Key) -> None:
-        """Prepare nothing else any more, but for a later attempt of the same job."""
-        for other in list(self._preparing):
-            if other != key and (other.job_uid != key.job_uid or other.attempt < key.attempt):
-                self._preparing[other].cancel()
+    def _supersede(self, key: Key, gpus: frozenset[int]) -> None:
+        """Prepare nothing else there any more, but for a later attempt of the same job."""
+        for other, preparation in list(self._preparing.items()):
+            is_older = other.job_uid == key.job_uid and other.attempt < key.attempt
+            is_there = other.job_uid != key.job_uid and _meet(preparation.gpus, gpus)
+            if is_older or is_there:
+                preparation.task.cancel()
 
-    def _end_others(self) -> bool:
-        """End what runs here; whether nothing does any more."""
-        others = [a for a in self._attempts.values() if not a.is_over]
+    def _end_others(self, key: Key, gpus: frozenset[int]) -> bool:
+        """End what runs there, or of the same job; whether nothing does any more."""
+        others = [
+            a
+            for a in self._attempts.values()
+            if not a.is_over and (a.key.job_uid == key.job_uid or _meet(a.gpus, gpus))
+        ]
         for attempt in others:
             if attempt.kill_s is None:  # else it is in its grace
                 attempt.stop(0, now_s())
@@ -330,7 +345,7 @@ class Agent:
     def _stop(self, wanted: agent_pb2.Stop) -> None:
         key = _named(wanted.key)
         if key in self._preparing:
-            self._preparing[key].cancel()
+            self._preparing[key].task.cancel()
         attempt = self._attempts.get(key)
         if attempt is None:
             self.say(Request(stopped=agent_pb2.Stopped(key=_key(key))))
@@ -504,6 +519,11 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("", 0))
         return int(probe.getsockname()[1])
+
+
+def _meet(some: frozenset[int], others: frozenset[int]) -> bool:
+    """Whether both have a GPU; none means all of the host."""
+    return not some or not others or bool(some & others)
 
 
 def _boot_id() -> str:

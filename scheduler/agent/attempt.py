@@ -87,6 +87,11 @@ class HostAttempt:
         self._said_ns = 0
         self._killed_s = 0.0
 
+    @property
+    def gpus(self) -> frozenset[int]:
+        """Of the host that it has; none: all of them."""
+        return frozenset(self.order.get("gpus", ()))
+
     @staticmethod
     def made(key: Key, root: Path, order: dict[str, Any], user: pwd.struct_passwd) -> HostAttempt:
         """A new one, with the folder in which its ranks say how far they are."""

@@ -3,6 +3,7 @@ environment."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,6 +29,12 @@ def torchrun_variables(node: int, nodes: int, ranks: int) -> dict[str, str]:
     }
 
 
+def gpu_variables(gpus: Sequence[int]) -> dict[str, str]:
+    """Which GPUs of the host a job on a part of it sees; CUDA and HIP both read it. On a whole
+    host nothing is set."""
+    return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus))} if gpus else {}
+
+
 def attempt_variables(job: str, uid: str, attempt: int, nodes: int) -> dict[str, str]:
     """Whose attempt it is. `attempt`: from 1."""
     return {
@@ -47,6 +54,7 @@ def order_of(wanted: agent_pb2.Prepare, user: str, workdir: str) -> dict[str, An
         **wanted.env,
         **node_variables(wanted.node, ranks, wanted.world_size),
         **attempt_variables(wanted.job, wanted.key.job_uid, attempt, wanted.nodes),
+        **gpu_variables(wanted.gpus),
     }
     if wanted.one_process:
         common |= torchrun_variables(wanted.node, wanted.nodes, ranks)
@@ -62,4 +70,5 @@ def order_of(wanted: agent_pb2.Prepare, user: str, workdir: str) -> dict[str, An
         "user": user,
         "ranks": each,
         "warm": list(wanted.warm),
+        "gpus": list(wanted.gpus),
     }

@@ -66,7 +66,8 @@ class RankRange:
 class LaunchedGang:
     """`hosts`: in block order. `processes`: how many are to end well. `since_s`: of its phase.
     `left`: hosts that have not stopped. `saved`: (step, where) of the newest checkpoint of this
-    attempt, `logged`: of the newest one that the log has."""
+    attempt, `logged`: of the newest one that the log has. `gpus`: those of its only host that it
+    has, where others have the rest."""
 
     name: str
     uid: str
@@ -85,6 +86,7 @@ class LaunchedGang:
     can_save: bool = False
     saved: tuple[int, str] | None = None
     logged: tuple[int, str] | None = None
+    gpus: frozenset[int] = frozenset()
     left: set[str] = field(init=False)
     _by_host: dict[str, HostPhase] = field(init=False)
     _counts: Counter[HostPhase] = field(init=False)
@@ -109,6 +111,10 @@ class LaunchedGang:
             self.left.discard(host)
         else:
             self.left.add(host)
+
+    def meets(self, gpus: frozenset[int]) -> bool:
+        """Whether it has one of these GPUs, on the same host; none means all of it."""
+        return not self.gpus or not gpus or bool(self.gpus & gpus)
 
     @property
     def processes(self) -> int:

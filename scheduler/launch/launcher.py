@@ -165,7 +165,8 @@ class AgentLauncher(Launcher):
             if job.spec.run is None:
                 continue
             self._jobs[job.name] = job
-            run = Attempt(job.name, job.attempt, names(job.hosts), names(job.spares), job.start_ns)
+            hosts = names(job.hosts), names(job.spares)
+            run = Attempt(job.name, job.attempt, *hosts, job.start_ns, gpus=job.gpus)
             self._tracker.adopt(run)
             self._recall(job)
             known = before.get(job.uid)
@@ -209,6 +210,7 @@ class AgentLauncher(Launcher):
             job.request.parallelism.world_size,
             fabric.gpus_per_host,
             self._clock(),
+            gpus=frozenset(run.gpus),
         )
         self._recall(job)
         self._gangs[job.uid] = gang
@@ -271,7 +273,9 @@ class AgentLauncher(Launcher):
         """Whether others, or its own last attempt, have yet to leave hosts of this gang."""
         hosts = set(gang.hosts)
         return any(
-            each.gang.uid == gang.uid or not hosts.isdisjoint(each.hosts) for each in self._leaving
+            each.gang.uid == gang.uid
+            or (not hosts.isdisjoint(each.hosts) and gang.meets(each.gang.gpus))
+            for each in self._leaving
         )
 
     # --- how a gang goes on -------------------------------------------------------------------
@@ -737,6 +741,7 @@ def _prepare(gang: LaunchedGang, host: str) -> agent_pb2.SessionResponse:
             world_size=gang.world_size,
             one_process=run.per_host == 1,
             warm=run.warm,
+            gpus=sorted(gang.gpus),
         )
     )
 

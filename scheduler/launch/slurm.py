@@ -243,21 +243,23 @@ class SlurmAgents:
         return gangs | {f"lost-{host}": (host,) for host in sorted(_lost_hosts(state))}
 
     def attempts(self, state: State) -> list[StepAttempt]:
-        """Those that are to have steps of their own."""
+        """Those that are to have steps of their own; jobs on parts of hosts have none."""
         if self._settings.step is StepScope.ALLOCATION:
             return []
         names = state.loaded_fabric.names
         return [
             StepAttempt(job.uid, job.attempt, job.name, names(job.hosts))
             for job in state.holding
-            if job.spec.run is not None and job.state is JobState.RUNNING
+            if job.spec.run is not None and job.state is JobState.RUNNING and not job.part_gpus
         ]
 
     def _agent_hosts(self, state: State) -> Set[str]:
         """Hosts that are to have an agent."""
         if self._settings.step is StepScope.ALLOCATION:
             return {host for hosts in self.wanted(state).values() for host in hosts}
-        return _lost_hosts(state).union(*(each.hosts for each in self.attempts(state)))
+        names = state.loaded_fabric.hosts
+        shared = {names[host] for host in state.shared}  # one agent for all that share it
+        return shared.union(_lost_hosts(state), *(each.hosts for each in self.attempts(state)))
 
     def _ours(self, jobs: Iterable[SlurmJob]) -> dict[str, list[SlurmJob]]:
         """Own allocations by their group."""

@@ -18,6 +18,7 @@ from scheduler.observe.proof import CutProof, proof
 
 MOST_DOMAINS = 256  # outermost domains that are told apart
 EVERYTHING = "all"
+SHARED = "shared"  # a use of GPUs, not of hosts
 
 Key = TypeVar("Key")
 
@@ -34,11 +35,19 @@ class Use(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """Hosts of one outermost domain, by health and by use."""
+    """Hosts of one outermost domain, by health and by use. `shared_free_gpus`: GPUs that are free
+    of hosts that jobs share."""
 
     name: str
     by_state: Mapping[HostState, int]
     by_use: Mapping[Use, int]
+    shared_free_gpus: int = 0
+
+    def gpus(self, per_host: int) -> dict[str, int]:
+        """GPUs by use; those beside jobs that share a host are `shared`, free for more of these."""
+        counts = {use.value: hosts * per_host for use, hosts in self.by_use.items()}
+        counts[Use.RUNNING] -= self.shared_free_gpus
+        return {**counts, SHARED: self.shared_free_gpus}
 
 
 @dataclass(slots=True)
@@ -46,8 +55,8 @@ class Queue:
     """Live jobs of one tenant. `oldest`: the queued job that was submitted first."""
 
     jobs: Counter[JobState] = field(default_factory=Counter)
-    queued_hosts: int = 0
-    held_hosts: int = 0
+    queued_gpus: int = 0
+    held_gpus: int = 0
     oldest: Job | None = None
 
 
@@ -65,8 +74,14 @@ def domains(state: State) -> tuple[Domain, ...]:
     """Outermost domains in the order of the fabric; one of all hosts when they are too many."""
     uses = _by_use(state)
     states = _by_state(state, uses[Use.RUNNING] | uses[Use.STOPPED])
+    beside = _free_beside(state, uses[Use.RUNNING])
     return tuple(
-        Domain(name, _inside(hosts, states), _inside(hosts, uses))
+        Domain(
+            name,
+            _inside(hosts, states),
+            _inside(hosts, uses),
+            sum(free for host, free in beside.items() if hostset.has(hosts, host)),
+        )
         for name, hosts in _outermost(state.loaded_fabric)
     )
 
@@ -75,13 +90,14 @@ def queues(state: State) -> dict[str, Queue]:
     """By tenant that may have jobs or has any, in the order of names."""
     parents = {tenant.parent for tenant in state.tenants.tenants}
     leaves = (t.name for t in state.tenants.tenants if t.name not in parents)
+    gpus = state.loaded_fabric.gpus_per_host
     by_tenant = {name: Queue() for name in sorted({state.tenants.default, *leaves})}
     for job in state.in_state(*LIVE):
         queue = by_tenant.get(job.tenant) or by_tenant.setdefault(job.tenant, Queue())
         queue.jobs[job.state] += 1
-        queue.held_hosts += len(job.hosts) + len(job.spares)
+        queue.held_gpus += len(job.gpus) or (len(job.hosts) + len(job.spares)) * gpus
         if job.state is JobState.QUEUED:
-            queue.queued_hosts += job.needed
+            queue.queued_gpus += job.part_gpus or job.needed * gpus
             if queue.oldest is None or job.submit_ns < queue.oldest.submit_ns:
                 queue.oldest = job
     return dict(sorted(by_tenant.items()))
@@ -116,6 +132,16 @@ def _by_use(state: State) -> dict[Use, HostSet]:
         Use.SPARE: state.held & ~gang & ~state.out_of_service,
         Use.FREE: state.free,
         Use.OUT: state.out_of_service & ~gang,
+    }
+
+
+def _free_beside(state: State, running: HostSet) -> dict[int, int]:
+    """GPUs that are free of each shared host on which a job runs."""
+    gpus = state.built_fabric.by_host.gpus
+    return {
+        host: int(gpus[host]) - len(state.gpus_taken(host))
+        for host in state.shared
+        if hostset.has(running, host)
     }
 
 

@@ -70,7 +70,7 @@ def hosts_page(
     most = size(request.page_size, HOSTS_PAGE, MOST_HOSTS)
     page = _checked(lambda: listing.hosts(state, query, most, request.page_token, own_jobs(state)))
     return service_pb2.ListHostsResponse(
-        hosts=[host_to_proto(state, h.index, h.holder, h.block, now_ns) for h in page.items],
+        hosts=[host_to_proto(state, held, now_ns) for held in page.items],
         next_page_token=page.next_token,
         version=state.version,
     )

@@ -648,6 +648,7 @@ class Prepare(_message.Message):
     WORLD_SIZE_FIELD_NUMBER: _builtins.int
     ONE_PROCESS_FIELD_NUMBER: _builtins.int
     WARM_FIELD_NUMBER: _builtins.int
+    GPUS_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     workdir: _builtins.str
@@ -682,6 +683,10 @@ class Prepare(_message.Message):
     def warm(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Modules for a warm start."""
 
+    @_builtins.property
+    def gpus(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """GPUs of the host that it has, where it leaves the others to other jobs. Empty: all of them."""
+
     def __init__(
         self,
         *,
@@ -698,10 +703,11 @@ class Prepare(_message.Message):
         world_size: _builtins.int = ...,
         one_process: _builtins.bool = ...,
         warm: _abc.Iterable[_builtins.str] | None = ...,
+        gpus: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "env", b"env", "first_rank", b"first_rank", "job", b"job", "key", b"key", "node", b"node", "nodes", b"nodes", "one_process", b"one_process", "ranks", b"ranks", "user", b"user", "warm", b"warm", "workdir", b"workdir", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "env", b"env", "first_rank", b"first_rank", "gpus", b"gpus", "job", b"job", "key", b"key", "node", b"node", "nodes", b"nodes", "one_process", b"one_process", "ranks", b"ranks", "user", b"user", "warm", b"warm", "workdir", b"workdir", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -27,7 +27,7 @@ from google.api import resource_pb2 as google_dot_api_dot_resource__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17scheduler/v1/host.proto\x12\x0cscheduler.v1\x1a\x1fgoogle/api/field_behavior.proto\x1a\x19google/api/resource.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf3\x03\n\x04Host\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x08\x12,\n\x05state\x18\x02 \x01(\x0e\x32\x17.scheduler.v1.HostStateB\x04\xe2\x41\x01\x03\x12\x35\n\x0bupdate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x04\xe2\x41\x01\x03\x12\x14\n\x06reason\x18\x04 \x01(\tB\x04\xe2\x41\x01\x03\x12\x15\n\x07\x64omains\x18\x05 \x03(\tB\x04\xe2\x41\x01\x03\x12 \n\x03job\x18\x06 \x01(\tB\x13\xe2\x41\x01\x03\xfa\x41\x0c\n\nmuster/Job\x12\x18\n\x05\x62lock\x18\x07 \x01(\x05\x42\x04\xe2\x41\x01\x03H\x00\x88\x01\x01\x12\x15\n\x07version\x18\x08 \x01(\x03\x42\x04\xe2\x41\x01\x03\x12\x12\n\x04\x65tag\x18\t \x01(\tB\x04\xe2\x41\x01\x03\x12\x11\n\x03uid\x18\n \x01(\tB\x04\xe2\x41\x01\x03\x12\x16\n\x08\x63ordoned\x18\x0b \x01(\x08\x42\x04\xe2\x41\x01\x03\x12\x1b\n\rcordon_reason\x18\x0c \x01(\tB\x04\xe2\x41\x01\x03\x12.\n\x06record\x18\r \x01(\x0b\x32\x18.scheduler.v1.HostRecordB\x04\xe2\x41\x01\x03\x12\x35\n\x0b\x63reate_time\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x04\xe2\x41\x01\x03:%\xea\x41\"\n\x0bmuster/Host\x12\x06{host}*\x05hosts2\x04hostB\x08\n\x06_block\"\x9f\x03\n\nHostRecord\x12\x0f\n\x07reports\x18\x01 \x01(\x03\x12\x10\n\x08\x66\x61ilures\x18\x02 \x01(\x03\x12\x35\n\x11last_trouble_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\x0elast_test_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x30\n\x0cservice_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nearly_life\x18\x06 \x01(\x08\x12\x31\n\rlemon_signals\x18\x07 \x01(\x0b\x32\x1a.scheduler.v1.LemonSignals\x12\x16\n\x0eover_threshold\x18\x08 \x03(\t\x12\r\n\x05lemon\x18\t \x01(\x08\x12\x34\n\x06recent\x18\n \x03(\x0b\x32$.scheduler.v1.HostRecord.RecentEntry\x1a-\n\x0bRecentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"\xc3\x01\n\x0cLemonSignals\x12\x18\n\x10\x65xcl_jobid_count\x18\x01 \x01(\x05\x12\x0f\n\x07xid_cnt\x18\x02 \x01(\x05\x12\x0f\n\x07tickets\x18\x03 \x01(\x05\x12\x11\n\tout_count\x18\x04 \x01(\x05\x12\x1d\n\x15multi_node_node_fails\x18\x05 \x01(\x05\x12\x1e\n\x16single_node_node_fails\x18\x06 \x01(\x05\x12%\n\x1dsingle_node_node_failure_rate\x18\x07 \x01(\x01*\xaa\x02\n\tHostState\x12\x1a\n\x16HOST_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12HOST_STATE_HEALTHY\x10\x01\x12\x17\n\x13HOST_STATE_CORDONED\x10\x02\x12\x17\n\x13HOST_STATE_DRAINING\x10\x03\x12\x15\n\x11HOST_STATE_FAILED\x10\x04\x12\x12\n\x0eHOST_STATE_NEW\x10\x05\x12\x16\n\x12HOST_STATE_BURN_IN\x10\x06\x12\x15\n\x11HOST_STATE_GOLDEN\x10\x07\x12\x16\n\x12HOST_STATE_SUSPECT\x10\x08\x12\x17\n\x13HOST_STATE_RETIRING\x10\t\x12\x18\n\x14HOST_STATE_IN_REPAIR\x10\n\x12\x12\n\x0eHOST_STATE_RMA\x10\x0b\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17scheduler/v1/host.proto\x12\x0cscheduler.v1\x1a\x1fgoogle/api/field_behavior.proto\x1a\x19google/api/resource.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb9\x04\n\x04Host\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x08\x12,\n\x05state\x18\x02 \x01(\x0e\x32\x17.scheduler.v1.HostStateB\x04\xe2\x41\x01\x03\x12\x35\n\x0bupdate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x04\xe2\x41\x01\x03\x12\x14\n\x06reason\x18\x04 \x01(\tB\x04\xe2\x41\x01\x03\x12\x15\n\x07\x64omains\x18\x05 \x03(\tB\x04\xe2\x41\x01\x03\x12 \n\x03job\x18\x06 \x01(\tB\x13\xe2\x41\x01\x03\xfa\x41\x0c\n\nmuster/Job\x12\x18\n\x05\x62lock\x18\x07 \x01(\x05\x42\x04\xe2\x41\x01\x03H\x00\x88\x01\x01\x12\x15\n\x07version\x18\x08 \x01(\x03\x42\x04\xe2\x41\x01\x03\x12\x12\n\x04\x65tag\x18\t \x01(\tB\x04\xe2\x41\x01\x03\x12\x11\n\x03uid\x18\n \x01(\tB\x04\xe2\x41\x01\x03\x12\x16\n\x08\x63ordoned\x18\x0b \x01(\x08\x42\x04\xe2\x41\x01\x03\x12\x1b\n\rcordon_reason\x18\x0c \x01(\tB\x04\xe2\x41\x01\x03\x12.\n\x06record\x18\r \x01(\x0b\x32\x18.scheduler.v1.HostRecordB\x04\xe2\x41\x01\x03\x12\x35\n\x0b\x63reate_time\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x04\xe2\x41\x01\x03\x12+\n\x05parts\x18\x0f \x03(\x0b\x32\x16.scheduler.v1.HostPartB\x04\xe2\x41\x01\x03\x12\x17\n\tgpu_count\x18\x10 \x01(\x05\x42\x04\xe2\x41\x01\x03:%\xea\x41\"\n\x0bmuster/Host\x12\x06{host}*\x05hosts2\x04hostB\x08\n\x06_block\"6\n\x08HostPart\x12\x1c\n\x03job\x18\x01 \x01(\tB\x0f\xfa\x41\x0c\n\nmuster/Job\x12\x0c\n\x04gpus\x18\x02 \x03(\x05\"\x9f\x03\n\nHostRecord\x12\x0f\n\x07reports\x18\x01 \x01(\x03\x12\x10\n\x08\x66\x61ilures\x18\x02 \x01(\x03\x12\x35\n\x11last_trouble_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\x0elast_test_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x30\n\x0cservice_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nearly_life\x18\x06 \x01(\x08\x12\x31\n\rlemon_signals\x18\x07 \x01(\x0b\x32\x1a.scheduler.v1.LemonSignals\x12\x16\n\x0eover_threshold\x18\x08 \x03(\t\x12\r\n\x05lemon\x18\t \x01(\x08\x12\x34\n\x06recent\x18\n \x03(\x0b\x32$.scheduler.v1.HostRecord.RecentEntry\x1a-\n\x0bRecentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"\xc3\x01\n\x0cLemonSignals\x12\x18\n\x10\x65xcl_jobid_count\x18\x01 \x01(\x05\x12\x0f\n\x07xid_cnt\x18\x02 \x01(\x05\x12\x0f\n\x07tickets\x18\x03 \x01(\x05\x12\x11\n\tout_count\x18\x04 \x01(\x05\x12\x1d\n\x15multi_node_node_fails\x18\x05 \x01(\x05\x12\x1e\n\x16single_node_node_fails\x18\x06 \x01(\x05\x12%\n\x1dsingle_node_node_failure_rate\x18\x07 \x01(\x01*\xaa\x02\n\tHostState\x12\x1a\n\x16HOST_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12HOST_STATE_HEALTHY\x10\x01\x12\x17\n\x13HOST_STATE_CORDONED\x10\x02\x12\x17\n\x13HOST_STATE_DRAINING\x10\x03\x12\x15\n\x11HOST_STATE_FAILED\x10\x04\x12\x12\n\x0eHOST_STATE_NEW\x10\x05\x12\x16\n\x12HOST_STATE_BURN_IN\x10\x06\x12\x15\n\x11HOST_STATE_GOLDEN\x10\x07\x12\x16\n\x12HOST_STATE_SUSPECT\x10\x08\x12\x17\n\x13HOST_STATE_RETIRING\x10\t\x12\x18\n\x14HOST_STATE_IN_REPAIR\x10\n\x12\x12\n\x0eHOST_STATE_RMA\x10\x0b\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -62,18 +62,26 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HOST'].fields_by_name['record']._serialized_options = b'\342A\001\003'
   _globals['_HOST'].fields_by_name['create_time']._loaded_options = None
   _globals['_HOST'].fields_by_name['create_time']._serialized_options = b'\342A\001\003'
+  _globals['_HOST'].fields_by_name['parts']._loaded_options = None
+  _globals['_HOST'].fields_by_name['parts']._serialized_options = b'\342A\001\003'
+  _globals['_HOST'].fields_by_name['gpu_count']._loaded_options = None
+  _globals['_HOST'].fields_by_name['gpu_count']._serialized_options = b'\342A\001\003'
   _globals['_HOST']._loaded_options = None
   _globals['_HOST']._serialized_options = b'\352A\"\n\013muster/Host\022\006{host}*\005hosts2\004host'
+  _globals['_HOSTPART'].fields_by_name['job']._loaded_options = None
+  _globals['_HOSTPART'].fields_by_name['job']._serialized_options = b'\372A\014\n\nmuster/Job'
   _globals['_HOSTRECORD_RECENTENTRY']._loaded_options = None
   _globals['_HOSTRECORD_RECENTENTRY']._serialized_options = b'8\001'
-  _globals['_HOSTSTATE']._serialized_start=1253
-  _globals['_HOSTSTATE']._serialized_end=1551
+  _globals['_HOSTSTATE']._serialized_start=1379
+  _globals['_HOSTSTATE']._serialized_end=1677
   _globals['_HOST']._serialized_start=135
-  _globals['_HOST']._serialized_end=634
-  _globals['_HOSTRECORD']._serialized_start=637
-  _globals['_HOSTRECORD']._serialized_end=1052
-  _globals['_HOSTRECORD_RECENTENTRY']._serialized_start=1007
-  _globals['_HOSTRECORD_RECENTENTRY']._serialized_end=1052
-  _globals['_LEMONSIGNALS']._serialized_start=1055
-  _globals['_LEMONSIGNALS']._serialized_end=1250
+  _globals['_HOST']._serialized_end=704
+  _globals['_HOSTPART']._serialized_start=706
+  _globals['_HOSTPART']._serialized_end=760
+  _globals['_HOSTRECORD']._serialized_start=763
+  _globals['_HOSTRECORD']._serialized_end=1178
+  _globals['_HOSTRECORD_RECENTENTRY']._serialized_start=1133
+  _globals['_HOSTRECORD_RECENTENTRY']._serialized_end=1178
+  _globals['_LEMONSIGNALS']._serialized_start=1181
+  _globals['_LEMONSIGNALS']._serialized_end=1376
 # @@protoc_insertion_point(module_scope)

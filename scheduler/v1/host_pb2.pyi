@@ -100,6 +100,8 @@ class Host(_message.Message):
     CORDON_REASON_FIELD_NUMBER: _builtins.int
     RECORD_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
+    GPU_COUNT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the host, as the fabric gives it."""
     state: Global___HostState.ValueType
@@ -122,6 +124,8 @@ class Host(_message.Message):
     """
     cordon_reason: _builtins.str
     """Why the operator did so."""
+    gpu_count: _builtins.int
+    """How many GPUs the host has."""
     @_builtins.property
     def update_time(self) -> _timestamp_pb2.Timestamp:
         """When the host came into this state. Unset for a host that has always been healthy, or is
@@ -140,6 +144,12 @@ class Host(_message.Message):
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When the fabric that has the host was loaded."""
 
+    @_builtins.property
+    def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___HostPart]:
+        """Jobs that share the host, each with a part of it; `job` is the first of them. Empty: one job
+        holds all of the host, or none does.
+        """
+
     def __init__(
         self,
         *,
@@ -157,16 +167,46 @@ class Host(_message.Message):
         cordon_reason: _builtins.str = ...,
         record: Global___HostRecord | None = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
+        parts: _abc.Iterable[Global___HostPart] | None = ...,
+        gpu_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_block", b"_block", "block", b"block", "create_time", b"create_time", "record", b"record", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_block", b"_block", "block", b"block", "cordon_reason", b"cordon_reason", "cordoned", b"cordoned", "create_time", b"create_time", "domains", b"domains", "etag", b"etag", "job", b"job", "name", b"name", "reason", b"reason", "record", b"record", "state", b"state", "uid", b"uid", "update_time", b"update_time", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_block", b"_block", "block", b"block", "cordon_reason", b"cordon_reason", "cordoned", b"cordoned", "create_time", b"create_time", "domains", b"domains", "etag", b"etag", "gpu_count", b"gpu_count", "job", b"job", "name", b"name", "parts", b"parts", "reason", b"reason", "record", b"record", "state", b"state", "uid", b"uid", "update_time", b"update_time", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__block: _TypeAlias = _typing.Literal["block"]  # noqa: Y015
     _WhichOneofArgType__block: _TypeAlias = _typing.Literal["_block", b"_block"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__block) -> _WhichOneofReturnType__block | None: ...
 
 Global___Host: _TypeAlias = Host  # noqa: Y015
+
+@_typing.final
+class HostPart(_message.Message):
+    """The part of a host that one of several jobs holds."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    GPUS_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """Name of the job."""
+    @_builtins.property
+    def gpus(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Its GPUs, by their numbers on the host."""
+
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        gpus: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gpus", b"gpus", "job", b"job"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HostPart: _TypeAlias = HostPart  # noqa: Y015
 
 @_typing.final
 class HostRecord(_message.Message):

@@ -70,6 +70,7 @@ class Placement(_message.Message):
     LENT_FIELD_NUMBER: _builtins.int
     STEP_TIME_FIELD_NUMBER: _builtins.int
     STEP_TIME_LOWER_BOUND_FIELD_NUMBER: _builtins.int
+    GPUS_FIELD_NUMBER: _builtins.int
     COPIES_FIELD_NUMBER: _builtins.int
     lower_bound_bytes_per_step: _builtins.int
     """No placement on the hosts that were free sends fewer bytes per step over the outermost tier."""
@@ -116,6 +117,12 @@ class Placement(_message.Message):
         """No placement on the hosts that were free has a shorter step. Unset: nothing is proved."""
 
     @_builtins.property
+    def gpus(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """GPUs of its only host that the job takes, by their numbers there; other jobs may have the
+        rest. Empty: whole hosts.
+        """
+
+    @_builtins.property
     def copies(self) -> _containers.RepeatedCompositeFieldContainer[Global___Copies]:
         """Entry i: the hosts that have a copy of block i's state in memory, where the job asks for
         that. Left out by ListJobs; GetJob has them.
@@ -136,11 +143,12 @@ class Placement(_message.Message):
         lent: _abc.Iterable[_builtins.str] | None = ...,
         step_time: _duration_pb2.Duration | None = ...,
         step_time_lower_bound: _duration_pb2.Duration | None = ...,
+        gpus: _abc.Iterable[_builtins.int] | None = ...,
         copies: _abc.Iterable[Global___Copies] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["step_time", b"step_time", "step_time_lower_bound", b"step_time_lower_bound"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["copies", b"copies", "cuts", b"cuts", "gap", b"gap", "host_count", b"host_count", "hosts", b"hosts", "lent", b"lent", "lower_bound_bytes_per_step", b"lower_bound_bytes_per_step", "notes", b"notes", "optimal", b"optimal", "spare_count", b"spare_count", "spares", b"spares", "step_time", b"step_time", "step_time_lower_bound", b"step_time_lower_bound"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["copies", b"copies", "cuts", b"cuts", "gap", b"gap", "gpus", b"gpus", "host_count", b"host_count", "hosts", b"hosts", "lent", b"lent", "lower_bound_bytes_per_step", b"lower_bound_bytes_per_step", "notes", b"notes", "optimal", b"optimal", "spare_count", b"spare_count", "spares", b"spares", "step_time", b"step_time", "step_time_lower_bound", b"step_time_lower_bound"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -173,6 +173,7 @@ def job_placement(fabric: Fabric, job: Job, *, with_hosts: bool = True) -> place
     held = Placement(
         *(job.hosts, job.spares, job.cuts, job.lower_bound, cut == job.lower_bound, job.notes),
         step=job.step,
+        gpus=job.gpus,
     )
     message = placement_to_proto(fabric, held, with_hosts=False)
     if with_hosts:
@@ -199,6 +200,7 @@ def placement_to_proto(
         notes=placement.notes,
         host_count=len(placement.hosts),
         spare_count=len(placement.spares),
+        gpus=placement.gpus,
         step_time=duration(step.seconds) if step else None,
         step_time_lower_bound=duration(step.least_seconds) if step and step.least_seconds else None,
     )
@@ -253,10 +255,9 @@ def listed_job(state: State, job: Job) -> service_pb2.WatchJobsResponse:
 # --- hosts ---------------------------------------------------------------------
 
 
-def host_to_proto(
-    state: State, index: int, holder: Job | None, block: int | None, now_ns: int
-) -> host_pb2.Host:
-    """`block`: which block of `holder` the host carries, None for a spare."""
+def host_to_proto(state: State, held: listing.HeldHost, now_ns: int) -> host_pb2.Host:
+    """A host with who holds it."""
+    index, holder, block = held.index, held.holder, held.block
     cordon = state.host(index).cordon
     fabric, host = state.loaded_fabric, state.shown(index, True if block is not None else None)
     return host_pb2.Host(
@@ -268,12 +269,14 @@ def host_to_proto(
         job=job_resource(holder) if holder else "",
         block=block,
         version=state.version,
-        etag=host_etag(fabric.hosts[index], state.host(index), holder),
+        etag=host_etag(fabric.hosts[index], state.host(index), held.holders),
         uid=str(uuid5(_HOSTS, f"{state.origin}/{fabric.hosts[index]}")),
         cordoned=cordon is not None,
         cordon_reason=cordon or "",
         record=record_to_proto(state, index, now_ns, timestamp),
         create_time=timestamp(state.faults.since_ns),
+        parts=[host_pb2.HostPart(job=job_resource(j), gpus=j.gpus) for j in held.sharers],
+        gpu_count=int(fabric.by_host.gpus[index]),
     )
 
 

@@ -43,11 +43,18 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class HeldHost:
-    """A host by index, who holds it, and which block it carries (None: a spare)."""
+    """A host by index, who holds it, and which block it carries (None: a spare). `sharers`: of a
+    host that jobs share all of them, the holder first."""
 
     index: int
     holder: Job | None
     block: int | None
+    sharers: tuple[Job, ...] = ()
+
+    @property
+    def holders(self) -> tuple[Job, ...]:
+        """All that hold it."""
+        return self.sharers or ((self.holder,) if self.holder else ())
 
 
 _JOB_ORDERS: Final[dict[str, Callable[[Job], Any]]] = {
@@ -171,7 +178,7 @@ def hosts(
         host
         for host in everyone
         if (not query.states or state.shown(host.index).state in query.states)
-        and (not query.job or (host.holder is not None and host.holder.name == query.job))
+        and (not query.job or any(job.name == query.job for job in host.holders))
         and passes(host)
     )
     order: Order[HeldHost] = Order(((lambda host: host.index, False),))
@@ -280,10 +287,15 @@ def held_hosts(
 
 
 def _shown(host: HeldHost, is_seen: Callable[[Job], bool]) -> HeldHost:
-    if host.holder is None or is_seen(host.holder):
+    if host.holder is None or all(map(is_seen, host.holders)):
         return host
-    nameless = replace(host.holder, spec=replace(host.holder.spec, name=HIDDEN))
-    return HeldHost(host.index, nameless, None)
+    known = tuple(job if is_seen(job) else _nameless(job) for job in host.holders)
+    block = host.block if is_seen(host.holder) else None
+    return HeldHost(host.index, known[0], block, known if host.sharers else ())
+
+
+def _nameless(job: Job) -> Job:
+    return replace(job, spec=replace(job.spec, name=HIDDEN))
 
 
 def _host_fields(state: State) -> dict[str, filters.Field]:
@@ -313,6 +325,9 @@ def holders(state: State) -> dict[int, HeldHost]:
     for job in state.in_state(JobState.RUNNING, JobState.INTERRUPTED):
         held.update((host, HeldHost(host, job, block)) for block, host in enumerate(job.hosts))
         held.update((host, HeldHost(host, job, None)) for host in job.spares)
+    for host, names in state.shared.items():
+        sharers = tuple(map(state.jobs.__getitem__, names))
+        held[host] = HeldHost(host, sharers[0], 0, sharers)
     return held
 
 
@@ -327,6 +342,9 @@ def in_order(kind: str, of: str, items: Sequence[Item], size: int, token: str) -
 
 def held(state: State, index: int) -> HeldHost:
     """One host with what it carries."""
-    holder = state.holder(index)
-    is_block = holder is not None and index in holder.hosts
-    return HeldHost(index, holder, holder.hosts.index(index) if holder and is_block else None)
+    holders = state.holders(index)
+    if not holders:
+        return HeldHost(index, None, None)
+    is_block = index in holders[0].hosts
+    block = holders[0].hosts.index(index) if is_block else None
+    return HeldHost(index, holders[0], block, holders if index in state.shared else ())

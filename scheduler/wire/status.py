@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from scheduler.core import HostState, Job, JobState, Reason, State
 from scheduler.observe import census
-from scheduler.observe.census import Domain, Queue, Use
+from scheduler.observe.census import SHARED, Domain, Queue, Use
 from scheduler.observe.incidents import Incident, IncidentKind
 from scheduler.observe.proof import gap
 from scheduler.release import release
@@ -53,7 +53,7 @@ def status(
             time=timestamp(server.now_ns),
         ),
         domains=[_domain(domain, gpus) for domain in census.domains(state)],
-        tenants=[_tenant(*item, reasons, gpus) for item in census.queues(state).items()],
+        tenants=[_tenant(*item, reasons) for item in census.queues(state).items()],
         gangs=[_gang(job) for job in census.gangs(state, gangs)],
         gang_count=len(state.running),
         incidents=[_incident(state, incident) for incident in incidents],
@@ -63,33 +63,32 @@ def status(
 
 
 def _domain(domain: Domain, gpus: int) -> status_pb2.DomainStatus:
-    states, uses = domain.by_state, domain.by_use
+    states, held = domain.by_state, domain.gpus(gpus)
     return status_pb2.DomainStatus(
         domain=domain.name,
         healthy_hosts=states[HostState.HEALTHY],
         cordoned_hosts=states[HostState.CORDONED],
         draining_hosts=states[HostState.DRAINING],
         failed_hosts=states[HostState.FAILED],
-        running_gpus=uses[Use.RUNNING] * gpus,
-        stopped_gpus=uses[Use.STOPPED] * gpus,
-        spare_gpus=uses[Use.SPARE] * gpus,
-        free_gpus=uses[Use.FREE] * gpus,
-        out_gpus=uses[Use.OUT] * gpus,
-        spare_hosts=uses[Use.SPARE],
+        running_gpus=held[Use.RUNNING],
+        shared_free_gpus=held[SHARED],
+        stopped_gpus=held[Use.STOPPED],
+        spare_gpus=held[Use.SPARE],
+        free_gpus=held[Use.FREE],
+        out_gpus=held[Use.OUT],
+        spare_hosts=domain.by_use[Use.SPARE],
     )
 
 
-def _tenant(
-    name: str, queue: Queue, reasons: Mapping[str, Reason], gpus: int
-) -> status_pb2.TenantStatus:
+def _tenant(name: str, queue: Queue, reasons: Mapping[str, Reason]) -> status_pb2.TenantStatus:
     oldest = queue.oldest
     return status_pb2.TenantStatus(
         tenant=name,
         queued_jobs=queue.jobs[JobState.QUEUED],
         running_jobs=queue.jobs[JobState.RUNNING],
         interrupted_jobs=queue.jobs[JobState.INTERRUPTED],
-        queued_gpus=queue.queued_hosts * gpus,
-        held_gpus=queue.held_hosts * gpus,
+        queued_gpus=queue.queued_gpus,
+        held_gpus=queue.held_gpus,
         oldest_job=job_resource(oldest) if oldest else "",
         oldest_create_time=timestamp(oldest.submit_ns) if oldest else None,
         oldest_reason=reasons[oldest.name].sentence if oldest else "",

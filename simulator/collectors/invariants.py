@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import assert_never
 
 from scheduler.core.model.events import (
@@ -123,6 +124,10 @@ class InvariantChecker:
 
     def __init__(self) -> None:
         self._holder: dict[str, str] = {}
+        self._gpus: dict[str, dict[int, str]] = {}  # by shared host: each GPU's job
+        self._parts: dict[str, tuple[str, tuple[int, ...]]] = {}  # by job: its host and GPUs
+        self._part_host_ns = Fraction(0)
+        self._rounded = 0  # shares of hosts in accounts, each less than 1 ns short
         self._hosts: dict[str, dict[str, None]] = {}  # by job, in block order, then spares
         self._blocks: dict[str, list[str]] = {}
         self._held_host_ns = 0
@@ -133,20 +138,28 @@ class InvariantChecker:
 
     def feed(self, event: Event, state: State) -> None:
         """Raises: InvariantViolated."""
-        self._held_host_ns += (event.time_ns - self._now_ns) * len(self._holder)
+        elapsed_ns = event.time_ns - self._now_ns
+        self._held_host_ns += elapsed_ns * len(self._holder)
+        if self._parts:
+            self._part_host_ns += elapsed_ns * self._shares(state)
         self._now_ns = event.time_ns
         if isinstance(event, HoldingEvent):
             self._fold(event)
         elif isinstance(event, LaunchEvent):
             self._reported(event, state.version)
-        if len(self._holder) != state.held.bit_count():
-            text = f"{len(self._holder)} hosts are held, the state has {state.held.bit_count()}"
+        held = len(self._holder) + len(self._gpus)
+        if held != state.held.bit_count():
+            text = f"{held} hosts are held, the state has {state.held.bit_count()}"
             raise InvariantViolated(f"event {state.version}: {text}")
 
     def _fold(self, event: HoldingEvent) -> None:
         match event:
             case JobSubmitted():
                 self._submitted += 1
+            case JobStarted() if event.gpus:
+                self._begins(event)
+                self._blocks[event.name] = list(event.hosts)
+                self._shares_host(event.name, event.hosts[0], event.gpus)
             case JobStarted() | GangResized():
                 self._begins(event)
                 self._holds(event.name, list(event.hosts), event.spares)
@@ -168,9 +181,28 @@ class InvariantChecker:
             case _:
                 assert_never(event)
 
+    def _shares(self, state: State) -> Fraction:
+        """How many hosts jobs on parts of hosts hold together."""
+        gpus, by_name = state.built_fabric.by_host.gpus, state.built_fabric.index_by_name
+        parts = self._parts.values()
+        return sum((Fraction(len(g), int(gpus[by_name[h]])) for h, g in parts), Fraction(0))
+
+    def _shares_host(self, name: str, host: str, gpus: tuple[int, ...]) -> None:
+        if host in self._holder:
+            whose = self._holder[host]
+            raise InvariantViolated(f"a part of {host} is given to {name}, and {whose} has it")
+        there = self._gpus.setdefault(host, {})
+        for gpu in gpus:
+            if there.setdefault(gpu, name) != name:
+                text = f"GPU {gpu} of {host} is given to {name}, and {there[gpu]} has it"
+                raise InvariantViolated(text)
+        self._parts[name] = (host, gpus)
+
     def _holds(self, name: str, blocks: list[str], spares: tuple[str, ...]) -> None:
         self._left(name)
         for host in (*blocks, *spares):
+            if host in self._gpus:
+                raise InvariantViolated(f"host {host} is given to {name}, and others share it")
             holder = self._holder.setdefault(host, name)
             if holder != name or host in self._hosts.get(name, {}):
                 raise InvariantViolated(f"host {host} is given to {name}, and {holder} has it")
@@ -178,6 +210,9 @@ class InvariantChecker:
         self._blocks[name] = blocks
 
     def _swapped(self, event: GangSwapped) -> None:
+        if event.name in self._parts:  # on the host that it had
+            self._rounded += 1
+            return
         blocks = [*self._blocks[event.name]]
         for swap in event.swaps:
             blocks[swap.block] = swap.joined
@@ -189,10 +224,18 @@ class InvariantChecker:
     def _left(self, name: str) -> None:
         for host in self._hosts.pop(name, ()):
             del self._holder[host]
+        if (part := self._parts.pop(name, None)) is not None:
+            self._rounded += 1
+            for gpu in part[1]:
+                del self._gpus[part[0]][gpu]
+            if not self._gpus[part[0]]:
+                del self._gpus[part[0]]
         self._blocks.pop(name, None)
 
     def _failed(self, host: str) -> None:
         """A spare that fails is held no more; a gang keeps its failed host until it swaps."""
+        for sharer in {*self._gpus.get(host, {}).values()}:
+            self._attempts[sharer].is_running = False
         name = self._holder.get(host)
         if name is not None and host not in self._blocks[name]:
             del self._holder[host], self._hosts[name][host]
@@ -227,11 +270,11 @@ class InvariantChecker:
         """Raises: InvariantViolated."""
         refused, live = sum(tally.refused.values()), metrics.unfinished
         held_host_ns, (_, hosts) = metrics.spent().hosts.held, metrics.accounts()
+        self._check_held(held_host_ns)
         for quantity, counted, expected in (
             ("jobs offered", tally.offered, self._submitted + refused),
             ("jobs admitted", self._submitted, self._ended + live),
             ("jobs counted", metrics.submitted, self._submitted),
-            ("host-ns held", self._held_host_ns, held_host_ns),
             ("host-ns of attempts that are over", *metrics.ran()),
             ("host-ns by use", hosts.held, held_host_ns),
         ):
@@ -239,3 +282,12 @@ class InvariantChecker:
                 raise InvariantViolated(
                     f"{quantity}: {counted:,} on one side, {expected:,} on the other"
                 )
+
+    def _check_held(self, accounted_ns: int) -> None:
+        """Accounts of jobs on parts of hosts are whole ns of hosts, each part of them rounded
+        down: a few ns for every time that one was counted."""
+        held_ns = self._held_host_ns + self._part_host_ns
+        slack = 16 * (self._rounded + len(self._parts))
+        if not 0 <= held_ns - accounted_ns <= slack:
+            text = f"{float(held_ns):,.0f} on one side, {accounted_ns:,} on the other"
+            raise InvariantViolated(f"host-ns held: {text}")

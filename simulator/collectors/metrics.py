@@ -112,6 +112,9 @@ class Metrics:
         self._effects = EffectReader()
         self._known: AttemptTimes | None = None
         self._is_unsuccessful: Callable[[str], bool] = lambda name: False
+        self._asked_share: Callable[[str], float] = lambda name: 1.0
+        self._unasked_host_ns = 0.0  # of GPUs that jobs took and did not ask for
+        self._shared_host_ns = self._parts_host_ns = 0  # hosts with parts, and these alone
         self._in_vain_ns = self._in_vain_host_ns = 0
         self._on_row = on_row
         self._open: dict[str, _Open] = {}
@@ -130,6 +133,10 @@ class Metrics:
         is, of a job that fails and of one that the end of a replay cancels."""
         self._is_unsuccessful = is_unsuccessful
 
+    def use_sizes(self, asked_share: Callable[[str], float]) -> None:
+        """Of the GPUs that a job takes, how many it asked for. Without it all of them are."""
+        self._asked_share = asked_share
+
     @property
     def completed(self) -> int:
         return self.ends[JobState.COMPLETED]
@@ -137,6 +144,7 @@ class Metrics:
     def feed(self, event: Event, state: State) -> None:
         """Count one event. `state`: right after it."""
         self.events += 1
+        self._shared_host_ns += (event.time_ns - self._now_ns) * len(self._state.shared)
         self._now_ns, self._state = event.time_ns, state
         self.most_waiting = max(self.most_waiting, len(state.queue))
         for effect in self._effects.read(event, state):
@@ -229,6 +237,9 @@ class Metrics:
             host_time,
             outcome,
         )
+        self._unasked_host_ns += host_time.running * (1 - self._asked_share(name))
+        if change.job.part_gpus:
+            self._parts_host_ns += account.hosts.held
         self._time += account.time
         self.last_end_ns = change.time_ns
         if row.start_ns is not None and (not self.largest or row.hosts > self.largest.hosts):
@@ -280,6 +291,11 @@ class Metrics:
         )
 
     @property
+    def _idle_beside_parts_ns(self) -> int:
+        """Host time of GPUs that are free of hosts that jobs share, of jobs that have ended."""
+        return max(0, self._shared_host_ns - self._parts_host_ns)
+
+    @property
     def makespan_ns(self) -> int:
         """First submit to last end; 0 when nothing ended."""
         if self.first_submit_ns is None or self.last_end_ns is None:
@@ -306,7 +322,8 @@ class Metrics:
                 **{f"p{p}": percentile(waits, p) for p in PERCENTILES},
             },
             "bounded_slowdown": {"mean": _mean(self._slowdowns)},
-            "utilization": _ratio(spent.running, capacity_ns),
+            "utilization": _ratio(spent.running + self._idle_beside_parts_ns, capacity_ns),
+            "gpu_utilization": _ratio(spent.running - self._unasked_host_ns, capacity_ns),
             "goodput": spent.share,
             "restarts": self.restarts,
             "restart_ways": {option.value: count for option, count in sorted(self.ways.items())},
@@ -354,5 +371,5 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else 0.0
 
 
-def _ratio(part: int, total: int) -> float:
+def _ratio(part: float, total: int) -> float:
     return part / total if total else 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, assert_never
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from placement.fabric.tree import Fabric
 from scheduler.core.fold.attempts import (
+    Attempt,
     AttemptBegan,
     AttemptLeft,
     AttemptStopped,
@@ -47,6 +49,7 @@ class Timeline:
         self._index = fabric.index_by_name
         self.tier, self._rows, self._row = rows(fabric)
         self._bins = TimeBins(len(STATES) + len(QUEUE), zero_ns)
+        self._running_on = Counter[str]()  # jobs that share a host
         self._map = TimeBins(2 * len(self._rows), zero_ns)  # busy of each row, then out of service
         self._queued: dict[str, int] = {}
         self._queued_hosts = 0
@@ -105,16 +108,21 @@ class Timeline:
     def _gang(self, change: Change, now_ns: int) -> None:
         match change:
             case AttemptBegan(run):
-                self._fill(run.hosts, 1, now_ns)
+                self._fill(run, 1, now_ns)
             case AttemptStopped(run):
-                self._fill(run.hosts, -1, now_ns)
+                self._fill(run, -1, now_ns)
             case AttemptLeft(run):
                 if run.stop_ns is None:
-                    self._fill(run.hosts, -1, now_ns)
+                    self._fill(run, -1, now_ns)
             case _:
                 assert_never(change)
 
-    def _fill(self, hosts: Iterable[str], sign: int, now_ns: int) -> None:
+    def _fill(self, run: Attempt, sign: int, now_ns: int) -> None:
+        hosts = run.hosts
+        if run.gpus:
+            self._running_on[hosts[0]] += sign
+            if self._running_on[hosts[0]] != (1 if sign > 0 else 0):
+                return
         rows = self._row[[self._index[host] for host in hosts]]
         for row, count in enumerate(np.bincount(rows).tolist()):
             if count:

@@ -45,7 +45,8 @@ FIGURES = (
     Measure("wait_p95_s", "wait, p95", ("wait_s", "p95"), -1, duration),
     Measure("wait_p99_s", "wait, p99", ("wait_s", "p99"), -1, duration),
     Measure("slowdown", "bounded slowdown", ("bounded_slowdown", "mean"), -1, "{:,.2f}".format),
-    Measure("utilization", "utilization", ("utilization",), 1, _share),
+    Measure("utilization", "utilization of hosts", ("utilization",), 1, _share),
+    Measure("gpu_utilization", "utilization of GPUs", ("gpu_utilization",), 1, _share),
     Measure("goodput", "goodput", ("goodput",), 1, _share),
     Measure("ettr", "ETTR", ("ettr",), 1, _share),
     Measure(
@@ -85,5 +86,5 @@ class SeedRange:
 
 def shown(runs: Sequence[Mapping[str, Any]]) -> list[Measure]:
     """The figures worth a row: those that are not nothing everywhere."""
-    always = ("completed", "makespan_s", "wait_mean_s", "utilization", "goodput")
+    always = ("completed", "makespan_s", "wait_mean_s", "utilization", "gpu_utilization", "goodput")
     return [f for f in FIGURES if f.key in always or any(f.of(run) for run in runs)]

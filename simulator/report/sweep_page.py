@@ -123,7 +123,7 @@ def _value_axis(axes: Axes, figure: Measure) -> None:
         shown = [tick for tick in ticks if low <= tick * scale <= high]
         axes.set_yticks([tick * scale for tick in shown], [f"{tick:g}" for tick in shown])
         theme.titled(axes, f"{figure.words}, {unit}")
-    elif figure.key in ("utilization", "goodput"):
+    elif figure.key in ("utilization", "gpu_utilization", "goodput"):
         axes.yaxis.set_major_formatter(percent())
 
 

@@ -23,7 +23,9 @@ class FlatTiming:
 
     def begin(self, run: Attempt) -> None:
         state = self._state()
-        done_host_ns = state.jobs[run.name].goodput.hosts.productive
+        account = state.jobs[run.name].goodput
+        # Of a part of a host, its own time says it: that of hosts is shared.
+        done_host_ns = account.time.productive if run.gpus else account.hosts.productive
         work_ns = -(-(self._work_host_ns[run.name] - done_host_ns) // len(run.hosts))
         ahead_ns = state.tenants.preemption.costs.overhead_ns(run.attempt) + work_ns
         self._end_ns[run.name] = run.start_ns + ahead_ns

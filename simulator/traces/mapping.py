@@ -14,6 +14,7 @@ from simulator.traces.shapes import (
     RULES,
     ShapeAssignment,
     ShapeRule,
+    part_of_host,
     shaped,
 )
 
@@ -23,6 +24,7 @@ MAPPING = (
     "a job of g GPUs (SWF: processors) is a gang of ceil(g / GPUs per host) whole hosts, {};"
     " jobs of a muster trace keep the shape that they state"
 )
+SHARED = "one of fewer GPUs than a host takes as many as it asks for, beside others"
 NO_STOP = "a job that exceeds its limit is not stopped"
 TIME_LIMITS = f"a job without a time limit has its run time as limit; {NO_STOP}"
 ASSUMED_LIMITS = "a job without a time limit is assumed to run {:g} h; " + NO_STOP
@@ -40,9 +42,9 @@ TENANTS = (
 )
 
 
-def mapping(rule: ShapeRule) -> str:
+def mapping(rule: ShapeRule, shares_hosts: bool = False) -> str:
     """The sentence that goes with a run."""
-    return MAPPING.format(RULES[rule])
+    return MAPPING.format(RULES[rule]) + ("; " + SHARED if shares_hosts else "")
 
 
 def job_spec(
@@ -51,11 +53,13 @@ def job_spec(
     spares: SpareRule | None,
     assume_limits: bool = False,
     attach: ShapeAssignment = AS_RING,
+    shares_hosts: bool = False,
 ) -> JobSpec:
     """What the trace's job asks of the scheduler. `spares`: in place of what it
     states; None leaves that, and none for a job that is but a size. `assume_limits`: leave
     a time limit that it does not state unstated, where else its run time stands in.
-    `attach`: the shape of a job that states none."""
+    `attach`: the shape of a job that states none. `shares_hosts`: one smaller than a host takes a
+    part of it."""
     limit_ns = job.time_limit_ns
     if limit_ns is None and not assume_limits:
         limit_ns = job.run_ns
@@ -65,6 +69,8 @@ def job_spec(
         if spares is None:
             return spec
         return replace(spec, request=replace(spec.request, spares=spares))
+    if shares_hosts and job.gpus < gpus_per_host:
+        return JobSpec(_name(job), part_of_host(job.gpus), job.priority, limit_s)
     gpus = -(-job.gpus // gpus_per_host) * gpus_per_host
     request, min_dp = shaped(gpus, gpus_per_host, spares or NO_SPARES, attach, job.line)
     return JobSpec(_name(job), request, job.priority, limit_s, min_dp=min_dp)

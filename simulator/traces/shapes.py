@@ -38,7 +38,7 @@ from math import gcd
 from random import Random
 
 from placement.workload.parallelism import Parallelism
-from placement.workload.request import Request, SpareRule
+from placement.workload.request import NO_SPARES, Request, SpareRule
 from placement.workload.training import (
     AS_LLAMA3,
     Batch,
@@ -150,6 +150,11 @@ def shaped(
         return _ring(gpus, spares), 0
     shape = _drawn(_row(gpus), attach.seed, line)
     return _request(shape, gpus, gpus_per_host, spares, attach.rule is ShapeRule.ELASTIC)
+
+
+def part_of_host(gpus: int) -> Request:
+    """A job on so many GPUs of one host; it has no spares."""
+    return _ring(gpus, NO_SPARES)
 
 
 @lru_cache(maxsize=4096)

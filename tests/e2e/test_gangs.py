@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from placement.workload.parallelism import Parallelism
 from placement.workload.request import NO_SPARES
 from scheduler.client import Client
 from scheduler.core.policies.run import RunSpec
@@ -144,3 +145,43 @@ def test_a_gang_that_is_moved_to_free_a_zone_saves_before(tmp_path: Path) -> Non
         (other,) = stepping(client, "c", 2).placement.hosts
         assert other.partition("-")[0] != host.partition("-")[0]
         assert begins_at(client, "c") > 0
+
+
+def test_jobs_share_a_host_each_with_its_own_gpus(tmp_path: Path) -> None:
+    """A rank that ends does not touch who is beside it, nor does the attempt after it."""
+    with local_server(tmp_path, racks=1, hosts=2) as (server, client):
+        show = ("/bin/sh", "-c", "echo $CUDA_VISIBLE_DEVICES; exec sleep 300")
+        for name in "ab":
+            made = gang(name, tmp_path, 1, spares=NO_SPARES)
+            request = replace(made.request, parallelism=Parallelism(tp=1), traffic=())
+            run = RunSpec(show, workdir="/tmp")
+            client.create_job(replace(made, request=request, run=run))
+        first, second = (until(client, name, is_launched(1)) for name in "ab")
+        (host,) = first.placement.hosts
+        assert list(second.placement.hosts) == [host]
+        assert (list(first.placement.gpus), list(second.placement.gpus)) == ([0], [1])
+        parts = {part.job: list(part.gpus) for part in client.get_host(host).parts}
+        assert sorted(parts.values()) == [[0], [1]]
+        ranks = server.ranks(host)
+        beside = ranks_of(client, "b", server, host)
+        mine = [pid for pid in ranks if pid not in beside]
+        os.kill(mine[-1], signal.SIGKILL)
+        again = until(client, "a", is_launched(2))
+        assert list(again.placement.gpus) == [0]
+        assert set(beside) <= set(server.ranks(host))
+        assert client.get_job("b").attempt == 1
+        for name, gpu in (("a", b"0"), ("b", b"1")):
+            assert b"".join(client.tail_logs(name, 0, 1)).split() == [gpu]
+        client.cancel_job("a")
+        until(client, "a", lambda _: set(server.ranks(host)) == set(beside))
+
+
+def ranks_of(client: Client, name: str, server: LocalServer, host: str) -> list[int]:
+    """Pids on the host of the ranks of this job."""
+    uid = client.get_job(name).uid
+    variable = f"MUSTER_JOB_UID={uid}".encode()
+    return [
+        pid
+        for pid in server.ranks(host)
+        if variable in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    ]

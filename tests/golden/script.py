@@ -298,7 +298,7 @@ class Session:
 
     def _letter(self, host: int) -> str:
         state = self.state.shown(host).state
-        job = self.state.holder(host)
+        job = next(iter(self.state.holders(host)), None)
         if state is HostState.FAILED:
             return "x"
         if state is HostState.DRAINING:

@@ -36,9 +36,10 @@ def check_state(state: State) -> None:
     jobs = state.jobs.values()
     assert all(job.name == name for name, job in state.jobs.items())
     # no host is held twice, and held is the sum of what jobs hold
-    held = [host for job in jobs for host in (*job.hosts, *job.spares)]
+    held = [host for job in jobs for host in (*job.hosts, *job.spares) if not job.part_gpus]
     assert len(held) == len(set(held))
-    assert state.held == hostset.of(held)
+    check_parts(state)
+    assert state.held == hostset.of([*held, *state.shared])
     # a gang is whole or absent; what runs runs on hosts that have not failed
     failed = {i for i, host in state.hosts.items() if host.state is HostState.FAILED}
     for job in jobs:
@@ -69,6 +70,24 @@ def check_state(state: State) -> None:
             assert any(index in job.hosts for job in jobs)
 
 
+def check_parts(state: State) -> None:
+    """No GPU of a shared host is held twice, and no gang is beside those who share it; what tenants
+    hold is charged to them."""
+    parts = [job for job in state.jobs.values() if job.part_gpus and job.state in HOLDING]
+    gpus = [(job.hosts[0], gpu) for job in parts for gpu in job.gpus]
+    assert len(gpus) == len(set(gpus))
+    assert all(len(job.gpus) == job.part_gpus and not job.spares for job in parts)
+    sharing = {(host, name) for host, names in state.shared.items() for name in names}
+    assert sharing == {(job.hosts[0], job.name) for job in parts}
+    whole = {h for j in state.jobs.values() if not j.part_gpus for h in (*j.hosts, *j.spares)}
+    assert not whole & set(state.shared)
+    for tenant, account in state.accounts.items():
+        mine = [job for job in state.jobs.values() if job.tenant == tenant]
+        filled = -(-sum(len(job.gpus) for job in mine) // FABRIC.gpus_per_host)
+        own = sum(len(j.hosts) + len(j.spares) for j in mine if not j.part_gpus)
+        assert account.held == own + filled
+
+
 def check_deferred(state: State) -> None:
     """Held jobs and those that wait for others are deferred, and hear of every end that they wait
     for; nothing is promised to them."""
@@ -92,7 +111,12 @@ def check_event(state: State, event: Event) -> None:
     if isinstance(event, JobStarted):
         taken = hostset.of(FABRIC.indices(event.hosts + event.spares))
         borrowed = hostset.of(FABRIC.indices(event.hosts)) & state.lent & ~state.held
-        assert taken & ~(state.free | borrowed) == 0
+        joined = 0
+        if event.gpus:
+            (host,) = hostset.members(taken)
+            assert not set(event.gpus) & set(state.gpus_taken(host))
+            joined = taken & hostset.of(state.shared) & ~state.out_of_service
+        assert taken & ~(state.free | borrowed | joined) == 0
         assert state.jobs[event.name].is_preemptible or not borrowed
         assert len(event.hosts) == state.jobs[event.name].on(len(event.hosts)).gang_hosts
         required = state.jobs[event.name].spec.request.spares.required(len(event.hosts))

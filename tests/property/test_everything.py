@@ -86,11 +86,11 @@ CALM = (JobPreempted, GangResized, GangSwapped, SparesChanged, JobStarted)
 
 class World(preemption.Machine):
     """`ends`: when the plan at hand takes gangs to end. `is_deferring`: whether jobs are held,
-    requeued, wait for a time or for each other."""
+    requeued, wait for a time or for each other; `is_sharing`: jobs take parts of hosts."""
 
-    def __init__(self, *, is_deferring: bool = False) -> None:
+    def __init__(self, *, is_deferring: bool = False, is_sharing: bool = False) -> None:
         super().__init__()
-        self.is_deferring = is_deferring
+        self.is_deferring, self.is_sharing = is_deferring, is_sharing
         self.ends: dict[str, int] = {}
         self.promised: tuple[int, str, int] | None = None
 
@@ -111,12 +111,13 @@ class World(preemption.Machine):
             before, self.state = self.state, apply(self.state, event)
             lending.kept(before, event, self.state)
             self.log.append(event)
-            if isinstance(event, JobStarted):
+            if isinstance(event, JobStarted) and not self.is_sharing:
                 quotas.check_start(before, self.state, self.state.jobs[event.name])
         laws.check_state(self.state)
-        quotas.check_state(self.state)
         windows.check_closed(self.state)
-        lending.check_books(self.state)
+        if not self.is_sharing:  # they count whole hosts
+            quotas.check_state(self.state)
+            lending.check_books(self.state)
         check_company(self.state)
 
     def decided(self) -> Plan:
@@ -272,8 +273,9 @@ def is_plain(job: Job) -> bool:
     return job.request.where == ANYWHERE and job.spec.affinity == ANYBODY and not job.strikes
 
 
-def tenants_of(random: Random) -> Tenants:
+def tenants_of(random: Random, is_sharing: bool) -> Tenants:
     base = random.choice((preemption.ALONE, preemption.PLAIN, preemption.SHAPED))
+    base = preemption.ALONE if is_sharing else base  # quotas count parts of hosts together
     spares = SparePolicy(
         random.choice((0.01, 0.2)), prior_host_days=0, keep_idle=random.choice((0, 1))
     )
@@ -285,6 +287,8 @@ def any_command(random: Random, world: World) -> Command:
     name, host = random.choice(NAMES), random.choice(HOSTS)
     if world.is_deferring and random.random() < 0.4:
         return any_deferral(random, world, name)
+    if world.is_sharing and random.random() < 0.5:
+        return any_part(random, world.state, name)
     if random.random() < 0.5:
         return any_job(random, world.state, name)
     if random.random() < 0.1:
@@ -354,9 +358,22 @@ def any_job(random: Random, state: State, name: str) -> Command:
     )
 
 
-def a_day(seed: int, rounds: int = 150, *, is_deferring: bool = False) -> World:
-    random, world = Random(seed), World(is_deferring=is_deferring)
-    world.load(tenants_of(random))
+def any_part(random: Random, state: State, name: str) -> Command:
+    leaves = [t.name for t in state.tenants.tenants if t.name not in state.tenants.inner]
+    return submit(
+        name,
+        gpus=random.choice((1, 1, 2, 3, 4, 5)),
+        limit_s=random.choice((None, 60, 600)),
+        tenant=random.choice(leaves),
+        priority_class=random.choice(("", "spot", "dear", "urgent")),
+    )
+
+
+def a_day(
+    seed: int, rounds: int = 150, *, is_deferring: bool = False, is_sharing: bool = False
+) -> World:
+    random, world = Random(seed), World(is_deferring=is_deferring, is_sharing=is_sharing)
+    world.load(tenants_of(random, is_sharing))
     for _ in range(rounds):
         for _ in range(random.randint(0, 2)):
             world.ask(any_command(random, world))
@@ -388,6 +405,15 @@ def test_a_long_day_of_holds_begin_times_and_dependencies(seed: int) -> None:
     world = a_day(seed, is_deferring=True)
     kinds = {type(event) for event in world.log}
     assert kinds >= {JobHeld, JobReleased, JobEligible, JobRequeued}
+    world.calm_down()
+    world.empty()
+    world.check_replay()
+
+
+@pytest.mark.parametrize("seed", seeds(6))
+def test_a_long_day_on_shared_hosts(seed: int) -> None:
+    world = a_day(seed, is_sharing=True)
+    assert any(isinstance(event, JobStarted) and event.gpus for event in world.log)
     world.calm_down()
     world.empty()
     world.check_replay()

@@ -60,6 +60,13 @@ SUBMITS = st.builds(
     limit_s=st.sampled_from((None, 10, 100, 1_000)),
     spares=st.sampled_from((exactly(0), exactly(1), AUTO, SpareRule(share=0.25))),
 )
+PARTS = st.builds(
+    submit,
+    NAMES,
+    gpus=st.sampled_from((1, 2, 3, 4, 6)),
+    priority=st.integers(0, 2),
+    limit_s=st.sampled_from((None, 10, 100, 1_000)),
+)
 ELASTIC = st.builds(
     lambda name, dp, **job: submit(name, dp[1] * job["pp"], dp=dp[1], min_dp=dp[0], **job),
     NAMES,
@@ -72,6 +79,7 @@ ELASTIC = st.builds(
 COMMANDS = st.one_of(
     SUBMITS,
     SUBMITS,
+    PARTS,
     ELASTIC,
     st.builds(cancel, NAMES),
     st.builds(end, NAMES, st.sampled_from((JobState.COMPLETED, JobState.FAILED))),

@@ -255,7 +255,7 @@ def test_the_packages_of_a_server_are_those_of_its_extra() -> None:
         re.split(r"[\[<>=]", line)[0].replace("-", "_")
         for line in project["optional-dependencies"]["server"]
     }
-    named = {"grpcio_reflection": "grpc_reflection"}
+    named = {"grpcio_reflection": "grpc_reflection", "pyjwt": "jwt"}
     modules = {named.get(package, package) for package in wanted}
     assert modules | {"markupsafe"} == SERVER_PACKAGES  # jinja2 brings markupsafe
 

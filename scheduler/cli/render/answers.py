@@ -25,7 +25,14 @@ from placement.workload.request import (
 )
 from placement.workload.traffic import axis_traffic
 from scheduler.cli.render import around, copies, step_tables, steps
-from scheduler.cli.render.text import bytes_text, columns, counted, seconds_text, step_text
+from scheduler.cli.render.text import (
+    bytes_text,
+    columns,
+    counted,
+    gpus_text,
+    seconds_text,
+    step_text,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +115,7 @@ def _placed(question: Question, answer: Placement) -> dict[str, Any]:
         **copies.copies_mapping(question, answer),
         "spares": list(question.fabric.names(answer.spares)),
         "hosts": list(question.fabric.names(answer.hosts)),
+        "gpus": list(answer.gpus),
     }
 
 
@@ -209,6 +217,9 @@ def _placed_text(question: Question, answer: Placement, seconds: dict[str, float
         f"placed: {question.name} on {question.fabric.name}: {counted(len(answer.hosts), 'host')},"
         f" {counted(ranks, 'rank')}, {counted(len(answer.spares), 'spare')}"
     )
+    if answer.gpus:
+        host = question.fabric.hosts[answer.hosts[0]]
+        head += f"\n{gpus_text(answer.gpus)} of {host}, whose others are left to others"
     time = f"{seconds_text(seconds['solve'])} to place, {seconds_text(seconds['total'])} in all"
     left = around.left_free_text(question.fabric, question.free, answer)
     moved = around.near_text(

@@ -15,7 +15,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from placement.fabric import hostlist
 from scheduler.cli.render.restart import options_text
 from scheduler.cli.render.tables import Column, ListTable
-from scheduler.cli.render.text import bytes_text, columns, counted, step_text
+from scheduler.cli.render.text import bytes_text, columns, counted, gpus_text, step_text
 from scheduler.files.errors import one_line
 from scheduler.v1 import advice_pb2, host_pb2, job_pb2, placement_pb2, service_pb2, tenant_pb2
 
@@ -284,8 +284,9 @@ HOSTS = ListTable(
             "SINCE",
             lambda host: time_text(host.update_time) if host.HasField("update_time") else "-",
         ),
-        Column("JOB", lambda host: host.job or "-"),
+        Column("JOB", lambda host: _holders(host)),
         Column("BLOCK", lambda host: _block(host), is_right=True),
+        Column("GPUS", lambda host: _gpus(host), is_right=True),
         Column("REPORTS", lambda host: str(host.record.reports or "-"), is_right=True),
         Column("FAILURES", lambda host: str(host.record.failures or "-"), is_right=True),
         Column("IN", lambda host: " ".join(host.domains), is_wide=True),
@@ -303,7 +304,23 @@ def host_state(host: host_pb2.Host) -> str:
     return plain(host_pb2.HostState.Name(host.state), "HOST_STATE_")
 
 
+def _holders(host: host_pb2.Host) -> str:
+    """The job, or those that share the host; of many the first."""
+    if len(host.parts) > 3:
+        return f"{host.parts[0].job} and {len(host.parts) - 1} more"
+    return ",".join(part.job for part in host.parts) or host.job or "-"
+
+
+def _gpus(host: host_pb2.Host) -> str:
+    """How many of its GPUs jobs hold: `3/8`."""
+    held = sum(len(part.gpus) for part in host.parts)
+    held = held or (host.gpu_count if host.job else 0)
+    return f"{held}/{host.gpu_count}"
+
+
 def _block(host: host_pb2.Host) -> str:
+    if host.parts:
+        return "part"
     return str(host.block) if host.HasField("block") else "spare" if host.job else "-"
 
 
@@ -317,12 +334,19 @@ def host_text(host: host_pb2.Host) -> str:
         ("state", " ".join(filter(None, (state, since)))),
         ("reason", host_words(host)),
         ("in", " ".join(host.domains)),
-        ("job", f"{host.job}, {block}" if host.job else ""),
+        *_job_rows(host, block),
+        ("GPUs", f"{_gpus(host)} held"),
         ("reports", str(host.record.reports or "")),
         ("failures", str(host.record.failures or "")),
         ("etag", host.etag),
     ]
     return columns([(title, text) for title, text in rows if text])
+
+
+def _job_rows(host: host_pb2.Host, block: str) -> list[tuple[str, str]]:
+    if not host.parts:
+        return [("job", f"{host.job}, {block}" if host.job else "")]
+    return [("job", f"{part.job}, {gpus_text(part.gpus)}") for part in host.parts]
 
 
 def host_words(host: host_pb2.Host) -> str:
@@ -364,6 +388,7 @@ LEMONS = ListTable(
 def placement_rows(placement: placement_pb2.Placement) -> list[tuple[str, str]]:
     rows = [
         ("hosts", f"{placement.host_count:,}: {host_ranges(placement.hosts)}"),
+        *([("part", gpus_text(placement.gpus))] if placement.gpus else []),
         ("spares", f"{placement.spare_count:,}: {host_ranges(placement.spares)}"),
         *(
             [("lent", f"{len(placement.lent):,}: {host_ranges(placement.lent)}")]

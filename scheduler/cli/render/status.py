@@ -17,11 +17,13 @@ MOST_DOMAINS = 32  # lines on one screen
 
 _COUNTS = (
     *("healthy_hosts", "cordoned_hosts", "draining_hosts", "failed_hosts"),
-    *("running_gpus", "stopped_gpus", "spare_gpus", "free_gpus", "out_gpus", "spare_hosts"),
+    *("running_gpus", "stopped_gpus", "spare_gpus", "free_gpus", "out_gpus"),
+    *("shared_free_gpus", "spare_hosts"),
 )
 _DOMAINS = (
     *("DOMAIN", "HEALTHY", "CORDONED", "DRAINING", "FAILED"),
-    *("GPUS RUNNING", "STOPPED", "SPARE", "FREE", "OUT", "SPARE HOSTS"),
+    *("GPUS RUNNING", "STOPPED", "SPARE", "FREE", "OUT", "FREE OF SHARED"),
+    *("SPARE HOSTS",),
 )
 _TENANTS = (
     *("TENANT", "QUEUED", "RUNNING", "STOPPED", "GPUS QUEUED", "HELD"),

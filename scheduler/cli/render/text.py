@@ -78,3 +78,8 @@ def percent_text(share: float) -> str:
     """One decimal: 41.3 %."""
     percent = 100 * share
     return f"{percent:.1f} %" if percent >= 0.05 or not share else "< 0.1 %"
+
+
+def gpus_text(gpus: Sequence[int]) -> str:
+    """`GPU 3`, `GPUs 0,1`: by their numbers on a host."""
+    return f"GPU{'' if len(gpus) == 1 else 's'} {','.join(map(str, gpus))}"

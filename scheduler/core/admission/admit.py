@@ -9,6 +9,7 @@ from msgspec import structs
 
 from placement import BadInput, refuse_without_peers
 from placement.fabric.constraints import gpus_wanted
+from placement.workload.request import NO_SPARES
 from placement.workload.traffic import axis_traffic
 from scheduler.core.admission import dependencies, idempotency
 from scheduler.core.admission.etag import host_etag, job_etag, stale, window_etag
@@ -193,6 +194,8 @@ def _submit_job(state: State, command: SubmitJob, now_ns: int) -> tuple[Event, .
     awaited = dependencies.resolved(state, spec, command.user, command.long_ended)
     if isinstance(awaited, Rejected):
         return awaited
+    if spec.request.part_gpus(gpus_wanted(state.loaded_fabric, spec.request.where)):
+        spec = replace(spec, request=replace(spec.request, spares=NO_SPARES))
     submitted = JobSubmitted(
         now_ns, command.uid, spec, command.request_id, command.user, dependencies=awaited
     )
@@ -319,7 +322,7 @@ def _move_host(state: State, command: MoveHost, now_ns: int) -> tuple[Event, ...
         return no_host(host)
 
     def current() -> str:
-        return host_etag(host, state.host(index), state.holder(index))
+        return host_etag(host, state.host(index), state.holders(index))
 
     if refusal := stale(command.etag, current, f"host {host}"):
         return refusal

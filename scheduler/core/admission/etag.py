@@ -3,7 +3,7 @@ who has seen something else is refused."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 
 from scheduler.core.model.job import Job
@@ -26,9 +26,9 @@ def job_etag(job: Job) -> str:
     )
 
 
-def host_etag(name: str, host: Host, holder: Job | None) -> str:
+def host_etag(name: str, host: Host, holders: Sequence[Job]) -> str:
     """Differs when its health does, and when another attempt or nobody holds it."""
-    held = (holder.uid, holder.attempt) if holder else ()
+    held = tuple(part for job in holders for part in (job.uid, job.attempt))
     return digest(name, host.state, host.since_ns, host.reason, held)
 
 

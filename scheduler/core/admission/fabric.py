@@ -364,7 +364,8 @@ def _hardware(fabric: Fabric) -> list[tuple[object, ...]]:
                 labels[host].append((key, value))
     own = fabric.by_host
     rates = zip(own.gpus.tolist(), own.nic_gbps.tolist(), own.scale_up_gbps.tolist(), strict=True)
-    return [(*each, *of) for each, of in zip(rates, labels, strict=True)]
+    groups = map(own.groups, range(fabric.host_count))
+    return [(*each, group, *of) for each, group, of in zip(rates, groups, labels, strict=True)]
 
 
 def _settings(before: Fabric, after: Fabric) -> Iterator[str]:

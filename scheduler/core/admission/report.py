@@ -102,7 +102,7 @@ def _bare(
         return Rejected(Code.PRECONDITION, f"host {name} is rma: {hint}")
     if move is HostMove.REPAIR and state.health.has_burn_in:
         move = HostMove.TEST if now in _OUT else move
-    is_used = move not in HOST_MOVES[now] or state.holder(index) is not None
+    is_used = move not in HOST_MOVES[now] or bool(state.holders(index))
     if move is HostMove.INSTALL and now is not HostState.NEW and is_used:
         return Rejected(Code.PRECONDITION, f"host {name} is {now}: drain it first")
     if move not in HOST_MOVES[now]:

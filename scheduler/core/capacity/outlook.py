@@ -20,6 +20,7 @@ from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
 
+from placement.fabric import hostset
 from placement.fabric.constraints import masks, tier_of
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
@@ -89,11 +90,12 @@ def repairs(state: State, now_ns: int) -> tuple[tuple[int, HostSet], ...]:
     return tuple(sorted(returns))
 
 
-def _kept_lent(in_order: list[Release], lent: HostSet) -> list[Release]:
-    """A spare that is lent is free when both are gone, its holder and who is on it."""
+def _kept(in_order: list[Release], several: HostSet) -> list[Release]:
+    """Hosts of `several` holders are free when the last of them is gone: a spare that is lent, and
+    those who share a host."""
     seen, kept = 0, list[Release]()
     for release in reversed(in_order):
-        kept.append(release._replace(hosts=release.hosts & ~(lent & seen)))
+        kept.append(release._replace(hosts=release.hosts & ~(several & seen)))
         seen |= release.hosts
     return kept[::-1]
 
@@ -111,6 +113,7 @@ class Outlook:
         self.calendar = Calendar(state)
         self._started: list[Release] = []
         self._lent = SpareLoans(state).hosts
+        self._shared = hostset.of(state.shared)
         self._running: list[Release] | None = None
         self._late: frozenset[str] = frozenset()
         self._repairs: tuple[tuple[int, HostSet], ...] | None = None
@@ -126,7 +129,10 @@ class Outlook:
         self._lent |= borrowed
         on_loan = (hosts & self._lent & ~job.lent_hosts).bit_count()
         held, well = hosts.bit_count(), hosts & ~self._state.unhealthy
-        self._started.append(Release(end_ns, job.name, job.tenant, held, well, on_loan))
+        self._shared |= hosts if job.part_gpus else 0
+        self._started.append(
+            Release(end_ns, job.name, job.tenant, held, well, on_loan, job.part_gpus)
+        )
         self._affinity.took(job, hosts)
 
     def left(self, names: set[str]) -> None:
@@ -151,7 +157,8 @@ class Outlook:
     def ends(self) -> list[Release]:
         """First end first."""
         in_order = sorted([*self._still_running(), *self._started])
-        return _kept_lent(in_order, self._lent) if self._lent else in_order
+        several = self._lent | self._shared
+        return _kept(in_order, several) if several else in_order
 
     def comes(self, job: Job) -> None:
         """It is the turn of `job`: those that limits hold back until here are before it."""
@@ -243,6 +250,14 @@ class Outlook:
         others = [Release(end_ns, "", "", 0, hosts) for end_ns, hosts in returns]
         gangs = self.ends()
         return sorted([*gangs, *others]) if others else gangs
+
+    def shared_until_ns(self) -> dict[int, int]:
+        """When the last of those who share each host is taken to end."""
+        last = dict[int, int]()
+        for release in self.ends() if self._shared else ():
+            for host in hostset.members(release.hosts & self._shared):
+                last[host] = release.end_ns  # of `ends` only the last one names it
+        return last
 
     def is_late(self, until_ns: int) -> bool:
         """Whether a gang that has outrun its limit is taken to end by then."""
@@ -345,7 +360,9 @@ class Outlook:
     def limit_reservation(self, job: Job, tenant: str, room: int) -> BackfillReservation | None:
         """When gangs of the tenant `tenant` leave `job` room below its limit."""
         for end_ns, ending in groupby(self.ends(), attrgetter("end_ns")):
-            room += sum(g.held for g in ending if tenant in self._quotas.path(g.tenant))
+            room += sum(
+                g.held for g in ending if tenant in self._quotas.path(g.tenant) and not g.part_gpus
+            )
             if room >= job.needed:
                 return BackfillReservation(job.name, end_ns, 0, room - job.needed)
         return None

@@ -7,13 +7,20 @@ from collections.abc import Callable
 from placement import BY_DEFAULT, NO_PREFERENCE, Hint, Preference, place
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
-from placement.workload.request import Objective, Placement
+from placement.workload.request import Objective, Placement, TierCut
 from scheduler.core.capacity.spare_pools import SparePools
 from scheduler.core.model.job import Job
 from scheduler.core.model.policy import SchedulingOptions, time_limit_ns
 from scheduler.core.model.state import State
 from scheduler.core.rules.links import fabric_between
 from scheduler.core.rules.neighbours import Traffic
+
+
+def on_part(fabric: Fabric, host: int, gpus: tuple[int, ...]) -> Placement:
+    """A job on some GPUs of one host, over which nothing leaves it."""
+    cuts = tuple(TierCut(tier.name, 0) for tier in fabric.tiers)
+    return Placement((host,), cuts=cuts, is_optimal=True, gpus=gpus)
+
 
 # (job, free hosts, hosts it may hold at most) -> where it would run
 Placer = Callable[[Job, HostSet, int], Placement | None]
@@ -49,7 +56,8 @@ def make_placer(
 
         fabric = fabric_between(state, start_ns, start_ns + time_limit_ns(job, limits))
         solved = solve(fabric)
-        if solved is None or not limits.neighbours or job.request.objective is not Objective.TIME:
+        has_traffic = not job.part_gpus and job.request.objective is Objective.TIME
+        if solved is None or not limits.neighbours or not has_traffic:
             return solved
         chosen = traffic.best_beside(fabric, job.request, solved, free, solve)
         traffic.placed(job.request, chosen)

@@ -67,7 +67,8 @@ class Victim:
 
 def candidates(state: State, now_ns: int, below: int | None = None) -> tuple[Victim, ...]:
     """The gangs that run and are preemptible, or have grown, in order of start; of the former
-    with `below` only those of less priority than that."""
+    with `below` only those of less priority than that. Jobs on parts of hosts, which leave none
+    whole, are not among them."""
     if not state.tenants.preemption.is_on:
         return ()
     # Where no class is preemptible, only an elastic gang can be, and those are few.
@@ -76,6 +77,7 @@ def candidates(state: State, now_ns: int, below: int | None = None) -> tuple[Vic
         victim(state, job, now_ns)
         for job in map(state.jobs.__getitem__, names)
         if job.state is JobState.RUNNING
+        and not job.part_gpus
         and ((job.is_preemptible and (below is None or job.priority < below)) or job.has_grown)
     )
 

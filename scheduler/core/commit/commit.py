@@ -9,6 +9,7 @@ from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.objective.check import violations
 from placement.objective.cut import cut
+from placement.workload.request import Placement
 from placement.workload.segments import misplaced
 from scheduler.core.capacity.eviction import made_room
 from scheduler.core.capacity.window_substitutes import rehosted
@@ -191,7 +192,10 @@ def _untimely(ledger: Ledger, action: Action, now_ns: int) -> Stale | None:
         return None
     job, calendar = state.jobs[action.name], ledger.calendar
     if isinstance(action, Requeue):
-        is_due = job.state is JobState.INTERRUPTED or job.held & calendar.leaving(job)[1]
+        may, must = calendar.leaving(job)
+        if job.part_gpus:  # it moves by waiting again
+            must |= may | state.unhealthy
+        is_due = job.state is JobState.INTERRUPTED or job.held & must
         return None if is_due else _not_interrupted(job.name)
     hosts = taken(action)
     if isinstance(action, Resize):
@@ -253,7 +257,7 @@ def _beyond_quota(name: str, allowed: Allowance, more: HostSet, count: int) -> S
 
 
 def _start(ledger: Ledger, action: Start, now_ns: int) -> JobStarted | Stale:
-    state = ledger.state_for(action)
+    state = ledger.state if action.placement.gpus else ledger.state_for(action)
     if not _may(state, action.name, JobMove.START):
         return Stale(StaleReason.JOB, f"job {action.name} is no longer queued")
     job = state.jobs[action.name]
@@ -264,10 +268,13 @@ def _start(ledger: Ledger, action: Start, now_ns: int) -> JobStarted | Stale:
     job = job.on(len(action.placement.hosts))
     # Its step is with the links and the neighbours that it was placed beside.
     placed = replace(action.placement, step=None)
-    wrong = violations(fabric, ledger.free, job.request, placed)
+    allowed, hosts = ledger.quotas.allowance(job, ledger.free), taken(action)
+    free = ledger.free
+    if _joins(state, job, action.placement):
+        free, allowed = free | hosts, replace(allowed, reach=hosts, pool=1)
+    wrong = violations(fabric, free, job.request, placed)
     if wrong:
         return stale_job(action.name, StaleReason.HOSTS, wrong[0])
-    allowed, hosts = ledger.quotas.allowance(job, ledger.free), taken(action)
     if beyond := _beyond_quota(action.name, allowed, hosts, hosts.bit_count()):
         return beyond
     return JobStarted(
@@ -281,7 +288,16 @@ def _start(ledger: Ledger, action: Start, now_ns: int) -> JobStarted | Stale:
         action.placement.notes,
         memory_copies.placed(state, job, action.placement.hosts),
         action.placement.step,
+        action.placement.gpus,
     )
+
+
+def _joins(state: State, job: Job, placement: Placement) -> bool:
+    """Whether a job takes GPUs that are free of a host that others share."""
+    (host, *_) = placement.hosts
+    if not job.part_gpus or host not in state.shared or hostset.has(state.out_of_service, host):
+        return False
+    return not set(placement.gpus) & set(state.gpus_taken(host))
 
 
 def _reserve(state: State, action: Reserve, now_ns: int) -> JobsReserved | Stale:

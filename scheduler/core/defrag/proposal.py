@@ -173,6 +173,8 @@ def candidates(state: State, mask: HostSet, now_ns: int, costs: Costs) -> list[M
     gpus = state.loaded_fabric.gpus_per_host
     options = []
     for job in state.in_state(JobState.RUNNING):
+        if job.part_gpus:
+            continue  # it leaves no host whole
         if job.held & mask and not job.held & state.out_of_service:
             blocks = tuple(b for b, host in enumerate(job.hosts) if hostset.has(mask, host))
             if blocks:

@@ -170,6 +170,8 @@ class _Explainer:
         if verdict.placement is not None:
             room = hosts_text(verdict.free)
             sentence = f"fits on {job.needed:,} of {room} free; starts with the next decision"
+            if job.part_gpus:
+                sentence = f"{needs_text(job)} are free; starts with the next decision"
             if verdict.evicted:
                 evictions = yielding(DOING, *parted(verdict.evicted))
                 sentence = f"starts with the next decision, by {evictions}"
@@ -281,6 +283,8 @@ class _Explainer:
         wish = wish_text(self._state.loaded_fabric, job.request.where)
         are = "is" if free == 1 else "are"
         needs = f"needs {needs_text(job)}{wish}; {free:,} {are} free"
+        if job.part_gpus:
+            needs = f"needs {needs_text(job)}{wish}; no host has as many free"
         queue = f"; {jobs_text(turn.ahead)} ahead of it" if turn.ahead else ""
         when = (
             f"; {self._hopeless()}"
@@ -387,6 +391,8 @@ def _sizes(shrinks: tuple[Resize, ...]) -> tuple[Shrink, ...]:
 def needs_text(job: Job) -> str:
     """The hosts without which it cannot start, and the size that an elastic job has then."""
     size = f" {dp_text(job)}" if len(job.sizes) > 1 else ""
+    if job.part_gpus:
+        return f"{job.part_gpus} GPU{'' if job.part_gpus == 1 else 's'} of one host"
     return f"{hosts_text(job.needed)}{size}"
 
 

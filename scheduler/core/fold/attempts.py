@@ -7,6 +7,7 @@ what is counted for it are one and the same.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol, assert_never
@@ -42,7 +43,8 @@ class EffectReader:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt of a job. `stop_ns`: when a failed host stopped it, if one has."""
+    """One attempt of a job. `stop_ns`: when a failed host stopped it, if one has. `gpus`: those of
+    its only host that it has, where others may have the rest."""
 
     name: str
     attempt: int
@@ -50,6 +52,7 @@ class Attempt:
     spares: tuple[str, ...]
     start_ns: int
     stop_ns: int | None = None
+    gpus: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,8 @@ def carry_out(launcher: Launcher, change: Change) -> None:
 class GangTracker:
     """The attempts that hold hosts now.
 
-    `running`: hosts whose ranks run. `held`: those, stopped gangs' hosts and `spares`.
+    `running`: hosts with ranks that run. `held`: those, stopped gangs' hosts and `spares`. A host
+    that jobs share is counted once.
     Who holds which host is written down from the first question on: without failures nobody asks.
     """
 
@@ -113,14 +117,31 @@ class GangTracker:
         self.held = 0
         self.spares = 0
         self._runs: dict[str, Attempt] = {}
-        self._known: dict[str, str] | None = None
+        self._sharing = Counter[str]()  # attempts that hold a part of a host
+        self._running_on = Counter[str]()  # those of them whose ranks run
+        self._known: dict[str, tuple[str, ...]] | None = None
 
     @property
-    def _holder(self) -> dict[str, str]:
+    def _holders(self) -> dict[str, tuple[str, ...]]:
         if self._known is None:
-            runs = self._runs.values()
-            self._known = {host: run.name for run in runs for host in run.hosts + run.spares}
+            self._known = {}
+            for run in self._runs.values():
+                self._write(run.name, run.hosts + run.spares)
         return self._known
+
+    def _write(self, name: str, hosts: tuple[str, ...]) -> None:
+        if self._known is not None:
+            for host in hosts:
+                self._known[host] = (*self._known.get(host, ()), name)
+
+    def _erase(self, name: str, hosts: tuple[str, ...]) -> None:
+        for host in hosts if self._known is not None else ():
+            assert self._known is not None
+            others = tuple(other for other in self._known[host] if other != name)
+            if others:
+                self._known[host] = others
+            else:
+                del self._known[host]
 
     @property
     def names(self) -> Collection[str]:
@@ -131,16 +152,16 @@ class GangTracker:
         """One that is known by a state, where the log is not read from its begin."""
         self._enter(run)
         if run.stop_ns is not None:
-            self.running -= len(run.hosts)
+            self.running += _hosts(run, self._running_on, -1)
 
     def holds(self, host: str) -> bool:
         """Whether a gang holds this host, as one of its own or as a spare."""
-        return host in self._holder
+        return host in self._holders
 
-    def run_on(self, host: str) -> Attempt | None:
-        """The attempt with ranks on this host; none for a spare of one."""
-        run = self._runs.get(self._holder.get(host, ""))
-        return None if run is None or host in run.spares else run
+    def runs_on(self, host: str) -> tuple[Attempt, ...]:
+        """The attempts with ranks on this host; none for a spare of one."""
+        runs = (self._runs[name] for name in self._holders.get(host, ()))
+        return tuple(run for run in runs if host not in run.spares)
 
     def feed(self, done: Iterable[EventEffect]) -> tuple[Change, ...]:
         """What these effects of one event do to attempts, in order. Cost: O(hosts of the gang)."""
@@ -182,11 +203,10 @@ class GangTracker:
                 assert_never(change.kind)
 
     def _enter(self, run: Attempt) -> tuple[Change, ...]:
-        if self._known is not None:
-            self._known |= dict.fromkeys(run.hosts + run.spares, run.name)
+        self._write(run.name, run.hosts + run.spares)
         self._runs[run.name] = run
-        self.running += len(run.hosts)
-        self.held += len(run.hosts) + len(run.spares)
+        self.running += _hosts(run, self._running_on, 1)
+        self.held += _hosts(run, self._sharing, 1) + len(run.spares)
         self.spares += len(run.spares)
         return (AttemptBegan(run),)
 
@@ -194,24 +214,20 @@ class GangTracker:
         run = self._runs.pop(name, None)
         if run is None:  # ended while it waited
             return ()
-        if self._known is not None:
-            for host in run.hosts + run.spares:
-                del self._known[host]
-        self.held -= len(run.hosts) + len(run.spares)
+        self._erase(name, run.hosts + run.spares)
+        self.held += _hosts(run, self._sharing, -1) - len(run.spares)
         self.spares -= len(run.spares)
         stop_ns = run.stop_ns
         if stop_ns is None:
             stop_ns = now_ns
-            self.running -= len(run.hosts)
+            self.running += _hosts(run, self._running_on, -1)
         return (AttemptLeft(run, stop_ns - run.start_ns, complete),)
 
     def _hold(self, name: str, spares: tuple[str, ...]) -> tuple[Change, ...]:
         """Other spares from here on; the ranks run on."""
         run = self._runs[name]
-        if self._known is not None:
-            for host in run.spares:
-                del self._known[host]
-            self._known |= dict.fromkeys(spares, name)
+        self._erase(name, run.spares)
+        self._write(name, spares)
         more = len(spares) - len(run.spares)
         self.held += more
         self.spares += more
@@ -223,7 +239,7 @@ class GangTracker:
         run = self._runs[name]
         if run.stop_ns is not None:
             return ()
-        self.running -= len(run.hosts)
+        self.running += _hosts(run, self._running_on, -1)
         self._runs[name] = stopped = replace(run, stop_ns=now_ns)
         return (AttemptStopped(stopped),)
 
@@ -231,4 +247,14 @@ class GangTracker:
 def _attempt(change: JobChange) -> Attempt:
     """The one that this change begins."""
     job, names = change.job, change.fabric.names
-    return Attempt(job.name, job.attempt, names(job.hosts), names(job.spares), change.time_ns)
+    hosts = names(job.hosts), names(job.spares)
+    return Attempt(job.name, job.attempt, *hosts, change.time_ns, gpus=job.gpus)
+
+
+def _hosts(run: Attempt, sharing: Counter[str], sign: int) -> int:
+    """How many hosts more there are once this attempt joins (1) or leaves (-1) those `sharing`."""
+    if not run.gpus:
+        return sign * len(run.hosts)
+    (host,) = run.hosts
+    sharing[host] += sign
+    return sign * (sharing[host] == (1 if sign > 0 else 0))

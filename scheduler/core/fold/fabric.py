@@ -59,6 +59,13 @@ def changed(state: State, event: FabricChanged) -> State:
         ended=PersistentMap(ended),
         hosts=PersistentMap(hosts),
         held=numbers.set(state.held),
+        shared=PersistentMap(
+            {
+                at: names
+                for host, names in state.shared.items()
+                if (at := numbers.of(host)) is not None
+            }
+        ),
         lent=numbers.set(state.lent),
         unhealthy=numbers.set(state.unhealthy),
         probation=numbers.set(state.probation),

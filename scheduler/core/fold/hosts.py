@@ -86,9 +86,8 @@ def effects(before: State, event: HostEvent, after: State) -> Iterator[EventEffe
 
 
 def _stopped(before: State, event: HostMoved, after: State, index: int) -> Iterator[JobChange]:
-    """The job that lost a host by a failure, if any."""
-    job = before.holder(index) if event.move is HostMove.FAIL else None
-    if job is not None:
+    """The job that lost a host by a failure, if any; those that shared it."""
+    for job in before.holders(index) if event.move is HostMove.FAIL else ():
         is_block = index in job.hosts
         kind = JobChangeKind.INTERRUPTED if is_block else JobChangeKind.SPARE_LOST
         yield job_change(before, event, after, job.name, kind)
@@ -115,16 +114,18 @@ def _moved(state: State, event: HostMoved) -> State:
     source = before if event.move is HostMove.EMPTY else event
     host = Host(now, event.time_ns, source.reason, cordon, source.signal)
     moved = with_host(moved, index, host)
-    job = moved.holder(index) if event.move is HostMove.FAIL else None
+    lost = moved.holders(index) if event.move is HostMove.FAIL else ()
     if now not in RUNS and hostset.has(moved.lent, index):
         moved = _unlent(moved, index)
     if event.move in _COUNTED:
-        stopped = len(job.hosts) if job is not None and index in job.hosts else 0
+        stopped = max((len(job.hosts) for job in lost if index in job.hosts), default=0)
         old = state.records.get(index) or HostRecord(since_ns=event.time_ns)
         new = host_record.moved(old, event, stopped)
         moved = host_record.with_record(moved, index, new) if new != old else moved
         moved = _due(moved, index, event.time_ns)
-    return moved if job is None else _struck(moved, job, index, event)
+    for job in lost:
+        moved = _struck(moved, job, index, event)
+    return moved
 
 
 def with_host(state: State, index: int, host: Host) -> State:

@@ -23,6 +23,7 @@ from scheduler.core.fold.effects import (
     job_change,
 )
 from scheduler.core.fold.goodput import account
+from scheduler.core.fold.holdings import with_hosts
 from scheduler.core.fold.host_record import begun
 from scheduler.core.fold.hosts import emptied
 from scheduler.core.model.events import (
@@ -61,7 +62,7 @@ from scheduler.core.policies.run import SavedCheckpoint
 from scheduler.core.rules.crash_loop import stopped, struck
 from scheduler.core.rules.eligibility import eligible_ns, wake_ns
 from scheduler.core.rules.job_size import fitted
-from scheduler.core.tenancy.ownership import charged, owned
+from scheduler.core.tenancy.ownership import owned
 
 
 def applied(state: State, event: JobEvent) -> State:
@@ -299,21 +300,21 @@ def _started(state: State, event: JobStarted) -> State:
         notes=event.notes,
         copies=event.copies,
         step=event.step,
+        gpus=event.gpus,
         reason="",
         stop_ns=None,
         launched_ns=None,
         goodput=account(state, job, event),
     )
-    return evolve(
+    started = evolve(
         _unreserved(state, job.name),
         records=begun(state.records, running.hosts, event.time_ns),
         jobs=_with(state.jobs, job.name, running),
         queue=_unqueued(state, job),
         running=(*state.running, job.name),
         special=(*state.special, job.name) if job.is_special else state.special,
-        held=state.held | running.held,
-        accounts=charged(state, job.tenant, _size(running), event.time_ns),
     )
+    return with_hosts(started, job, running, event.time_ns)
 
 
 def _swapped(state: State, event: GangSwapped) -> State:
@@ -344,21 +345,19 @@ def _swapped(state: State, event: GangSwapped) -> State:
         copies=event.copies or job.copies,
         lower_bound=job.lower_bound if is_bounded else 0,
         step=step,
+        gpus=event.gpus or job.gpus,
         reason="",
         stop_ns=None,
         launched_ns=None,
         ladder=event.ladder,
         goodput=account(state, job, event),
     )
-    held = (state.held & ~job.held) | running.held
     swapped = evolve(
         state,
         jobs=_with(state.jobs, job.name, running),
         interrupted=_less(state.interrupted, job.name),
-        held=held,
-        accounts=charged(state, job.tenant, _size(running) - _size(job), event.time_ns),
     )
-    return emptied(swapped, job, event.time_ns)
+    return emptied(with_hosts(swapped, job, running, event.time_ns), job, event.time_ns)
 
 
 def _resized(state: State, event: GangResized) -> State:
@@ -387,10 +386,8 @@ def _resized(state: State, event: GangResized) -> State:
         state,
         jobs=_with(state.jobs, job.name, running),
         interrupted=_less(state.interrupted, job.name),
-        held=(state.held & ~job.held) | running.held,
-        accounts=charged(state, job.tenant, _size(running) - _size(job), event.time_ns),
     )
-    return emptied(resized, job, event.time_ns)
+    return emptied(with_hosts(resized, job, running, event.time_ns), job, event.time_ns)
 
 
 def _spares_changed(state: State, event: SparesChanged) -> State:
@@ -406,10 +403,8 @@ def _spares_changed(state: State, event: SparesChanged) -> State:
         state,
         lent=(state.lent & ~hostset.of(job.lent)) | hostset.of(changed.lent),
         jobs=_with(state.jobs, job.name, changed),
-        held=(state.held & ~job.held) | changed.held,
-        accounts=charged(state, job.tenant, _size(changed) - _size(job), event.time_ns),
     )
-    return emptied(after_change, job, event.time_ns)
+    return emptied(with_hosts(after_change, job, changed, event.time_ns), job, event.time_ns)
 
 
 def _requeued(state: State, event: JobRequeued | JobPreempted, move: JobMove) -> State:
@@ -426,6 +421,7 @@ def _requeued(state: State, event: JobRequeued | JobPreempted, move: JobMove) ->
         notes=(),
         copies=(),
         step=None,
+        gpus=(),
         reason=event.reason,
         stop_ns=None,
         launched_ns=None,
@@ -438,10 +434,9 @@ def _requeued(state: State, event: JobRequeued | JobPreempted, move: JobMove) ->
         running=_less(state.running, job.name),
         interrupted=_less(state.interrupted, job.name),
         special=_less(state.special, job.name),
-        held=state.held & ~job.held,
         lent=state.lent & ~hostset.of(job.lent),
-        accounts=charged(state, job.tenant, -_size(job), event.time_ns),
     )
+    freed = with_hosts(freed, job, None, event.time_ns)
     return emptied(_turn_given(freed, job.name), job, event.time_ns)
 
 
@@ -505,10 +500,9 @@ def _ended(state: State, event: JobEnded) -> State:
         ended=ended,
         ended_counts=counts,
         spent=state.spent + over.goodput.hosts,
-        held=state.held & ~job.held,
         lent=state.lent & ~hostset.of(job.lent),
-        accounts=charged(state, job.tenant, -_size(job), event.time_ns),
     )
+    freed = with_hosts(freed, job, None, event.time_ns)
     return emptied(_without_task(freed, over), job, event.time_ns)
 
 
@@ -585,10 +579,6 @@ def _unqueued(state: State, job: Job) -> NameList:
 
 def _names(state: State) -> NameList:
     return state.queue if isinstance(state.queue, NameList) else NameList(state.queue)
-
-
-def _size(job: Job) -> int:
-    return len(job.hosts) + len(job.spares)
 
 
 def _unreserved(state: State, name: str) -> State:

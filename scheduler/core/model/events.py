@@ -102,7 +102,8 @@ class JobEligible(Struct, frozen=True):
 
 class JobStarted(Struct, frozen=True):
     """`hosts[i]` carries block i of the gang; the blocks `copies[i]` have its state in memory,
-    where the job asks for that. `step`: of a job whose compute is known."""
+    where the job asks for that. `step`: of a job whose compute is known. `gpus`: those of its only
+    host, of a job that takes a part of it."""
 
     time_ns: int
     name: str
@@ -114,6 +115,7 @@ class JobStarted(Struct, frozen=True):
     notes: tuple[str, ...] = ()
     copies: Holders = ()
     step: StepBound | None = None
+    gpus: tuple[int, ...] = ()
 
 
 class JobsReserved(Struct, frozen=True):
@@ -139,7 +141,8 @@ class HostSwap(Struct, frozen=True):
 class GangSwapped(Struct, frozen=True):
     """Some hosts were replaced, every other rank stayed where it was. `ladder`: what was
     weighed, after a failure. `copies`: who has whose state from here on; empty: as before.
-    `step_s`: seconds of a step from here on, of a job whose compute is known."""
+    `step_s`: seconds of a step from here on, of a job whose compute is known. `gpus`: those of its
+    host from here on, of a job that takes a part of one."""
 
     time_ns: int
     name: str
@@ -149,6 +152,7 @@ class GangSwapped(Struct, frozen=True):
     ladder: Ladder = ()
     copies: Holders = ()
     step_s: float | None = None
+    gpus: tuple[int, ...] = ()
 
 
 class GangResized(Struct, frozen=True):

@@ -56,6 +56,12 @@ class Parts(Struct, frozen=True):
             return self
         return Parts(*[value * hosts for value in _values(self)])
 
+    def of_job(self, job: Job, hosts: int) -> Parts:
+        """The same of so many hosts of `job`; of one on a part of a host, that part of it."""
+        if job.part_gpus and self is not NOTHING:
+            return Parts(*[value * job.part_gpus // job.host_gpus for value in _values(self)])
+        return self.times(hosts)
+
     @property
     def total(self) -> int:
         return self.held + self.queueing
@@ -136,7 +142,7 @@ def kept(job: Job, now_ns: int, costs: Costs) -> Parts:
     account = _until(job, max(now_ns, job.goodput.counted_ns))
     shares = job.costs(costs).shares(job.attempt, account.ran_ns, Ending.FAILED, job.observed)
     sure = Parts(shares.productive_ns, restart=shares.restart_ns)
-    return account.hosts + sure.times(len(job.hosts))
+    return account.hosts + sure.of_job(job, len(job.hosts))
 
 
 def _until(job: Job, now_ns: int) -> Goodput:
@@ -155,7 +161,7 @@ def _until(job: Job, now_ns: int) -> Goodput:
             spares = NOTHING
         case _:
             assert_never(job.state)
-    return _with(account, now_ns, ran_ns, time, time.times(hosts) + spares)
+    return _with(account, now_ns, ran_ns, time, time.of_job(job, hosts) + spares)
 
 
 def _shared_out(
@@ -166,7 +172,7 @@ def _shared_out(
     ran = Parts(
         shares.productive_ns, shares.rework_ns, shares.detection_ns, restart=shares.restart_ns
     )
-    return _with(account, account.counted_ns, 0, ran, ran.times(len(job.hosts)))
+    return _with(account, account.counted_ns, 0, ran, ran.of_job(job, len(job.hosts)))
 
 
 def _with(account: Goodput, counted_ns: int, ran_ns: int, time: Parts, hosts: Parts) -> Goodput:

@@ -74,6 +74,7 @@ class Strike(Struct, frozen=True):
 class Release(NamedTuple):
     """A gang that is taken to end at `end_ns`. `hosts`: those that it leaves healthy;
     `borrowed`: how many of those held are spares of others.
+    `part_gpus`: of one that held only a part of its host.
     Order: first end first, then by name."""
 
     end_ns: int
@@ -82,6 +83,7 @@ class Release(NamedTuple):
     held: int
     hosts: HostSet
     borrowed: int = 0
+    part_gpus: int = 0
 
 
 class HostNames(Struct, frozen=True):
@@ -123,6 +125,9 @@ class Job:
     `hold`: who holds it, None = nobody. `dependencies`: the jobs that it depends on. `awaits_turn`:
     as many tasks of its array run as may.
     `eligible_ns`: since when it has been considered without a break; before that it was deferred.
+
+    `part_gpus`: how many GPUs it takes of one host, which has `host_gpus`, and leaves the others
+    to other jobs; `gpus`: those that it has. 0 and none of a gang of whole hosts.
     """
 
     spec: JobSpec
@@ -165,6 +170,9 @@ class Job:
     dependencies: tuple[Dependency, ...] = ()
     awaits_turn: bool = False
     eligible_ns: int = 0
+    part_gpus: int = 0
+    host_gpus: int = 0
+    gpus: tuple[int, ...] = ()
 
     def host_names(self, fabric: Fabric) -> HostNames:
         """Its hosts by name. `fabric`: the present one."""
@@ -263,13 +271,17 @@ class Job:
         stated_s = self.spec.time_limit_s
         return None if stated_s is None else self.lasting(stated_s)
 
-    @derived_from("spec", "sizes", "dp", "start_ns", "tenant", "hosts", "spares", "lent")
+    @derived_from(
+        "spec", "sizes", "dp", "start_ns", "tenant", "hosts", "spares", "lent", "part_gpus"
+    )
     def release(self) -> Release:
         """What it leaves when its limit is over, if all its hosts are its own and well; in the
         past where its owner states no limit."""
         end_ns = 0 if self.limit_ns is None else self.start_ns + self.limit_ns
         count = len(self.hosts) + len(self.all_spares)
-        return Release(end_ns, self.spec.name, self.tenant, count, self.owned)
+        return Release(
+            end_ns, self.spec.name, self.tenant, count, self.owned, part_gpus=self.part_gpus
+        )
 
     def lasting(self, limit_s: int) -> int:
         """What a limit means at the present size, in ns. It is meant for all the replicas that
@@ -277,10 +289,10 @@ class Job:
         limit_ns = limit_s * SECOND_NS
         return limit_ns * self.spec.request.parallelism.dp // self.dp if self.sizes else limit_ns
 
-    @derived_from("tenant", "priority", "is_preemptible", "strikes")
+    @derived_from("tenant", "priority", "is_preemptible", "strikes", "part_gpus")
     def likeness(self) -> tuple[object, ...]:
         """What jobs have in common that a decision tells apart by size and time limit alone."""
-        return (self.tenant, self.priority, self.is_preemptible, self.strikes)
+        return (self.tenant, self.priority, self.is_preemptible, self.strikes, self.part_gpus)
 
     @property
     def has_choice(self) -> bool:

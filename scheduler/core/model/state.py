@@ -61,7 +61,8 @@ class State:
     `ended`: the newest ended jobs of each tenant by uid, oldest first; `ended_counts`: how many.
     `hosts`: hosts that are not plainly healthy, by index. `held`: hosts of gangs and spares.
     `lent`: spares that others may be on: their holders have them back. `unhealthy`: hosts that
-    nothing may begin on; `probation`: that preemptible gangs alone may begin on; `golden`: that
+    nothing may begin on; `shared`: of hosts that jobs hold parts of, the names of these jobs;
+    `probation`: hosts that preemptible gangs alone may begin on; `golden`: that
     large gangs take first, `early`: last. `records`: hosts of which anything is known. `judge_ns`:
     when the policy next looks at the hosts, 0 = not foreseen. `accounts`: what each tenant holds
     and has used. `marks`: when those came and changed that a tenants file named. `reserved`: latest
@@ -94,6 +95,7 @@ class State:
     probation: HostSet = 0
     golden: HostSet = 0
     early: HostSet = 0
+    shared: Mapping[int, tuple[str, ...]] = field(default_factory=PersistentMap)
     records: Mapping[int, HostRecord] = field(default_factory=PersistentMap)
     health: HealthPolicy = AS_STATED
     judge_ns: int = 0
@@ -190,8 +192,7 @@ class State:
 
     def runs_gang(self, index: int) -> bool:
         """Whether the host carries a block of a gang, and is not a spare or free."""
-        job = self.holder(index)
-        return job is not None and index in job.hosts
+        return any(index in job.hosts for job in self.holders(index))
 
     def account(self, tenant: str) -> UsageAccount:
         return self.accounts.get(tenant, _UNUSED)
@@ -244,12 +245,18 @@ class State:
         names = self.jobs if JobState.QUEUED in states else self.running
         return (job for job in map(self.jobs.__getitem__, names) if job.state in states)
 
-    def holder(self, index: int) -> Job | None:
-        """The job that holds this host, as a gang member or as a spare."""
+    def holders(self, index: int) -> tuple[Job, ...]:
+        """The job that holds this host, as a gang member or as a spare, or those that share it."""
         if not hostset.has(self.held, index):
-            return None
+            return ()
+        if names := self.shared.get(index):
+            return tuple(map(self.jobs.__getitem__, names))
         held = self.in_state(JobState.RUNNING, JobState.INTERRUPTED)
-        return next(job for job in held if index in job.hosts or index in job.spares)
+        return (next(job for job in held if index in job.hosts or index in job.spares),)
+
+    def gpus_taken(self, index: int) -> tuple[int, ...]:
+        """GPUs of a shared host that jobs have; none of a host that nobody shares."""
+        return tuple(gpu for name in self.shared.get(index, ()) for gpu in self.jobs[name].gpus)
 
 
 _HEALTHY = Host(HostState.HEALTHY, 0)

@@ -37,11 +37,13 @@ _TRUTH: Final = bytes.maketrans(b"01", bytes((0, 1)))
 
 
 class UsageAccount(Struct, frozen=True):
-    """`held`: hosts held since `as_of_ns`. `used`: host-ns as they counted then."""
+    """`held`: hosts held since `as_of_ns`. `used`: host-ns as they counted then. `part_gpus`: GPUs
+    of jobs on parts of hosts; together they count as the hosts in `held` that they would fill."""
 
     held: int = 0
     used: int = 0
     as_of_ns: int = 0
+    part_gpus: int = 0
 
     def used_at(self, now_ns: int, half_life_ns: int) -> int:
         """Host-nanoseconds as they count at `now_ns`. Cost: 2 us."""
@@ -49,9 +51,16 @@ class UsageAccount(Struct, frozen=True):
         since = self.held * half_life_ns * (_ONE - kept) * _LOG2_E >> 2 * _BITS
         return (self.used * kept >> _BITS) + since
 
-    def having(self, more: int, now_ns: int, half_life_ns: int) -> UsageAccount:
-        """The account after `more` hosts were taken, or given back when negative."""
-        return UsageAccount(self.held + more, self.used_at(now_ns, half_life_ns), now_ns)
+    def having(self, more: int, now_ns: int, half_life_ns: int, part_gpus: int = 0) -> UsageAccount:
+        """The account after `more` hosts were taken, or given back when negative; `part_gpus` more
+        GPUs of parts are among them."""
+        used = self.used_at(now_ns, half_life_ns)
+        return UsageAccount(self.held + more, used, now_ns, self.part_gpus + part_gpus)
+
+
+def hosts_filled(part_gpus: int, gpus_per_host: int) -> int:
+    """As how many hosts GPUs on parts of hosts count: those that they would fill, rounded up."""
+    return -(-part_gpus // gpus_per_host)
 
 
 def kept_share(elapsed_ns: int, half_life_ns: int) -> int:

@@ -56,6 +56,15 @@ class Backfill(Protocol):
         """`job` starts on these hosts, some of them `borrowed` from the spares of others."""
         ...
 
+    def may_share(self, job: Job, end_ns: int, until_ns: int) -> bool:
+        """Whether `job` delays nobody when it shares a host until `end_ns` that others hold until
+        `until_ns`."""
+        ...
+
+    def shared(self, job: Job, host: HostSet, end_ns: int, until_ns: int) -> None:
+        """It does, and is not entered otherwise."""
+        ...
+
     def waits(self, job: Job, free: HostSet) -> None:
         """`job` does not start."""
         ...

@@ -13,7 +13,7 @@ from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.workload.request import Placement
 from scheduler.core.capacity.eviction import parted
-from scheduler.core.capacity.placer import Placer
+from scheduler.core.capacity.placer import Placer, on_part
 from scheduler.core.capacity.shrink_options import Victims
 from scheduler.core.capacity.victims import freed, unneeded
 from scheduler.core.collections.name_list import Chunk
@@ -27,6 +27,7 @@ from scheduler.core.queue.equivalence import EquivalenceCache, outermost
 from scheduler.core.queue.idle_spares import QueueLoans
 from scheduler.core.queue.policies import queue_policy
 from scheduler.core.queue.policy import QueueOrder
+from scheduler.core.queue.shared_hosts import SharedHosts
 from scheduler.core.queue.verdict import QueueVerdict, WaitReason
 from scheduler.core.rules.crash_loop import avoided, clear_ns
 from scheduler.core.tenancy.guarantees import highest
@@ -69,6 +70,7 @@ class SchedulingCycle:
             may_preempt=policy.may_preempt,
             is_by_priority=self.order.is_by_priority,
         )
+        self._shared = SharedHosts(state, self._outlook)
         self._loans = QueueLoans(state, now_ns, limits, self.calendar, policy.may_borrow)
         self.evicted: dict[str, Victims] = {}
         self.clear_ns: int | None = None  # when somebody who waits may use a host again
@@ -76,6 +78,7 @@ class SchedulingCycle:
         self._counted = set[str]()  # jobs that evicted gangs for want of hosts alone
         self._jobs = state.jobs
         self._now_ns, self._limits, self._find = now_ns, limits, find
+        self._fabric = state.loaded_fabric
         self._everything = hostset.full(state.loaded_fabric.host_count)
         self._started_hosts = 0
         self.is_through = False  # nobody is left in the queue who was not asked, and might start
@@ -106,7 +109,8 @@ class SchedulingCycle:
 
     def _is_done(self, job: Job) -> bool:
         """Whether nobody behind `job` can start."""
-        is_over = self.backfill.is_done(self.free) and self.preempting.is_over(job)
+        free = self.free | self._shared.with_room(1)  # somebody may take a part of these
+        is_over = self.backfill.is_done(free) and self.preempting.is_over(job)
         return is_over and not self._loans.is_open(self.free)
 
     def _waits_again(self, job: Job) -> bool:
@@ -134,13 +138,16 @@ class SchedulingCycle:
         outlasts = first is not None and end_ns > first.start_ns
         windows = self.calendar.kind(job, end_ns) if self._has_windows else None
         is_plain = self.quotas.is_open and self.preempting.is_idle
-        likeness = (job.is_preemptible, job.strikes) if is_plain else job.likeness
+        plain = (job.is_preemptible, job.strikes, job.part_gpus)
+        likeness = plain if is_plain else job.likeness
         return (likeness, outlasts, windows)
 
     def _waits_up_to(self, job: Job, end_ns: int, kind: Hashable) -> int:
         """How large a job like `job` may be to wait without being asked further: quotas and
         reservations leave it too little, and all that could come of it has been tried for
         others. Less than it needs if it is to be asked."""
+        if job.part_gpus and self._shared.with_room(job.part_gpus):
+            return 0
         allowed = self._open(job, end_ns)
         room = self.backfill.room(job, end_ns, allowed)
         if room is None or job.needed <= min(allowed.limit, room):
@@ -198,6 +205,8 @@ class SchedulingCycle:
         if (placement := self._above_least(job)) is not None:
             return placement
         needed, end_ns = job.needed, self.end_ns(job)
+        if job.part_gpus and (placement := self._by_sharing(job, end_ns)) is not None:
+            return placement
         by_quota = self.quotas.allowance(job, self.free)
         allowed = self._allowed(job)
         if needed > allowed.limit:
@@ -232,6 +241,31 @@ class SchedulingCycle:
             if needed > self._allowed(job).reach.bit_count()
             else WaitReason.BEHIND
         )
+
+    def _by_sharing(self, job: Job, end_ns: int) -> Placement | None:
+        """Where `job` starts beside others on a host that is shared already, which is entered."""
+        hosts = self._shared.with_room(job.part_gpus)
+        if not hosts or not self._may_share(job, end_ns):
+            return None
+        hosts &= ~self.calendar.closed(job, self._now_ns, end_ns)
+        hosts &= ~avoided(job, self._restarts, self._now_ns)
+        hosts = self.affinity.room(job, hosts)
+        for host in self._shared.fullest_first(job, hosts):
+            until_ns = self._shared.until_ns(host)
+            if not self.backfill.may_share(job, end_ns, until_ns):
+                continue
+            self.backfill.shared(job, 1 << host, end_ns, until_ns)
+            gpus = self._shared.gpus_for(job, host)
+            self._count(job, 1 << host, end_ns)
+            return on_part(self._fabric, host, gpus)
+        return None
+
+    def _may_share(self, job: Job, end_ns: int) -> bool:
+        """Whether limits leave its tenant the part of a host."""
+        if self.quotas.allowance(job, self.free).limit < 1:
+            return False
+        counted = self.quotas.counted(job, 1)
+        return self.limit_reservations.room(job, end_ns, counted) >= counted
 
     def _above_least(self, job: Job) -> Placement | None:
         """An elastic job starts as large as it can now; as it waits, it is at its least."""
@@ -406,6 +440,12 @@ class SchedulingCycle:
         """Hosts of `free`, and spares of others, which nobody foresees anything for."""
         borrowed = hosts & ~self.free
         self.backfill.took(job, hosts, end_ns, borrowed)
+        self._count(job, hosts, end_ns, borrowed)
+
+    def _count(self, job: Job, hosts: HostSet, end_ns: int, borrowed: HostSet = 0) -> None:
+        """What `job` takes counts for whoever comes after it."""
+        for host in hostset.members(hosts) if job.part_gpus else ():
+            self._shared.took(host, self._shared.gpus_for(job, host), end_ns)
         self.limit_reservations.took(job, hosts, end_ns)
         self._outlook.took(job, hosts, end_ns, borrowed)
         self.quotas.took(job, hosts, borrowed)

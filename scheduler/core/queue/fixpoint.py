@@ -3,8 +3,8 @@
 A start takes hosts, and no waiting job starts on fewer hosts: the reservation is still for
 the same moment, with the same hosts. So once every job has been looked at, a second decision
 on the same queue is needed only where more than arrival and hosts counts: where starts
-change the order, the guarantees of tenants, the victims a job may have, or the hosts that
-running gangs may grow on.
+change the order, the guarantees of tenants, the victims a job may have, the hosts that running
+gangs may grow on, or those that jobs share.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ def is_fixpoint(state: State, cycle: SchedulingCycle, starts: Iterable[Start]) -
         return False
     if state.special or state.interrupted or state.unhealthy & state.held:
         return False
-    if not _is_plain(state.tenants) or any(state.jobs[start.name].is_special for start in starts):
+    if not _is_plain(state.tenants) or any(
+        state.jobs[start.name].is_special or start.placement.gpus for start in starts
+    ):
         return False
     return cycle.order.is_stable and cycle.backfill.is_stable
 

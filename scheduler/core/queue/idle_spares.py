@@ -70,7 +70,7 @@ class QueueLoans:
         has in common with jobs that are lent the same hosts."""
         if not self._may or not self._tries or not job.is_preemptible:
             return False
-        if job.needed != job.gang_hosts:  # it insists on spares of its own
+        if job.part_gpus or job.needed != job.gang_hosts:  # it insists on spares of its own
             return False
         if job.needed >= self._in_vain.get(_kind(job, kind), 1 << 40):
             return False

@@ -113,6 +113,8 @@ class _Desk:
         if is_stopped and retry_ns(job, terms) > now_ns:
             text, cause = self._calendar.leave_text(job), RequeueCause.MAINTENANCE
             return Requeue(job.name, text, cause) if has_to_go else None
+        if job.part_gpus:
+            return self._of_part(job)
         end_ns = now_ns + time_limit_ns(job, self._limits)
         avoid = avoided(job, terms, now_ns) if is_stopped else 0
         away = {*_broken(state, job), *_blocks_in(job, must | avoid)}
@@ -136,6 +138,24 @@ class _Desk:
             return None if is_back and not has_to_go and is_soon(job, terms, now_ns) else way
         if is_stopped:  # its hosts were repaired, long enough ago
             return Swap(job.name, (), job.cuts, end_ns=end_ns)
+        return None
+
+    def _of_part(self, job: Job) -> Action | None:
+        """A job on a part of a host waits again and starts elsewhere, beside others if it can;
+        it goes on where it was when its host is well."""
+        state, now_ns = self._state, self._now_ns
+        is_stopped = job.state is JobState.INTERRUPTED
+        leaving, must = self._calendar.leaving(job)
+        avoid = avoided(job, state.tenants.restarts, now_ns) if is_stopped else 0
+        if _broken(state, job) or _blocks_in(job, avoid):
+            return Requeue(job.name, job.reason, RequeueCause.FAILURE)
+        if is_stopped:
+            leaving |= state.out_of_service
+        draining = bool(_blocks_on(state, job, HostState.DRAINING)) and bool(self._free)
+        if draining or job.held & (must | (leaving if self._free else 0)):
+            return Requeue(job.name, self._calendar.leave_text(job), RequeueCause.MAINTENANCE)
+        if is_stopped:
+            return Swap(job.name, (), job.cuts, end_ns=now_ns + time_limit_ns(job, self._limits))
         return None
 
     def _barred(self, job: Job, end_ns: int) -> HostSet:

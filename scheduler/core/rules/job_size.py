@@ -18,9 +18,12 @@ def fitted(job: Job, fabric: Fabric) -> Job:
     request = job.spec.request
     sizes = legal_sizes(fabric, request, job.spec.min_dp) if job.spec.min_dp else ()
     dp = sizes[0] if sizes else request.parallelism.dp
-    hosts = sized(request, dp).hosts_needed(gpus_wanted(fabric, request.where))
+    gpus = gpus_wanted(fabric, request.where)
+    hosts = sized(request, dp).hosts_needed(gpus)
     return evolve(
         job,
+        part_gpus=(part := sized(request, dp).part_gpus(gpus)),
+        host_gpus=gpus if part else 0,
         gang_hosts=hosts,
         needed=hosts + request.spares.required(hosts),
         sizes=sizes,

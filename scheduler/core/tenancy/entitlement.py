@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from placement import BadInput, legal_sizes
 from placement import impossible as too_large
-from placement import legal_sizes
 from placement.fabric.constraints import gpus_wanted
 from placement.fabric.tree import Fabric
 from placement.workload.replicas import check_batch, sized
@@ -49,6 +49,8 @@ def impossible(fabric: Fabric, spec: JobSpec) -> Infeasible | None:
     never = too_large(fabric, spec.request)
     if not spec.min_dp:
         return never
+    if spec.request.part_gpus(gpus_wanted(fabric, spec.request.where)):
+        raise BadInput("min_dp", "a job on a part of a host has one size")
     check_batch(spec.request)
     if never is None or legal_sizes(fabric, spec.request, spec.min_dp):
         return None

@@ -13,13 +13,15 @@ from collections.abc import Mapping
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from scheduler.core.model.job import Job, Release
+from scheduler.core.model.tenant_usage import hosts_filled
 from scheduler.core.policies.tenants import Tenants
 from scheduler.core.tenancy.guarantees import kept_hosts
 from scheduler.core.tenancy.quota import QuotaBook, QuotaNode, cell_hosts
 
 
 class FutureQuota:
-    """Mutable: each gang that ends is entered. `book`: who holds how many hosts then."""
+    """Mutable: each gang that ends is entered. `book`: who holds how many hosts then; `part_gpus`:
+    GPUs on parts of hosts, by tenant."""
 
     def __init__(
         self,
@@ -28,15 +30,26 @@ class FutureQuota:
         by_name: Mapping[str, QuotaNode],
         book: QuotaBook,
         held_by_leaf: dict[str, HostSet],
+        part_gpus: dict[str, int],
     ) -> None:
+        self._part_gpus = part_gpus
         self._tenants, self._fabric, self._by_name = tenants, fabric, by_name
         self._held, self.book = held_by_leaf, book
 
     def left(self, gang: Release, hosts: HostSet) -> None:
         """`gang` ends; `hosts`: all that it holds, or has lent."""
-        self.book.take(gang.tenant, -gang.held, -gang.borrowed)
+        self.book.take(gang.tenant, -self._counted(gang), -gang.borrowed)
         if self._tenants.has_cells:
             self._held[gang.tenant] = self._held.get(gang.tenant, 0) & ~hosts
+
+    def _counted(self, gang: Release) -> int:
+        """As how many hosts the tenant had it; see `Quotas.counted`."""
+        if not gang.part_gpus:
+            return gang.held
+        before, per_host = self._part_gpus.get(gang.tenant, 0), self._fabric.gpus_per_host
+        left = max(0, before - gang.part_gpus)
+        self._part_gpus[gang.tenant] = left
+        return hosts_filled(before, per_host) - hosts_filled(left, per_host)
 
     def due_in_cells(self, job: Job) -> int:
         """How many hosts may be kept from `job` for the cells of others, wherever they are."""

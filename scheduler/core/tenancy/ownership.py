@@ -13,7 +13,7 @@ from scheduler.core.model.job import SECOND_NS, Job, JobSpec
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.state import State
 from scheduler.core.model.tenant_marks import marked
-from scheduler.core.model.tenant_usage import UsageAccount
+from scheduler.core.model.tenant_usage import UsageAccount, hosts_filled
 from scheduler.core.policies.tenants import PriorityClass, Tenants
 
 
@@ -44,13 +44,21 @@ def _own_level(priority: int) -> PriorityClass:
     return PriorityClass("", priority)
 
 
-def charged(state: State, tenant: str, more: int, now_ns: int) -> PersistentMap[str, UsageAccount]:
-    """The accounts after `tenant` took `more` hosts, or gave them back when negative."""
+def charged(
+    state: State, tenant: str, more: int, now_ns: int, part_gpus: int = 0
+) -> PersistentMap[str, UsageAccount]:
+    """The accounts after `tenant` took `more` hosts and so many GPUs on parts of hosts, or gave
+    them back when negative."""
     accounts = state.accounts
     overlay = accounts if isinstance(accounts, PersistentMap) else PersistentMap(accounts)
-    if not more:
+    before = state.account(tenant)
+    if part_gpus:
+        per_host = state.built_fabric.gpus_per_host
+        more += hosts_filled(before.part_gpus + part_gpus, per_host)
+        more -= hosts_filled(before.part_gpus, per_host)
+    elif not more:
         return overlay
-    account = state.account(tenant).having(more, now_ns, half_life_ns(state.tenants))
+    account = before.having(more, now_ns, half_life_ns(state.tenants), part_gpus)
     return overlay.having(tenant, account)
 
 
@@ -66,10 +74,15 @@ def reloaded(state: State, event: TenantsLoaded) -> State:
     jobs = {name: owned(job, event.tenants) for name, job in state.jobs.items()}
     waiting = (j for j in jobs.values() if j.state is JobState.QUEUED)
     queued = sorted((j for j in waiting if j.name not in state.deferred), key=lambda j: j.order)
-    held = Counter[str]()
+    held, parts = Counter[str](), Counter[str]()
     for job in jobs.values():
         event.tenants.by_name[job.tenant]
-        held[job.tenant] += len(job.hosts) + len(job.spares)
+        if job.part_gpus:
+            parts[job.tenant] += len(job.gpus)
+        else:
+            held[job.tenant] += len(job.hosts) + len(job.spares)
+    for name, gpus in parts.items():
+        held[name] += hosts_filled(gpus, state.built_fabric.gpus_per_host)
     used = {
         name: account.used_at(event.time_ns, half_life_ns(state.tenants))
         for name, account in state.accounts.items()
@@ -82,6 +95,6 @@ def reloaded(state: State, event: TenantsLoaded) -> State:
         jobs=PersistentMap(jobs),
         queue=NameList(job.name for job in queued),
         accounts=PersistentMap(
-            {n: UsageAccount(held[n], used.get(n, 0), event.time_ns) for n in names}
+            {n: UsageAccount(held[n], used.get(n, 0), event.time_ns, parts[n]) for n in names}
         ),
     )

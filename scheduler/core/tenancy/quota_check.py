@@ -12,6 +12,7 @@ from placement.fabric.hostset import HostSet
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.state import State
+from scheduler.core.model.tenant_usage import hosts_filled
 from scheduler.core.tenancy.future_quota import FutureQuota
 from scheduler.core.tenancy.guarantees import kept_hosts
 from scheduler.core.tenancy.quota import UNLIMITED, QuotaBook, empty_book
@@ -57,9 +58,12 @@ class Quotas:
         self.book = empty_book(state.tenants, state.loaded_fabric).copy()
         self._by_name = self.book.nodes
         self.is_open = self.book.is_open
+        self._part_gpus: dict[str, int] = {}  # on parts of hosts, by tenant
         for name, account in state.accounts.items():
             if account.held:
                 self.book.take(name, account.held)
+            if account.part_gpus:
+                self._part_gpus[name] = account.part_gpus
         self._borrowed: dict[str, HostSet] = {}  # others' spares, by the tenant that uses them
         loans = SpareLoans(state)
         for job in state.holding if loans.hosts else ():
@@ -70,11 +74,11 @@ class Quotas:
         is_lending = can_take_back and state.tenants.preemption.is_on and not self.is_open
         self._lent = _preemptible_by_leaf(state) if is_lending else None
         self._kept: dict[str, HostSet] | None = None
-        self._memo: dict[tuple[str, bool], Allowance] = {}
+        self._memo: dict[tuple[str, bool, int], Allowance] = {}
 
     def allowance(self, job: Job, free: HostSet) -> Allowance:
         """Answers for `free` are remembered until the next start."""
-        key = (job.tenant, job.is_preemptible)
+        key = (job.tenant, job.is_preemptible, job.part_gpus)
         if key not in self._memo:
             self._memo[key] = self._allowance(job, free)
         return self._memo[key]
@@ -83,6 +87,7 @@ class Quotas:
         if self.is_open:
             return Allowance(UNLIMITED, "", free, 0, free.bit_count())
         limit, owner = self.book.headroom(job.tenant)
+        limit += job.part_gpus > 0 and not self.counted(job, 1)  # a host that does not count
         own, others = self._cells(job, free)
         reach = free & ~others
         pool = reach.bit_count()
@@ -115,7 +120,9 @@ class Quotas:
     def took(self, job: Job, hosts: HostSet, borrowed: HostSet = 0) -> None:
         """`job` starts on these hosts, some of them `borrowed` from the spares of others."""
         own = hosts & ~borrowed
-        self.book.take(job.tenant, hosts.bit_count())
+        self.book.take(job.tenant, self.counted(job, hosts.bit_count()))
+        if job.part_gpus:
+            self._part_gpus[job.tenant] = self._part_gpus.get(job.tenant, 0) + job.part_gpus
         if borrowed:
             self._borrow(job, borrowed)
         self._lend(job, own.bit_count())
@@ -123,6 +130,14 @@ class Quotas:
             self._held[job.tenant] = self._held.get(job.tenant, 0) | own
         self._kept = None
         self._memo.clear()
+
+    def counted(self, job: Job, hosts: int) -> int:
+        """How many more hosts the tenant of `job` holds once that has taken so many: the parts of
+        hosts of one tenant count together as the hosts that they would fill."""
+        if not job.part_gpus:
+            return hosts
+        before, per_host = self._part_gpus.get(job.tenant, 0), self._fabric.gpus_per_host
+        return hosts_filled(before + job.part_gpus, per_host) - hosts_filled(before, per_host)
 
     def left(self, job: Job, hosts: HostSet) -> None:
         """`job`, which ran, gives up these hosts; those that it had lent are now their
@@ -159,8 +174,9 @@ class Quotas:
         """What they will be as gangs end."""
         tenants, fabric = self._tenants, self._fabric
         if self.is_open:
-            return FutureQuota(tenants, fabric, self._by_name, self.book, {})
-        return FutureQuota(tenants, fabric, self._by_name, self.book.copy(), self._held.copy())
+            return FutureQuota(tenants, fabric, self._by_name, self.book, {}, {})
+        held, part_gpus = self._held.copy(), self._part_gpus.copy()
+        return FutureQuota(tenants, fabric, self._by_name, self.book.copy(), held, part_gpus)
 
     @property
     def has_cells(self) -> bool:
@@ -173,6 +189,7 @@ class Quotas:
         other._tenants, other._fabric, other._by_name = self._tenants, self._fabric, self._by_name
         other.is_open, other.book, other._held = self.is_open, self.book.copy(), self._held.copy()
         other._unhealthy, other._borrowed = self._unhealthy, self._borrowed.copy()
+        other._part_gpus = self._part_gpus.copy()
         other._lent = None if self._lent is None else self._lent.copy()
         other._kept, other._memo = None, {}
         return other

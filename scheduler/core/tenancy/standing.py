@@ -8,6 +8,7 @@ from itertools import chain
 
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.state import State
+from scheduler.core.model.tenant_usage import hosts_filled
 from scheduler.core.policies.tenants import Tenant
 from scheduler.core.tenancy.ownership import half_life_ns
 from scheduler.core.tenancy.quota import nodes
@@ -36,12 +37,13 @@ def standings(state: State, now_ns: int) -> tuple[TenantStanding, ...]:
     by_name, gpus = nodes(tenants, fabric), fabric.gpus_per_host
     held, queued, used = Counter[str](), Counter[str](), Counter[str]()
     for leaf, account in state.accounts.items():
+        whole = account.held - hosts_filled(account.part_gpus, gpus)
         for name in by_name[leaf].path:
-            held[name] += account.held
+            held[name] += whole * gpus + account.part_gpus
             used[name] += account.used_at(now_ns, half_life_ns(tenants))
     for job in map(state.jobs.__getitem__, chain(state.queue, state.deferred)):
         for name in by_name[job.tenant].path:
-            queued[name] += job.needed
+            queued[name] += job.part_gpus or job.needed * gpus
     siblings = Counter[str]()
     for tenant in tenants.tenants:
         siblings[tenant.parent] += used[tenant.name]

@@ -43,13 +43,12 @@ def of_state(state: State, now_ns: int) -> Iterator[Sample]:
 
 
 def _of_tenants(state: State, now_ns: int) -> Iterator[Sample]:
-    gpus = state.loaded_fabric.gpus_per_host
     for tenant, queue in census.queues(state).items():
         for job_state in sorted(LIVE):
             yield c.JOBS, (tenant, job_state), queue.jobs[job_state]
         since_ns = queue.oldest.submit_ns if queue.oldest else now_ns
         yield c.OLDEST_WAIT, (tenant,), max(0, now_ns - since_ns) / SECOND_NS
-        yield c.QUEUED_GPUS, (tenant,), queue.queued_hosts * gpus
+        yield c.QUEUED_GPUS, (tenant,), queue.queued_gpus
 
 
 def _of_domains(state: State) -> Iterator[Sample]:
@@ -57,8 +56,8 @@ def _of_domains(state: State) -> Iterator[Sample]:
     for domain in census.domains(state):
         for host_state, count in domain.by_state.items():
             yield c.HOSTS, (domain.name, host_state), count
-        for use, count in domain.by_use.items():
-            yield c.GPUS, (domain.name, use), count * gpus
+        for use, count in domain.gpus(gpus).items():
+            yield c.GPUS, (domain.name, use), count
         yield c.SPARE_HOSTS, (domain.name,), domain.by_use[Use.SPARE]
 
 

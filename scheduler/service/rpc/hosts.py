@@ -67,5 +67,4 @@ class HostServicer:
 
 def host_message(state: State, name: str, now_ns: int) -> host_pb2.Host:
     index = state.loaded_fabric.index_by_name[name]
-    holding = held(state, index)
-    return host_to_proto(state, index, holding.holder, holding.block, now_ns)
+    return host_to_proto(state, held(state, index), now_ns)

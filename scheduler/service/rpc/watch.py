@@ -71,7 +71,7 @@ def _hosts(change: HostsChange) -> list[service_pb2.WatchHostsResponse]:
     first."""
     state = change.state
     held = held_hosts(state, change.indices, own_jobs(state))
-    hosts = [host_to_proto(state, h.index, h.holder, h.block, change.time_ns) for h in held]
+    hosts = [host_to_proto(state, each, change.time_ns) for each in held]
     starts = range(0, len(hosts), MOST_HOSTS) or range(bool(change.removed))
     return [
         service_pb2.WatchHostsResponse(

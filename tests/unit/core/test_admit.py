@@ -71,7 +71,7 @@ def test_bad_names(name: str) -> None:
     [
         (with_spec(time_limit_s=0), "time_limit_s"),
         (with_spec(time_limit_s=-5), "time_limit_s"),
-        (with_spec(request=request(tp=4)), "parallelism"),
+        (with_spec(request=request(tp=4, dp=3)), "parallelism"),
         (with_spec(request=request(tp=8, dp=2, traffic={"dp": -1})), "traffic.dp"),
         (
             with_spec(request=request(pp=8, collectives={"pp": Collective.HIERARCHICAL})),

@@ -87,8 +87,8 @@ def test_started() -> None:
     assert state.queue == ()
     assert state.held == hostset.of((4, 5, 6))
     assert state.free == hostset.of((0, 1, 2, 3, 7))
-    assert state.holder(6) is a
-    assert state.holder(7) is None
+    assert state.holders(6) == (a,)
+    assert state.holders(7) == ()
 
 
 @pytest.mark.parametrize("outcome", [JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED])

@@ -170,7 +170,7 @@ def test_a_draining_host_is_left_for_a_spare() -> None:
     assert hosts_of(state, "a") == (*before[:2], spare)
     host = state.loaded_fabric.index_by_name[before[2]]
     assert state.host(host).state is HostState.CORDONED
-    assert state.holder(host) is None
+    assert not state.holders(host)
 
 
 def test_a_draining_host_with_nowhere_to_go_waits_for_the_end() -> None:

@@ -196,7 +196,7 @@ def test_a_stale_etag_is_refused(command: Command) -> None:
 def test_the_current_etag_is_taken() -> None:
     assert admitted(WAITING, CancelJob("b", etag=etag(WAITING, "b")))
     name = WAITING.loaded_fabric.hosts[0]
-    tag = host_etag(name, WAITING.host(0), WAITING.holder(0))
+    tag = host_etag(name, WAITING.host(0), WAITING.holders(0))
     assert admitted(WAITING, MoveHost(name, HostMove.CORDON, etag=tag))
 
 

@@ -501,3 +501,29 @@ async def test_jobs_that_run_nothing_are_left_to_others(world: World) -> None:
     await world.give(submit("b", 1))
     assert job(world.state, "b").state is JobState.RUNNING
     assert world.words() == []
+
+
+async def test_jobs_on_one_host_are_told_their_gpus_and_wait_for_no_other_part() -> None:
+    world = World(1)
+    world.join()
+    run = RunSpec(("train",))
+    for name, gpus in (("a", 2), ("b", 4), ("c", 2)):
+        await world.give(SubmitJob(replace(spec(name, gpus=gpus), run=run), f"uid-{name}"))
+    wanted = {word.job: word for _, word in world.words("prepare")}
+    assert {name: list(word.gpus) for name, word in wanted.items()} == {
+        "a": [0, 1],
+        "b": [4, 5, 6, 7],
+        "c": [2, 3],
+    }
+    assert {(w.node, w.nodes, w.ranks, w.world_size) for w in wanted.values()} == {
+        (0, 1, 2, 2),
+        (0, 1, 4, 4),
+    }
+    for name in "abc":
+        await world.launched(name)
+    key = world.key("a")
+    await world.give(cancel("a"))
+    await world.give(SubmitJob(replace(spec("d", gpus=2), run=run), "uid-d"))
+    assert [kind for _, kind in world.words()] == ["stop"]  # d waits until a has left its GPUs
+    await world.stopped(*world.state.loaded_fabric.hosts, key=key)
+    assert [list(word.gpus) for _, word in world.words("prepare")] == [[0, 1]]

@@ -74,9 +74,9 @@ def test_queues_name_every_tenant_and_the_job_that_waits_longest() -> None:
     found = census.queues(state)
     assert list(found) == ["default", "leaf"]
     assert found["leaf"].oldest == state.jobs["early"]
-    assert (found["leaf"].queued_hosts, found["leaf"].jobs[JobState.QUEUED]) == (12, 2)
-    held = census.queues(schedule(state))["leaf"].held_hosts
-    assert held == schedule(state).held.bit_count() > 0
+    assert (found["leaf"].queued_gpus, found["leaf"].jobs[JobState.QUEUED]) == (96, 2)
+    held = census.queues(schedule(state))["leaf"].held_gpus
+    assert held == 8 * schedule(state).held.bit_count() > 0
 
 
 def test_cuts_are_those_of_the_gangs_that_run() -> None:
@@ -91,3 +91,12 @@ def test_cuts_are_those_of_the_gangs_that_run() -> None:
 def test_the_largest_gangs_come_first() -> None:
     state = started(loaded(), submit("a", 1), submit("c", 2), submit("b", 2))
     assert [job.name for job in census.gangs(state, 2)] == ["b", "c"]
+
+
+def test_gpus_that_are_free_beside_jobs_on_parts_of_hosts_are_told_apart() -> None:
+    state = schedule(run(loaded(), submit("a", gpus=2), submit("b", gpus=5), submit("c", 2)))
+    assert census.queues(state)["default"].held_gpus == 2 + 5 + 16
+    used = [domain.gpus(8) for domain in census.domains(state)]
+    assert sum(each[Use.RUNNING] for each in used) == 2 + 5 + 16
+    assert sum(each[census.SHARED] for each in used) == 1
+    assert sum(map(sum, (each.values() for each in used))) == 64

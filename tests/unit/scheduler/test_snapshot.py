@@ -43,6 +43,8 @@ LIFE: list[Event] = [
     JobSubmitted(4, "u3", spec("gone"), "r3"),
     JobStarted(5, "runs", 1, HOSTS, ("z0-r1-h0",), (), 7, ("a\nnote",)),
     JobEnded(6, "gone", JobState.CANCELLED, "typo"),
+    JobSubmitted(6, "u0", spec("part", gpus=2)),
+    JobStarted(6, "part", 1, ("z1-r1-h1",), (), (), 0, gpus=(0, 1)),
     HostMoved(7, "z0-r0-h1", HostMove.FAIL, "gpu-lost", "", Mover.SIGNAL, "gpu-lost"),
     JobsReserved(8, (("wäits\t", 2**59),)),
     JobsReserved(8, (("wäits\t", 2**60),), (("wäits\t", (("z0-r1-h0", 2),)),)),

@@ -173,6 +173,16 @@ class Conservative:
         shares = self._grounds.of(hosts) if self._grounds else ()
         self._book(job.name, Booked(self._now_ns, end_ns, hosts.bit_count(), shares))
 
+    def may_share(self, job: Job, end_ns: int, until_ns: int) -> bool:
+        if end_ns <= until_ns:
+            return True
+        return self._grounds is None and self._profile.least(until_ns, end_ns) > 0
+
+    def shared(self, job: Job, host: HostSet, end_ns: int, until_ns: int) -> None:
+        self._unbook(job.name)
+        if end_ns > until_ns:
+            self._profile.book(until_ns, end_ns, 1)
+
     def waits(self, job: Job, free: HostSet) -> None:
         """Also one that has its hosts now, and waits for quotas or for where it may lie: they
         are its own from now on, for else others would take them and it would have to wait on."""

@@ -16,10 +16,11 @@ from dataclasses import replace
 from placement.fabric.hostset import HostSet
 from scheduler.core.model.job import Job
 from scheduler.core.model.plan import BackfillReservation, LazyReservations, Reserve
-from scheduler.core.queue.backfill import charged, room_beside, uncounted
+from scheduler.core.queue.backfill import below_limits, charged, draws_alike, room_beside, uncounted
 from scheduler.core.queue.order import ArrivalOrder
 from scheduler.core.queue.policy import QueueContext, QueuePolicy
 from scheduler.core.tenancy.guarantees import highest
+from scheduler.core.tenancy.quota import UNLIMITED
 from scheduler.core.tenancy.quota_check import Allowance
 
 
@@ -108,6 +109,24 @@ class Easy:
     def took(self, job: Job, hosts: HostSet, end_ns: int, borrowed: HostSet = 0) -> None:
         if self.first is not None:
             self._first = charged(self.first, job, hosts, end_ns, self._quotas, borrowed)
+
+    def may_share(self, job: Job, end_ns: int, until_ns: int) -> bool:
+        first = self.first
+        if first is None:
+            return True
+        room = below_limits(first, job, end_ns, self._quotas)
+        if self._quotas.counted(job, 1) > room:
+            return False
+        # What counts for nothing beside other parts of its tenant may count once these are gone.
+        is_owed = room < UNLIMITED or first.lendable is not None
+        if end_ns > first.start_ns and (is_owed or draws_alike(first, job, self._quotas)):
+            return False
+        return end_ns <= max(until_ns, first.start_ns) or until_ns > self._start_ns
+
+    def shared(self, job: Job, host: HostSet, end_ns: int, until_ns: int) -> None:
+        if self.first is not None and self._quotas.counted(job, 1):
+            end_ns = min(end_ns, self.first.start_ns)  # limits count it, the hosts are the same
+            self._first = charged(self.first, job, host, end_ns, self._quotas)
 
     def waits(self, job: Job, free: HostSet) -> None:
         if self.first is None:

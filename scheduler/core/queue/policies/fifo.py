@@ -55,6 +55,12 @@ class Fifo:
     def took(self, job: Job, hosts: HostSet, end_ns: int, borrowed: HostSet = 0) -> None:
         """Who starts does so before anybody waits."""
 
+    def may_share(self, job: Job, end_ns: int, until_ns: int) -> bool:
+        return self._waiting is None
+
+    def shared(self, job: Job, host: HostSet, end_ns: int, until_ns: int) -> None:
+        """Who starts does so before anybody waits."""
+
     def waits(self, job: Job, free: HostSet) -> None:
         if self._waiting is None:
             self._outlook.comes(job)

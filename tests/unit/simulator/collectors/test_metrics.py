@@ -29,6 +29,7 @@ SHAPE = {
     "wait_s": dict,
     "bounded_slowdown": dict,
     "utilization": float,
+    "gpu_utilization": float,
     "goodput": float,
     "restarts": int,
     "restart_ways": dict,

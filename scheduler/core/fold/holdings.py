@@ -1,0 +1,34 @@
+"""Which hosts are held, and what of a host that jobs share: one place for all events that change
+what a job holds."""
+
+from __future__ import annotations
+
+from scheduler.core.collections.evolve import evolve
+from scheduler.core.collections.persistent_map import with_entry, without_entry
+from scheduler.core.model.job import Job
+from scheduler.core.model.state import State
+from scheduler.core.tenancy.ownership import charged
+
+
+def with_hosts(state: State, before: Job, after: Job | None, now_ns: int) -> State:
+    """The state once `before` holds what `after` does; None: nothing. A shared host is held until
+    the last job leaves it."""
+    is_part = bool(before.part_gpus)
+    held, shared = state.held & ~before.held, state.shared
+    for host in before.hosts if is_part else ():
+        others = tuple(name for name in shared[host] if name != before.name)
+        held |= bool(others) << host
+        shared = with_entry(shared, host, others) if others else without_entry(shared, host)
+    for host in after.hosts if is_part and after is not None else ():
+        shared = with_entry(shared, host, (*shared.get(host, ()), before.name))
+    if after is not None:
+        held |= after.held
+    sign = (after is not None and bool(after.hosts)) - bool(before.hosts)
+    more = 0 if is_part else _size(after) - _size(before)
+    part_gpus = sign * before.part_gpus
+    accounts = charged(state, before.tenant, more, now_ns, part_gpus)
+    return evolve(state, held=held, shared=shared, accounts=accounts)
+
+
+def _size(job: Job | None) -> int:
+    return 0 if job is None else len(job.hosts) + len(job.spares)
