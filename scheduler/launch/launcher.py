@@ -514,9 +514,11 @@ class AgentLauncher(Launcher):
             if leaving.is_saving and leaving.gang.saved != leaving.saved_before:
                 self._write_down(leaving.gang)
                 self._stop_all(leaving)
-        elif leaving is None and kind in ("prepared", "started"):
+        elif leaving is not None and host in leaving.hosts:
+            return  # it has been told
+        elif kind in ("prepared", "started"):
             self._sessions.send(host, _stop_key(word.key, 0))
-        elif leaving is None and kind == "stopped":
+        elif kind == "stopped":
             self._sessions.send(host, _forget(word.key))
 
     def _left(self, host: str, key: tuple[str, int]) -> bool:

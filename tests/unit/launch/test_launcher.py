@@ -404,6 +404,22 @@ async def test_an_attempt_waits_for_a_stale_one_on_a_host_that_comes_back(world:
     assert [host for host, _ in world.words("launch")] == list(world.hosts())
 
 
+async def test_a_host_that_gets_ready_after_its_attempt_was_left_is_told_to_stop(
+    world: World,
+) -> None:
+    """It had not said that it was at it when it came back, and others have yet to stop."""
+    first, second = world.hosts()
+    key = world.key()
+    await world.give(cancel("a"))
+    world.breaks(second)
+    world.join(second)
+    world.words()
+    world.say(second, prepared=agent_pb2.Prepared(key=key, address="x"))
+    assert [(host, word.key) for host, word in world.words("stop")] == [(second, key)]
+    await world.stopped(first, second, key=key)
+    assert [host for host, _ in world.words("forget")] == [first, second]
+
+
 async def test_a_host_that_was_started_anew_has_lost_its_ranks(world: World) -> None:
     await world.launched()
     first, second = world.hosts()
