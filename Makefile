@@ -12,7 +12,7 @@ PEERS := .venv-bench
 # Bytecode of what is imported is written the first time, whatever the shell that calls says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help env docs demo test test-slow check format lint types imports stubs stub-drift lint-proto fuzz validate bench bench-service bench-watch bench-console drill-crash bench-routing bench-placement bench-time bench-replay drill-crash-postgres drill-failover lock clean bench-agents bench-launch bench-k8s drill-launch conformance conformance-k8s
+.PHONY: help env docs demo test test-slow check format lint types imports stubs stub-drift lint-proto fuzz protocol validate bench bench-service bench-watch bench-console drill-crash bench-routing bench-placement bench-time bench-replay drill-crash-postgres drill-failover lock clean bench-agents bench-launch bench-k8s drill-launch conformance conformance-k8s
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
@@ -72,6 +72,9 @@ lint-proto: $(READY) ## lint proto/, and compare it with the last release (SINCE
 	@since="$(SINCE)"; since="$${since:-$$(git describe --tags --abbrev=0 --match 'v*' 2> /dev/null)}"; \
 	if [ -z "$$since" ]; then echo "buf breaking: skipped, nothing is released yet (compare with SINCE=ref)"; \
 	else $(BIN)/python -m scripts.protolint "$$since" && echo "buf breaking: none since $$since"; fi
+
+protocol: $(READY) ## search every order of faults over leaders, launches and agents: half an hour; ARGS="--only drain"
+	$(BIN)/python -m tests.protocol $(ARGS)
 
 fuzz: $(READY) ## a million wrong inputs: requests, files, traces; ARGS="--seed 2 --only yaml"
 	$(BIN)/python -m tests.fuzz $(ARGS)

@@ -1,0 +1,482 @@
+"""muster's agent, its launcher, and its two ends of a gateway, as parts that a search can step,
+copy and compare.
+
+The rules are those of Agent, HostAttempt, AgentLauncher, AgentSessions and Gateway themselves; only
+what touches processes, files, sockets and the event loop is replaced.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from scheduler.agent import agent as agent_module
+from scheduler.agent.agent import Agent, Preparation
+from scheduler.agent.attempt import HostAttempt, Key, Phase, RankExit
+from scheduler.core import State, admit
+from scheduler.core.model.commands import EndJob, ReportHost
+from scheduler.engine.proposal import Answer
+from scheduler.launch.frames import Frame, FrameKind
+from scheduler.launch.gang import LaunchedGang
+from scheduler.launch.gateway import Gateway, GatewayOptions
+from scheduler.launch.launcher import AgentLauncher, Leaving
+from scheduler.launch.sessions import AgentSessions
+from scheduler.v1 import agent_pb2
+
+LEASE_S = 10.0
+TICK_S = 11.0  # a lease and a little
+_FAR = 150.0  # seconds after which it makes no difference any more how long ago something was
+_OPTIONS = GatewayOptions("127.0.0.1:0", is_insecure=True)
+_NOWHERE = Path("/nonexistent/muster-protocol")
+Words = Callable[[agent_pb2.SessionRequest], None]
+
+
+class Clock:
+    """The time of the state that is being stepped."""
+
+    now_s = 1_000.0
+
+
+def now_s() -> float:
+    return Clock.now_s
+
+
+@contextmanager
+def stepped_clock() -> Iterator[None]:
+    """Agents read the clock of the search."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(agent_module, "now_s", now_s)
+        yield
+
+
+def ago(at_s: float) -> float:
+    """How long ago, or ahead, as far as it matters."""
+    return max(-_FAR, min(_FAR, Clock.now_s - at_s))
+
+
+# --- a host ---------------------------------------------------------------------------------------
+
+
+class SteppedAttempt(HostAttempt):
+    """One whose rank is a flag. `is_alive`: the rank runs; `is_dying`: it has been killed."""
+
+    def __init__(self, key: Key, order: dict[str, Any]) -> None:
+        super().__init__(key, _NOWHERE, order)
+        self.is_alive = self.is_dying = False
+        self.ends: tuple[int, int] | None = None  # (code, signal) with which the rank has ended
+        self._supervisor_begun = -1  # of no process
+
+    def clone(self) -> SteppedAttempt:
+        other = copy.copy(self)
+        other.exits = list(self.exits)
+        return other
+
+    def key_of_state(self) -> tuple[Any, ...]:
+        until = None if self.kill_s is None else ago(self.kill_s)
+        exits = tuple((done.rank, done.code, done.signal) for done in self.exits)
+        return (*self.key, self.phase, self.is_alive, self.is_dying, self.ends, exits, until)
+
+    def write_order(self) -> None:
+        pass
+
+    def launch(self, warm: Any) -> None:
+        self.phase = Phase.STARTING
+        self.is_alive = True
+
+    def look(self) -> list[RankExit]:
+        if not self.has_processes:
+            return []
+        self.phase = Phase.STARTED
+        if self.is_alive:
+            return []
+        code, number = self.ends or (0, 9)
+        new = [RankExit(self.order["ranks"][0]["rank"], code, number, 2**62)]
+        self.exits += new
+        self._over()
+        return new
+
+    def look_at_progress(self) -> bool:
+        return False
+
+    def ask_to_save(self) -> None:
+        pass
+
+    def stop(self, grace_s: float, now_s: float) -> None:
+        super().stop(grace_s, now_s)
+        self.is_dying |= self.has_processes and self.is_alive
+
+    def kill(self, now_s: float) -> None:
+        self.is_dying |= self.is_alive
+
+    def release(self) -> None:
+        pass
+
+    def forget(self) -> None:
+        pass
+
+    def rank_ends(self, code: int = 0, number: int = 9) -> None:
+        """The rank is no more; the agent has yet to look."""
+        self.is_alive = self.is_dying = False
+        self.ends = (code, number)
+
+    def _over(self) -> None:
+        self.phase = Phase.STOPPED
+
+
+class _Preparation:
+    """As the task of Agent._make_ready."""
+
+    def __init__(self, key: Key, wanted: agent_pb2.Prepare) -> None:
+        self.key, self.wanted = key, wanted
+        self.is_cancelled = False
+
+    def clone(self) -> _Preparation:
+        return _Preparation(self.key, self.wanted)
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+    def add_done_callback(self, _: Any) -> None:
+        pass
+
+
+class _LeaseFile:
+    """As the file of a lease and its path. `text`: what is in it."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def with_suffix(self, _: str) -> _LeaseFile:
+        return self
+
+    def replace(self, _: _LeaseFile) -> None:
+        pass
+
+    def write_text(self, text: str, encoding: str) -> None:
+        self.text = text
+
+    def read_text(self, encoding: str) -> str:
+        return self.text
+
+
+class SteppedAgent(Agent):
+    """`on_start`: is told of each attempt whose ranks start."""
+
+    on_start: Callable[[Key], None]
+
+    def __init__(self, host: str) -> None:
+        self.host, self.address, self.place = host, host, {}
+        self.say = lambda _: None
+        self.beat_s = 1.0
+        self._epoch, self._lease_s, self._is_given_up = 0, 0.0, False
+        self._epoch_file: Any = SimpleNamespace(write_text=lambda *_, **__: None)
+        self._lease_file: Any = _LeaseFile()
+        self._cgroups: Any = SimpleNamespace(path=None)
+        self._root: Any = SimpleNamespace(iterdir=list)
+        self._over: Any = SimpleNamespace(set=lambda: None)
+        self.has_expired: Any = self._over
+        self.has_finished: Any = self._over
+        self._socket_path = ""
+        self.is_for_one, self._only, self._begun_s = False, None, 0.0
+        self._attempts: Any = {}
+        self._preparing: Any = {}
+        self._tails: Any = {}
+        self._warm: Any = {}
+        self.on_start = lambda _: None
+
+    @property
+    def attempts(self) -> dict[Key, SteppedAttempt]:
+        return self._attempts  # type: ignore[no-any-return]
+
+    @property
+    def preparing(self) -> dict[Key, Preparation]:
+        return self._preparing  # type: ignore[no-any-return]
+
+    @property
+    def has_lease(self) -> bool:
+        return self._lease_s > Clock.now_s
+
+    def clone(self) -> SteppedAgent:
+        other = copy.copy(self)
+        other._attempts = {key: attempt.clone() for key, attempt in self.attempts.items()}
+        other._preparing = {
+            key: Preparation(preparation.task.clone(), preparation.gpus)
+            for key, preparation in self._preparing.items()
+        }
+        other._lease_file = copy.copy(self._lease_file)
+        return other
+
+    def key_of_state(self) -> tuple[Any, ...]:
+        lease = ago(self._lease_s) if self._lease_s else None
+        attempts = tuple(sorted(a.key_of_state() for a in self.attempts.values()))
+        given_up = self._is_given_up
+        return self._epoch, lease, given_up, attempts, tuple(sorted(self.preparing))
+
+    def started_anew(self) -> SteppedAgent:
+        """As after a crash: what the folders of its attempts say is all that it knows."""
+        other = SteppedAgent(self.host)
+        other._epoch = self._epoch
+        other._lease_file = copy.copy(self._lease_file)
+        other._attempts = {key: attempt.clone() for key, attempt in self.attempts.items()}
+        for attempt in other.attempts.values():
+            attempt.kill_s = None
+            if attempt.has_processes:
+                attempt.look()
+            if attempt.has_processes:
+                other._lease_s = other._lease_found()
+        return other
+
+    def alive(self) -> list[Key]:
+        """Attempts whose ranks run here."""
+        return [key for key, attempt in self.attempts.items() if attempt.is_alive]
+
+    def hear_word(self, body: bytes) -> None:
+        """Raises: StaleLeader."""
+        self.hear(agent_pb2.SessionResponse.FromString(body))
+        self.drop_cancelled()
+
+    def drop_cancelled(self) -> None:
+        for key, preparation in list(self._preparing.items()):
+            if preparation.task.is_cancelled:
+                del self.preparing[key]
+
+    def prepare(self) -> None:
+        """What `_make_ready` does when it gets a turn."""
+        for key, preparation in list(self._preparing.items()):
+            if self._end_others(key, preparation.gpus):
+                wanted = preparation.task.wanted
+                order = {"port": 0 if wanted.node else 4_000, "env": {}, "warm": []}
+                order |= {"ranks": [{"rank": wanted.first_rank}], "gpus": list(wanted.gpus)}
+                self.attempts[key] = made = SteppedAttempt(key, order)
+                del self.preparing[key]
+                self.say(agent_pb2.SessionRequest(prepared=self._prepared(made)))
+
+    def refuse(self) -> None:
+        """It cannot prepare what it should."""
+        for key in list(self.preparing):
+            del self.preparing[key]
+            self._refuse(key, "there is no program")
+
+    def tick(self) -> None:
+        """As `run` does."""
+        self._check_lease()
+        self.drop_cancelled()
+        self._look()
+
+    def look(self) -> None:
+        self._look()
+
+    def _make_ready(self, key: Key, wanted: agent_pb2.Prepare) -> Any:
+        return _Preparation(key, wanted)
+
+    def _spawn(self, work: Any) -> Any:
+        if isinstance(work, _Preparation):
+            self._supersede(work.key, frozenset(work.wanted.gpus))
+            self.drop_cancelled()
+            return work
+        with pytest.raises(StopIteration):  # a launch waits for nothing
+            work.send(None)
+        return None
+
+    async def _launch(self, wanted: agent_pb2.Launch) -> None:
+        before = self.alive()
+        await super()._launch(wanted)
+        for key in self.alive():
+            if key not in before:
+                self.on_start(key)
+
+
+# --- a server ------------------------------------------------------------------------------------
+
+
+class SteppedStream:
+    """As AgentStream: what is sent goes to `send`."""
+
+    def __init__(self, host: str, number: int, send: Callable[[bytes], None]) -> None:
+        self.host, self.number, self.send = host, number, send
+        self.heard_s, self.lease_s = Clock.now_s, 0.0
+        self.reason = ""
+        self.end = SimpleNamespace(set=lambda: None)
+
+
+class SteppedGateway(Gateway):
+    def __init__(self) -> None:
+        self.told: list[Frame] = []
+        super().__init__(_OPTIONS, self.told.append, now_s)
+
+    @property
+    def streams(self) -> dict[str, Any]:
+        return self._streams
+
+    @property
+    def leads(self) -> bool:
+        return self._epoch is not None
+
+    def admit_stream(self, stream: Any, hello: bytes) -> None:
+        """As `session` does with a first word."""
+        self._drop(stream.host, "another stream speaks for this host")
+        self._streams[stream.host] = stream
+        self._broken_s.pop(stream.host, None)
+        self._lease(stream, Clock.now_s)
+        self._tell(Frame(FrameKind.HELLO, stream.host, hello))
+
+    def stream_ends(self, host: str, number: int) -> None:
+        """As `session` does when a stream breaks."""
+        if host in self._streams and self.streams[host].number == number:
+            del self._streams[host]
+            self._broken_s[host] = Clock.now_s
+            self._tell(Frame(FrameKind.BROKEN, host))
+
+    def key_of_state(self) -> tuple[Any, ...]:
+        streams = sorted(
+            (host, s.number, ago(s.heard_s), ago(s.lease_s)) for host, s in self.streams.items()
+        )
+        broken = sorted((host, ago(since_s)) for host, since_s in self._broken_s.items())
+        return self._epoch, tuple(streams), tuple(broken)
+
+
+class SteppedSessions(AgentSessions):
+    def __init__(self, gateway: SteppedGateway) -> None:
+        super().__init__(_OPTIONS)
+        self.gateway = gateway
+        self.on_launch: Callable[[str, Key], None] = lambda *_: None
+
+    def send(self, host: str, message: agent_pb2.SessionResponse) -> None:
+        if message.WhichOneof("message") == "launch" and host in self.connected:
+            self.on_launch(host, Key(message.launch.key.job_uid, message.launch.key.attempt))
+        super().send(host, message)
+
+    def _tell(self, frame: Frame) -> None:
+        self.gateway.hear(frame)
+
+    def hear(self, frame: Frame) -> None:
+        self._hear(frame)
+
+
+class SteppedLauncher(AgentLauncher):
+    """What it wants written waits in `wanted`."""
+
+    wanted: list[Callable[[State, int], Answer]]
+
+    def _carry_out(self, check: Callable[[State, int], Answer]) -> None:
+        self.wanted.append(check)
+
+    def _submit(self, command: EndJob | ReportHost) -> None:
+        self.wanted.append(lambda state, now_ns: admit(state, command, now_ns))
+
+    def key_of_state(self) -> tuple[Any, ...]:
+        gangs = tuple(sorted(_gang_key(gang) for gang in self._gangs.values()))
+        leaving = tuple(
+            sorted(
+                (_gang_key(e.gang), *sorted(e.hosts), e.grace_s, ago(e.until_s), e.is_saving)
+                for e in self._leaving
+            )
+        )
+        jobs = tuple(sorted((j.name, j.uid, j.attempt, j.state) for j in self._jobs.values()))
+        runs = self._tracker._runs.values()
+        tracked = tuple(sorted((r.name, r.attempt, r.hosts, r.stop_ns is None) for r in runs))
+        times = ago(self._led_s), ago(self._looked_s) > 1.0
+        return gangs, leaving, jobs, tracked, times, tuple(sorted(self._seen))
+
+
+def _gang_key(gang: LaunchedGang) -> tuple[Any, ...]:
+    first = min(gang.failures.values()).rank if gang.failures else -1
+    return (
+        gang.uid,
+        gang.attempt,
+        gang.phase,
+        ago(gang.since_s),
+        tuple(sorted(gang.by_host.items())),
+        tuple(sorted(gang.refusals)),
+        tuple(sorted(gang.done)),
+        tuple(sorted(gang.failures)),
+        first,
+        gang.master or (),
+    )
+
+
+class _ServerWriter:
+    """As much of the writer as the launcher asks."""
+
+    def __init__(self, state: State) -> None:
+        self.state, self.now = state, 0
+        self.term: int | None = None
+        self.leader = ""
+
+    def now_ns(self) -> int:
+        return self.now
+
+
+class LaunchServer:
+    """A server as far as agents go: launcher, sessions and gateway on a state of the log."""
+
+    def __init__(self, state: State) -> None:
+        self.writer = _ServerWriter(state)
+        self.gateway = SteppedGateway()
+        self.sessions = SteppedSessions(self.gateway)
+        writer: Any = self.writer
+        self.launcher = SteppedLauncher(writer, self.sessions, LEASE_S, now_s)
+        self.launcher.wanted = []
+
+    def clone(self, send: Callable[[str, int], Callable[[bytes], None]]) -> LaunchServer:
+        """`send`: where the words of a stream go in the copy, by host and number."""
+        other = copy.copy(self)
+        other.writer = copy.copy(self.writer)
+        other.gateway = gateway = copy.copy(self.gateway)
+        gateway.told = []
+        gateway._tell = gateway.told.append
+        gateway._broken_s = dict(self.gateway._broken_s)
+        gateway._streams = {}
+        for host, stream in self.gateway.streams.items():
+            new = gateway.streams[host] = copy.copy(stream)
+            new.send = send(host, stream.number)
+        other.sessions = sessions = copy.copy(self.sessions)
+        sessions.gateway = gateway
+        sessions.connected = set(self.sessions.connected)
+        other.launcher = self._launcher_for(other)
+        return other
+
+    def _launcher_for(self, server: LaunchServer) -> SteppedLauncher:
+        old, new = self.launcher, copy.copy(self.launcher)
+        writer: Any = server.writer
+        new._writer, new._sessions = writer, server.sessions
+        new._gangs = {uid: _cloned(gang) for uid, gang in old._gangs.items()}
+        new._leaving = [
+            Leaving(_cloned(e.gang), set(e.hosts), e.grace_s, e.until_s, None, e.is_saving)
+            for e in old._leaving
+        ]
+        new._jobs, new._seen = dict(old._jobs), set(old._seen)
+        new._saved, new._logged_s = dict(old._saved), dict(old._logged_s)
+        new._tracker = copy.copy(old._tracker)
+        new._tracker._runs = dict(old._tracker._runs)
+        new._tracker._known = None
+        new.wanted = list(old.wanted)
+        server.sessions.on_hello = new._greeted
+        server.sessions.on_word = new._heard
+        server.sessions.on_broken = new._broke
+        server.sessions.on_lost = new._lost
+        return new
+
+    def hear_gateway(self) -> None:
+        """What the gateway has to say."""
+        while self.gateway.told:
+            self.sessions.hear(self.gateway.told.pop(0))
+
+    def key_of_state(self) -> tuple[Any, ...]:
+        connected = tuple(sorted(self.sessions.connected))
+        term = self.writer.term
+        return term, connected, self.gateway.key_of_state(), self.launcher.key_of_state()
+
+
+def _cloned(gang: LaunchedGang) -> LaunchedGang:
+    new = copy.copy(gang)
+    new.refusals, new.done = dict(gang.refusals), set(gang.done)
+    new.failures, new.left = dict(gang.failures), set(gang.left)
+    new._by_host, new._counts = dict(gang._by_host), copy.copy(gang._counts)
+    return new
