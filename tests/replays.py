@@ -102,6 +102,7 @@ def replayed(
     until_s: float | None = None,
     tenants: Tenants | None = None,
     limits: SchedulingOptions | None = None,
+    shares_hosts: bool = False,
 ) -> World:
     """Replay to the end. `limits`: in place of those of the `policy`."""
     costs = costs or Costs()
@@ -126,10 +127,12 @@ def replayed(
         tenants,
         times=times,
         until_ns=None if until_s is None else round(until_s * SECOND_NS),
+        shares_hosts=shares_hosts,
     )
     replay = Replay(experiment, jobs, sink, outages)
     metrics.use_times(replay.modelled)
     metrics.use_ends(replay.is_unsuccessful)
+    metrics.use_sizes(replay.asked_share)
     tally = replay.run()
     return World(fabric, log, rows, metrics, tally, replay.modelled)
 

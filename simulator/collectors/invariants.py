@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from scheduler.core.model.events import (
     CheckpointSaved,
@@ -116,6 +116,14 @@ class AttemptLog:
         return f"{self.soon} within a minute of another" if self.soon > MOST_LAST else ""
 
 
+class PartOfHost(NamedTuple):
+    """What a job has of a host that it shares: these GPUs, which `share` of it."""
+
+    host: str
+    gpus: tuple[int, ...]
+    share: Fraction
+
+
 class InvariantChecker:
     """Feed it the log, each event with the state after it; `check` at the end.
 
@@ -125,7 +133,8 @@ class InvariantChecker:
     def __init__(self) -> None:
         self._holder: dict[str, str] = {}
         self._gpus: dict[str, dict[int, str]] = {}  # by shared host: each GPU's job
-        self._parts: dict[str, tuple[str, tuple[int, ...]]] = {}  # by job: its host and GPUs
+        self._parts: dict[str, PartOfHost] = {}  # by job
+        self._part_hosts = Fraction(0)  # that jobs on parts of hosts hold together
         self._part_host_ns = Fraction(0)
         self._rounded = 0  # shares of hosts in accounts, each less than 1 ns short
         self._hosts: dict[str, dict[str, None]] = {}  # by job, in block order, then spares
@@ -141,10 +150,10 @@ class InvariantChecker:
         elapsed_ns = event.time_ns - self._now_ns
         self._held_host_ns += elapsed_ns * len(self._holder)
         if self._parts:
-            self._part_host_ns += elapsed_ns * self._shares(state)
+            self._part_host_ns += elapsed_ns * self._part_hosts
         self._now_ns = event.time_ns
         if isinstance(event, HoldingEvent):
-            self._fold(event)
+            self._fold(event, state)
         elif isinstance(event, LaunchEvent):
             self._reported(event, state.version)
         held = len(self._holder) + len(self._gpus)
@@ -152,14 +161,18 @@ class InvariantChecker:
             text = f"{held} hosts are held, the state has {state.held.bit_count()}"
             raise InvariantViolated(f"event {state.version}: {text}")
 
-    def _fold(self, event: HoldingEvent) -> None:
+    def _fold(self, event: HoldingEvent, state: State) -> None:
         match event:
             case JobSubmitted():
                 self._submitted += 1
             case JobStarted() if event.gpus:
                 self._begins(event)
                 self._blocks[event.name] = list(event.hosts)
-                self._shares_host(event.name, event.hosts[0], event.gpus)
+                host = event.hosts[0]
+                of = int(state.built_fabric.by_host.gpus[state.built_fabric.index_by_name[host]])
+                self._shares_host(
+                    event.name, PartOfHost(host, event.gpus, Fraction(len(event.gpus), of))
+                )
             case JobStarted() | GangResized():
                 self._begins(event)
                 self._holds(event.name, list(event.hosts), event.spares)
@@ -181,13 +194,8 @@ class InvariantChecker:
             case _:
                 assert_never(event)
 
-    def _shares(self, state: State) -> Fraction:
-        """How many hosts jobs on parts of hosts hold together."""
-        gpus, by_name = state.built_fabric.by_host.gpus, state.built_fabric.index_by_name
-        parts = self._parts.values()
-        return sum((Fraction(len(g), int(gpus[by_name[h]])) for h, g in parts), Fraction(0))
-
-    def _shares_host(self, name: str, host: str, gpus: tuple[int, ...]) -> None:
+    def _shares_host(self, name: str, part: PartOfHost) -> None:
+        host, gpus, share = part
         if host in self._holder:
             whose = self._holder[host]
             raise InvariantViolated(f"a part of {host} is given to {name}, and {whose} has it")
@@ -196,7 +204,8 @@ class InvariantChecker:
             if there.setdefault(gpu, name) != name:
                 text = f"GPU {gpu} of {host} is given to {name}, and {there[gpu]} has it"
                 raise InvariantViolated(text)
-        self._parts[name] = (host, gpus)
+        self._parts[name] = part
+        self._part_hosts += share
 
     def _holds(self, name: str, blocks: list[str], spares: tuple[str, ...]) -> None:
         self._left(name)
@@ -226,10 +235,11 @@ class InvariantChecker:
             del self._holder[host]
         if (part := self._parts.pop(name, None)) is not None:
             self._rounded += 1
-            for gpu in part[1]:
-                del self._gpus[part[0]][gpu]
-            if not self._gpus[part[0]]:
-                del self._gpus[part[0]]
+            self._part_hosts -= part.share
+            for gpu in part.gpus:
+                del self._gpus[part.host][gpu]
+            if not self._gpus[part.host]:
+                del self._gpus[part.host]
         self._blocks.pop(name, None)
 
     def _failed(self, host: str) -> None:
@@ -270,12 +280,13 @@ class InvariantChecker:
         """Raises: InvariantViolated."""
         refused, live = sum(tally.refused.values()), metrics.unfinished
         held_host_ns, (_, hosts) = metrics.spent().hosts.held, metrics.accounts()
-        self._check_held(held_host_ns)
+        self._about("held", self._held_host_ns + self._part_host_ns, held_host_ns)
+        ran, known = metrics.ran()
+        self._about("of attempts that are over", Fraction(ran), known)
         for quantity, counted, expected in (
             ("jobs offered", tally.offered, self._submitted + refused),
             ("jobs admitted", self._submitted, self._ended + live),
             ("jobs counted", metrics.submitted, self._submitted),
-            ("host-ns of attempts that are over", *metrics.ran()),
             ("host-ns by use", hosts.held, held_host_ns),
         ):
             if counted != expected:
@@ -283,11 +294,10 @@ class InvariantChecker:
                     f"{quantity}: {counted:,} on one side, {expected:,} on the other"
                 )
 
-    def _check_held(self, accounted_ns: int) -> None:
-        """Accounts of jobs on parts of hosts are whole ns of hosts, each part of them rounded
-        down: a few ns for every time that one was counted."""
-        held_ns = self._held_host_ns + self._part_host_ns
+    def _about(self, what: str, counted_ns: Fraction, expected_ns: int) -> None:
+        """The same host time, but for what accounts of jobs on parts of hosts round down: a few ns
+        each time that one is counted. Raises: InvariantViolated."""
         slack = 16 * (self._rounded + len(self._parts))
-        if not 0 <= held_ns - accounted_ns <= slack:
-            text = f"{float(held_ns):,.0f} on one side, {accounted_ns:,} on the other"
-            raise InvariantViolated(f"host-ns held: {text}")
+        if abs(counted_ns - expected_ns) > slack:
+            text = f"{float(counted_ns):,.0f} on one side, {expected_ns:,} on the other"
+            raise InvariantViolated(f"host-ns {what}: {text}")

@@ -172,9 +172,17 @@ class ModelledTiming:
         spent = self._clocks.pop(name).spent(left)
         self._remaining_host_ns[name] -= spent.productive * hosts
         time, host_time = self.spent(name)
-        self._spent[name] = time.plus(spent), host_time.plus(spent, hosts)
+        part, of = self._part(left.run)
+        on_hosts = spent.part(part, of) if part else spent
+        self._spent[name] = time.plus(spent), host_time.plus(on_hosts, hosts)
         self.time = self.time.plus(spent)
-        self.host_time = self.host_time.plus(spent, hosts)
+        self.host_time = self.host_time.plus(on_hosts, hosts)
+
+    def _part(self, run: Attempt) -> tuple[int, int]:
+        """How many GPUs it has of a host that others share, and of how many; (0, 1) of a gang."""
+        if not run.gpus:
+            return 0, 1
+        return len(run.gpus), int(self._fabric.by_host.gpus[self._fabric.indices(run.hosts)[0]])
 
     def end_ns(self, name: str, now_ns: int) -> int:
         clock = self._clocks[name]
@@ -202,8 +210,11 @@ class ModelledTiming:
         """Work of all gangs until now: of attempts that are over what is kept, of others all."""
         for clock in self._clocks.values():
             clock.settle(now_ns)
-        live = (clock.worked_ns * len(clock.run.hosts) for clock in self._clocks.values())
-        return self.host_time.productive + sum(live)
+        live = 0
+        for clock in self._clocks.values():
+            part, of = self._part(clock.run)
+            live += clock.worked_ns * (part or len(clock.run.hosts)) // of
+        return self.host_time.productive + live
 
     def _request(self, run: Attempt) -> Request:
         """At the size that the gang has now."""

@@ -34,6 +34,10 @@ class AttemptTime:
         """This and another's time on so many hosts."""
         return AttemptTime(*(getattr(self, name) + getattr(other, name) * hosts for name in PARTS))
 
+    def part(self, gpus: int, of: int) -> AttemptTime:
+        """The same of so many GPUs of a host, as a share of its time."""
+        return AttemptTime(*(getattr(self, name) * gpus // of for name in PARTS))
+
 
 PARTS = tuple(part.name for part in fields(AttemptTime))
 

@@ -251,13 +251,11 @@ class Outlook:
         gangs = self.ends()
         return sorted([*gangs, *others]) if others else gangs
 
-    def shared_until_ns(self) -> dict[int, int]:
-        """When the last of those who share each host is taken to end."""
-        last = dict[int, int]()
-        for release in self.ends() if self._shared else ():
-            for host in hostset.members(release.hosts & self._shared):
-                last[host] = release.end_ns  # of `ends` only the last one names it
-        return last
+    def shared_until_ns(self, host: int) -> int:
+        """When the last of those who shared this host before this decision is taken to end."""
+        jobs = map(self._state.jobs.__getitem__, self._state.shared.get(host, ()))
+        ends = (expected_end_ns(job, self._now_ns, self._limits) for job in jobs)
+        return max(ends, default=0)
 
     def is_late(self, until_ns: int) -> bool:
         """Whether a gang that has outrun its limit is taken to end by then."""

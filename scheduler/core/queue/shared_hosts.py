@@ -25,7 +25,7 @@ class SharedHosts:
         for host in self._taken:
             if not hostset.has(out, host):
                 self._enter(host)
-        self._until_ns: dict[int, int] | None = None
+        self._until_ns: dict[int, int] = {}
 
     def __bool__(self) -> bool:
         """Whether any of them has room."""
@@ -40,9 +40,9 @@ class SharedHosts:
 
     def until_ns(self, host: int) -> int:
         """When the last job that shares it is taken to end."""
-        if self._until_ns is None:
-            self._until_ns = self._outlook.shared_until_ns()
-        return self._until_ns.get(host, 0)
+        if host not in self._until_ns:
+            self._until_ns[host] = self._outlook.shared_until_ns(host)
+        return self._until_ns[host]
 
     def fullest_first(self, job: Job, hosts: HostSet) -> list[int]:
         """Those of `hosts` with room for `job`."""
@@ -60,8 +60,7 @@ class SharedHosts:
             self._by_room[self._room(host)] &= ~(1 << host)
         self._taken.setdefault(host, set()).update(gpus)
         self._enter(host)
-        if self._until_ns is not None:
-            self._until_ns[host] = max(end_ns, self._until_ns.get(host, 0))
+        self._until_ns[host] = max(end_ns, self.until_ns(host))
 
     def _enter(self, host: int) -> None:
         self._by_room[self._room(host)] = self._by_room.get(self._room(host), 0) | 1 << host

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from placement.workload.request import SpareRule
-from scheduler.core import HostState, JobSpec, JobState, SchedulingOptions, replay
+from scheduler.core import HostState, JobSpec, JobState, SchedulingOptions, State, apply, replay
 from scheduler.core.model.commands import CancelJob, Command, EndJob, MoveHost, SubmitJob
 from scheduler.core.model.events import (
     Event,
@@ -20,8 +20,10 @@ from scheduler.core.model.events import (
 )
 from scheduler.core.model.lifecycle import HostMove
 from scheduler.core.policies.costs import Costs
+from simulator.collectors.invariants import InvariantChecker
 from simulator.collectors.recorder import EventLogWriter
 from simulator.replay import run_script
+from simulator.timing import load_time_model
 from simulator.traces.mapping import job_spec
 from simulator.traces.record import SECOND_NS
 from tests.replays import World, down, machine, replayed, trace_job, up
@@ -294,3 +296,36 @@ def test_a_spec_without_a_limit_gets_one() -> None:
 
     assert isinstance(spec, JobSpec)
     assert spec.time_limit_s == 5
+
+
+def test_small_jobs_share_a_host_where_that_is_asked_for() -> None:
+    """Two hosts of 8: four jobs of 4 GPUs at once, or two and then two."""
+    jobs = [trace_job(name, 0, 100, gpus=4) for name in "abcd"]
+    alone = replayed(machine(2, 8), jobs)
+    beside = replayed(machine(2, 8), jobs, shares_hosts=True)
+    assert sorted(alone.starts_s().values()) == [0, 0, 100, 100]
+    assert sorted(beside.starts_s().values()) == [0, 0, 0, 0]
+    totals = [world.metrics.totals(2) for world in (alone, beside)]
+    assert [each["utilization"] for each in totals] == [1.0, 1.0]
+    assert [each["gpu_utilization"] for each in totals] == [0.5, 1.0]
+
+
+@pytest.mark.parametrize("has_model", [False, True])
+def test_a_job_on_a_part_of_a_failed_host_does_its_work_elsewhere(has_model: bool) -> None:
+    times = load_time_model("default") if has_model else None
+    jobs = [trace_job(name, 0, 1_000, gpus=3) for name in "ab"]
+    costs = Costs(checkpoint_s=100, restart_s=10)
+    outages = [down(450, "z0-h0"), up(9_000, "z0-h0")]
+    world = replayed(
+        machine(2, 8), jobs, outages=outages, costs=costs, times=times, shares_hosts=True
+    )
+    starts = [event for event in world.log if isinstance(event, JobStarted)]
+    assert [event.hosts for event in starts] == [("z0-h0",)] * 2 + [("z0-h1",)] * 2
+    assert [event.gpus for event in starts] == [(0, 1, 2), (4, 5, 6)] * 2
+    checker, state = InvariantChecker(), State.empty()
+    for event in world.log:
+        state = apply(state, event)
+        checker.feed(event, state)
+    checker.check(world.tally, world.metrics)
+    if not has_model:
+        assert world.ends_s() == dict.fromkeys("ab", 450 + 10 + 600)
