@@ -444,6 +444,16 @@ class LaunchWorld:
                     return f"{key.folder_name} runs on {name} for ever, and nobody wants it"
         return ""
 
+    def overlap(self) -> str:
+        """Which two attempts of a job run."""
+        running: dict[str, Key] = {}
+        for host in self.hosts.values():
+            for key in host.agent.alive() if not host.is_frozen else ():
+                other = running.setdefault(key.job_uid, key)
+                if other != key:
+                    return f"{other.folder_name} and {key.folder_name} run"
+        return ""
+
     def _is_ending(self, host: HostSim, key: Key) -> bool:
         return host.agent.attempts[key].is_dying
 
@@ -672,10 +682,12 @@ def _start_server(world: LaunchWorld, number: int) -> None:
 
 
 class Launches:
-    """The model."""
+    """The model. `is_strict`: no two attempts of a job may run, not even where one of them is on a
+    host that nobody reaches."""
 
-    def __init__(self, scope: LaunchScope) -> None:
+    def __init__(self, scope: LaunchScope, *, is_strict: bool = False) -> None:
         self._scope = scope
+        self._is_strict = is_strict
         self._tree = LogTree(scope.hosts)
         self._settled: dict[Hashable, str] = {}
 
@@ -710,7 +722,7 @@ class Launches:
 
     def broken(self, state: LaunchWorld) -> str:
         Clock.now_s = state.now_s
-        return state.broken()
+        return state.broken() or (state.overlap() if self._is_strict else "")
 
     def unsettled(self, state: LaunchWorld) -> str:
         """Run on without a fault: all that stands still goes on, then what is first, and time."""

@@ -7,7 +7,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.protocol.launch_scopes import LAUNCH_MUTATIONS, QUICK, TWO_TERMS, WIDE, LaunchMutation
+from tests.protocol.launch_scopes import (
+    AGENT,
+    CUT,
+    FREEZE,
+    LAUNCH_MUTATIONS,
+    QUICK,
+    SUCCESSION,
+    TWO_TERMS,
+    WIDE,
+    LaunchMutation,
+)
 from tests.protocol.launches import Launches, LaunchScope
 from tests.protocol.search import search
 from tests.protocol.stepped import stepped_clock
@@ -29,10 +39,21 @@ _MUTATIONS = [
 
 @pytest.mark.parametrize("scope", QUICK, ids=lambda scope: scope.name)
 def test_all_states_hold_and_come_right(scope: LaunchScope) -> None:
-    found = search(Launches(scope))
+    """Where all hosts are reached, no two attempts of a job run at all."""
+    found = search(Launches(scope, is_strict=True))
     assert found.counterexample is None, str(found.counterexample)
     assert found.is_whole
     assert found.settled == found.states > 100
+
+
+@pytest.mark.parametrize(
+    ("scope", "steps"), [(CUT, 12), (FREEZE, 12), (AGENT, 11), (SUCCESSION, 16)]
+)
+def test_two_attempts_may_run_where_a_host_is_not_reached(scope: LaunchScope, steps: int) -> None:
+    """For as long as its lease: what they may not do is told by muster.progress."""
+    found = search(Launches(scope, is_strict=True), settle_every=0)
+    assert found.counterexample is not None
+    assert len(found.counterexample.steps) == steps
 
 
 @pytest.mark.parametrize("mutation", _MUTATIONS)
