@@ -46,7 +46,7 @@ PERCENTILES = (50, 95, 99)
 @dataclass(frozen=True, slots=True)
 class JobRow:
     """One ended job. `run_ns`: its productive time, or how long it ran if it did not complete;
-    `host_ns`: hosts x time they ran;
+    `host_ns`: hosts x time they ran; `part_gpus`: GPUs of its host, of one that left it others;
     `time`, `host_time`: what its time went to, and that of its hosts."""
 
     name: str
@@ -58,6 +58,7 @@ class JobRow:
     time: TimeAccount
     host_time: TimeAccount
     outcome: JobState
+    part_gpus: int = 0
 
     @property
     def run_ns(self) -> int:
@@ -236,6 +237,7 @@ class Metrics:
             all_time,
             host_time,
             outcome,
+            change.job.part_gpus,
         )
         self._unasked_host_ns += host_time.running * (1 - self._asked_share(name))
         if change.job.part_gpus:

@@ -50,7 +50,7 @@ class SizeClasses:
 
     def ended(self, row: JobRow) -> None:
         """Count a job that is over."""
-        size = self._class(row.hosts)
+        size = self._class(row.part_gpus or row.hosts * self._gpus)
         size.jobs += 1
         size.host_ns += row.host_ns
         if row.wait_ns is not None:
@@ -61,7 +61,7 @@ class SizeClasses:
 
     def started(self, event: JobStarted) -> None:
         """Count a gang as it was placed. Cost: O(its hosts)."""
-        size = self._class(len(event.hosts))
+        size = self._class(len(event.gpus) or len(event.hosts) * self._gpus)
         cut = event.cuts[0].bytes_per_step if event.cuts else 0
         size.starts += 1
         size.cut_bytes += cut
@@ -76,8 +76,8 @@ class SizeClasses:
             return 1
         return len(np.unique(self._domain[[self._index[host] for host in hosts]]))
 
-    def _class(self, hosts: int) -> _Class:
-        at = size_class(hosts * self._gpus)
+    def _class(self, gpus: int) -> _Class:
+        at = size_class(gpus)
         return self._classes.setdefault(at, _Class())
 
     def data(self) -> list[dict[str, Any]]:

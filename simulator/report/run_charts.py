@@ -164,7 +164,7 @@ def waterfall(data: ReportValues) -> Chart:
         side = ("left", after) if after < 0.9 else ("right", start - 0.01)
         is_inside = start + share > 0.9 and start < 0.1
         side = ("right", 0.985) if is_inside else side
-        ink = light("ground" if is_inside and colour not in PALE else "ink")
+        ink = light("card" if is_inside and colour not in PALE else "ink")
         axes.text(side[1], at, text, ha=side[0], va="center", fontsize=8, color=ink)
     axes.set_yticks(range(len(rows)), [words for words, *_ in rows])
     axes.invert_yaxis()

@@ -15,12 +15,15 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-# name: (light, dark). Hues after Okabe and Ito (2008), lighter on dark ground.
+# name: (light, dark). The first six are the console's (scheduler/console/static/style.css); hues
+# after Okabe and Ito (2008), lighter on dark ground.
 COLOURS: dict[str, tuple[str, str]] = {
-    "ink": ("#1f2328", "#e6edf3"),
-    "pale": ("#656d76", "#8d96a0"),
-    "rule": ("#d1d9e0", "#3d444d"),
-    "ground": ("#ffffff", "#0d1117"),
+    "ink": ("#16202c", "#e7edf4"),
+    "pale": ("#4c5a6b", "#a9b6c4"),
+    "rule": ("#cfd6df", "#364352"),
+    "ground": ("#f7f8fa", "#10161d"),
+    "card": ("#ffffff", "#18212b"),
+    "accent": ("#14549c", "#7fb4f0"),
     "blue": ("#0072b2", "#4ba3dd"),
     "orange": ("#e69f00", "#e8ae2e"),
     "green": ("#009e73", "#2fb98f"),
@@ -112,7 +115,7 @@ def save(made: Figure, folder: Path, name: str, label: str) -> str:
     """
     path = folder / f"{name}.svg"
     with matplotlib.rc_context(_RC):
-        ground = light("ground")
+        ground = light("card")
         made.savefig(
             folder / f"{name}.png",
             dpi=DPI,

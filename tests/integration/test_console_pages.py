@@ -23,6 +23,7 @@ from tests.build import exactly, fabric_spec
 from tests.issuer import FakeIssuer
 from tests.secured import House
 from tests.serving import RUNNING, Served, create, path, serving
+from tests.unit.simulator.report.test_run_page import write_report
 
 pytestmark = pytest.mark.skipif(not HAS_BROWSER, reason=MISSING)
 
@@ -520,3 +521,23 @@ async def test_a_user_of_an_issuer_signs_in_works_and_signs_in_again(
                 await at(browser.until, f"document.body.innerText.includes({words!r})")
             assert "/token" not in issuer.asked
             await at(browser.run, "sessionStorage.clear()")
+
+
+@pytest.mark.slow
+def test_the_page_of_a_replay_has_no_fault_of_accessibility(
+    tmp_path: Path, browser: Page, axe: str
+) -> None:
+    """It stands alone, in the console's look."""
+    page = write_report(tmp_path) / "index.html"
+    for is_dark, (width, height), is_phone in (
+        (False, (1_280, 900), False),
+        (True, (390, 844), True),
+    ):
+        browser.resize(width, height, is_phone=is_phone)
+        browser.shade(is_dark=is_dark)
+        browser.go(page.as_uri())
+        browser.until("document.querySelector('main section svg')")
+        browser.run("document.querySelectorAll('details').forEach(d => d.open = true)")
+        browser.run(axe)
+        assert browser.run(AXE) == [], width
+        assert browser.run("return document.documentElement.scrollWidth - innerWidth") <= 0

@@ -11,6 +11,7 @@ import pytest
 from jinja2 import UndefinedError
 from matplotlib.figure import Figure
 
+import scheduler
 from placement.fabric.tree import from_spec
 from placement.workload.request import SpareRule
 from scheduler.core.policies.costs import Costs
@@ -182,7 +183,7 @@ def test_a_browser_shows_it(report: Path, is_dark: bool) -> None:
     assert [url for url in shown.requests if not url.startswith("data:")] == [page.as_uri()]
     assert [name for name, *_ in sizes] == FIGURES
     assert all(width > 600 and height > 100 for _, width, height in sizes)
-    assert ground == ("rgb(13, 17, 23)" if is_dark else "rgb(255, 255, 255)")
+    assert ground == ("rgb(16, 22, 29)" if is_dark else "rgb(247, 248, 250)")
     assert not overflow
 
 
@@ -196,3 +197,11 @@ def test_slowdowns_are_plain_numbers_on_their_axis(low: float, high: float) -> N
 
     assert [text for text in labels if text]
     assert all(re.fullmatch(r"[−\d,.]*", text) for text in labels)
+
+
+def test_pages_have_the_colours_of_the_console() -> None:
+    """The simulator shares no code with the service: that they look alike is said here alone."""
+    style = (Path(scheduler.__file__).parent / "console" / "static" / "style.css").read_text()
+    names = {"ink": "ink", "pale": "quiet", "rule": "line", "ground": "ground", "card": "card"}
+    for name, theirs in {**names, "accent": "accent"}.items():
+        assert tuple(re.findall(rf"^ *--{theirs}: (#[0-9a-f]+);", style, re.M)) == COLOURS[name]
