@@ -19,7 +19,7 @@ from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.v1 import host_pb2, job_pb2, service_pb2, service_pb2_grpc
 from scripts.screenshots import filled
 from tests.browser import HAS_BROWSER, MISSING, Page, browsing
-from tests.build import exactly, fabric_spec
+from tests.build import exactly, fabric, fabric_spec
 from tests.issuer import FakeIssuer
 from tests.secured import House
 from tests.serving import RUNNING, Served, create, path, serving
@@ -43,6 +43,17 @@ PAGES = {
 AXE = "return axe.run(document, {resultTypes: ['violations']}).then(r => r.violations.map(v =>"
 AXE += " v.id + ': ' + v.nodes.map(n => n.html + ' ' + n.failureSummary).join(' | ')))"
 PRESS = "[...document.querySelectorAll('button')].find(b => b.textContent.trim() === {!r}).click()"
+POINTER = """
+const map = globalThis.musterMap;
+const send = (kind, host) => {
+  const [{ plan, view, ratio, overlay }, box] = [map, map.overlay.getBoundingClientRect()];
+  const [u, v] = [plan.x[host] + 0.5, plan.y[host] + 0.5];
+  const [x, y] = [(view.x + u * view.scale) / ratio, (view.y + v * view.scale) / ratio];
+  overlay.setPointerCapture = () => {};
+  overlay.dispatchEvent(new PointerEvent(kind, { pointerId: 1, pointerType: "mouse",
+    clientX: box.left + x, clientY: box.top + y, bubbles: true }));
+};
+"""
 FRAMES = "return new Promise(d => requestAnimationFrame(() => requestAnimationFrame(() => d(1))))"
 
 
@@ -521,6 +532,28 @@ async def test_a_user_of_an_issuer_signs_in_works_and_signs_in_again(
                 await at(browser.until, f"document.body.innerText.includes({words!r})")
             assert "/token" not in issuer.asked
             await at(browser.run, "sessionStorage.clear()")
+
+
+@pytest.mark.slow
+async def test_a_click_holds_a_host_and_jobs_that_share_it_are_named(
+    tmp_path: Path, browser: Page
+) -> None:
+    async with serving(tmp_path, console=LOCAL) as served:
+        for name, gpus in (("a", 2), ("b", 4)):
+            await served.stub.CreateJob(create(name, gpus=gpus))
+            await served.until(path(name), RUNNING)
+        await at(browser.resize, 1_280, 900)
+        await at(look, browser, served.ready.console)
+        host = (await served.stub.GetJob(service_pb2.GetJobRequest(name=path("a")))).placement
+        index = list(fabric().hosts).index(host.hosts[0])
+        await at(browser.run, POINTER + f"send('pointerdown', {index}); send('pointerup', {index})")
+        await at(browser.run, POINTER + f"send('pointermove', {1 - index})")
+        held = "document.querySelector('.details').textContent"
+        await at(browser.until, f"{held}.includes('GPU 0, 1') && {held}.includes('GPU 4, 5, 6, 7')")
+        assert host.hosts[0] in await at(browser.run, f"return {held}")
+        await at(browser.run, POINTER + f"send('pointerdown', {index}); send('pointerup', {index})")
+        await at(browser.run, POINTER + f"send('pointermove', {1 - index})")
+        await at(browser.until, f"!{held}.includes({host.hosts[0]!r})")
 
 
 @pytest.mark.slow

@@ -24,6 +24,7 @@ export class MapCanvas {
     this.mode = "state";
     this.host = -1;
     this.gpu = -1;
+    this.isHeld = false; // the host stays pointed at, wherever the mouse goes
     this.slot = 0; // of the job to outline besides, 0 for none
     this.view = null; // {scale, x, y}: pixels of the device a unit, and where the unit (0, 0) lies
     this.fabric = null;
@@ -43,7 +44,7 @@ export class MapCanvas {
     on(overlay, "pointermove", (event) => this.move(event));
     on(overlay, "pointerup", (event) => this.up(event));
     on(overlay, "pointercancel", (event) => this.pointers.delete(event.pointerId));
-    on(overlay, "pointerleave", (event) => event.pointerType === "mouse" && this.point(-1, -1));
+    on(overlay, "pointerleave", (event) => event.pointerType === "mouse" && !this.isHeld && this.point(-1, -1));
     on(overlay, "keydown", (event) => this.key(event));
     on(matchMedia("(prefers-color-scheme: dark)"), "change", () => this.repaint());
     this.resizing = new ResizeObserver(() => this.resize());
@@ -387,7 +388,7 @@ export class MapCanvas {
     const at = this.place(event);
     const before = this.pointers.get(event.pointerId);
     if (!before) {
-      this.pick(at);
+      if (!this.isHeld) this.pick(at);
       return;
     }
     const others = [...this.pointers].filter(([id]) => id !== event.pointerId);
@@ -405,7 +406,16 @@ export class MapCanvas {
 
   up(event) {
     this.pointers.delete(event.pointerId);
-    if (this.moved <= CLICK_PX * this.ratio) this.pick(this.place(event));
+    if (this.moved <= CLICK_PX * this.ratio) this.click(this.place(event));
+  }
+
+  // A click holds the host under it, so that the mouse may go to its buttons; a second one on the
+  // same host, or one beside all hosts, lets it go.
+  click(at) {
+    const held = this.isHeld ? this.host : -1;
+    this.isHeld = false;
+    this.pick(at);
+    this.isHeld = this.host >= 0 && this.host !== held;
   }
 
   pick({ x, y }) {
@@ -443,7 +453,10 @@ export class MapCanvas {
       0: () => this.fit(),
       Home: () => this.go(0),
       End: () => this.go(this.fabric.hosts.length - 1),
-      Escape: () => this.point(-1, -1),
+      Escape: () => {
+        this.isHeld = false;
+        this.point(-1, -1);
+      },
       Enter: () => this.host >= 0 && this.onOpen(this.host),
     };
     const action = steps[event.key] ? () => this.step(...steps[event.key]) : actions[event.key];

@@ -76,10 +76,10 @@ export function MapView({ cluster, isLive = false }) {
       </div>
       <aside aria-label="Details">
         <div aria-live="polite" class="details">
-          <${Details} cluster=${cluster} host=${pointed.host} gpu=${pointed.gpu} />
+          <${Details} cluster=${cluster} host=${pointed.host} gpu=${pointed.gpu} isLive=${isLive} />
         </div>
         ${pointed.host >= 0 && may(cluster, "operator") && html`<${PointedHost} key=${pointed.host} cluster=${cluster} name=${cluster.fabric.hosts[pointed.host]} />`}
-        <p id="map-help" class="quiet small">Arrows go from host to host, + and - zoom, 0 shows everything, Enter opens the job. With a pointer: wheel and drag, or two fingers.</p>
+        <p id="map-help" class="quiet small">Arrows go from host to host, + and - zoom, 0 shows everything, Enter opens the job. With a pointer: wheel and drag, or two fingers; a click holds a host, so that its buttons can be reached, and another lets it go.</p>
         <h2>Legend</h2>
         <${Legend} cluster=${cluster} mode=${mode} slot=${slot} onMark=${mark} />
       </aside>
@@ -170,7 +170,7 @@ function Search({ cluster, text, onText, onHost, onJob }) {
   </form>`;
 }
 
-function Details({ cluster, host, gpu }) {
+function Details({ cluster, host, gpu, isLive }) {
   if (host < 0) return html`<h2>Details</h2><p class="quiet">Point at a host, or go to one by the arrow keys.</p>`;
   const { fabric } = cluster;
   const slot = cluster.slots[host];
@@ -184,19 +184,44 @@ function Details({ cluster, host, gpu }) {
   else if (job) {
     facts.push(["Job", html`<${JobLink} name=${job.name} />`], ["Tenant", job.tenant], ["Gang", job.state]);
     if (block < 0) facts.push(["Part", "spare"]);
-    else facts.push(...ranksOf(job, block, gpus, gpu));
+    else if (sizeOf(job) < gpus) {
+      const name = fabric.hosts[host];
+      const shared = isLive ? html`<${Sharers} cluster=${cluster} name=${name} />` : html`<p>Shared by jobs smaller than a host.</p>`;
+      return html`<h2>${name}</h2><${Facts} facts=${[...domains, facts[0]]} />${shared}`;
+    } else facts.push(...ranksOf(job, block, gpus, gpu));
   }
   return html`<h2>${fabric.hosts[host]}</h2><${Facts} facts=${[...domains, ...facts]} />`;
 }
 
+/** How many ranks a job has. */
+function sizeOf(job) {
+  return job.axes.reduce((ranks, [, size]) => ranks * size, 1);
+}
+
+/** The jobs that share a host, each with its GPUs, at which the pointer rests. */
+function Sharers({ cluster, name }) {
+  return html`<${Resting} key=${name}><${SharersOf} cluster=${cluster} name=${name} /></${Resting}>`;
+}
+
+function SharersOf({ cluster, name }) {
+  const { answer } = useCall(cluster, "GetHost", { name });
+  const facts = (answer?.parts ?? []).map((part) => [`GPU ${(part.gpus ?? []).join(", ")}`, html`<${JobLink} name=${part.job} />`]);
+  return answer && html`<${Facts} facts=${facts} />`;
+}
+
 /** Buttons for a host at which the pointer rests, or to which the keyboard went. */
 function PointedHost({ cluster, name }) {
+  return html`<${Resting}><${MeantHost} cluster=${cluster} name=${name} /></${Resting}>`;
+}
+
+/** What asks the server is shown once the pointer rests. */
+function Resting({ children }) {
   const [isMeant, setIsMeant] = useState(false);
   useEffect(() => {
     const timer = setTimeout(() => setIsMeant(true), 400);
     return () => clearTimeout(timer);
   }, []);
-  return isMeant && html`<${MeantHost} cluster=${cluster} name=${name} />`;
+  return isMeant && children;
 }
 
 function MeantHost({ cluster, name }) {
