@@ -172,7 +172,7 @@ def test_what_the_server_refuses_in_a_job_file_is_said_with_its_line(
     shell: Shell, folder: Path
 ) -> None:
     file = folder / "half.yaml"
-    file.write_text("name: half\nspares: 0\nparallelism:\n  tp: 4\n")
+    file.write_text("name: half\nspares: 0\nparallelism:\n  tp: 4\n  dp: 3\n")
     message = shell.told("submit", str(file), code=2)
     assert message.startswith(f"{file}:")
     assert "parallelism" in message
