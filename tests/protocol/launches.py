@@ -479,7 +479,11 @@ Step = Callable[[LaunchWorld], None]
 
 
 def quick(world: LaunchWorld) -> Iterator[tuple[str, Step]]:
-    """What happens at once: words arrive, ranks die, agents get ready, plans are made."""
+    """What happens at once: words arrive, ranks die, agents get ready, plans are made. In this
+    order all comes right: else an agent would ask a leader for ever that has been replaced."""
+    for number, sim in enumerate(world.servers):
+        if sim.acts and sim.server.writer.term not in (None, world.term):
+            yield f"server {number} learns that another leads", _on(LaunchWorld.give_up, number)
     for name, host in world.hosts.items():
         link = host.link
         if link is not None and not host.is_cut:
@@ -508,9 +512,6 @@ def quick(world: LaunchWorld) -> Iterator[tuple[str, Step]]:
                     )
     if world.servers[world.leader].acts and world.tree.plan(world.node).actions:
         yield "the leader decides", _planned
-    for number, sim in enumerate(world.servers):
-        if sim.acts and sim.server.writer.term not in (None, world.term):
-            yield f"server {number} learns that another leads", _on(LaunchWorld.give_up, number)
 
 
 def recoveries(world: LaunchWorld) -> Iterator[tuple[str, Step]]:

@@ -14,7 +14,7 @@ _GANGS: Final = (submit("a", 2), submit("b", 1), fail(_HOST, (0,)))
 REPEATS: Final = Scope("a call comes again", _MAKE_AND_CANCEL, repeats=1)
 SUCCESSION: Final = Scope("the lead is lost", _MAKE_AND_CANCEL, lost_leads=1, repeats=1)
 GANGS: Final = Scope("gangs and a host that fails", _GANGS)
-SWAPS: Final = Scope("the same with a host to spare", _GANGS, hosts=4)
+SWAPS: Final = Scope("gangs, a host that fails, one to spare", _GANGS, hosts=4)
 
 QUICK: Final = (REPEATS, SUCCESSION, SWAPS)
 WIDE: Final = (
