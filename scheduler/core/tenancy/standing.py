@@ -52,8 +52,8 @@ def standings(state: State, now_ns: int) -> tuple[TenantStanding, ...]:
         TenantStanding(
             tenant,
             by_name[tenant.name].guaranteed * gpus,
-            held[tenant.name] * gpus,
-            queued[tenant.name] * gpus,
+            held[tenant.name],
+            queued[tenant.name],
             used[tenant.name] * gpus // SECOND_NS,
             used[tenant.name] / siblings[tenant.parent] if siblings[tenant.parent] else 0.0,
             kept.get(tenant.name, 0).bit_count(),

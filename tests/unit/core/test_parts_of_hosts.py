@@ -29,6 +29,7 @@ from scheduler.core.model.goodput import shown
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.plan import Start
 from scheduler.core.policies.tenants import Preemption, PriorityClass, Tenant, Tenants
+from scheduler.core.tenancy.standing import standings
 from tests.build import (
     cordon,
     drain,
@@ -237,3 +238,10 @@ def test_no_gang_is_evicted_in_vain_for_a_part() -> None:
     plan = decide(state, 10**12, SchedulingOptions())
     assert not [a for a in plan.actions if isinstance(a, Start)]
     assert schedule(state, 10**12).jobs["a"].state is JobState.RUNNING
+
+
+def test_a_tenant_stands_with_the_gpus_that_it_holds_and_waits_for() -> None:
+    state = started(FOUR, part("a", 2), part("b", 1), submit("c", 2))
+    state = run(state, part("d", 3), submit("e", 4))
+    (standing,) = standings(state, 0)
+    assert (standing.held_gpus, standing.queued_gpus) == (2 + 1 + 16, 3 + 32)
