@@ -1,14 +1,15 @@
-"""Advice from a study: how many spares a zone.
+"""Advice from a study: which of several choices to make.
 
-Each number is a scenario of one study, on the same seeds. What spares buy is that gangs lose less
-after failures; what they cost is hosts that stand idle: the front is of the numbers that no other
-beats in both. The advice is the smallest number that no other surely beats, seed by seed, in
-effective GPU-hours, or in the cost of one where there are prices.
+Each choice is a scenario of one study, on the same seeds. A choice costs something and buys less of
+something else: the front is of the choices that no other beats in both. Choices stand from the
+cheapest on, and the advice is the first that no other surely beats, seed by seed, in effective
+GPU-hours, or in the cost of one where there are prices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from simulator.report.text import duration
@@ -16,114 +17,313 @@ from simulator.twin.answer import Values, cell, columns, count_text, header, mon
 from simulator.twin.study import SeedMean
 
 
-def spares_scenarios(most: int) -> list[list[str]]:
-    """The cluster as it is, and each number of spares from 0 on."""
-    return [[], *([f"spares {count} a zone"] for count in range(most + 1))]
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """`value`: what programs read; `words`: what people do; `changes`: what makes it of the
+    cluster; `cost`: where that is known beforehand."""
+
+    value: int | float | str
+    words: str
+    changes: tuple[str, ...]
+    cost: float = 0.0
 
 
-def spares_advice(study: Values) -> dict[str, Any]:
-    """What a study of `spares_scenarios` says."""
-    points = [_point(scenario, study, at - 1) for at, scenario in enumerate(study["scenarios"])]
-    for point in points[1:]:
-        point["is_on_front"] = not any(_beats(other, point) for other in points[1:])
-    numbers = study["scenarios"][1:]
-    best = _advised([each["runs"] for each in numbers], has_prices=bool(study["currency"]))
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One of a run. `key`: under which programs find it; `words`: for a head of a table; `axis`:
+    for an axis."""
+
+    key: str
+    words: str
+    axis: str
+    text: Callable[[float], str] = count_text
+
+
+LOST = Figure("lost_gpu_h", "GPU-h lost", "GPU-hours that gangs lose")
+WAIT = Figure("wait_mean_s", "mean wait", "mean wait, s", time_text)
+
+
+@dataclass(frozen=True, slots=True)
+class TwinDecision:
+    """`key`: of a choice in JSON; `what`: what is chosen. `cost`: what a choice costs, which is
+    that of `Choice` unless a run tells it; `gain`: what it buys less of. `advice`: the sentence,
+    for the choice. `all_in_order`: whether all are to be made, one after the other; `is_free`: no
+    choice costs more than another, so that the best one on average is advised."""
+
+    key: str
+    what: str
+    choices: tuple[Choice, ...]
+    cost: Figure
+    gain: Figure
+    advice: Callable[[Choice], str]
+    notes: tuple[str, ...] = ()
+    all_in_order: bool = False
+    is_free: bool = False
+
+    @property
+    def scenarios(self) -> list[list[str]]:
+        """The cluster as it is, and each choice."""
+        return [[], *(list(choice.changes) for choice in self.choices)]
+
+
+def spares(most: int) -> TwinDecision:
+    """From 0 to so many spares a zone."""
+
+    def advice(choice: Choice) -> str:
+        if not choice.value:
+            return "Hold no spares"
+        return f"Hold {choice.value} spare{'' if choice.value == 1 else 's'} a zone"
+
+    choices = (Choice(n, str(n), (f"spares {n} a zone",)) for n in range(most + 1))
+    return TwinDecision(
+        *("spares", "spares a zone", tuple(choices)),
+        Figure("idle_hosts", "hosts idle", "hosts that stand idle as spares, mean"),
+        *(LOST, advice),
+        ("lost: GPU-hours that gangs held for no work: restarts, work done again, standing still",),
+    )
+
+
+def uplinks(ratios: Sequence[float]) -> TwinDecision:
+    """Each oversubscription of the outermost tier, the narrowest uplinks first."""
+    choices = tuple(
+        Choice(ratio, f"{ratio:g}:1", (f"oversubscription {ratio:g}",), 100 / ratio)
+        for ratio in sorted(ratios, reverse=True)
+    )
+    return TwinDecision(
+        *("oversubscription", "oversubscription of the outermost tier", choices),
+        Figure("uplinks_percent", "uplinks, % of full", "uplinks, % of what hosts can send"),
+        Figure(
+            "held_per_work", "held for an hour's work", "GPU-hours held for one of work", _ratio
+        ),
+        lambda choice: f"Buy uplinks of {choice.words}",
+        ("held for an hour's work: GPU-hours that gangs hold for one that is effective",),
+    )
+
+
+def checkpoints(intervals: Sequence[str]) -> TwinDecision:
+    """Each interval between checkpoints, the longest first."""
+    from scheduler.files.timeparse import parse_duration
+
+    longest_first = sorted(intervals, key=parse_duration, reverse=True)
+    choices = tuple(
+        Choice(text, text, (f"checkpoint {text}",), 86_400e9 / parse_duration(text))
+        for text in longest_first
+    )
+    return TwinDecision(
+        *("checkpoint", "time between checkpoints", choices),
+        Figure("checkpoints_a_day", "checkpoints a day", "checkpoints a day of a gang that runs"),
+        LOST,
+        lambda choice: f"Write a checkpoint every {choice.words}",
+        ("writes take what the time model says, while gangs stand still or share the store",),
+        is_free=True,
+    )
+
+
+def queue_policies(names: Sequence[str]) -> TwinDecision:
+    """The present policy of the queue, and each of these."""
+    others = (Choice(name, name, (f"policy {name}",)) for name in names)
+    choices = (Choice("present", "the present policy", ()), *others)
+    return TwinDecision(
+        *("policy", "queue policy", choices),
+        Figure("preemptions", "preemptions", "preemptions"),
+        *(WAIT, lambda choice: f"Serve the queue by {choice.words}"),
+    )
+
+
+def defragmentation(intervals: Sequence[str], hosts: int) -> TwinDecision:
+    """Each time between two defragmentations, the longest first."""
+    from scheduler.files.timeparse import parse_duration
+
+    longest_first = sorted(intervals, key=parse_duration, reverse=True)
+    choices = (
+        Choice("never", "never", ("defrag never",)),
+        *(
+            Choice(text, text, (f"defrag every {text} for {hosts} hosts",))
+            for text in longest_first
+        ),
+    )
+    return TwinDecision(
+        *("defrag", "time between defragmentations", choices),
+        *(Figure("restarts", "restarts", "restarts"), WAIT),
+        lambda choice: (
+            "Do not defragment by policy"
+            if choice.value == "never"
+            else f"Defragment every {choice.words}, for {hosts} hosts in one domain"
+        ),
+    )
+
+
+def maintenance(domains: Sequence[str], start: str, length: str) -> TwinDecision:
+    """Each domain drained at that time for so long."""
+    choices = tuple(
+        Choice(name, name, (f"drain {name} on {start} for {length}",)) for name in domains
+    )
+    return TwinDecision(
+        *("drain", f"domain that is drained first, for {length}", choices),
+        *(WAIT, LOST),
+        lambda choice: f"Take {choice.words} out first",
+        ("each domain is tried by itself, on the cluster as it is then",),
+        all_in_order=True,
+    )
+
+
+def advised(decision: TwinDecision, study: Values) -> dict[str, Any]:
+    """What a study of the decision's scenarios says."""
+    now, *found = (
+        _point(decision, scenario, study, choice)
+        for scenario, choice in zip(study["scenarios"], (None, *decision.choices), strict=True)
+    )
+    for point in found:
+        point["is_on_front"] = not any(_beats(decision, other, point) for other in found)
+    runs = [each["runs"] for each in study["scenarios"][1:]]
+    has_prices = bool(study["currency"])
+    order = sorted(range(len(runs)), key=lambda at: -_mean_worth(runs[at], has_prices))
+    is_by_mean = decision.all_in_order or decision.is_free
+    best = order[0] if is_by_mean else _first_unbeaten(runs, has_prices)
     return {
-        "question": "spares a zone",
-        "advice": best,
-        "sentence": _sentence(study, best, points[1:]),
-        "now": points[0],
-        "points": points[1:],
+        "question": decision.what,
+        "choice": decision.key,
+        "advice": decision.choices[best].value,
+        **(
+            {"order": [decision.choices[at].value for at in order]} if decision.all_in_order else {}
+        ),
+        "sentence": _sentence(decision, study, best, order, found),
+        "now": now,
+        "points": found,
+        "notes": list(decision.notes),
+        "figures": [
+            [figure.key, figure.words, figure.axis] for figure in (decision.cost, decision.gain)
+        ],
         "study": study,
     }
 
 
-def _point(scenario: Values, study: Values, spares: int) -> dict[str, Any]:
-    runs, fabric = scenario["runs"], study["fabric"]
-    found: dict[str, Any] = {} if spares < 0 else {"spares": spares}
-    idle = [run["spare_gpu_h"] / run["all_gpu_h"] * fabric["hosts"] for run in runs]
-    found["idle_hosts"] = SeedMean.of(idle).data()
-    for key in ("lost_gpu_h", "effective_gpu_h", "wait_mean_s"):
-        found[key] = scenario["figures"][key]
+def _point(
+    decision: TwinDecision, scenario: Values, study: Values, choice: Choice | None
+) -> dict[str, Any]:
+    """A choice in figures; None: the cluster as it is."""
+    found: dict[str, Any] = {} if choice is None else {decision.key: choice.value}
+    known = {key: scenario["figures"].get(key) for key in ("lost_gpu_h", "effective_gpu_h")}
+    known["wait_mean_s"] = scenario["figures"]["wait_mean_s"]
+    for figure in (decision.cost, decision.gain):
+        known[figure.key] = _figure(figure.key, scenario, study, choice)
+    found |= known
     if study["currency"]:
         found["per_effective_gpu_h"] = scenario["money"]["per_effective_gpu_h"]
     return found
 
 
-def _beats(one: Values, other: Values) -> bool:
+def _figure(key: str, scenario: Values, study: Values, choice: Choice | None) -> Values | None:
+    runs = scenario["runs"]
+    if key in scenario["figures"]:
+        figure: Values = scenario["figures"][key]
+        return figure
+    if key == "idle_hosts":
+        hosts = study["fabric"]["hosts"]
+        return SeedMean.of([r["spare_gpu_h"] / r["all_gpu_h"] * hosts for r in runs]).data()
+    if key == "held_per_work":
+        return SeedMean.of([r["held_gpu_h"] / max(1.0, r["effective_gpu_h"]) for r in runs]).data()
+    if choice is None:
+        return None  # what it is now, the twin does not know
+    return {"mean": choice.cost, "low": None, "high": None}
+
+
+def _beats(decision: TwinDecision, one: Values, other: Values) -> bool:
     """Whether it is no worse in both, and better in one."""
-    mine, its = (
-        (point["idle_hosts"]["mean"], point["lost_gpu_h"]["mean"]) for point in (one, other)
-    )
+    keys = (decision.cost.key, decision.gain.key)
+    mine, its = ([point[key]["mean"] for key in keys] for point in (one, other))
     return mine != its and all(a <= b for a, b in zip(mine, its, strict=True))
 
 
-def _advised(runs: Sequence[Sequence[Values]], *, has_prices: bool) -> int:
-    """The smallest number that none surely beats; without intervals, the best."""
+def _worth(run: Values, has_prices: bool) -> float:
+    if has_prices:
+        return -float(run["money"]["per_effective_gpu_h"])
+    return float(run["effective_gpu_h"])
 
-    def worth(run: Values) -> float:
-        if has_prices:
-            return -float(run["money"]["per_effective_gpu_h"])
-        return float(run["effective_gpu_h"])
+
+def _mean_worth(runs: Sequence[Values], has_prices: bool) -> float:
+    return sum(_worth(run, has_prices) for run in runs) / len(runs)
+
+
+def _first_unbeaten(runs: Sequence[Sequence[Values]], has_prices: bool) -> int:
+    """The first choice that none surely beats; without intervals, that none beats."""
 
     def is_beaten(here: Sequence[Values], there: Sequence[Values]) -> bool:
-        more = SeedMean.of([worth(b) - worth(a) for a, b in zip(here, there, strict=True)])
+        pairs = zip(here, there, strict=True)
+        more = SeedMean.of([_worth(b, has_prices) - _worth(a, has_prices) for a, b in pairs])
         return more.mean > 0 and (more.half is None or more.is_sure)
 
     return next(at for at, here in enumerate(runs) if not any(is_beaten(here, o) for o in runs))
 
 
-def _sentence(study: Values, best: int, points: Sequence[Values]) -> str:
-    ahead, point = duration(study["horizon_s"]), points[best]
-    spares = f"{best} spare{'' if best == 1 else 's'} a zone"
+def _sentence(
+    decision: TwinDecision,
+    study: Values,
+    best: int,
+    order: Sequence[int],
+    points: Sequence[Values],
+) -> str:
+    ahead, choice = duration(study["horizon_s"]), decision.choices[best]
     measure = "does more effective GPU-hours"
     if study["currency"]:
         measure = "makes an effective GPU-hour cheaper"
     surely = "surely " if len(study["seeds"]) > 1 else "under this one seed "
-    text = f"Hold no spares: no number up to {len(points) - 1} {surely}{measure}"
-    if best:
-        text = (
-            f"Hold {spares}: no other number up to {len(points) - 1} {surely}{measure}, which is"
-            " so of no smaller one"
-        )
-    idle, lost = point["idle_hosts"]["mean"], point["lost_gpu_h"]["mean"]
-    return (
-        f"{text}. Then {count_text(idle)} hosts stand idle, and gangs lose"
-        f" {count_text(lost)} GPU-hours in {ahead}."
+    cost, gain = (
+        f"{figure.words} {figure.text(points[best][figure.key]['mean'])}"
+        for figure in (decision.cost, decision.gain)
     )
+    then = f"Then in {ahead}: {cost}, {gain}."
+    if decision.all_in_order:
+        rest = ", ".join(decision.choices[at].words for at in order[1:])
+        by = "cost of an effective GPU-hour" if study["currency"] else "effective GPU-hours"
+        return f"{decision.advice(choice)}{f', then {rest}' if rest else ''}, by {by}. {then}"
+    if decision.is_free:
+        surely, then = "", f"on average. {then}"
+    text = f"{decision.advice(choice)}: no other choice of {len(points)} {surely}{measure}"
+    if decision.is_free:
+        return f"{text} {then}"
+    if best:
+        text += ", which is so of none before it in the table"
+    return f"{text}. {then}"
 
 
-def rows(advice: Values) -> Iterator[list[str]]:
+def _ratio(value: float) -> str:
+    return f"{value:.3f}"
+
+
+def rows(decision: TwinDecision, advice: Values) -> Iterator[list[str]]:
     """The table, its head first."""
     study = advice["study"]
+    shown = {figure.key: figure for figure in (decision.cost, decision.gain)}
+    work = Figure("effective_gpu_h", "effective GPU-h", "")
+    shown |= {figure.key: figure for figure in (work, WAIT) if figure.key not in shown}
     cost = [f"{study['currency']} for a GPU-hour"] if study["currency"] else []
-    yield ["spares a zone", "hosts idle", "GPU-h lost", "effective GPU-h", "mean wait", *cost, ""]
-    for point in (advice["now"], *advice["points"]):
-        words = "as it is" if "spares" not in point else str(point["spares"])
+    yield [decision.what, *(figure.words for figure in shown.values()), *cost, ""]
+    choices = [None, *decision.choices]
+    for choice, point in zip(choices, (advice["now"], *advice["points"]), strict=True):
         marks = ["front"] if point.get("is_on_front") else []
-        marks += ["advised"] if point.get("spares") == advice["advice"] else []
+        marks += ["advised"] if choice and choice.value == advice["advice"] else []
         yield [
-            words,
-            cell(point["idle_hosts"], count_text),
-            cell(point["lost_gpu_h"], count_text),
-            cell(point["effective_gpu_h"], count_text),
-            cell(point["wait_mean_s"], time_text),
+            choice.words if choice else "as it is",
+            *(
+                cell(point[key], figure.text) if point[key] else "-"
+                for key, figure in shown.items()
+            ),
             *([cell(point["per_effective_gpu_h"], money)] if cost else []),
             ", ".join(marks),
         ]
 
 
-def text(advice: Values) -> str:
+def text(decision: TwinDecision, advice: Values) -> str:
     """For a terminal."""
-    study = advice["study"]
-    lines = [advice["sentence"], "", header(study), "", *columns(list(rows(advice))), ""]
-    return "\n".join([*lines, *(f"note: {each}" for each in advice_notes(advice))])
+    lines = [advice["sentence"], "", header(advice["study"]), ""]
+    lines += [*columns(list(rows(decision, advice))), ""]
+    return "\n".join([*lines, *(f"note: {each}" for each in advice_notes(decision, advice))])
 
 
-def advice_notes(advice: Values) -> list[str]:
+def advice_notes(decision: TwinDecision, advice: Values) -> list[str]:
     """What the numbers rest on."""
-    return [
-        "lost: GPU-hours that gangs held for no work: restarts, work done again, standing still",
-        "front: no other number has both fewer hosts idle and fewer GPU-hours lost",
-        *notes(advice["study"]),
-    ]
+    front = (
+        f"front: no other choice has both less of {decision.cost.words} and {decision.gain.words}"
+    )
+    return [*decision.notes, front, *notes(advice["study"])]

@@ -3,6 +3,8 @@
     spares 2 a zone                       every gang leaves its spares to its zone, which holds two
     policy conservative                   another queue policy
     oversubscription 4                    other uplinks of the outermost tier; needs a time model
+    checkpoint 30m                        time between two checkpoints; needs a time model
+    defrag every 6h for 16 hosts          defragmentation by policy, or `defrag never`
     drain z5 on 2026-12-01 for 8h         a maintenance window, known from now on
 
 Several make one scenario. Each is checked against the cluster before anything runs.
@@ -18,6 +20,7 @@ from placement import BadInput
 from scheduler.core import Rejected, SchedulingOptions, State, admit, replay
 from scheduler.core.model.commands import ChangeFabric, Command, LoadTenants, SetWindow
 from scheduler.core.model.window import Leave, Window, WindowKind
+from scheduler.core.policies.tenants import Defragmentation
 from scheduler.core.queue.policies import queue_policy
 from scheduler.files.errors import InputError, Problem
 from scheduler.files.timeparse import parse_duration, parse_moment
@@ -27,22 +30,27 @@ from simulator.traces.record import SECOND_NS
 from simulator.twin.fork import ClusterFork, unwatched, with_auto_spares
 
 OPTION = "--change"
+MOST_CHECKPOINT_S = 30 * 86_400
 FORMS = (
     "spares 2 a zone",
     "policy conservative",
     "oversubscription 4",
+    "checkpoint 30m",
+    "defrag every 6h for 16 hosts",
     "drain z5 on 2026-12-01 for 8h",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Where a run begins. `has_auto_spares`: of jobs that arrive, whatever they state."""
+    """Where a run begins. `has_auto_spares`: of jobs that arrive, whatever they state.
+    `checkpoint_s`: in place of the time model's."""
 
     changes: tuple[str, ...]
     state: State
     limits: SchedulingOptions
     has_auto_spares: bool = False
+    checkpoint_s: int = 0
 
     @property
     def name(self) -> str:
@@ -118,6 +126,30 @@ def _oversubscription(asked: _Asked, built: Scenario, words: re.Match[str]) -> S
     return replace(built, state=state)
 
 
+def _checkpoint(asked: _Asked, built: Scenario, words: re.Match[str]) -> Scenario:
+    seconds = parse_duration(words["length"]) // SECOND_NS
+    if not 1 <= seconds <= MOST_CHECKPOINT_S:
+        raise BadInput("", f"must be from 1s to {MOST_CHECKPOINT_S // 86_400}d")
+    if not asked.has_times:
+        raise BadInput("", "needs --times: without a time model writing a checkpoint costs nothing")
+    tenants = built.state.tenants
+    costs = replace(tenants.preemption.costs, checkpoint_s=seconds)
+    tenants = replace(tenants, preemption=replace(tenants.preemption, costs=costs))
+    state = _done(built.state, built, LoadTenants(tenants))
+    return replace(built, state=state, checkpoint_s=seconds)
+
+
+def _defrag(_: _Asked, built: Scenario, words: re.Match[str]) -> Scenario:
+    tenants, policy = built.state.tenants, None
+    if words["length"] is not None:
+        seconds, hosts = parse_duration(words["length"]) // SECOND_NS, int(words["hosts"])
+        if seconds < 60:
+            raise BadInput("", "must be at least every 1m")
+        policy = Defragmentation(every_s=seconds, hosts=hosts)
+    state = _done(built.state, built, LoadTenants(replace(tenants, defragmentation=policy)))
+    return replace(built, state=state)
+
+
 def _drain(asked: _Asked, built: Scenario, words: re.Match[str]) -> Scenario:
     now_ns = asked.fork.now_ns
     start_ns, length_ns = parse_moment(words["when"], now_ns), parse_duration(words["length"])
@@ -155,6 +187,11 @@ _READERS: tuple[tuple[re.Pattern[str], _Read], ...] = (
     (re.compile(r"spares (?P<count>\d{1,6}) (?:a|per) zone"), _spares),
     (re.compile(r"policy (?P<name>\S+)"), _policy),
     (re.compile(r"oversubscription (?P<ratio>\d+(?:\.\d+)?)(?::1)?"), _oversubscription),
+    (re.compile(r"checkpoint (?:every )?(?P<length>\S+)"), _checkpoint),
+    (
+        re.compile(r"defrag (?:never|every (?P<length>\S+) for (?P<hosts>[1-9]\d{0,5}) hosts?)"),
+        _defrag,
+    ),
     (re.compile(r"zone .+"), _zone),
     (re.compile(r"drain (?P<hosts>.+?) (?:on|at) (?P<when>\S+) for (?P<length>\S+)"), _drain),
 )

@@ -125,7 +125,7 @@ def future(world: TwinWorld, scenario: Scenario, seed: int) -> dict[str, Any]:
         state.built_fabric,
         scenario.limits,
         has_assumed_limits=True,
-        times=world.times,
+        times=_times(world, scenario),
         seed=seed,
     )
     gpus_per_host = fork.state.built_fabric.gpus_per_host
@@ -143,6 +143,15 @@ def future(world: TwinWorld, scenario: Scenario, seed: int) -> dict[str, Any]:
         world.failures.outages(fork.state, seed),
     )
     return run.figures()
+
+
+def _times(world: TwinWorld, scenario: Scenario) -> TimeModel | None:
+    """The time model, with the time between checkpoints of the scenario."""
+    times = world.times
+    if times is None or not scenario.checkpoint_s:
+        return times
+    written = times.checkpoint.model_copy(update={"interval_s": scenario.checkpoint_s})
+    return times.model_copy(update={"checkpoint": written})
 
 
 def _with_auto_spares(jobs: Iterable[TraceJob]) -> Iterator[TraceJob]:

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from simulator.report import theme
 from simulator.report.html import TableCell, render
-from simulator.twin.advise import advice_notes, rows
+from simulator.twin.advise import TwinDecision, advice_notes, rows
 from simulator.twin.answer import Entry, Values, header, notes, sections, sentence
 
 DRAWN = (
@@ -44,51 +44,52 @@ def write_twin(path: Path, answer: Values) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def write_advice(path: Path, advice: Values) -> None:
+def write_advice(path: Path, decision: TwinDecision, advice: Values) -> None:
     """The same of advice. Raises: OSError."""
-    head, *table = rows(advice)
+    head, *table = rows(decision, advice)
     text = render(
         "twin.html",
         title=f"{advice['study']['fabric']['name']}: {advice['question']}",
         subtitle=header(advice["study"]),
         sentence=advice["sentence"],
         tables=[("", head, [[TableCell(text) for text in row] for row in table])],
-        notes=advice_notes(advice),
-        words="Each number of spares a zone; the line is the front, the dot in red the advice.",
-        picture=_front(advice),
+        notes=advice_notes(decision, advice),
+        words="Each choice; the line is the front, the dot in red the advice.",
+        picture=_front(decision, advice),
     )
     path.write_text(text, encoding="utf-8")
 
 
-def _front(advice: Values) -> Markup:
-    """Hosts idle against GPU-hours lost, with the intervals of what is lost."""
+def _front(decision: TwinDecision, advice: Values) -> Markup:
+    """What a choice costs against what it buys less of, with the intervals of that."""
+    cost, gain = decision.cost, decision.gain
     made, (axes,) = theme.new(3.2)
     front = [point for point in advice["points"] if point["is_on_front"]]
-    front.sort(key=lambda point: (point["idle_hosts"]["mean"], -point["lost_gpu_h"]["mean"]))
+    front.sort(key=lambda point: (point[cost.key]["mean"], -point[gain.key]["mean"]))
     axes.plot(
-        [point["idle_hosts"]["mean"] for point in front],
-        [point["lost_gpu_h"]["mean"] for point in front],
+        [point[cost.key]["mean"] for point in front],
+        [point[gain.key]["mean"] for point in front],
         color=theme.light("blue"),
         linewidth=1.2,
     )
-    for point in advice["points"]:
-        at, lost = point["idle_hosts"]["mean"], point["lost_gpu_h"]
-        is_advised = point["spares"] == advice["advice"]
+    for choice, point in zip(decision.choices, advice["points"], strict=True):
+        at, lost = point[cost.key]["mean"], point[gain.key]
+        is_advised = choice.value == advice["advice"]
         colour = theme.light("red" if is_advised else "blue")
         if lost["low"] is not None:
             axes.vlines(at, lost["low"], lost["high"], color=colour, alpha=0.35, linewidth=2)
         axes.plot([at], [lost["mean"]], "o", color=colour, markersize=5)
         axes.annotate(
-            str(point["spares"]),
+            choice.words,
             (at, lost["mean"]),
             xytext=(5, 4),
             textcoords="offset points",
             fontsize=8,
             color=theme.light("ink"),
         )
-    axes.set_xlabel("hosts that stand idle as spares, mean")
+    axes.set_xlabel(cost.axis)
     axes.set_ylim(bottom=0)
-    theme.titled(axes, "GPU-hours that gangs lose")
+    theme.titled(axes, gain.axis)
     return _inline(made, advice["sentence"])
 
 
