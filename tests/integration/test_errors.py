@@ -30,6 +30,7 @@ async def test_what_admit_refuses_names_the_field_of_the_request(tmp_path: Path)
         bad_name = await refused(served.stub.CreateJob(create("no spaces")))
         half_host = create("a")
         half_host.spec.parallelism.tp = 4
+        half_host.spec.parallelism.dp = 3  # a host and a half
         ranks = await refused(served.stub.CreateJob(half_host))
         await served.stub.CreateJob(create("a", request_id="r"))
         reused = await refused(served.stub.CreateJob(create("b", request_id="r")))

@@ -273,7 +273,7 @@ def is_plain(job: Job) -> bool:
     return job.request.where == ANYWHERE and job.spec.affinity == ANYBODY and not job.strikes
 
 
-def tenants_of(random: Random, is_sharing: bool) -> Tenants:
+def tenants_of(random: Random, is_sharing: bool = False) -> Tenants:
     base = random.choice((preemption.ALONE, preemption.PLAIN, preemption.SHAPED))
     base = preemption.ALONE if is_sharing else base  # quotas count parts of hosts together
     spares = SparePolicy(
