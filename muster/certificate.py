@@ -13,6 +13,7 @@ from typing import Any
 
 FORMAT = "muster certificate 1"
 SEALED = ("fabric", "free", "job", "claims")  # parts with a digest each
+DECISIONS = ("start", "swap", "resize", "dry run")  # of a server, on a placement
 PATTERNS = ("ring", "chain", "hierarchical", "all_to_all")
 MOST = 1 << 128  # of whole numbers: far beyond any price, and arithmetic stays quick
 MOST_BRANCHES = 200  # one below the other
@@ -60,6 +61,17 @@ def positive(value: Any, path: str) -> None:
 def pattern(value: Any, path: str) -> None:
     if value not in PATTERNS:
         raise Malformed(path, f"must be one of {', '.join(PATTERNS)}, not {value!r:.40}")
+
+
+def kind(value: Any, path: str) -> None:
+    if value not in DECISIONS:
+        raise Malformed(path, f"must be one of {', '.join(DECISIONS)}, not {value!r:.40}")
+
+
+def claims(value: Any, path: str) -> None:
+    """Those of a server say also what it decided."""
+    is_decided = isinstance(value, dict) and "decision" in value
+    check(value, {**CLAIMS, "decision": DECISION} if is_decided else CLAIMS, path)
 
 
 def counter(value: Any, path: str) -> None:
@@ -132,6 +144,13 @@ PRICES = {
     "prices": [{"rows": [signed], "counters": [[signed]]}],
     "tree": tree,
 }
+CLAIMS = {
+    "hosts": [text],
+    "spares": [text],
+    "cuts": [{"tier": text, "bytes": whole, "by_axis": by_name}],
+    "bounds": [{"tier": text, "bytes": whole, "engine_bytes": whole, "proof": proof}],
+}
+DECISION = {"kind": kind, "uid": text, "attempt": whole, "version": whole, "time": text}
 CERTIFICATE = {
     "format": text,
     "digests": dict.fromkeys(SEALED, text),
@@ -165,12 +184,7 @@ CERTIFICATE = {
             }
         ],
     },
-    "claims": {
-        "hosts": [text],
-        "spares": [text],
-        "cuts": [{"tier": text, "bytes": whole, "by_axis": by_name}],
-        "bounds": [{"tier": text, "bytes": whole, "engine_bytes": whole, "proof": proof}],
-    },
+    "claims": claims,
 }
 
 

@@ -23,21 +23,33 @@ from muster.certificate import SEALED, Certificate, Malformed, digest
 __all__ = ["Malformed", "Refused", "Report", "verify"]
 
 GIVEN = "the fabric, its free hosts and the bytes of each axis are as the file has them"
+DECIDED = (
+    "a server decided it at {time}, by a {kind}: attempt {attempt}, version {version} of its log"
+)
+SUPPOSED = "a server answered it to a dry run at {time}, on version {version} of its log"
+UNBOUNDED = {
+    "swap": "no bound: a swap replaces some hosts, and every other block stays where it was",
+    "resize": "no bound: a resize adds or takes replicas, and the others stay where they were",
+}
 
 
 @dataclass(frozen=True)
 class Report:
-    """In sentences what was checked, and what is taken on trust. `bounds`: of each tier the
-    bytes that are confirmed, and those that the engine claims; `is_whole`: these are the same."""
+    """In sentences what was checked, what is taken on trust, and what the certificate does not
+    claim. `bounds`: of each tier the bytes that are confirmed, and those that the engine claims;
+    `is_whole`: these are the same."""
 
     name: str
     checked: list[str]
     trusted: list[str]
     bounds: dict[str, tuple[int, int]]
+    unproved: list[str]
 
     @property
     def is_whole(self) -> bool:
-        return all(least == claimed for least, claimed in self.bounds.values())
+        return not self.unproved and all(
+            least == claimed for least, claimed in self.bounds.values()
+        )
 
 
 def verify(certificate: Any) -> Report:
@@ -73,7 +85,23 @@ class _Case(Certificate):
                 checked.append(f"{tier} bound: {least:,} bytes a step, by {each['proof']['by']}")
             if least < claimed:
                 trusted.append(f"{tier} bound: from there to {claimed:,} bytes a step")
-        return Report(self.job["name"], checked, trusted, bounds)
+        unproved = self._decided(trusted)
+        return Report(self.job["name"], checked, trusted, bounds, unproved)
+
+    def _decided(self, trusted: list[str]) -> list[str]:
+        """What the certificate does not claim, where a server made the placement; that goes to
+        what is `trusted`."""
+        decision = self.claims.get("decision")
+        if decision is None:
+            return []
+        form = SUPPOSED if decision["kind"] == "dry run" else DECIDED
+        trusted.append(form.format_map(decision))
+        unbounded = UNBOUNDED.get(decision["kind"])
+        if unbounded is None:
+            return [] if self.claims["bounds"] or not self.tiers else ["no bound: none was found"]
+        if self.claims["bounds"]:
+            raise Refused(f"a bound is claimed for a {decision['kind']}, which keeps other blocks")
+        return [unbounded]
 
     def _check_hosts(self) -> None:
         """Every rank has one free host of the job's kind, and constraints are kept."""
@@ -165,6 +193,7 @@ def main() -> int:
         return 1
     lines = [f"confirmed: {report.name}", *(f"  checked  {each}" for each in report.checked)]
     lines += [f"  trusted  {each}" for each in report.trusted]
+    lines += [f"  unproved {each}" for each in report.unproved]
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from placement.baselines import Choose, at_random, by_spread, chosen, consecutive
-    from placement.certificates import certificate
+    from placement.certificates import certificate, decided_certificate
     from placement.collectives.cost import Link, busiest_share, kappa, schedule_seconds
     from placement.collectives.recommend import Advice, AlgorithmChoice, advice
     from placement.collectives.schedules import Algorithm, Operation, algorithms, schedule_of
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 MODULES = {
     "baselines": ("Choose", "at_random", "by_spread", "chosen", "consecutive"),
-    "certificates": ("certificate",),
+    "certificates": ("certificate", "decided_certificate"),
     "collectives.cost": ("Link", "busiest_share", "kappa", "schedule_seconds"),
     "collectives.recommend": ("Advice", "AlgorithmChoice", "advice"),
     "collectives.schedules": ("Algorithm", "Operation", "algorithms", "schedule_of"),

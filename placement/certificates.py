@@ -7,7 +7,8 @@ certificate says what it proves beside what is claimed. See docs/verify.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -17,8 +18,10 @@ from placement.fabric.constraints import fullest, labelled, seen_by_gang, tier_o
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from placement.grid.block_grid import block_grid
+from placement.objective.cut import cut
+from placement.placer import place
 from placement.proof.written import NOTHING, WrittenProof, written_proof
-from placement.workload.request import Limits, Placement, Request
+from placement.workload.request import NO_SPARES, Limits, Objective, Placement, Request
 from placement.workload.traffic import axis_traffic
 
 
@@ -35,12 +38,59 @@ def certificate(
 
     Cost: about that of the placement once more.
     """
-    where, outer = request.where, fabric.tiers[0].name if fabric.tiers else ""
-    cuts = placement.cuts
-    bounds = []
-    if fabric.tiers:
-        proof = _outermost(fabric, free, request, placement, limits or Limits())
-        bounds.append(_bound(outer, placement.lower_bound, proof))
+    bounds = _bounds(fabric, free, request, placement, limits or Limits())
+    return _sealed(fabric, free, request, placement, name, bounds)
+
+
+@seen_by_gang
+def decided_certificate(
+    fabric: Fabric,
+    free: HostSet,
+    request: Request,
+    hosts: tuple[int, ...],
+    spares: tuple[int, ...],
+    name: str,
+    decision: Mapping[str, Any],
+    limits: Limits | None = None,
+    *,
+    is_bounded: bool,
+) -> dict[str, Any]:
+    """The content of the certificate of a placement that was decided before, on `free` hosts, its
+    own among them. `decision`: what the file says of that. `is_bounded`: whether it was the best of
+    all placements on these hosts that was sought; the bound on the cut is proved anew then.
+
+    Cost: about that of two placements.
+    """
+    limits = limits or Limits()
+    bounds: list[dict[str, Any]] = []
+    if is_bounded:
+        least = replace(request, objective=Objective.CUT, spares=NO_SPARES)
+        best = place(fabric, free, least, limits)
+        if isinstance(best, Placement):
+            bounds = _bounds(fabric, free, request, best, limits)
+    placement = Placement(hosts, spares, cut(fabric, request, hosts))
+    return _sealed(fabric, free, request, placement, name, bounds, decision)
+
+
+def _bounds(
+    fabric: Fabric, free: HostSet, request: Request, placement: Placement, limits: Limits
+) -> list[dict[str, Any]]:
+    if not fabric.tiers:
+        return []
+    proof = _outermost(fabric, free, request, placement, limits)
+    return [_bound(fabric.tiers[0].name, placement.lower_bound, proof)]
+
+
+def _sealed(
+    fabric: Fabric,
+    free: HostSet,
+    request: Request,
+    placement: Placement,
+    name: str,
+    bounds: list[dict[str, Any]],
+    decision: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    where, cuts = request.where, placement.cuts
     parts: dict[str, Any] = {
         "fabric": {
             "name": fabric.name,
@@ -86,10 +136,11 @@ def certificate(
             "hosts": list(fabric.names(placement.hosts)),
             "spares": list(fabric.names(placement.spares)),
             "cuts": [
-                {"tier": cut.tier, "bytes": cut.bytes_per_step, "by_axis": dict(cut.by_axis)}
-                for cut in cuts
+                {"tier": each.tier, "bytes": each.bytes_per_step, "by_axis": dict(each.by_axis)}
+                for each in cuts
             ],
             "bounds": bounds,
+            **({} if decision is None else {"decision": dict(decision)}),
         },
     }
     return {"format": FORMAT, "digests": {p: digest(parts[p]) for p in SEALED}, **parts}

@@ -50,7 +50,7 @@ _RULES: Final = {
     "CreateJob": MethodRule(
         Role.SUBMITTER, tenant="spec.tenant", refused=("ALREADY_EXISTS", "INFEASIBLE")
     ),
-    "GetJob": MethodRule(Role.VIEWER, refused=(_GONE, _STORE)),
+    "GetJob": MethodRule(Role.VIEWER, refused=(_GONE, _STATE, "COMPACTED", _STORE)),
     "TailLogs": MethodRule(Role.VIEWER, refused=(_GONE, _STATE, _STORE)),
     "ListJobs": MethodRule(Role.VIEWER, refused=(_STORE,)),
     "UpdateJob": MethodRule(Role.SUBMITTER, refused=(_GONE, _STATE, "INFEASIBLE", _OTHER)),

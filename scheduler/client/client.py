@@ -117,8 +117,15 @@ class Client:
 
     def dry_run(self, spec: JobSpec) -> placement_pb2.Answer:
         """What `spec` would get now; nothing is changed."""
-        request = service_pb2.CreateJobRequest(spec=_spec_to_proto(spec), validate_only=True)
-        return self._to.call(self._stub.CreateJob, request, LONG_DEADLINE_S).answer
+        return self.supposed_job(spec).answer
+
+    def supposed_job(self, spec: JobSpec, *, with_decision: bool = False) -> job_pb2.Job:
+        """What `spec` would get now, with what that was decided on if it is asked for; nothing
+        is changed."""
+        request = service_pb2.CreateJobRequest(
+            spec=_spec_to_proto(spec), validate_only=True, with_decision=with_decision
+        )
+        return self._to.call(self._stub.CreateJob, request, LONG_DEADLINE_S)
 
     def offer(self, spec: JobSpec, request_id: str) -> job_pb2.Job:
         """What `spec` would get, and when it would start; or the job that `request_id` has made,
@@ -140,9 +147,12 @@ class Client:
         )
         self._to.call(self._stub.CreateJob, request)
 
-    def get_job(self, name: str, uid: str = "") -> job_pb2.Job:
-        """With a `uid`, the one job that has both; NOT_FOUND when another has the name."""
-        return self._to.call(self._stub.GetJob, service_pb2.GetJobRequest(name=name, uid=uid))
+    def get_job(self, name: str, uid: str = "", *, with_decision: bool = False) -> job_pb2.Job:
+        """With a `uid`, the one job that has both; NOT_FOUND when another has the name.
+        `with_decision`: also what its hosts were decided on; ServiceError where it has none."""
+        request = service_pb2.GetJobRequest(name=name, uid=uid, with_decision=with_decision)
+        deadline_s = LONG_DEADLINE_S if with_decision else None
+        return self._to.call(self._stub.GetJob, request, deadline_s)
 
     def list_jobs(
         self,

@@ -185,6 +185,14 @@ def infeasible(message: str) -> ApiError:
     return ApiError(error_pb2.ERROR_REASON_INFEASIBLE, message)
 
 
+def wrong_state(message: str) -> ApiError:
+    return ApiError(error_pb2.ERROR_REASON_WRONG_STATE, message)
+
+
+def compacted(message: str) -> ApiError:
+    return ApiError(error_pb2.ERROR_REASON_COMPACTED, message)
+
+
 def conflict(message: str) -> ApiError:
     return ApiError(error_pb2.ERROR_REASON_CONFLICT, message)
 
@@ -260,7 +268,7 @@ def _refused(error: Exception) -> ApiError:
         case TooManyPasses():
             return exhausted(str(error))
         case Compacted():
-            return ApiError(error_pb2.ERROR_REASON_COMPACTED, str(error))
+            return compacted(str(error))
         case NotWritten():
             return ApiError(error_pb2.ERROR_REASON_NOT_WRITTEN, f"nothing was changed: {error}")
         case NotRead():

@@ -1157,6 +1157,7 @@ class Job(_message.Message):
     START_ESTIMATE_FIELD_NUMBER: _builtins.int
     ARRAY_FIELD_NUMBER: _builtins.int
     ARRAY_TASK_FIELD_NUMBER: _builtins.int
+    DECISION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the job, tenants/TENANT/jobs/NAME: its tenant and the name in its specification. Each
     tenant has names of its own.
@@ -1256,6 +1257,12 @@ class Job(_message.Message):
         waits, and by CreateJob with validate_only for one that would, when the request asks for it.
         """
 
+    @_builtins.property
+    def decision(self) -> _placement_pb2.Decision:
+        """What its hosts were decided on: by GetJob for the attempt that runs, and by CreateJob with
+        validate_only for a job that would start, when the request asks for it.
+        """
+
     def __init__(
         self,
         *,
@@ -1287,10 +1294,11 @@ class Job(_message.Message):
         start_estimate: Global___StartEstimate | None = ...,
         array: _builtins.str = ...,
         array_task: _builtins.int = ...,
+        decision: _placement_pb2.Decision | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "create_time", b"create_time", "eligible_time", b"eligible_time", "goodput", b"goodput", "launch_time", b"launch_time", "placement", b"placement", "saved_checkpoint", b"saved_checkpoint", "slowdown", b"slowdown", "spec", b"spec", "start_estimate", b"start_estimate", "update_time", b"update_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "create_time", b"create_time", "decision", b"decision", "eligible_time", b"eligible_time", "goodput", b"goodput", "launch_time", b"launch_time", "placement", b"placement", "saved_checkpoint", b"saved_checkpoint", "slowdown", b"slowdown", "spec", b"spec", "start_estimate", b"start_estimate", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "array", b"array", "array_task", b"array_task", "attempt", b"attempt", "create_time", b"create_time", "dp", b"dp", "eligible_time", b"eligible_time", "etag", b"etag", "goodput", b"goodput", "hold", b"hold", "launch_time", b"launch_time", "legal_dp", b"legal_dp", "name", b"name", "placement", b"placement", "preemptible", b"preemptible", "priority", b"priority", "reason", b"reason", "restart_options", b"restart_options", "saved_checkpoint", b"saved_checkpoint", "slowdown", b"slowdown", "spec", b"spec", "start_estimate", b"start_estimate", "state", b"state", "tenant", b"tenant", "uid", b"uid", "update_time", b"update_time", "user", b"user", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "array", b"array", "array_task", b"array_task", "attempt", b"attempt", "create_time", b"create_time", "decision", b"decision", "dp", b"dp", "eligible_time", b"eligible_time", "etag", b"etag", "goodput", b"goodput", "hold", b"hold", "launch_time", b"launch_time", "legal_dp", b"legal_dp", "name", b"name", "placement", b"placement", "preemptible", b"preemptible", "priority", b"priority", "reason", b"reason", "restart_options", b"restart_options", "saved_checkpoint", b"saved_checkpoint", "slowdown", b"slowdown", "spec", b"spec", "start_estimate", b"start_estimate", "state", b"state", "tenant", b"tenant", "uid", b"uid", "update_time", b"update_time", "user", b"user", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

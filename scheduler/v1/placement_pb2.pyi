@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
@@ -19,6 +20,38 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _DecisionKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _DecisionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DecisionKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    DECISION_KIND_UNSPECIFIED: _DecisionKind.ValueType  # 0
+    """Never sent."""
+    DECISION_KIND_START: _DecisionKind.ValueType  # 1
+    """The gang started from the queue, on free hosts."""
+    DECISION_KIND_SWAP: _DecisionKind.ValueType  # 2
+    """Some of its hosts were replaced: by a failure, a drain or defragmentation."""
+    DECISION_KIND_RESIZE: _DecisionKind.ValueType  # 3
+    """It runs with another number of replicas, the others stayed where they were."""
+    DECISION_KIND_DRY_RUN: _DecisionKind.ValueType  # 4
+    """How it would start now, by a dry run."""
+
+class DecisionKind(_DecisionKind, metaclass=_DecisionKindEnumTypeWrapper):
+    """Kinds of decisions on hosts."""
+
+DECISION_KIND_UNSPECIFIED: DecisionKind.ValueType  # 0
+"""Never sent."""
+DECISION_KIND_START: DecisionKind.ValueType  # 1
+"""The gang started from the queue, on free hosts."""
+DECISION_KIND_SWAP: DecisionKind.ValueType  # 2
+"""Some of its hosts were replaced: by a failure, a drain or defragmentation."""
+DECISION_KIND_RESIZE: DecisionKind.ValueType  # 3
+"""It runs with another number of replicas, the others stayed where they were."""
+DECISION_KIND_DRY_RUN: DecisionKind.ValueType  # 4
+"""How it would start now, by a dry run."""
+Global___DecisionKind: _TypeAlias = DecisionKind  # noqa: Y015
 
 class _Outcome:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -305,3 +338,68 @@ class Answer(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Answer: _TypeAlias = Answer  # noqa: Y015
+
+@_typing.final
+class Decision(_message.Message):
+    """A decision on the hosts of a gang, with what it was made on: enough to certify its placement."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    DECIDE_TIME_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    FABRIC_FILE_FIELD_NUMBER: _builtins.int
+    HOSTS_FIELD_NUMBER: _builtins.int
+    SPARES_FIELD_NUMBER: _builtins.int
+    FREE_HOSTS_FIELD_NUMBER: _builtins.int
+    CLOSED_UPLINKS_FIELD_NUMBER: _builtins.int
+    DP_FIELD_NUMBER: _builtins.int
+    kind: Global___DecisionKind.ValueType
+    """What was decided."""
+    attempt: _builtins.int
+    """The attempt that began with it. 0 for a dry run."""
+    version: _builtins.int
+    """Version of the log that has it as its newest event; for a dry run the one that it was made on."""
+    fabric_file: _builtins.bytes
+    """The fabric file as of then, in JSON."""
+    hosts: _builtins.str
+    """Hosts of the gang in block order, as a hostlist: z0-r0-h[0-3],z1-r0-h0."""
+    spares: _builtins.str
+    """Its spares then, as a hostlist."""
+    free_hosts: _builtins.str
+    """Hosts that it could have had: those that were free right before, in no window that it would run
+    into, and those that it got or kept. As a hostlist, in the order of the fabric. The scheduler may
+    have kept some of them for others.
+    """
+    dp: _builtins.int
+    """Replicas that the gang has by it."""
+    @_builtins.property
+    def decide_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was made."""
+
+    @_builtins.property
+    def closed_uplinks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Domains whose uplink no gang could begin to cross."""
+
+    def __init__(
+        self,
+        *,
+        kind: Global___DecisionKind.ValueType = ...,
+        attempt: _builtins.int = ...,
+        decide_time: _timestamp_pb2.Timestamp | None = ...,
+        version: _builtins.int = ...,
+        fabric_file: _builtins.bytes = ...,
+        hosts: _builtins.str = ...,
+        spares: _builtins.str = ...,
+        free_hosts: _builtins.str = ...,
+        closed_uplinks: _abc.Iterable[_builtins.str] | None = ...,
+        dp: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["decide_time", b"decide_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "closed_uplinks", b"closed_uplinks", "decide_time", b"decide_time", "dp", b"dp", "fabric_file", b"fabric_file", "free_hosts", b"free_hosts", "hosts", b"hosts", "kind", b"kind", "spares", b"spares", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Decision: _TypeAlias = Decision  # noqa: Y015

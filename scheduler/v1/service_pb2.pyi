@@ -243,6 +243,7 @@ class CreateJobRequest(_message.Message):
     VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
     ELSEWHERE_FIELD_NUMBER: _builtins.int
     ESTIMATE_START_FIELD_NUMBER: _builtins.int
+    WITH_DECISION_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Any text that is unique to this job, at best a UUID: a repeated request with the same
     request_id and specification returns the job that the first one made.
@@ -263,6 +264,8 @@ class CreateJobRequest(_message.Message):
     """With validate_only, for a job that would wait: sets start_estimate. The server simulates its
     queue for it, up to a second of work.
     """
+    with_decision: _builtins.bool
+    """With validate_only, for a job that would start: sets `decision`. Not for jobs on parts of hosts."""
     @_builtins.property
     def spec(self) -> _job_pb2.JobSpec:
         """What to run. Required."""
@@ -275,10 +278,11 @@ class CreateJobRequest(_message.Message):
         validate_only: _builtins.bool = ...,
         elsewhere: _builtins.str = ...,
         estimate_start: _builtins.bool = ...,
+        with_decision: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["elsewhere", b"elsewhere", "estimate_start", b"estimate_start", "request_id", b"request_id", "spec", b"spec", "validate_only", b"validate_only"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["elsewhere", b"elsewhere", "estimate_start", b"estimate_start", "request_id", b"request_id", "spec", b"spec", "validate_only", b"validate_only", "with_decision", b"with_decision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -292,6 +296,7 @@ class GetJobRequest(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     UID_FIELD_NUMBER: _builtins.int
+    WITH_DECISION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the job, tenants/TENANT/jobs/NAME: the live one of this name, else the newest that has
     ended. NAME alone is a job of the caller's own tenant, or of the default tenant for a caller who
@@ -301,15 +306,20 @@ class GetJobRequest(_message.Message):
     """Uid of the one job that is meant: NOT_FOUND when another job has the name. Empty: any job of
     this name.
     """
+    with_decision: _builtins.bool
+    """Sets `decision`: the server reads its log for it, up to a second of work. WRONG_STATE where the
+    job holds no hosts, or a part of one; COMPACTED where the log does not have it any more.
+    """
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         uid: _builtins.str = ...,
+        with_decision: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "uid", b"uid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "uid", b"uid", "with_decision", b"with_decision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from math import isfinite
 from typing import assert_never
 from uuid import UUID, uuid5
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from placement.fabric import hostset
+from placement.fabric.hostlist import fold
 from placement.fabric.tree import Fabric
 from placement.workload.request import (
     Answer,
@@ -19,6 +22,7 @@ from placement.workload.request import (
 )
 from scheduler.core import HostState, Job, JobState, State
 from scheduler.core.admission.etag import host_etag, job_etag
+from scheduler.core.explain.decision import Decision, DecisionKind
 from scheduler.core.fold.effects import JobChange, JobChangeKind
 from scheduler.core.job_name import short_name
 from scheduler.core.model.goodput import PARTS, Goodput
@@ -45,6 +49,9 @@ _HOST_STATES: dict[HostState, host_pb2.HostState.ValueType] = numbers(
 )
 _CHANGES: dict[JobChangeKind, service_pb2.JobChange.ValueType] = numbers(
     service_pb2.JobChange, "JOB_CHANGE", JobChangeKind
+)
+_DECISIONS: dict[DecisionKind, placement_pb2.DecisionKind.ValueType] = numbers(
+    placement_pb2.DecisionKind, "DECISION_KIND", DecisionKind
 )
 _HOLDS: dict[Hold, job_pb2.Hold.ValueType] = numbers(job_pb2.Hold, "HOLD", Hold)
 _RESTART_OPTIONS: dict[RestartOption, spares_pb2.RestartOption.ValueType] = numbers(
@@ -235,6 +242,24 @@ def answer_to_proto(fabric: Fabric, answer: Answer) -> placement_pb2.Answer:
                 outcome=placement_pb2.OUTCOME_UNDECIDED, reason=answer.reason
             )
     assert_never(answer)
+
+
+def decision_to_proto(made: Decision) -> placement_pb2.Decision:
+    """Cost: O(hosts of the fabric)."""
+    job, fabric = made.job, made.fabric
+    is_real = made.kind is not DecisionKind.DRY_RUN
+    return placement_pb2.Decision(
+        kind=_DECISIONS[made.kind],
+        attempt=job.attempt if is_real else 0,
+        decide_time=timestamp(made.time_ns),
+        version=made.version,
+        fabric_file=json.dumps(fabric.spec).encode(),
+        hosts=fold(fabric.names(job.hosts)),
+        spares=fold(fabric.names(job.spares)),
+        free_hosts=fold(fabric.names(hostset.members(made.free))),
+        closed_uplinks=[fabric.tiers[depth].domains[number] for depth, number in fabric.barred],
+        dp=job.request.parallelism.dp,
+    )
 
 
 def change_to_proto(change: JobChange) -> service_pb2.WatchJobsResponse:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
@@ -38,6 +39,7 @@ from scheduler.cli.calls import (
     write,
 )
 from scheduler.cli.jobs import holds, update
+from scheduler.cli.jobs.certificates import certify_live, certify_supposed
 from scheduler.cli.jobs.holds import each_of
 from scheduler.cli.jobs.wait import wait
 from scheduler.cli.lists import (
@@ -128,6 +130,13 @@ def submit(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what the job would get now; submit nothing.")
     ] = False,
+    certificate: Annotated[
+        Path | None,
+        typer.Option(
+            help="With --dry-run: write the proof of the placement here, a file for"
+            " `muster verify`."
+        ),
+    ] = None,
     output: Output = AnswerFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
@@ -158,6 +167,8 @@ def submit(
         each_of(jobs, lambda client, job: client.create_job(job.spec), output, address)
         return
     (job,) = jobs
+    if certificate is not None and not dry_run:
+        raise typer.BadParameter("needs --dry-run", param_hint="--certificate")
     if not dry_run:
         with connected(address, job) as client:
             made = client.create_job(job.spec, request_id)
@@ -169,9 +180,11 @@ def submit(
             write(made, messages.job_text, output)
         return
     with connected(address, job) as client:
-        supposed = client.dry_run(job.spec)
-    write(supposed, messages.answer_text, output)
-    raise typer.Exit(EXIT_CODES[messages.outcome(supposed)])
+        supposed = client.supposed_job(job.spec, with_decision=certificate is not None)
+    write(supposed.answer, messages.answer_text, output)
+    if certificate is not None:
+        certify_supposed(certificate, supposed)
+    raise typer.Exit(EXIT_CODES[messages.outcome(supposed.answer)])
 
 
 def list_jobs(
@@ -277,9 +290,18 @@ def job(
             help="Output format; hostfile to k8s: where its ranks are now.",
         ),
     ] = JobFormat.TABLE,
+    certificate: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write here what proves the placement of a job that runs, a file for"
+            " `muster verify`."
+        ),
+    ] = None,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Show one job: its hosts or why it waits, and where its time went. Of an array: its tasks."""
+    if certificate is not None:
+        certify_live(certificate, name, address)
     if output.value not in {each.value for each in AnswerFormat}:
         _write_ranks(name, output, address)
         return

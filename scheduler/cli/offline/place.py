@@ -394,12 +394,22 @@ def _write(question: Question, answer: Answer, output: PlacementFormat, solve_s:
 def _write_certificate(path: Path, question: Question, answer: Answer) -> None:
     """Nothing is written, and a note says so, where there is no placement to certify."""
     from placement import certificate
-    from scheduler.files.atomic_file import written
 
     if not isinstance(answer, Placement):
-        typer.echo("note: nothing is placed, so there is no certificate", err=True)
+        note_nothing_certified()
         return
     content = certificate(question.fabric, question.free, question.request, answer, question.name)
+    write_certificate(path, content)
+
+
+def note_nothing_certified() -> None:
+    typer.echo("note: nothing is placed, so there is no certificate", err=True)
+
+
+def write_certificate(path: Path, content: dict[str, Any]) -> None:
+    """Raises: InputError where the file cannot be written."""
+    from scheduler.files.atomic_file import written
+
     with written(path, "--certificate") as file:
         file.write(json.dumps(content, indent=1).encode() + b"\n")
 

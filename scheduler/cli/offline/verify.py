@@ -24,7 +24,10 @@ def register(app: typer.Typer) -> None:
 
 def verify_command(
     certificate: Annotated[
-        Path, typer.Argument(help="A file of `muster place --certificate`.", show_default=False)
+        Path,
+        typer.Argument(
+            help="A file of `--certificate`, of place, submit or job.", show_default=False
+        ),
     ],
     output: Output = AnswerFormat.TABLE,
 ) -> None:
@@ -77,6 +80,7 @@ def _body(report: Report) -> dict[str, Any]:
         },
         "checked": report.checked,
         "trusted": report.trusted,
+        "unproved": report.unproved,
     }
 
 
@@ -84,4 +88,5 @@ def _text(report: Report) -> str:
     lines = [f"confirmed: {report.name}", ""]
     lines += [f"  checked  {each}" for each in report.checked]
     lines += [f"  trusted  {each}" for each in report.trusted]
+    lines += [f"  unproved {each}" for each in report.unproved]
     return "\n".join(lines)

@@ -18,6 +18,7 @@ from scheduler.core.admission.admit import Code
 from scheduler.core.admission.idempotency import LEAVE
 from scheduler.core.capacity.grow import is_smaller, size_text
 from scheduler.core.explain.conditions import JOB_CONDITIONS
+from scheduler.core.explain.decision import supposed_decision
 from scheduler.core.explain.forecast import Forecast
 from scheduler.core.explain.slots import Asker, slots
 from scheduler.core.explain.whatif import what_if
@@ -44,17 +45,21 @@ from scheduler.core.rules.slow_gangs import slow_gangs
 from scheduler.core.tenancy.ownership import tenant_of
 from scheduler.engine.authorisation import unauthorised
 from scheduler.engine.writer import Writer
+from scheduler.eventlog.decisions import decision_of
 from scheduler.eventlog.ended_jobs import EndedJobs
+from scheduler.eventlog.store import Compacted, NotRead, StoreError
 from scheduler.files.errors import InputError
 from scheduler.identity import Role, caller, own_windows, user
 from scheduler.service.backend import Backend
 from scheduler.service.errors import (
     ApiError,
+    compacted,
     error_boundary,
     invalid,
     invalid_input,
     left_elsewhere,
     rejected,
+    wrong_state,
 )
 from scheduler.service.forecasts import ForecastCache, bounded_forecast
 from scheduler.service.names import (
@@ -66,11 +71,12 @@ from scheduler.service.names import (
     stated_home,
 )
 from scheduler.service.pagination import jobs_page
-from scheduler.v1 import advice_pb2, error_pb2, job_pb2, service_pb2
+from scheduler.v1 import advice_pb2, error_pb2, job_pb2, placement_pb2, service_pb2
 from scheduler.wire import reasons
 from scheduler.wire.durations import whole_seconds
 from scheduler.wire.jobs import (
     answer_to_proto,
+    decision_to_proto,
     goodput_to_proto,
     job_state,
     job_to_proto,
@@ -196,7 +202,7 @@ class JobServicer:
                 supposed = job_pb2.Job(name=resource_name(tenant, spec.name), tenant=tenant)
                 if request.validate_only:
                     ask = self._backend.questions.ask
-                    await ask(_dry_run, writer, command, supposed, request.estimate_start)
+                    await ask(_dry_run, writer, command, supposed, request)
                 else:
                     await self._backend.run(command, "spec.")
                 fill_spec(supposed.spec, spec)
@@ -230,6 +236,9 @@ class JobServicer:
             job = await any_job_of(writer, request.name, request.uid)
             spent = shown(job, writer.now_ns(), state.tenants.preemption.costs)
             message = await self._messages.of(state, job)
+            if request.with_decision:
+                decided = await self._backend.questions.ask(_decision, writer, job)
+                message.decision.CopyFrom(decided)
             message.goodput.CopyFrom(
                 goodput_to_proto(spent, gpus_wanted(state.loaded_fabric, job.request.where))
             )
@@ -433,7 +442,10 @@ def _by() -> Hold:
 
 
 def _dry_run(
-    writer: Writer, command: SubmitJob, supposed: job_pb2.Job, is_start_estimated: bool
+    writer: Writer,
+    command: SubmitJob,
+    supposed: job_pb2.Job,
+    request: service_pb2.CreateJobRequest,
 ) -> None:
     """Fill in what the job would get if it were submitted now, and when it would start."""
     state, now_ns = writer.state, writer.now_ns()
@@ -450,7 +462,11 @@ def _dry_run(
     if isinstance(outcome.outcome, Start):
         supposed.answer.preempted_jobs = len(outcome.outcome.victims)
         supposed.answer.shrunk_jobs = len(outcome.outcome.shrinks)
-    elif is_start_estimated:
+        if request.with_decision and not outcome.outcome.placement.gpus:
+            decided = supposed_decision(outcome, now_ns, writer.limits, state.version)
+            if decided is not None:
+                supposed.decision.CopyFrom(decision_to_proto(decided))
+    elif request.estimate_start:
         ahead = bounded_forecast(outcome.state, now_ns, writer.limits)
         estimate = reasons.start_estimate(
             *(outcome.state, ahead, outcome.job.name, writer.limits.assumed_limit_s),
@@ -458,6 +474,25 @@ def _dry_run(
         )
         if estimate is not None:
             supposed.start_estimate.CopyFrom(estimate)
+
+
+def _decision(writer: Writer, job: Job) -> placement_pb2.Decision:
+    """What the present attempt of a job began with. Raises: ApiError, NotRead."""
+    if job.state not in (JobState.RUNNING, JobState.INTERRUPTED):
+        raise wrong_state(f"job {job.name} is {job.state}: it holds no hosts that were decided on")
+    if job.part_gpus:
+        raise wrong_state(
+            f"job {job.name} takes a part of a host: nothing that it sends leaves the host, and"
+            " there is nothing to certify"
+        )
+    try:
+        return decision_to_proto(decision_of(writer.store, job, writer.limits))
+    except Compacted as error:
+        raise compacted(
+            f"what job {job.name} was placed on is not at hand any more: {error}"
+        ) from None
+    except StoreError as error:
+        raise NotRead(str(error)) from error
 
 
 def _what_if(
