@@ -32,6 +32,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.fixture(autouse=True)
+def own_environment() -> Iterator[None]:
+    """A command of muster that a test calls puts its options and contexts into the environment of
+    its process, which is that of all tests."""
+    before = {name: text for name, text in os.environ.items() if name.startswith("MUSTER_")}
+    yield
+    for name in [name for name in os.environ if name.startswith("MUSTER_")]:
+        if name not in before:
+            del os.environ[name]
+    os.environ.update(before)
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Cluster]:
     """A real PostgreSQL; tests that need one are skipped, saying so, where none is."""

@@ -180,6 +180,8 @@ async def test_the_client_shows_the_bookmark_that_ends_a_list_and_no_other(tmp_p
             return seen
 
         reading = asyncio.create_task(asyncio.to_thread(read))
-        await has_listed.wait()
+        listed = asyncio.create_task(has_listed.wait())
+        await asyncio.wait({reading, listed}, return_when=asyncio.FIRST_COMPLETED)
+        listed.cancel()
         await relabel(served, "a", team="nlp")
         assert await reading == [LISTED, BOOKMARK, service_pb2.JOB_CHANGE_UPDATED]
