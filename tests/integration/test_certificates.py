@@ -101,6 +101,28 @@ async def test_of_a_gang_that_swapped_hosts_and_cut_are_confirmed(tmp_path: Path
         verify(sealed(content))
 
 
+async def test_what_closes_uplinks_and_hosts_is_in_the_certificate(tmp_path: Path) -> None:
+    """A gang keeps to one side of a cordoned uplink, and its bound holds with that."""
+    path = tmp_path / "c.json"
+    async with serving(tmp_path) as served:
+        printed = printing(served)
+        await served.stub.CordonLink(service_pb2.CordonLinkRequest(name="z0"))
+        await served.stub.CordonHost(service_pb2.CordonHostRequest(name="z1-r0-h0"))
+        await served.stub.CreateJob(create("a", 4))
+        await served.until("a", RUNNING)
+        await served.stub.UncordonLink(service_pb2.UncordonLinkRequest(name="z0"))
+        await served.stub.UncordonHost(service_pb2.UncordonHostRequest(name="z1-r0-h0"))
+        done = await printed("job", "a", "--certificate", str(path))
+        assert done.exit_code == 0, done.output
+    content = certified(path)
+    assert content["fabric"]["barred"] == [{"tier": "zone", "domain": 0}]
+    assert set(content["fabric"]["hosts"]) - free_hosts(content) == {"z1-r0-h0"}
+    assert verify(content).is_whole
+    content["claims"]["hosts"][0] = "z1-r0-h1"
+    with pytest.raises(Refused, match="closed"):
+        verify(sealed(content))
+
+
 async def test_jobs_without_whole_hosts_of_their_own_have_none(tmp_path: Path) -> None:
     """One clear error, and no file."""
     path = tmp_path / "c.json"

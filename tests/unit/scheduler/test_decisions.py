@@ -10,13 +10,13 @@ import pytest
 from placement.fabric import hostset
 from scheduler.core import Job, SchedulingOptions, State, replay
 from scheduler.core.decide import decide
-from scheduler.core.explain.decision import DecisionKind
-from scheduler.core.model.events import Event, FabricLoaded, JobStarted
+from scheduler.core.explain.decision import DecisionKind, decision
+from scheduler.core.model.events import Event, FabricLoaded, GangResized, JobStarted
 from scheduler.eventlog import snapshots
 from scheduler.eventlog.decisions import decision_of
 from scheduler.eventlog.store import Compacted
 from scheduler.eventlog.store.sqlite import SqliteStore, open_sqlite
-from tests.build import admitted, cancel, committed, fabric_spec, submit
+from tests.build import admitted, cancel, committed, fabric_spec, loaded, run, settled, submit
 
 LIMITS = SchedulingOptions()
 
@@ -82,3 +82,14 @@ def test_a_log_that_begins_after_the_start_says_so(store: SqliteStore) -> None:
     store.compact(start)
     with pytest.raises(Compacted):
         decision_of(store, a_of(store), LIMITS)
+
+
+def test_a_gang_that_drops_replicas_has_those_that_it_keeps() -> None:
+    state = settled(run(loaded(), submit("b"), submit("a", 4, min_dp=2)))
+    names, job = state.loaded_fabric.names, state.jobs["a"]
+    assert (job.dp, len(job.hosts)) == (4, 4)
+    event = GangResized(5, "a", 2, 2, names(job.hosts[:2]), (), job.cuts)
+    made = decision(state, event, LIMITS)
+    assert (made.kind, made.job.attempt) == (DecisionKind.RESIZE, 2)
+    assert made.job.request.parallelism.dp == 2
+    assert made.free == state.free | hostset.of(job.hosts[:2])
