@@ -22,7 +22,7 @@ from scheduler.service.names import long_ended
 from scheduler.v1 import job_pb2, service_pb2
 from tests.integration.test_replicas import replicas
 from tests.secured import House
-from tests.serving import CANCELLED, Served, create, path, refused, serving, url
+from tests.serving import CANCELLED, RUNNING, Served, create, path, refused, serving, url
 
 COUNT = 12
 NAMES = [f"j{number:02}" for number in range(COUNT)]
@@ -106,6 +106,7 @@ async def test_pages_meet_live_and_ended_jobs_in_one_order(tmp_path: Path, order
         await live_and_die(served)
         for number in range(4):
             await served.stub.CreateJob(create(f"live{number}", priority=number))
+            await served.until(f"live{number}", RUNNING)  # nothing moves between two pages
         (whole,) = await listed(served.stub, 100, order_by=order_by)
         assert sorted(whole) == sorted([*NAMES, *(f"live{number}" for number in range(4))])
         for size in (1, 3):
