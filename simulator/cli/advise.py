@@ -165,7 +165,10 @@ def defrag(
     source: Source = None,
     every: Durations = "6h,1d",
     hosts: Annotated[
-        int, typer.Option(min=1, help="Free so many hosts in one domain for the first that waits.")
+        int,
+        typer.Option(
+            min=1, max=200_000, help="Free so many hosts in one domain for the first that waits."
+        ),
     ] = 8,
     horizon: Horizon = "30d",
     seeds: Seeds = 5,
