@@ -356,7 +356,8 @@ class Outlook:
         return _busy_first(min(fits, key=int.bit_count), free, job.needed)
 
     def limit_reservation(self, job: Job, tenant: str, room: int) -> BackfillReservation | None:
-        """When gangs of the tenant `tenant` leave `job` room below its limit."""
+        """When gangs of the tenant `tenant` leave `job` room below its limit. Jobs on parts of
+        hosts are not counted: which of them frees a host depends on who else ends."""
         for end_ns, ending in groupby(self.ends(), attrgetter("end_ns")):
             room += sum(
                 g.held for g in ending if tenant in self._quotas.path(g.tenant) and not g.part_gpus

@@ -27,10 +27,6 @@ class SharedHosts:
                 self._enter(host)
         self._until_ns: dict[int, int] = {}
 
-    def __bool__(self) -> bool:
-        """Whether any of them has room."""
-        return any(hosts for room, hosts in self._by_room.items() if room)
-
     def with_room(self, gpus: int) -> HostSet:
         """Those with so many GPUs free."""
         reach = 0
