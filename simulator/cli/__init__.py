@@ -7,8 +7,9 @@ loads, see [project.entry-points."muster.commands"].
     replay    muster replay: one trace through the scheduler
     studies   muster compare and muster sweep: many of them
     traces    muster trace: show, convert, generate
-    advise    muster advise: what number of something is best
-    twin      muster twin: what a change of a cluster is worth;  fork: where the cluster comes from
+    twin      muster twin: what a change of a cluster is worth
+    advise    muster advise: which of several changes to make
+    twin_question  the options of both, made once;  fork: where the cluster comes from
     terminal  warnings, progress bars, the table at the end
 """
 

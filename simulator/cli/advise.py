@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scheduler.cli.calls import DEFAULT_ADDRESS, Address
 from scheduler.files.errors import InputError, Problem
-from simulator.cli.replay import TotalsFormat
-from simulator.cli.studies import Processes
-from simulator.cli.twin import (
-    Arrivals,
-    ArrivalsKind,
-    Config,
-    Horizon,
-    JsonFile,
-    Output,
-    Page,
-    PricesFile,
-    Seeds,
-    Source,
-    Times,
-    TwinQuestion,
-    check_folder,
-)
+from simulator.cli.twin_question import AnswerFiles, TwinQuestion, asks_twin
 
 if TYPE_CHECKING:
     from simulator.twin.advise import TwinDecision
@@ -44,22 +26,13 @@ def register(parent: typer.Typer) -> None:
 
 
 @app.command()
+@asks_twin()
 def spares(
-    source: Source = None,
+    question: TwinQuestion,
+    files: AnswerFiles,
     most: Annotated[
         int, typer.Option(min=1, max=MOST_SPARES, help="Try 0 to so many spares a zone.")
     ] = 4,
-    horizon: Horizon = "30d",
-    seeds: Seeds = 5,
-    prices: PricesFile = None,
-    times: Times = None,
-    arrivals: ArrivalsKind = Arrivals.LOG,
-    config: Config = None,
-    json_file: JsonFile = None,
-    page: Page = None,
-    processes: Processes = None,
-    output: Output = TotalsFormat.TABLE,
-    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Advise how many spares each zone should hold.
 
@@ -68,29 +41,17 @@ def spares(
     """
     from simulator.twin.advise import spares
 
-    asked = TwinQuestion(
-        source, horizon, seeds, prices, times, arrivals, config, processes, address
-    )
-    _advise(asked, spares(most), json_file, page, output)
+    _advise(question, spares(most), files)
 
 
 @app.command()
+@asks_twin(times="default")
 def oversubscription(
-    source: Source = None,
+    question: TwinQuestion,
+    files: AnswerFiles,
     ratios: Annotated[
         str, typer.Option(help="Try these, with commas between them: 4 is 4:1.")
     ] = "1,2,4,7",
-    horizon: Horizon = "30d",
-    seeds: Seeds = 5,
-    prices: PricesFile = None,
-    times: Times = "default",
-    arrivals: ArrivalsKind = Arrivals.LOG,
-    config: Config = None,
-    json_file: JsonFile = None,
-    page: Page = None,
-    processes: Processes = None,
-    output: Output = TotalsFormat.TABLE,
-    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Advise how wide the uplinks of the outermost tier should be.
 
@@ -98,27 +59,15 @@ def oversubscription(
     """
     from simulator.twin.advise import uplinks
 
-    asked = TwinQuestion(
-        source, horizon, seeds, prices, times, arrivals, config, processes, address
-    )
-    _advise(asked, uplinks(_numbers("--ratios", ratios)), json_file, page, output)
+    _advise(question, uplinks(_numbers("--ratios", ratios)), files)
 
 
 @app.command()
+@asks_twin(times="default")
 def checkpoints(
-    source: Source = None,
+    question: TwinQuestion,
+    files: AnswerFiles,
     every: Durations = "10m,30m,1h,2h,4h",
-    horizon: Horizon = "30d",
-    seeds: Seeds = 5,
-    prices: PricesFile = None,
-    times: Times = "default",
-    arrivals: ArrivalsKind = Arrivals.LOG,
-    config: Config = None,
-    json_file: JsonFile = None,
-    page: Page = None,
-    processes: Processes = None,
-    output: Output = TotalsFormat.TABLE,
-    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Advise how often jobs should write a checkpoint.
 
@@ -127,42 +76,29 @@ def checkpoints(
     """
     from simulator.twin.advise import checkpoints
 
-    asked = TwinQuestion(
-        source, horizon, seeds, prices, times, arrivals, config, processes, address
-    )
-    _advise(asked, checkpoints(_durations("--every", every)), json_file, page, output)
+    _advise(question, checkpoints(_durations("--every", every)), files)
 
 
 @app.command()
+@asks_twin()
 def policy(
+    question: TwinQuestion,
+    files: AnswerFiles,
     policies: Annotated[list[str], typer.Argument(help="Policies to try beside the present one.")],
-    source: Source = None,
-    horizon: Horizon = "30d",
-    seeds: Seeds = 5,
-    prices: PricesFile = None,
-    times: Times = None,
-    arrivals: ArrivalsKind = Arrivals.LOG,
-    config: Config = None,
-    json_file: JsonFile = None,
-    page: Page = None,
-    processes: Processes = None,
-    output: Output = TotalsFormat.TABLE,
-    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Advise by which policy the queue should be served."""
     from simulator.twin.advise import queue_policies
 
     if len(set(policies)) < len(policies):
         raise InputError(Problem("policies", "a policy is named twice"))
-    asked = TwinQuestion(
-        source, horizon, seeds, prices, times, arrivals, config, processes, address
-    )
-    _advise(asked, queue_policies(policies), json_file, page, output)
+    _advise(question, queue_policies(policies), files)
 
 
 @app.command()
+@asks_twin()
 def defrag(
-    source: Source = None,
+    question: TwinQuestion,
+    files: AnswerFiles,
     every: Durations = "6h,1d",
     hosts: Annotated[
         int,
@@ -170,46 +106,23 @@ def defrag(
             min=1, max=200_000, help="Free so many hosts in one domain for the first that waits."
         ),
     ] = 8,
-    horizon: Horizon = "30d",
-    seeds: Seeds = 5,
-    prices: PricesFile = None,
-    times: Times = None,
-    arrivals: ArrivalsKind = Arrivals.LOG,
-    config: Config = None,
-    json_file: JsonFile = None,
-    page: Page = None,
-    processes: Processes = None,
-    output: Output = TotalsFormat.TABLE,
-    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Advise whether to defragment by policy, and how often."""
     from simulator.twin.advise import defragmentation
 
-    asked = TwinQuestion(
-        source, horizon, seeds, prices, times, arrivals, config, processes, address
-    )
-    _advise(asked, defragmentation(_durations("--every", every), hosts), json_file, page, output)
+    _advise(question, defragmentation(_durations("--every", every), hosts), files)
 
 
 @app.command()
+@asks_twin(horizon="7d")
 def maintenance(
+    question: TwinQuestion,
+    files: AnswerFiles,
     domains: Annotated[
         list[str], typer.Argument(help="Domains to take out one after the other: zones, racks.")
     ],
     start: Annotated[str, typer.Option("--at", help="When: +1d, or a time.")] = "+1d",
     length: Annotated[str, typer.Option("--for", help="For how long.")] = "8h",
-    source: Source = None,
-    horizon: Horizon = "7d",
-    seeds: Seeds = 5,
-    prices: PricesFile = None,
-    times: Times = None,
-    arrivals: ArrivalsKind = Arrivals.LOG,
-    config: Config = None,
-    json_file: JsonFile = None,
-    page: Page = None,
-    processes: Processes = None,
-    output: Output = TotalsFormat.TABLE,
-    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Advise which domain to take out for maintenance first, and in which order.
 
@@ -220,34 +133,23 @@ def maintenance(
 
     if len(set(domains)) < len(domains):
         raise InputError(Problem("domains", "a domain is named twice"))
-    asked = TwinQuestion(
-        source, horizon, seeds, prices, times, arrivals, config, processes, address
-    )
-    _advise(asked, maintenance(domains, start, length), json_file, page, output)
+    _advise(question, maintenance(domains, start, length), files)
 
 
-def _advise(
-    asked: TwinQuestion,
-    decision: TwinDecision,
-    json_file: Path | None,
-    page: Path | None,
-    output: TotalsFormat,
-) -> None:
+def _advise(question: TwinQuestion, decision: TwinDecision, files: AnswerFiles) -> None:
     from simulator.twin.advise import advised, text
 
-    for path in (json_file, page):
-        check_folder(path)
     if not 2 <= len(decision.choices) <= MOST_CHOICES:
         message = f"there must be from 2 to {MOST_CHOICES} choices, not {len(decision.choices)}"
         raise InputError(Problem(decision.key, message))
-    advice = advised(decision, asked.answer(decision.scenarios))
-    if json_file:
-        json_file.write_text(json.dumps(advice, indent=1) + "\n", encoding="utf-8")
-    if page:
+    advice = advised(decision, question.answer(decision.scenarios))
+
+    def write_page(path: Path) -> None:
         from simulator.twin.page import write_advice
 
-        write_advice(page, decision, advice)
-    typer.echo(json.dumps(advice) if output is TotalsFormat.JSON else text(decision, advice))
+        write_advice(path, decision, advice)
+
+    files.write(advice, lambda: text(decision, advice), write_page)
 
 
 def _parts(option: str, text: str) -> list[str]:

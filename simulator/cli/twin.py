@@ -2,71 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from scheduler.cli.calls import DEFAULT_ADDRESS, Address
-from scheduler.files.errors import InputError, Problem
-from simulator.cli.replay import TotalsFormat
-from simulator.cli.studies import Processes, counted
-
-if TYPE_CHECKING:
-    from simulator.twin.fork import ClusterFork
-    from simulator.twin.workload import Workload
-
-MOST_SEEDS = 1_000
-MOST_DAYS = 3_650
-MOST_JOBS = 1_000_000  # of a run: some hours
-
-
-class Arrivals(StrEnum):
-    """Which jobs come in a twin."""
-
-    LOG = "log"
-    NONE = "none"
-
-
-Source = Annotated[
-    str | None,
-    typer.Option(
-        "--from",
-        help="A backup of `muster store backup`, or a store: sqlite:///FILE, postgresql://..."
-        "  [default: the server at --address]",
-        show_default=False,
-    ),
-]
-Horizon = Annotated[str, typer.Option(help="How far the runs go on: 30d, 12h.")]
-Seeds = Annotated[int, typer.Option(min=1, max=MOST_SEEDS, help="Number of seeds.")]
-PricesFile = Annotated[
-    str | None,
-    typer.Option(help="A prices file (docs/twin.md): money for each effective GPU-hour."),
-]
-Times = Annotated[
-    str | None,
-    typer.Option(help="A time model, as for `muster replay`; changes of the network need one."),
-]
-ArrivalsKind = Annotated[
-    Arrivals,
-    typer.Option(help="Jobs that come: at the rate of the log, or none beside the live ones."),
-]
-Config = Annotated[
-    str | None,
-    typer.Option(help="With --from, the server file of the cluster: its policy and limits."),
-]
-JsonFile = Annotated[
-    Path | None, typer.Option("--json", help="Write the whole answer to this file as JSON.")
-]
-Page = Annotated[
-    Path | None, typer.Option(help="Write a page with the answer to this file (HTML).")
-]
-Output = Annotated[TotalsFormat, typer.Option("--format", help="Output format.")]
+from simulator.cli.twin_question import AnswerFiles, TwinQuestion, asks_twin
 
 
 def register(app: typer.Typer) -> None:
@@ -74,8 +15,10 @@ def register(app: typer.Typer) -> None:
     app.command("twin")(twin_command)
 
 
+@asks_twin()
 def twin_command(
-    source: Source = None,
+    question: TwinQuestion,
+    files: AnswerFiles,
     changes: Annotated[
         list[str] | None,
         typer.Option(
@@ -87,17 +30,6 @@ def twin_command(
     each: Annotated[
         bool, typer.Option("--each", help="Each change by itself as well.", show_default=False)
     ] = False,
-    horizon: Horizon = "30d",
-    seeds: Seeds = 5,
-    prices: PricesFile = None,
-    times: Times = None,
-    arrivals: ArrivalsKind = Arrivals.LOG,
-    config: Config = None,
-    json_file: JsonFile = None,
-    page: Page = None,
-    processes: Processes = None,
-    output: Output = TotalsFormat.TABLE,
-    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Ask a copy of the cluster what a change is worth: goodput, waits and money.
 
@@ -107,120 +39,13 @@ def twin_command(
     """
     from simulator.twin.answer import text
 
-    for path in (json_file, page):
-        check_folder(path)
-    question = TwinQuestion(
-        source, horizon, seeds, prices, times, arrivals, config, processes, address
-    )
     wanted = changes or []
     parts = [[change] for change in wanted] if each and len(wanted) > 1 else []
     answer = question.answer([[], *parts, *([wanted] if wanted else [])])
-    if json_file:
-        json_file.write_text(json.dumps(answer, indent=1) + "\n", encoding="utf-8")
-    if page:
+
+    def write_page(path: Path) -> None:
         from simulator.twin.page import write_twin
 
-        write_twin(page, answer)
-    typer.echo(json.dumps(answer) if output is TotalsFormat.JSON else text(answer))
+        write_twin(path, answer)
 
-
-@dataclass(frozen=True, slots=True)
-class TwinQuestion:
-    """What is asked about which cluster, in the words of the command line."""
-
-    source: str | None
-    horizon: str
-    seeds: int
-    prices: str | None
-    times: str | None
-    arrivals: Arrivals
-    config: str | None
-    processes: int | None
-    address: str
-
-    def answer(self, changes: Sequence[Sequence[str]]) -> dict[str, Any]:
-        """The study of these scenarios, beside the first. Raises: InputError; typer.Exit."""
-        from simulator.pool import cores
-        from simulator.timing import load_time_model
-        from simulator.twin.changes import scenario
-        from simulator.twin.future import TwinWorld
-        from simulator.twin.outages import fit_failures
-        from simulator.twin.prices import load_prices
-        from simulator.twin.study import study
-
-        horizon_ns = self._horizon_ns()
-        money = None if self.prices is None else load_prices(self.prices)
-        with _named("--times"):
-            model = None if self.times is None else load_time_model(self.times)
-        fork = _fork(self.source, self.config, self.address)
-        scenarios = [
-            scenario(fork, part, horizon_ns, has_times=model is not None) for part in changes
-        ]
-        failures = fit_failures(fork.state, fork.now_ns)
-        workload = _workload(fork, self.arrivals, horizon_ns)
-        world = TwinWorld(fork, workload, failures, horizon_ns, model)
-        processes = self.processes or cores()
-        with counted(len(scenarios) * self.seeds, "runs") as on_done:
-            return study(world, scenarios, range(self.seeds), processes, money, on_done)
-
-    def _horizon_ns(self) -> int:
-        from scheduler.files.timeparse import parse_duration
-
-        with _named("--horizon"):
-            horizon_ns = parse_duration(self.horizon)
-        if not 0 < horizon_ns <= MOST_DAYS * 86_400 * 10**9:
-            message = f"must be up to {MOST_DAYS:,}d, not {self.horizon}"
-            raise InputError(Problem("--horizon", message))
-        return horizon_ns
-
-
-def _fork(source: str | None, config: str | None, address: str) -> ClusterFork:
-    """Raises: InputError; typer.Exit with what a server refuses."""
-    from simulator.cli.fork import fork_of_server, fork_of_store, limits_of_server
-
-    if source is not None:
-        return fork_of_store(source, limits_of_server(config))
-    if config is not None:
-        message = "goes with --from: a running server says itself by what it schedules"
-        raise InputError(Problem("--config", message))
-    return fork_of_server(address)
-
-
-def _workload(fork: ClusterFork, arrivals: Arrivals, horizon_ns: int) -> Workload:
-    """Raises: InputError where the log is too short to say how often jobs come, or more would come
-    than a run ends with."""
-    from simulator.report.text import duration
-    from simulator.twin.workload import LEAST_NS, fit_workload
-
-    fitted = fit_workload(fork)
-    if arrivals is Arrivals.NONE:
-        return fitted.without_arrivals
-    if fitted.seen_ns < LEAST_NS:
-        message = (
-            f"the log has {duration(fitted.seen_ns / 1e9)} of jobs, less than the"
-            f" {duration(LEAST_NS / 1e9)} that a rate needs; with `none` the live jobs go on alone"
-        )
-        raise InputError(Problem("--arrivals", message))
-    if (jobs := fitted.expected(horizon_ns)) > MOST_JOBS:
-        message = (
-            f"{jobs:,.0f} jobs would come in a run, more than {MOST_JOBS:,}: look less far ahead"
-        )
-        raise InputError(Problem("--horizon", message))
-    return fitted
-
-
-@contextmanager
-def _named(option: str) -> Iterator[None]:
-    """A fault of a value is one of this option."""
-    from placement import BadInput
-
-    try:
-        yield
-    except BadInput as error:
-        raise InputError(Problem(option, error.message)) from None
-
-
-def check_folder(path: Path | None) -> None:
-    """Before hours of runs, not after them."""
-    if path is not None and not path.parent.is_dir():
-        raise InputError(Problem("", f"there is no folder {path.parent}", str(path)))
+    files.write(answer, lambda: text(answer), write_page)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from simulator.cli import twin as twin_cli
+from simulator.cli import twin_question
 from tests.commands import Muster, Result
 from tests.twins import backup
 
@@ -133,7 +133,7 @@ def test_numbers_of_spares_side_by_side(twin: Muster, tmp_path: Path) -> None:
 def test_what_cannot_be_is_said_before_anything_runs(
     twin: Muster, words: tuple[str, str], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(twin_cli, "MOST_JOBS", 9_000)
+    monkeypatch.setattr(twin_question, "MOST_JOBS", 9_000)
     result: Result = twin("twin", *SHORT, *words)
     assert result.code == 2
     assert said in result.err

@@ -1,0 +1,248 @@
+"""What `muster twin` and `muster advise` ask about which cluster: their common options, made once.
+
+A command that `asks_twin` states what is its own, and gets the question and where the answer goes.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from scheduler.cli.calls import DEFAULT_ADDRESS, Address
+from scheduler.files.errors import InputError, Problem
+from simulator.cli.replay import TotalsFormat
+from simulator.cli.studies import Processes, counted
+
+if TYPE_CHECKING:
+    from simulator.twin.fork import ClusterFork
+    from simulator.twin.workload import Workload
+
+MOST_SEEDS = 1_000
+MOST_DAYS = 3_650
+MOST_JOBS = 1_000_000  # of a run: some hours
+
+
+class Arrivals(StrEnum):
+    """Which jobs come in a twin."""
+
+    LOG = "log"
+    NONE = "none"
+
+
+Source = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        help="A backup of `muster store backup`, or a store: sqlite:///FILE, postgresql://..."
+        "  [default: the server at --address]",
+        show_default=False,
+    ),
+]
+Horizon = Annotated[str, typer.Option(help="How far the runs go on: 30d, 12h.")]
+Seeds = Annotated[int, typer.Option(min=1, max=MOST_SEEDS, help="Number of seeds.")]
+PricesFile = Annotated[
+    str | None,
+    typer.Option(help="A prices file (docs/twin.md): money for each effective GPU-hour."),
+]
+Times = Annotated[
+    str | None,
+    typer.Option(help="A time model, as for `muster replay`; changes of the network need one."),
+]
+ArrivalsKind = Annotated[
+    Arrivals,
+    typer.Option(help="Jobs that come: at the rate of the log, or none beside the live ones."),
+]
+Config = Annotated[
+    str | None,
+    typer.Option(help="With --from, the server file of the cluster: its policy and limits."),
+]
+JsonFile = Annotated[
+    Path | None, typer.Option("--json", help="Write the whole answer to this file as JSON.")
+]
+Page = Annotated[
+    Path | None, typer.Option(help="Write a page with the answer to this file (HTML).")
+]
+Output = Annotated[TotalsFormat, typer.Option("--format", help="Output format.")]
+
+
+@dataclass(frozen=True, slots=True)
+class TwinQuestion:
+    """What is asked about which cluster, in the words of the command line."""
+
+    source: str | None
+    horizon: str
+    seeds: int
+    prices: str | None
+    times: str | None
+    arrivals: Arrivals
+    config: str | None
+    processes: int | None
+    address: str
+
+    def answer(self, changes: Sequence[Sequence[str]]) -> dict[str, Any]:
+        """The study of these scenarios, beside the first. Raises: InputError; typer.Exit."""
+        from simulator.pool import cores
+        from simulator.timing import load_time_model
+        from simulator.twin.changes import scenario
+        from simulator.twin.future import TwinWorld
+        from simulator.twin.outages import fit_failures
+        from simulator.twin.prices import load_prices
+        from simulator.twin.study import study
+
+        horizon_ns = self._horizon_ns()
+        money = None if self.prices is None else load_prices(self.prices)
+        with _named("--times"):
+            model = None if self.times is None else load_time_model(self.times)
+        fork = _fork(self.source, self.config, self.address)
+        scenarios = [
+            scenario(fork, part, horizon_ns, has_times=model is not None) for part in changes
+        ]
+        failures = fit_failures(fork.state, fork.now_ns)
+        workload = _workload(fork, self.arrivals, horizon_ns)
+        world = TwinWorld(fork, workload, failures, horizon_ns, model)
+        processes = self.processes or cores()
+        with counted(len(scenarios) * self.seeds, "runs") as on_done:
+            return study(world, scenarios, range(self.seeds), processes, money, on_done)
+
+    def _horizon_ns(self) -> int:
+        from scheduler.files.timeparse import parse_duration
+
+        with _named("--horizon"):
+            horizon_ns = parse_duration(self.horizon)
+        if not 0 < horizon_ns <= MOST_DAYS * 86_400 * 10**9:
+            message = f"must be up to {MOST_DAYS:,}d, not {self.horizon}"
+            raise InputError(Problem("--horizon", message))
+        return horizon_ns
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerFiles:
+    """Where an answer goes beside stdout. Raises: InputError where there is no such folder, before
+    hours of runs, not after them."""
+
+    json_file: Path | None
+    page: Path | None
+    output: TotalsFormat
+
+    def __post_init__(self) -> None:
+        for path in (self.json_file, self.page):
+            if path is not None and not path.parent.is_dir():
+                raise InputError(Problem("", f"there is no folder {path.parent}", str(path)))
+
+    def write(
+        self,
+        answer: Mapping[str, Any],
+        text: Callable[[], str],
+        write_page: Callable[[Path], None],
+    ) -> None:
+        if self.json_file:
+            self.json_file.write_text(json.dumps(answer, indent=1) + "\n", encoding="utf-8")
+        if self.page:
+            write_page(self.page)
+        typer.echo(json.dumps(answer) if self.output is TotalsFormat.JSON else text())
+
+
+# In the order in which help lists them: key, annotation, default.
+_ASKED: tuple[tuple[str, Any, Any], ...] = (
+    ("source", Source, None),
+    ("horizon", Horizon, "30d"),
+    ("seeds", Seeds, 5),
+    ("prices", PricesFile, None),
+    ("times", Times, None),
+    ("arrivals", ArrivalsKind, Arrivals.LOG),
+    ("config", Config, None),
+    ("processes", Processes, None),
+    ("address", Address, DEFAULT_ADDRESS),
+)
+_WRITTEN: tuple[tuple[str, Any, Any], ...] = (
+    ("json_file", JsonFile, None),
+    ("page", Page, None),
+    ("output", Output, TotalsFormat.TABLE),
+)
+
+
+def asks_twin(**defaults: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Of a command `(question, files, ...)`: the options of both, and its own before them.
+    `defaults`: in place of the usual ones."""
+
+    def made(command: Callable[..., None]) -> Callable[..., None]:
+        _, _, *own = inspect.signature(command, eval_str=True).parameters.values()
+        common = [
+            inspect.Parameter(
+                key,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=defaults.get(key, default),
+                annotation=annotation,
+            )
+            for key, annotation, default in (*_ASKED, *_WRITTEN)
+        ]
+        keyword = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own]
+        signature = inspect.Signature([*keyword, *common])
+
+        @wraps(command)
+        def wrapped(**values: Any) -> None:
+            question = TwinQuestion(**{key: values.pop(key) for key, _, _ in _ASKED})
+            files = AnswerFiles(**{key: values.pop(key) for key, _, _ in _WRITTEN})
+            command(question, files, **values)
+
+        wrapped.__signature__ = signature  # type: ignore[attr-defined]
+        parameters = signature.parameters.values()
+        wrapped.__annotations__ = {each.name: each.annotation for each in parameters}
+        return wrapped
+
+    return made
+
+
+def _fork(source: str | None, config: str | None, address: str) -> ClusterFork:
+    """Raises: InputError; typer.Exit with what a server refuses."""
+    from simulator.cli.fork import fork_of_server, fork_of_store, limits_of_server
+
+    if source is not None:
+        return fork_of_store(source, limits_of_server(config))
+    if config is not None:
+        message = "goes with --from: a running server says itself by what it schedules"
+        raise InputError(Problem("--config", message))
+    return fork_of_server(address)
+
+
+def _workload(fork: ClusterFork, arrivals: Arrivals, horizon_ns: int) -> Workload:
+    """Raises: InputError where the log is too short to say how often jobs come, or more would come
+    than a run ends with."""
+    from simulator.report.text import duration
+    from simulator.twin.workload import LEAST_NS, fit_workload
+
+    fitted = fit_workload(fork)
+    if arrivals is Arrivals.NONE:
+        return fitted.without_arrivals
+    if fitted.seen_ns < LEAST_NS:
+        message = (
+            f"the log has {duration(fitted.seen_ns / 1e9)} of jobs, less than the"
+            f" {duration(LEAST_NS / 1e9)} that a rate needs; with `none` the live jobs go on alone"
+        )
+        raise InputError(Problem("--arrivals", message))
+    if (jobs := fitted.expected(horizon_ns)) > MOST_JOBS:
+        message = (
+            f"{jobs:,.0f} jobs would come in a run, more than {MOST_JOBS:,}: look less far ahead"
+        )
+        raise InputError(Problem("--horizon", message))
+    return fitted
+
+
+@contextmanager
+def _named(option: str) -> Iterator[None]:
+    """A fault of a value is one of this option."""
+    from placement import BadInput
+
+    try:
+        yield
+    except BadInput as error:
+        raise InputError(Problem(option, error.message)) from None
