@@ -58,6 +58,7 @@ from scheduler.core.model.plan import (
 from scheduler.core.model.state import State
 from scheduler.core.rules import memory_copies
 from scheduler.core.rules.calendar import Calendar, turned
+from scheduler.core.rules.claimed_step import false_step
 from scheduler.core.rules.crash_loop import avoided
 from scheduler.core.rules.eligibility import deferral_ended, deferral_text
 from scheduler.core.rules.host_evaluation import judged
@@ -266,7 +267,7 @@ def _start(ledger: Ledger, action: Start, now_ns: int) -> JobStarted | Stale:
         return stale_job(action.name, StaleReason.JOB, text)
     fabric = state.loaded_fabric
     job = job.on(len(action.placement.hosts))
-    # Its step is with the links and the neighbours that it was placed beside.
+    # Its step is with links as they will be while it runs, not as they are.
     placed = replace(action.placement, step=None)
     allowed, hosts = ledger.quotas.allowance(job, ledger.free), taken(action)
     free = ledger.free
@@ -277,6 +278,8 @@ def _start(ledger: Ledger, action: Start, now_ns: int) -> JobStarted | Stale:
         return stale_job(action.name, StaleReason.HOSTS, wrong[0])
     if beyond := _beyond_quota(action.name, allowed, hosts, hosts.bit_count()):
         return beyond
+    if false := false_step(state, job, action.placement, now_ns, action.end_ns):
+        return false
     return JobStarted(
         now_ns,
         action.name,
@@ -414,6 +417,8 @@ def _resize(ledger: Ledger, action: Resize, now_ns: int) -> GangResized | Stale:
         count = taken(action).bit_count() - job.held.bit_count()  # it may leave some
         if beyond := _beyond_quota(action.name, allowed, taken(action) & ~job.held, count):
             return beyond
+    if false := false_step(state, job.at(action.dp), action.placement, now_ns, action.end_ns):
+        return false
     return resized(state, job, action, now_ns)
 
 

@@ -318,6 +318,7 @@ class StaleReason(StrEnum):
     WINDOW = "window"  # a window closes a host, or is another one now
     LOAN = "loan"  # spares on loan are not as they were
     FABRIC = "fabric"  # the fabric is another, which numbers hosts differently
+    STEP = "step"  # a step is not as long as the placement says
     HEALTH = "health"  # something was reported about the hosts
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from placement.objective.cut import cut
-from placement.workload.request import Placement
+from placement.workload.request import Placement, StepBound
 from scheduler.core import (
     Conflict,
     JobState,
@@ -22,7 +22,7 @@ from scheduler.core import (
 from scheduler.core.commit import ledger as ledger_module
 from scheduler.core.commit.ledger import Ledger
 from scheduler.core.job_name import DEFAULT_TENANT
-from scheduler.core.model.commands import Command, LoadTenants
+from scheduler.core.model.commands import Command, LoadTenants, ReportLink, SetWindow
 from scheduler.core.model.events import Event, GangSwapped, HostSwap, JobRequeued, JobStarted
 from scheduler.core.model.lifecycle import RequeueCause
 from scheduler.core.model.plan import Action, Move, Requeue, StaleReason, Start, Swap, taken
@@ -47,6 +47,8 @@ from tests.build import (
     submit,
     uncordon,
 )
+from tests.unit.core.test_slow_gangs import trained
+from tests.windows import window
 
 FABRIC = fabric(2, 2, 2)
 EMPTY = loaded(FABRIC)
@@ -328,3 +330,61 @@ def test_hosts_that_were_added_to_a_ledger_stay_in_the_next_one() -> None:
     ledger.free |= 0b1
     after = ledger.after([JobRequeued(0, "b", "makes room", RequeueCause.PREEMPTED)])
     assert after.free & 0b100011 == 0b100001
+
+
+# --- the step that a plan claims -----------------------------------------------
+
+WIDE = loaded(fabric(zones=3, racks=3, hosts=2))
+
+
+def claimed(state: State, share: float = 1.0, least: float = 1.0) -> Plan:
+    """What is decided, with this share of the step, and of its bound."""
+    plan = decide(state, 0, SchedulingOptions())
+    [action] = plan.actions
+    assert isinstance(action, Start)
+    step = action.placement.step
+    assert step is not None
+    step = StepBound(share * step.seconds, least * step.least_seconds)
+    return planned(state, replace(action, placement=replace(action.placement, step=step)))
+
+
+@pytest.mark.parametrize(
+    ("share", "least", "wrong"),
+    [
+        (0.9, 0.5, "job a: a step is "),
+        (1.1, 0.5, "job a: a step is "),
+        (1.0, 1.5, "job a: lower bound "),
+    ],
+)
+def test_a_false_claim_of_the_step_is_refused(share: float, least: float, wrong: str) -> None:
+    state = run(WIDE, trained("a", 8))
+    assert committed(state, claimed(state))
+    answer = commit(state, claimed(state, share, least), 0)
+    assert isinstance(answer, Conflict)
+    [stale] = answer.stale
+    assert stale.reason is StaleReason.STEP
+    assert stale.detail.startswith(wrong)
+
+
+def test_a_link_that_changed_since_makes_the_claim_false_and_the_next_one_true() -> None:
+    state = run(WIDE, trained("a", 8))
+    plan = claimed(state)
+    [action] = plan.actions
+    assert isinstance(action, Start)
+    zone = WIDE.loaded_fabric.hosts[action.placement.hosts[0]][:2]
+    slower = run(state, ReportLink(zone, 0.1))
+    assert isinstance(commit(slower, replace(plan, version=slower.version), 0), Conflict)
+    assert committed(slower, decide(slower, 0, SchedulingOptions()))
+
+
+def test_a_step_with_a_window_ahead_holds() -> None:
+    ahead = replace(window("w", start_s=60, end_s=3_600), links=("z0", "z1", "z2"), share=0.2)
+    state = run(WIDE, trained("a", 8), SetWindow(ahead))
+    plan = decide(state, 0, SchedulingOptions())
+    [event] = committed(state, plan)
+    assert isinstance(event, JobStarted)
+    bare = committed(run(WIDE, trained("a", 8)), claimed(run(WIDE, trained("a", 8))))
+    assert isinstance(bare[0], JobStarted)
+    assert event.step is not None
+    assert bare[0].step is not None
+    assert event.step.seconds > bare[0].step.seconds
