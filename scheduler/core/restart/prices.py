@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from placement.fabric.constraints import gpus_wanted
+from placement.fabric.tree import Fabric
 from placement.objective.step_time import step_time
 from placement.workload.request import TierCut
 from scheduler.core.model.job import SECOND_NS, Job
@@ -22,13 +23,15 @@ from scheduler.core.policies.spares import DAY_S
 
 @dataclass(frozen=True)
 class RestartPrices:
-    """The costs of one gang's ways at one moment. `repair_days`: until a host is back."""
+    """The costs of one gang's ways at one moment. `repair_days`: until a host is back; `fabric`:
+    with what the gang's neighbours leave of uplinks, by which steps are compared."""
 
     state: State
     job: Job
     now_ns: int
     limits: SchedulingOptions
     repair_days: float
+    fabric: Fabric
 
     @cached_property
     def _per_host(self) -> int:
@@ -55,7 +58,7 @@ class RestartPrices:
     def _step_s(self) -> float | None:
         if not self.job.spec.request.has_step_time:
             return None
-        return step_time(self.state.loaded_fabric, self.job.request, self.job.hosts).seconds
+        return step_time(self.fabric, self.job.request, self.job.hosts).seconds
 
     def rise(self, cuts: Sequence[TierCut]) -> int:
         """Bytes per step over the outermost tier beyond those of the present placement."""
@@ -67,7 +70,7 @@ class RestartPrices:
         """Share by which steps on these hosts are longer than now; None: no model says."""
         if not self._step_s:
             return None
-        then_s = step_time(self.state.loaded_fabric, self.job.request, hosts).seconds
+        then_s = step_time(self.fabric, self.job.request, hosts).seconds
         return max(0.0, then_s / self._step_s - 1)
 
     def slow_s(self, slower: float | None) -> int:

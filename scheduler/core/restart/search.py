@@ -17,7 +17,9 @@ from placement import Hint, Swaps, choose_swaps, measure, placed_near, shifted
 from placement.fabric import hostset
 from placement.fabric.constraints import ANYWHERE, gpus_wanted, joinable
 from placement.fabric.hostset import HostSet
+from placement.fabric.tree import Fabric
 from placement.objective.cut import cut
+from placement.objective.step_time import step_bound
 from placement.workload.request import Limits as PlaceLimits
 from placement.workload.request import Objective, TierCut
 from placement.workload.segments import misplaced, usable_for
@@ -35,6 +37,7 @@ from scheduler.core.preemption.reclaim import Reclaimer
 from scheduler.core.restart.prices import RestartPrices
 from scheduler.core.restart.recall import Recalls
 from scheduler.core.restart.relief import MOST_RISE, relieved
+from scheduler.core.rules.neighbours import Neighbour, beside, better_beside, loads, others_of
 from scheduler.core.wording import hosts_text, listed
 
 REPLACED_TREES = 2_000  # slicing trees tried when a gang is placed again
@@ -78,7 +81,18 @@ class RestartSearch:
     @cached_property
     def prices(self) -> RestartPrices:
         days = self.pools.sizing.repair_days
-        return RestartPrices(self.state, self.job, self.now_ns, self.limits, days)
+        terms = (self.now_ns, self.limits, days, self.crowded)
+        return RestartPrices(self.state, self.job, *terms)
+
+    @cached_property
+    def _others(self) -> list[Neighbour]:
+        return others_of(self.state, self.job, self.limits)
+
+    @cached_property
+    def crowded(self) -> Fabric:
+        """What other gangs leave of uplinks, by which steps are compared."""
+        fabric = self.state.loaded_fabric
+        return beside(fabric, loads(fabric, self._others))
 
     @cached_property
     def end_ns(self) -> int:
@@ -177,12 +191,30 @@ class RestartSearch:
         fabric, job, loss = self.state.loaded_fabric, self.job, self.loss
         own, free = loss.own & among, others & among
         swaps = choose_swaps(fabric, job.request, job.hosts, loss.blocks, own, free)
-        if swaps is not None or job.request.where == ANYWHERE or not own:
-            return swaps
+        if swaps is not None:
+            return self._apart(swaps, own, free) if self._others else swaps
+        if job.request.where == ANYWHERE or not own:
+            return None
         room = own | free  # its spares bind the gang to their domain, unless they stay behind
         if len(loss.blocks) == len(job.hosts):
             room = usable_for(fabric, job.request, room, len(job.hosts))
         return choose_swaps(fabric, job.request, job.hosts, loss.blocks, 0, room)
+
+    def _apart(self, alone: Swaps, own: HostSet, free: HostSet) -> Swaps:
+        """The same, or swaps beside the traffic of others where that is better for all."""
+        job, found = self.job, {tuple(self._joined(alone)): alone}
+
+        def solve(left: Fabric) -> tuple[int, ...] | None:
+            swaps = choose_swaps(left, job.request, job.hosts, self.loss.blocks, own, free)
+            if swaps is None:
+                return None
+            hosts = tuple(self._joined(swaps))
+            found[hosts] = swaps
+            return hosts
+
+        fabric, (hosts,) = self.state.loaded_fabric, found
+        gang = Neighbour(job.request, hosts, step_bound(fabric, job.request, hosts))
+        return found[better_beside(fabric, gang, self._others, solve)]
 
     def _is_home(self, swaps: Swaps) -> bool:
         """Whether every host joins in the zone of the one lost, and nothing more is cut."""
@@ -202,7 +234,7 @@ class RestartSearch:
 
     def _is_better(self, hosts: Sequence[int], cuts: tuple[TierCut, ...], plain: Swaps) -> bool:
         """Whether what the job is placed by is less on these hosts than after plain swaps."""
-        fabric, request = self.state.loaded_fabric, self.job.request
+        fabric, request = self.crowded, self.job.request
         then = measure(fabric, request, self._joined(plain), plain.cuts)
         return measure(fabric, request, hosts, cuts) < then
 
@@ -349,7 +381,7 @@ class RestartSearch:
             return moved
         limits = PlaceLimits(0, min(self.limits.place.trees, REPLACED_TREES))
         hint = Hint(tuple(-1 if host in lost else host for host in job.hosts))
-        moved = placed_near(fabric, job.request, room, hint, limits)
+        moved = placed_near(self.crowded, job.request, room, hint, limits)
         if moved is None or misplaced(fabric, job.request, moved):
             return None
         return moved

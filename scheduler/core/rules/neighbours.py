@@ -27,9 +27,10 @@ from placement.fabric.links import with_links
 from placement.fabric.tree import Fabric, Uplink
 from placement.objective.step_time import step_time
 from placement.objective.uplink_loads import busy_shares
-from placement.workload.request import Placement, Request, StepBound
+from placement.workload.request import Objective, Placement, Request, StepBound
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
+from scheduler.core.model.policy import SchedulingOptions
 from scheduler.core.model.state import State
 
 WORTH_MOVING = 0.02  # of its GPUs that a gang has to save: what spreads out meets others later
@@ -112,24 +113,55 @@ class Traffic:
         step and its bound are those of the gang alone."""
         started = (gang for placed, gang in self._placed if not placed.held & free)
         others = [*self._running, *started]
-        own = busy(fabric, Neighbour(request, alone.hosts, alone.step))
-        if not own or alone.step is None:
+        if alone.step is None:
             return alone
-        sharing = loads(fabric, others)
-        if own.keys().isdisjoint(sharing):
+        found: dict[tuple[int, ...], Placement] = {}
+
+        def hosts(left: Fabric) -> tuple[int, ...] | None:
+            apart = solve(left)
+            if apart is None:
+                return None
+            found[apart.hosts] = apart
+            return apart.hosts
+
+        chosen = better_beside(fabric, Neighbour(request, alone.hosts, alone.step), others, hosts)
+        if chosen == alone.hosts:
             return alone
-        gang, least_s = Neighbour(request, alone.hosts, alone.step), alone.step.seconds
-        lost, worth = _lost_gpus(fabric, gang, others, least_s), WORTH_MOVING * gang.gpus
-        if lost <= worth:  # no other place saves so much: most gangs end here
-            return alone
-        apart = solve(beside(fabric, sharing))
-        if apart is None or apart.hosts == alone.hosts:
-            return alone
-        seconds = _step_s(fabric, request, apart.hosts)
+        seconds = _step_s(fabric, request, chosen)
         least_s = min(seconds, alone.step.least_seconds)
-        apart = replace(apart, step=StepBound(seconds, least_s))
-        gang = Neighbour(request, apart.hosts, apart.step)
-        return apart if _lost_gpus(fabric, gang, others, least_s) < lost - worth else alone
+        return replace(found[chosen], step=StepBound(seconds, least_s))
+
+
+def better_beside(
+    fabric: Fabric,
+    alone: Neighbour,
+    others: Sequence[Neighbour],
+    solve: Callable[[Fabric], tuple[int, ...] | None],
+) -> tuple[int, ...]:
+    """The hosts of a gang that were found without regard to the others, or those that `solve`
+    finds on what the others leave, where that is better for all."""
+    if alone.step is None:
+        return alone.hosts
+    own, sharing = busy(fabric, alone), loads(fabric, others)
+    if own.keys().isdisjoint(sharing):
+        return alone.hosts
+    least_s = alone.step.seconds
+    lost, worth = _lost_gpus(fabric, alone, others, least_s), WORTH_MOVING * alone.gpus
+    if lost <= worth:  # no other place saves so much: most gangs end here
+        return alone.hosts
+    apart = solve(beside(fabric, sharing))
+    if apart is None or apart == alone.hosts:
+        return alone.hosts
+    gang = replace(alone, hosts=apart, step=StepBound(_step_s(fabric, alone.request, apart)))
+    return apart if _lost_gpus(fabric, gang, others, least_s) < lost - worth else alone.hosts
+
+
+def others_of(state: State, job: Job, limits: SchedulingOptions) -> list[Neighbour]:
+    """The running gangs beside which this one is placed, where it is placed beside others."""
+    if not limits.neighbours or job.part_gpus or job.request.objective is not Objective.TIME:
+        return []
+    gangs = (gang for gang in state.in_state(JobState.RUNNING) if gang.name != job.name)
+    return [Neighbour(gang.request, gang.hosts, gang.step) for gang in gangs]
 
 
 def _lost_gpus(

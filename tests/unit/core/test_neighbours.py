@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from placement.objective.step_time import step_time
 from placement.objective.uplink_loads import busy_shares, is_narrow
 from scheduler.core import SchedulingOptions, State
+from scheduler.core.defrag.proposal import GangMover, candidates
+from scheduler.core.policies.costs import Costs
+from scheduler.core.restart.restart import search_restart
 from scheduler.core.rules.neighbours import beside, loads, shared_uplinks
 from scheduler.core.rules.neighbours import running as neighbours
+from scheduler.core.tenancy.quota import domain_masks
 from tests.build import (
+    cordon,
     fabric,
+    fail,
     hosts_of,
     job,
     loaded,
@@ -20,6 +28,7 @@ from tests.build import (
     settled,
     started,
     submit,
+    uncordon,
 )
 from tests.unit.core.test_slow_gangs import trained
 
@@ -128,3 +137,48 @@ def test_shared_uplinks_name_who_sends() -> None:
             assert shared.job.name in crossing
             assert shared.job.name != name
             assert 0 < shared.busy < 1
+
+
+# --- swaps -------------------------------------------------------------------
+
+
+def beside_a_talker() -> State:
+    """b fills z0. a talks between z1 and z2; z1 and z3 have a host free each."""
+    empty = loaded(fabric(zones=4, racks=3, hosts=2))
+    built = empty.loaded_fabric
+    by_zone = {
+        f"z{zone}": [h for h in built.hosts if h.startswith(f"z{zone}")] for zone in range(4)
+    }
+    state = run(empty, *(cordon(host) for zone in ("z1", "z2", "z3") for host in by_zone[zone]))
+    state = settled(run(state, trained("b", 6)))
+    state = run(state, *(uncordon(host) for host in (*by_zone["z1"][1:], *by_zone["z2"][:3])))
+    state = settled(run(state, trained("a", 8)))
+    assert (zones(state, "a"), zones(state, "b")) == ({"z1", "z2"}, {"z0"})
+    return run(state, uncordon(by_zone["z1"][0]), uncordon(by_zone["z3"][0]))
+
+
+def test_a_swap_goes_where_no_neighbour_talks() -> None:
+    failed = run(beside_a_talker(), fail("z0-r0-h0"))
+    blind, aware = settled(failed, limits=ALONE), settled(failed)
+    assert zones(blind, "b") == {"z0", "z1"}
+    assert zones(aware, "b") == {"z0", "z3"}
+
+
+def test_the_ladder_counts_what_neighbours_take() -> None:
+    """The price of a swap is in the step that the gang has beside the others."""
+    failed = run(beside_a_talker(), fail("z0-r0-h0"))
+    search = search_restart(failed, job(failed, "b"), 0, SchedulingOptions())
+    z1 = [failed.loaded_fabric.index_by_name["z1-r0-h0"], *job(failed, "b").hosts[1:]]
+    alone = replace(search.prices, fabric=failed.loaded_fabric)
+    assert search.prices.slower(z1) > 1.2 * alone.slower(z1) > 0
+
+
+def test_defragmentation_moves_no_gang_behind_a_busy_uplink() -> None:
+    """A block of b in z3 would cut as little in z1, over an uplink that a keeps busy."""
+    state = settled(run(beside_a_talker(), fail("z0-r0-h0")))
+    z3 = domain_masks(state.loaded_fabric, "zone")[3]
+    there = candidates(state, z3, 0, Costs())
+    assert [gang.job.name for gang in there] == ["b"]
+    [move] = GangMover(state, ALONE, 0).moves(there, z3, 1, None) or ()
+    assert state.loaded_fabric.hosts[move.swap.moves[0].joined] == "z1-r0-h0"
+    assert GangMover(state, SchedulingOptions(), 0).moves(there, z3, 1, None) is None
