@@ -99,7 +99,7 @@ DryRun = Annotated[
 After = Annotated[
     int | None,
     typer.Option(
-        help="Start after this version of the log; 0 is its beginning.  [default: now]",
+        help="Start after this version of the log; 0 is its beginning. (default: now)",
         min=0,
         max=2**63 - 1,
     ),

@@ -177,7 +177,7 @@ class MetricsKeys(Keys):
 
     listen: Annotated[
         Address,
-        ServerOption("HOST:PORT of /metrics for Prometheus.  [default: no metrics]", "metrics"),
+        ServerOption("HOST:PORT of /metrics for Prometheus. (default: no metrics)", "metrics"),
     ]
     per_job: Annotated[
         Flag, ServerOption("Also series for each running gang.", "metrics-per-job")
@@ -280,7 +280,7 @@ class AgentKeys(Keys):
     listen: Annotated[
         Address,
         ServerOption(
-            "HOST:PORT for agents, which start jobs with `run`.  [default: none]", "agents"
+            "HOST:PORT for agents, which start jobs with `run`. (default: none)", "agents"
         ),
     ] = "127.0.0.1:0"
     lease_s: Annotated[
@@ -410,16 +410,16 @@ class ServerKeys(Keys):
     init: Annotated[
         Flag | None,
         ServerOption(
-            "Make a store where there is none, or never.  [default: where nothing is left of an"
-            " earlier one]",
+            "Make a store where there is none, or never. (default: where nothing is left of an"
+            " earlier one)",
             "init/--no-init",
         ),
     ] = None
     mark: Annotated[
         FilePath | None,
         ServerOption(
-            "File that says how far the log has come.  [default: FILE.mark beside a SQLite store,"
-            " none for postgresql://]"
+            "File that says how far the log has come. (default: FILE.mark beside a SQLite store,"
+            " none for postgresql://)"
         ),
     ] = None
     fabric: Annotated[
@@ -430,11 +430,11 @@ class ServerKeys(Keys):
     ] = None
     tenants: Annotated[
         FilePath | None,
-        ServerOption("A tenants file: quotas, shares, priority classes.  [default: as in the log]"),
+        ServerOption("A tenants file: quotas, shares, priority classes. (default: as in the log)"),
     ] = None
     health: Annotated[
         FilePath | None,
-        ServerOption("A health file: the effect of reports.  [default: as in the log]"),
+        ServerOption("A health file: the effect of reports. (default: as in the log)"),
     ] = None
     policy: Annotated[
         str,
@@ -450,8 +450,8 @@ class ServerKeys(Keys):
     overrun: Annotated[
         Overrun | None,
         ServerOption(
-            "What happens to a gang at its time limit: extend, requeue or kill.  [default: kill"
-            " with agents, else extend]"
+            "What happens to a gang at its time limit: extend, requeue or kill. (default: kill"
+            " with agents, else extend)"
         ),
     ] = None
     most_slips: Annotated[
@@ -485,7 +485,7 @@ class ServerKeys(Keys):
     drain_s: Count = 5
     advertise: Annotated[
         Address | None,
-        ServerOption("HOST:PORT at which clients find this server.  [default: --listen]"),
+        ServerOption("HOST:PORT at which clients find this server. (default: --listen)"),
     ] = None
     lease_s: Annotated[
         Count,
@@ -498,7 +498,7 @@ class ServerKeys(Keys):
     ] = 10_000
     keep_log_days: Annotated[
         Annotated[Count, AfterValidator(_at_most(MOST_DAYS))] | None,
-        ServerOption("Days for which events are kept.  [default: for ever]"),
+        ServerOption("Days for which events are kept. (default: for ever)"),
     ] = None
     keep_ended_days: Annotated[
         Annotated[Count, AfterValidator(_at_most(MOST_DAYS))],
@@ -515,7 +515,7 @@ class ServerKeys(Keys):
     log: Annotated[LogKeys, BeforeValidator(_given)] = Field(default_factory=LogKeys)
     traces: Annotated[
         Annotated[str, BeforeValidator(_endpoint)] | None,
-        ServerOption("OTLP collector of traces, http://HOST:PORT.  [default: no traces]"),
+        ServerOption("OTLP collector of traces, http://HOST:PORT. (default: no traces)"),
     ] = None
     insecure: Annotated[
         Flag, ServerOption("Listen beyond this machine also without TLS or authentication.")

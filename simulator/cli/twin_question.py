@@ -43,7 +43,7 @@ Source = Annotated[
     typer.Option(
         "--from",
         help="A backup of `muster store backup`, or a store: sqlite:///FILE, postgresql://..."
-        "  [default: the server at --address]",
+        " (default: the server at --address)",
         show_default=False,
     ),
 ]

@@ -83,14 +83,14 @@ async def test_a_day_with_an_array(tmp_path: Path) -> None:
 
 
 async def test_a_day_with_the_verbs(tmp_path: Path) -> None:
-    for name in ("prepare", "train", "nightly-1", "nightly-2"):
+    for name in ("prepare", "nightly-1", "nightly-2"):
         (tmp_path / f"{name}.yaml").write_text(JOB)
     path = str(tmp_path)
     async with serving(tmp_path) as served:
         held = await muster(served, "submit", f"{path}/prepare.yaml", "--hold")
         assert (held.exit_code, "by its owner" in held.output) == (0, True)
         wait = ["--dependency", "afterok:prepare", "--begin", "2020-01-01T00:00Z"]
-        await muster(served, "submit", f"{path}/train.yaml", *wait)
+        await muster(served, "submit", f"{path}/prepare.yaml", "--name", "train", *wait)
         train = await served.get("train")
         assert (train.state, train.HasField("eligible_time")) == (QUEUED, False)
         assert train.reason == "waits for afterok of prepare"
@@ -130,6 +130,7 @@ async def test_a_day_with_the_verbs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "fault"),
     [
+        (["--name", "-a"], "--name"),
         (["--begin", "soon"], "--begin"),
         (["--dependency", "afterok"], "--dependency"),
         (["--dependency", "after:a"], "--dependency"),

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 import typer
+from rich.text import Text
 from typer.main import get_command
 from typer.testing import CliRunner
 
 from scheduler.cli import calls
-from scheduler.cli.program import app
+from scheduler.cli.program import app, load_commands
 from scheduler.client import ServiceError
 
 
@@ -91,3 +92,11 @@ def test_a_number_beyond_the_wire_is_refused() -> None:
 
         assert result.exit_code == 2
         assert option in result.output
+
+
+def test_help_is_shown_as_it_is_written() -> None:
+    """Rich takes `[default: now]` for a style and `:a:` for an emoji."""
+    load_commands()
+    for name, command in commands(get_command(app)):
+        for text in [command.help, *(getattr(each, "help", "") for each in command.params)]:
+            assert Text.from_markup(text or "").plain == (text or ""), name

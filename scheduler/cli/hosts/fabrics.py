@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 OutFile = Annotated[
     Path | None,
-    typer.Option("--output", "-o", help="File to write.  [default: standard output]"),
+    typer.Option("--output", "-o", help="File to write. (default: standard output)"),
 ]
 
 

@@ -65,7 +65,7 @@ LinkNames = Annotated[
 LinkShare = Annotated[
     str | None,
     typer.Option(
-        "--share", help="Share of capacity that these links keep: 0.5 or 8/16.  [default: nothing]"
+        "--share", help="Share of capacity that these links keep: 0.5 or 8/16. (default: nothing)"
     ),
 ]
 Count = Annotated[

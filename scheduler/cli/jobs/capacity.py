@@ -27,10 +27,10 @@ def register(app: typer.Typer) -> None:
 def slots(
     sizes: Annotated[
         str,
-        typer.Option(help="Job sizes in GPUs, with commas.  [default: 8,64,512,2048]"),
+        typer.Option(help="Job sizes in GPUs, with commas. (default: 8,64,512,2048)"),
     ] = "",
     tenant: Annotated[
-        str, typer.Option(help="Tenant of the jobs.  [default: the default tenant]")
+        str, typer.Option(help="Tenant of the jobs. (default: the default tenant)")
     ] = "",
     priority_class: Annotated[
         str, typer.Option("--class", help="Priority class of the jobs.")
@@ -41,7 +41,7 @@ def slots(
             "--limit",
             parser=some_seconds,
             metavar="DURATION",
-            help="Time limit of the jobs, such as 2h30m.  [default: the assumed limit]",
+            help="Time limit of the jobs, such as 2h30m. (default: the assumed limit)",
         ),
     ] = None,
     output: Output = AnswerFormat.TABLE,
@@ -87,12 +87,12 @@ def defrag(
     checkpoint_s: Annotated[
         int | None,
         typer.Option(
-            min=0, max=MOST, help="Seconds between checkpoints.  [default: the tenants file]"
+            min=0, max=MOST, help="Seconds between checkpoints. (default: the tenants file)"
         ),
     ] = None,
     restart_s: Annotated[
         int | None,
-        typer.Option(min=0, max=MOST, help="Seconds of a restart.  [default: the tenants file]"),
+        typer.Option(min=0, max=MOST, help="Seconds of a restart. (default: the tenants file)"),
     ] = None,
     etag: Annotated[
         str, typer.Option(help="With --apply: refuse if the proposal has changed.")

@@ -105,10 +105,13 @@ def submit(
             show_default=False,
         ),
     ],
+    name: Annotated[
+        str, typer.Option(help="Name of the job. (default: of its file)", show_default=False)
+    ] = "",
     request_id: Annotated[
         str,
         typer.Option(
-            help="A second submit with the same id makes no second job.  [default: a new id]"
+            help="A second submit with the same id makes no second job. (default: a new id)"
         ),
     ] = "",
     hold: Annotated[
@@ -119,7 +122,9 @@ def submit(
     ] = "",
     dependency: Annotated[
         str,
-        typer.Option(help="Dependencies, as for sbatch: `afterok:a:b,afterany:c` or `singleton`."),
+        typer.Option(
+            help="Dependencies, as for sbatch: `afterok:prepare:fetch,afterany:c` or `singleton`."
+        ),
     ] = "",
     array: Annotated[
         str,
@@ -150,19 +155,19 @@ def submit(
     Example: muster submit train.yaml --begin +2h --dependency afterok:prepare
     """
     from scheduler.cli.jobs.arrays import collapsed, tasks_of
-    from scheduler.cli.jobs.waits import with_waits
+    from scheduler.cli.jobs.options import with_options
     from scheduler.cli.render import messages
     from scheduler.files.inputs import read_jobs
     from scheduler.v1 import service_pb2
 
     jobs = [
-        replace(job, spec=with_waits(job.spec, begin, dependency, array, hold=hold))
+        replace(job, spec=with_options(job.spec, name, begin, dependency, array, hold=hold))
         for file in files
         for job in read_jobs(file)
     ]
     if len(jobs) > 1:
-        if request_id or dry_run:
-            option = "--request-id" if request_id else "--dry-run"
+        if name or request_id or dry_run:
+            option = "--name" if name else "--request-id" if request_id else "--dry-run"
             raise typer.BadParameter("is for one job", param_hint=option)
         each_of(jobs, lambda client, job: client.create_job(job.spec), output, address)
         return

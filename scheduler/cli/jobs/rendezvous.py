@@ -39,7 +39,7 @@ def rendezvous(
         list[str] | None,
         typer.Argument(
             metavar="[-- COMMAND...]",
-            help="What to become, with this environment; no shell reads it.  [default: print it]",
+            help="What to become, with this environment; no shell reads it. (default: print it)",
             show_default=False,
         ),
     ] = None,
@@ -47,8 +47,8 @@ def rendezvous(
         str,
         typer.Option(
             envvar=["MUSTER_AGENT_NAME", "SLURMD_NODENAME"],
-            help="This host, as the fabric calls it.  [default: its host name, or that up to the"
-            " first dot]",
+            help="This host, as the fabric calls it. (default: its host name, or that up to the"
+            " first dot)",
         ),
     ] = "",
     standby: Annotated[
@@ -58,7 +58,7 @@ def rendezvous(
         ),
     ] = False,
     timeout: Annotated[
-        str, typer.Option(help="Wait no longer than this, such as 10m.  [default: for ever]")
+        str, typer.Option(help="Wait no longer than this, such as 10m. (default: for ever)")
     ] = "",
     address: Address = DEFAULT_ADDRESS,
 ) -> None:

@@ -86,7 +86,7 @@ def submit(
         str,
         typer.Option(
             help="The job is made once for each id, also when it has ended."
-            "  [default: from its name]"
+            " (default: from its name)"
         ),
     ] = "",
     new: Annotated[
@@ -241,7 +241,7 @@ def wait(
         Awaited, typer.Option("--for", help="`start`: until its gang runs, or it has ended.")
     ] = Awaited.END,
     timeout: Annotated[
-        str, typer.Option(help="Wait no longer than this, such as 2h30m.  [default: for ever]")
+        str, typer.Option(help="Wait no longer than this, such as 2h30m. (default: for ever)")
     ] = "",
     answer_within: Patience = "60s",
     output: Output = AnswerFormat.TABLE,

@@ -51,7 +51,9 @@ def update(
     ] = None,
     dependency: Annotated[
         str | None,
-        typer.Option(help="New dependencies, such as `afterok:a:b,singleton`; empty for none."),
+        typer.Option(
+            help="New dependencies, such as `afterok:prepare:fetch,singleton`; empty for none."
+        ),
     ] = None,
     label: Annotated[
         list[str] | None, typer.Option(help="Set a label KEY=VALUE; may be repeated.")
@@ -69,7 +71,7 @@ def update(
     Only an operator can extend the time limit of a running job, because others wait for its end.
     Example: muster update pretrain --time-limit 12h
     """
-    from scheduler.cli.jobs.waits import begin_ns, dependencies
+    from scheduler.cli.jobs.options import begin_ns, dependencies
     from scheduler.cli.render import messages
     from scheduler.v1 import job_pb2
     from scheduler.wire.durations import duration

@@ -41,7 +41,7 @@ def wait(
         Awaited, typer.Option("--for", help="`start`: until their gangs run, or they have ended.")
     ] = Awaited.END,
     timeout: Annotated[
-        str, typer.Option(help="Wait no longer than this, such as 2h30m.  [default: for ever]")
+        str, typer.Option(help="Wait no longer than this, such as 2h30m. (default: for ever)")
     ] = "",
     output: Output = AnswerFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,

@@ -36,7 +36,7 @@ def checkpoint_command(
     ],
     rate: Annotated[
         float | None,
-        typer.Option(help="Failures per 1,000 host-days.  [default: 3.79, Llama 3]"),
+        typer.Option(help="Failures per 1,000 host-days. (default: 3.79, Llama 3)"),
     ] = None,
     write_s: Annotated[
         float | None,
@@ -44,7 +44,7 @@ def checkpoint_command(
     ] = None,
     bandwidth: Annotated[
         float | None,
-        typer.Option(help="GB/s of the storage, for the whole gang.  [default: 2,000]"),
+        typer.Option(help="GB/s of the storage, for the whole gang. (default: 2,000)"),
     ] = None,
     restart_s: Annotated[
         float,

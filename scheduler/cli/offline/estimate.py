@@ -51,11 +51,11 @@ def estimate_command(
         typer.Option(help="TFLOP/s of one GPU while its kernels run, at most the peak."),
     ] = None,
     efficiency: Annotated[
-        float | None, typer.Option(help="The same as a share of the peak, 0 to 1.  [default: 0.52]")
+        float | None, typer.Option(help="The same as a share of the peak, 0 to 1. (default: 0.52)")
     ] = None,
     peak_tflops: Annotated[
         float | None,
-        typer.Option(help="Dense peak of one GPU in TFLOP/s.  [default: 989.4, an H100 in BF16]"),
+        typer.Option(help="Dense peak of one GPU in TFLOP/s. (default: 989.4, an H100 in BF16)"),
     ] = None,
     compute_seconds: Annotated[
         float | None,
@@ -69,7 +69,7 @@ def estimate_command(
         str | None,
         typer.Option(
             help="How flows are routed: ecmp, e-ecmp[:QUEUE_PAIRS], pinned or adaptive."
-            "  [default: spread perfectly]"
+            " (default: spread perfectly)"
         ),
     ] = None,
     failed: Annotated[

@@ -42,7 +42,7 @@ FabricName = Annotated[
 ]
 OutFile = Annotated[
     Path | None,
-    typer.Option("--output", "-o", help="File to write.  [default: standard output]"),
+    typer.Option("--output", "-o", help="File to write. (default: standard output)"),
 ]
 
 
@@ -78,7 +78,7 @@ def import_command(
     output: OutFile = None,
     topology: Annotated[
         str | None,
-        typer.Option(help="Topology of a slurm-yaml file.  [default: the file's default]"),
+        typer.Option(help="Topology of a slurm-yaml file. (default: the file's default)"),
     ] = None,
     label_keys: Annotated[
         str | None,

@@ -20,7 +20,7 @@ def import_command(
         ),
     ],
     tool: Annotated[
-        Tool | None, typer.Option("--from", help="Format of the file.  [default: by its suffix]")
+        Tool | None, typer.Option("--from", help="Format of the file. (default: by its suffix)")
     ] = None,
     gpus: Annotated[
         int, typer.Option(help="Number of GPUs, if the file does not give it.", min=0)
@@ -46,7 +46,7 @@ def import_command(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The job file to write.  [default: standard output]"),
+        typer.Option("--output", "-o", help="The job file to write. (default: standard output)"),
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace the file of --output if there is one.")

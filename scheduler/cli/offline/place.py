@@ -103,7 +103,7 @@ def place_command(
     at: Annotated[
         str | None,
         typer.Option(
-            help="Start of the job, for --windows: 2026-11-21T06:00Z or +2h.  [default: now]"
+            help="Start of the job, for --windows: 2026-11-21T06:00Z or +2h. (default: now)"
         ),
     ] = None,
     spares: Annotated[
@@ -115,7 +115,7 @@ def place_command(
     ] = None,
     alpha: Annotated[
         float | None,
-        typer.Option(help="Weight of DP groups in --objective spread, 0 to 1.  [default: 0.5]"),
+        typer.Option(help="Weight of DP groups in --objective spread, 0 to 1. (default: 0.5)"),
     ] = None,
     near: Annotated[
         Path | None,
@@ -125,7 +125,7 @@ def place_command(
         float | None,
         typer.Option(
             help="For --near: how much larger the cut may be, as a share, if fewer blocks move."
-            "  [default: 0]",
+            " (default: 0)",
             min=0,
             max=1_000,
             callback=finite,

@@ -24,7 +24,7 @@ PlotBy = Annotated[
     ColourBy | None,
     typer.Option(
         "--plot-by",
-        help="With --plot: the meaning of colours.  [default: auto]",
+        help="With --plot: the meaning of colours. (default: auto)",
     ),
 ]
 

@@ -33,7 +33,7 @@ def agent(
         str,
         typer.Option(
             envvar=["MUSTER_AGENT_NAME", "SLURMD_NODENAME"],
-            help="The host, as the fabric calls it.  [default: its host name]",
+            help="The host, as the fabric calls it. (default: its host name)",
         ),
     ] = "",
     state: Annotated[
@@ -44,7 +44,7 @@ def agent(
         typer.Option(
             envvar="MUSTER_AGENT_ALLOW",
             help="Who may run what here: users, default_user, workdirs."
-            "  [default: the agent's own user, if that is not root]",
+            " (default: the agent's own user, if that is not root)",
         ),
     ] = "",
     join_token_file: Annotated[
@@ -57,7 +57,7 @@ def agent(
     address: Annotated[
         str,
         typer.Option(
-            help="Where other hosts reach this one.  [default: its address towards the server]"
+            help="Where other hosts reach this one. (default: its address towards the server)"
         ),
     ] = "",
     warm: Annotated[

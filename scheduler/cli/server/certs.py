@@ -32,7 +32,7 @@ def init(
         list[str] | None,
         typer.Option(
             help="Name or IP address by which clients call the server; give it again for more."
-            "  [default: localhost, 127.0.0.1 and the name of this machine]"
+            " (default: localhost, 127.0.0.1 and the name of this machine)"
         ),
     ] = None,
     client: Annotated[

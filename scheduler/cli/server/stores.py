@@ -22,7 +22,7 @@ MarkFile = Annotated[
     typer.Option(
         "--mark",
         help="The file that says how far the log has come."
-        "  [default: FILE.mark beside a SQLite store, none for postgresql://]",
+        " (default: FILE.mark beside a SQLite store, none for postgresql://)",
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing one.")]

@@ -41,7 +41,7 @@ def new(
     ] = "",
     days: Annotated[
         int | None,
-        typer.Option(min=1, max=36_500, help="Days until it expires.  [default: never]"),
+        typer.Option(min=1, max=36_500, help="Days until it expires. (default: never)"),
     ] = None,
     auth_file: AuthFile = DEFAULT_FILE,
 ) -> None:

@@ -1,5 +1,5 @@
-"""`--hold`, `--begin`, `--dependency` and `--array`: what keeps a job from being considered, for
-now."""
+"""What `submit` says beside the job file: `--name` and `--array`, and what keeps a job from being
+considered for now: `--hold`, `--begin`, `--dependency`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import typer
 from placement import BadInput
 from scheduler.core.model.dependency import DependencyKind, DependencyTerm
 from scheduler.core.model.job_array import parse_array
+from scheduler.core.model.names import NAME_RULE, is_name
 from scheduler.files.job_keys import parse_dependencies
 from scheduler.files.timeparse import parse_moment
 
@@ -19,8 +20,14 @@ if TYPE_CHECKING:
     from scheduler.core import JobSpec
 
 
-def with_waits(spec: JobSpec, begin: str, dependency: str, array: str, *, hold: bool) -> JobSpec:
+def with_options(
+    spec: JobSpec, name: str, begin: str, dependency: str, array: str, *, hold: bool
+) -> JobSpec:
     """`spec` with what the options say; without one, the job file holds."""
+    if name:
+        if not is_name(name):
+            raise typer.BadParameter(f"{NAME_RULE}, not {name!r}", param_hint="--name")
+        spec = replace(spec, name=name)
     if begin:
         spec = replace(spec, begin_ns=begin_ns(begin))
     if dependency:
