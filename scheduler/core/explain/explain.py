@@ -29,6 +29,8 @@ from scheduler.core.queue.verdict import QueueVerdict, WaitReason
 from scheduler.core.rules.affinity_index import AffinityIndex
 from scheduler.core.rules.crash_loop import avoided_text, resting_text
 from scheduler.core.rules.eligibility import deferral, deferral_text
+from scheduler.core.rules.present_step import present_step
+from scheduler.core.rules.slow_gangs import slow_gang
 from scheduler.core.tenancy.guarantees import highest
 from scheduler.core.tenancy.quota import domain_masks
 from scheduler.core.wording import duration, ending, hosts_text, jobs_text, step_text
@@ -72,7 +74,9 @@ class Reasons:
         if job.state is not JobState.QUEUED:
             smaller = is_smaller(job) and job.state is JobState.RUNNING
             size = f" {size_text(job, self._limits)}" if smaller else ""
-            size += step_text(job.step)
+            size += step_text(present_step(self._state, job))
+            slow = slow_gang(self._state, job) if job.state is JobState.RUNNING else None
+            size += f"; {slow.text}" if slow and slow.slower > 0 else ""
             size += resting_text(job, self._state.tenants.restarts, self._now_ns)
             return Reason(name, WaitReason.NOT_WAITING, f"{name} is {job.state}{size}")
         if name in self._state.deferred:

@@ -55,6 +55,7 @@ def changed(state: State, event: FabricChanged) -> State:
         fabric=after,
         fabric_version=state.version + 1,
         fabric_ns=event.time_ns,
+        links_ns=event.time_ns,
         jobs=PersistentMap(jobs),
         ended=PersistentMap(ended),
         hosts=PersistentMap(hosts),

@@ -27,7 +27,8 @@ def applied(state: State, event: LinkEvent) -> State:
             now = replace(before, use=use, use_ns=event.time_ns, reason=event.reason)
         case _:
             assert_never(event)
-    return evolve(state, links=_with(state, event.link, now))
+    links_ns = event.time_ns if now.share != before.share else state.links_ns
+    return evolve(state, links=_with(state, event.link, now), links_ns=links_ns)
 
 
 def _with(state: State, name: str, record: LinkRecord) -> Mapping[str, LinkRecord]:

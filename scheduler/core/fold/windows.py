@@ -42,14 +42,13 @@ def applied(state: State, event: WindowEvent) -> State:
     windows = state.windows
     overlay = windows if isinstance(windows, PersistentMap) else PersistentMap(windows)
     if isinstance(event, WindowSet):
-        return _with(state, overlay.having(event.window.name, _set(state, event)))
+        return _with(state, overlay.having(event.window.name, _set(state, event)), event)
     before = overlay[event.name]
-    then = after(WINDOW_MOVES, before.state, _MOVES[type(event)])
-    if then is WindowState.OVER:
-        return _with(state, overlay.without(event.name))
-    return _with(
-        state, overlay.having(event.name, replace(before, state=then, since_ns=event.time_ns))
-    )
+    moved = after(WINDOW_MOVES, before.state, _MOVES[type(event)])
+    if moved is WindowState.OVER:
+        return _with(state, overlay.without(event.name), event)
+    then = replace(before, state=moved, since_ns=event.time_ns)
+    return _with(state, overlay.having(event.name, then), event)
 
 
 def effects(before: State, event: WindowEvent, after: State) -> Iterator[EventEffect]:
@@ -85,9 +84,17 @@ def _set(state: State, event: WindowSet) -> Booking:
     return replace(changed, change_ns=event.time_ns)
 
 
-def _with(state: State, windows: Mapping[str, Booking]) -> State:
+def _with(state: State, windows: Mapping[str, Booking], event: WindowEvent) -> State:
     closed = reduce(or_, (b.hosts for b in windows.values() if b.is_closing), 0)
-    return replace(state, windows=windows, closed=closed)
+    is_same = _shares(state.windows) == _shares(windows)
+    links_ns = state.links_ns if is_same else event.time_ns
+    return replace(state, windows=windows, closed=closed, links_ns=links_ns)
+
+
+def _shares(windows: Mapping[str, Booking]) -> list[tuple[tuple[str, ...], float]]:
+    """Links that open windows leave a share of."""
+    open_now = (b.window for b in windows.values() if b.is_closing)
+    return [(window.links, window.share) for window in open_now if window.links and window.share]
 
 
 def _change(

@@ -72,6 +72,7 @@ class State:
     requests of each tenant did, by the key of their request_id, oldest first; `request_counts`:
     how many. `windows`: those not over, by name. `closed`: hosts of open maintenance windows,
     whatever their own state. `links`: uplinks that are not plainly up, by domain.
+    `links_ns`: when links or the fabric last came to carry something else.
     `defragmented_ns`: when defragmentation by policy was last due, 0 = never. `faults`:
     failures and repairs so far. `seen_ns`: the time of the newest event. `spent`: host time of
     all ended jobs, by what it went to.
@@ -111,6 +112,7 @@ class State:
     windows: Mapping[str, Booking] = field(default_factory=PersistentMap)
     closed: HostSet = 0
     links: Mapping[str, LinkRecord] = field(default_factory=PersistentMap)
+    links_ns: int = 0
     defragmented_ns: int = 0
     faults: FailureRates = NO_FAULTS
     seen_ns: int = 0

@@ -20,18 +20,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 from placement.fabric.hostset import HostSet
 from placement.fabric.links import with_links
 from placement.fabric.tree import Fabric, Uplink
-from placement.objective.step_time import step_time
 from placement.objective.uplink_loads import busy_shares
 from placement.workload.request import Objective, Placement, Request, StepBound
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.policy import SchedulingOptions
 from scheduler.core.model.state import State
+from scheduler.core.rules.present_step import present_step, seconds_now
 
 WORTH_MOVING = 0.02  # of its GPUs that a gang has to save: what spreads out meets others later
 MOST_NEIGHBOURS = 16  # whose steps are looked at, the largest
@@ -61,7 +61,11 @@ def busy(fabric: Fabric, gang: Neighbour) -> dict[Uplink, float]:
 
 def running(state: State) -> list[Neighbour]:
     """The gangs that run."""
-    return [Neighbour(j.request, j.hosts, j.step) for j in state.in_state(JobState.RUNNING)]
+    return [_neighbour(state, job) for job in state.in_state(JobState.RUNNING)]
+
+
+def _neighbour(state: State, job: Job) -> Neighbour:
+    return Neighbour(job.request, job.hosts, present_step(state, job))
 
 
 def loads(fabric: Fabric, gangs: Iterable[Neighbour]) -> dict[Uplink, float]:
@@ -127,7 +131,7 @@ class Traffic:
         chosen = better_beside(fabric, Neighbour(request, alone.hosts, alone.step), others, hosts)
         if chosen == alone.hosts:
             return alone
-        seconds = _step_s(fabric, request, chosen)
+        seconds = seconds_now(fabric, request, chosen)
         least_s = min(seconds, alone.step.least_seconds)
         return replace(found[chosen], step=StepBound(seconds, least_s))
 
@@ -152,7 +156,7 @@ def better_beside(
     apart = solve(beside(fabric, sharing))
     if apart is None or apart == alone.hosts:
         return alone.hosts
-    gang = replace(alone, hosts=apart, step=StepBound(_step_s(fabric, alone.request, apart)))
+    gang = replace(alone, hosts=apart, step=StepBound(seconds_now(fabric, alone.request, apart)))
     return apart if _lost_gpus(fabric, gang, others, least_s) < lost - worth else alone.hosts
 
 
@@ -161,7 +165,7 @@ def others_of(state: State, job: Job, limits: SchedulingOptions) -> list[Neighbo
     if not limits.neighbours or job.part_gpus or job.request.objective is not Objective.TIME:
         return []
     gangs = (gang for gang in state.in_state(JobState.RUNNING) if gang.name != job.name)
-    return [Neighbour(gang.request, gang.hosts, gang.step) for gang in gangs]
+    return [_neighbour(state, gang) for gang in gangs]
 
 
 def _lost_gpus(
@@ -184,12 +188,7 @@ def _beside_s(fabric: Fabric, gang: Neighbour, others: Iterable[Neighbour]) -> f
     """Seconds of its step beside these."""
     own = busy(fabric, gang)
     left = {uplink: load for uplink, load in loads(fabric, others).items() if uplink in own}
-    return _step_s(beside(fabric, left), gang.request, gang.hosts)
-
-
-@lru_cache(maxsize=4_096)
-def _step_s(fabric: Fabric, request: Request, hosts: tuple[int, ...]) -> float:
-    return step_time(fabric, request, hosts).seconds
+    return seconds_now(beside(fabric, left), gang.request, gang.hosts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,14 +203,12 @@ class SharedUplink:
 def shared_uplinks(state: State, job: Job) -> list[SharedUplink]:
     """The narrow uplinks that a running gang shares, the busiest neighbour first."""
     fabric = state.loaded_fabric
-    own = busy(fabric, Neighbour(job.request, job.hosts, job.step))
+    own = busy(fabric, _neighbour(state, job))
     common = [
         SharedUplink(fabric.tiers[depth].domains[number], gang, share)
         for gang in state.in_state(JobState.RUNNING)
         if own and gang.name != job.name
-        for (depth, number), share in busy(
-            fabric, Neighbour(gang.request, gang.hosts, gang.step)
-        ).items()
+        for (depth, number), share in busy(fabric, _neighbour(state, gang)).items()
         if (depth, number) in own and share >= LEAST
     ]
     return sorted(common, key=lambda shared: (-shared.busy, shared.link, shared.job.name))

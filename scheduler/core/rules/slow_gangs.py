@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from math import isfinite
 
 from placement.fabric import hostset
 from placement.fabric.links import domain_hosts
 from placement.fabric.tree import Fabric
-from placement.objective.step_time import step_time
-from placement.workload.request import Request
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.policy import SchedulingOptions
 from scheduler.core.model.state import State
+from scheduler.core.rules.present_step import seconds_now
 from scheduler.core.wording import listed, share_text
 
 
@@ -67,8 +65,8 @@ def slow_gang(state: State, job: Job) -> SlowGang | None:
     links = _crossed(fabric, hostset.of(job.hosts))
     if not links:
         return None
-    now_s = _step_s(fabric, job.request, job.hosts)
-    return SlowGang(job, now_s, _step_s(fabric.as_built, job.request, job.hosts), links)
+    now_s = seconds_now(fabric, job.request, job.hosts)
+    return SlowGang(job, now_s, seconds_now(fabric.as_built, job.request, job.hosts), links)
 
 
 def _crossed(fabric: Fabric, gang: hostset.HostSet) -> tuple[tuple[str, float], ...]:
@@ -78,8 +76,3 @@ def _crossed(fabric: Fabric, gang: hostset.HostSet) -> tuple[tuple[str, float], 
         for (depth, number), share in fabric.links
         if gang & (inside := domain_hosts(fabric, depth, number)) and gang & ~inside
     )
-
-
-@lru_cache(maxsize=1_024)
-def _step_s(fabric: Fabric, request: Request, hosts: tuple[int, ...]) -> float:
-    return step_time(fabric, request, hosts).seconds

@@ -41,6 +41,7 @@ from scheduler.core.model.plan import Start
 from scheduler.core.model.request_id import parse_request_id
 from scheduler.core.restart.prospect import prospect
 from scheduler.core.rules.neighbours import shared_uplinks
+from scheduler.core.rules.present_step import at_present
 from scheduler.core.rules.slow_gangs import slow_gangs
 from scheduler.core.tenancy.ownership import tenant_of
 from scheduler.engine.authorisation import unauthorised
@@ -138,7 +139,7 @@ class JobMessages:
         fabric, version = state.loaded_fabric, state.version
         return [
             job_to_proto(
-                *(fabric, job, version, sentence(job)),
+                *(fabric, at_present(state, job), version, sentence(job)),
                 with_hosts=with_hosts,
                 slow=slow.get(job.name),
             )

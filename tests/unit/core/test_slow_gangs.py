@@ -8,15 +8,32 @@ from math import isinf
 import pytest
 
 from placement.objective.step_time import step_time
+from placement.workload.request import StepBound
 from scheduler.core import JobSpec, SchedulingOptions, State, replay
 from scheduler.core.defrag.faster import propose_faster
 from scheduler.core.defrag.request import carried_out, moves_etag
-from scheduler.core.model.commands import ReportLink, SubmitJob
+from scheduler.core.explain.explain import explain
+from scheduler.core.model.commands import ChangeFabric, ReportLink, SetWindow, SubmitJob
 from scheduler.core.model.events import Defragmented, GangSwapped
+from scheduler.core.model.job import SECOND_NS
 from scheduler.core.policies.costs import Costs
+from scheduler.core.rules.present_step import at_present, present_step
 from scheduler.core.rules.slow_gangs import slow_gang, slow_gangs
 from scheduler.files.job import job_from_mapping
-from tests.build import HOUR_NS, end, fabric, hosts_of, job, loaded, run, settled, started, submit
+from tests.build import (
+    HOUR_NS,
+    end,
+    fabric,
+    fabric_spec,
+    hosts_of,
+    job,
+    loaded,
+    run,
+    settled,
+    started,
+    submit,
+)
+from tests.windows import window
 
 LIMITS = SchedulingOptions()
 EMPTY = loaded(fabric(zones=3, racks=2, hosts=2))
@@ -120,3 +137,68 @@ def test_where_there_is_no_room_nobody_moves() -> None:
 def test_with_all_links_up_there_is_nothing_to_do() -> None:
     found = propose_faster(spread(), HOUR_NS, LIMITS, Costs(600, 60))
     assert (found.moves, found.sentence) == ((), "no gang is slow for its links")
+
+
+# --- the step as it is now ------------------------------------------------------
+
+
+def step_of(state: State) -> StepBound:
+    step = present_step(state, job(state, "a"))
+    assert step is not None
+    return step
+
+
+def test_a_running_gang_has_the_step_that_links_leave_it_now() -> None:
+    state = spread()
+    built = step_of(state)
+    assert built == job(state, "a").step
+    state = run(state, ReportLink(weak(state), 0.2), now_ns=HOUR_NS)
+    slow, gang = step_of(state), job(state, "a")
+    assert slow.seconds == step_time(state.loaded_fabric, gang.request, gang.hosts).seconds
+    assert slow.seconds > 1.1 * built.seconds
+    assert slow.least_seconds == built.least_seconds  # links carry no more than they did
+    assert at_present(state, gang).step == slow
+    reason = explain(state, "a", HOUR_NS, LIMITS).sentence
+    assert f"a step takes {slow.seconds:.3g} s" in reason
+    assert f"% longer: the uplink of {weak(state)} at 20 %" in reason
+    up = run(state, ReportLink(weak(state), 1), now_ns=2 * HOUR_NS)
+    assert step_of(up) == built
+
+
+def test_a_gang_placed_on_a_weak_link_is_faster_once_it_is_up() -> None:
+    """The bound was of the weak links: nothing is known to be faster than now."""
+    state = run(EMPTY, *(ReportLink(zone, 0.2) for zone in ("z0", "z1", "z2")))
+    state = started(state, trained("a", 6))
+    weak_s = step_of(state).seconds
+    state = run(state, *(ReportLink(f"z{n}", 1) for n in range(3)), now_ns=HOUR_NS)
+    assert not state.loaded_fabric.links
+    assert step_of(state).seconds < weak_s
+    assert step_of(state).least_seconds == 0
+
+
+def test_a_gang_that_stands_still_has_no_step() -> None:
+    state = spread()
+    state = run(state, ReportLink(weak(state), 0), now_ns=HOUR_NS)
+    assert present_step(state, job(state, "a")) is None
+    sentence = explain(state, "a", HOUR_NS, LIMITS).sentence
+    assert sentence == f"a is running; stands still: the uplink of {weak(state)} down"
+
+
+def test_a_window_that_leaves_a_share_changes_the_step_while_it_is_open() -> None:
+    state = spread()
+    built, zone = step_of(state), weak(state)
+    ahead = replace(window("w", start_s=60, end_s=3_600), links=(zone,), share=0.2)
+    state = run(state, SetWindow(ahead))
+    assert step_of(state) == built
+    state = settled(state, 60 * SECOND_NS)
+    assert step_of(state).seconds > built.seconds
+    state = settled(state, 3_600 * SECOND_NS)
+    assert step_of(state).seconds == pytest.approx(built.seconds)
+
+
+def test_the_step_follows_the_bandwidth_of_a_changed_fabric() -> None:
+    state = spread()
+    built = step_of(state)
+    spec = {**fabric_spec(zones=3, racks=2, hosts=2), "nic_gbps": 100}
+    state = run(state, ChangeFabric(spec), now_ns=HOUR_NS)
+    assert step_of(state).seconds > 1.1 * built.seconds
