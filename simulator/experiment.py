@@ -32,7 +32,8 @@ from simulator.traces.shapes import ShapeAssignment, ShapeRule
 
 @dataclass(frozen=True, slots=True)
 class TraceSource:
-    """Which jobs of which file. `format`: a name of traces/load.py. `since`: a day, or seconds
+    """Which jobs of which file. `format`: a name of traces/load.py; `columns`: those of a
+    csv. `since`: a day, or seconds
     after the first submit; earlier jobs are left out. `limit`: so many jobs at most.
     `is_strict`: a wrong record refuses the file."""
 
@@ -41,6 +42,7 @@ class TraceSource:
     since: str | None = None
     limit: int | None = None
     is_strict: bool = False
+    columns: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +162,7 @@ def experiment_of(options: Options) -> Experiment:
             None if options["since"] is None else str(options["since"]),
             _maybe(options["limit"]),
             bool(options["strict"]),
+            None if options["columns"] is None else str(options["columns"]),
         ),
         None if options["failures"] is None else str(options["failures"]),
         float(options["failure_scale"] or 1),

@@ -139,10 +139,18 @@ OPTIONS = (
     ),
     ReplayOption(
         "trace_format",
-        TextKind("simulator.traces.load:find_format"),
+        TextKind("simulator.traces.load:check_format"),
         # Spelt out, for the readers are imported only when a command runs; a test compares.
-        "swf, philly-csv, philly-json, helios, acme, pai, gavel, slurm-sacct or muster.",
+        "swf, philly-csv, philly-json, helios, acme, pai, gavel, alibaba-spot, muri, tiresias,"
+        " mystous, slurm-sacct, muster or csv.",
         is_needed=True,
+    ),
+    ReplayOption(
+        "columns",
+        TextKind("simulator.traces.formats.table:parse_columns"),
+        "With --trace-format csv, which column holds what, by name or by number:"
+        " submit=COLUMN[:UNIT],gpus=COLUMN,duration=COLUMN[:UNIT], or end=; also workers, start,"
+        " limit, id, user, queue, account, class, priority, outcome. Units: us, ms, s, min, h, d.",
     ),
     ReplayOption(
         "fabric",
@@ -379,6 +387,10 @@ def from_command_line(key: str, value: Value) -> Value:
 
 def conflicts(options: Options) -> Iterator[tuple[str, str]]:
     """(key, message) of options that would have no effect."""
+    if (options["trace_format"] == "csv") != (options["columns"] is not None):
+        is_csv = options["trace_format"] == "csv"
+        need = "is needed with the format csv: submit=COLUMN,gpus=COLUMN,duration=COLUMN"
+        yield "columns", need if is_csv else "has an effect only with the format csv"
     if options["times"] is not None:
         for key in COSTS:
             if options[key] is not None:

@@ -22,7 +22,7 @@ from simulator.experiment import Experiment, TraceSource
 from simulator.replay import ArrivalCounts, RefusedJob, Replay
 from simulator.report.folder import ReportFolder
 from simulator.traces import mapping
-from simulator.traces.load import TraceFile, find_format
+from simulator.traces.load import TraceFile, advice, find_format
 from simulator.traces.record import SECOND_NS, BadRecord, TraceJob
 
 
@@ -72,7 +72,7 @@ def _replayed(
     begin = time.perf_counter()
     source = experiment.source
     skipped = _Skipped(source.is_strict, warn)
-    trace = TraceFile(source.path, find_format(source.format), skipped)
+    trace = TraceFile(source.path, find_format(source.format, source.columns), skipped)
 
     def refused(job: RefusedJob) -> None:
         if warn:
@@ -92,7 +92,10 @@ def _replayed(
 
     tally = replay.run(step if on_progress else None)
     if not tally.offered:
-        raise InputError(Problem("", f"holds no job to replay{skipped.text()}", str(source.path)))
+        text = f"holds no job to replay{skipped.text()}"
+        if not trace.jobs:
+            text += advice(source.path, trace.format)
+        raise InputError(Problem("", text, str(source.path)))
     collectors.invariants.check(tally, collectors.metrics)
     seconds = time.perf_counter() - begin
     totals = _totals(experiment, collectors.metrics, tally, skipped, seconds)
@@ -230,6 +233,7 @@ def _record(experiment: Experiment) -> dict[str, Any]:
         "trace": {
             "file": source.path.name,
             "format": source.format,
+            "columns": source.columns,
             "since": source.since,
             "limit": source.limit,
             "attach": experiment.attach.rule.value,
@@ -241,7 +245,7 @@ def _record(experiment: Experiment) -> dict[str, Any]:
 
 def _assumptions(experiment: Experiment) -> Iterator[str]:
     yield mapping.mapping(experiment.attach.rule, experiment.shares_hosts)
-    if note := find_format(experiment.source.format).note:
+    if note := find_format(experiment.source.format, experiment.source.columns).note:
         yield note
     if experiment.has_assumed_limits:
         yield mapping.ASSUMED_LIMITS.format(experiment.limits.assumed_limit_s / 3600)

@@ -25,6 +25,7 @@ File = Annotated[Path, typer.Argument(help="The trace, plain or gzip.", show_def
 FormatName = Annotated[
     str, typer.Option("--trace-format", help=BY_KEY["trace_format"].help, show_default=False)
 ]
+Columns = Annotated[str | None, typer.Option(help=BY_KEY["columns"].help)]
 Strict = Annotated[bool, typer.Option("--strict", help="Refuse a trace that has a wrong record.")]
 Out = Annotated[
     Path | None,
@@ -54,6 +55,7 @@ def register(app: typer.Typer) -> None:
 def show_command(
     trace: File,
     trace_format: FormatName,
+    columns: Columns = None,
     strict: Strict = False,
     output: Annotated[
         TotalsFormat, typer.Option("--format", help="Output format.")
@@ -65,7 +67,7 @@ def show_command(
 
     skipped: Counter[str] = Counter()
     summary = TraceSummary()
-    for job in _jobs(trace, trace_format, strict, skipped):
+    for job in _jobs(trace, trace_format, columns, strict, skipped):
         summary.add(job)
     figures = summary.figures()
     figures |= {"skipped": skipped.total(), "skipped_by_reason": dict(sorted(skipped.items()))}
@@ -75,6 +77,7 @@ def show_command(
 def convert_command(
     trace: File,
     trace_format: FormatName,
+    columns: Columns = None,
     out: Out = None,
     strict: Strict = False,
     attach: Rules = "ring",
@@ -92,7 +95,7 @@ def convert_command(
     if attach == "ring" and fabric is not None:
         raise InputError(Problem("--fabric", "is used only with --attach llm or llm-elastic"))
     skipped: Counter[str] = Counter()
-    jobs = _jobs(trace, trace_format, strict, skipped)
+    jobs = _jobs(trace, trace_format, columns, strict, skipped)
     lines = _lines(jobs, attach, load_fabric(fabric) if fabric else None, seed)
     count = _write(lines, out)
     reasons = "".join(f"; {n:,} left out: {reason}" for reason, n in sorted(skipped.items()))
@@ -149,12 +152,18 @@ def generate_command(
     typer.echo(extent_text(extent), err=True)
 
 
-def _jobs(path: Path, trace_format: str, strict: bool, skipped: Counter[str]) -> Iterator[TraceJob]:
+def _jobs(
+    path: Path, trace_format: str, columns: str | None, strict: bool, skipped: Counter[str]
+) -> Iterator[TraceJob]:
     """The jobs of a file. Wrong records go to stderr; whatever is left out is counted."""
     from scheduler.files.errors import InputError, Problem
     from simulator.cli.terminal import Warnings
-    from simulator.traces.load import TraceFile, find_format
+    from simulator.options import DEFAULTS, conflicts
+    from simulator.traces.load import TraceFile, advice, find_format
 
+    options = {**DEFAULTS, "trace_format": trace_format, "columns": columns}
+    for key, message in conflicts(options):
+        raise InputError(Problem(BY_KEY[key].flag, message))
     warnings, faults = Warnings(), 0
 
     def on_bad(file: Path, bad: BadRecord) -> None:
@@ -167,13 +176,12 @@ def _jobs(path: Path, trace_format: str, strict: bool, skipped: Counter[str]) ->
             faults += 1
             warnings.add(f"{problem}; skipped")
 
-    is_empty = True
-    for job in TraceFile(path, find_format(trace_format), on_bad):
-        is_empty = False
-        yield job
-    if is_empty and faults:
+    trace = TraceFile(path, find_format(trace_format, columns), on_bad)
+    yield from trace
+    if faults and not trace.jobs:
         text = f"holds no job in the format {trace_format}: {faults:,} records are wrong"
-        raise InputError(Problem("", f"{text}, the first is named above", str(path)))
+        hint = f", the first is named above{advice(path, trace.format)}"
+        raise InputError(Problem("", text + hint, str(path)))
     warnings.close()
 
 

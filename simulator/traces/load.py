@@ -8,9 +8,11 @@ from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from itertools import islice
 from pathlib import Path
 from typing import IO, cast
 
+from placement import BadInput
 from scheduler.files.errors import InputError, Problem
 from simulator.traces.formats import (
     gavel,
@@ -20,6 +22,7 @@ from simulator.traces.formats import (
     philly,
     sacct,
     swf,
+    table,
 )
 from simulator.traces.record import BadRecord, FieldError, Read, TraceJob
 from simulator.traces.sorting import by_submit, order
@@ -49,17 +52,71 @@ FORMATS: dict[str, TraceFormat] = {
     "acme": TraceFormat(helios.read_acme),
     "pai": TraceFormat(pai.read, note=pai.NOTE),
     "gavel": TraceFormat(gavel.read, note=gavel.NOTE),
+    "alibaba-spot": TraceFormat(table.read_alibaba_spot, note=table.SPOT_NOTE),
+    "muri": TraceFormat(table.read_muri),
+    "tiresias": TraceFormat(table.read_tiresias),
+    "mystous": TraceFormat(table.read_mystous),
     "slurm-sacct": TraceFormat(sacct.read),
     "muster": TraceFormat(muster.read, is_sorted=True),
 }
+TABLE = "csv"  # the format whose columns are given
 
 
-def find_format(name: str) -> TraceFormat:
-    """Raises: InputError with the formats there are."""
-    if name not in FORMATS:
-        known = ", ".join(FORMATS)
-        raise InputError(Problem("--trace-format", f"no reader for {name!r}; there are {known}"))
+def find_format(name: str, columns: str | None = None) -> TraceFormat:
+    """`columns`: the column map of the format csv, which has none of its own.
+
+    Raises: InputError with the formats there are, or what is wrong with the columns.
+    """
+    if name == TABLE:
+        return TraceFormat(table.reader(_column_map(columns or "")), note=table.NOTE)
+    check_format(name)
     return FORMATS[name]
+
+
+def check_format(name: str) -> None:
+    """Raises: InputError with the formats there are."""
+    if name != TABLE and name not in FORMATS:
+        known = ", ".join((*FORMATS, TABLE))
+        raise InputError(Problem("--trace-format", f"no reader for {name!r}; there are {known}"))
+
+
+def _column_map(columns: str) -> table.ColumnMap:
+    try:
+        return table.parse_columns(columns)
+    except BadInput as error:
+        raise InputError(Problem("--columns", error.message)) from None
+
+
+def advice(path: Path, tried: TraceFormat) -> str:
+    """What to say of a file in which a format finds no job: the formats that do, else how
+    to name its columns; empty where neither helps."""
+    others = {name: each for name, each in FORMATS.items() if each is not tried}
+    fits = [name for name, each in others.items() if _has_jobs(path, each)]
+    if fits:
+        return f"; it reads as {' or '.join(fits)}"
+    try:
+        _, first = next(iter(TraceFile(path, FORMATS["muri"], _ignore).lines()))
+    except (StopIteration, InputError, FieldError, OSError, ValueError, EOFError, zlib.error):
+        return ""
+    guess = table.guessed_columns(first)
+    return f"; any table with a header reads as csv, here with --columns {guess}" if guess else ""
+
+
+def _has_jobs(path: Path, trace_format: TraceFormat) -> bool:
+    """Whether, of the first records, more are jobs than are wrong."""
+    jobs = faults = 0
+    try:
+        lines = TraceFile(path, trace_format, _ignore).lines()
+        for record in islice(trace_format.read(lines), 100):
+            jobs += isinstance(record, TraceJob)
+            faults += isinstance(record, BadRecord) and record.is_fault
+    except (FieldError, OSError, ValueError, EOFError, zlib.error):
+        return False
+    return jobs > faults
+
+
+def _ignore(_: Path, __: BadRecord) -> None:
+    """What is left out is nobody's concern."""
 
 
 def check_readable(path: str) -> None:
@@ -76,13 +133,14 @@ class TraceFile:
     """A trace file to iterate over once.
 
     `on_bad` is called with (path, record) for each record left out; raise there to
-    refuse the file. `records` counts all of them so far, good and bad.
+    refuse the file. `records` counts all of them so far, good and bad, and `jobs` the good.
     """
 
     path: Path
     format: TraceFormat
     on_bad: Callable[[Path, BadRecord], None]
     records: int = 0
+    jobs: int = 0
     _line: int = field(default=0, init=False)
 
     def __iter__(self) -> Iterator[TraceJob]:
@@ -93,7 +151,8 @@ class TraceFile:
         try:
             yield from self._in_window() if self.format.is_sorted else by_submit(self._good())
         except FieldError as error:
-            raise self._error(self._line, error.field, error.detail) from None
+            hint = "" if self.jobs else advice(self.path, self.format)
+            raise self._error(self._line, error.field, error.detail + hint) from None
         except OSError as error:
             raise self._error(0, "", f"cannot be read: {error.strerror or error}") from None
         except (UnicodeDecodeError, EOFError, zlib.error) as error:
@@ -121,14 +180,15 @@ class TraceFile:
             yield heappop(heap)[1]
 
     def _good(self) -> Iterator[TraceJob]:
-        for record in self.format.read(self._lines()):
+        for record in self.format.read(self.lines()):
             self.records += 1
             if isinstance(record, TraceJob):
+                self.jobs += 1
                 yield record
             else:
                 self.on_bad(self.path, record)
 
-    def _lines(self) -> Iterable[tuple[int, str]]:
+    def lines(self) -> Iterable[tuple[int, str]]:
         """Lines, or pieces of a file that has none, each with the number of its first line."""
         decode = getincrementaldecoder("utf-8")().decode
         is_lines = self.format.is_lines

@@ -38,7 +38,8 @@ OUTCOMES = (
 )
 TENANTS = (
     "a job belongs to the tenant with the name of its account, queue or user, else to the default"
-    " tenant; jobs of a muster trace name their tenant"
+    " tenant, and has the priority class that its class names, if there is one; jobs of a muster"
+    " trace name both"
 )
 
 
@@ -83,8 +84,14 @@ def _name(job: TraceJob) -> str:
 
 
 def with_tenant(spec: JobSpec, job: TraceJob, tenants: Tenants | None) -> JobSpec:
-    """The tenant that the trace's names stand for, where the job does not say it."""
-    if tenants is None or spec.tenant:
+    """The tenant and the class that the trace's names stand for, where the job does not say
+    them. Classes are compared without regard to case, as Alibaba writes `Spot`."""
+    if tenants is None:
+        return spec
+    if job.spec is None and job.priority_class and not spec.priority:
+        classes = {name.lower(): name for name in tenants.class_by_name}
+        spec = replace(spec, priority_class=classes.get(job.priority_class.lower(), ""))
+    if spec.tenant:
         return spec
     leaves = tenants.by_name.keys() - tenants.inner
     tenant = next((name for name in (job.account, job.queue, job.user) if name in leaves), "")

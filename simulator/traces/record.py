@@ -26,7 +26,8 @@ class TraceJob:
 
     Its size is `gpus`, unless `spec` says more than a number can. `time_limit_ns`:
     what its owner asked for, None where the trace does not know. `line`: where it
-    stands in the file. `outcome`: how it ended, and ends in a replay.
+    stands in the file. `outcome`: how it ended, and ends in a replay. `priority_class`: its
+    class, where the tenants file of a replay has one of that name.
     """
 
     id: str
@@ -41,6 +42,7 @@ class TraceJob:
     spec: JobSpec | None = None
     account: str = ""
     outcome: TraceOutcome = TraceOutcome.UNKNOWN
+    priority_class: str = ""
 
 
 @dataclass(frozen=True, slots=True)

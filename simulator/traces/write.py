@@ -32,8 +32,9 @@ def line(job: TraceJob, zero_ns: int, spec: JobSpec | None) -> str:
 
 def _of_size(job: TraceJob) -> dict[str, Any]:
     record: dict[str, Any] = {"name": job.id, "gpus": job.gpus}
-    if job.priority:
-        record["priority"] = job.priority
+    for key in ("priority", "priority_class"):
+        if value := getattr(job, key):
+            record[key] = value
     if job.time_limit_ns is not None:
         record["time_limit_s"] = max(1, -(-job.time_limit_ns // SECOND_NS))
     return record

@@ -209,6 +209,22 @@ def traces() -> dict[str, Sequence[str]]:
             "A3C\tpython3 a.py\t-n\t1\t1168\t30.5\t4\n"
             "CycleGAN\tpython3 a.py\tdata\t-n\t1\t1168\t4\t1\t-1.0\t30\n",
         ),
+        "alibaba-spot": (
+            "job_name,organization,gpu_model,cpu_request,gpu_request,worker_num,submit_time,"
+            "duration,job_type\n7,13,A10,20,1,1,0,2764799,HP\n8,57,A100,15,0.5,94,958,717,Spot\n",
+        ),
+        "muri": (
+            "job_id,num_gpu,submit_time,iterations,model_name,batch_size,duration,interval,"
+            "iteration_time,resource_time_0,priority\n0,8,1500,10956,gpt2,4,5095000,91,437,0.6,0\n",
+        ),
+        "tiresias": (
+            "job_id,num_gpu,submit_time,iterations,model_name,duration,interval\n"
+            "0,1,0,606,vgg19,164,30\n1,8,30,133,vgg11,147,23\n",
+        ),
+        "mystous": (
+            "pod-1,task,P1,ns-1,T1,2023-11-08 12:15:00+00:00,2023-12-16 00:45:00+00:00,4,37 days\n"
+            "pod-2,task,P1,ns-1,,2023-11-08 12:15:00+00:00,2023-11-22 02:15:00+00:00,8,13 days\n",
+        ),
         "slurm-sacct": (
             "JobID|User|Account|Partition|State|Submit|Start|End|Elapsed|Timelimit|AllocTRES\n"
             "123_4|ann|nlp|gpu|CANCELLED by 7|2026-03-01T10:00:00|2026-03-01T10:05:00|"

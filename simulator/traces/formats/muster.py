@@ -8,7 +8,7 @@ the time that the gang needs undisturbed. `user`, `queue`, `account` and `outcom
 (completed, cancelled or failed) are what other traces say of a job. Everything else is as
 in a job file, so that gangs with pipelines and tensor parallelism can be replayed. A job
 of which only the size is known has `gpus` instead of `parallelism`, and besides no more
-than `name`, `priority` and `time_limit_s`:
+than `name`, `priority`, `priority_class` and `time_limit_s`:
 
     {"submit_s": 0, "run_s": 86400, "name": "a", "gpus": 24, "user": "ann"}
 
@@ -35,7 +35,7 @@ from simulator.traces.record import (
     usable,
 )
 
-SIZE_KEYS = {"name", "priority", "time_limit_s"}
+SIZE_KEYS = {"name", "priority", "priority_class", "time_limit_s"}
 
 
 def read(lines: Lines) -> Iterator[TraceJob | BadRecord]:
@@ -97,6 +97,7 @@ def _job(line: int, mapping: dict[str, Any]) -> TraceJob:
         priority=spec.priority,
         spec=spec if gpus is None else None,
         outcome=outcome,
+        priority_class=spec.priority_class,
         **known,
     )
 

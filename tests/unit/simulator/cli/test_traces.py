@@ -56,6 +56,24 @@ class TestShow:
         assert found["skipped_by_reason"] == {"duration must not be negative": 1}
         assert "p.csv:4: duration: must not be negative: '-1'; skipped" in result.stderr
 
+    def test_a_table_of_which_the_columns_are_given(self) -> None:
+        columns = "submit=timestamp,gpus=num_gpus,duration=duration"
+        result = show("p.csv", "--trace-format", "csv", "--columns", columns, "--format", "json")
+
+        assert json.loads(result.stdout)["gpu_hours"] == pytest.approx(16 + 66.5 / 3600)
+        assert "p.csv:4: column 2 (duration): must not be negative: '-1'; skipped" in result.stderr
+
+    def test_columns_and_the_format_go_together(self) -> None:
+        needed = "is needed with the format csv: submit=COLUMN,gpus=COLUMN,duration=COLUMN"
+        assert str(show("p.csv", "--trace-format", "csv").exception) == f"--columns: {needed}"
+        extra = show("p.csv", "--trace-format", "swf", "--columns", "submit=1")
+        assert str(extra.exception) == "--columns: has an effect only with the format csv"
+
+    def test_a_file_of_another_format_is_refused_with_the_one_that_fits(self) -> None:
+        refused = show("p.csv", "--trace-format", "helios")
+
+        assert str(refused.exception).endswith("; it reads as philly-csv")
+
     def test_a_table_for_people(self) -> None:
         text = show("p.csv", "--trace-format", "philly-csv").stdout
 
