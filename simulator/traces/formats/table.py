@@ -80,7 +80,7 @@ OUTCOME_BY_WORD = {word: end for end, words in OUTCOMES.items() for word in word
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TraceColumn:
     """One column: its name in the header, or its number, which counts from 1."""
 
     name: str
@@ -96,7 +96,7 @@ class ColumnMap:
     """Which column holds what. `also`: further columns by which its files are known, and
     `without`: columns that they never have."""
 
-    by_key: Mapping[str, Column]
+    by_key: Mapping[str, TraceColumn]
     also: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
 
@@ -108,7 +108,7 @@ class ColumnMap:
 
 def parse_columns(text: str) -> ColumnMap:
     """`KEY=COLUMN[:UNIT],...` Raises: BadInput."""
-    by_key: dict[str, Column] = {}
+    by_key: dict[str, TraceColumn] = {}
     for part in text.split(","):
         key, _, name = (piece.strip() for piece in part.partition("="))
         if key not in KEYS or not name:
@@ -127,13 +127,13 @@ def parse_columns(text: str) -> ColumnMap:
     return ColumnMap(by_key)
 
 
-def _column(key: str, name: str) -> Column:
+def _column(key: str, name: str) -> TraceColumn:
     before, colon, unit = name.rpartition(":")
     if colon and unit in NS_BY_UNIT:
         if key not in TIMES:
             raise BadInput("", f"{key} has no unit, {unit!r} was given")
         name = before.strip()
-    column = Column(name, NS_BY_UNIT.get(unit, SECOND_NS) if colon else SECOND_NS)
+    column = TraceColumn(name, NS_BY_UNIT.get(unit, SECOND_NS) if colon else SECOND_NS)
     if column.number == 0:
         raise BadInput("", f"{key}: columns count from 1")
     return column
@@ -146,7 +146,7 @@ def reader(columns: ColumnMap) -> Callable[[Lines], Iterator[TraceJob | BadRecor
 
 def _read(columns: ColumnMap, lines: Lines) -> Iterator[TraceJob | BadRecord]:
     """Raises: FieldError when the header lacks a column."""
-    places: dict[str, tuple[int, Column, str]] = {}
+    places: dict[str, tuple[int, TraceColumn, str]] = {}
     separator, width = ",", 0
     for line, text in lines:
         if not text.strip():
@@ -167,7 +167,7 @@ def _read(columns: ColumnMap, lines: Lines) -> Iterator[TraceJob | BadRecord]:
             yield error.at(line)
 
 
-def _places(columns: ColumnMap, names: Sequence[str]) -> dict[str, tuple[int, Column, str]]:
+def _places(columns: ColumnMap, names: Sequence[str]) -> dict[str, tuple[int, TraceColumn, str]]:
     """Of each key, where its column is and what messages call it."""
     found = {}
     for key, column in columns.by_key.items():
@@ -200,7 +200,9 @@ def _at(names: Sequence[str], name: str) -> int:
 class _Cells:
     """The cells of a row by key. Errors name the column."""
 
-    def __init__(self, cells: list[str], places: Mapping[str, tuple[int, Column, str]]) -> None:
+    def __init__(
+        self, cells: list[str], places: Mapping[str, tuple[int, TraceColumn, str]]
+    ) -> None:
         self._cells, self._places = cells, places
 
     def __contains__(self, key: str) -> bool:
@@ -241,7 +243,7 @@ class _Cells:
         return _scaled_ns(cell, column, field, "must be a number or [D-]HH:MM:SS")
 
 
-def _scaled_ns(cell: str, column: Column, field: str, message: str) -> int:
+def _scaled_ns(cell: str, column: TraceColumn, field: str, message: str) -> int:
     return round(number(cell, field, message) * column.unit_ns)
 
 
