@@ -192,7 +192,7 @@ def spread(table: list[list[int]], weight: int) -> list[list[int]]:
     return table
 
 
-class Proof:
+class CutBound:
     """What follows for zones with so much `room` from the numbers of a certificate."""
 
     def __init__(self, grid: Grid, room: list[int], proof: dict[str, Any]) -> None:

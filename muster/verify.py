@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from muster.bound import Proof, Refused, grid_of
+from muster.bound import CutBound, Refused, grid_of
 from muster.certificate import SEALED, Certificate, Malformed, digest
 
 __all__ = ["Malformed", "Refused", "Report", "verify"]
@@ -151,7 +151,7 @@ class _Case(Certificate):
         room = sorted(free, reverse=True)[: self.job["max_zones"] or None]
         if sum(room) < self.blocks:
             raise Refused("there are fewer free hosts than the job needs")
-        doubled = Proof(grid, room, proof).bound()
+        doubled = CutBound(grid, room, proof).bound()
         return -(-doubled * grid.unit.numerator // (2 * grid.unit.denominator))
 
 

@@ -117,7 +117,7 @@ class Year:
             )
         if isinstance(event, JobRequeued | JobEnded):
             self.requeues += 1
-        if isinstance(event, GangSwapped) and (step := taken(event.ladder)):
+        if isinstance(event, GangSwapped) and (step := taken(event.restart_options)):
             self.ways[step.option] += 1
             self.moved[step.moved] += 1
         if isinstance(event, JobStarted | GangSwapped):

@@ -38,7 +38,7 @@ RANGES = ("from", "count", "step")
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class ParameterGrid:
     """`axes`: values by key, in the order of the file. `points`: every combination, the
     last axis fastest."""
 
@@ -46,7 +46,7 @@ class Grid:
     points: tuple[dict[str, Value], ...]
 
 
-def load_experiment_file(path: str) -> Grid:
+def load_experiment_file(path: str) -> ParameterGrid:
     """Raises: InputError with every fault found, each with its line."""
     document = load(path)
     body = dict(document.mapping())
@@ -63,7 +63,7 @@ def load_experiment_file(path: str) -> Grid:
     points = tuple(_points({**DEFAULTS, **base}, axes))
     _check_conflicts(document, points)
     _check_fabrics(document, points)
-    return Grid(axes, points)
+    return ParameterGrid(axes, points)
 
 
 def _values(body: Mapping[str, Any], folder: Path, wrong: list[tuple[str, str]]) -> dict[str, Any]:

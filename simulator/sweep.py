@@ -12,7 +12,7 @@ from scheduler.files.atomic_file import write as write_whole
 from scheduler.files.errors import InputError, Problem, unwritable
 from simulator.collectors.invariants import named
 from simulator.experiment import experiment_of
-from simulator.experiment_file import Grid
+from simulator.experiment_file import ParameterGrid
 from simulator.inputs import digest
 from simulator.options import Options
 from simulator.pool import run_all
@@ -56,7 +56,7 @@ class PendingPoint:
     where: str
 
 
-def split(grid: Grid, store: PointStore) -> tuple[list[PendingPoint], list[str]]:
+def split(grid: ParameterGrid, store: PointStore) -> tuple[list[PendingPoint], list[str]]:
     """The points to run, and the digests of those that are there. Raises: InputError."""
     waiting: dict[str, PendingPoint] = {}
     ready: list[str] = []
@@ -69,7 +69,7 @@ def split(grid: Grid, store: PointStore) -> tuple[list[PendingPoint], list[str]]
     return list(waiting.values()), ready
 
 
-def _where(grid: Grid, options: Options) -> str:
+def _where(grid: ParameterGrid, options: Options) -> str:
     return ", ".join(f"{key} {plain(options[key])}" for key in grid.axes) or "the only point"
 
 
@@ -102,7 +102,7 @@ def run_point(point: PendingPoint) -> dict[str, Any]:
     return {"options": dict(point.options), "totals": totals, "host_s": host_s}
 
 
-def collect(grid: Grid, store: PointStore) -> dict[str, Any]:
+def collect(grid: ParameterGrid, store: PointStore) -> dict[str, Any]:
     """All points of the grid in its order, with the figures of each."""
     table = {
         "axes": {key: list(values) for key, values in grid.axes.items()},
@@ -111,7 +111,7 @@ def collect(grid: Grid, store: PointStore) -> dict[str, Any]:
     return {**table, "notes": [*notes(table)]}
 
 
-def _point(grid: Grid, store: PointStore, options: Options) -> dict[str, Any]:
+def _point(grid: ParameterGrid, store: PointStore, options: Options) -> dict[str, Any]:
     stored = store.get(digest(options))
     if stored is None:
         raise InputError(Problem("--report", "a finished point has gone; run again"))

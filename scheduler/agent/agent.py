@@ -101,7 +101,7 @@ class Agent:
         self._begun_s = now_s()
         adopt_orphans()
         for folder in sorted(self._root.iterdir()):
-            if not (folder / "forgotten").exists() and (attempt := HostAttempt.found(folder)):
+            if not (folder / "forgotten").exists() and (attempt := HostAttempt.from_folder(folder)):
                 self._attempts[attempt.key] = attempt
                 if attempt.has_processes:
                     log.warning("%s: found again", attempt.key.folder_name)

@@ -107,7 +107,7 @@ class HostAttempt:
         return attempt
 
     @staticmethod
-    def found(folder: Path) -> HostAttempt | None:
+    def from_folder(folder: Path) -> HostAttempt | None:
         """The one of an earlier life of the agent; None: it is unreadable, and removed."""
         uid, _, number = folder.name.rpartition(".")
         try:

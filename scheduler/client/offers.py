@@ -68,26 +68,26 @@ def rank(offers: Mapping[str, Offer]) -> list[str]:
 
 def offer_of(answer: job_pb2.Job) -> Offer:
     """Out of the answer to a dry run."""
-    found, estimate = answer.answer, answer.start_estimate
-    if found.outcome == placement_pb2.OUTCOME_PLACED:
-        placement = found.placement
-        stops = found.preempted_jobs or found.shrunk_jobs
+    result, estimate = answer.answer, answer.start_estimate
+    if result.outcome == placement_pb2.OUTCOME_PLACED:
+        placement = result.placement
+        stops = result.preempted_jobs or result.shrunk_jobs
         least = placement.HasField("step_time_lower_bound")
         return Offer(
             StartKind.BY_STOPPING_OTHERS if stops else StartKind.NOW,
-            preempted=found.preempted_jobs,
-            shrunk=found.shrunk_jobs,
+            preempted=result.preempted_jobs,
+            shrunk=result.shrunk_jobs,
             step_s=_seconds(placement.step_time) if placement.HasField("step_time") else None,
             least_step_s=_seconds(placement.step_time_lower_bound) if least else None,
             cut_bytes=placement.cuts[0].bytes_per_step if placement.cuts else 0,
         )
-    if found.outcome == placement_pb2.OUTCOME_INFEASIBLE:
-        return Offer(StartKind.NEVER, reason=found.reason)
+    if result.outcome == placement_pb2.OUTCOME_INFEASIBLE:
+        return Offer(StartKind.NEVER, reason=result.reason)
     if estimate.HasField("start_time"):
-        return Offer(StartKind.LATER, _seconds(estimate.start_time), reason=found.reason)
+        return Offer(StartKind.LATER, _seconds(estimate.start_time), reason=result.reason)
     if estimate.HasField("not_before_time"):
-        return Offer(StartKind.NOT_BEFORE, _seconds(estimate.not_before_time), reason=found.reason)
-    return Offer(StartKind.UNKNOWN, reason=found.reason)
+        return Offer(StartKind.NOT_BEFORE, _seconds(estimate.not_before_time), reason=result.reason)
+    return Offer(StartKind.UNKNOWN, reason=result.reason)
 
 
 def _seconds(value: Duration | Timestamp) -> float:

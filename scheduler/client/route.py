@@ -193,11 +193,9 @@ class Router:
                 return Routed(view.name, view.made, request_id, True, views)
         if (namesake := _namesake(views)) is not None:
             return NotRouted(namesake, views)
-        target = _target(views, self._refused)
+        target = _target(views, self._refused, request_id)
         if not isinstance(target, ClusterView):
-            if isinstance(target, str):
-                return _unanswered(request_id, target, views)
-            return _nowhere(target, views, request_id)
+            return target
         needed = others_needed(len(views), is_new=self.is_new and not any(v.left for v in views))
         others = [view for view in views if view is not target]
         left = sum(view.left == target.id for view in others)
@@ -283,10 +281,10 @@ def _may_win(view: ClusterView, views: Sequence[ClusterView]) -> bool:
 
 
 def _target(
-    views: Sequence[ClusterView], refused: Mapping[str, str]
-) -> ClusterView | str | dict[str, str]:
-    """The cluster to send the job to; the id of one that others have left it to and that does not
-    answer, "" where none answers; or why none will do, by their names."""
+    views: tuple[ClusterView, ...], refused: Mapping[str, str], request_id: str
+) -> ClusterView | Outcome:
+    """The cluster to send the job to; or what comes of the request where there is none: the one
+    that others have left it to does not answer, none answers, or none takes it."""
     named = [view.left for view in views if view.left and view.left != NOBODY]
     by_id = {view.id: view for view in views if view.id}
     for each in sorted(set(named), key=lambda each: (-named.count(each), each)):
@@ -294,7 +292,7 @@ def _target(
         if view is not None and not _may_win(view, views):
             continue
         if view is None or view.silence:
-            return each
+            return _unanswered(request_id, each, views)
         return view
     offers = {
         view.name: view.offer
@@ -305,8 +303,9 @@ def _target(
     if best is not None:
         return next(view for view in views if view.name == best)
     if all(view.silence for view in views):
-        return ""
-    return {view.name: refused.get(view.name) or _against(view) for view in views}
+        return _unanswered(request_id, "", views)
+    against = {view.name: refused.get(view.name) or _against(view) for view in views}
+    return _nowhere(against, views, request_id)
 
 
 def _nowhere(

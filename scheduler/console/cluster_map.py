@@ -99,15 +99,15 @@ class ClusterMap:
             self._restart(state)
             return None
         self.version = state.version
-        gone, changed = self._follow_jobs(state)
+        freed, changed = self._follow_jobs(state)
         slots, blocks = self._held(state)
         states = self._columns.codes(state)
         differ = (slots != self._slots) | (blocks != self._blocks) | (states != self._states)
         hosts = np.flatnonzero(differ).astype("<u4")
         self._slots, self._blocks, self._states = slots, blocks, states
         head: dict[str, Any] = {"kind": "delta", "version": state.version}
-        if gone:
-            head["gone"] = gone
+        if freed:
+            head["gone"] = freed
         if changed:
             head["jobs"] = changed
         return _frame(head, len(hosts), (hosts, slots[hosts], blocks[hosts], states[hosts]))
@@ -129,11 +129,11 @@ class ClusterMap:
         """Slots that are free again, and jobs that are new or changed."""
         own = self._who.own_tenants(state.tenants)
         holding = {j.uid: j for j in state.holding if own is None or j.tenant in own}
-        gone = []
+        freed = []
         for uid in [uid for uid in self._jobs if uid not in holding]:
             _, slot, _ = self._jobs.pop(uid)
             heapq.heappush(self._free, slot)
-            gone.append(slot)
+            freed.append(slot)
         changed = []
         for uid, job in holding.items():
             known = self._jobs.get(uid)
@@ -144,7 +144,7 @@ class ClusterMap:
             if known is None or known[2] != fields:
                 changed.append(fields)
             self._jobs[uid] = job, slot, fields
-        return gone, changed
+        return freed, changed
 
     def _new_slot(self) -> int:
         if self._free:

@@ -78,8 +78,8 @@ def _urgent(state: State, now_ns: int, limits: SchedulingOptions, find: Placer) 
     first = restarts(state, now_ns, limits)
     if any(isinstance(action, Requeue) for action in first):
         return Plan(state.version, first)
-    if not first and (others := tuple(substitutes(state))):
-        return Plan(state.version, others)
+    if not first and (substitutions := tuple(substitutes(state))):
+        return Plan(state.version, substitutions)
     if not first and _is_idle(state):
         moments = (*due_ns(state, now_ns, limits), next_limit_ns(state, limits))
         moments = (*moments, next_eligible_ns(state))

@@ -74,13 +74,13 @@ def domains(state: State) -> tuple[Domain, ...]:
     """Outermost domains in the order of the fabric; one of all hosts when they are too many."""
     uses = _by_use(state)
     states = _by_state(state, uses[Use.RUNNING] | uses[Use.STOPPED])
-    beside = _free_beside(state, uses[Use.RUNNING])
+    free_beside = _free_beside(state, uses[Use.RUNNING])
     return tuple(
         Domain(
             name,
             _inside(hosts, states),
             _inside(hosts, uses),
-            sum(free for host, free in beside.items() if hostset.has(hosts, host)),
+            sum(free for host, free in free_beside.items() if hostset.has(hosts, host)),
         )
         for name, hosts in _outermost(state.loaded_fabric)
     )

@@ -109,8 +109,8 @@ def look_back(store: Store, version: int) -> Incidents:
 
 def incident_of(version: int, event: Event) -> Incident | None:
     """What the event tells of; None: nothing has gone wrong."""
-    told = _told(event)
-    return None if told is None else Incident(version, event.time_ns, *told)
+    described = _told(event)
+    return None if described is None else Incident(version, event.time_ns, *described)
 
 
 def _told(event: Event) -> tuple[IncidentKind, str, str] | None:

@@ -39,11 +39,11 @@ def load_times(path: str) -> list[Measurement]:
     for number, row in enumerate(rows, 2):
         if not any(cell.strip() for cell in row):
             continue
-        step, ranks, seconds, what = (
+        step, ranks, seconds, operation = (
             row[at].strip() if 0 <= at < len(row) else "" for at in (*places, kind)
         )
         try:
-            made.append(Measurement(_step(step), _ranks(ranks), _seconds(seconds), what))
+            made.append(Measurement(_step(step), _ranks(ranks), _seconds(seconds), operation))
         except _Wrong as error:
             column = error.column if error.column != "rank" else of_ranks
             raise InputError(Problem(column, str(error), source, number)) from None

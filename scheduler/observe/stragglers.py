@@ -92,9 +92,9 @@ def stragglers(gang: MeasuredGang, measurements: Iterable[Measurement]) -> list[
     names = list(candidates)
     members = [np.array(sorted(candidates[name]), np.intp) for name in names]
     least = _CHANCE + 2 * np.log(max(2, len(names)))
-    found: list[Suspect] = []
+    suspects: list[Suspect] = []
     rest = y.copy()
-    while members and len(found) < _MOST_FOUND:
+    while members and len(suspects) < _MOST_FOUND:
         effects = np.array([np.median(rest[at]) for at in members])
         gains = np.array(
             [_gain(rest[at], noise[at], f) for at, f in zip(members, effects, strict=True)]
@@ -108,9 +108,9 @@ def stragglers(gang: MeasuredGang, measurements: Iterable[Measurement]) -> list[
         slower = float(np.expm1(effect))
         confidence = float(1 / weights[gains > 0].sum())
         seen = len(at), int(steps[at].max())
-        found.append(Suspect(*names[best], slower, confidence, *seen))
+        suspects.append(Suspect(*names[best], slower, confidence, *seen))
         rest[at] = np.minimum(rest[at], np.maximum(rest[at] - effect, 0))
-    return sorted(found, key=lambda each: (-each.slower, each.name))
+    return sorted(suspects, key=lambda each: (-each.slower, each.name))
 
 
 def _gain(rest: Numbers, noise: Numbers, effect: float) -> float:

@@ -101,8 +101,8 @@ def no_job(state: State, text: str, uid: str = "") -> ApiError:
         refusal.message += f" with uid {uid!r}"
     if caller().tenant or "/" in text:
         return refusal
-    others = (job.name for job in state.jobs.values() if short_name(job.name) == text)
-    known = list(islice(others, _MOST_NAMESAKES))
+    namesakes = (job.name for job in state.jobs.values() if short_name(job.name) == text)
+    known = list(islice(namesakes, _MOST_NAMESAKES))
     if known:
         refusal.message += f" of tenant {home(state)}; there is {', '.join(known)}"
     return refusal

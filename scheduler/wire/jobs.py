@@ -127,7 +127,9 @@ def fill_job(
         message.array, message.array_task = short_name(array.name), array.task
     message.dp = job.dp
     message.legal_dp.extend(job.sizes)
-    message.restart_options.extend(_step(s) for s in job.ladder if with_hosts or s.is_taken)
+    message.restart_options.extend(
+        _step(s) for s in job.restart_options if with_hosts or s.is_taken
+    )
     if job.launched_ns is not None:
         _set_time(message.launch_time, job.launched_ns)
     if (saved := job.saved) is not None:
@@ -139,7 +141,7 @@ def fill_job(
 
 def restart_outlook(prospect: Prospect) -> spares_pb2.RestartOutlook:
     return spares_pb2.RestartOutlook(
-        host=prospect.host, restart_options=map(_step, prospect.ladder)
+        host=prospect.host, restart_options=map(_step, prospect.restart_options)
     )
 
 

@@ -294,10 +294,10 @@ class InvariantChecker:
                     f"{quantity}: {counted:,} on one side, {expected:,} on the other"
                 )
 
-    def _about(self, what: str, counted_ns: Fraction, expected_ns: int) -> None:
+    def _about(self, subject: str, counted_ns: Fraction, expected_ns: int) -> None:
         """The same host time, but for what accounts of jobs on parts of hosts round down: a few ns
         each time that one is counted. Raises: InvariantViolated."""
         slack = 16 * (self._rounded + len(self._parts))
         if abs(counted_ns - expected_ns) > slack:
             text = f"{float(counted_ns):,.0f} on one side, {expected_ns:,} on the other"
-            raise InvariantViolated(f"host-ns {what}: {text}")
+            raise InvariantViolated(f"host-ns {subject}: {text}")

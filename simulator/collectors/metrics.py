@@ -168,11 +168,11 @@ class Metrics:
             case JobChangeKind.SWAPPED | JobChangeKind.RESIZED:
                 self.restarts += 1
                 self.resizes += change.kind is JobChangeKind.RESIZED
-                if (step := taken(change.job.ladder)) is not None:
+                if (step := taken(change.job.restart_options)) is not None:
                     self.ways[step.option] += 1
                 self._began(change)
             case JobChangeKind.REQUEUED:
-                if change.job.ladder:
+                if change.job.restart_options:
                     self.ways[RestartOption.WAIT] += 1
                 if change.cause is RequeueCause.PREEMPTED:
                     self._preempted(change.job.name)

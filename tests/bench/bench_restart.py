@@ -112,7 +112,7 @@ def once(state: State, hosts: Sequence[str], now_ns: int) -> tuple[State, float,
     after = replay(events, state)
     moved = [a for a in plan.actions if isinstance(a, Swap) and a.name == "big"]
     job = after.jobs["big"]
-    step = taken(job.ladder)
+    step = taken(job.restart_options)
     option = step.option.value if step else "none"
     is_swapped = bool(moved) and job.state is JobState.RUNNING
     return after, took_ms, len(moved[0].moves) if is_swapped else 0, option

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.bound import Proof, Refused, grid_of
+from muster.bound import CutBound, Refused, grid_of
 from muster.certificate import SEALED, Malformed, digest
 from muster.verify import crossing, verify
 from placement import certificate, place
@@ -179,7 +179,7 @@ def test_no_proof_goes_above_the_best_layout_there_is(
     for _ in range(50):
         proof = any_proof(rng, grid.rows, max(room))
         try:
-            doubled = Proof(grid, sorted(room, reverse=True), proof).bound()
+            doubled = CutBound(grid, sorted(room, reverse=True), proof).bound()
         except Refused:
             continue
         assert doubled * grid.unit <= 2 * best, proof

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("placement", "scheduler", "simulator")
+PACKAGES = ("muster", "placement", "scheduler", "simulator")
 GENERATED = ROOT / "scheduler" / "v1"
+# Words that say nothing of the thing that they name.
+EMPTY = frozenset(
+    {"told", "found", "gone", "one", "what", "how", "asked", "mind", "company", "taste", "story"}
+)
 
 
 def modules_of_classes() -> dict[str, list[str]]:
@@ -42,3 +50,28 @@ def test_a_word_has_one_line_in_the_glossary() -> None:
 def test_a_class_name_stands_in_one_module() -> None:
     modules = modules_of_classes()
     assert {name: places for name, places in modules.items() if len(places) > 1} == {}
+
+
+def names_in(path: Path) -> Iterator[tuple[str, int]]:
+    """Names of functions, arguments, fields and variables, each with the line that binds it."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield name, node.lineno
+            case ast.arg(arg=name):
+                yield name, node.lineno
+            case ast.Name(id=name, ctx=ast.Store()):
+                yield name, node.lineno
+
+
+@pytest.mark.slow
+def test_names_say_something() -> None:
+    empty = [
+        f"{path.relative_to(ROOT)}:{line} {name}"
+        for package in ("muster", "scheduler")
+        for path in sorted((ROOT / package).rglob("*.py"))
+        if GENERATED not in path.parents
+        for name, line in names_in(path)
+        if name in EMPTY
+    ]
+    assert empty == []

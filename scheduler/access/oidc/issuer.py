@@ -93,13 +93,13 @@ class Issuer:
         """Raises: ApiError: starting while it is being looked for, else unauthenticated."""
         with self._lock:
             known = self._metadata if self._clock() - self._fetched_s < KEPT_S else None
-            found = known.key(algorithm, kid) if known else None
+            matching = known.key(algorithm, kid) if known else None
             is_coming = self._fetching is not None
-            if not is_coming and (found is None or not self._is_fresh()):
+            if not is_coming and (matching is None or not self._is_fresh()):
                 is_coming = self._fetch()
             problem = self._problem
-        if found is not None:
-            return found
+        if matching is not None:
+            return matching
         if is_coming:
             raise starting(f"the keys of {self.url} are being fetched: try again")
         if known is None:

@@ -129,10 +129,10 @@ class OidcKeys(Keys):
     def name(self, claims: Claims) -> str | None:
         """The user's name; None when the claims have none that may stand in a line of a log."""
         names = (self.user,) if self.user else (_EMAIL, _SUBJECT)
-        found = next((value for key in names if (value := claim_of(claims, key))), None)
-        if not isinstance(found, str) or not found.isprintable() or len(found) > LONGEST_NAME:
+        claimed = next((value for key in names if (value := claim_of(claims, key))), None)
+        if not isinstance(claimed, str) or not claimed.isprintable() or len(claimed) > LONGEST_NAME:
             return None
-        return PREFIX + found
+        return PREFIX + claimed
 
     def caller(self, name: str, claims: Claims) -> Caller | None:
         """The user in the role of the first rule that matches; None when none does."""

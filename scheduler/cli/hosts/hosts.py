@@ -364,7 +364,7 @@ def _report_one(
     with connected(address) as client:
         host = call(client)
         if host is not None:
-            write(host, lambda one: messages.hosts_text([one]), output)
+            write(host, lambda changed: messages.hosts_text([changed]), output)
             return
         page = client.hosts_answer(filter=f"domains:{name}")
         write(page, lambda answer: messages.hosts_text(answer.hosts), output)

@@ -319,7 +319,7 @@ def job(
     wanted = AnswerFormat(output.value)
     with connected(address) as client:
         try:
-            one = client.get_job(name)
+            reply = client.get_job(name)
         except ServiceError as error:
             tasks = tasks_of(client, name) if error.code == "NOT_FOUND" else []
             if not tasks:
@@ -328,7 +328,7 @@ def job(
             write(answer, lambda listed: messages.jobs_text(collapsed(listed.jobs)), wanted)
             return
     write(
-        one,
+        reply,
         lambda message: f"{messages.job_text(message)}\n\n{goodput_text(message.goodput)}",
         wanted,
     )

@@ -80,10 +80,10 @@ def rendezvous(
         job, node = _placed(client, name, names, timeout_s, is_standby=standby)
     from scheduler.cli.jobs.ranks import live_gang
 
-    found = rendezvous_environment(live_gang(job), node)
+    environment = rendezvous_environment(live_gang(job), node)
     if command:
-        raise _run(command, found)
-    for key, value in found.items():
+        raise _run(command, environment)
+    for key, value in environment.items():
         typer.echo(f"{key}={shlex.quote(value)}")
 
 
@@ -100,7 +100,7 @@ def _placed(
     Raises: typer.Exit where it has none, or not in time."""
     from scheduler.v1 import job_pb2
 
-    job, told = client.get_job(name), ""
+    job, shown = client.get_job(name), ""
     changes = changes_of(client, [name], {job.uid: job}, timeout_s)
     while True:
         if job.spec.HasField("run"):
@@ -119,9 +119,9 @@ def _placed(
         else:
             state = job_pb2.JobState.Name(job.state).removeprefix("JOB_STATE_").lower()
             raise end(f"job {name} has ended: {state}", FAILED)
-        if reason != told:
+        if reason != shown:
             typer.echo(f"muster: waiting: {reason}", err=True)
-            told = reason
+            shown = reason
         if next(changes, None) is None:
             raise end(f"nothing after {timeout_s:g} s: {reason}", TIMED_OUT)
         job = client.get_job(name, job.uid)

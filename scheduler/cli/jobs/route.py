@@ -230,8 +230,8 @@ def job(
     Exit code: 0 it is found, 1 no cluster has it, 6 none of those that answer has it.
     """
     with _clients(context, answer_within) as clients:
-        found = _find(clients, name)
-    _show(found.cluster, found.job, output)
+        located = _find(clients, name)
+    _show(located.cluster, located.job, output)
 
 
 def wait(
@@ -254,22 +254,22 @@ def wait(
     from scheduler.v1 import job_pb2
 
     until_s = time.monotonic() + some_seconds(timeout) if timeout else None
-    told = ""
+    shown = ""
     with _clients(context, answer_within) as clients:
         while True:
-            found = _look(clients, name)
-            if found.job is None and not found.silent:
-                raise _absent(found, name)
-            if found.job is not None and found.is_certain and is_there(found.job, awaited):
+            located = _look(clients, name)
+            if located.job is None and not located.silent:
+                raise _absent(located, name)
+            if located.job is not None and located.is_certain and is_there(located.job, awaited):
                 break
             if until_s is not None and time.monotonic() >= until_s:
                 raise end(f"the timeout came before job {name} was there", TIMED_OUT)
-            if found.silence != told and found.silent:
-                typer.echo(f"muster: {found.silence}; waiting", err=True)
-            told = found.silence
+            if located.silence != shown and located.silent:
+                typer.echo(f"muster: {located.silence}; waiting", err=True)
+            shown = located.silence
             time.sleep(POLL_S)
-    _show(found.cluster, found.job, output)
-    if found.job.state in (job_pb2.JOB_STATE_FAILED, job_pb2.JOB_STATE_CANCELLED):
+    _show(located.cluster, located.job, output)
+    if located.job.state in (job_pb2.JOB_STATE_FAILED, job_pb2.JOB_STATE_CANCELLED):
         raise typer.Exit(FAILED)
 
 
@@ -287,14 +287,14 @@ def cancel(
     from scheduler.client import ServiceError
 
     with _clients(context, answer_within) as clients:
-        found = _find(clients, name)
-        if not found.is_certain:
-            raise end(f"job {name} has ended in {found.cluster}; {found.silence}", UNKNOWN)
+        located = _find(clients, name)
+        if not located.is_certain:
+            raise end(f"job {name} has ended in {located.cluster}; {located.silence}", UNKNOWN)
         try:
-            cancelled = clients[found.cluster].cancel_job(name, reason, found.job.uid)
+            cancelled = clients[located.cluster].cancel_job(name, reason, located.job.uid)
         except ServiceError as error:
             raise refusal(error) from None
-    _show(found.cluster, cancelled, output)
+    _show(located.cluster, cancelled, output)
 
 
 def _show(cluster: str, job: job_pb2.Job, output: AnswerFormat) -> None:
@@ -390,17 +390,17 @@ def _look(clients: Mapping[str, Client], name: str) -> Found:
 
 def _find(clients: Mapping[str, Client], name: str) -> Found:
     """Raises: typer.Exit where no cluster has it."""
-    found = _look(clients, name)
-    if found.job is None:
-        raise _absent(found, name)
-    if not found.is_certain:
-        typer.echo(f"muster: {found.silence}", err=True)
-    return found
+    located = _look(clients, name)
+    if located.job is None:
+        raise _absent(located, name)
+    if not located.is_certain:
+        typer.echo(f"muster: {located.silence}", err=True)
+    return located
 
 
-def _absent(found: Found, name: str) -> typer.Exit:
-    if found.silent:
-        return end(f"no cluster that answers has a job {name}; {found.silence}", UNKNOWN)
+def _absent(located: Found, name: str) -> typer.Exit:
+    if located.silent:
+        return end(f"no cluster that answers has a job {name}; {located.silence}", UNKNOWN)
     return end(f"no cluster has a job {name}", FAILED)
 
 

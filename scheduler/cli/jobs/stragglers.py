@@ -72,15 +72,15 @@ def stragglers_command(
         ranks = len(gang.hosts) * gang.ranks_per_host
         if (largest := max(each.ranks[-1] for each in measurements)) >= ranks:
             raise end(f"{times} has rank {largest:,}; job {name} has {ranks:,}, from 0", FAILED)
-        found = stragglers(gang, measurements)
-        sure = [each for each in found if each.kind != "uplink" and each.confidence >= SURE]
+        suspects = stragglers(gang, measurements)
+        sure = [each for each in suspects if each.kind != "uplink" and each.confidence >= SURE]
         for suspect in sure if report else ():
             detail = f"{suspect.slower:.0%} slower at {suspect.at or 'its part'} of {name}"
             client.report_host(suspect.name, SIGNAL, detail, gpu=suspect.gpu)
     if output is AnswerFormat.JSON:
-        typer.echo(json.dumps({"suspects": [as_mapping(each) for each in found]}))
+        typer.echo(json.dumps({"suspects": [as_mapping(each) for each in suspects]}))
     else:
-        typer.echo(_table(found))
+        typer.echo(_table(suspects))
     if report and sure:
         typer.echo(f"reported: {', '.join(dict.fromkeys(each.name for each in sure))}", err=True)
 
@@ -102,10 +102,10 @@ def _gang(message: job_pb2.Job, fabric_file: bytes) -> MeasuredGang:
     return MeasuredGang(live.hosts, live.ranks_per_host, crossed)
 
 
-def _table(found: Sequence[Suspect]) -> str:
+def _table(suspects: Sequence[Suspect]) -> str:
     from scheduler.cli.render.text import columns
 
-    if not found:
+    if not suspects:
         return "nobody stands out"
     head = ("SLOW", "NAME", "GPU", "AT", "SLOWER BY", "CONFIDENCE", "MEASUREMENTS", "STEPS")
     rows = [
@@ -114,6 +114,6 @@ def _table(found: Sequence[Suspect]) -> str:
             *(each.at or "-", f"{each.slower:.1%}", f"{each.confidence:.2f}"),
             *(f"{each.seen:,}", f"{each.steps:,}"),
         )
-        for each in found
+        for each in suspects
     ]
     return columns([head, *rows])

@@ -271,8 +271,8 @@ def hosts_change_text(change: service_pb2.WatchHostsResponse) -> str:
         (host.name, plain(host_pb2.HostState.Name(host.state), "HOST_STATE_"), host_words(host))
         for host in change.hosts
     )
-    gone = ((host, "removed", "not in the fabric any more") for host in change.removed)
-    lines = (one_line("  ".join(filter(None, (begin, *row)))) for row in (*rows, *gone))
+    removed = ((host, "removed", "not in the fabric any more") for host in change.removed)
+    lines = (one_line("  ".join(filter(None, (begin, *row)))) for row in (*rows, *removed))
     return "\n".join(lines)
 
 

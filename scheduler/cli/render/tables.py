@@ -154,4 +154,4 @@ def _coloured(line: str, state: str) -> str:
     word = rf"(?<=  ){re.escape(state)}(?=  |$)"
     if colour is None:
         return line
-    return re.sub(word, lambda found: typer.style(found[0], fg=colour), line, count=1)
+    return re.sub(word, lambda match: typer.style(match[0], fg=colour), line, count=1)

@@ -83,7 +83,7 @@ def earlier(state: State, request_id: str) -> Earlier | None:
     identifier = parse_request_id(request_id)
     if done.digest == identifier.digest:
         return Earlier(())
-    message = f"{identifier.id!r} was used for another request: {done.what}"
+    message = f"{identifier.id!r} was used for another request: {done.action}"
     return Earlier(invalid("request_id", message))
 
 

@@ -143,11 +143,11 @@ class Outlook:
 
     def without(self, names: set[str], quotas: Quotas) -> Outlook:
         """An outlook of its own, from which these gangs are gone."""
-        other = copy(self)
-        other._quotas, other._started, other._hopeless = quotas, [*self._started], {}
-        other._affinity = self._affinity.without(names)
-        other.left(names)
-        return other
+        copied = copy(self)
+        copied._quotas, copied._started, copied._hopeless = quotas, [*self._started], {}
+        copied._affinity = self._affinity.without(names)
+        copied.left(names)
+        return copied
 
     def _still_running(self) -> list[Release]:
         if self._running is None:
@@ -247,9 +247,9 @@ class Outlook:
         name here, among the gangs."""
         returns = self.calendar.returns(self._now_ns)
         returns += self.repairs() if has_repairs else ()
-        others = [Release(end_ns, "", "", 0, hosts) for end_ns, hosts in returns]
+        returning = [Release(end_ns, "", "", 0, hosts) for end_ns, hosts in returns]
         gangs = self.ends()
-        return sorted([*gangs, *others]) if others else gangs
+        return sorted([*gangs, *returning]) if returning else gangs
 
     def shared_until_ns(self, host: int) -> int:
         """When the last of those who shared this host before this decision is taken to end."""
@@ -378,9 +378,9 @@ def nearest(fabric: Fabric, hosts: HostSet, free: HostSet, count: int) -> HostSe
     if not fabric.tiers:
         return _busy_first(hosts, free, count)
     parts = [hosts & mask for mask in domain_masks(fabric, fabric.tiers[0].name)]
-    whole = [part for part in parts if part.bit_count() >= count]
-    if whole:
-        return _busy_first(min(whole, key=int.bit_count), free, count)
+    roomy = [part for part in parts if part.bit_count() >= count]
+    if roomy:
+        return _busy_first(min(roomy, key=int.bit_count), free, count)
     chosen = 0
     for part in sorted(parts, key=int.bit_count, reverse=True):
         chosen |= _busy_first(part, free, min(count, part.bit_count()))

@@ -104,10 +104,10 @@ class SparePools:
         near = reduce(or_, (zone for zone in self.zones if zone & hosts), 0)
         near &= ~self.state.out_of_service
         return {
-            spare: other.name
-            for other in self.jobs
-            if other.name != job.name
-            for spare in self.loans.idle(other)
+            spare: lender.name
+            for lender in self.jobs
+            if lender.name != job.name
+            for spare in self.loans.idle(lender)
             if hostset.has(near, spare)
         }
 
@@ -116,7 +116,7 @@ class SparePools:
         share with it."""
         mine = job.lent_hosts
         if job.spec.request.spares.is_auto:
-            mine |= reduce(or_, (other.lent_hosts for other in self.jobs), 0)
+            mine |= reduce(or_, (lender.lent_hosts for lender in self.jobs), 0)
         return mine & self.state.held & ~self.state.out_of_service
 
     def _by_zone(self, hosts: HostSet) -> tuple[int, ...]:

@@ -148,7 +148,7 @@ def unneeded(job: Job, victims: Sequence[Victim], free: HostSet, quotas: Quotas)
     for gang in victims:
         if (gang.hosts & ~free).bit_count() > left_over:
             continue
-        rest = [other for other in victims if other is not gang]
+        rest = [victim for victim in victims if victim is not gang]
         if fits(job, free | freed(rest), without(quotas, rest)):
             return gang
     return None
@@ -158,7 +158,7 @@ def unneeded_to_swap(count: int, victims: Sequence[Victim], free: HostSet) -> Vi
     """One of these gangs without which there are so many hosts to swap in all the same.
     `free`: with the spares of the gang that swaps."""
     for gang in victims:
-        rest = [other for other in victims if other is not gang]
+        rest = [victim for victim in victims if victim is not gang]
         if (free | freed(rest)).bit_count() >= count:
             return gang
     return None

@@ -99,12 +99,12 @@ def _hosts_and_links(window: Window) -> tuple[object, ...]:
 
 def _not_held_twice(state: State, window: Window, chosen: HostSet) -> None:
     """Maintenance may come over a reservation, another reservation may not."""
-    for other in _others(state, window):
-        twice = other.hosts & chosen
-        if twice and other.window.kind is WindowKind.RESERVATION:
+    for concurrent in _others(state, window):
+        twice = concurrent.hosts & chosen
+        if twice and concurrent.window.kind is WindowKind.RESERVATION:
             host = state.loaded_fabric.hosts[hostset.members(twice)[0]]
             raise HostsUnavailable(
-                f"host {host} is held by window {other.window.name} at that time"
+                f"host {host} is held by window {concurrent.window.name} at that time"
             )
 
 
@@ -119,7 +119,7 @@ def _others(state: State, window: Window) -> list[Booking]:
 
 def reserved_by_others(state: State, window: Window) -> HostSet:
     """Hosts of other windows at that time."""
-    return reduce(or_, (other.hosts for other in _others(state, window)), 0)
+    return reduce(or_, (concurrent.hosts for concurrent in _others(state, window)), 0)
 
 
 def _chosen(state: State, window: Window) -> HostSet:

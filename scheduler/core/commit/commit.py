@@ -161,7 +161,9 @@ def _event(ledger: Ledger, action: Action, now_ns: int) -> Event | tuple[Event, 
         case Requeue():
             if not _may(state, action.name, JobMove.REQUEUE):
                 return _not_interrupted(action.name)
-            return JobRequeued(now_ns, action.name, action.reason, action.cause, action.ladder)
+            return JobRequeued(
+                now_ns, action.name, action.reason, action.cause, action.restart_options
+            )
         case GiveUp():
             if action.name not in state.interrupted:
                 return _not_interrupted(action.name)

@@ -85,6 +85,6 @@ class Ledger:
         """Another ledger, on which these events have been entered as well. Hosts that were added
         to `free` stay in it."""
         added = self.free & ~self.state.free
-        other = Ledger(replay(events, self.state))
-        other.free |= added
-        return other
+        copied = Ledger(replay(events, self.state))
+        copied.free |= added
+        return copied

@@ -113,7 +113,7 @@ def _respecified(state: State, job: Job, spec: JobSpec, now_ns: int) -> State:
     without = replay([JobEnded(now_ns, job.name, JobState.CANCELLED)], state)
     unbound = replace(spec, hold=False, begin_ns=0, dependencies=())
     trial = _done(without, SubmitJob(unbound, job.uid, user=job.user), now_ns)
-    other = replace(
+    changed = replace(
         trial.jobs[job.name],
         spec=spec,
         submit_ns=job.submit_ns,
@@ -125,7 +125,7 @@ def _respecified(state: State, job: Job, spec: JobSpec, now_ns: int) -> State:
         awaits_turn=job.awaits_turn,
         eligible_ns=job.eligible_ns,
     )
-    jobs = PersistentMap({**state.jobs, job.name: other})
+    jobs = PersistentMap({**state.jobs, job.name: changed})
     return replace(
         trial,
         jobs=jobs,

@@ -137,9 +137,9 @@ class GangTracker:
     def _erase(self, name: str, hosts: tuple[str, ...]) -> None:
         for host in hosts if self._known is not None else ():
             assert self._known is not None
-            others = tuple(other for other in self._known[host] if other != name)
-            if others:
-                self._known[host] = others
+            remaining = tuple(known for known in self._known[host] if known != name)
+            if remaining:
+                self._known[host] = remaining
             else:
                 del self._known[host]
 

@@ -16,9 +16,9 @@ def with_hosts(state: State, before: Job, after: Job | None, now_ns: int) -> Sta
     is_part = bool(before.part_gpus)
     held, shared = state.held & ~before.held, state.shared
     for host in before.hosts if is_part else ():
-        others = tuple(name for name in shared[host] if name != before.name)
-        held |= bool(others) << host
-        shared = with_entry(shared, host, others) if others else without_entry(shared, host)
+        sharing = tuple(name for name in shared[host] if name != before.name)
+        held |= bool(sharing) << host
+        shared = with_entry(shared, host, sharing) if sharing else without_entry(shared, host)
     for host in after.hosts if is_part and after is not None else ():
         shared = with_entry(shared, host, (*shared.get(host, ()), before.name))
     if after is not None:

@@ -349,7 +349,7 @@ def _swapped(state: State, event: GangSwapped) -> State:
         reason="",
         stop_ns=None,
         launched_ns=None,
-        ladder=event.ladder,
+        restart_options=event.restart_options,
         goodput=account(state, job, event),
     )
     swapped = evolve(
@@ -379,7 +379,7 @@ def _resized(state: State, event: GangResized) -> State:
         reason=event.reason,
         stop_ns=None,
         launched_ns=None,
-        ladder=event.ladder,
+        restart_options=event.restart_options,
         goodput=account(state, job, event),
     )
     resized = evolve(
@@ -425,7 +425,7 @@ def _requeued(state: State, event: JobRequeued | JobPreempted, move: JobMove) ->
         reason=event.reason,
         stop_ns=None,
         launched_ns=None,
-        ladder=event.ladder if isinstance(event, JobRequeued) else (),
+        restart_options=event.restart_options if isinstance(event, JobRequeued) else (),
         goodput=account(state, job, event),
     )
     joined = _joined(state, queued, event.time_ns)

@@ -39,10 +39,10 @@ REMEMBERED: Final = 50_000  # of one tenant
 
 
 class CompletedRequest(Struct, frozen=True):
-    """What a request did: a verb and what it was done to. `digest`: of what was asked. `uid`: of
+    """What a request did. `action`: a verb and its object. `digest`: of what was asked. `uid`: of
     the job that it was about. `answer`: a sentence, where that was the answer."""
 
-    what: str
+    action: str
     digest: str = ""
     uid: str = ""
     answer: str = ""

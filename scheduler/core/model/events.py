@@ -15,7 +15,7 @@ from placement.workload.request import StepBound, TierCut
 from scheduler.core.model.dependency import Dependency
 from scheduler.core.model.job import JobSpec
 from scheduler.core.model.lifecycle import Hold, HostMove, JobState, LinkMove, Mover, RequeueCause
-from scheduler.core.model.restart_option import Ladder
+from scheduler.core.model.restart_option import WeighedOptions
 from scheduler.core.model.window import Window
 from scheduler.core.policies.health import HealthPolicy
 from scheduler.core.policies.tenants import Tenants
@@ -139,7 +139,7 @@ class HostSwap(Struct, frozen=True):
 
 
 class GangSwapped(Struct, frozen=True):
-    """Some hosts were replaced, every other rank stayed where it was. `ladder`: what was
+    """Some hosts were replaced, every other rank stayed where it was. `restart_options`: what was
     weighed, after a failure. `copies`: who has whose state from here on; empty: as before.
     `step_s`: seconds of a step from here on, of a job whose compute is known. `gpus`: those of its
     host from here on, of a job that takes a part of one."""
@@ -149,7 +149,7 @@ class GangSwapped(Struct, frozen=True):
     attempt: int
     swaps: tuple[HostSwap, ...]
     cuts: tuple[TierCut, ...]
-    ladder: Ladder = ()
+    restart_options: WeighedOptions = ()
     copies: Holders = ()
     step_s: float | None = None
     gpus: tuple[int, ...] = ()
@@ -169,7 +169,7 @@ class GangResized(Struct, frozen=True):
     lower_bound: int = 0
     notes: tuple[str, ...] = ()
     reason: str = ""
-    ladder: Ladder = ()
+    restart_options: WeighedOptions = ()
     copies: Holders = ()
     preempted_by: str = ""
     step: StepBound | None = None
@@ -193,7 +193,7 @@ class JobRequeued(Struct, frozen=True):
     name: str
     reason: str
     cause: RequeueCause
-    ladder: Ladder = ()
+    restart_options: WeighedOptions = ()
     request_id: str = ""
 
 

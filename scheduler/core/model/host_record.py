@@ -61,11 +61,11 @@ class HostRecord(Struct, frozen=True):
     def marked(self, mark: HostMark, keep_ns: int) -> HostRecord:
         """With one report more, of which no threshold looks back beyond `keep_ns`."""
         same = [m for m in self.marks if m.kind == mark.kind]
-        others = tuple(m for m in self.marks if m.kind != mark.kind)
+        remaining = tuple(m for m in self.marks if m.kind != mark.kind)
         kept = [m for m in same if m.time_ns > mark.time_ns - keep_ns]
         if len(kept) >= MOST:
             kept = [replace(kept[1], amount=kept[0].amount + kept[1].amount), *kept[2:]]
-        marks = (*others, *kept, mark) if keep_ns else others
+        marks = (*remaining, *kept, mark) if keep_ns else remaining
         return replace(self, marks=marks, reports=self.reports + 1)
 
     def counted(self, tally: DailyCount, time_ns: int) -> HostRecord:

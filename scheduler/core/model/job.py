@@ -19,7 +19,7 @@ from scheduler.core.model.dependency import Dependency, DependencyTerm
 from scheduler.core.model.goodput import UNCOUNTED, Goodput
 from scheduler.core.model.job_array import JobArray
 from scheduler.core.model.lifecycle import Hold, JobState
-from scheduler.core.model.restart_option import Ladder
+from scheduler.core.model.restart_option import WeighedOptions
 from scheduler.core.policies.affinity import ANYBODY, Affinity
 from scheduler.core.policies.checkpoint import AS_USUAL, CheckpointTerms
 from scheduler.core.policies.costs import Costs, Observed
@@ -111,7 +111,7 @@ class Job:
 
     `stop_ns`: when a failure stopped the present attempt, None = none has. `strikes`: the hosts
     that stopped it; `failed_attempts`: attempts in a row that failed before anything was saved.
-    `ladder`: what was weighed at the last restart. `goodput`: what its time went
+    `restart_options`: what was weighed at the last restart. `goodput`: what its time went
     to, up to its last change. `copies`: of each block, the blocks that have its state in memory.
     `lent`: spares of it that others run on, or have just left. `step`: of a gang that runs, and
     whose compute is known.
@@ -157,7 +157,7 @@ class Job:
     stop_ns: int | None = None
     strikes: tuple[Strike, ...] = ()
     failed_attempts: int = 0
-    ladder: Ladder = ()
+    restart_options: WeighedOptions = ()
     goodput: Goodput = UNCOUNTED
     copies: Holders = ()
     lent: tuple[int, ...] = ()

@@ -11,7 +11,7 @@ from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.workload.request import Placement, TierCut
 from scheduler.core.model.lifecycle import RequeueCause
-from scheduler.core.model.restart_option import Ladder
+from scheduler.core.model.restart_option import WeighedOptions
 from scheduler.core.model.window import Shares
 
 
@@ -26,7 +26,7 @@ class Resize:
     placement: Placement
     reason: str
     end_ns: int = 0
-    ladder: Ladder = ()
+    restart_options: WeighedOptions = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Swap:
 
     `is_requested`: an operator wants it, although every host is healthy. `end_ns`: when the
     new attempt is taken to end. `victims`, `shrinks`, `is_counted`: as of a start. `lenders`: jobs
-    whose spares join. `ladder`: what was weighed. `recalls`: who gives spares back first.
+    whose spares join. `restart_options`: what was weighed. `recalls`: who gives spares back first.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Swap:
     shrinks: tuple[Resize, ...] = ()
     is_counted: bool = False
     lenders: tuple[str, ...] = ()
-    ladder: Ladder = ()
+    restart_options: WeighedOptions = ()
     recalls: tuple[Recall, ...] = ()
 
 
@@ -107,7 +107,7 @@ class Requeue:
     name: str
     reason: str
     cause: RequeueCause
-    ladder: Ladder = ()
+    restart_options: WeighedOptions = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,9 +43,9 @@ class WeighedOption:
     is_taken: bool = False
 
 
-Ladder = tuple[WeighedOption, ...]
+WeighedOptions = tuple[WeighedOption, ...]
 
 
-def taken(ladder: Ladder) -> WeighedOption | None:
+def taken(restart_options: WeighedOptions) -> WeighedOption | None:
     """The option that was taken."""
-    return next((step for step in ladder if step.is_taken), None)
+    return next((step for step in restart_options if step.is_taken), None)

@@ -78,11 +78,11 @@ def matches(patterns: Iterable[str], name: str) -> bool:
     )
 
 
-def closed_by(fabric: Fabric, job: Occupant, others: Iterable[Occupant]) -> dict[str, HostSet]:
-    """Hosts that `job` leaves alone because of each of the `others`, by name. Cost:
-    O(others)."""
+def closed_by(fabric: Fabric, job: Occupant, neighbours: Iterable[Occupant]) -> dict[str, HostSet]:
+    """Hosts that `job` leaves alone because of each of the `neighbours`, by name. Cost:
+    O(neighbours)."""
     closed = {}
-    for other in others:
-        if other.name != job.name and (tier := apart(fabric, job, other)) is not None:
-            closed[other.name] = around(fabric, tier, other.hosts)
+    for neighbour in neighbours:
+        if neighbour.name != job.name and (tier := apart(fabric, job, neighbour)) is not None:
+            closed[neighbour.name] = around(fabric, tier, neighbour.hosts)
     return closed

@@ -119,7 +119,7 @@ class Reclaimer:
             if loan(victims) is not None:
                 break
         for v in reversed(victims[:-1]):
-            rest = [other for other in victims if other is not v]
+            rest = [victim for victim in victims if victim is not v]
             if loan(rest) is not None:
                 victims = rest
         return loan(victims) if victims else None

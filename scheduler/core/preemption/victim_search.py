@@ -140,12 +140,12 @@ class VictimSearch:
         needed, reach = self._job.needed, self._with(self.victims) & ~self._barred
         for number, tier in enumerate(self._fabric.tiers):
             masks = domain_masks(self._fabric, tier.name)
-            whole = [m for m in masks if (m & reach).bit_count() >= needed]
-            whole.sort(key=lambda m: -(m & self._free & ~self._barred).bit_count())
-            yield from whole[:AIMED]
-            if not whole and not number:
+            roomy = [m for m in masks if (m & reach).bit_count() >= needed]
+            roomy.sort(key=lambda m: -(m & self._free & ~self._barred).bit_count())
+            yield from roomy[:AIMED]
+            if not roomy and not number:
                 yield self._fewest(masks, reach)
-            if not whole:
+            if not roomy:
                 break  # inner domains are smaller
         yield self._everywhere
 
@@ -212,7 +212,7 @@ class VictimSearch:
         for v in reversed(victims):
             if surplus.lost(v, 0) > surplus.count:
                 continue
-            rest = tuple(other for other in victims if other is not v)
+            rest = tuple(victim for victim in victims if victim is not v)
             if rest and self._starts_without(rest):
                 victims, surplus = rest, surplus.less(surplus.lost(v, 0))
         return victims

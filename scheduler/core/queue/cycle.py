@@ -190,7 +190,7 @@ class SchedulingCycle:
         if not self.backfill.lets_shorter_pass:
             return None
         held_back = self.limit_reservations.held_back(job) + ([first] if first is not None else [])
-        return min((other.start_ns for other in held_back), default=None)
+        return min((reservation.start_ns for reservation in held_back), default=None)
 
     def promises(self) -> tuple[Action, ...]:
         """Reservations that have to be kept beyond this decision."""

@@ -12,7 +12,7 @@ from scheduler.core.model.events import HostMoved
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import RUNS, HostMove, JobState, Mover
 from scheduler.core.model.policy import SchedulingOptions
-from scheduler.core.model.restart_option import Ladder, taken
+from scheduler.core.model.restart_option import WeighedOptions, taken
 from scheduler.core.model.state import State
 from scheduler.core.restart.restart import search_restart
 from scheduler.core.restart.search import RestartSearch
@@ -22,10 +22,10 @@ from scheduler.core.tenancy.spare_loans import SpareLoans
 @dataclass(frozen=True, slots=True)
 class Prospect:
     """`host`: the one that is supposed to fail, in the zone of the gang in which least stands
-    by. `ladder`: the ways then."""
+    by. `restart_options`: the ways then."""
 
     host: str
-    ladder: Ladder
+    restart_options: WeighedOptions
 
 
 def prospect(state: State, name: str, now_ns: int, limits: SchedulingOptions) -> Prospect | None:
@@ -41,8 +41,8 @@ def prospect(state: State, name: str, now_ns: int, limits: SchedulingOptions) ->
     zones = SparePools(state).zones
     zone_of = state.loaded_fabric.zone_of
     host = min(sound, key=lambda h: ((stands_by & zones[zone_of(h)]).bit_count(), h))
-    ladder = _failed(state, job, host, now_ns, limits).weighed()
-    return Prospect(state.loaded_fabric.hosts[host], ladder)
+    restart_options = _failed(state, job, host, now_ns, limits).weighed()
+    return Prospect(state.loaded_fabric.hosts[host], restart_options)
 
 
 def cost_s(
@@ -56,7 +56,7 @@ def cost_s(
         return None
     spares = hostset.of(h for gang in state.holding for h in gang.all_spares)
     outcome = _failed(state, job, host, now_ns, limits, spares & zone)
-    step, common_s = taken(outcome.best().ladder), outcome.prices.common_s
+    step, common_s = taken(outcome.best().restart_options), outcome.prices.common_s
     if step is None or step.gpu_s is None or step.gpu_s - common_s >= outcome.prices.waiting_s:
         return None
     return step.gpu_s - common_s

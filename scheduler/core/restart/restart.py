@@ -1,7 +1,7 @@
 """Gangs that a failure stopped, or that are to leave hosts: which way each goes on.
 
 Hosts are left because they drain, or because a window that opened says so. The ways and
-what they cost are in `ladder`; a gang that fails again and again is for `storm`.
+what they cost are in `restart_options`; a gang that fails again and again is for `storm`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def restarts(state: State, now_ns: int, limits: SchedulingOptions) -> tuple[Acti
 def search_restart(
     state: State, job: Job, now_ns: int, limits: SchedulingOptions, held_back: HostSet = 0
 ) -> RestartSearch:
-    """The ladder of a gang that has lost hosts, if it may not use those `held_back`."""
+    """The restart options of a gang that has lost hosts, if it may not use those `held_back`."""
     return _Desk(state, now_ns, limits, Calendar(state), [job]).search(job, held_back)
 
 

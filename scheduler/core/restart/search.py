@@ -31,7 +31,7 @@ from scheduler.core.model.job import SECOND_NS, Job
 from scheduler.core.model.lifecycle import JobState, RequeueCause
 from scheduler.core.model.plan import Move, Requeue, Resize, Swap
 from scheduler.core.model.policy import SchedulingOptions, time_limit_ns
-from scheduler.core.model.restart_option import Ladder, RestartOption, WeighedOption
+from scheduler.core.model.restart_option import RestartOption, WeighedOption, WeighedOptions
 from scheduler.core.model.state import State
 from scheduler.core.preemption.reclaim import Reclaimer
 from scheduler.core.restart.prices import RestartPrices
@@ -67,7 +67,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class RestartSearch:
-    """One gang on the ladder."""
+    """The search for one gang."""
 
     state: State
     job: Job
@@ -105,14 +105,16 @@ class RestartSearch:
             weighed.append((step, way))
             if way is not None and self._is_settled(step):
                 break  # what is lent was lent on that condition; else no option can cost less
-        best, ladder = self._marked(weighed)
-        return self._wider(self._explainer(weighed[best][1], ladder))
+        best, restart_options = self._marked(weighed)
+        return self._wider(self._explainer(weighed[best][1], restart_options))
 
-    def weighed(self) -> Ladder:
+    def weighed(self) -> WeighedOptions:
         """Every option, whatever the first ones cost; the one that would be taken is marked."""
         return self._marked(list(self._rungs()))[1]
 
-    def _marked(self, weighed: Sequence[tuple[WeighedOption, Way | None]]) -> tuple[int, Ladder]:
+    def _marked(
+        self, weighed: Sequence[tuple[WeighedOption, Way | None]]
+    ) -> tuple[int, WeighedOptions]:
         can = [i for i, (_, way) in enumerate(weighed) if way is not None]
         settled = [i for i in can if self._is_settled(weighed[i][0])]
         best = min(settled or can, key=lambda i: (0 if settled else weighed[i][0].gpu_s or 0, i))
@@ -135,13 +137,16 @@ class RestartSearch:
         pairs = enumerate(zip(self.job.hosts, relief[0], strict=True))
         moves = tuple(Move(b, old, new) for b, (old, new) in pairs if old != new)
         step = self._step(RestartOption.REPLACE, moves, relief[1], note="makes room for spares")
-        ladder = (*(replace(s, is_taken=False) for s in way.ladder), replace(step, is_taken=True))
-        return replace(way, moves=moves, cuts=relief[1], ladder=ladder)
+        restart_options = (
+            *(replace(s, is_taken=False) for s in way.restart_options),
+            replace(step, is_taken=True),
+        )
+        return replace(way, moves=moves, cuts=relief[1], restart_options=restart_options)
 
     @staticmethod
-    def _explainer(way: Way | None, ladder: Ladder) -> Way:
+    def _explainer(way: Way | None, restart_options: WeighedOptions) -> Way:
         assert way is not None  # waiting can always be had
-        return replace(way, ladder=ladder)
+        return replace(way, restart_options=restart_options)
 
     def _rungs(self) -> Iterator[tuple[WeighedOption, Way | None]]:
         """Each option with its step; None: it cannot be had."""
@@ -202,19 +207,19 @@ class RestartSearch:
 
     def _apart(self, alone: Swaps, own: HostSet, free: HostSet) -> Swaps:
         """The same, or swaps beside the traffic of others where that is better for all."""
-        job, found = self.job, {tuple(self._joined(alone)): alone}
+        job, by_hosts = self.job, {tuple(self._joined(alone)): alone}
 
         def solve(left: Fabric) -> tuple[int, ...] | None:
             swaps = choose_swaps(left, job.request, job.hosts, self.loss.blocks, own, free)
             if swaps is None:
                 return None
             hosts = tuple(self._joined(swaps))
-            found[hosts] = swaps
+            by_hosts[hosts] = swaps
             return hosts
 
-        fabric, (hosts,) = self.state.loaded_fabric, found
+        fabric, (hosts,) = self.state.loaded_fabric, by_hosts
         gang = Neighbour(job.request, hosts, step_bound(fabric, job.request, hosts))
-        return found[better_beside(fabric, gang, self._others, solve)]
+        return by_hosts[better_beside(fabric, gang, self._others, solve)]
 
     def _is_home(self, swaps: Swaps) -> bool:
         """Whether every host joins in the zone of the one lost, and nothing more is cut."""

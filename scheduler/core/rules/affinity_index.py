@@ -64,12 +64,12 @@ class AffinityIndex:
 
     def without(self, names: Collection[str]) -> AffinityIndex:
         """A copy from which these gangs are gone."""
-        other = copy(self)
-        other._since = [*self._since]
-        other._by_name = None if self._by_name is None else self._by_name.copy()
-        other._wanting = [*self._wanting]
-        other.left(names)
-        return other
+        copied = copy(self)
+        copied._since = [*self._since]
+        copied._by_name = None if self._by_name is None else self._by_name.copy()
+        copied._wanting = [*self._wanting]
+        copied.left(names)
+        return copied
 
     @property
     def _occupants(self) -> dict[str, Occupant]:
@@ -103,8 +103,8 @@ class AffinityIndex:
     def closed_by(self, name: str, wants: Affinity) -> dict[str, HostSet]:
         """Hosts that a job leaves alone, by the neighbour that closes them."""
         names = self._wanting if wants == ANYBODY else self._occupants
-        others = [self._occupants[other] for other in names]
-        return closed_by(self._fabric, Occupant(name, wants), others)
+        neighbours = [self._occupants[neighbour] for neighbour in names]
+        return closed_by(self._fabric, Occupant(name, wants), neighbours)
 
     def closed(self, name: str, wants: Affinity) -> HostSet:
         """Hosts that a job leaves alone because of other jobs."""

@@ -25,8 +25,8 @@ MOST_DOUBLINGS = 4
 def struck(job: Job, host: int, now_ns: int, costs: Costs) -> Job:
     """The job once a host of its gang has failed; `job` is as it was before."""
     before = next((s for s in job.strikes if s.host == host), Strike(host, 0, 0))
-    others = tuple(s for s in job.strikes if s.host != host)
-    hit = evolve(job, strikes=(*others, Strike(host, before.count + 1, now_ns)))
+    remaining = tuple(s for s in job.strikes if s.host != host)
+    hit = evolve(job, strikes=(*remaining, Strike(host, before.count + 1, now_ns)))
     return stopped(hit, now_ns, costs)
 
 

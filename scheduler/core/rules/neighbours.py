@@ -119,13 +119,13 @@ class Traffic:
         others = [*self._running, *started]
         if alone.step is None:
             return alone
-        found: dict[tuple[int, ...], Placement] = {}
+        placements: dict[tuple[int, ...], Placement] = {}
 
         def hosts(left: Fabric) -> tuple[int, ...] | None:
             apart = solve(left)
             if apart is None:
                 return None
-            found[apart.hosts] = apart
+            placements[apart.hosts] = apart
             return apart.hosts
 
         chosen = better_beside(fabric, Neighbour(request, alone.hosts, alone.step), others, hosts)
@@ -133,7 +133,7 @@ class Traffic:
             return alone
         seconds = seconds_now(fabric, request, chosen)
         least_s = min(seconds, alone.step.least_seconds)
-        return replace(found[chosen], step=StepBound(seconds, least_s))
+        return replace(placements[chosen], step=StepBound(seconds, least_s))
 
 
 def better_beside(

@@ -52,7 +52,7 @@ def resized(
         placement.lower_bound,
         placement.notes,
         action.reason,
-        action.ladder,
+        action.restart_options,
         memory_copies.placed(state, job.at(action.dp), placement.hosts),
         preempted_by,
         placement.step,

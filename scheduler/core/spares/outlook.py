@@ -1,7 +1,7 @@
 """What the spares of each zone are good for, and what one more would buy.
 
 A zone with k spares is short while more than k of its hosts are out. A failure then costs its
-gang what the ladder of restarts does without a spare: nothing where a host is free in the
+gang what the cheapest restart does without a spare: nothing where a host is free in the
 zone, longer steps where one is free elsewhere, the work of evicted gangs; at worst the
 wait for a repair, the first of k + 1 or more that are under way, 1/(k+1) of a repair on
 average. One spare more makes that rarer and the wait shorter. The price is that of the largest

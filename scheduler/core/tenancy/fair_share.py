@@ -91,9 +91,9 @@ class FairShares:
     def _ordered(self, needed: Mapping[str, int]) -> Iterator[str]:
         """Siblings, the one to serve next first."""
         owed = [name for name in needed if self._book.is_within_guarantee(name)]
-        others = [name for name in needed if not self._book.is_within_guarantee(name)]
+        borrowing = [name for name in needed if not self._book.is_within_guarantee(name)]
         yield from self._evened(owed, needed)
-        yield from self._evened(others, needed)
+        yield from self._evened(borrowing, needed)
 
     def _evened(self, names: Iterable[str], needed: Mapping[str, int]) -> Iterator[str]:
         """By usage for their weight, those that a job parts by what they have used."""

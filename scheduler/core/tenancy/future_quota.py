@@ -71,5 +71,5 @@ class FutureQuota:
             return 0
         path = self._by_name[job.tenant].path
         kept = kept_hosts(self._tenants, self._fabric, self._by_name, self._held, free)
-        others = (hosts for name, hosts in kept.items() if name not in path)
-        return sum(others)  # no host is kept for two
+        withheld = (hosts for name, hosts in kept.items() if name not in path)
+        return sum(withheld)  # no host is kept for two

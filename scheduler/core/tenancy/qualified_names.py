@@ -129,5 +129,7 @@ class _Naming:
             ),
             reason=self.text(job.reason),
             notes=tuple(map(self.text, job.notes)),
-            ladder=tuple(replace(option, note=self.text(option.note)) for option in job.ladder),
+            restart_options=tuple(
+                replace(option, note=self.text(option.note)) for option in job.restart_options
+            ),
         )

@@ -155,13 +155,13 @@ class QuotaBook:
             self.take(leaf, hosts)
 
     def copy(self) -> QuotaBook:
-        other: QuotaBook = QuotaBook.__new__(QuotaBook)
-        other.nodes, other.is_open = self.nodes, self.is_open
-        other.held, other._own = self.held.copy(), self._own.copy()
-        other._promise = self._promise.copy()
-        other._below = self._below.copy()
-        other.promised = self.promised
-        return other
+        copied: QuotaBook = QuotaBook.__new__(QuotaBook)
+        copied.nodes, copied.is_open = self.nodes, self.is_open
+        copied.held, copied._own = self.held.copy(), self._own.copy()
+        copied._promise = self._promise.copy()
+        copied._below = self._below.copy()
+        copied.promised = self.promised
+        return copied
 
     def take(self, leaf: str, hosts: int, borrowed: int = 0) -> None:
         """`leaf` takes hosts, or gives them back when negative; so many of them are spares

@@ -88,8 +88,8 @@ class Quotas:
             return Allowance(UNLIMITED, "", free, 0, free.bit_count())
         limit, owner = self.book.headroom(job.tenant)
         limit += job.part_gpus > 0 and not self.counted(job, 1)  # a host that does not count
-        own, others = self._cells(job, free)
-        reach = free & ~others
+        own, withheld = self._cells(job, free)
+        reach = free & ~withheld
         pool = reach.bit_count()
         if not job.is_preemptible:
             obtainable = free.bit_count() + self.book.reclaimable(self._lent or {})
@@ -98,13 +98,13 @@ class Quotas:
 
     def _cells(self, job: Job, free: HostSet) -> tuple[HostSet, HostSet]:
         """Free hosts kept for the job's tenant, and those that it has to leave alone."""
-        own, others = 0, 0
+        own, withheld = 0, 0
         for name, hosts in self.kept_hosts(free).items():
             if name in self._by_name[job.tenant].path:
                 own |= hosts
             elif not job.is_preemptible:
-                others |= hosts
-        return own, others
+                withheld |= hosts
+        return own, withheld
 
     def kept_hosts(self, free: HostSet) -> dict[str, HostSet]:
         """Free hosts kept for each tenant whose guarantee has a shape."""
@@ -185,14 +185,22 @@ class Quotas:
 
     def copy(self) -> Quotas:
         """Quotas of their own, to try something out."""
-        other: Quotas = Quotas.__new__(Quotas)
-        other._tenants, other._fabric, other._by_name = self._tenants, self._fabric, self._by_name
-        other.is_open, other.book, other._held = self.is_open, self.book.copy(), self._held.copy()
-        other._unhealthy, other._borrowed = self._unhealthy, self._borrowed.copy()
-        other._part_gpus = self._part_gpus.copy()
-        other._lent = None if self._lent is None else self._lent.copy()
-        other._kept, other._memo = None, {}
-        return other
+        copied: Quotas = Quotas.__new__(Quotas)
+        copied._tenants, copied._fabric, copied._by_name = (
+            self._tenants,
+            self._fabric,
+            self._by_name,
+        )
+        copied.is_open, copied.book, copied._held = (
+            self.is_open,
+            self.book.copy(),
+            self._held.copy(),
+        )
+        copied._unhealthy, copied._borrowed = self._unhealthy, self._borrowed.copy()
+        copied._part_gpus = self._part_gpus.copy()
+        copied._lent = None if self._lent is None else self._lent.copy()
+        copied._kept, copied._memo = None, {}
+        return copied
 
     def is_lent(self, tenant: str, owner: str) -> bool:
         """Whether all that `tenant` does not share with `owner` hold more than their

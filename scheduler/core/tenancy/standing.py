@@ -37,9 +37,9 @@ def standings(state: State, now_ns: int) -> tuple[TenantStanding, ...]:
     by_name, gpus = nodes(tenants, fabric), fabric.gpus_per_host
     held, queued, used = Counter[str](), Counter[str](), Counter[str]()
     for leaf, account in state.accounts.items():
-        whole = account.held - hosts_filled(account.part_gpus, gpus)
+        whole_hosts = account.held - hosts_filled(account.part_gpus, gpus)
         for name in by_name[leaf].path:
-            held[name] += whole * gpus + account.part_gpus
+            held[name] += whole_hosts * gpus + account.part_gpus
             used[name] += account.used_at(now_ns, half_life_ns(tenants))
     for job in map(state.jobs.__getitem__, chain(state.queue, state.deferred)):
         for name in by_name[job.tenant].path:

@@ -74,15 +74,15 @@ class PlanExecutor:
     def decide(self, state: State, now_ns: int) -> Coroutine[Any, Any, Plan]:
         """What `here` answers, wherever it is found. `state`: after all that was followed until
         this call, whenever its answer is awaited."""
-        other = self._other if self._other is not None and self._other.is_up() else None
-        return self._answer(other, state, now_ns, other.take() if other else None)
+        worker = self._other if self._other is not None and self._other.is_up() else None
+        return self._answer(worker, state, now_ns, worker.take() if worker else None)
 
     async def _answer(
-        self, other: Process | None, state: State, now_ns: int, events: tuple[Event, ...] | None
+        self, worker: Process | None, state: State, now_ns: int, events: tuple[Event, ...] | None
     ) -> Plan:
         inside, loop = copy_context().run, asyncio.get_running_loop()
         plan = await loop.run_in_executor(
-            self._thread, inside, self._decide, other, state, now_ns, events
+            self._thread, inside, self._decide, worker, state, now_ns, events
         )
         if self._is_long():
             self._other = self._other or Process()
@@ -108,18 +108,18 @@ class PlanExecutor:
             self._other.kill()
 
     def _decide(
-        self, other: Process | None, state: State, now_ns: int, events: tuple[Event, ...] | None
+        self, worker: Process | None, state: State, now_ns: int, events: tuple[Event, ...] | None
     ) -> Plan:
-        if other is None:
+        if worker is None:
             return self._decide_here(state, now_ns)
         began_s = perf_counter()
         try:
-            response = other.ask(state, now_ns, self._limits, events)
+            response = worker.ask(state, now_ns, self._limits, events)
         except (EOFError, OSError) as error:
             if self._is_closed:
                 raise
             log.warning("the planning process has ended (%r): a thread plans", error)
-            other.kill()
+            worker.kill()
             self._other = None
             return self._decide_here(state, now_ns)
         self._took_s, self._was_here = perf_counter() - began_s, False

@@ -124,5 +124,5 @@ def _at(value: Any, *keys: str) -> Any:
 
 
 def _list(value: Any, *keys: str) -> list[Any]:
-    found = _at(value, *keys)
-    return found if isinstance(found, list) else []
+    listed = _at(value, *keys)
+    return listed if isinstance(listed, list) else []

@@ -156,19 +156,19 @@ class PodAdoption:
         if not pods:
             return
         try:
-            found = adopted_gang(namespace, gang, pods, state.loaded_fabric.gpus_per_host)
+            adopted = adopted_gang(namespace, gang, pods, state.loaded_fabric.gpus_per_host)
         except InputError as error:
             self._say(namespace, gang, pods[0], "Unknown", str(error))
             return
         if job is None:
-            self._submit(state, found)
+            self._submit(state, adopted)
             return
         self._gone_since_s.pop(job.uid, None)
         if job.state is JobState.RUNNING:
-            self._place(state, found, job)
+            self._place(state, adopted, job)
         elif job.state is JobState.QUEUED:
-            self._delete_bound(found, "its gang has no hosts any more")
-            self._explain(found, job)
+            self._delete_bound(adopted, "its gang has no hosts any more")
+            self._explain(adopted, job)
 
     # --- jobs -------------------------------------------------------------------------------
 

@@ -58,7 +58,7 @@ class ClusterAccess:
 
     async def configuration(self) -> Configuration:
         """Raises: ApiFailed."""
-        found = Configuration()
+        settings = Configuration()
         path = self.kubeconfig or os.environ.get("KUBECONFIG", "")
         is_in_pod = not path and os.path.exists(_TOKEN_FILE)
         files = (path or os.path.expanduser("~/.kube/config")).split(os.pathsep)
@@ -67,15 +67,15 @@ class ClusterAccess:
             raise ApiFailed(f"there is no kubeconfig {os.pathsep.join(files)}: {ways}")
         try:
             if is_in_pod:
-                config.load_incluster_config(found)  # type: ignore[no-untyped-call]
+                config.load_incluster_config(settings)  # type: ignore[no-untyped-call]
             else:
                 await config.load_kube_config(  # type: ignore[no-untyped-call]
-                    path or None, self.context or None, found, persist_config=False
+                    path or None, self.context or None, settings, persist_config=False
                 )
         except (config.ConfigException, OSError, ValueError, TypeError, KeyError) as error:
             raise ApiFailed(f"cannot use {path or 'the kubeconfig'}: {error}") from None
-        found.connection_pool_maxsize = 4 * PARALLEL  # watches hold some for ever
-        return found
+        settings.connection_pool_maxsize = 4 * PARALLEL  # watches hold some for ever
+        return settings
 
 
 class KubernetesApi:
@@ -130,10 +130,10 @@ class KubernetesApi:
         if response.status >= 400:
             raise ApiFailed(f"{method} {path}: {_message(data)}", response.status)
         try:
-            found = msgspec.json.decode(data) if data else {}
+            body = msgspec.json.decode(data) if data else {}
         except msgspec.DecodeError:
             raise ApiFailed(f"{method} {path}: the answer is no JSON", response.status) from None
-        return found if isinstance(found, dict) else {}
+        return body if isinstance(body, dict) else {}
 
     async def watch(
         self, path: str, query: Mapping[str, str], version: str
@@ -141,10 +141,15 @@ class KubernetesApi:
         """(type, object) of each change after `version`, until the server ends it.
 
         Raises: WatchExpired."""
-        asked = {**query, "watch": "1", "resourceVersion": version, "allowWatchBookmarks": "true"}
-        asked["timeoutSeconds"] = str(_WATCH_S)
+        parameters = {
+            **query,
+            "watch": "1",
+            "resourceVersion": version,
+            "allowWatchBookmarks": "true",
+        }
+        parameters["timeoutSeconds"] = str(_WATCH_S)
         patience = aiohttp.ClientTimeout(total=None, sock_connect=_PATIENCE_S)
-        response = await self._request("GET", _with(path, asked), None, "", patience)
+        response = await self._request("GET", _with(path, parameters), None, "", patience)
         try:
             if response.status == 410:
                 raise WatchExpired

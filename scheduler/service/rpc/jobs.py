@@ -223,10 +223,10 @@ class JobServicer:
         """What an earlier request of this id did, for one that is only checked. Raises: ApiError
         where it made no job."""
         state, identifier = self._backend.writer.state, parse_request_id(request_id)
-        if done.answer and done.what.startswith(LEAVE):
-            raise left_elsewhere(identifier.id, done.what, done.answer)
+        if done.answer and done.action.startswith(LEAVE):
+            raise left_elsewhere(identifier.id, done.action, done.answer)
         if done.digest != identifier.digest or not done.uid:
-            message = f"{identifier.id!r} was used for another request: {done.what}"
+            message = f"{identifier.id!r} was used for another request: {done.action}"
             raise invalid("request_id", message)
         job = await self._answered(state, _first_name(spec), done.uid, request_id)
         return await self._messages.of(state, job)

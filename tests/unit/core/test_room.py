@@ -251,7 +251,7 @@ class TestFailure:
         state = run(state, fail(hosts_of(state, "n")[0]), now_ns=LATER_NS)
         after = schedule(state, LATER_NS)
         assert (running(after), job(after, "a").dp) == ({"a", "n"}, 3)
-        step = taken(job(after, "n").ladder)
+        step = taken(job(after, "n").restart_options)
         assert step is not None
         assert (step.option, step.note) == (RestartOption.PREEMPT, "shrinks a to dp 3")
         assert job(after, "a").reason.startswith("shrunk from dp 4 by n")

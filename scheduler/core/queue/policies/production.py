@@ -80,8 +80,8 @@ class FairOrder:
             run.advance()
             yield job
             if self._started is not None:
-                for other in runs:
-                    other.go_back(started_key, key)
+                for each in runs:
+                    each.go_back(started_key, key)
                 shares.took(*self._started)
                 self._started = None
                 heap = heap_of_heads()

@@ -130,7 +130,7 @@ def test_a_gang_takes_the_spare_of_another_and_the_pool_is_filled_again() -> Non
     state = schedule(run(state, fail(hosts_of(state, "c")[0])))
     assert hosts_of(state, "c") == [spare]
     assert spares_of(state, "a") == []
-    step = taken(state.jobs["c"].ladder)
+    step = taken(state.jobs["c"].restart_options)
     assert step is not None
     assert (step.option, step.note) == (RestartOption.LENDER, "from a")
     state = run(state, repair(next(h for h in state.loaded_fabric.hosts if _is_out(state, h))))
@@ -155,17 +155,19 @@ def test_spares_that_a_job_asked_for_are_its_own() -> None:
 def test_the_zone_comes_first_and_nothing_else_is_weighed() -> None:
     state = started(loaded(fabric()), submit("a", 2))
     state = schedule(run(state, fail(hosts_of(state, "a")[0])))
-    (step,) = state.jobs["a"].ladder
+    (step,) = state.jobs["a"].restart_options
     assert (step.option, step.moved, step.cut_rise_bytes) == (RestartOption.ZONE, 1, 0)
 
 
 def test_where_the_zone_is_full_every_way_is_weighed() -> None:
     state = started(loaded(fabric()), submit("a", 4))
     state = schedule(run(state, fail(hosts_of(state, "a")[0])))
-    ladder = state.jobs["a"].ladder
-    assert [step.option for step in ladder if step.gpu_s is not None] == [RestartOption.AWAY]
-    assert {step.option for step in ladder} >= {RestartOption.ZONE, RestartOption.LENDER}
-    step = taken(ladder)
+    restart_options = state.jobs["a"].restart_options
+    assert [step.option for step in restart_options if step.gpu_s is not None] == [
+        RestartOption.AWAY
+    ]
+    assert {step.option for step in restart_options} >= {RestartOption.ZONE, RestartOption.LENDER}
+    step = taken(restart_options)
     assert step is not None
     assert step.cut_rise_bytes > 0
 
@@ -235,10 +237,10 @@ def test_what_would_happen_is_what_happens() -> None:
     state = schedule(run(loaded(fabric_), submit("a", 4), submit("b", 2)))
     before = prospect(state, "a", 0, SchedulingOptions())
     assert before is not None
-    step = taken(before.ladder)
+    step = taken(before.restart_options)
     assert step is not None
     assert step.option is RestartOption.AWAY
-    assert {s.option for s in before.ladder} >= {
+    assert {s.option for s in before.restart_options} >= {
         RestartOption.ZONE,
         RestartOption.LENDER,
         RestartOption.RECALL,
@@ -246,7 +248,7 @@ def test_what_would_happen_is_what_happens() -> None:
     }
     assert state.jobs["a"].state is JobState.RUNNING
     after = schedule(run(state, fail(before.host)))
-    assert taken(after.jobs["a"].ladder) == step
+    assert taken(after.jobs["a"].restart_options) == step
 
 
 def test_a_gang_that_waits_has_no_prospect() -> None:
@@ -256,7 +258,7 @@ def test_a_gang_that_waits_has_no_prospect() -> None:
 
 
 def test_a_spare_saves_nothing_while_hosts_stand_free_beside_it() -> None:
-    """With room in the zone the ladder costs nothing more; without any, a wait."""
+    """With room in the zone a restart costs nothing more; without any, a wait."""
     state = run(loaded(fabric(1, 4, 2)), often(0.3))
     state = schedule(run(state, submit("a", 4, spares=AUTO)))
     assert state.free == 0
