@@ -6,8 +6,7 @@ closed forms of the literature are tests of it.
 
     rank      0 .. n-1, the position in the group
     zone      of each rank; shape (n,)
-    payload   S, bytes: the whole vector, so that a rank's own block is S/n; for
-              all-to-all what each rank sends, its own block included
+    payload   S, bytes: the whole vector, so that a rank's own block is S/n
     unit      S / parts, the grain in which a schedule counts
 """
 

@@ -12,7 +12,7 @@ Source: NVIDIA/nccl, src/graph/tuning.cc (ncclTopoTuneModel, ncclTopoGetAlgoTime
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from math import log2
@@ -74,9 +74,15 @@ class Tuned:
     seconds: float
 
 
-def choice(operation: Operation, ranks: Ranks, payload_bytes: float) -> Tuned:
+def choice(
+    operation: Operation,
+    ranks: Ranks,
+    payload_bytes: float,
+    among: Collection[Algorithm] = Algorithm,
+) -> Tuned:
     """The fastest by NCCL's own reckoning, the first of equals."""
-    return min(times(operation, ranks, payload_bytes), key=lambda tuned: tuned.seconds)
+    options = times(operation, ranks, payload_bytes)
+    return min((t for t in options if t.algorithm in among), key=lambda tuned: tuned.seconds)
 
 
 def times(operation: Operation, ranks: Ranks, payload_bytes: float) -> Iterator[Tuned]:

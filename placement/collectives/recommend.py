@@ -9,7 +9,7 @@ the busiest uplink. Recommended is the smallest cut among those that are as good
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -65,24 +65,50 @@ class Advice:
         return next((c for c in self.choices if c.algorithm is algorithm), None)
 
 
-@seen_by_gang
-def advice(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[Advice, ...]:
-    """For each axis that is a collective, carries bytes and leaves its hosts, or the racks of
-    NVLink that they are in: what such a rack holds counts as one host here.
+@dataclass(frozen=True, slots=True)
+class AxisCollective:
+    """A collective that leaves its nodes: what NCCL takes for one, a host or all hosts of a rack
+    that share an NVLink.
 
-    Cost: 0.1 s for 16,384 ranks in whole replicas, 1 s in random order.
+    `nodes`: of each rank, group by group. `calls`: one after another in a step, which together
+    carry the `payload`. `operation`: all-reduce where the whole vector is summed; else gathered
+    and scattered apart, which is an all-reduce in two halves and sends the same.
     """
+
+    axis: str
+    operation: Operation
+    used: Algorithm
+    nodes: Ints
+    calls: int
+    payload: Fraction
+
+    @property
+    def size(self) -> int:
+        return self.nodes.shape[1]
+
+
+def collectives_of(
+    fabric: Fabric, request: Request, hosts: Sequence[int]
+) -> Iterator[AxisCollective]:
+    """Each axis that is a collective, carries bytes and leaves its nodes, in rank order."""
     joined = fabric.scale_up_by_host[np.asarray(hosts, dtype=np.int64)]
     by_rank = np.repeat(joined, request.ranks_per_host(fabric.gpus_per_host))
-    advised = []
     for traffic in axis_traffic(request):
-        groups = groups_of(by_rank, traffic)
-        if has_choice(request, traffic) and (groups != groups[:, :1]).any():
-            advised.append(_advice(fabric, request, traffic, groups))
-    return tuple(advised)
+        nodes = groups_of(by_rank, traffic)
+        if _has_choice(request, traffic) and (nodes != nodes[:, :1]).any():
+            # The ring's edge carries 2 (n-1)/n of the payload, which gives the payload.
+            payload = Fraction(traffic.edge_bytes * traffic.size, 2 * (traffic.size - 1))
+            yield AxisCollective(
+                traffic.axis,
+                _operation(request, traffic.axis),
+                Algorithm.RING if traffic.pattern is Pattern.RING else Algorithm.HIERARCHICAL,
+                nodes,
+                _calls_per_step(request, traffic.axis),
+                payload,
+            )
 
 
-def has_choice(request: Request, traffic: AxisTraffic) -> bool:
+def _has_choice(request: Request, traffic: AxisTraffic) -> bool:
     """Ring attention passes blocks on as it computes: that ring is the algorithm."""
     is_ring_attention = (
         traffic.axis == "cp" and request.training.context_parallel is ContextParallel.RING
@@ -91,50 +117,53 @@ def has_choice(request: Request, traffic: AxisTraffic) -> bool:
     return is_collective and bool(traffic.edge_bytes) and not is_ring_attention
 
 
-def operation_of(request: Request, traffic: AxisTraffic) -> Operation:
-    """All-reduce where the whole vector is summed; else gathered and scattered apart,
-    which is an all-reduce in two halves and sends the same.
-    """
+def _operation(request: Request, axis: str) -> Operation:
     training = request.training
     whole = {
         "tp": not training.sequence_parallel,
         "dp": training.data_parallel is DataParallel.DDP,
         REPLICATE: True,
     }
-    return Operation.ALL_REDUCE if whole.get(traffic.axis) else Operation.ALL_GATHER
+    return Operation.ALL_REDUCE if whole.get(axis) else Operation.ALL_GATHER
 
 
-def calls_per_step(request: Request, axis: str) -> int:
-    """Collectives one after another: by layer, and by micro-batch but for FSDP's."""
+def _calls_per_step(request: Request, axis: str) -> int:
+    """By layer, and by micro-batch but for FSDP's."""
     work = work_of(request)
-    if work is None or request.model is None:
+    if work is None:
         return 1
-    layers = -(-request.model.layers // request.parallelism.pp)
+    layers = -(-work.model.layers // request.parallelism.pp)
     return layers if axis in ("dp", REPLICATE) else layers * work.micro_batches
 
 
-def _advice(fabric: Fabric, request: Request, traffic: AxisTraffic, hosts: Ints) -> Advice:
-    """`hosts`: of each rank, group by group."""
-    operation, calls = operation_of(request, traffic), calls_per_step(request, traffic.axis)
-    # The ring's edge carries 2 (n-1)/n of the payload, which gives the payload.
-    payload = Fraction(traffic.edge_bytes * traffic.size, 2 * (traffic.size - 1))
-    groups = distinct_groups(fabric, hosts)
-    choices = [choice_on(fabric, payload, groups, a, calls) for a in algorithms(operation)]
+@seen_by_gang
+def advice(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[Advice, ...]:
+    """For each axis that is a collective and leaves its nodes, what could carry it.
+
+    Cost: 0.1 s for 16,384 ranks in whole replicas, 1 s in random order.
+    """
+    return tuple(_advice(fabric, each) for each in collectives_of(fabric, request, hosts))
+
+
+def _advice(fabric: Fabric, axis: AxisCollective) -> Advice:
+    groups = distinct_groups(fabric, axis.nodes)
+    choices = [choice_on(fabric, axis, groups, a) for a in algorithms(axis.operation)]
     fast_enough = AS_GOOD * min(choice.seconds for choice in choices)
     choices.sort(key=lambda c: c.seconds)
     choices.sort(key=lambda c: c.cut_bytes if c.seconds <= fast_enough else math.inf)
-    used = Algorithm.RING if traffic.pattern is Pattern.RING else Algorithm.HIERARCHICAL
     # NCCL: for the first group; what is gathered and scattered apart is two calls.
-    ranks = Ranks(traffic.size, len(np.unique(hosts[0])), fabric.nic_gbps * BYTES_PER_S)
-    tuned = nccl.choice(operation, ranks, float(payload) / calls)
-    times = calls if operation is Operation.ALL_REDUCE else 2 * calls
+    ranks = Ranks(axis.size, len(np.unique(axis.nodes[0])), fabric.nic_gbps * BYTES_PER_S)
+    tuned = nccl.choice(axis.operation, ranks, float(axis.payload) / axis.calls)
+    times = axis.calls if axis.operation is Operation.ALL_REDUCE else 2 * axis.calls
     tuned = replace(tuned, seconds=tuned.seconds * times)
-    return Advice(traffic.axis, operation, used, tuple(choices), tuned)
+    return Advice(axis.axis, axis.operation, axis.used, tuple(choices), tuned)
 
 
 def choice_on(
-    fabric: Fabric, payload: Fraction, groups: Sequence[Group], algorithm: Algorithm, calls: int
+    fabric: Fabric, axis: AxisCollective, groups: Sequence[Group], algorithm: Algorithm
 ) -> AlgorithmChoice:
+    """The algorithm on `groups` of the axis that lie alike."""
+    payload, calls = axis.payload, axis.calls
     uplinks = fabric.tiers[0].uplink_bytes_per_s if fabric.tiers else np.array([np.inf])
     inside = Link(ALPHA_INSIDE_S, fabric.scale_up_gbps * BYTES_PER_S)
     outside = Link(ALPHA_S, fabric.nic_gbps * BYTES_PER_S)

@@ -28,8 +28,6 @@ class Operation(StrEnum):
     ALL_REDUCE = "all-reduce"
     ALL_GATHER = "all-gather"
     REDUCE_SCATTER = "reduce-scatter"
-    BROADCAST = "broadcast"
-    ALL_TO_ALL = "all-to-all"
 
 
 class Algorithm(StrEnum):
@@ -42,8 +40,6 @@ class Algorithm(StrEnum):
     BRUCK = "bruck"
     TREE = "double binary tree"
     HIERARCHICAL = "hierarchical"
-    BINOMIAL = "binomial tree"
-    PAIRWISE = "pairwise"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -188,27 +184,6 @@ def tree(n: int) -> Schedule:
     return Schedule(n, 2, (_messages(src, dst, 1, 2 * int(depth.max())),))
 
 
-def binomial(n: int) -> Schedule:
-    """Broadcast from rank 0, far away first: a boundary is crossed while few know."""
-    rounds = []
-    for bit in reversed(range((n - 1).bit_length())):
-        src = np.arange(0, n - (1 << bit), 2 << bit)
-        rounds.append(_messages(src, src + (1 << bit), 1))
-    return Schedule(n, 1, tuple(rounds))
-
-
-def chain(n: int) -> Schedule:
-    """Broadcast from rank 0 along the ring, pipelined."""
-    ranks = np.arange(n - 1)
-    return Schedule(n, 1, (_messages(ranks, ranks + 1, 1, n - 1),))
-
-
-def pairwise(n: int) -> Schedule:
-    src, dst = np.divmod(np.arange(n * n), n)
-    apart = src != dst
-    return Schedule(n, n, (_messages(src[apart], dst[apart], 1, n - 1),))
-
-
 def hierarchical(zones: Ints) -> Schedule:
     """All-gather: rings over the zones, then a ring in each. Every block enters a zone once.
 
@@ -242,20 +217,16 @@ _ALL_GATHERS: dict[Algorithm, Callable[[int], Schedule]] = {
     Algorithm.FAR: far,
     Algorithm.BRUCK: bruck,
 }
-_GATHERED = (Operation.ALL_REDUCE, Operation.ALL_GATHER, Operation.REDUCE_SCATTER)
-_WHOLE: dict[tuple[Operation, Algorithm], Callable[[int], Schedule]] = {
-    (Operation.ALL_REDUCE, Algorithm.RECURSIVE_DOUBLING): recursive_doubling,
-    (Operation.ALL_REDUCE, Algorithm.TREE): tree,
-    (Operation.BROADCAST, Algorithm.BINOMIAL): binomial,
-    (Operation.BROADCAST, Algorithm.RING): chain,
-    (Operation.ALL_TO_ALL, Algorithm.PAIRWISE): pairwise,
+_ALL_REDUCES: dict[Algorithm, Callable[[int], Schedule]] = {
+    Algorithm.RECURSIVE_DOUBLING: recursive_doubling,
+    Algorithm.TREE: tree,
 }
 
 
 def algorithms(operation: Operation) -> tuple[Algorithm, ...]:
     """The algorithms known for an operation."""
-    gathers = (*_ALL_GATHERS, Algorithm.HIERARCHICAL) if operation in _GATHERED else ()
-    return (*gathers, *(algorithm for op, algorithm in _WHOLE if op is operation))
+    whole = _ALL_REDUCES if operation is Operation.ALL_REDUCE else ()
+    return (*_ALL_GATHERS, Algorithm.HIERARCHICAL, *whole)
 
 
 def schedule_of(operation: Operation, algorithm: Algorithm, zones: Ints) -> Schedule:
@@ -264,16 +235,16 @@ def schedule_of(operation: Operation, algorithm: Algorithm, zones: Ints) -> Sche
     Only the hierarchical algorithm looks at the zones; the others know n alone.
     Raises: KeyError on a pair that `algorithms` does not list.
     """
-    if algorithm is Algorithm.HIERARCHICAL and operation in _GATHERED:
+    if algorithm is Algorithm.HIERARCHICAL:
         return _from_all_gather(operation, hierarchical(zones))
     return _of_size(operation, algorithm, len(zones))
 
 
 @lru_cache(maxsize=256)
 def _of_size(operation: Operation, algorithm: Algorithm, n: int) -> Schedule:
-    if algorithm in _ALL_GATHERS and operation in _GATHERED:
-        return _from_all_gather(operation, _ALL_GATHERS[algorithm](n))
-    return _WHOLE[operation, algorithm](n)
+    if operation is Operation.ALL_REDUCE and algorithm in _ALL_REDUCES:
+        return _ALL_REDUCES[algorithm](n)
+    return _from_all_gather(operation, _ALL_GATHERS[algorithm](n))
 
 
 def _from_all_gather(operation: Operation, gather: Schedule) -> Schedule:
