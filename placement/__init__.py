@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from placement.collectives.schedules import Algorithm, Operation, algorithms, schedule_of
     from placement.collectives.tuning import NcclTuning, nccl_tunings
     from placement.errors import BadInput
-    from placement.largest import has_room, legal_sizes, place_largest
+    from placement.largest import has_room, legal_sizes
     from placement.network.failures import links_without
     from placement.network.flows import Flows, flows_of, merge_flows
     from placement.network.maxflow import Proof, proofs
@@ -61,51 +61,39 @@ if TYPE_CHECKING:
     from placement.tiers.preference import NO_PREFERENCE, Preference
     from placement.warmup import warm_up
 
+# What leaves each module.
 MODULES = {
-    "baselines": ("Choose", "at_random", "by_spread", "chosen", "consecutive"),
-    "certificates": ("certificate", "decided_certificate"),
-    "collectives.cost": ("Link", "busiest_share", "kappa", "schedule_seconds"),
-    "collectives.recommend": ("Advice", "AlgorithmChoice", "advice"),
-    "collectives.schedules": ("Algorithm", "Operation", "algorithms", "schedule_of"),
-    "collectives.tuning": ("NcclTuning", "nccl_tunings"),
-    "errors": ("BadInput",),
-    "largest": ("has_room", "legal_sizes", "place_largest"),
-    "network.failures": ("links_without",),
-    "network.flows": ("Flows", "flows_of", "merge_flows"),
-    "network.maxflow": ("Proof", "proofs"),
-    "network.routing": ("Congestion", "Kind", "Routing", "parse_routing", "route"),
-    "network.wiring": ("Links", "Striping", "links"),
-    "part_of_host": ("choose_gpus",),
-    "placer": ("impossible", "place"),
-    "replace.elastic": ("NEW", "carried", "on_hosts", "ranks_inside", "replicas_on", "widened"),
-    "replace.near": ("Hint", "placed_near"),
-    "replace.shift": ("shifted",),
-    "replace.swaps": ("Swaps", "choose_swaps"),
-    "runner_up": ("RunnerUp", "runners_up"),
-    "spares.peer_copies": (
-        "Holders",
-        "MOST_PEERS",
-        "choose_holders",
-        "close_copies",
-        "fatal_domains",
-        "mend_holders",
-        "refuse_without_peers",
-        "restore_source",
-        "survival",
-    ),
-    "spares.sizing": (
-        "BY_DEFAULT",
-        "EPSILON",
-        "FAILURES_PER_HOST_DAY",
-        "REPAIR_DAYS",
-        "Sizing",
-        "standby_pool",
-    ),
-    "tiers.fragmentation": ("FreeTier", "left_free"),
-    "tiers.objectives": ("measure",),
-    "tiers.preference": ("NO_PREFERENCE", "Preference"),
-    "warmup": ("warm_up",),
-}  # module -> what leaves it
+    module: names.split()
+    for module, names in {
+        "baselines": "Choose at_random by_spread chosen consecutive",
+        "certificates": "certificate decided_certificate",
+        "collectives.cost": "Link busiest_share kappa schedule_seconds",
+        "collectives.recommend": "Advice AlgorithmChoice advice",
+        "collectives.schedules": "Algorithm Operation algorithms schedule_of",
+        "collectives.tuning": "NcclTuning nccl_tunings",
+        "errors": "BadInput",
+        "largest": "has_room legal_sizes",
+        "network.failures": "links_without",
+        "network.flows": "Flows flows_of merge_flows",
+        "network.maxflow": "Proof proofs",
+        "network.routing": "Congestion Kind Routing parse_routing route",
+        "network.wiring": "Links Striping links",
+        "part_of_host": "choose_gpus",
+        "placer": "impossible place",
+        "replace.elastic": "NEW carried on_hosts ranks_inside replicas_on widened",
+        "replace.near": "Hint placed_near",
+        "replace.shift": "shifted",
+        "replace.swaps": "Swaps choose_swaps",
+        "runner_up": "RunnerUp runners_up",
+        "spares.peer_copies": "Holders MOST_PEERS choose_holders close_copies fatal_domains"
+        " mend_holders refuse_without_peers restore_source survival",
+        "spares.sizing": "BY_DEFAULT EPSILON FAILURES_PER_HOST_DAY REPAIR_DAYS Sizing standby_pool",
+        "tiers.fragmentation": "FreeTier left_free",
+        "tiers.objectives": "measure",
+        "tiers.preference": "NO_PREFERENCE Preference",
+        "warmup": "warm_up",
+    }.items()
+}
 _MODULE_OF = {name: f"placement.{module}" for module, names in MODULES.items() for name in names}
 __all__ = sorted(_MODULE_OF)
 

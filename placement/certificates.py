@@ -8,7 +8,7 @@ certificate says what it proves beside what is claimed. See docs/verify.md.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import groupby
 from typing import Any
 
@@ -77,8 +77,10 @@ def _bounds(
 ) -> list[dict[str, Any]]:
     if not fabric.tiers:
         return []
-    proof = _outermost(fabric, free, request, placement, limits)
-    return [_bound(fabric.tiers[0].name, placement.lower_bound, proof)]
+    proof, claimed = _outermost(fabric, free, request, placement, limits), placement.lower_bound
+    least = min(claimed, proof.least_bytes)
+    tier = fabric.tiers[0].name
+    return [{"tier": tier, "bytes": least, "engine_bytes": claimed, "proof": proof.content}]
 
 
 def _sealed(
@@ -121,15 +123,7 @@ def _sealed(
             "segment": where.segment,
             "within": [{"axis": axis, "tier": _tier_name(fabric, t)} for axis, t in where.within],
             "traffic": [
-                {
-                    "axis": each.axis,
-                    "size": each.size,
-                    "stride": each.stride,
-                    "pattern": each.pattern.value,
-                    "edge_bytes": each.edge_bytes,
-                    "wrap_bytes": each.wrap_bytes,
-                }
-                for each in axis_traffic(request)
+                {**asdict(each), "pattern": each.pattern.value} for each in axis_traffic(request)
             ],
         },
         "claims": {
@@ -144,11 +138,6 @@ def _sealed(
         },
     }
     return {"format": FORMAT, "digests": {p: digest(parts[p]) for p in SEALED}, **parts}
-
-
-def _bound(tier: str, claimed: int, proof: WrittenProof) -> dict[str, Any]:
-    shown = min(claimed, proof.least_bytes)
-    return {"tier": tier, "bytes": shown, "engine_bytes": claimed, "proof": proof.content}
 
 
 def _tier_name(fabric: Fabric, name: str) -> str:

@@ -1,4 +1,4 @@
-"""Gangs of several sizes: which numbers of replicas are legal, and the largest that fits.
+"""Gangs of several sizes: which numbers of replicas are legal, and whether there is room for one.
 
 A job may say that its gang can run with fewer data-parallel replicas than asked for. A
 number of replicas (`dp`) is legal when its ranks fill whole hosts, the batch divides over
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 from math import gcd
 
@@ -18,10 +17,10 @@ from placement.errors import BadInput
 from placement.fabric.constraints import seen_by_gang
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
-from placement.placer import impossible, place
+from placement.placer import impossible
 from placement.workload.memory import refuse_too_large
-from placement.workload.replicas import batch_sizes, sized, sizes_text
-from placement.workload.request import Answer, Insufficient, Limits, Placement, Request
+from placement.workload.replicas import batch_sizes, sized
+from placement.workload.request import Request
 from placement.workload.segments import segments_of, usable_for
 from placement.workload.traffic import axis_traffic
 
@@ -66,29 +65,6 @@ def _suits(fabric: Fabric, request: Request) -> bool:
     except BadInput:
         return False
     return True
-
-
-def place_largest(
-    fabric: Fabric,
-    free: HostSet,
-    request: Request,
-    sizes: Sequence[int],
-    limits: Limits | None = None,
-) -> tuple[Answer, int]:
-    """The answer for the largest of `sizes` that fits what is free, and that size; for the
-    smallest when none does. Cost: one `place`; sizes are ruled out by counting."""
-    if not sizes:
-        return place(fabric, free, request, limits), request.parallelism.dp
-    fits = bisect_left(sizes, True, key=lambda dp: not has_room(fabric, free, sized(request, dp)))
-    dp = sizes[max(0, fits - 1)]
-    answer = place(fabric, free, sized(request, dp), limits)
-    full = request.parallelism.dp
-    if isinstance(answer, Placement) and dp < full:
-        note = f"dp {dp:,} of {full:,}: the largest legal size that fits ({sizes_text(sizes)})"
-        return replace(answer, notes=(*answer.notes, note)), dp
-    if isinstance(answer, Insufficient):
-        return replace(answer, reason=f"at dp {dp:,}, the least of its sizes, {answer.reason}"), dp
-    return answer, dp
 
 
 @seen_by_gang

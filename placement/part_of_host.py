@@ -49,8 +49,6 @@ def _room_around(group: tuple[int, ...], free: tuple[int, ...], at: int, width: 
     is taken first."""
     around = group[at // width * width : at // width * width + width]
     room = sum(gpu in free for gpu in around)
-    return (
-        room
-        if width >= len(group)
-        else room * len(group) + _room_around(group, free, at, 2 * width)
-    )
+    if width >= len(group):
+        return room
+    return room * len(group) + _room_around(group, free, at, 2 * width)

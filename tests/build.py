@@ -93,6 +93,16 @@ GPT3 = ModelShape(96, 12_288, 49_152, 96, 96, 51_200, 2_048, gated=False, tied_e
 # --- placement ---------------------------------------------------------------
 
 
+def rank_at(p: Parallelism, **index: int) -> int:
+    """The rank at these coordinates; axes left out are at 0."""
+    return sum(i * p.stride(axis) for axis, i in index.items())
+
+
+def coordinates(p: Parallelism, rank: int) -> dict[str, int]:
+    """The inverse of `rank_at`, for the axes in the order."""
+    return {axis: rank // p.stride(axis) % p.size(axis) for axis in p.axes}
+
+
 def fabric_spec(
     zones: int = 2,
     racks: int = 2,

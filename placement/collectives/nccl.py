@@ -78,7 +78,7 @@ def choice(
     operation: Operation,
     ranks: Ranks,
     payload_bytes: float,
-    among: Collection[Algorithm] = Algorithm,
+    among: Collection[Algorithm] = tuple(Algorithm),
 ) -> Tuned:
     """The fastest by NCCL's own reckoning, the first of equals."""
     options = times(operation, ranks, payload_bytes)

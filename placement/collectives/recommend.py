@@ -84,7 +84,7 @@ class AxisCollective:
 
     @property
     def size(self) -> int:
-        return self.nodes.shape[1]
+        return int(self.nodes.shape[1])
 
 
 def collectives_of(

@@ -18,12 +18,21 @@ _DIGITS = re.compile(r"([0-9]{1,18})")
 LONGEST = 1_000_000  # hosts in one expression: beyond any fabric, short of exhausting memory
 
 
-def expand(text: str) -> list[str]:
+def expand(text: str, field: str = "") -> list[str]:
     """The host names that `text` stands for, in the order written.
 
-    Raises: BadInput on an unclosed bracket, an empty or a descending range.
+    Raises: BadInput naming `field` on an unclosed bracket, an empty or a descending range.
     """
-    return [name for part in split(text) for name in _expand_one(part)]
+    try:
+        return [name for part in split(text) for name in _expand_one(part)]
+    except BadInput as error:
+        raise BadInput(field, error.message) from None
+
+
+def numbered(stem: str, letter: str, count: int) -> list[str]:
+    """The names of so many domains or hosts that a fabric file counts and does not list."""
+    width = len(str(count - 1))
+    return [f"{stem}{letter}{i:0{width}d}" for i in range(count)]
 
 
 def split(text: str) -> Iterator[str]:

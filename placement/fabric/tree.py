@@ -312,15 +312,15 @@ def from_spec(spec: Mapping[str, Any]) -> Fabric:
     kind = spec.get("kind", "roce")
     if kind not in KINDS:
         raise BadInput("kind", f"must be one of {', '.join(KINDS)}, not {kind!r}")
-    like = _Like(*_hardware(spec, _Like(), ""))
+    like = _like(spec, _Like(), "")
     if "gpus_per_host" not in spec:
         _count(None, "gpus_per_host")
     tiers = _tier_entries(spec.get("tiers"))
-    tree = _listed_tree(spec["domains"], tiers, like) if "domains" in spec else None
-    fabric = _assemble(name, kind, like, tiers, tree or _regular_tree(tiers, like), spec)
-    places = _places(fabric.tiers, fabric.hosts)
-    inherited = [leaf.like.labels for leaf in tree] if tree else ()
-    labels = read_labels(spec.get("labels", {}), places, fabric.host_count, inherited)
+    is_listed = "domains" in spec
+    leaves = _listed_tree(spec["domains"], tiers, like) if is_listed else _regular_tree(tiers, like)
+    fabric = _assemble(name, kind, like, tiers, leaves, spec)
+    inherited = [dict(leaf.like.labels) for leaf in leaves]
+    labels = read_labels(spec.get("labels", {}), _places(fabric.tiers, fabric.hosts), inherited)
     return replace(fabric, labels=labels)
 
 
@@ -362,10 +362,8 @@ class _Like:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-def _hardware(
-    item: Mapping[str, Any], like: _Like, path: str
-) -> tuple[int, float, float, GpuGroups]:
-    """GPUs, speeds and NUMA nodes of an entry, or of what is around it."""
+def _like(item: Mapping[str, Any], like: _Like, path: str) -> _Like:
+    """GPUs, speeds, NUMA nodes and labels of an entry, or of what is around it."""
     at = f"{path}." if path else ""
     gpus = _count(item["gpus_per_host"], f"{at}gpus_per_host") if "gpus_per_host" in item else 0
     if gpus > MOST_GPUS_PER_HOST:
@@ -378,7 +376,8 @@ def _hardware(
     groups = like.gpu_groups if count == like.gpus else ()
     if "gpu_groups" in item:
         groups = _gpu_groups(item["gpu_groups"], count, f"{at}gpu_groups")
-    return count, nic, scale_up, groups
+    labels = check_labels(item["labels"], f"{at}labels") if path and "labels" in item else {}
+    return _Like(count, nic, scale_up, groups, {**like.labels, **labels})
 
 
 def _gpu_groups(value: Any, gpus: int, path: str) -> GpuGroups:
@@ -535,8 +534,7 @@ def _walk(
         if scale_up and "scale_up" in item:
             _check_scale_up(depth, tiers, here)
         chain = (*above, _Domain(name, over, scale_up))
-        labels = check_labels(item["labels"], f"{here}.labels") if "labels" in item else {}
-        mine = _Like(*_hardware(item, like, here), {**like.labels, **labels})
+        mine = _like(item, like, here)
         if "domains" in item:
             if "hosts" in item:
                 raise BadInput(f"{here}.hosts", "conflicts with `domains`: give one of them")
@@ -561,9 +559,9 @@ def _numbered(
     count = _count(value.get("count"), f"{path}.count")
     if count > MOST_HOSTS:
         raise BadInput(f"{path}.count", f"{count:,} domains; at most {MOST_HOSTS:,} are supported")
-    stem, width = "".join(f"{domain.name}-" for domain in above[-1:]), len(str(count - 1))
+    stem = "".join(f"{domain.name}-" for domain in above[-1:])
     each = {key: field for key, field in value.items() if key != "count"}
-    return [_Numbered(name=f"{stem}{letter}{i:0{width}d}", **each) for i in range(count)]
+    return [_Numbered(name=name, **each) for name in hostlist.numbered(stem, letter, count)]
 
 
 def _listed_hosts(value: Any, domain: str, letter: str, path: str) -> list[str]:
@@ -572,15 +570,11 @@ def _listed_hosts(value: Any, domain: str, letter: str, path: str) -> list[str]:
         for i, item in enumerate(value):
             if not isinstance(item, str):
                 raise BadInput(f"{path}.{i}", f"must be a host name or range, not {item!r}")
-        try:
-            return [name for item in value for name in hostlist.expand(item)]
-        except BadInput as error:
-            raise BadInput(path, error.message) from None
+        return [name for item in value for name in hostlist.expand(item, path)]
     count = _count(value, path)
     if count > MOST_HOSTS:
         raise BadInput(path, f"{count:,} hosts; at most {MOST_HOSTS:,} are supported")
-    width = len(str(count - 1))
-    return [f"{domain}-{letter}{i:0{width}d}" for i in range(count)]
+    return hostlist.numbered(f"{domain}-", letter, count)
 
 
 def _assemble(
@@ -607,18 +601,12 @@ def _assemble(
     )
     injection, tiers = by_host.gpus * by_host.nic_gbps * 1e9 / 8, []
     for k, entry in enumerate(entries[:-1]):
-        index: dict[str, int] = {}
-        domains: list[_Domain] = []
-        domain_by_host = np.empty(len(leaves), dtype=np.int64)
-        for i, leaf in enumerate(leaves):
-            domain = leaf.path[k]
-            if domain.name not in index:
-                index[domain.name] = len(index)
-                domains.append(domain)
-            domain_by_host[i] = index[domain.name]
-        over = np.array([domain.oversubscription for domain in domains])
+        domains = {leaf.path[k].name: leaf.path[k] for leaf in leaves}
+        index = {domain: i for i, domain in enumerate(domains)}
+        domain_by_host = np.array([index[leaf.path[k].name] for leaf in leaves], dtype=np.int64)
+        over = np.array([domain.oversubscription for domain in domains.values()])
         uplink = np.bincount(domain_by_host, injection) / over
-        is_scale_up = np.array([domain.scale_up_gbps > 0 for domain in domains])
+        is_scale_up = np.array([domain.scale_up_gbps > 0 for domain in domains.values()])
         joined = is_scale_up if is_scale_up.any() else None
         tiers.append(Tier(entry.name, tuple(index), domain_by_host, uplink, joined))
     inside = like.scale_up_gbps

@@ -25,10 +25,7 @@ def links_without(links: Links, failed: Sequence[str]) -> Links:
 
     Raises: BadInput with the first name that the fabric does not have.
     """
-    try:
-        names = [name for text in failed for name in hostlist.expand(text)]
-    except BadInput as error:
-        raise BadInput("failed", error.message) from None
+    names = [name for text in failed for name in hostlist.expand(text, "failed")]
     live_leaf = links.live_leaf.copy()
     live = [np.ones(len(layer.uplinks), dtype=np.bool_) for layer in links.layers]
     for (depth, number), share in links.fabric.links:

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
+from typing import TypeVar
 
 import numpy as np
 
@@ -42,6 +43,7 @@ from placement.tiers.step_clock import RESOLUTION, step_clock
 from placement.workload.request import Limits, Objective, Request
 from placement.workload.traffic import Pattern
 
+Option = TypeVar("Option")
 MOST_PAIRS = 40  # of zones that are sliced anew
 MOST_ZONES = 1_000  # beyond that they are not exchanged
 
@@ -97,7 +99,20 @@ class Near:
     @cached_property
     def swapped(self) -> Hosts | None:
         """The old hosts, each lost one swapped for the free one that adds the least cut."""
-        return self._repaired()
+        lost = np.flatnonzero(~self._is_here)
+        stays = self._old[self._is_here]
+        if not len(stays):
+            return None
+        others = hostset.of(np.setdiff1d(self._free, stays).tolist())
+        now = self._with_stand_ins()
+        swaps = choose_swaps(
+            self._fabric, self._request, now.tolist(), lost.tolist(), hostset.of(()), others
+        )
+        if swaps is None:
+            return None
+        for block, host in swaps.joined:
+            now[block] = host
+        return tuple(now.tolist())
 
     def options(self, fresh: Sequence[Ints], bound: int, limits: Limits) -> list[Hosts]:
         """Placements near the old one, equal in all that matters more than inner tiers.
@@ -130,9 +145,7 @@ class Near:
             candidates += [self.seated(self._renamed(self._zone_of[list(hosts)])), hosts]
         delays, moves = [clock.delay(h) for h in candidates], [self._moved(h) for h in candidates]
         most = (RESOLUTION + min(delays)) * (1 + self._slack) - RESOLUTION
-        may = [i for i, delay in enumerate(delays) if delay <= max(most, min(delays))]
-        fewest = min(moves[i] for i in may)
-        return [candidates[i] for i in may if moves[i] == fewest]
+        return _fewest_moves(candidates, moves, delays, max(most, min(delays)))
 
     def _chosen(self, layouts: Sequence[Ints]) -> list[Ints]:
         """Those that move the fewest blocks, of those whose cut, or whatever else is
@@ -140,12 +153,7 @@ class Near:
         values = [self._value(zones) for zones in layouts]
         moves = [int((zones != self._old_zone).sum()) for zones in layouts]
         most = min(values) + self._slack * min(values) if self._slack else min(values)
-        fewest = min(m for m, value in zip(moves, values, strict=True) if value <= most)
-        return [
-            zones
-            for zones, m, value in zip(layouts, moves, values, strict=True)
-            if m == fewest and value <= most
-        ]
+        return _fewest_moves(layouts, moves, values, most)
 
     def _value(self, zone_by_block: Ints) -> float | int:
         """What the request minimises, which hosts inside the zones do not change."""
@@ -176,22 +184,6 @@ class Near:
             return [f"{change} would make a step {100 * slower:.1f} % longer"]
         ratio = f"{cut_swapped / cut_now:.3g} times as much" if cut_now else "more than nothing"
         return [f"{change} would cut {ratio}"]
-
-    def _repaired(self) -> Hosts | None:
-        lost = np.flatnonzero(~self._is_here)
-        stays = self._old[self._is_here]
-        if not len(stays):
-            return None
-        others = hostset.of(np.setdiff1d(self._free, stays).tolist())
-        now = self._with_stand_ins()
-        swaps = choose_swaps(
-            self._fabric, self._request, now.tolist(), lost.tolist(), hostset.of(()), others
-        )
-        if swaps is None:
-            return None
-        for block, host in swaps.joined:
-            now[block] = host
-        return tuple(now.tolist())
 
     def _with_stand_ins(self) -> Ints:
         """A host that no longer exists counts as its neighbour's until it is swapped."""
@@ -299,6 +291,15 @@ def seated_near(
     is in it."""
     free = np.flatnonzero(hostset.to_mask(room, fabric.host_count)).astype(np.int64)
     return Near(fabric, request, free, hint).seated(zone_by_block)
+
+
+def _fewest_moves(
+    options: Sequence[Option], moves: Sequence[int], values: Sequence[float], most: float
+) -> list[Option]:
+    """Of the options whose value is at most so much those that move the fewest blocks."""
+    may = [i for i, value in enumerate(values) if value <= most]
+    fewest = min(moves[i] for i in may)
+    return [options[i] for i in may if moves[i] == fewest]
 
 
 def _by_block(grid: BlockGrid, layout: Layout) -> Ints:

@@ -19,7 +19,7 @@ from placement.fabric import hostset
 from placement.fabric.constraints import joinable, seen_by_gang
 from placement.fabric.hostset import HostSet
 from placement.fabric.links import barred_text, seconds_over
-from placement.fabric.tree import Fabric, Ints
+from placement.fabric.tree import Fabric, Ints, Tier
 from placement.objective.cut import cut
 from placement.tiers.step_clock import step_clock
 from placement.workload.request import Objective, Request, TierCut
@@ -67,12 +67,12 @@ def choose_swaps(
         may = joinable(fabric, request.where, kept)
         if request.where.has_segments:
             may &= may_take(fabric, request, now.tolist(), block, leaving)
-        is_whole = hosts[block] in together
-        best = _best_host(fabric, request, now, block, (own & may, free & may), is_whole)
-        if best is None:
+        swap = _Swap(fabric, request, now, block, own & may, free & may)
+        if not len(swap.candidates):
             return None
+        best = swap.of_least_cut(is_whole=hosts[block] in together)
         if request.objective is Objective.TIME and len(blocks) <= MOST_TIMED:
-            best = _fastest(fabric, request, now, block, (own & may, free & may), best)
+            best = swap.fastest(best)
         now[block] = best
         leaving.discard(block)
         joined.append((block, best))
@@ -93,101 +93,89 @@ def _together(fabric: Fabric, left: Sequence[int]) -> set[int]:
     return {host for host in left if racks[int(rack_of[host])] > 1}
 
 
-def _best_host(
-    fabric: Fabric,
-    request: Request,
-    hosts: Ints,
-    block: int,
-    may: tuple[HostSet, HostSet],
-    is_whole: bool,
-) -> int | None:
-    """Walk down the tree: on each tier keep the hosts in domains of the least cut.
+class _Swap:
+    """A block that lost its host, and the hosts that it may take: one's `own`, and `free` ones.
+    `hosts`: of all blocks, its old one among them."""
 
-    `may`: hosts of one's own, and others. `is_whole`: its whole rack was lost.
-    """
-    own, free = may
-    is_own = hostset.to_mask(own, fabric.host_count)
-    candidates = np.flatnonzero(hostset.to_mask(own | free, fabric.host_count))
-    if not len(candidates):
-        return None
-    for depth, tier in enumerate(fabric.tiers):
-        if depth == 1:
-            candidates = _owned_first(candidates, is_own)
-        domain_of = tier.domain_by_host
-        cost = added_cut(request, fabric.gpus_per_host, domain_of[hosts], block, len(tier.domains))[
-            domain_of[candidates]
-        ]
-        candidates = candidates[cost <= cost.min()]
-        if depth == 0:
-            at_home = candidates[domain_of[candidates] == domain_of[hosts[block]]]
-            candidates = at_home if len(at_home) else candidates
-    candidates = _owned_first(candidates, is_own)
-    if len(fabric.tiers) < 2 or len(candidates) < 2 or not is_own[candidates[0]]:
-        return int(candidates[0])
-    rack = fabric.tiers[-1].domain_by_host[candidates]
-    left_in_rack = np.bincount(rack)[rack]
-    return int(candidates[np.argmax(left_in_rack) if is_whole else np.argmin(left_in_rack)])
+    def __init__(
+        self,
+        fabric: Fabric,
+        request: Request,
+        hosts: Ints,
+        block: int,
+        own: HostSet,
+        free: HostSet,
+    ) -> None:
+        self._fabric, self._request, self._hosts, self._block = fabric, request, hosts, block
+        self._is_own = hostset.to_mask(own, fabric.host_count)
+        self.candidates = np.flatnonzero(hostset.to_mask(own | free, fabric.host_count))
 
+    def of_least_cut(self, *, is_whole: bool) -> int:
+        """Walk down the tree: on each tier keep the hosts in domains of the least cut.
+        `is_whole`: its whole rack was lost."""
+        candidates, tiers = self.candidates, self._fabric.tiers
+        for depth, tier in enumerate(tiers):
+            if depth == 1:
+                candidates = self._owned_first(candidates)
+            domain_of = tier.domain_by_host
+            cost = self._cut_in(tier)[domain_of[candidates]]
+            candidates = candidates[cost <= cost.min()]
+            if depth == 0:
+                at_home = candidates[domain_of[candidates] == domain_of[self._hosts[self._block]]]
+                candidates = at_home if len(at_home) else candidates
+        candidates = self._owned_first(candidates)
+        if len(tiers) < 2 or len(candidates) < 2 or not self._is_own[candidates[0]]:
+            return int(candidates[0])
+        rack = tiers[-1].domain_by_host[candidates]
+        left_in_rack = np.bincount(rack)[rack]
+        return int(candidates[np.argmax(left_in_rack) if is_whole else np.argmin(left_in_rack)])
 
-def _fastest(
-    fabric: Fabric,
-    request: Request,
-    hosts: Ints,
-    block: int,
-    may: tuple[HostSet, HostSet],
-    by_cut: int,
-) -> int:
-    """`by_cut`, or the first host with which the step is shorter, where it grows with that one."""
-    clock = step_clock(fabric, request)
+    def _owned_first(self, candidates: Ints) -> Ints:
+        owned = candidates[self._is_own[candidates]]
+        return owned if len(owned) else candidates
 
-    def delay(host: int) -> int:
-        then = hosts.tolist()
-        then[block] = host
-        return clock.delay(then)
+    def _cut_in(self, tier: Tier) -> Floats:
+        gpus, domain = self._fabric.gpus_per_host, tier.domain_by_host[self._hosts]
+        return added_cut(self._request, gpus, domain, self._block, len(tier.domains))
 
-    best, least = by_cut, delay(by_cut)
-    # A block without a host may stand for the time being on its neighbour's: no step is like that.
-    as_now = clock.delay(hosts.tolist()) if len(np.unique(hosts)) == len(hosts) else 0
-    for host in _roomier(fabric, request, hosts, block, may, by_cut):
-        if least <= as_now:
-            break
-        if (slower := delay(host)) < least:
-            best, least = host, slower
-    return best
+    def fastest(self, by_cut: int) -> int:
+        """`by_cut`, or the first host with which the step is shorter, where it grows with that
+        one."""
+        clock, hosts = step_clock(self._fabric, self._request), self._hosts.tolist()
 
+        def delay(host: int) -> int:
+            return clock.delay([*hosts[: self._block], host, *hosts[self._block + 1 :]])
 
-def _roomier(
-    fabric: Fabric,
-    request: Request,
-    hosts: Ints,
-    block: int,
-    may: tuple[HostSet, HostSet],
-    by_cut: int,
-) -> Iterator[int]:
-    """Hosts in innermost domains whose uplink is shared by few of the gang, one's own and any, in
-    the zone of `by_cut`, the zone that the block was in, and others that cut little."""
-    if not fabric.tiers:
-        return
-    outer, inner, gpus = fabric.tiers[0], fabric.tiers[-1], fabric.gpus_per_host
-    is_own = hostset.to_mask(may[0], fabric.host_count)
-    candidates = np.flatnonzero(hostset.to_mask(may[0] | may[1], fabric.host_count))
-    others = inner.domain_by_host[np.delete(hosts, block)]
-    crowd = np.bincount(others, minlength=len(inner.domains)).astype(np.float64) + 1
-    crowded = seconds_over(crowd, inner.uplink_bytes_per_s)[inner.domain_by_host]
-    zone_of = outer.domain_by_host
-    cost = added_cut(request, gpus, zone_of[hosts], block, len(outer.domains))
-    cheap = sorted(np.unique(zone_of[candidates]).tolist(), key=lambda zone: (cost[zone], zone))
-    near = [int(zone_of[by_cut]), int(zone_of[hosts[block]])]
-    for zone in dict.fromkeys([*near, *cheap[:MOST_OTHER_ZONES]]):
-        there = candidates[zone_of[candidates] == zone]
-        for first in (~is_own[there], np.zeros(len(there))):
-            in_order = np.lexsort((there, ~is_own[there], crowded[there], first))
-            yield from map(int, there[in_order[:1]])
+        best, least = by_cut, delay(by_cut)
+        # A block without a host may stand for the time being on its neighbour's: no step is like
+        # that.
+        as_now = clock.delay(hosts) if len(set(hosts)) == len(hosts) else 0
+        for host in self._roomier(by_cut):
+            if least <= as_now:
+                break
+            if (slower := delay(host)) < least:
+                best, least = host, slower
+        return best
 
-
-def _owned_first(candidates: Ints, is_own: npt.NDArray[np.bool_]) -> Ints:
-    owned = candidates[is_own[candidates]]
-    return owned if len(owned) else candidates
+    def _roomier(self, by_cut: int) -> Iterator[int]:
+        """Hosts in innermost domains whose uplink is shared by few of the gang, one's own and any,
+        in the zone of `by_cut`, the zone that the block was in, and others that cut little."""
+        if not self._fabric.tiers:
+            return
+        outer, inner = self._fabric.tiers[0], self._fabric.tiers[-1]
+        others = inner.domain_by_host[np.delete(self._hosts, self._block)]
+        crowd = np.bincount(others, minlength=len(inner.domains)).astype(np.float64) + 1
+        crowded = seconds_over(crowd, inner.uplink_bytes_per_s)[inner.domain_by_host]
+        zone_of, cost = outer.domain_by_host, self._cut_in(outer)
+        zones = np.unique(zone_of[self.candidates]).tolist()
+        cheap = sorted(zones, key=lambda zone: (cost[zone], zone))
+        near = [int(zone_of[by_cut]), int(zone_of[self._hosts[self._block]])]
+        for zone in dict.fromkeys([*near, *cheap[:MOST_OTHER_ZONES]]):
+            there = self.candidates[zone_of[self.candidates] == zone]
+            is_other = ~self._is_own[there]
+            for first in (is_other, np.zeros(len(there))):
+                in_order = np.lexsort((there, is_other, crowded[there], first))
+                yield from map(int, there[in_order[:1]])
 
 
 def added_cut(
@@ -204,17 +192,14 @@ def added_cut(
     return cost
 
 
-def _first_of_group(traffic: AxisTraffic, ranks: Ints) -> Ints:
-    return np.asarray(ranks - ranks // traffic.stride % traffic.size * traffic.stride)
-
-
 def _edges(
     traffic: AxisTraffic, ranks: Ints, gpus: int, domain_by_block: Ints, block: int, domains: int
 ) -> Floats:
     """What the edges of the ranks of a block along one axis cut, by the domain of the block."""
     n, w = traffic.size, traffic.edge_bytes
     if traffic.pattern is Pattern.HIERARCHICAL:  # only the set of domains of a group matters
-        ranks = ranks[np.unique(_first_of_group(traffic, ranks), return_index=True)[1]]
+        first_of_group = ranks - ranks // traffic.stride % n * traffic.stride
+        ranks = ranks[np.unique(first_of_group, return_index=True)[1]]
     at = (ranks // traffic.stride % n)[:, None]
     neighbours = at + np.array([-1, 1])
     match traffic.pattern:

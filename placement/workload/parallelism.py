@@ -74,17 +74,6 @@ class Parallelism:
             stride *= self.size(name)
         return stride
 
-    def rank(self, **index: int) -> int:
-        """The rank at these coordinates; axes left out are at 0."""
-        return sum(i * self.stride(axis) for axis, i in index.items())
-
-    def coordinates(self, rank: int) -> dict[str, int]:
-        """The inverse of `rank`, for the axes in `order`."""
-        at = {}
-        for axis in self.axes:
-            rank, at[axis] = divmod(rank, self.size(axis))
-        return at
-
     def groups(self, axis: str) -> list[list[int]]:
         """Ranks of each collective along `axis`, in rank order of their first member."""
         stride, size = self.stride(axis), self.size(axis)

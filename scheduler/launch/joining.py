@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from placement import BadInput
-from placement.fabric.growth import with_host
 from scheduler.core import Rejected
 from scheduler.core.model.commands import ChangeFabric
 from scheduler.core.model.names import NAME_RULE, is_name
@@ -20,6 +19,7 @@ from scheduler.core.model.rejected import Code
 from scheduler.engine.proposal import NotLeading, WriterStopped
 from scheduler.engine.writer import Writer
 from scheduler.eventlog.store import StoreError
+from scheduler.files.fabrics.growth import with_host
 from scheduler.identity import SERVER, Caller, Role, act_for
 
 _GATHER_S: Final = 0.3

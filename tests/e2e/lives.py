@@ -16,7 +16,6 @@ import msgspec
 import pytest
 
 from placement.fabric import hostset
-from placement.fabric.growth import listed
 from placement.workload.request import AUTO
 from scheduler.core import JobState, Plan, SchedulingOptions, State, decide, replay
 from scheduler.core.capacity.placer import Placer
@@ -45,6 +44,7 @@ from scheduler.core.policies.tenants import (
 )
 from scheduler.engine import writer
 from scheduler.files.fabrics.fabricyaml import dump
+from scheduler.files.fabrics.growth import listed
 from scheduler.v1 import job_pb2, service_pb2
 from scheduler.wire.specs import spec_from_proto, spec_to_proto
 from simulator.replay import run_script

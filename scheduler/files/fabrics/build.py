@@ -228,6 +228,5 @@ def _domains(
 
 def _hosts(domain: str, hosts: list[str], letter: str) -> int | list[str]:
     """A number where that gives these names, as placement.fabric numbers them; else ranges."""
-    width = len(str(len(hosts) - 1))
-    counted = [f"{domain}-{letter}{i:0{width}d}" for i in range(len(hosts))]
+    counted = hostlist.numbered(f"{domain}-", letter, len(hosts))
     return len(hosts) if hosts == counted else [hostlist.fold(hosts)]

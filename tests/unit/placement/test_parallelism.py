@@ -6,6 +6,7 @@ import pytest
 
 from placement.errors import BadInput
 from placement.workload.parallelism import AXES, Parallelism
+from tests.build import coordinates, rank_at
 
 
 def test_megatron_dp_groups_of_its_docstring() -> None:
@@ -50,14 +51,14 @@ def test_torchtitan_mesh_is_the_order_reversed() -> None:
     parallelism = Parallelism(tp=2, cp=3, dp=5, pp=7, order="-".join(reversed(mesh)))
     pp, dp, cp, tp = 4, 3, 2, 1
     row_major = ((pp * 5 + dp) * 3 + cp) * 2 + tp
-    assert parallelism.rank(tp=tp, cp=cp, dp=dp, pp=pp) == row_major
+    assert rank_at(parallelism, tp=tp, cp=cp, dp=dp, pp=pp) == row_major
 
 
 @pytest.mark.parametrize("order", ["tp-cp-ep-pp-dp", "dp-pp-ep-cp-tp", "pp-tp-dp-ep-cp"])
 def test_coordinates_invert_rank(order: str) -> None:
     parallelism = Parallelism(tp=2, cp=3, ep=1, pp=4, dp=5, order=order)
-    at = [parallelism.coordinates(rank) for rank in range(parallelism.world_size)]
-    assert [parallelism.rank(**c) for c in at] == list(range(120))
+    at = [coordinates(parallelism, rank) for rank in range(parallelism.world_size)]
+    assert [rank_at(parallelism, **c) for c in at] == list(range(120))
     assert all(c[axis] < parallelism.size(axis) for c in at for axis in AXES)
 
 
@@ -67,9 +68,11 @@ def test_groups_partition_the_ranks(axis: str) -> None:
     groups = parallelism.groups(axis)
     assert sorted(r for g in groups for r in g) == list(range(240))
     for group in groups:
-        others = [{a: i for a, i in parallelism.coordinates(r).items() if a != axis} for r in group]
+        others = [
+            {a: i for a, i in coordinates(parallelism, r).items() if a != axis} for r in group
+        ]
         assert all(o == others[0] for o in others)
-        assert [parallelism.coordinates(r)[axis] for r in group] == list(range(len(group)))
+        assert [coordinates(parallelism, r)[axis] for r in group] == list(range(len(group)))
     assert [g[0] for g in groups] == sorted(g[0] for g in groups)
 
 

@@ -8,14 +8,14 @@ import pytest
 
 from placement.errors import BadInput
 from placement.fabric.constraints import Constraints
-from placement.largest import legal_sizes, place_largest
+from placement.largest import legal_sizes
 from placement.objective.check import violations
 from placement.placer import place
 from placement.replace.elastic import NEW, carried, on_hosts, replicas_on, widened
 from placement.workload.replicas import batch_sizes, check_batch, sized, sizes_text
-from placement.workload.request import Insufficient, Placement
+from placement.workload.request import Placement
 from placement.workload.training import Batch
-from tests.build import everything, exactly, fabric, gang, llama3, request
+from tests.build import coordinates, everything, exactly, fabric, gang, llama3, rank_at, request
 
 F = fabric(zones=2, racks=2, hosts=2)
 
@@ -79,8 +79,8 @@ class TestCarried:
         new = sized(old, 3)
         found = carried(old, 8, hosts, kept)
         for rank in range(new.parallelism.world_size):
-            at = new.parallelism.coordinates(rank)
-            was = old.parallelism.rank(**{**at, "dp": kept[at["dp"]]})
+            at = coordinates(new.parallelism, rank)
+            was = rank_at(old.parallelism, **{**at, "dp": kept[at["dp"]]})
             assert found[rank // 8] == hosts[was // 8]
 
     def test_new_replicas_have_no_hosts_yet(self) -> None:
@@ -108,27 +108,6 @@ def test_growing_keeps_the_hosts_of_the_old_replicas() -> None:
     assert isinstance(found, Placement)
     assert not violations(F, everything(F), larger, found)
     assert found.hosts[:4] == at.hosts
-
-
-class TestPlaceLargest:
-    def test_the_largest_that_fits(self) -> None:
-        free = everything(F) & ~0b111
-        answer, dp = place_largest(F, free, gang(8), (2, 4, 6, 8))
-        assert isinstance(answer, Placement)
-        assert dp == 4
-        assert not violations(F, free, sized(gang(8), 4), answer)
-        assert "dp 4 of 8: the largest legal size that fits (2, 4, 6, 8)" in answer.notes
-
-    def test_nothing_is_said_of_the_full_size(self) -> None:
-        answer, dp = place_largest(F, everything(F), gang(8), (4, 8))
-        assert isinstance(answer, Placement)
-        assert (dp, answer.notes) == (8, ())
-
-    def test_when_none_fits_the_least_says_what_is_missing(self) -> None:
-        answer, dp = place_largest(F, 0b1, gang(8), (4, 8))
-        assert isinstance(answer, Insufficient)
-        assert (dp, answer.needed) == (4, 4)
-        assert answer.reason.startswith("at dp 4, the least of its sizes, needs 4 hosts")
 
 
 def test_a_gang_on_given_hosts_has_its_spares_or_is_none() -> None:

@@ -26,7 +26,7 @@ from scheduler.cli.plot import ColourBy, colours
 from scheduler.cli.plot.figure import fitting, group_words
 from scheduler.cli.plot.geometry import PAD, plan
 from scheduler.cli.plot.load import load
-from tests.build import fabric, flat, gang, two_tiers
+from tests.build import coordinates, fabric, flat, gang, two_tiers
 
 BARE = from_spec({"name": "bare", "gpus_per_host": 8, "tiers": [{"name": "host", "count": 12}]})
 FABRICS = {
@@ -105,7 +105,7 @@ def test_groups_are_the_coordinates_of_ranks() -> None:
         for by in (ColourBy.STAGE, ColourBy.REPLICA)
     }
     for block, host in enumerate(answer.hosts):
-        at = request.parallelism.coordinates(block * found.gpus_per_host)
+        at = coordinates(request.parallelism, block * found.gpus_per_host)
         assert ways[ColourBy.STAGE].group_by_host[host] == at["pp"]
         assert ways[ColourBy.REPLICA].group_by_host[host] == at["dp"]
     outside = set(range(found.host_count)) - set(answer.hosts)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
-from placement.errors import BadInput
+from placement import BadInput
 from placement.fabric import hostlist
 
 
@@ -34,7 +34,10 @@ def with_host(spec: Mapping[str, Any], host: str, place: Mapping[str, str]) -> d
         domains = _domain(domains, name, "domains")["domains"]
     rack = _domain(domains, path[-1], "hosts")
     letter = str(grown["tiers"][-1]["name"])[0]
-    rack["hosts"] = [*_names(rack["hosts"], rack["name"], letter), host]
+    hosts = rack["hosts"]
+    if isinstance(hosts, int):
+        hosts = hostlist.numbered(f"{rack['name']}-", letter, hosts)
+    rack["hosts"] = [*hosts, host]
     return grown
 
 
@@ -100,25 +103,16 @@ def _counted(levels: list[tuple[str, int]], stem: str) -> list[dict[str, Any]]:
         {"name": name, "hosts": below[0][1]}
         if len(below) == 1
         else {"name": name, "domains": _counted(below, f"{name}-")}
-        for name in _numbered(stem, letter, count)
+        for name in hostlist.numbered(stem, letter, count)
     ]
 
 
 def _listed(domains: Any, letters: list[str], stem: str) -> list[dict[str, Any]]:
     if isinstance(domains, Mapping):
         each = {key: value for key, value in domains.items() if key != "count"}
-        names = _numbered(stem, letters[0], domains["count"])
+        names = hostlist.numbered(stem, letters[0], domains["count"])
         domains = [{"name": name, **deepcopy(each)} for name in names]
     for domain in domains:
         if "domains" in domain:
             domain["domains"] = _listed(domain["domains"], letters[1:], f"{domain['name']}-")
     return list(domains)
-
-
-def _names(hosts: Any, domain: str, letter: str) -> list[str]:
-    return _numbered(f"{domain}-", letter, hosts) if isinstance(hosts, int) else list(hosts)
-
-
-def _numbered(stem: str, letter: str, count: int) -> list[str]:
-    width = len(str(count - 1))
-    return [f"{stem}{letter}{i:0{width}d}" for i in range(count)]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from placement import BadInput
-from placement.fabric.growth import listed, with_host
 from placement.fabric.tree import PRESETS, Fabric, from_spec
+from scheduler.files.fabrics.growth import listed, with_host
 from tests.build import fabric_spec
 
 COUNTED = {
