@@ -5,7 +5,8 @@ price per slot and per row touched, the cheapest pattern is a shortest path over
 with state (slots of this row, hosts used so far). The step between rows costs a convex
 function of |n - n'|, given as slopes. The minimum over n' of one slope is two running
 minima (a distance transform), and slope after slope is transform after transform: a sweep
-there and back over the rows of the table where a slope goes on to the end, else windows.
+there and back over the rows of the table where a slope goes on to the end, else a step for
+each slot of its reach.
 All arithmetic is in int64: a bound computed here is exact, not a float's word.
 See docs/engine.md, "The relaxation".
 """
@@ -82,7 +83,10 @@ class Pricer:
         kept = rows if has_patterns else min(2, rows)
         tables: Ints = np.empty((kept, slots, used), dtype=np.int64)
         self._tables = [tables[s % kept] for s in range(rows)]
-        self._room = _room(tables, is_windowed=bool((reach < slots - 1).any()))
+        nearest = np.empty(slots * used, dtype=np.int64)
+        first, last = np.empty((2, used), dtype=np.int64)
+        part = max(1, min(used, IN_CACHE // slots))
+        self._room = Tables(tables.ravel(), kept, slots, used, nearest, first, last, part)
         self._steps = (rows + 4 * len(pairs)) * slots * used
         self.best: Ints = np.empty(used, dtype=np.int64)
         self.by_used: Ints = np.empty(used, dtype=np.int64)
@@ -116,15 +120,6 @@ class Pricer:
             len(chosen) * slots, self._cost.ravel(), rows, between, self._room, used, chosen
         )
         return [tuple(p) for p in chosen.reshape(-1, rows).tolist()]
-
-
-def _room(tables: Ints, *, is_windowed: bool) -> Tables:
-    kept, slots, used = tables.shape
-    part = max(1, min(used, IN_CACHE // slots))
-    nearest, first = np.empty(slots * used, dtype=np.int64), np.empty(used, dtype=np.int64)
-    lead, trail, down = np.empty((3, slots * part if is_windowed else 0), dtype=np.int64)
-    none = np.full(part, 2 * INFINITE)
-    return Tables(tables.ravel(), kept, slots, used, nearest, first, lead, trail, down, none, part)
 
 
 def _cut_short(slopes: Slopes, most: int) -> Slopes:

@@ -11,7 +11,6 @@ from placement.fabric.tree import Ints
 from placement.kernels import Kernel
 
 INFINITE = 1 << 60
-FEW_STEPS = 3  # of a slope that are taken one by one: a window takes as long as six
 
 
 class Between(NamedTuple):
@@ -31,9 +30,8 @@ class Between(NamedTuple):
 
 class Tables(NamedTuple):
     """`tables`: `kept` of them, one after the other, that rows use by turns; each has `slots`
-    lines of `used` columns. `nearest`: one more. `first`: one line; `none`: one of
-    what is never the least. `lead`, `trail`, `down`: as many lines for `part` columns, that
-    windows slide over while they are in the cache."""
+    lines of `used` columns. `nearest`: one more. `first`, `last`: one line each. `part`: columns
+    that are transformed at a time, while they are in the cache."""
 
     tables: Ints
     kept: int
@@ -41,10 +39,7 @@ class Tables(NamedTuple):
     used: int
     nearest: Ints
     first: Ints
-    lead: Ints
-    trail: Ints
-    down: Ints
-    none: Ints
+    last: Ints
     part: int
 
 
@@ -82,7 +77,7 @@ def _sweep(source: Ints, room: Tables, begin: int, end: int, weight: int) -> Non
 
 def _step(source: Ints, room: Tables, begin: int, end: int, weight: int) -> None:
     """`nearest` of a slope of one slot for some columns; `source` may be the same."""
-    slots, used, last = room.slots, room.used, room.lead[: end - begin]
+    slots, used, last = room.slots, room.used, room.last[: end - begin]
     for u in range(len(last)):
         last[u] = INFINITE
     for n in range(slots):
@@ -96,52 +91,6 @@ def _step(source: Ints, room: Tables, begin: int, end: int, weight: int) -> None
             now[u] = moved if moved < old else old
 
 
-def _climbed(old: Ints, last: Ints, into: Ints, climb: int) -> None:
-    """A line so much dearer, or the one before it where that is less."""
-    for u in range(len(into)):
-        here = old[u] + climb
-        into[u] = last[u] if last[u] < here else here
-
-
-def _stretches(source: Ints, room: Tables, begin: int, end: int, climb: int, length: int) -> None:
-    """Lines `climb` dearer each: the least of a line and those before it in its stretch of so
-    many lines (`lead`), and of those after it (`trail`)."""
-    slots, used, many = room.slots, room.used, end - begin
-    for n in range(slots):
-        old, last = source[n * used + begin : n * used + end], room.none[:many]
-        if n % length:
-            last = room.lead[(n - 1) * many : n * many]
-        _climbed(old, last, room.lead[n * many : (n + 1) * many], climb * n)
-    for n in range(slots - 1, -1, -1):
-        old, last = source[n * used + begin : n * used + end], room.none[:many]
-        if n + 1 < slots and (n + 1) % length:
-            last = room.trail[(n + 1) * many : (n + 2) * many]
-        _climbed(old, last, room.trail[n * many : (n + 1) * many], climb * n)
-
-
-def _slide(source: Ints, room: Tables, begin: int, end: int, weight: int, reach: int) -> None:
-    """`nearest` of a slope of `reach` slots for some columns; `source` may be the same. A window
-    is the end of one stretch of lines and the start of the next (van Herk 1992)."""
-    slots, used, many = room.slots, room.used, end - begin
-    length, last = reach + 1, slots - 1
-    _stretches(source, room, begin, end, weight, length)
-    for n in range(slots):
-        to = min(n + reach, last)
-        first, into = room.trail[n * many : (n + 1) * many], room.down[n * many : (n + 1) * many]
-        # Where the lines end within the stretch, it ends with them.
-        second = first if to // length == n // length else room.lead[to * many : (to + 1) * many]
-        for u in range(many):
-            into[u] = (first[u] if first[u] < second[u] else second[u]) - weight * n
-    _stretches(source, room, begin, end, -weight, length)
-    for n in range(slots):
-        now = room.nearest[n * used + begin : n * used + end]
-        down, second = room.down[n * many : (n + 1) * many], room.lead[n * many : (n + 1) * many]
-        first = second if n < reach else room.trail[(n - reach) * many : (n - reach + 1) * many]
-        for u in range(many):
-            up = (first[u] if first[u] < second[u] else second[u]) + weight * n
-            now[u] = up if up < down[u] else down[u]
-
-
 def _transform(source: Ints, room: Tables, between: Between, row: int) -> None:
     """nearest[n, u] = min over n' of source[n', u] + what |n - n'| costs after this row."""
     slots, used = room.slots, room.used
@@ -150,13 +99,11 @@ def _transform(source: Ints, room: Tables, between: Between, row: int) -> None:
         for k in range(between.begin[row], between.begin[row + 1]):
             if between.reach[k] >= slots - 1:
                 _sweep(now, room, begin, end, between.weight[k])
-            elif 0 < between.reach[k] <= FEW_STEPS:
-                for _ in range(between.reach[k]):
-                    _step(now, room, begin, end, between.weight[k])
-                    now = room.nearest
-            else:
-                _slide(now, room, begin, end, between.weight[k], between.reach[k])
-            now = room.nearest
+                now = room.nearest
+                continue
+            for _ in range(between.reach[k]):  # few: a slope that ends does so within a host
+                _step(now, room, begin, end, between.weight[k])
+                now = room.nearest
     floor = between.floor[row]
     if floor:
         for k in range(slots * used):
@@ -219,7 +166,7 @@ def _price_rows(cost: Ints, rows: int, between: Between, room: Tables, by_used: 
 
 price_rows = Kernel(
     _price_rows,
-    *(_less_of, _sweep, _step, _climbed, _stretches, _slide, _transform, _linked),
+    *(_less_of, _sweep, _step, _transform, _linked),
     inlines=False,
 )
 

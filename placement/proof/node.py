@@ -260,9 +260,8 @@ class Exploration:
         return master.solve()
 
     def _ceiling(self, solution: LpSolution) -> int:
-        """What the node's bound can reach at most: the master's own cost."""
-        grid, norm = self._case.grid, self._case.norm
-        return attainable(grid, floor(solution.cost * norm + 1e-6) - grid.offset)
+        """What the node's bound can reach at most, before it is rounded: the master's own cost."""
+        return floor(solution.cost * self._case.norm + 1e-6) - self._case.grid.offset
 
     def _price(self, master: Master, solution: LpSolution) -> list[ZonePattern]:
         """Patterns that pay at the LP's duals; the Lagrangian bound there is proved."""
@@ -270,7 +269,7 @@ class Exploration:
         prices = tables.duals.prices(master, solution)
         tables.fill(prices)
         value = -(-tables.priced // tables.scale) - case.grid.offset
-        if (proved := attainable(case.grid, value)) > self.proved:
+        if value > self.proved and (proved := attainable(case.grid, value)) > self.proved:
             counters = zip(master.ranges, prices.of_counter.tolist(), strict=True)
             paid = tuple((counter, price) for counter, price in counters if price)
             self.proved, self.witness = proved, Witness(tuple(prices.of_slot.tolist()), paid)

@@ -48,7 +48,6 @@ FEW_TREES = 200  # of a short search
 SLACKS = (0.04, 0.01)
 WINDOW = 4  # of the allowed prefixes, a lean to one side looks at this fraction
 SWEPT = 20_000  # edges and members of groups that it takes to part a tree; others are fewer
-BAND_SIZES = [many << k for k in range(9) for many in (2, 3)]  # zones side by side
 MOST_ORDERS = 6  # of the axes, along which blocks are swept
 
 
@@ -318,20 +317,27 @@ class Sweeper:
 
     def _start(self, capacities: Sequence[int], target: int) -> BuiltTree:
         """The best of all zones side by side, and unless that cuts no more than `target`, of bands
-        of them: first along which axes these lie, then how many zones one has. Remembered."""
+        of them: first along which other axis than the best one these lie, then how many zones one
+        has. Remembered."""
         key = tuple(capacities)
         if key in self._starts:
             return self._starts[key]
         zones = by_room(roomiest(capacities, max(1, self.graph.blocks)))
-        best = min((self._built(tree, capacities) for tree in combs(zones, self.axes)), key=_cost)
+        side_by_side = [self._built(tree, capacities) for tree in combs(zones, self.axes)]
+        best = min(side_by_side, key=_cost)
         if best.cost <= target:
             return best
-        middle, pairs = isqrt(len(zones)), list(permutations(range(self.axes), 2))
+        first = int(np.argmin([built.cost for built in side_by_side])) % self.axes
+        pairs = [pair for pair in permutations(range(self.axes), 2) if first in pair]
+        middle = isqrt(len(zones))
         if middle > 1 and pairs:
             by_pair = [self._built(bands(zones, middle, *pair), capacities) for pair in pairs]
             pair = pairs[int(np.argmin([built.cost for built in by_pair]))]
-            sizes = [many for many in BAND_SIZES if many < len(zones)]
+            sizes = [1 << k for k in range(1, (len(zones) - 1).bit_length())]
             by_size = [self._built(bands(zones, many, *pair), capacities) for many in sizes]
+            near = sizes[int(np.argmin([built.cost for built in by_size]))]
+            others = [near - near // 4, near + near // 2]
+            by_size += [self._built(bands(zones, many, *pair), capacities) for many in others]
             best = min(best, *by_pair, *by_size, key=_cost)
         self._starts[key] = best
         return best

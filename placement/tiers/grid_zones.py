@@ -117,9 +117,11 @@ def _in_turns(
             return best
         best = _searched(grid, capacities, best, trees)
         best = proof.pursued(best, limits.rounds // share, trees)
+        if share < SHARES[0]:
+            best = proof.chosen(best, trees)
     if limits.turns < len(SHARES):
         return best
-    return proof.pursued(best, limits.rounds, limits.trees)
+    return proof.chosen(proof.pursued(best, limits.rounds, limits.trees), limits.trees)
 
 
 class _Proof:
@@ -163,18 +165,22 @@ class _Proof:
         return self.learned(best, trees)
 
     def learned(self, best: ZoneStep, trees: int) -> ZoneStep:
-        """The best layout with the bound, or a better one out of the patterns in use, or out of
-        those that a node chose whole."""
+        """The best layout with the bound, or a better one of patterns that a node chose whole."""
         grid, capacities = self.form.grid, self._capacities
         best = replace(best, bound=max(best.bound, min(best.cost, self.bound)))
         if self.prover.cover is not self._cover:
             self._cover = self.prover.cover
             best = _covered(grid, capacities, best, self._cover, (), trees)
-        if not best.is_proved and is_counted(grid):
-            known = patterns_of(best.layout, len(capacities))
-            good = self.prover.good_patterns(MOST_COLUMNS)
-            best = _covered(grid, capacities, best, good, known, trees)
         return best
+
+    def chosen(self, best: ZoneStep, trees: int) -> ZoneStep:
+        """The best layout, or a better one of the patterns in use, by an integer program."""
+        grid, capacities = self.form.grid, self._capacities
+        if best.is_proved or not is_counted(grid):
+            return best
+        known = patterns_of(best.layout, len(capacities))
+        good = self.prover.good_patterns(MOST_COLUMNS)
+        return _covered(grid, capacities, best, good, known, trees)
 
 
 def _covered(

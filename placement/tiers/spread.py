@@ -20,12 +20,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import combinations, product
 
 import numpy as np
 
 from placement.fabric.hostset import Mask
-from placement.fabric.tree import Ints
+from placement.fabric.tree import Floats, Ints
 from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import Layout
 
@@ -173,27 +173,24 @@ class _Packing:
         widths, needed = self._widths(), self._needed()
         total = np.array([widths[g].sum(axis=0) for g in groups])
 
-        def worth(held: Ints) -> float:
-            """Rows of a band, and how much of the next one is there."""
-            rows = int((held >= needed).sum())
-            return rows + (held[rows] / needed[rows] if rows < self.height else 1.0) / 2
+        def worth(held: Ints) -> Floats:
+            """Rows of a band, and half of how much of the next one is there."""
+            rows = (held >= needed).sum(axis=-1)
+            last = np.minimum(rows, self.height - 1)[..., None]
+            share = np.take_along_axis(held, last, axis=-1) / needed[last]
+            return np.asarray(rows + np.minimum(share[..., 0], 1.0) / 2)
 
-        value = [worth(held) for held in total]
         for _ in range(SWEEPS):
             is_better = False
-            for a, b in product(range(len(groups)), repeat=2):
-                if a >= b:
-                    continue
-                for i, j in product(range(len(groups[a])), range(len(groups[b]))):
-                    member_a, member_b = groups[a][i], groups[b][j]
-                    change = widths[member_b] - widths[member_a]
-                    new_a, new_b = worth(total[a] + change), worth(total[b] - change)
-                    if new_a + new_b > value[a] + value[b] + SHARED:
-                        groups[a][i], groups[b][j] = member_b, member_a
-                        total[a], total[b] = total[a] + change, total[b] - change
-                        value[a], value[b] = new_a, new_b
-                        is_better = True
-            if not is_better or int(sum(int(v) for v in value)) >= self.height:
+            for a, b in combinations(range(len(groups)), 2):
+                change = widths[groups[b]][None] - widths[groups[a]][:, None]
+                gain = worth(total[a] + change) + worth(total[b] - change)
+                i, j = np.unravel_index(gain.argmax(), gain.shape)
+                if gain[i, j] > worth(total[a]) + worth(total[b]) + SHARED:
+                    groups[a][i], groups[b][j] = groups[b][j], groups[a][i]
+                    total[a], total[b] = total[a] + change[i, j], total[b] - change[i, j]
+                    is_better = True
+            if not is_better or int((total >= needed).sum()) >= self.height:
                 break
         return groups
 
