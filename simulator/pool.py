@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing import active_children, get_context, parent_process
 from threading import Thread
 from typing import Any, TypeVar
@@ -40,7 +41,8 @@ def run_all(
     """(number, result) of every piece, in the order in which they end.
 
     `processes`: at once; with one of them, or one piece, all runs right here.
-    `dask`: the address of a scheduler that is already there, which has its own.
+    `dask`: the address of a scheduler that is already there, which has its own; the positional
+    arguments of a `partial` are sent to its workers once.
 
     Raises: InputError as a piece does, or when there is no such scheduler.
     """
@@ -118,7 +120,11 @@ def _on_dask(
         message = f"no scheduler answers at {address}: {error}"
         raise InputError(Problem("--dask", message)) from None
     with client:
-        futures = client.map(function, list(pieces), pure=False)
+        if isinstance(function, partial):  # what all pieces have in common goes out once
+            common = client.scatter(list(function.args), broadcast=True, hash=False)
+            futures = [client.submit(function.func, *common, p, pure=False) for p in pieces]
+        else:
+            futures = client.map(function, list(pieces), pure=False)
         number: dict[Any, int] = {future.key: i for i, future in enumerate(futures)}
         for future in dask.as_completed(futures):
             yield number[future.key], future.result()

@@ -34,9 +34,19 @@ def register(app: typer.Typer) -> None:
 Processes = Annotated[
     int | None,
     typer.Option(
+        "--processes",
+        "--workers",
         min=1,
         max=1024,
-        help="Number of replays at once. Default: the number of cores.",
+        help="Number of runs at once. Default: the number of cores.",
+        show_default=False,
+    ),
+]
+DaskScheduler = Annotated[
+    str | None,
+    typer.Option(
+        "--dask",
+        help="A Dask scheduler (tcp://host:8786) whose workers do the runs.",
         show_default=False,
     ),
 ]
@@ -171,10 +181,7 @@ def sweep_command(
         typer.Option(help="Folder for the page and the points; finished points stay in it."),
     ],
     processes: Processes = None,
-    dask: Annotated[
-        str | None,
-        typer.Option(help="A Dask scheduler (tcp://host:8786) whose workers run the points."),
-    ] = None,
+    dask: DaskScheduler = None,
     output: Annotated[
         PointsFormat, typer.Option("--format", help="Output format.")
     ] = PointsFormat.TABLE,

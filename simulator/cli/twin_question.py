@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,7 +21,7 @@ import typer
 from scheduler.cli.calls import DEFAULT_ADDRESS, Address
 from scheduler.files.errors import InputError, Problem
 from simulator.cli.replay import TotalsFormat
-from simulator.cli.studies import Processes, counted
+from simulator.cli.studies import DaskScheduler, Processes, counted
 
 if TYPE_CHECKING:
     from simulator.twin.fork import ClusterFork
@@ -86,6 +87,7 @@ class TwinQuestion:
     arrivals: Arrivals
     config: str | None
     processes: int | None
+    dask: str | None
     address: str
 
     def answer(self, changes: Sequence[Sequence[str]]) -> dict[str, Any]:
@@ -96,7 +98,7 @@ class TwinQuestion:
         from simulator.twin.future import TwinWorld
         from simulator.twin.outages import fit_failures
         from simulator.twin.prices import load_prices
-        from simulator.twin.study import study
+        from simulator.twin.study import StudyWorkers, study
 
         horizon_ns = self._horizon_ns()
         money = None if self.prices is None else load_prices(self.prices)
@@ -109,9 +111,19 @@ class TwinQuestion:
         failures = fit_failures(fork.state, fork.now_ns)
         workload = _workload(fork, self.arrivals, horizon_ns)
         world = TwinWorld(fork, workload, failures, horizon_ns, model)
-        processes = self.processes or cores()
-        with counted(len(scenarios) * self.seeds, "runs") as on_done:
-            return study(world, scenarios, range(self.seeds), processes, money, on_done)
+        workers = StudyWorkers(self.processes or cores(), self.dask)
+        took_s, began_s = list[float](), perf_counter()
+        with counted(len(scenarios) * self.seeds, "runs") as advance:
+
+            def on_done(run_s: float) -> None:
+                took_s.append(run_s)
+                if advance:
+                    advance()
+
+            answer = study(world, scenarios, range(self.seeds), workers, money, on_done)
+        if workers.dask or min(workers.processes, len(took_s)) > 1:
+            typer.echo(_speed_up(took_s, perf_counter() - began_s), err=True)
+        return answer
 
     def _horizon_ns(self) -> int:
         from scheduler.files.timeparse import parse_duration
@@ -161,6 +173,7 @@ _ASKED: tuple[tuple[str, Any, Any], ...] = (
     ("arrivals", ArrivalsKind, Arrivals.LOG),
     ("config", Config, None),
     ("processes", Processes, None),
+    ("dask", DaskScheduler, None),
     ("address", Address, DEFAULT_ADDRESS),
 )
 _WRITTEN: tuple[tuple[str, Any, Any], ...] = (
@@ -200,6 +213,14 @@ def asks_twin(**defaults: str) -> Callable[[Callable[..., None]], Callable[..., 
         return wrapped
 
     return made
+
+
+def _speed_up(took_s: Sequence[float], all_s: float) -> str:
+    """Processor seconds are what the runs take one after the other in one process."""
+    return (
+        f"{len(took_s):,} runs in {all_s:,.0f} s, of {sum(took_s):,.0f} processor seconds: "
+        f"{sum(took_s) / all_s:.1f} times as fast as one process"
+    )
 
 
 def _fork(source: str | None, config: str | None, address: str) -> ClusterFork:

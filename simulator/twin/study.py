@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from math import sqrt
+from time import thread_time
 from typing import Any
 
 from scheduler.files.timeparse import written
@@ -63,29 +65,38 @@ class SeedMean:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    world: TwinWorld
     scenario: Scenario
     seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class StudyWorkers:
+    """Who does the runs: so many `processes` here, or the workers of a `dask` scheduler."""
+
+    processes: int = 1
+    dask: str | None = None
 
 
 def study(
     world: TwinWorld,
     scenarios: Sequence[Scenario],
     seeds: Sequence[int],
-    processes: int,
+    workers: StudyWorkers,
     prices: PriceList | None = None,
-    on_done: Callable[[], None] | None = None,
+    on_done: Callable[[float], None] | None = None,
 ) -> dict[str, Any]:
     """The answer for programs. The first scenario is the base that the others are compared with.
+    `on_done`: called after each run with the processor seconds that it took.
 
-    Raises: InputError when a process ends.
+    Raises: InputError when a process ends, or there is no such Dask scheduler.
     """
-    pieces = [_Piece(world, scenario, seed) for scenario in scenarios for seed in seeds]
+    pieces = [_Piece(scenario, seed) for scenario in scenarios for seed in seeds]
     runs: list[dict[str, Any]] = [{} for _ in pieces]
-    for number, figures in run_all(_run, pieces, processes):
+    common = partial(_run, world)
+    for number, (figures, took_s) in run_all(common, pieces, workers.processes, workers.dask):
         runs[number] = {"seed": pieces[number].seed, **figures}
         if on_done:
-            on_done()
+            on_done(took_s)
     each = [runs[i : i + len(seeds)] for i in range(0, len(runs), len(seeds))]
     horizon_h = world.horizon_ns / SECOND_NS / 3600
     if prices is not None:
@@ -115,9 +126,11 @@ def study(
     }
 
 
-def _run(piece: _Piece) -> dict[str, Any]:
-    """In a process of its own."""
-    return future(piece.world, piece.scenario, piece.seed)
+def _run(world: TwinWorld, piece: _Piece) -> tuple[dict[str, Any], float]:
+    """In a process of its own; with the processor seconds that it took."""
+    began_s = thread_time()
+    figures = future(world, piece.scenario, piece.seed)
+    return figures, thread_time() - began_s
 
 
 def _row(

@@ -1,18 +1,22 @@
-"""A sweep over a Dask cluster: the same points."""
+"""Sweeps and twins over a Dask cluster: the same answers."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from scheduler.files.errors import InputError
 from simulator import sweep
+from simulator.cli.twin_question import Arrivals, TwinQuestion
 from simulator.experiment_file import load_experiment_file
 from simulator.pool import run_all
 from tests.studies import write
+from tests.twins import backup
 
 pytest.importorskip("distributed", reason="needs Dask (the extra dask)")
 
@@ -27,28 +31,55 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
-def test_points_are_those_of_one_process(tmp_path: Path) -> None:
-    grid = load_experiment_file(str(write(tmp_path)))
-    here, there = sweep.PointStore(tmp_path / "here"), sweep.PointStore(tmp_path / "there")
-    waiting, _ = sweep.split(grid, here)
-    sweep.run_points(waiting[:3], here, 1)
-    script = tmp_path / "cluster.py"
+@contextmanager
+def dask_cluster(folder: Path) -> Iterator[str]:
+    """The address of its scheduler."""
+    script = folder / "cluster.py"
     script.write_text(CLUSTER)
     with subprocess.Popen(
         [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as cluster:
         try:
             assert cluster.stdout is not None
-            sweep.run_points(waiting[:3], there, 1, cluster.stdout.readline().strip())
+            yield cluster.stdout.readline().strip()
         finally:
             cluster.communicate("\n")
+
+
+@pytest.mark.slow
+def test_points_are_those_of_one_process(tmp_path: Path) -> None:
+    grid = load_experiment_file(str(write(tmp_path)))
+    here, there = sweep.PointStore(tmp_path / "here"), sweep.PointStore(tmp_path / "there")
+    waiting, _ = sweep.split(grid, here)
+    sweep.run_points(waiting[:3], here, 1)
+    with dask_cluster(tmp_path) as address:
+        sweep.run_points(waiting[:3], there, 1, address)
 
     for point in waiting[:3]:
         one, two = here.get(point.name), there.get(point.name)
         assert one is not None
         assert two is not None
         assert one["totals"]["log_sha256"] == two["totals"]["log_sha256"]
+
+
+@pytest.mark.slow
+def test_runs_of_a_twin_are_those_of_one_process(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    backup(tmp_path / "lab.db")
+
+    def answer(processes: int, dask: str | None) -> object:
+        arguments = (str(tmp_path / "lab.db"), "2d", 2, None, None, Arrivals.LOG, None)
+        question = TwinQuestion(*arguments, processes, dask, "")
+        return question.answer([[], ["spares 1 a zone"]])
+
+    here = answer(1, None)
+    assert not capsys.readouterr().err
+    assert answer(2, None) == here
+    assert "4 runs in " in capsys.readouterr().err
+    with dask_cluster(tmp_path) as address:
+        assert answer(1, address) == here
+    assert "times as fast as one process" in capsys.readouterr().err
 
 
 def test_a_scheduler_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
