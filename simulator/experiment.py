@@ -60,7 +60,8 @@ class Experiment:
     `trace`: where jobs come from, None where a caller has them. `failures`: models, presets or
     files, see failures/; `failure_scale`: by which their rates are multiplied; `log_window`: what
     is used of recorded ones. `seed`: of failures, placement and shapes. `shares_hosts`: jobs
-    smaller than a host, of a trace that knows only their size, take a part of one.
+    smaller than a host, of a trace that knows only their size, take a part of one. `recorded_on`:
+    the fabric of the run times, where NVLink joins more hosts of `fabric` than of that.
     """
 
     fabric: Fabric
@@ -83,6 +84,7 @@ class Experiment:
     seed: int = 0
     log_window: LogWindow = ALL
     shares_hosts: bool = False
+    recorded_on: Fabric | None = None
 
     @property
     def charged(self) -> Tenants | None:

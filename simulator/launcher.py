@@ -74,7 +74,7 @@ class SimulatedLauncher(Launcher):
             if run.stop_ns is not None:
                 self._cancel(run.name)
                 self._timing.halt(run.name, run.stop_ns)
-        self._hurry()
+        self.hurry()
 
     def feed(self, event: Event, state: State) -> None:
         """Start, stop and end gangs as the log says. `state`: right after `event`."""
@@ -82,7 +82,7 @@ class SimulatedLauncher(Launcher):
             self.unsuccessful.add(event.name)
         for change in self._gangs.feed(self._effects.read(event, state)):
             carry_out(self, change)
-            self._hurry()
+            self.hurry()
 
     def forget(self, event: Event) -> None:
         """A job that is over is nobody's business any more, once all have heard of `event`."""
@@ -97,7 +97,7 @@ class SimulatedLauncher(Launcher):
         self._silent.add(host)
         for run in self._gangs.runs_on(host):
             self._halt(run.name)
-            self._hurry()
+            self.hurry()
 
     def revive(self, host: str) -> None:
         """It is known to have failed, or works again."""
@@ -145,7 +145,7 @@ class SimulatedLauncher(Launcher):
         if entry is not None:
             self._kernel.cancel(entry)
 
-    def _hurry(self) -> None:
+    def hurry(self) -> None:
         """Ends of gangs whose pace is another now."""
         for name in self._timing.changed():
             self._cancel(name)

@@ -72,7 +72,9 @@ class Replay:
     ) -> None:
         self.tally = ArrivalCounts()
         self.modelled = (
-            ModelledTiming(experiment.fabric, experiment.times) if experiment.times else None
+            ModelledTiming(experiment.fabric, experiment.times, experiment.recorded_on)
+            if experiment.times
+            else None
         )
         self._timing: FlatTiming | ModelledTiming = self.modelled or FlatTiming(
             lambda: self._engine.state

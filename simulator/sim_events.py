@@ -59,6 +59,13 @@ class TimeLimitReached:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterChanged:
+    """The cluster of a twin is different from now on; `number` of the change."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class PlanReady:
     """A decision has taken its time."""
 

@@ -44,6 +44,8 @@ class _Clock:
     halt_ns: int | None = None
     store_ppm: int = 0  # of real time: writes wait for the store that others use
     store_ns: int = 0
+    saved_ns: int = 0  # by steps that are shorter than they were when run times were recorded
+    before: tuple[int, int] = 0, 0  # work, and writing, before checkpoints came at another interval
 
     def settle(self, now_ns: int) -> None:
         """Count up to now, or to when it came to stand still."""
@@ -52,6 +54,7 @@ class _Clock:
         if elapsed_ns > 0:
             self.clock_ns += elapsed_ns * self.rate // MILLION
             self.store_ns += elapsed_ns * self.store_ppm // MILLION
+            self.saved_ns += elapsed_ns * max(0, self.rate - MILLION) // MILLION
         self.at_ns = max(self.at_ns, until_ns)
 
     @property
@@ -66,6 +69,8 @@ class _Clock:
         waiting_ns = self.write_ns * (store.stretch - 1)
         waiting_ns = max(waiting_ns, period_ns * (store.demand - stretch))
         real_ns = period_ns * stretch + waiting_ns
+        if stretch < 1:  # steps are shorter, writes are not
+            real_ns = self.interval_ns * stretch + self.write_ns + waiting_ns
         rate = max(1, round(MILLION * period_ns / real_ns))
         store_ppm = round(MILLION * waiting_ns / real_ns)
         if (rate, store_ppm) == (self.rate, self.store_ppm):
@@ -77,8 +82,21 @@ class _Clock:
     @property
     def worked_ns(self) -> int:
         """Work until the clock was last settled, writes aside."""
+        return self.before[0] + self._work_on_clock_ns
+
+    @property
+    def _work_on_clock_ns(self) -> int:
         writes, part_ns = divmod(self.clock_ns, self.interval_ns + self.write_ns)
         return min(self.work_ns, writes * self.interval_ns + min(part_ns, self.interval_ns))
+
+    def write_every(self, interval_ns: int, write_ns: int, now_ns: int) -> None:
+        """Checkpoints come at this interval from now on, the first as if written now."""
+        self.settle(now_ns)
+        worked_ns = self._work_on_clock_ns
+        work_ns, writing_ns = self.before
+        self.before = work_ns + worked_ns, writing_ns + self.clock_ns - worked_ns
+        self.work_ns -= worked_ns
+        self.clock_ns, self.interval_ns, self.write_ns = 0, interval_ns, write_ns
 
     @property
     def end_ns(self) -> int:
@@ -95,11 +113,14 @@ class _Clock:
         writes, part_ns = divmod(self.clock_ns, self.interval_ns + self.write_ns)
         work_ns = writes * self.interval_ns + min(part_ns, self.interval_ns)
         kept_ns = writes * self.interval_ns
+        before_ns, written_ns = self.before
         if left.is_complete:
-            work_ns = kept_ns = min(self.work_ns, alive_ns - restart_ns)
-        writing_ns = max(0, self.clock_ns - work_ns)
+            most_ns = alive_ns - restart_ns + self.saved_ns - before_ns
+            work_ns = kept_ns = min(self.work_ns, most_ns)
+        writing_ns = written_ns + max(0, self.clock_ns - work_ns)
+        work_ns, kept_ns = before_ns + work_ns, before_ns + kept_ns
         slowed_ns = alive_ns - restart_ns - work_ns - writing_ns
-        store_ns = slowed_ns if self.load is ALONE else min(self.store_ns, slowed_ns)
+        store_ns = slowed_ns if self.load is ALONE else min(self.store_ns, max(0, slowed_ns))
         return AttemptTime(
             kept_ns,
             work_ns - kept_ns,
@@ -113,10 +134,11 @@ class _Clock:
 class ModelledTiming:
     """Timing of the gangs of one replay. Memory: O(live jobs)."""
 
-    def __init__(self, fabric: Fabric, times: TimeModel) -> None:
+    def __init__(self, fabric: Fabric, times: TimeModel, recorded_on: Fabric | None = None) -> None:
         self._fabric = fabric
         self._times = times
-        self._network = NetworkModel(fabric, times.network.comm_share)
+        self._network = NetworkModel(fabric, times.network.comm_share, recorded_on)
+        self.saved_host_ns = 0  # of attempts that are over: by shorter steps than were recorded
         self.time = AttemptTime()  # of attempts that are over
         self.host_time = AttemptTime()
         self._spent: dict[str, tuple[AttemptTime, AttemptTime]] = {}  # of live jobs
@@ -135,8 +157,7 @@ class ModelledTiming:
     def begin(self, run: Attempt) -> None:
         request = self._request(run)
         work_ns = -(-self._remaining_host_ns[run.name] // len(run.hosts))
-        is_known = self._times.network.is_modelled
-        load = self._network.load(request, run.hosts) if is_known else ALONE
+        load = self._load(request, run)
         ready_ns = run.start_ns + self._start_ns(run, request)
         point = self._times.checkpoint
         write_s = self._store.write_s(request) + point.stall_s
@@ -155,6 +176,40 @@ class ModelledTiming:
         writers = self._store.begin(run.name, request) if clock.writes else ()
         self._pace((*self._sharing(load), *writers), run.start_ns)
 
+    def _load(self, request: Request, run: Attempt) -> GangLoad:
+        is_known = self._times.network.is_modelled
+        return self._network.load(request, run.hosts) if is_known else ALONE
+
+    def rewire(self, fabric: Fabric, recorded_on: Fabric | None, now_ns: int) -> None:
+        """The same hosts have other links from now on. Cost: O(gangs)."""
+        self._fabric = fabric
+        self._network = NetworkModel(fabric, self._times.network.comm_share, recorded_on)
+        self._on.clear()
+        running = [clock for clock in self._clocks.values() if clock.halt_ns is None]
+        for clock in running:
+            clock.settle(now_ns)
+            clock.load = self._load(self._request(clock.run), clock.run)
+            for sent in clock.load.sent:
+                self._on.setdefault(sent.link, {})[clock.run.name] = sent.mean
+        self._pace([clock.run.name for clock in running], now_ns)
+
+    def write_every(self, times: TimeModel, now_ns: int) -> None:
+        """Gangs write checkpoints at the interval of this model from now on. Cost: O(gangs)."""
+        self._times = times
+        running = [clock for clock in self._clocks.values() if clock.halt_ns is None]
+        for clock in running:
+            self._store.end(clock.run.name)
+        self._store.change(times.checkpoint)
+        for clock in running:
+            name, request = clock.run.name, self._request(clock.run)
+            write_s = self._store.write_s(request) + times.checkpoint.stall_s
+            interval_ns = round(times.checkpoint.interval_s * SECOND_NS)
+            clock.write_every(interval_ns, round(write_s * SECOND_NS), now_ns)
+            if clock.writes:
+                self._store.begin(name, request)
+            self._changed[name] = None
+        self._pace([clock.run.name for clock in running], now_ns)
+
     def halt(self, name: str, now_ns: int) -> None:
         clock = self._clocks[name]
         if clock.halt_ns is not None:
@@ -169,11 +224,13 @@ class ModelledTiming:
     def leave(self, left: AttemptLeft) -> None:
         name, hosts = left.run.name, len(left.run.hosts)
         self.halt(name, left.run.start_ns + left.ran_ns)
-        spent = self._clocks.pop(name).spent(left)
+        clock = self._clocks.pop(name)
+        spent = clock.spent(left)
         self._remaining_host_ns[name] -= spent.productive * hosts
         time, host_time = self.spent(name)
         part, of = self._part(left.run)
         on_hosts = spent.part(part, of) if part else spent
+        self.saved_host_ns += clock.saved_ns * (part or hosts) // of
         self._spent[name] = time.plus(spent), host_time.plus(on_hosts, hosts)
         self.time = self.time.plus(spent)
         self.host_time = self.host_time.plus(on_hosts, hosts)
@@ -215,6 +272,14 @@ class ModelledTiming:
             part, of = self._part(clock.run)
             live += clock.worked_ns * (part or len(clock.run.hosts)) // of
         return self.host_time.productive + live
+
+    def saved_until_now_host_ns(self) -> int:
+        """By shorter steps than were recorded, of all gangs; clocks are settled."""
+        live = 0
+        for clock in self._clocks.values():
+            part, of = self._part(clock.run)
+            live += clock.saved_ns * (part or len(clock.run.hosts)) // of
+        return self.saved_host_ns + live
 
     def _request(self, run: Attempt) -> Request:
         """At the size that the gang has now."""

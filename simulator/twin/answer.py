@@ -47,7 +47,8 @@ ROWS: tuple[tuple[str, str, Callable[[float], str], int], ...] = (
     ("host_failures", "hosts that failed", count_text, 0),
 )
 MONEY_ROWS = (
-    *(("gpus", "GPUs"), ("hosts", "hosts"), ("uplinks", "uplinks"), ("spares", "spares")),
+    *(("gpus", "GPUs"), ("hosts", "hosts"), ("uplinks", "uplinks")),
+    *(("scale_up", "NVLink across racks"), ("spares", "spares")),
     *(("repairs", "repairs"), ("repair_contract", "repair contract"), ("total", "total")),
     ("per_effective_gpu_h", "for an effective GPU-hour"),
 )
@@ -152,7 +153,8 @@ def sections(answer: Values) -> Iterator[Section]:
     scenarios = answer["scenarios"]
     yield Section("", ("",), tuple(_rows(scenarios, "figures", "differences", ROWS)))
     if answer["currency"]:
-        rows = [(key, words, money, -1) for key, words in MONEY_ROWS]
+        spent = {key for each in scenarios for key in each["money"] if each["money"][key]["mean"]}
+        rows = [(key, words, money, -1) for key, words in MONEY_ROWS if key in spent]
         title = f"Money, {answer['currency']} in {duration(answer['horizon_s'])}"
         yield Section(title, ("",), tuple(_rows(scenarios, "money", "money_differences", rows)))
     kinds = {(w["tenant"], w["size"]): None for each in scenarios for w in each["waits"]}
@@ -225,6 +227,11 @@ def notes(answer: Values) -> list[str]:
         found.append(
             "no time model: a gang is as fast on any hosts, and restarts cost what the tenants file"
             " says"
+        )
+    if any("nvlink" in each["name"].lower() for each in answer["scenarios"]):
+        found.append(
+            "NVLink across racks shortens a step by what it takes then over what it takes now, on"
+            " the same hosts; an effective GPU-hour is one of the hardware of the log"
         )
     if len(answer["seeds"]) > 1:
         found.append("± is half of the 95 % interval of a mean over seeds; differences are by seed")

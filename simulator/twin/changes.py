@@ -3,11 +3,13 @@
     spares 2 a zone                       every gang leaves its spares to its zone, which holds two
     policy conservative                   another queue policy
     oversubscription 4                    other uplinks of the outermost tier; needs a time model
+    zone z3: nvlink racks                 the GPUs of each rack on NVLink; needs a time model
     checkpoint 30m                        time between two checkpoints; needs a time model
     defrag every 6h for 16 hosts          defragmentation by policy, or `defrag never`
     drain z5 on 2026-12-01 for 8h         a maintenance window, known from now on
 
-Several make one scenario. Each is checked against the cluster before anything runs.
+Each may have a date behind it: `from week 6`, `on 2026-12-01`, `at +10d`. Several make one
+scenario. Each is checked against the cluster before anything runs.
 """
 
 from __future__ import annotations
@@ -15,8 +17,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from placement import BadInput
+from placement.fabric.tree import Fabric
 from scheduler.core import Rejected, SchedulingOptions, State, admit, replay
 from scheduler.core.model.commands import ChangeFabric, Command, LoadTenants, SetWindow
 from scheduler.core.model.window import Leave, Window, WindowKind
@@ -24,17 +28,20 @@ from scheduler.core.policies.tenants import Defragmentation
 from scheduler.core.queue.policies import queue_policy
 from scheduler.files.errors import InputError, Problem
 from scheduler.files.timeparse import parse_duration, parse_moment
-from simulator.experiment import oversubscribed
 from simulator.report.text import duration
 from simulator.traces.record import SECOND_NS
 from simulator.twin.fork import ClusterFork, unwatched, with_auto_spares
+from simulator.twin.hardware import with_oversubscription, with_scale_up
 
 OPTION = "--change"
 MOST_CHECKPOINT_S = 30 * 86_400
+WEEK_NS = 7 * 86_400 * SECOND_NS
+NVLINK_GBPS = 7200  # of a GPU, one direction: NVLink 5
 FORMS = (
     "spares 2 a zone",
     "policy conservative",
     "oversubscription 4",
+    "zone z3: nvlink racks",
     "checkpoint 30m",
     "defrag every 6h for 16 hosts",
     "drain z5 on 2026-12-01 for 8h",
@@ -42,19 +49,68 @@ FORMS = (
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """What is different from some moment on. `commands` are for the scheduler; `policy`: of the
+    queue; `checkpoint_s`: in place of the time model's; `has_auto_spares`: of all jobs, whatever
+    they state. `oversubscription`: of the outermost tier, 0 where it stays; `is_scale_up`: NVLink
+    joins hosts that it did not join."""
+
+    commands: tuple[Command, ...] = ()
+    policy: str | None = None
+    checkpoint_s: int = 0
+    has_auto_spares: bool = False
+    oversubscription: float = 0.0
+    is_scale_up: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LaterChange:
+    """A change in words, at a time in the run."""
+
+    time_ns: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Scenario:
-    """Where a run begins. `has_auto_spares`: of jobs that arrive, whatever they state.
-    `checkpoint_s`: in place of the time model's."""
+    """Where a run begins, and what changes `later` in it. `has_auto_spares`: of jobs that arrive,
+    whatever they state. `checkpoint_s`: in place of the time model's. `plain`: the fabric without
+    NVLink that was not there when the log was written; None: it is the same. `fabrics`: each that
+    there is in a run, with the share of the time for which it is."""
 
     changes: tuple[str, ...]
     state: State
     limits: SchedulingOptions
     has_auto_spares: bool = False
     checkpoint_s: int = 0
+    plain: Fabric | None = None
+    later: tuple[LaterChange, ...] = ()
+    fabrics: tuple[tuple[float, Fabric], ...] = ()
 
     @property
     def name(self) -> str:
         return ", ".join(self.changes) or "as it is"
+
+    def with_change(self, change: Change, text: str) -> Scenario:
+        """Once it has been made. Raises: BadInput with what the scheduler refuses."""
+        state = with_auto_spares(self.state) if change.has_auto_spares else self.state
+        for command in change.commands:
+            state = _done(state, command)
+        limits = self.limits
+        return replace(
+            self,
+            changes=(*self.changes, text),
+            state=state,
+            limits=replace(limits, policy=change.policy or limits.policy),
+            has_auto_spares=self.has_auto_spares or change.has_auto_spares,
+            checkpoint_s=change.checkpoint_s or self.checkpoint_s,
+            plain=self._plain_after(change),
+        )
+
+    def _plain_after(self, change: Change) -> Fabric | None:
+        if change.oversubscription and self.plain:
+            return with_oversubscription(self.plain, change.oversubscription)
+        return self.plain or (self.state.built_fabric if change.is_scale_up else None)
 
 
 def scenario(
@@ -64,37 +120,60 @@ def scenario(
 
     Raises: InputError naming the change that cannot be.
     """
-    built = Scenario(tuple(changes), unwatched(fork.state), fork.limits)
-    seen: list[str] = []
+    asked = TwinClock(fork.now_ns, horizon_ns, has_times)
+    built = Scenario((), unwatched(fork.state), fork.limits)
+    seen, later = set[tuple[str, int]](), list[LaterChange]()
     for text in changes:
-        reader, words = _reader(text)
-        kind = text.split()[0]
-        if kind in seen and kind != "drain":
-            raise _wrong(text, f"{kind} is given twice")
-        seen.append(kind)
-        try:
-            built = reader(_Asked(fork, horizon_ns, has_times, len(seen)), built, words)
-        except BadInput as error:
-            raise _wrong(text, error.message) from None
-    return built
+        what, time_ns = _dated(text, asked)
+        mark = _kind(what), time_ns
+        if mark in seen and mark[0] != "drain":
+            raise _wrong(text, f"{mark[0]} is given twice")
+        seen.add(mark)
+        if time_ns > fork.now_ns:
+            later.append(LaterChange(time_ns, text))
+        else:
+            built = _changed(built, text, asked)
+    later.sort(key=lambda each: each.time_ns)
+    last, fabrics = built, [(fork.now_ns, built.state.built_fabric)]
+    for each in later:  # on the cluster as it is now, so that what cannot be is refused before
+        last = _changed(last, each.text, asked)
+        fabrics.append((each.time_ns, last.state.built_fabric))
+    ends = [*(time_ns for time_ns, _ in fabrics), fork.now_ns + horizon_ns]
+    shares = tuple(
+        ((end_ns - start_ns) / horizon_ns, fabric)
+        for (start_ns, end_ns), (_, fabric) in zip(pairwise(ends), fabrics, strict=True)
+    )
+    return replace(built, changes=tuple(changes), later=tuple(later), fabrics=shares)
+
+
+def _changed(built: Scenario, text: str, asked: TwinClock) -> Scenario:
+    try:
+        return built.with_change(change_of(text, built.state, built.limits, asked), text)
+    except BadInput as error:
+        raise _wrong(text, error.message) from None
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """What readers know beside the words. `number`: of the change, from 1."""
+class TwinClock:
+    """What words of changes are read with. `has_times`: whether runs have a time model."""
 
-    fork: ClusterFork
+    now_ns: int
     horizon_ns: int
     has_times: bool
-    number: int
 
 
-_Read = Callable[[_Asked, Scenario, re.Match[str]], Scenario]
+def change_of(text: str, state: State, limits: SchedulingOptions, asked: TwinClock) -> Change:
+    """What the words mean for a cluster in this state, whenever that is. Raises: BadInput."""
+    what, _ = _dated(text, asked)
+    reader, words = _reader(what)
+    return reader(asked, state, limits, words)
 
 
-def _spares(_: _Asked, built: Scenario, words: re.Match[str]) -> Scenario:
-    state, count = built.state, int(words["count"])
-    fabric, tenants = state.built_fabric, state.tenants
+_Read = Callable[[TwinClock, State, SchedulingOptions, re.Match[str]], Change]
+
+
+def _spares(_: TwinClock, state: State, __: SchedulingOptions, words: re.Match[str]) -> Change:
+    count, fabric, tenants = int(words["count"]), state.built_fabric, state.tenants
     zones = [fabric.zone_of(host) for host in range(fabric.host_count)]
     least = min(zones.count(zone) for zone in set(zones))
     if count >= least:
@@ -102,113 +181,154 @@ def _spares(_: _Asked, built: Scenario, words: re.Match[str]) -> Scenario:
             "", f"the smallest zone has {least:,} hosts: nothing would be left to run on"
         )
     spares = replace(tenants.spares, per_zone=count, in_zone=True, racks=0)
-    state = _done(with_auto_spares(state), built, LoadTenants(replace(tenants, spares=spares)))
-    return replace(built, state=state, has_auto_spares=True)
+    return Change((LoadTenants(replace(tenants, spares=spares)),), has_auto_spares=True)
 
 
-def _policy(_: _Asked, built: Scenario, words: re.Match[str]) -> Scenario:
+def _policy(_: TwinClock, __: State, limits: SchedulingOptions, words: re.Match[str]) -> Change:
     name = queue_policy(words["name"]).name
-    if name == built.limits.policy:
+    if name == limits.policy:
         raise BadInput("", f"{name} is the policy already")
-    return replace(built, limits=replace(built.limits, policy=name))
+    return Change(policy=name)
 
 
-def _oversubscription(asked: _Asked, built: Scenario, words: re.Match[str]) -> Scenario:
-    ratio, fabric = float(words["ratio"]), built.state.built_fabric
+def _oversubscription(
+    asked: TwinClock, state: State, _: SchedulingOptions, words: re.Match[str]
+) -> Change:
+    ratio, fabric = float(words["ratio"]), state.built_fabric
     if not 0.01 <= ratio <= 1000:
         raise BadInput("", "must be from 0.01 to 1000")
     if not asked.has_times:
         raise BadInput("", "needs --times: without a time model any network is as fast as another")
-    other = oversubscribed(fabric, ratio)
-    if len(fabric.tiers[0].domains) < 2:
+    if fabric.zone_count < 2:
         raise BadInput("", f"{fabric.name} has one {fabric.tiers[0].name}: nothing leaves it")
-    state = _done(built.state, built, ChangeFabric(other.spec))
-    return replace(built, state=state)
+    changed = with_oversubscription(fabric, ratio)
+    return Change((ChangeFabric(changed.spec),), oversubscription=ratio)
 
 
-def _checkpoint(asked: _Asked, built: Scenario, words: re.Match[str]) -> Scenario:
+def _scale_up(asked: TwinClock, state: State, _: SchedulingOptions, words: re.Match[str]) -> Change:
+    if not asked.has_times:
+        raise BadInput("", "needs --times: without a time model any network is as fast as another")
+    gbps = float(words["gbps"] or NVLINK_GBPS)
+    if not 1 <= gbps <= 100_000:
+        raise BadInput("", "must be from 1 to 100000 Gbit/s")
+    changed = with_scale_up(state.built_fabric, words["domain"], gbps)
+    return Change((ChangeFabric(changed.spec),), is_scale_up=True)
+
+
+def _checkpoint(
+    asked: TwinClock, state: State, _: SchedulingOptions, words: re.Match[str]
+) -> Change:
     seconds = parse_duration(words["length"]) // SECOND_NS
     if not 1 <= seconds <= MOST_CHECKPOINT_S:
         raise BadInput("", f"must be from 1s to {MOST_CHECKPOINT_S // 86_400}d")
     if not asked.has_times:
         raise BadInput("", "needs --times: without a time model writing a checkpoint costs nothing")
-    tenants = built.state.tenants
+    tenants = state.tenants
     costs = replace(tenants.preemption.costs, checkpoint_s=seconds)
     tenants = replace(tenants, preemption=replace(tenants.preemption, costs=costs))
-    state = _done(built.state, built, LoadTenants(tenants))
-    return replace(built, state=state, checkpoint_s=seconds)
+    return Change((LoadTenants(tenants),), checkpoint_s=seconds)
 
 
-def _defrag(_: _Asked, built: Scenario, words: re.Match[str]) -> Scenario:
-    tenants, policy = built.state.tenants, None
+def _defrag(_: TwinClock, state: State, __: SchedulingOptions, words: re.Match[str]) -> Change:
+    policy = None
     if words["length"] is not None:
         seconds, hosts = parse_duration(words["length"]) // SECOND_NS, int(words["hosts"])
         if seconds < 60:
             raise BadInput("", "must be at least every 1m")
         policy = Defragmentation(every_s=seconds, hosts=hosts)
-    state = _done(built.state, built, LoadTenants(replace(tenants, defragmentation=policy)))
-    return replace(built, state=state)
+    return Change((LoadTenants(replace(state.tenants, defragmentation=policy)),))
 
 
-def _drain(asked: _Asked, built: Scenario, words: re.Match[str]) -> Scenario:
-    now_ns = asked.fork.now_ns
-    start_ns, length_ns = parse_moment(words["when"], now_ns), parse_duration(words["length"])
-    if start_ns < now_ns:
-        raise BadInput("", f"{words['when']} has passed")
-    if start_ns >= now_ns + asked.horizon_ns:
-        ahead = duration(asked.horizon_ns / SECOND_NS)
-        raise BadInput("", f"{words['when']} is behind the horizon of {ahead}")
-    name, taken = f"twin-drain-{asked.number}", built.state.windows
-    while name in taken:
-        name += "x"
-    hosts = tuple(words["hosts"].replace(",", " ").split())
+def _drain(asked: TwinClock, state: State, _: SchedulingOptions, words: re.Match[str]) -> Change:
+    length_ns = parse_duration(words["length"])
+    start_ns = _moment(words, asked)
+    number, taken = 1, state.windows
+    while f"twin-drain-{number}" in taken:
+        number += 1
     window = Window(
-        name,
+        f"twin-drain-{number}",
         WindowKind.MAINTENANCE,
         start_ns,
         start_ns + length_ns,
-        hosts,
+        tuple(words["hosts"].replace(",", " ").split()),
         leave=Leave.REQUEUE,
         reason="drained in the twin",
     )
-    return replace(built, state=_done(built.state, built, SetWindow(window)))
+    return Change((SetWindow(window),))
 
 
-def _zone(_: _Asked, built: Scenario, words: re.Match[str]) -> Scenario:
-    raise BadInput(
-        "",
-        "hardware of a zone is no change that a twin can tell: run times are those of the log, and"
-        " the time model makes them longer on narrow links, never shorter; muster estimate has the"
-        " step of a job on another fabric",
-    )
-
-
+_WHEN = r"(?:from week (?P<week>\d{1,4})|(?:from|on|at) (?P<when>\S+))"
+_DATED = re.compile(rf"(?P<what>.+?)(?: {_WHEN})?")
+_DRAIN = re.compile(rf"drain (?P<hosts>.+?) {_WHEN} for (?P<length>\S+)")
 _READERS: tuple[tuple[re.Pattern[str], _Read], ...] = (
     (re.compile(r"spares (?P<count>\d{1,6}) (?:a|per) zone"), _spares),
     (re.compile(r"policy (?P<name>\S+)"), _policy),
     (re.compile(r"oversubscription (?P<ratio>\d+(?:\.\d+)?)(?::1)?"), _oversubscription),
+    (
+        re.compile(
+            r"[a-z]+ (?P<domain>\S+): nvlink racks?(?: of (?P<gbps>\d+(?:\.\d+)?) gbps)?",
+            re.IGNORECASE,
+        ),
+        _scale_up,
+    ),
     (re.compile(r"checkpoint (?:every )?(?P<length>\S+)"), _checkpoint),
     (
         re.compile(r"defrag (?:never|every (?P<length>\S+) for (?P<hosts>[1-9]\d{0,5}) hosts?)"),
         _defrag,
     ),
-    (re.compile(r"zone .+"), _zone),
-    (re.compile(r"drain (?P<hosts>.+?) (?:on|at) (?P<when>\S+) for (?P<length>\S+)"), _drain),
+    (_DRAIN, _drain),
 )
 
 
-def _reader(text: str) -> tuple[_Read, re.Match[str]]:
+def _dated(text: str, asked: TwinClock) -> tuple[str, int]:
+    """The words without their date, and when that is; a drain has its date in the window."""
+    words = " ".join(text.split())
+    if words.startswith("drain "):
+        return words, asked.now_ns
+    dated = _DATED.fullmatch(words)
+    if dated is None or not (dated["week"] or dated["when"]):
+        return words, asked.now_ns
+    _reader(dated["what"])  # what is no change at all is said first
+    try:
+        return dated["what"], _moment(dated, asked)
+    except BadInput as error:
+        raise _wrong(text, error.message) from None
+
+
+def _moment(words: re.Match[str], asked: TwinClock) -> int:
+    """`week 6` begins five weeks from now. Raises: BadInput on what is not in a run."""
+    now_ns = asked.now_ns
+    if words["week"]:
+        said, week = f"week {words['week']}", int(words["week"])
+        if not week:
+            raise BadInput("", "weeks count from 1, which begins now")
+        time_ns = now_ns + (week - 1) * WEEK_NS
+    else:
+        said, time_ns = words["when"], parse_moment(words["when"], now_ns)
+    if time_ns < now_ns:
+        raise BadInput("", f"{said} has passed")
+    if time_ns >= now_ns + asked.horizon_ns:
+        ahead = duration(asked.horizon_ns / SECOND_NS)
+        raise BadInput("", f"{said} is behind the horizon of {ahead}: a longer --horizon sees it")
+    return time_ns
+
+
+def _kind(what: str) -> str:
+    """Of which a scenario has one at a time: its first word, or the domain of hardware."""
+    return what.split(":")[0] if ":" in what and "nvlink" in what else what.split()[0]
+
+
+def _reader(what: str) -> tuple[_Read, re.Match[str]]:
     for pattern, reader in _READERS:
-        if words := pattern.fullmatch(" ".join(text.split())):
+        if words := pattern.fullmatch(what):
             return reader, words
     forms = "; ".join(FORMS)
-    raise InputError(Problem(OPTION, f"must be like one of these, not {text!r}: {forms}"))
+    raise InputError(Problem(OPTION, f"must be like one of these, not {what!r}: {forms}"))
 
 
-def _done(state: State, built: Scenario, command: Command) -> State:
+def _done(state: State, command: Command) -> State:
     """The state after a command that is given now. Raises: BadInput with the refusal."""
-    now_ns = max(state.seen_ns, built.state.seen_ns)
-    answer = admit(state, command, now_ns)
+    answer = admit(state, command, state.seen_ns)
     if isinstance(answer, Rejected):
         raise BadInput("", answer.message)
     return replay(answer, state)

@@ -15,11 +15,11 @@ from simulator.engine import Engine
 from simulator.experiment import Experiment
 from simulator.failures import Outage
 from simulator.replay import Replay
-from simulator.sim_events import ARRIVAL, TimeLimitReached
+from simulator.sim_events import ARRIVAL, HEALTH, ClusterChanged, TimeLimitReached
 from simulator.timing import TimeModel
 from simulator.traces.record import SECOND_NS, TraceJob
-from simulator.twin.changes import Scenario
-from simulator.twin.fork import ClusterFork, auto_spares
+from simulator.twin.changes import Scenario, TwinClock, change_of
+from simulator.twin.fork import ClusterFork, auto_spares, with_auto_spares
 from simulator.twin.outages import FittedFailures
 from simulator.twin.tally import RunTally
 from simulator.twin.workload import Run, Workload, live_runs
@@ -37,30 +37,34 @@ class TwinWorld:
 
 
 class Future(Replay):
-    """The scheduler from `start` on. `runs`: how each live job goes on, by name."""
+    """The scheduler from the start of a scenario on. `runs`: how each live job goes on, by name."""
 
     def __init__(
         self,
         experiment: Experiment,
-        start: State,
+        scenario: Scenario,
         now_ns: int,
         horizon_ns: int,
         runs: Mapping[str, Run],
         jobs: Iterable[TraceJob],
         outages: Iterable[Outage],
     ) -> None:
-        self.counts = RunTally(start, now_ns)
+        self.counts = RunTally(scenario.state, now_ns)
         self._digest = hashlib.sha256()
         super().__init__(experiment, jobs, self._count, outages)
-        self._from = start
+        self._scenario, self._from = scenario, scenario.state
         self._horizon_ns = horizon_ns
         self._is_at_end = False
         self._wire(now_ns)
         self._adopt(runs)
+        self._kernel.on(ClusterChanged, self._change)
+        for number, change in enumerate(scenario.later):
+            self._kernel.at(change.time_ns, ClusterChanged(number), HEALTH)
 
     def figures(self) -> dict[str, Any]:
         """Step to the horizon; what came of it."""
         worked_ns = None if self.modelled is None else self._worked_ns()
+        saved_ns = self._saved_ns()
         self._await_job(next(self._jobs, None))
         self._await_outage()
         self._kernel.at(self._zero_ns + self._horizon_ns, TimeLimitReached(), ARRIVAL)
@@ -69,13 +73,16 @@ class Future(Replay):
         if worked_ns is not None:
             worked_ns = self._worked_ns() - worked_ns
         return {
-            **self.counts.figures(self._kernel.now_ns, worked_ns),
+            **self.counts.figures(self._kernel.now_ns, worked_ns, self._saved_ns() - saved_ns),
             "refused": dict(sorted(self.tally.refused.items())),
             "log_sha256": self._digest.hexdigest(),
         }
 
     def _worked_ns(self) -> int:
         return self.modelled.worked_host_ns(self._kernel.now_ns) if self.modelled else 0
+
+    def _saved_ns(self) -> int:
+        return self.modelled.saved_until_now_host_ns() if self.modelled else 0
 
     def _scheduler(self) -> Engine:
         experiment = self._experiment
@@ -101,6 +108,31 @@ class Future(Replay):
             self._launcher.expect(name, run.outcome)
         self._launcher.adopt(self._from)
 
+    def _change(self, due: ClusterChanged) -> None:
+        """The cluster is different from now on; gangs run on."""
+        now_ns, text = self._kernel.now_ns, self._scenario.later[due.number].text
+        has_times = self.modelled is not None
+        asked = TwinClock(self._zero_ns, self._horizon_ns, has_times)
+        before = replace(self._scenario, state=self._engine.state)
+        change = change_of(text, before.state, before.limits, asked)
+        after = before.with_change(change, text)
+        for command in change.commands:
+            if refusal := self._engine.send(command):
+                raise RuntimeError(f"{text} was refused in a run: {refusal.message}")
+        state = self._engine.state
+        if change.has_auto_spares:
+            state = with_auto_spares(state)
+        self._engine.adopt(state, after.limits)
+        self._scenario = after
+        times, fabric = self._experiment.times, state.built_fabric
+        if self.modelled is None or times is None:
+            return
+        if fabric is not before.state.built_fabric:
+            self.modelled.rewire(fabric, after.plain, now_ns)
+        if change.checkpoint_s:
+            self.modelled.write_every(with_interval(times, change.checkpoint_s), now_ns)
+        self._launcher.hurry()
+
     def _stop(self, _: TimeLimitReached) -> None:
         self._is_at_end = True
 
@@ -120,22 +152,26 @@ class Future(Replay):
 def future(world: TwinWorld, scenario: Scenario, seed: int) -> dict[str, Any]:
     """The figures of one run. The same world, scenario and seed give the same log; scenarios
     that differ have the same arrivals, failures and run times under one seed."""
-    fork, state = world.fork, scenario.state
+    fork, state, times = world.fork, scenario.state, world.times
+    if times is not None and scenario.checkpoint_s:
+        times = with_interval(times, scenario.checkpoint_s)
     experiment = Experiment(
         state.built_fabric,
         scenario.limits,
         has_assumed_limits=True,
-        times=_times(world, scenario),
+        times=times,
         seed=seed,
+        recorded_on=scenario.plain,
     )
     gpus_per_host = fork.state.built_fabric.gpus_per_host
     end_ns = fork.now_ns + world.horizon_ns
     jobs = world.workload.arrivals(seed, fork.now_ns, end_ns, gpus_per_host)
-    if scenario.has_auto_spares:
-        jobs = _with_auto_spares(jobs)
+    from_ns = fork.now_ns if scenario.has_auto_spares else _auto_spares_ns(scenario)
+    if from_ns is not None:
+        jobs = _with_auto_spares(jobs, from_ns)
     run = Future(
         experiment,
-        state,
+        scenario,
         fork.now_ns,
         world.horizon_ns,
         live_runs(world.workload, fork.state, fork, seed),
@@ -145,16 +181,19 @@ def future(world: TwinWorld, scenario: Scenario, seed: int) -> dict[str, Any]:
     return run.figures()
 
 
-def _times(world: TwinWorld, scenario: Scenario) -> TimeModel | None:
-    """The time model, with the time between checkpoints of the scenario."""
-    times = world.times
-    if times is None or not scenario.checkpoint_s:
-        return times
-    written = times.checkpoint.model_copy(update={"interval_s": scenario.checkpoint_s})
+def with_interval(times: TimeModel, seconds: int) -> TimeModel:
+    """The time model with so long between two checkpoints."""
+    written = times.checkpoint.model_copy(update={"interval_s": seconds})
     return times.model_copy(update={"checkpoint": written})
 
 
-def _with_auto_spares(jobs: Iterable[TraceJob]) -> Iterator[TraceJob]:
+def _auto_spares_ns(scenario: Scenario) -> int | None:
+    """From when on jobs leave their spares to the cluster; None: never."""
+    return next((e.time_ns for e in scenario.later if e.text.split()[0] == "spares"), None)
+
+
+def _with_auto_spares(jobs: Iterable[TraceJob], from_ns: int) -> Iterator[TraceJob]:
     for job in jobs:
         spec = job.spec
-        yield job if spec is None else replace(job, spec=auto_spares(spec))
+        is_before = spec is None or job.submit_ns < from_ns
+        yield job if is_before or spec is None else replace(job, spec=auto_spares(spec))

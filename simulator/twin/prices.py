@@ -7,13 +7,14 @@
     spare_host_month: 0           # a host that stands by as a spare, on top
     repair: 1200                  # each repair of a host
     repair_contract_month: 85     # each host
+    scale_up_host_month: 0        # each host in a rack that NVLink joins, on top
 
 Every key but gpu_hour may be left out. A month has 730 hours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -36,15 +37,22 @@ class PriceList(Keys):
     spare_host_month: Amount = 0.0
     repair: Amount = 0.0
     repair_contract_month: Amount = 0.0
+    scale_up_host_month: Amount = 0.0
 
-    def of(self, run: Mapping[str, Any], fabric: Fabric, horizon_h: float) -> dict[str, float]:
+    def of(
+        self, run: Mapping[str, Any], fabrics: Sequence[tuple[float, Fabric]], horizon_h: float
+    ) -> dict[str, float]:
         """The bill of one run by item, `total`, and `per_effective_gpu_h`; 0 where nothing was
-        effective."""
+        effective. `fabrics`: each that there was, with its share of the time."""
+        (_, fabric), *_ = fabrics
         months, gpus = horizon_h / MONTH_H, fabric.gpu_count / fabric.host_count
+        gbps = sum(share * uplink_gbps(each) for share, each in fabrics)
+        joined = sum(share * scale_up_hosts(each) for share, each in fabrics)
         bill = {
             "gpus": self.gpu_hour * run["all_gpu_h"],
             "hosts": self.host_month * fabric.host_count * months,
-            "uplinks": self.uplink_gbps_month * uplink_gbps(fabric) * months,
+            "uplinks": self.uplink_gbps_month * gbps * months,
+            "scale_up": self.scale_up_host_month * joined * months,
             "spares": self.spare_host_month * run["spare_gpu_h"] / gpus / MONTH_H,
             "repairs": self.repair * run["repairs"],
             "repair_contract": self.repair_contract_month * fabric.host_count * months,
@@ -70,3 +78,11 @@ def uplink_gbps(fabric: Fabric) -> float:
     if fabric.zone_count < 2:
         return 0.0
     return float(fabric.tiers[0].uplink_bytes_per_s.sum()) * 8 / 1e9
+
+
+def scale_up_hosts(fabric: Fabric) -> int:
+    """Hosts in racks that NVLink joins."""
+    rack = fabric.tiers[-1] if fabric.tiers else None
+    if rack is None or rack.is_scale_up is None:
+        return 0
+    return int(rack.is_scale_up[rack.domain_by_host].sum())

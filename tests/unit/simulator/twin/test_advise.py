@@ -31,7 +31,7 @@ def study(*numbers: list[Run], costs: list[float] | None = None) -> dict[str, An
             key: SeedMean.of([float(run[key]) for run in found]).data()  # type: ignore[arg-type]
             for key in ("effective_gpu_h", "lost_gpu_h", "wait_mean_s")
         }
-        row: dict[str, Any] = {"runs": found, "figures": figures}
+        row: dict[str, Any] = {"name": str(at), "runs": found, "figures": figures}
         if costs:
             row["money"] = {"per_effective_gpu_h": SeedMean(costs[max(0, at - 1)], 0.0).data()}
             for run in found:
