@@ -114,6 +114,34 @@ def defrag(
 
 
 @app.command()
+@asks_twin()
+def quotas(
+    question: TwinQuestion,
+    files: AnswerFiles,
+    shapes: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Shapes to try beside the present quotas: none, guarantees, limits, racks, or"
+            " tenants files.  [default: the four shapes]",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Advise in which shape tenants should have their share of the cluster.
+
+    Shares are those of the log. The front has the shapes that no other beats both in the mean wait
+    of the tenant that waits longest and in what gangs hold for an hour's work.
+    """
+    from simulator.twin.advise import quotas
+    from simulator.twin.quota_shapes import QUOTA_SHAPES
+
+    wanted = shapes or list(QUOTA_SHAPES)
+    if len(set(wanted)) < len(wanted):
+        raise InputError(Problem("shapes", "a shape is named twice"))
+    _advise(question, quotas(wanted), files)
+
+
+@app.command()
 @asks_twin(horizon="7d")
 def maintenance(
     question: TwinQuestion,

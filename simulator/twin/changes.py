@@ -6,6 +6,8 @@
     zone z3: nvlink racks                 the GPUs of each rack on NVLink; needs a time model
     checkpoint 30m                        time between two checkpoints; needs a time model
     defrag every 6h for 16 hosts          defragmentation by policy, or `defrag never`
+    quotas racks                          other shapes of quotas: none, guarantees, limits, racks,
+                                          or those of a tenants file
     drain z5 on 2026-12-01 for 8h         a maintenance window, known from now on
 
 Each may have a date behind it: `from week 6`, `on 2026-12-01`, `at +10d`. Several make one
@@ -15,9 +17,10 @@ scenario. Each is checked against the cluster before anything runs.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 
 from placement import BadInput
 from placement.fabric.tree import Fabric
@@ -27,11 +30,13 @@ from scheduler.core.model.window import Leave, Window, WindowKind
 from scheduler.core.policies.tenants import Defragmentation
 from scheduler.core.queue.policies import queue_policy
 from scheduler.files.errors import InputError, Problem
+from scheduler.files.tenants import load_tenants
 from scheduler.files.timeparse import parse_duration, parse_moment
 from simulator.report.text import duration
 from simulator.traces.record import SECOND_NS
 from simulator.twin.fork import ClusterFork, unwatched, with_auto_spares
 from simulator.twin.hardware import with_oversubscription, with_scale_up
+from simulator.twin.quota_shapes import QUOTA_SHAPES, used_host_ns, with_quotas
 
 OPTION = "--change"
 MOST_CHECKPOINT_S = 30 * 86_400
@@ -44,6 +49,7 @@ FORMS = (
     "zone z3: nvlink racks",
     "checkpoint 30m",
     "defrag every 6h for 16 hosts",
+    "quotas guarantees",
     "drain z5 on 2026-12-01 for 8h",
 )
 
@@ -65,10 +71,11 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class LaterChange:
-    """A change in words, at a time in the run."""
+    """A change in words, at a time in the run, and what they are read with."""
 
     time_ns: int
     text: str
+    clock: TwinClock
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +127,7 @@ def scenario(
 
     Raises: InputError naming the change that cannot be.
     """
-    asked = TwinClock(fork.now_ns, horizon_ns, has_times)
+    asked = TwinClock(fork.now_ns, horizon_ns, has_times, used_host_ns(fork))
     built = Scenario((), unwatched(fork.state), fork.limits)
     seen, later = set[tuple[str, int]](), list[LaterChange]()
     for text in changes:
@@ -130,7 +137,7 @@ def scenario(
             raise _wrong(text, f"{mark[0]} is given twice")
         seen.add(mark)
         if time_ns > fork.now_ns:
-            later.append(LaterChange(time_ns, text))
+            later.append(LaterChange(time_ns, text, asked))
         else:
             built = _changed(built, text, asked)
     later.sort(key=lambda each: each.time_ns)
@@ -155,11 +162,13 @@ def _changed(built: Scenario, text: str, asked: TwinClock) -> Scenario:
 
 @dataclass(frozen=True, slots=True)
 class TwinClock:
-    """What words of changes are read with. `has_times`: whether runs have a time model."""
+    """What words of changes are read with. `has_times`: whether runs have a time model. `used`:
+    host time of each tenant in the log."""
 
     now_ns: int
     horizon_ns: int
     has_times: bool
+    used: Mapping[str, int]
 
 
 def change_of(text: str, state: State, limits: SchedulingOptions, asked: TwinClock) -> Change:
@@ -239,6 +248,18 @@ def _defrag(_: TwinClock, state: State, __: SchedulingOptions, words: re.Match[s
     return Change((LoadTenants(replace(state.tenants, defragmentation=policy)),))
 
 
+def _quotas(asked: TwinClock, state: State, _: SchedulingOptions, words: re.Match[str]) -> Change:
+    shape, tenants, fabric = words["shape"], state.tenants, state.built_fabric
+    if shape in QUOTA_SHAPES:
+        return Change((LoadTenants(with_quotas(tenants, shape, fabric, asked.used)),))
+    if not Path(shape).is_file():
+        known = ", ".join(QUOTA_SHAPES)
+        raise BadInput("", f"{shape} is neither a tenants file nor one of {known}")
+    file = load_tenants(shape)
+    file.check(fabric)
+    return Change((LoadTenants(file.tenants),))
+
+
 def _drain(asked: TwinClock, state: State, _: SchedulingOptions, words: re.Match[str]) -> Change:
     length_ns = parse_duration(words["length"])
     start_ns = _moment(words, asked)
@@ -276,6 +297,7 @@ _READERS: tuple[tuple[re.Pattern[str], _Read], ...] = (
         re.compile(r"defrag (?:never|every (?P<length>\S+) for (?P<hosts>[1-9]\d{0,5}) hosts?)"),
         _defrag,
     ),
+    (re.compile(r"quotas (?P<shape>\S+)"), _quotas),
     (_DRAIN, _drain),
 )
 

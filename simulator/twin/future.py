@@ -18,7 +18,7 @@ from simulator.replay import Replay
 from simulator.sim_events import ARRIVAL, HEALTH, ClusterChanged, TimeLimitReached
 from simulator.timing import TimeModel
 from simulator.traces.record import SECOND_NS, TraceJob
-from simulator.twin.changes import Scenario, TwinClock, change_of
+from simulator.twin.changes import Scenario, change_of
 from simulator.twin.fork import ClusterFork, auto_spares, with_auto_spares
 from simulator.twin.outages import FittedFailures
 from simulator.twin.tally import RunTally
@@ -110,11 +110,10 @@ class Future(Replay):
 
     def _change(self, due: ClusterChanged) -> None:
         """The cluster is different from now on; gangs run on."""
-        now_ns, text = self._kernel.now_ns, self._scenario.later[due.number].text
-        has_times = self.modelled is not None
-        asked = TwinClock(self._zero_ns, self._horizon_ns, has_times)
+        now_ns, later = self._kernel.now_ns, self._scenario.later[due.number]
+        text = later.text
         before = replace(self._scenario, state=self._engine.state)
-        change = change_of(text, before.state, before.limits, asked)
+        change = change_of(text, before.state, before.limits, later.clock)
         after = before.with_change(change, text)
         for command in change.commands:
             if refusal := self._engine.send(command):

@@ -147,6 +147,7 @@ def test_what_cannot_be_is_said_before_anything_runs(
         (("policy", "fifo"), "policy", ["present", "fifo"]),
         (("defrag", "--every", "6h", "--hosts", "4"), "defrag", ["never", "6h"]),
         (("maintenance", "z0", "z1", "--for", "4h"), "drain", ["z0", "z1"]),
+        (("quotas", "none", "limits"), "quotas", ["present", "none", "limits"]),
     ],
 )
 def test_every_question_has_an_answer_with_a_front_and_a_picture(
@@ -171,6 +172,8 @@ def test_every_question_has_an_answer_with_a_front_and_a_picture(
         (("checkpoints", "--every", "1h,1h"), "--every: must be different values"),
         (("oversubscription", "--ratios", "1,wide"), "--ratios: must be numbers with commas"),
         (("oversubscription", "--ratios", "4"), "oversubscription: there must be from 2 to 24"),
+        (("quotas", "none", "none"), "shapes: a shape is named twice"),
+        (("quotas", "fair"), "'quotas fair': fair is neither a tenants file nor one of none"),
         (("policy", "lottery"), "--change: 'policy lottery': must be one of production"),
         (("maintenance", "z0", "z9"), "--change: 'drain z9 on +1d for 8h'"),
         (("maintenance", "z0", "z0"), "domains: a domain is named twice"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -13,10 +14,12 @@ from scheduler.core.fold.apply import replay
 from scheduler.core.model.events import FabricLoaded, JobStarted, JobSubmitted
 from scheduler.core.model.window import WindowKind
 from scheduler.core.policies.run import RunSpec
+from scheduler.core.policies.tenants import Tenant
 from scheduler.files.errors import InputError
 from simulator.twin.changes import Scenario, scenario
 from simulator.twin.fork import ClusterFork
-from tests.twins import DAY_NS, MONDAY_NS, cluster
+from simulator.twin.quota_shapes import with_quotas
+from tests.twins import DAY_NS, MONDAY_NS, TENANTS, cluster
 
 FABRIC = cluster()
 HORIZON_NS = 30 * DAY_NS
@@ -86,6 +89,8 @@ def test_several_changes_make_one_scenario() -> None:
         ("more hosts from week 2", "must be like one of these, not 'more hosts'"),
         ("policy production", "production is the policy already"),
         ("oversubscription 0", "must be from 0.01 to 1000"),
+        ("quotas everything", "everything is neither a tenants file nor one of none, guarantees,"),
+        ("quotas guarantees", "default is the only tenant: nobody shares with it"),
         ("drain z9 on 2026-12-02 for 8h", "z9"),
         ("drain z1 on tomorrow for 8h", "must be a date and time"),
         ("drain z1 on 2026-12-02 for long", "must be a duration"),
@@ -165,3 +170,31 @@ def test_changes_at_a_later_date() -> None:
 def test_a_change_is_given_once_a_date() -> None:
     with pytest.raises(InputError, match="policy is given twice"):
         changed("policy fifo from week 2", "policy easy from week 2")
+
+
+def test_quotas_of_each_shape_promise_the_shares_that_the_log_shows() -> None:
+    tree = replace(TENANTS, tenants=(*TENANTS.tenants, Tenant("idle", limit_gpus=8)))
+    used = {"vision": 700, "speech": 300}
+
+    def shaped(shape: str) -> dict[str, Tenant]:
+        return with_quotas(tree, shape, FABRIC, used).by_name
+
+    assert all(t.guaranteed_gpus == 0 and t.limit_gpus is None for t in shaped("none").values())
+    promised = {name: t.guaranteed_gpus // 8 for name, t in shaped("guarantees").items()}
+    assert promised == {"vision": 10, "speech": 5, "idle": 1}  # all 16 hosts
+    limits = {name: (t.limit_gpus or 0) // 8 for name, t in shaped("limits").items()}
+    assert limits == promised
+    racks = {name: t.cells[0].count if t.cells else 0 for name, t in shaped("racks").items()}
+    assert racks == {"vision": 2, "speech": 1, "idle": 0}  # of 4 hosts
+    assert shaped("racks")["vision"].guaranteed_gpus == 64
+
+
+def test_quotas_of_a_tenants_file(tmp_path: Path) -> None:
+    path = tmp_path / "other.yaml"
+    path.write_text("tenants:\n  - {name: default, limit_gpus: 64}\n")
+    found = changed(f"quotas {path}", "quotas none from week 2")
+    assert found.state.tenants.by_name["default"].limit_gpus == 64
+    assert found.later[0].text == "quotas none from week 2"
+    path.write_text("tenants:\n  - {name: default, limit_gpus: many}\n")
+    with pytest.raises(InputError, match=r"other.yaml:2: .*limit_gpus"):
+        changed(f"quotas {path}")

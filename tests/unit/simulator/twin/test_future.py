@@ -19,7 +19,7 @@ from simulator.failures.process import outages
 from simulator.replay import Replay
 from simulator.timing import TimeModel, load_time_model
 from simulator.traces.record import TraceJob, TraceOutcome
-from simulator.twin.changes import LaterChange, Scenario
+from simulator.twin.changes import LaterChange, Scenario, TwinClock
 from simulator.twin.future import Future
 from simulator.twin.workload import Run
 from tests.twins import DAY_NS, TENANTS, cluster, jobs, past
@@ -29,8 +29,13 @@ FABRIC = cluster()
 
 def as_it_is(start: State, *later: tuple[int, str]) -> Scenario:
     """Nothing is different, but what comes at these times."""
-    changes = tuple(LaterChange(time_ns, text) for time_ns, text in later)
+    changes = tuple(LaterChange(at_ns, text, _clock(at_ns)) for at_ns, text in later)
     return Scenario((), start, SchedulingOptions(), later=changes)
+
+
+def _clock(at_ns: int) -> TwinClock:
+    """Of a run that this time is in, as all the words here count from somewhere before it."""
+    return TwinClock(at_ns, 30 * DAY_NS, has_times=True, used={})
 
 
 def broken(fabric: Fabric, days: float) -> list[Outage]:
