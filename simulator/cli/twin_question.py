@@ -25,6 +25,7 @@ from simulator.cli.studies import DaskScheduler, Processes, counted
 
 if TYPE_CHECKING:
     from simulator.twin.fork import ClusterFork
+    from simulator.twin.study import StudyWorkers
     from simulator.twin.workload import Workload
 
 MOST_SEEDS = 1_000
@@ -122,7 +123,7 @@ class TwinQuestion:
 
             answer = study(world, scenarios, range(self.seeds), workers, money, on_done)
         if workers.dask or min(workers.processes, len(took_s)) > 1:
-            typer.echo(_speed_up(took_s, perf_counter() - began_s), err=True)
+            typer.echo(_speed_up(took_s, perf_counter() - began_s, workers), err=True)
         return answer
 
     def _horizon_ns(self) -> int:
@@ -215,11 +216,16 @@ def asks_twin(**defaults: str) -> Callable[[Callable[..., None]], Callable[..., 
     return made
 
 
-def _speed_up(took_s: Sequence[float], all_s: float) -> str:
-    """Processor seconds are what the runs take one after the other in one process."""
+def _speed_up(took_s: Sequence[float], all_s: float, workers: StudyWorkers) -> str:
+    """What the runs took one by one beside what they took together. More processes than cores make
+    each slower, and the whole no faster."""
+    from simulator.pool import cores
+
+    shared = 1.0 if workers.dask else max(1.0, min(workers.processes, len(took_s)) / cores())
+    alone_s = sum(took_s) / shared
     return (
-        f"{len(took_s):,} runs in {all_s:,.0f} s, of {sum(took_s):,.0f} processor seconds: "
-        f"{sum(took_s) / all_s:.1f} times as fast as one process"
+        f"{len(took_s):,} runs in {all_s:,.0f} s, {alone_s:,.0f} s one after the other: "
+        f"{alone_s / all_s:.1f} times as fast as one process"
     )
 
 

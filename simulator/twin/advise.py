@@ -170,7 +170,8 @@ def quotas(shapes: Sequence[str]) -> TwinDecision:
             f"Keep {choice.words}" if choice.value == "present" else _quota_words(choice)
         ),
         (
-            "shares of guarantees and limits are those of the GPU-hours that tenants held so far",
+            "shares of guarantees and limits are those of the GPU-hours that tenants held so far;"
+            " jobs of preemptible classes alone borrow what is guaranteed to others",
             "held for an hour's work: GPU-hours that gangs hold for one that is effective",
         ),
     )
@@ -179,7 +180,7 @@ def quotas(shapes: Sequence[str]) -> TwinDecision:
 def _quota_words(choice: Choice) -> str:
     words = {
         "none": "Promise nothing to any tenant",
-        "guarantees": "Guarantee each tenant its share, which others may borrow",
+        "guarantees": "Guarantee each tenant its share",
         "limits": "Divide the cluster by limits",
         "racks": "Guarantee each tenant whole racks",
     }

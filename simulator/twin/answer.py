@@ -235,11 +235,16 @@ def notes(answer: Values) -> list[str]:
         )
     if len(answer["seeds"]) > 1:
         found.append("± is half of the 95 % interval of a mean over seeds; differences are by seed")
-    refused = sum(
-        sum(run["refused"].values()) for each in answer["scenarios"] for run in each["runs"]
-    )
-    if refused:
-        found.append(f"{refused:,} drawn jobs were refused by the scheduler, in all runs together")
+    refused = {
+        each["name"]: sum(sum(run["refused"].values()) for run in each["runs"])
+        for each in answer["scenarios"]
+    }
+    if any(refused.values()):
+        parts = [f"{count:,} with {name}" for name, count in refused.items() if count]
+        found.append(
+            "drawn jobs that the scheduler refused, for they could never run, in all seeds:"
+            f" {'; '.join(parts).replace('with as it is', 'as it is')}"
+        )
     return found
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from math import sqrt
-from time import thread_time
+from time import perf_counter
 from typing import Any
 
 from scheduler.files.timeparse import written
@@ -86,7 +86,7 @@ def study(
     on_done: Callable[[float], None] | None = None,
 ) -> dict[str, Any]:
     """The answer for programs. The first scenario is the base that the others are compared with.
-    `on_done`: called after each run with the processor seconds that it took.
+    `on_done`: called after each run with the seconds that it took.
 
     Raises: InputError when a process ends, or there is no such Dask scheduler.
     """
@@ -127,10 +127,10 @@ def study(
 
 
 def _run(world: TwinWorld, piece: _Piece) -> tuple[dict[str, Any], float]:
-    """In a process of its own; with the processor seconds that it took."""
-    began_s = thread_time()
+    """In a process of its own; with the seconds that it took."""
+    began_s = perf_counter()
     figures = future(world, piece.scenario, piece.seed)
-    return figures, thread_time() - began_s
+    return figures, perf_counter() - began_s
 
 
 def _row(
