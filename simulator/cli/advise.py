@@ -142,6 +142,24 @@ def quotas(
 
 
 @app.command()
+@asks_twin(without=("horizon", "seeds", "arrivals", "config", "processes", "dask"), times="default")
+def fragmentation(question: TwinQuestion, files: AnswerFiles) -> None:
+    """Say what it costs now that free hosts do not lie together, by shadow prices of slots.
+
+    Nothing runs: gangs that come, as they did in the log, lie across domains where no domain has
+    room for them, and are slower by their step. The front has moves that free hosts in a domain.
+    """
+    from simulator.twin.fragmentation_text import fragmentation_text, write_fragmentation
+
+    answer = question.fragmentation()
+
+    def write_page(path: Path) -> None:
+        write_fragmentation(path, answer)
+
+    files.write(answer, lambda: fragmentation_text(answer), write_page)
+
+
+@app.command()
 @asks_twin(horizon="7d")
 def maintenance(
     question: TwinQuestion,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -126,6 +126,20 @@ class TwinQuestion:
             typer.echo(_speed_up(took_s, perf_counter() - began_s, workers), err=True)
         return answer
 
+    def fragmentation(self) -> dict[str, Any]:
+        """What it costs now. Raises: InputError; typer.Exit."""
+        from simulator.timing import load_time_model
+        from simulator.twin.fragmentation import fragmentation
+        from simulator.twin.prices import load_prices
+        from simulator.twin.workload import fit_workload
+
+        money = None if self.prices is None else load_prices(self.prices)
+        with _named("--times"):
+            model = load_time_model(self.times or "default")
+        fork = _fork(self.source, self.config, self.address)
+        gpu_hour, currency = (money.gpu_hour, money.currency) if money else (None, None)
+        return fragmentation(fork, fit_workload(fork), model, gpu_hour, currency)
+
     def _horizon_ns(self) -> int:
         from scheduler.files.timeparse import parse_duration
 
@@ -184,9 +198,11 @@ _WRITTEN: tuple[tuple[str, Any, Any], ...] = (
 )
 
 
-def asks_twin(**defaults: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def asks_twin(
+    without: Collection[str] = (), **defaults: str
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Of a command `(question, files, ...)`: the options of both, and its own before them.
-    `defaults`: in place of the usual ones."""
+    `defaults`: in place of the usual ones; `without`: options that would say nothing here."""
 
     def made(command: Callable[..., None]) -> Callable[..., None]:
         _, _, *own = inspect.signature(command, eval_str=True).parameters.values()
@@ -198,13 +214,14 @@ def asks_twin(**defaults: str) -> Callable[[Callable[..., None]], Callable[..., 
                 annotation=annotation,
             )
             for key, annotation, default in (*_ASKED, *_WRITTEN)
+            if key not in without
         ]
         keyword = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own]
         signature = inspect.Signature([*keyword, *common])
 
         @wraps(command)
         def wrapped(**values: Any) -> None:
-            question = TwinQuestion(**{key: values.pop(key) for key, _, _ in _ASKED})
+            question = TwinQuestion(**{key: values.pop(key, usual) for key, _, usual in _ASKED})
             files = AnswerFiles(**{key: values.pop(key) for key, _, _ in _WRITTEN})
             command(question, files, **values)
 

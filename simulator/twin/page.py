@@ -90,7 +90,7 @@ def _front(decision: TwinDecision, advice: Values) -> Markup:
     axes.set_xlabel(cost.axis)
     axes.set_ylim(bottom=0)
     theme.titled(axes, gain.axis)
-    return _inline(made, advice["sentence"])
+    return inlined(made, advice["sentence"])
 
 
 def _cell(entry: Entry) -> TableCell:
@@ -119,10 +119,11 @@ def _picture(answer: Values) -> Markup | None:
         each.set_ylim(len(scenarios) - 0.5, -0.5)
         each.margins(x=0.15)
         theme.titled(each, f"{words}, % of now")
-    return _inline(made, sentence(answer))
+    return inlined(made, sentence(answer))
 
 
-def _inline(made: Figure, label: str) -> Markup:
+def inlined(made: Figure, label: str) -> Markup:
+    """The figure as part of a page."""
     with TemporaryDirectory() as folder:
         svg = theme.save(made, Path(folder), "twin", label)
     return Markup(theme.inline(svg, "twin", str(escape(label))))

@@ -100,6 +100,18 @@ def test_the_server_file_says_how_it_schedules(twin: Muster, tmp_path: Path) -> 
     assert found["policy"] == "fifo"
 
 
+def test_what_fragmentation_costs_now(twin: Muster, tmp_path: Path) -> None:
+    asked = ("--from", "lab.db", "--prices", "prices.yaml", "--json", "a.json", "--page", "a.html")
+    result = twin("advise", "fragmentation", *asked)
+    assert (result.code, result.err) == (0, "")
+    answer = json.loads((tmp_path / "a.json").read_text())
+    assert answer["currency"] == "EUR"
+    assert [kind["hosts"] for kind in answer["kinds"]] == [2, 3, 6]
+    assert sum(each["free"] for each in answer["domains"]) == answer["fabric"]["free_hosts"]
+    assert "<svg" in (tmp_path / "a.html").read_text()
+    assert twin("advise", "fragmentation", *asked, "--seeds", "3").code == 2
+
+
 def test_numbers_of_spares_side_by_side(twin: Muster, tmp_path: Path) -> None:
     asked = ("--most", "2", "--prices", "prices.yaml", "--json", "a.json", "--page", "a.html")
     result = twin("advise", "spares", *SHORT, *asked)
