@@ -43,7 +43,7 @@ class Questions:
         self._pending[name] += 1
         try:
             loop, inside = asyncio.get_running_loop(), copy_context().run
-            return await loop.run_in_executor(self._threads, inside, compute, *arguments)
+            return await loop.run_in_executor(self._threads, inside, _computed, compute, *arguments)
         finally:
             self._pending[name] -= 1
             self._pending += Counter()  # forgets who has none
@@ -51,3 +51,12 @@ class Questions:
     def close(self) -> None:
         """Who waits is turned away; what is under way ends by itself."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _computed(compute: Callable[..., Answer], *arguments: Any) -> Answer:
+    """What `compute` returns. A StopIteration that it lets out could not be passed on, and whoever
+    waits would wait for ever."""
+    try:
+        return compute(*arguments)
+    except StopIteration as error:
+        raise RuntimeError("a question ended without an answer") from error

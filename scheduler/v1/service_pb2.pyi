@@ -258,7 +258,7 @@ class CreateJobRequest(_message.Message):
     elsewhere: _builtins.str
     """Makes no job: it is left to this other cluster, and no request with this request_id makes it here
     from now on, also one that comes late. Refused where the request_id has made the job already. Up
-    to 256 characters; takes a request_id. Empty: the job is for this cluster.
+    to 256 characters; takes a request_id, and no validate_only. Empty: the job is for this cluster.
     """
     estimate_start: _builtins.bool
     """With validate_only, for a job that would wait: sets start_estimate. The server simulates its

@@ -47,6 +47,14 @@ async def test_a_job_that_is_made_cannot_be_left(tmp_path: Path) -> None:
         assert (await served.stub.CreateJob(_asked("a", "r"))).uid == made.uid
 
 
+async def test_what_is_left_to_another_cluster_cannot_be_checked(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        both = _asked("a", "r", elsewhere="east/1", validate_only=True)
+        error = await refused(served.stub.CreateJob(both, timeout=20))
+        assert error.code is INVALID
+        assert error.message.startswith("elsewhere: leaves nothing to check")
+
+
 async def test_a_check_tells_what_the_request_has_done(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
         new = await served.stub.CreateJob(_asked("a", "r", validate_only=True))

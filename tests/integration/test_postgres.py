@@ -16,6 +16,7 @@ from scheduler.eventlog.repair import repair, repair_plan
 from scheduler.eventlog.store import (
     Compacted,
     Deposed,
+    EndedQuery,
     NotWritten,
     SharedStore,
     StoreError,
@@ -214,6 +215,18 @@ def test_a_killed_backend_ends_the_lead(
     other = opened()
     assert other.try_lead("b:1", LEASE_S) == 2
     assert other.append(1, [note(3)], 2) == 2
+
+
+def test_a_read_goes_on_when_the_kept_connection_has_died(
+    postgres: Cluster, database: str, store: PostgresStore
+) -> None:
+    store.append(0, [note(1)], 1)
+    assert store.last_version() == 1
+    postgres.terminate_backends(database)
+    assert store.last_version() == 1
+    postgres.terminate_backends(database)
+    assert store.ended_counts() == (0, 0)
+    assert store.ended_jobs(EndedQuery(to_version=1, most=5)) == []
 
 
 def test_snapshots_stand_for_what_is_dropped(store: PostgresStore) -> None:

@@ -17,12 +17,12 @@ Consensus Algorithm" (2014), section 5.1; here the database stands for the major
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import psycopg
 from psycopg import IsolationLevel
@@ -93,6 +93,8 @@ _OTHER_SNAPSHOT = """
 """
 _ONE_MOMENT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 _FIRST = "SELECT value::bigint FROM meta WHERE key = 'first_version'"
+
+Answer = TypeVar("Answer")
 
 
 class PostgresStore:
@@ -217,10 +219,14 @@ class PostgresStore:
     def ended_jobs(self, query: EndedQuery) -> list[EndedJob]:
         """As Store says, by the connection for short questions."""
         statement, values = ended_rows.select(query, "%s")
-        with self._asked() as connection, connection.transaction():
-            connection.execute(_ONE_MOMENT)  # rows may be let go meanwhile
-            rows = connection.execute(statement.encode(), values).fetchall()
-            return [row.job for row in self._ended(connection, rows)]
+
+        def jobs(connection: Connection) -> list[EndedJob]:
+            with connection.transaction():
+                connection.execute(_ONE_MOMENT)  # rows may be let go meanwhile
+                rows = connection.execute(statement.encode(), values).fetchall()
+                return [row.job for row in self._ended(connection, rows)]
+
+        return self._ask(jobs)
 
     def ended_log(self) -> Iterator[EndedJob]:
         """As Store says, page by page on a connection of its own."""
@@ -253,9 +259,11 @@ class PostgresStore:
         return StoreError(f"{self.name} is corrupt: ended job {number} is missing")
 
     def ended_counts(self) -> tuple[int, int]:
-        with self._asked() as connection:
+        def counts(connection: Connection) -> tuple[int, int]:
             kept = _number(connection, "SELECT COUNT(*) FROM ended_job")
             return kept, self._ended_base(connection).number
+
+        return self._ask(counts)
 
     def read(self, after_version: int = 0) -> Iterator[tuple[int, Event]]:
         """As Store says, row by row on a connection of its own."""
@@ -301,31 +309,30 @@ class PostgresStore:
                 yield int(version), bytes(body)
 
     def first_version(self) -> int:
-        with self._asked() as connection:
-            return _number(connection, _FIRST)
+        return self._ask(lambda connection: _number(connection, _FIRST))
 
     def last_version(self) -> int:
-        with self._asked() as connection:
-            return _number(connection, f"SELECT {_LAST}")
+        return self._ask(lambda connection: _number(connection, f"SELECT {_LAST}"))
 
     def version_at(self, time_ns: int) -> int:
         """As Store says. Cost: walks the events before."""
-        query = "SELECT MIN(version) FROM log WHERE time_ns >= %s"
-        with self._asked() as connection:
-            return _number(connection, f"SELECT COALESCE(({query}), {_LAST} + 1)", (time_ns,))
+        first = "SELECT MIN(version) FROM log WHERE time_ns >= %s"
+        query = f"SELECT COALESCE(({first}), {_LAST} + 1)"
+        return self._ask(lambda connection: _number(connection, query, (time_ns,)))
 
     def size_bytes(self) -> int:
         tables = " + ".join(
             f"pg_total_relation_size('{table}')" for table in ("log", "snapshot", "ended_job")
         )
-        with self._asked() as connection:
-            return _number(connection, f"SELECT {tables}")
+        return self._ask(lambda connection: _number(connection, f"SELECT {tables}"))
 
     def leader(self) -> Leader:
-        with self._asked() as connection:
+        def leader(connection: Connection) -> Leader:
             row = connection.execute("SELECT term, address FROM leader").fetchone()
             assert row is not None
             return Leader(*row)
+
+        return self._ask(leader)
 
     # Following and leading, from one thread
 
@@ -430,14 +437,23 @@ class PostgresStore:
 
     _writing = _own
 
-    @contextmanager
-    def _asked(self) -> Iterator[Connection]:
-        """The connection for short questions."""
+    def _ask(self, question: Callable[[Connection], Answer]) -> Answer:
+        """Put a short question by the connection that is kept for them. Where that one has died
+        since the last question, as when the database was restarted, ask once more by a new one."""
         with self._ask_lock:
-            if self._asking is None or self._asking.closed:
-                self._asking = self._links.connect()
-            with self._links.speaking():
-                yield self._asking
+            was_kept = self._asking is not None and not self._asking.closed
+            try:
+                return self._ask_once(question)
+            except Unreachable:
+                if not was_kept or self._asking is None or not self._asking.closed:
+                    raise
+                return self._ask_once(question)
+
+    def _ask_once(self, question: Callable[[Connection], Answer]) -> Answer:
+        if self._asking is None or self._asking.closed:
+            self._asking = self._links.connect()
+        with self._links.speaking():
+            return question(self._asking)
 
     # Rows
 

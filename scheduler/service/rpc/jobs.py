@@ -430,6 +430,8 @@ def _check_elsewhere(request: service_pb2.CreateJobRequest) -> None:
         raise invalid("elsewhere", f"must have at most {_LONGEST_ELSEWHERE} characters")
     if not parse_request_id(request.request_id).id:
         raise invalid("elsewhere", "takes a request_id: that is what is not done here")
+    if request.validate_only:
+        raise invalid("elsewhere", "leaves nothing to check: give it without validate_only")
 
 
 def _first_name(spec: JobSpec) -> str:
