@@ -17,12 +17,33 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from placement.baselines import Choose, at_random, by_spread, chosen, consecutive
+    from placement.baselines import (
+        Choose,
+        RunnerUp,
+        at_random,
+        by_spread,
+        chosen,
+        consecutive,
+        runners_up,
+    )
     from placement.certificates import certificate, decided_certificate
-    from placement.collectives.cost import Link, busiest_share, kappa, schedule_seconds
-    from placement.collectives.recommend import Advice, AlgorithmChoice, advice
-    from placement.collectives.schedules import Algorithm, Operation, algorithms, schedule_of
-    from placement.collectives.tuning import NcclTuning, nccl_tunings
+    from placement.collectives.recommend import (
+        Advice,
+        AlgorithmChoice,
+        NcclTuning,
+        advice,
+        nccl_tunings,
+    )
+    from placement.collectives.schedules import (
+        Algorithm,
+        Link,
+        Operation,
+        algorithms,
+        busiest_share,
+        kappa,
+        schedule_of,
+        schedule_seconds,
+    )
     from placement.errors import BadInput
     from placement.largest import has_room, legal_sizes
     from placement.network.failures import links_without
@@ -36,7 +57,6 @@ if TYPE_CHECKING:
     from placement.replace.near import Hint, placed_near
     from placement.replace.shift import shifted
     from placement.replace.swaps import Swaps, choose_swaps
-    from placement.runner_up import RunnerUp, runners_up
     from placement.spares.peer_copies import (
         MOST_PEERS,
         Holders,
@@ -65,12 +85,11 @@ if TYPE_CHECKING:
 MODULES = {
     module: names.split()
     for module, names in {
-        "baselines": "Choose at_random by_spread chosen consecutive",
+        "baselines": "Choose RunnerUp at_random by_spread chosen consecutive runners_up",
         "certificates": "certificate decided_certificate",
-        "collectives.cost": "Link busiest_share kappa schedule_seconds",
-        "collectives.recommend": "Advice AlgorithmChoice advice",
-        "collectives.schedules": "Algorithm Operation algorithms schedule_of",
-        "collectives.tuning": "NcclTuning nccl_tunings",
+        "collectives.recommend": "Advice AlgorithmChoice NcclTuning advice nccl_tunings",
+        "collectives.schedules": "Algorithm Link Operation algorithms busiest_share kappa"
+        " schedule_of schedule_seconds",
         "errors": "BadInput",
         "largest": "has_room legal_sizes",
         "network.failures": "links_without",
@@ -84,7 +103,6 @@ MODULES = {
         "replace.near": "Hint placed_near",
         "replace.shift": "shifted",
         "replace.swaps": "Swaps choose_swaps",
-        "runner_up": "RunnerUp runners_up",
         "spares.peer_copies": "Holders MOST_PEERS choose_holders close_copies fatal_domains"
         " mend_holders refuse_without_peers restore_source survival",
         "spares.sizing": "BY_DEFAULT EPSILON FAILURES_PER_HOST_DAY REPAIR_DAYS Sizing standby_pool",

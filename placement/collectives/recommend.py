@@ -4,6 +4,11 @@ Every algorithm that could carry the axis is laid over the groups as they were p
 bytes over the outermost tier are counted from its messages, and its time is the longer of
 two: group by group on NVLink and network cards (alpha-beta), and all groups together on
 the busiest uplink. Recommended is the smallest cut among those that are as good as the fastest.
+
+`nccl_tunings` says that to NCCL, with the algorithms that it has: rings, and for an all-reduce
+double binary trees; all-gathers and reduce-scatters of groups with one rank a node may use PAT,
+which sends its large messages near by. The algorithm is the one that the count of messages on
+the placement finds fastest, the protocol what NCCL's own model takes for it.
 """
 
 from __future__ import annotations
@@ -15,10 +20,17 @@ from fractions import Fraction
 
 import numpy as np
 
-from placement.collectives import cost, nccl
-from placement.collectives.cost import Link
-from placement.collectives.nccl import Ranks, Tuned
-from placement.collectives.schedules import Algorithm, Operation, algorithms, schedule_of
+from placement.collectives import nccl
+from placement.collectives.nccl import Protocol, Ranks, Tuned
+from placement.collectives.schedules import (
+    Algorithm,
+    Link,
+    Operation,
+    algorithms,
+    leaving,
+    schedule_of,
+    schedule_seconds,
+)
 from placement.fabric.constraints import seen_by_gang
 from placement.fabric.links import seconds_over
 from placement.fabric.tree import Fabric, Ints
@@ -30,6 +42,7 @@ from placement.workload.volumes import REPLICATE, work_of
 
 ALPHA_S = 10e-6  # seconds for one message between hosts, as alpha-beta tables assume
 ALPHA_INSIDE_S = 3.4e-6  # and inside one: NCCL's figure for a ring on NVLink
+HALVES = (Operation.ALL_GATHER, Operation.REDUCE_SCATTER)
 AS_GOOD = 1.1  # times the fastest: what the model cannot tell apart
 
 Group = tuple[Ints, Ints, int]  # zone and host of each rank; how many groups lie like that
@@ -87,7 +100,7 @@ class AxisCollective:
         return int(self.nodes.shape[1])
 
 
-def collectives_of(
+def _collectives(
     fabric: Fabric, request: Request, hosts: Sequence[int]
 ) -> Iterator[AxisCollective]:
     """Each axis that is a collective, carries bytes and leaves its nodes, in rank order."""
@@ -142,12 +155,12 @@ def advice(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[Advi
 
     Cost: 0.1 s for 16,384 ranks in whole replicas, 1 s in random order.
     """
-    return tuple(_advice(fabric, each) for each in collectives_of(fabric, request, hosts))
+    return tuple(_advice(fabric, each) for each in _collectives(fabric, request, hosts))
 
 
 def _advice(fabric: Fabric, axis: AxisCollective) -> Advice:
-    groups = distinct_groups(fabric, axis.nodes)
-    choices = [choice_on(fabric, axis, groups, a) for a in algorithms(axis.operation)]
+    groups = _distinct_groups(fabric, axis.nodes)
+    choices = [_choice_on(fabric, axis, groups, a) for a in algorithms(axis.operation)]
     fast_enough = AS_GOOD * min(choice.seconds for choice in choices)
     choices.sort(key=lambda c: c.seconds)
     choices.sort(key=lambda c: c.cut_bytes if c.seconds <= fast_enough else math.inf)
@@ -159,7 +172,7 @@ def _advice(fabric: Fabric, axis: AxisCollective) -> Advice:
     return Advice(axis.axis, axis.operation, axis.used, tuple(choices), tuned)
 
 
-def choice_on(
+def _choice_on(
     fabric: Fabric, axis: AxisCollective, groups: Sequence[Group], algorithm: Algorithm
 ) -> AlgorithmChoice:
     """The algorithm on `groups` of the axis that lie alike."""
@@ -167,19 +180,19 @@ def choice_on(
     uplinks = fabric.tiers[0].uplink_bytes_per_s if fabric.tiers else np.array([np.inf])
     inside = Link(ALPHA_INSIDE_S, fabric.scale_up_gbps * BYTES_PER_S)
     outside = Link(ALPHA_S, fabric.nic_gbps * BYTES_PER_S)
-    crossing, slowest, leaving = Fraction(0), 0.0, np.zeros(len(uplinks))
+    crossing, slowest, out = Fraction(0), 0.0, np.zeros(len(uplinks))
     for zone_by_rank, host_by_rank, count in groups:
         plan = schedule_of(Operation.ALL_REDUCE, algorithm, zone_by_rank)
-        out = cost.leaving(plan, zone_by_rank, len(uplinks)) * count
-        crossing += payload * Fraction(int(out.sum()), plan.parts)
-        leaving += out * float(payload / plan.parts)
-        taken = cost.schedule_seconds(plan, float(payload) / calls, inside, outside, host_by_rank)
+        units = leaving(plan, zone_by_rank, len(uplinks)) * count
+        crossing += payload * Fraction(int(units.sum()), plan.parts)
+        out += units * float(payload / plan.parts)
+        taken = schedule_seconds(plan, float(payload) / calls, inside, outside, host_by_rank)
         slowest = max(slowest, calls * taken)
-    worst_uplink = float(seconds_over(leaving, uplinks).max())
+    worst_uplink = float(seconds_over(out, uplinks).max())
     return AlgorithmChoice(algorithm, round(crossing), max(slowest, worst_uplink))
 
 
-def distinct_groups(fabric: Fabric, hosts: Ints) -> list[Group]:
+def _distinct_groups(fabric: Fabric, hosts: Ints) -> list[Group]:
     """Zone and host of each rank, and how many groups lie like that.
 
     A host goes by the first rank of its group on it, a name that groups of the same form
@@ -192,3 +205,52 @@ def distinct_groups(fabric: Fabric, hosts: Ints) -> list[Group]:
     alike = np.hstack([zones, first[host].reshape(hosts.shape) % size])
     rows, counts = np.unique(alike, axis=0, return_counts=True)
     return [(row[:size], row[size:], int(n)) for row, n in zip(rows, counts, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class NcclTuning:
+    """One collective of one axis: groups of `ranks` on `nodes`, `payload_bytes` a call."""
+
+    axis: str
+    operation: Operation
+    ranks: int
+    nodes: int
+    payload_bytes: int
+    algorithm: Algorithm
+    protocol: Protocol
+    seconds: float
+
+
+@seen_by_gang
+def nccl_tunings(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[NcclTuning, ...]:
+    """For each axis that is a collective and leaves its nodes, in rank order; one entry for each
+    number of nodes that its groups lie on. Cost: as `advice`."""
+    axes = _collectives(fabric, request, hosts)
+    return tuple(tuning for axis in axes for tuning in _of_axis(fabric, axis))
+
+
+def _of_axis(fabric: Fabric, axis: AxisCollective) -> Iterator[NcclTuning]:
+    nodes_of = (np.diff(np.sort(axis.nodes, axis=1), axis=1) != 0).sum(axis=1) + 1
+    payload, whole = float(axis.payload) / axis.calls, axis.operation
+    for nodes in np.unique(nodes_of[nodes_of > 1]).tolist():
+        ranks = Ranks(axis.size, nodes, fabric.nic_gbps * BYTES_PER_S)
+        algorithm = _algorithm(fabric, replace(axis, nodes=axis.nodes[nodes_of == nodes]), nodes)
+        for operation in (whole,) if whole is Operation.ALL_REDUCE else HALVES:
+            # PAT, which stands for near first, knows one protocol; NCCL's model has no times of it.
+            timed = Tuned(algorithm, Protocol.SIMPLE, 0.0)
+            if algorithm is not Algorithm.NEAR:
+                timed = nccl.choice(operation, ranks, payload, (algorithm,))
+            yield NcclTuning(
+                *(axis.axis, operation, axis.size, nodes, round(payload)),
+                *(algorithm, timed.protocol, timed.seconds),
+            )
+
+
+def _algorithm(fabric: Fabric, axis: AxisCollective, nodes: int) -> Algorithm:
+    """A ring, unless what else NCCL has is clearly faster on the placement."""
+    other = Algorithm.TREE if axis.operation is Operation.ALL_REDUCE else Algorithm.NEAR
+    if other is Algorithm.NEAR and nodes < axis.size:
+        return Algorithm.RING  # PAT is for one rank a node
+    alike = _distinct_groups(fabric, axis.nodes)
+    ring, faster = (_choice_on(fabric, axis, alike, a) for a in (Algorithm.RING, other))
+    return other if faster.seconds * AS_GOOD < ring.seconds else Algorithm.RING

@@ -84,7 +84,9 @@ def fold(names: Sequence[str]) -> str:
     Cost: O(names), 2 us each.
     """
     parts: list[str] = []
-    for (before, after, has_number), group in groupby(_runs(names), key=_outside):
+    for (before, after, has_number), group in groupby(
+        _runs(names), key=lambda run: (run[0], run[3], bool(run[1]))
+    ):
         ranges = [first if first == last else f"{first}-{last}" for _, first, last, _ in group]
         if not has_number:
             parts += [before] * len(ranges)
@@ -93,12 +95,6 @@ def fold(names: Sequence[str]) -> str:
         else:
             parts.append(f"{before}[{','.join(ranges)}]{after}")
     return ",".join(parts)
-
-
-def _outside(run: tuple[str, str, str, str]) -> tuple[str, str, bool]:
-    """What runs share that stand in one bracket."""
-    before, first, _, after = run
-    return before, after, bool(first)
 
 
 def _runs(names: Sequence[str]) -> Iterator[tuple[str, str, str, str]]:

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from placement.errors import BadInput
+from placement.fabric import hostset
 
 if TYPE_CHECKING:
     from placement.fabric.hostset import HostSet
@@ -99,19 +100,6 @@ def seconds_over(sent: Floats, bytes_per_s: Floats | float) -> Floats:
     return np.divide(sent, bytes_per_s, out=idle, where=np.asarray(bytes_per_s) > 0)
 
 
-def islands(fabric: Fabric) -> tuple[HostSet, ...]:
-    """Sets of hosts that reach each other over uplinks which gangs may cross; those that hang
-    together at the top first. One where no uplink is barred."""
-    return _islands(fabric) if fabric.barred else _whole(fabric.host_count)
-
-
-@lru_cache(maxsize=8)
-def _whole(count: int) -> tuple[HostSet, ...]:
-    from placement.fabric import hostset
-
-    return (hostset.full(count),)
-
-
 def domain_hosts(fabric: Fabric, depth: int, number: int) -> HostSet:
     """The hosts behind one uplink."""
     from placement.fabric.constraints import masks
@@ -120,8 +108,10 @@ def domain_hosts(fabric: Fabric, depth: int, number: int) -> HostSet:
 
 
 @lru_cache(maxsize=64)
-def _islands(fabric: Fabric) -> tuple[HostSet, ...]:
-    (rest,) = _whole(fabric.host_count)
+def islands(fabric: Fabric) -> tuple[HostSet, ...]:
+    """Sets of hosts that reach each other over uplinks which gangs may cross; those that hang
+    together at the top first. One where no uplink is barred."""
+    rest = hostset.full(fabric.host_count)
     parts: list[HostSet] = []
     for depth, number in fabric.barred:  # from the outside: inner ones are taken out of outer
         inside = domain_hosts(fabric, depth, number)

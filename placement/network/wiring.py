@@ -1,21 +1,9 @@
 """Switches and cables of a fabric: what stands between the NICs, layer by layer.
 
-A fabric file says tiers, hosts and oversubscription; this derives the switches from
-them. Layer 1 serves the innermost domains, the next one the domains around those, and
-a last one the whole fabric when it has more than one outermost domain. All cables run
-at the rate of a NIC.
-
-    roce         chassis of any size. A leaf takes every NIC of its rack; each of its
-                 uplinks goes to another switch of the layer above, and every switch
-                 reaches every switch above it (a mesh).
-    infiniband   switches of 64 ports, rail-optimised. A leaf takes one NIC of each host;
-                 rails have switches of their own on every layer, and above the leaves a
-                 switch has its own plane, as in a fat tree. Traffic between rails changes
-                 GPU over NVLink first (NCCL's PXN).
-
-Whole ports: a domain of N NICs at oversubscription o, served by k switches, has
-ceil(N / (o k)) uplinks on each. For RoCE-24K that is ceil(3,072 / (7 x 16)) = 28 of the
-published drawing, 6.857:1; the nominal 7:1 is what fabric.py and the cut use.
+A fabric file says tiers, hosts and oversubscription; this derives the switches from them, by
+the rules of docs/fabric.md, "Where the switches come from": a mesh of chassis (roce), or switches
+of 64 ports in rails and planes (infiniband), with whole ports, on which nominal oversubscription
+is rounded up.
 
 Names: the domain that a switch serves, its layer, its number there; a cable's are its ends'.
 
@@ -23,9 +11,6 @@ Names: the domain that a switch serves, its layer, its number there; a cable's a
     p00-s0-leaf3  p00-spine12  core100     the same on InfiniBand, rail 3 at the leaf
     z0-r000-rtsw/z0-ctsw03                 all cables between the two, either way round
     p00-spine12/core192/1                  one of several parallel cables, from 0
-
-Backend only: the frontend network (storage, data loading, management) is a fabric of
-its own and is left out.
 
 Source: RoCE (2024): RTSW 16 + 16, CTSW 192 + 28, ATSW 28 x 128; DGX SuperPOD: counts of
 2 to 64 scalable units.

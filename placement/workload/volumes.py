@@ -1,16 +1,7 @@
 """Bytes per step on one edge of each axis, from the model's shape and its training.
 
-The formulas, their sources and the worked values are in docs/traffic.md. In short, with
-B = beta b (s/c) h, the activations of one micro-batch on one context shard, m
-micro-batches, and layers over p stages:
-
-    tp   sequence parallel, inputs gathered again in backward: 10 (t-1)/t B a layer;
-         all-reduces instead: 8 (t-1)/t B         (Korthikanti et al. 2022, Narayanan 2021)
-    cp   keys and values gathered forward, their gradients scattered: 2 passes; passed
-         round a ring: 3; or queries, keys, values and outputs exchanged by heads
-    pp   activations forward, gradients back, for each chunk     (Narayanan et al. 2021)
-    ep   dispatch and combine, forward and backward, an e-th to each rank
-    dp   parameters gathered and gradients reduced   (Rajbhandari 2020; Llama 3, 3.3.2)
+The formulas in B = beta b (s/c) h, the activations of one micro-batch on one context shard,
+with their sources and worked values are in docs/traffic.md, "Bytes on one edge".
 
 Data-parallel state is exchanged over cp x ep x dp, experts over cp x dp alone. Such a
 group is run through axis by axis, the innermost first: cp moves (c-1)/c of it, ep (e-1)/e

@@ -6,8 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placement.collectives.cost import kappa
-from placement.collectives.schedules import Algorithm, Operation, algorithms, schedule_of
+from placement.collectives.schedules import Algorithm, Operation, algorithms, kappa, schedule_of
 from placement.objective.cut import cut_by_axis
 from placement.workload.request import Collective
 from tests.build import request

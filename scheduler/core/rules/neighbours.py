@@ -25,7 +25,7 @@ from functools import cached_property
 from placement.fabric.hostset import HostSet
 from placement.fabric.links import with_links
 from placement.fabric.tree import Fabric, Uplink
-from placement.objective.uplink_loads import busy_shares
+from placement.objective.cut import busy_shares
 from placement.workload.request import Objective, Placement, Request, StepBound
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from placement.objective.cut import busy_shares, is_narrow
 from placement.objective.step_time import step_time
-from placement.objective.uplink_loads import busy_shares, is_narrow
 from scheduler.core import SchedulingOptions, State
 from scheduler.core.defrag.proposal import GangMover, candidates
 from scheduler.core.policies.costs import Costs

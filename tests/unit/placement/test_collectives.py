@@ -13,13 +13,17 @@ from math import ceil, log2
 import numpy as np
 import pytest
 
-from placement.collectives.cost import Link, busiest_share, kappa, leaving, schedule_seconds
 from placement.collectives.schedules import (
     Algorithm,
+    Link,
     Operation,
     Schedule,
     algorithms,
+    busiest_share,
+    kappa,
+    leaving,
     schedule_of,
+    schedule_seconds,
     tree_parents,
 )
 from placement.fabric.tree import Ints

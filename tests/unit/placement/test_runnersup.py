@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from placement.baselines import runners_up
 from placement.fabric.tree import preset
 from placement.objective.cut import cut
 from placement.placer import place
-from placement.runner_up import runners_up
 from placement.workload.request import NO_SPARES, Placement, Request
 from tests.build import everything, fabric, llama3, request
 
