@@ -1,6 +1,6 @@
 """Machine code for every inner loop, before anyone waits for a placement: `warm_up`.
 
-`python -m placement.warm` does the same for the processes to come.
+`python -m placement.warmup` does the same for the processes to come.
 """
 
 from __future__ import annotations

@@ -101,13 +101,11 @@ def mend_holders(
     return tuple(mended)
 
 
-def close_copies(
-    fabric: Fabric, hosts: Sequence[int], holders: Holders, among: Iterable[int] | None = None
-) -> list[int]:
-    """Blocks, `among` these or all, of which a copy lies in the original's rack or behind its
-    feed: nothing apart was to be had."""
-    blocks = range(len(holders)) if among is None else among
-    return [b for b in blocks if any(_is_near(fabric, hosts[h], hosts[b]) for h in holders[b])]
+def close_copies(fabric: Fabric, hosts: Sequence[int], holders: Holders) -> list[int]:
+    """Blocks of which a copy lies in the original's rack or behind its feed: nothing apart was to
+    be had."""
+    copies = enumerate(holders)
+    return [b for b, held in copies if any(_is_near(fabric, hosts[h], hosts[b]) for h in held)]
 
 
 def restore_source(block: int, holders: Holders, lost: Iterable[int]) -> int | None:

@@ -4,15 +4,10 @@ State: parameters in the model's format, gradients in theirs, and an optimizer o
 parameter (fp32 copy and two moments; 8 B when parameters are fp32 themselves): 16 B in
 all with bf16 gradients. What the training shares out is divided by its ranks.
 
-Activations (Korthikanti et al. 2022, sections 4.1-4.2): s b h (34 + 5 a s/h) / t bytes a
-layer and micro-batch, taken apart here so that grouped queries, gated layers, other
-widths, experts and no dropout have their own; without sequence parallelism the 10 of
-norms, inputs and dropout masks stay undivided. Scores (the second term) and the
-product in a gated layer are kept by Recompute.NONE alone, of a layer nothing but its
-input by FULL. Stage i of p holds p - i micro-batches (1F1B), or
-2 (p-i-1) + (v-1) p + 1 chunks of 1/v of its layers.
-
-Left out: buffers of collectives, workspaces, the allocator's waste and the driver.
+Activations (Korthikanti et al. 2022, sections 4.1-4.2) are taken apart, so that grouped
+queries, gated layers, other widths, experts and no dropout have their own; without sequence
+parallelism the 10 of norms, inputs and dropout masks stay undivided. docs/traffic.md, "Memory",
+has the sums, and what is left out.
 """
 
 from __future__ import annotations
