@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, wraps
 from itertools import product
+from math import prod
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from placement.errors import BadInput
@@ -472,18 +473,15 @@ def _check_scale_up(depth: int, tiers: Sequence[_TierEntry], path: str) -> None:
 
 def _regular_tree(tiers: list[_TierEntry], like: _Like) -> list[_Leaf]:
     counts = []
-    total = 1
     for i, tier in enumerate(tiers):
         if tier.count is None:
             raise BadInput(f"tiers.{i}.count", "is required unless `domains` lists the tree")
-        counts.append(tier.count)
-        total *= tier.count
+        counts.append((tier.name[0], tier.count))
+    total = prod(count for _, count in counts)
     if total > MOST_HOSTS:
         raise BadInput("tiers", f"{total:,} hosts; at most {MOST_HOSTS:,} are supported")
-    widths = [len(str(count - 1)) for count in counts]
     leaves = []
-    for where in product(*(range(count) for count in counts)):
-        parts = [f"{t.name[0]}{i:0{w}d}" for t, i, w in zip(tiers, where, widths, strict=True)]
+    for parts in product(*(hostlist.numbered("", letter, count) for letter, count in counts)):
         path = [
             _Domain("-".join(parts[: k + 1]), t.oversubscription, t.scale_up_gbps)
             for k, t in enumerate(tiers[:-1])

@@ -88,9 +88,8 @@ def on_hosts(
     spares = hold_spares(fabric, request, room, hosts, len(room)).spares
     if len(spares) < request.spares.required(len(hosts)):
         return None
-    if broken(fabric, request.where, hostset.of(hosts + spares)):
-        return None
-    if parted(fabric, request, hosts):
+    is_kept = not broken(fabric, request.where, hostset.of(hosts + spares))
+    if not is_kept or parted(fabric, request, hosts):
         return None
     cuts, step = cut(fabric, request, hosts), step_bound(fabric, request, hosts)
     return Placement(hosts, spares, cuts, step=step)

@@ -171,18 +171,15 @@ class Near:
         """What moving no more than the lost blocks would have come to instead of `hosts`."""
         if self.swapped is None or self._moved(self.swapped) == self._moved(hosts):
             return []
-        moved, cut_now, cut_swapped = (
-            self._moved(self.swapped),
-            self._cut(hosts),
-            self._cut(self.swapped),
-        )
+        moved = self._moved(self.swapped)
         lost = "the lost host" if moved == 1 else f"the {moved:,} lost hosts"
         change = f"swapping {lost} alone" if moved else "keeping every host"
         if self._request.objective is Objective.TIME:
             clock = step_clock(self._fabric, self._request)
             slower = clock.step(self.swapped).seconds / clock.step(hosts).seconds - 1
             return [f"{change} would make a step {100 * slower:.1f} % longer"]
-        ratio = f"{cut_swapped / cut_now:.3g} times as much" if cut_now else "more than nothing"
+        now, then = self._cut(hosts), self._cut(self.swapped)
+        ratio = f"{then / now:.3g} times as much" if now else "more than nothing"
         return [f"{change} would cut {ratio}"]
 
     def _with_stand_ins(self) -> Ints:

@@ -110,8 +110,7 @@ def _stages(work: Work) -> list[_Layers]:
 
 
 def _use(work: Work, stage: int, stages: list[_Layers]) -> MemoryUse:
-    dense, expert = _parameters(work, stage, stages[stage])
-    state = _State(work, dense, expert)
+    state = _State(work, *_parameters(work, stage, stages[stage]))
     return MemoryUse(
         stage,
         ceil(state.parameters()),

@@ -187,11 +187,9 @@ def usable_for(fabric: Fabric, request: Request, hosts: HostSet, count: int) -> 
     for depth, domain in fabric.barred:  # a segment does not lie on both sides
         if depth > segments.inner.depth:
             room &= ~masks(fabric, depth)[domain]
-    fit, wanted = (
-        _in_segments(fabric, segments, room),
-        request.hosts_needed(gpus_wanted(fabric, request.where)),
-    )
-    return room if fit.bit_count() >= wanted else fit
+    fit = _in_segments(fabric, segments, room)
+    gang = request.hosts_needed(gpus_wanted(fabric, request.where))
+    return room if fit.bit_count() >= gang else fit
 
 
 @lru_cache(maxsize=4096)
