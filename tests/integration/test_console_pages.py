@@ -20,10 +20,10 @@ from scheduler.v1 import host_pb2, job_pb2, service_pb2, service_pb2_grpc
 from scripts.screenshots import filled
 from tests.browser import HAS_BROWSER, MISSING, Page, browsing
 from tests.build import exactly, fabric, fabric_spec
+from tests.integration.simulator.test_run_page import write_report
 from tests.issuer import FakeIssuer
 from tests.secured import House
 from tests.serving import RUNNING, Served, create, path, serving
-from tests.unit.simulator.report.test_run_page import write_report
 
 pytestmark = pytest.mark.skipif(not HAS_BROWSER, reason=MISSING)
 

@@ -130,6 +130,7 @@ def test_starvation_is_bounded_where_waiting_counts() -> None:
     assert lived(replace(TWO, aging=Aging(HOUR, 1)), 40)["meek"] <= 5 + 4
 
 
+@pytest.mark.slow
 def test_rounding_evens_out_over_rounds() -> None:
     """Two to one of eight hosts is five to three or six to two: over time it is two to one."""
     tenants = Tenants((Tenant("b"), Tenant("a", weight=2)), "a")

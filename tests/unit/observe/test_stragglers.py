@@ -12,6 +12,7 @@ from scheduler.observe.stragglers import Measurement, SuspectKind, stragglers
 from tests.stragglers_made import GPUS, case, gang, quality
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("groups", [False, True])
 def test_most_that_are_slow_are_found_and_hardly_anybody_else(groups: bool) -> None:
     """The tables of docs/stragglers.md have more: tests/bench/bench_stragglers.py."""
@@ -21,6 +22,7 @@ def test_most_that_are_slow_are_found_and_hardly_anybody_else(groups: bool) -> N
     assert recall >= 0.95
 
 
+@pytest.mark.slow
 def test_nobody_is_named_where_all_are_well() -> None:
     """One false name in some hundred gangs at most."""
     well = [case(seed, 16, 0.0, 0.03, groups=True) for seed in range(20)]

@@ -272,6 +272,7 @@ def llama3() -> tuple[Links, Request]:
     return links(preset("roce-24k")), Request(shape, model=model, batch=batch)
 
 
+@pytest.mark.slow
 def test_queue_pairs_take_the_collisions_out_of_llama_3(llama3: tuple[Links, Request]) -> None:
     built, req = llama3
     flows = flows_of(built.fabric, req, list(range(2_048)))

@@ -126,6 +126,7 @@ def test_a_trace_has_the_published_ends(published: ClusterSummary) -> None:
             assert found[name]["gpu_hours_share"] == pytest.approx(aim, abs=0.06)
 
 
+@pytest.mark.slow
 def test_large_jobs_take_most_of_the_gpu_time_of_rsc_1_and_end_as_published() -> None:
     published = MIXES["rsc-1"]
     by_outcome = drawn(published)["by_outcome"]

@@ -21,7 +21,7 @@ traffic: {ep: 100, pp: 50, dp: 200}
 constraints:
   within: {ep: rack}
 """
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def write(text: str, name: str) -> None:

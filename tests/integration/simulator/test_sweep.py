@@ -20,8 +20,8 @@ from simulator.experiment import experiment_of
 from simulator.experiment_file import load_experiment_file
 from simulator.report.sweep_page import charts
 from simulator.run import run
+from tests.integration.commands.test_replay_command import app
 from tests.studies import CASE, write
-from tests.unit.simulator.cli.test_replay import app
 
 
 def muster(*arguments: str) -> Result:

@@ -13,7 +13,7 @@ from simulator.experiment import experiment_of
 from simulator.experiment_file import load_experiment_file
 from simulator.traces.load import TraceFile, find_format
 
-TOP = Path(__file__).parents[2]
+TOP = Path(__file__).parents[3]
 
 
 @pytest.fixture

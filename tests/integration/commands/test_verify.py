@@ -78,7 +78,7 @@ def test_the_checker_runs_without_the_engine(certificate: Path) -> None:
         [sys.executable, "-S", "-c", code],
         capture_output=True,
         text=True,
-        env={"PYTHONPATH": str(Path(__file__).parents[2])},
+        env={"PYTHONPATH": str(Path(__file__).parents[3])},
     )
     assert (done.returncode, done.stderr.strip()) == (0, "set()"), done.stderr
     assert done.stdout.startswith("confirmed: ")

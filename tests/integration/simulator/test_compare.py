@@ -15,8 +15,8 @@ from simulator.compare import variants
 from simulator.options import DEFAULTS
 from simulator.report.figures import BY_KEY, SeedRange
 from tests.browser import HAS_BROWSER, MISSING, opened
+from tests.integration.commands.test_replay_command import app
 from tests.studies import FABRIC, write
-from tests.unit.simulator.cli.test_replay import app
 
 
 @pytest.fixture
