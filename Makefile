@@ -12,7 +12,7 @@ PEERS := .venv-bench
 # Bytecode of what is imported is written the first time, whatever the shell that calls says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help env docs demo test test-slow check format lint types imports stubs stub-drift lint-proto fuzz protocol validate bench bench-service bench-watch bench-console drill-crash bench-routing bench-placement bench-time bench-replay drill-crash-postgres drill-failover lock clean bench-agents bench-launch bench-k8s drill-launch conformance conformance-k8s
+.PHONY: help env docs demo test test-slow check format lint types imports stubs stub-drift lint-proto fuzz protocol validate bench bench-service bench-queue bench-watch bench-console drill-crash bench-routing bench-placement bench-time bench-replay drill-crash-postgres drill-failover lock clean bench-agents bench-launch bench-k8s drill-launch conformance conformance-k8s
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
@@ -105,6 +105,9 @@ bench-launch: $(READY) ## seconds until a real gang steps, and steps again after
 
 bench-k8s: $(READY) ## a gang of 2,048 pods on a real API server, beside a bare client: 3 minutes
 	$(BIN)/python -m tests.bench.bench_kubernetes $(ARGS)
+
+bench-queue: $(READY) ## long queues of one and of eleven tenants, and 150,000 jobs on 98,304 GPUs: 10 minutes
+	$(BIN)/python -m tests.bench.bench_queue $(ARGS)
 
 bench-watch: $(READY) ## submits and swaps while 200 watches resume, and during dry runs: 6 minutes
 	$(BIN)/python -m tests.bench.bench_watch $(ARGS)

@@ -39,6 +39,7 @@ def check_state(state: State) -> None:
     held = [host for job in jobs for host in (*job.hosts, *job.spares) if not job.part_gpus]
     assert len(held) == len(set(held))
     check_parts(state)
+    assert list(state.releases) == sorted(job.release for job in state.holding)
     assert state.held == hostset.of([*held, *state.shared])
     # a gang is whole or absent; what runs runs on hosts that have not failed
     failed = {i for i, host in state.hosts.items() if host.state is HostState.FAILED}

@@ -7,11 +7,15 @@ from hypothesis import strategies as st
 
 from placement.fabric.constraints import ANYWHERE, Constraints
 from scheduler.core import SchedulingOptions, State, decide, replay
+from scheduler.core.model.commands import LoadTenants
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.plan import Start
+from scheduler.core.policies.tenants import OPEN, Aging, Tenant, Tenants
 from tests.build import committed, end, fabric, loaded, run, submit
 
 EMPTY = loaded(fabric(2, 2, 4))
+PAIR = (Tenant("a"), Tenant("b", weight=2))
+PLAIN = (OPEN, Tenants(PAIR, "a"), Tenants(PAIR, "a", aging=Aging(10)))
 
 # (hosts, limit in s, priority, the tier that it must lie inside)
 JOB = st.tuples(
@@ -27,7 +31,8 @@ def arrived(state: State, batch: list[tuple[int, int, int, str | None]], now_s: 
     for at, (hosts, limit_s, priority, tier) in enumerate(batch):
         where = Constraints(same=tier or "") if hosts <= (4 if tier == "rack" else 8) else ANYWHERE
         name = f"j{now_s}-{at}"
-        asked = submit(name, hosts, limit_s=limit_s, priority=priority, where=where)
+        tenant = "b" if len(state.tenants.tenants) > 1 and at % 3 == 1 else ""
+        asked = submit(name, hosts, limit_s=limit_s, priority=priority, where=where, tenant=tenant)
         state = run(state, asked, now_ns=now_s * SECOND_NS)
     return state
 
@@ -37,11 +42,16 @@ def arrived(state: State, batch: list[tuple[int, int, int, str | None]], now_s: 
     st.lists(st.tuples(BATCH, st.integers(0, 5)), min_size=1, max_size=5),
     st.sampled_from(["production", "easy", "fifo"]),
     st.sampled_from([4, 128]),
+    st.sampled_from(PLAIN),
 )
 def test_after_a_last_plan_nothing_starts(
-    rounds: list[tuple[list[tuple[int, int, int, str | None]], int]], policy: str, batch: int
+    rounds: list[tuple[list[tuple[int, int, int, str | None]], int]],
+    policy: str,
+    batch: int,
+    tenants: Tenants,
 ) -> None:
-    limits, state = SchedulingOptions(policy=policy, batch_hosts=batch), EMPTY
+    limits = SchedulingOptions(policy=policy, batch_hosts=batch)
+    state = run(EMPTY, LoadTenants(tenants))
     for now_s, (jobs, ending) in enumerate(rounds):
         now_ns = now_s * 10 * SECOND_NS
         for name in state.running[:ending]:
@@ -62,6 +72,14 @@ def test_a_plan_is_the_last_when_all_of_a_queue_was_asked() -> None:
     assert plan.leaves_nothing(plan.version, plan.version + 2)
     assert not plan.leaves_nothing(plan.version, plan.version + 1)  # one of them fell
     assert not plan.leaves_nothing(plan.version + 1, plan.version + 3)  # something came between
+
+
+def test_where_shares_change_the_order_a_plan_is_the_last_once_no_host_is_free() -> None:
+    state = run(EMPTY, LoadTenants(Tenants(PAIR, "a")))
+    full = arrived(state, [(8, 60, 0, None), (8, 60, 0, None), (2, 60, 0, None)], 0)
+    assert decide(full, 0, SchedulingOptions()).is_fixpoint
+    state = arrived(state, [(8, 60, 0, None), (9, 60, 0, None), (9, 60, 0, None)], 0)
+    assert not decide(state, 0, SchedulingOptions()).is_fixpoint
 
 
 def test_a_plan_that_stopped_early_is_not_the_last() -> None:

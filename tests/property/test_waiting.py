@@ -71,9 +71,9 @@ def check_found(state: State) -> None:
     """What stands with each part of the queue is what would be found now."""
     assert isinstance(state.queue, NameList)
     for part in state.queue.parts:
-        kept = outermost(part, state.jobs)
-        part.found = None
-        fresh = outermost(part, state.jobs)
+        kept = outermost(part, state.jobs, None)
+        part.cached = None
+        fresh = outermost(part, state.jobs, None)
         assert [(j.name, j.likeness, j.limit_ns, j.needed, j.sizes) for j in kept] == [
             (j.name, j.likeness, j.limit_ns, j.needed, j.sizes) for j in fresh
         ]
@@ -123,8 +123,13 @@ def test_the_same_plan_as_one_by_one(
             with pytest.MonkeyPatch.context() as one_by_one:
                 one_by_one.setattr(SchedulingCycle, "_all_wait", lambda *_: False)
                 assert decide(state, now_ns, limits) == plan
+            version = state.version
             state = replay(committed(state, plan, now_ns), state)
             check_found(state)
+            if plan.is_fixpoint and plan.leaves_nothing(version, state.version):
+                again = decide(state, now_ns, limits)
+                assert not again.actions
+                assert again.next_decision_ns == plan.next_decision_ns
 
 
 def test_of_a_long_queue_few_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:

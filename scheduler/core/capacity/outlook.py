@@ -14,7 +14,7 @@ and small ones would take every host that comes back.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import groupby
@@ -40,20 +40,22 @@ from scheduler.core.tenancy.spare_loans import SpareLoans
 
 def releases(
     state: State, now_ns: int, limits: SchedulingOptions
-) -> tuple[list[Release], frozenset[str]]:
+) -> tuple[tuple[Release, ...], frozenset[str]]:
     """One for each gang that holds hosts, first end first, and the names of those that have outrun
-    the limit that they state. Cost: O(gangs log gangs), 0.2 us for each whose limit is not over
-    while all its hosts are its own and well."""
+    the limit that they state. Cost: O(gangs log gangs), O(log gangs) for each whose limit is over
+    while all hosts are their own and well."""
     loans = SpareLoans(state)
     if loans.hosts or state.unhealthy & state.held:
         gangs = sorted(_release(job, loans, now_ns, limits) for job in state.holding)
-        return gangs, _late(job.release for job in state.holding if job.release.end_ns <= now_ns)
-    in_order = sorted([job.release for job in state.holding])
+        return tuple(gangs), _late(
+            job.release for job in state.holding if job.release.end_ns <= now_ns
+        )
+    in_order = state.releases
     late = bisect_left(in_order, (now_ns + 1,))
     if not late:
         return in_order, frozenset()
     past = [_overdue(gang, state.jobs[gang.name], now_ns, limits) for gang in in_order[:late]]
-    return sorted([*past, *in_order[late:]]), _late(in_order[:late])
+    return tuple(sorted([*past, *in_order[late:]])), _late(in_order[:late])
 
 
 def _late(past: Iterable[Release]) -> frozenset[str]:
@@ -90,7 +92,7 @@ def repairs(state: State, now_ns: int) -> tuple[tuple[int, HostSet], ...]:
     return tuple(sorted(returns))
 
 
-def _kept(in_order: list[Release], several: HostSet) -> list[Release]:
+def _kept(in_order: Sequence[Release], several: HostSet) -> list[Release]:
     """Hosts of `several` holders are free when the last of them is gone: a spare that is lent, and
     those who share a host."""
     seen, kept = 0, list[Release]()
@@ -114,7 +116,7 @@ class Outlook:
         self._started: list[Release] = []
         self._lent = SpareLoans(state).hosts
         self._shared = hostset.of(state.shared)
-        self._running: list[Release] | None = None
+        self._running: tuple[Release, ...] | None = None
         self._late: frozenset[str] = frozenset()
         self._repairs: tuple[tuple[int, HostSet], ...] | None = None
         # Of each limit, the first job of this walk that it holds back: see `Caps`.
@@ -137,7 +139,7 @@ class Outlook:
 
     def left(self, names: set[str]) -> None:
         """These gangs, which ran, are gone."""
-        self._running = [gang for gang in self._still_running() if gang.name not in names]
+        self._running = tuple(g for g in self._still_running() if g.name not in names)
         self._affinity.left(names)
         self._hopeless.clear()
 
@@ -149,14 +151,16 @@ class Outlook:
         copied.left(names)
         return copied
 
-    def _still_running(self) -> list[Release]:
+    def _still_running(self) -> tuple[Release, ...]:
         if self._running is None:
             self._running, self._late = releases(self._state, self._now_ns, self._limits)
         return self._running
 
-    def ends(self) -> list[Release]:
+    def ends(self) -> Sequence[Release]:
         """First end first."""
-        in_order = sorted([*self._still_running(), *self._started])
+        in_order: Sequence[Release] = self._still_running()
+        if self._started:
+            in_order = sorted([*in_order, *self._started])
         several = self._lent | self._shared
         return _kept(in_order, several) if several else in_order
 
@@ -242,7 +246,7 @@ class Outlook:
             later |= by_name.get(gang.name, 0)
         return closed
 
-    def moments(self, has_repairs: bool = False) -> list[Release]:
+    def moments(self, has_repairs: bool = False) -> Sequence[Release]:
         """First end first; the ends of windows, and of repairs where they count, which have no
         name here, among the gangs."""
         returns = self.calendar.returns(self._now_ns)
@@ -257,9 +261,17 @@ class Outlook:
         ends = (expected_end_ns(job, self._now_ns, self._limits) for job in jobs)
         return max(ends, default=0)
 
+    @property
+    def is_anybody_late(self) -> bool:
+        """Whether a gang has outrun the limit that it states."""
+        self._still_running()
+        return bool(self._late)
+
     def is_late(self, until_ns: int) -> bool:
         """Whether a gang that has outrun its limit is taken to end by then."""
         gangs = self._still_running()
+        if not self._late:
+            return False
         return any(gang.end_ns <= until_ns and gang.name in self._late for gang in gangs)
 
     def repairs(self) -> tuple[tuple[int, HostSet], ...]:

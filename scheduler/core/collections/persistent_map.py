@@ -12,11 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from itertools import islice
 from math import isqrt
-from typing import Final, TypeVar, overload
+from typing import Any, Final, TypeVar, overload
+
+from scheduler.core.collections.sorted_values import SortedValues
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 _D = TypeVar("_D")
+_R = TypeVar("_R")
+_Ranks = tuple[Callable[[_V], Any], SortedValues[Any]]
 
 _LATEST: Final = 16  # changes of one version's own
 _LEAST: Final = 32  # changes that are always kept apart from the base
@@ -33,9 +37,10 @@ class PersistentMap(Mapping[_K, _V]):
     """Order: of insertion, as in a dict; a new value leaves a key in its place. No value is
     None."""
 
-    __slots__ = ("_base", "_changes", "_latest", "_size")
+    __slots__ = ("_base", "_changes", "_latest", "_ranks", "_size")
 
     def __init__(self, entries: Mapping[_K, _V] | None = None) -> None:
+        self._ranks: _Ranks[_V] | None = None
         self._base: dict[_K, _V] = dict(entries or {})
         self._changes: dict[_K, _V | _Gone] = {}
         self._latest: dict[_K, _V | _Gone] = {}
@@ -68,21 +73,37 @@ class PersistentMap(Mapping[_K, _V]):
     ) -> PersistentMap[_K, _V]:
         made: PersistentMap[_K, _V] = PersistentMap.__new__(PersistentMap)
         made._base, made._changes, made._latest, made._size = base, changes, latest, size
+        made._ranks = None
         return made
+
+    def ranks(self, rank: Callable[[_V], _R | None]) -> SortedValues[_R]:
+        """What `rank` gives for each value, where it gives something; no two may be equal.
+        Cost: O(entries) once for one `rank`, O(1) for next versions."""
+        if self._ranks is None or self._ranks[0] is not rank:
+            found = (rank(value) for value in self.values())
+            self._ranks = (rank, SortedValues(each for each in found if each is not None))
+        return self._ranks[1]
 
     def having(self, key: _K, value: _V) -> PersistentMap[_K, _V]:
         """This map with `key` set to `value`."""
         change = self._change(key)
         if change is _GONE:  # comes back, hence last: not in its old place
-            return self._merged().having(key, value)
-        is_new = change is None and key not in self._base
-        return self._next(key, value, self._size + is_new)
+            following = self._merged().having(key, value)
+        else:
+            is_new = change is None and key not in self._base
+            following = self._next(key, value, self._size + is_new)
+        if self._ranks is not None:
+            following._ranks = _ranked_anew(self._ranks, self.get(key), value)
+        return following
 
     def without(self, key: _K) -> PersistentMap[_K, _V]:
         """This map less `key`. Raises: KeyError when it is not there."""
         if key not in self:
             raise KeyError(key)
-        return self._next(key, _GONE, self._size - 1)
+        following = self._next(key, _GONE, self._size - 1)
+        if self._ranks is not None:
+            following._ranks = _ranked_anew(self._ranks, self[key], None)
+        return following
 
     def _next(self, key: _K, change: _V | _Gone, size: int) -> PersistentMap[_K, _V]:
         latest = {**self._latest, key: change}
@@ -150,6 +171,18 @@ class PersistentMap(Mapping[_K, _V]):
 
     def __repr__(self) -> str:
         return f"Overlay({dict(self)!r})"
+
+
+def _ranked_anew(ranks: _Ranks[_V], before: _V | None, after: _V | None) -> _Ranks[_V]:
+    """The ranks once one value is another; None: there was none, or there is none any more."""
+    rank, in_order = ranks
+    old = None if before is None else rank(before)
+    new = None if after is None else rank(after)
+    if old is new:
+        return ranks
+    if old is not None:
+        in_order = in_order.without(old)
+    return rank, in_order if new is None else in_order.having(new)
 
 
 def newest_of_each(

@@ -286,6 +286,7 @@ LINK_MOVES: Final[dict[LinkUse, dict[LinkMove, LinkUse]]] = {
 }
 
 LIVE: Final = frozenset({JobState.QUEUED, JobState.RUNNING, JobState.INTERRUPTED})
+HOLDING: Final = frozenset({JobState.RUNNING, JobState.INTERRUPTED})  # hosts are theirs
 
 
 _State = TypeVar("_State", JobState, HostState, WindowState, LinkUse)

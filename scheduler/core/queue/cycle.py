@@ -61,7 +61,7 @@ class SchedulingCycle:
         self.quotas, self.affinity = context.quotas, context.affinity
         self._outlook = context.outlook
         self.calendar = self._outlook.calendar
-        self._has_windows = bool(self.calendar)
+        self._has_windows, self._is_open = bool(self.calendar), self.quotas.is_open
         self.backfill: Backfill = policy.backfill(context)
         self.limit_reservations = LimitReservations(self._outlook, self.quotas)
         self.order: QueueOrder = policy.order(context)
@@ -117,9 +117,9 @@ class SchedulingCycle:
         """Whether `job` waits as others before it do."""
         if job.has_choice:
             return False
-        end_ns = self.end_ns(job)
+        end_ns = self._now_ns + time_limit_ns(job, self._limits)
         kind = self._kind(job, end_ns)
-        if self._waiting.has(job, kind):
+        if self._waiting.has(job.needed, kind):
             return True
         most = self._waits_up_to(job, end_ns, kind)
         if job.needed <= most:
@@ -128,19 +128,20 @@ class SchedulingCycle:
 
     def _all_wait(self, part: Chunk) -> bool:
         """Whether they wait, as far as can be told without asking any of them."""
-        return all(map(self._waits_again, outermost(part, self._jobs)))
+        first = self._first()
+        parted_ns = None if first is None else first.start_ns - self._now_ns
+        return all(map(self._waits_again, outermost(part, self._jobs, parted_ns)))
 
     def _kind(self, job: Job, end_ns: int) -> Hashable:
         """What jobs have in common to which a decision leaves the same hosts. It is all one whose
         they are, and how important, where no tenant is promised or denied anything and nobody
         can be evicted."""
-        first = self._first()
+        first = self.backfill.first
         outlasts = first is not None and end_ns > first.start_ns
         windows = self.calendar.kind(job, end_ns) if self._has_windows else None
-        is_plain = self.quotas.is_open and self.preempting.is_idle
-        plain = (job.is_preemptible, job.strikes, job.part_gpus)
-        likeness = plain if is_plain else job.likeness
-        return (likeness, outlasts, windows)
+        if self._is_open and self.preempting.is_idle:
+            return (job.is_preemptible, job.strikes, job.part_gpus, outlasts, windows)
+        return (job.likeness, outlasts, windows)
 
     def _waits_up_to(self, job: Job, end_ns: int, kind: Hashable) -> int:
         """How large a job like `job` may be to wait without being asked further: quotas and
@@ -191,6 +192,11 @@ class SchedulingCycle:
             return None
         held_back = self.limit_reservations.held_back(job) + ([first] if first is not None else [])
         return min((reservation.start_ns for reservation in held_back), default=None)
+
+    @property
+    def is_anybody_late(self) -> bool:
+        """Whether a running gang has outrun the limit that it states."""
+        return self._outlook.is_anybody_late
 
     def promises(self) -> tuple[Action, ...]:
         """Reservations that have to be kept beyond this decision."""

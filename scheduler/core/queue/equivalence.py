@@ -8,7 +8,9 @@ thousand.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from functools import cached_property
 from itertools import chain
 
 from scheduler.core.collections.name_list import Chunk
@@ -21,10 +23,10 @@ class EquivalenceCache:
     def __init__(self) -> None:
         self._sizes: dict[Hashable, tuple[int, int]] = {}
 
-    def has(self, job: Job, kind: Hashable) -> bool:
-        """Whether `job` waits, as far as is known."""
-        least, most = self._sizes.get(kind, (1, 0))
-        return least <= job.needed <= most and not job.has_choice
+    def has(self, needed: int, kind: Hashable) -> bool:
+        """Whether a job of `kind` that needs so many hosts waits, as far as is known."""
+        sizes = self._sizes.get(kind)
+        return sizes is not None and sizes[0] <= needed <= sizes[1]
 
     def add(self, kind: Hashable, least: int, most: int) -> None:
         """Those of `kind` wait that need so many hosts."""
@@ -34,24 +36,98 @@ class EquivalenceCache:
         self._sizes.clear()
 
 
-def outermost(part: Chunk, jobs: Mapping[str, Job]) -> tuple[Job, ...]:
-    """Of the jobs that are alike and of one size, the one with the shortest time limit and the
-    one with the longest; elastic jobs all. What makes them alike changes only with their place
-    in the queue, so it is found once: O(part), then O(1)."""
+def outermost(part: Chunk, jobs: Mapping[str, Job], parted_ns: int | None) -> tuple[Job, ...]:
+    """Jobs of which all must wait for all of `part` to wait; elastic ones all. `parted_ns`: who
+    has at most this time limit is of another kind than who has more; None: not known.
+    What makes them alike changes only with their place in the queue, so it is found once:
+    O(part log part), then O(log part)."""
+    in_part = _outermost(part, jobs)
+    return in_part.all if parted_ns is None else in_part.beside(parted_ns)
+
+
+def has_strikes(part: Chunk, jobs: Mapping[str, Job]) -> bool:
+    """Whether a host has stopped one of them."""
+    return _outermost(part, jobs).has_strikes
+
+
+def _outermost(part: Chunk, jobs: Mapping[str, Job]) -> _Outermost:
     if part.cached is None:
-        part.cached = _outermost(map(jobs.__getitem__, part))
-    in_part: tuple[Job, ...] = part.cached
+        part.cached = _Outermost(part, jobs)
+    in_part: _Outermost = part.cached
     return in_part
 
 
-def _outermost(jobs: Iterable[Job]) -> tuple[Job, ...]:
-    ends: dict[Hashable, tuple[Job, Job]] = {}
-    for job in jobs:
-        limit_ns = job.limit_ns or 0
-        key = job.name if job.sizes else (job.likeness, job.needed, job.limit_ns is None)
-        shortest, longest = ends.get(key, (job, job))
-        if limit_ns < (shortest.limit_ns or 0):
-            ends[key] = (job, longest)
-        elif limit_ns > (longest.limit_ns or 0) or key not in ends:
-            ends[key] = (shortest, job)
-    return tuple(chain.from_iterable(ends.values()))
+class _Outermost:
+    """What is known of some neighbours in the queue: what makes jobs alike, and by it their time
+    limits and sizes."""
+
+    def __init__(self, part: Chunk, jobs: Mapping[str, Job]) -> None:
+        alike: dict[Hashable, list[Job]] = {}
+        self._elastic: list[Job] = []
+        for job in map(jobs.__getitem__, part):
+            if job.sizes:
+                self._elastic.append(job)
+            else:
+                alike.setdefault((job.likeness, job.limit_ns is None), []).append(job)
+        self._steps = [_Steps(of_kind) for of_kind in alike.values()]
+        self._alike = alike
+        firsts = (of_kind[0] for of_kind in alike.values())
+        self.has_strikes = any(job.strikes for job in (*self._elastic, *firsts))
+
+    @cached_property
+    def all(self) -> tuple[Job, ...]:
+        """Of the jobs that are alike and of one size, the one with the shortest time limit and
+        the one with the longest."""
+        ends: dict[Hashable, tuple[Job, Job]] = {}
+        for kind, jobs in self._alike.items():
+            for job in jobs:
+                key, limit_ns = (kind, job.needed), job.limit_ns or 0
+                shortest, longest = ends.get(key, (job, job))
+                if limit_ns < (shortest.limit_ns or 0):
+                    ends[key] = (job, longest)
+                elif limit_ns > (longest.limit_ns or 0) or key not in ends:
+                    ends[key] = (shortest, job)
+        return (*self._elastic, *chain.from_iterable(ends.values()))
+
+    def beside(self, limit_ns: int) -> tuple[Job, ...]:
+        """Of the jobs that are alike, the smallest and the largest of those whose time limit is
+        at most `limit_ns`, and of the others: between them others wait as well."""
+        return (*self._elastic, *chain.from_iterable(s.beside(limit_ns) for s in self._steps))
+
+
+class _Steps:
+    """The smallest and the largest of some jobs up to each time limit, and from each on."""
+
+    def __init__(self, jobs: list[Job]) -> None:
+        by_limit = sorted([(job.limit_ns or 0, job.needed, at) for at, job in enumerate(jobs)])
+        self._jobs = jobs
+        self._up_to = _stairs(by_limit, 1)
+        by_limit.reverse()
+        self._beyond = _stairs(by_limit, -1)
+
+    def beside(self, limit_ns: int) -> Iterator[Job]:
+        for limits, places in self._up_to:
+            if count := bisect_right(limits, limit_ns):
+                yield self._jobs[places[count - 1]]
+        for limits, places in self._beyond:
+            if count := bisect_left(limits, -limit_ns):
+                yield self._jobs[places[count - 1]]
+
+
+def _stairs(
+    by_limit: Iterable[tuple[int, int, int]], way: int
+) -> tuple[tuple[list[int], list[int]], tuple[list[int], list[int]]]:
+    """The limits, times `way`, and the places at which a job needs less than all before it, and
+    at which one needs more."""
+    less_limits, less_places, least = list[int](), list[int](), 1 << 62
+    more_limits, more_places, most = list[int](), list[int](), -1
+    for limit_ns, needed, place in by_limit:
+        if needed < least:
+            least = needed
+            less_limits.append(way * limit_ns)
+            less_places.append(place)
+        if needed > most:
+            most = needed
+            more_limits.append(way * limit_ns)
+            more_places.append(place)
+    return (less_limits, less_places), (more_limits, more_places)

@@ -3,18 +3,21 @@
 A start takes hosts, and no waiting job starts on fewer hosts: the reservation is still for
 the same moment, with the same hosts. So once every job has been looked at, a second decision
 on the same queue is needed only where more than arrival and hosts counts: where starts
-change the order, the guarantees of tenants, the victims a job may have, the hosts that running
-gangs may grow on, or those that jobs share.
+change the guarantees of tenants, the victims a job may have, the hosts that running gangs may grow
+on, or those that jobs share. Where they change the order, as fair share does, nobody starts
+either if no host is left; the reservation, which is another's then, is made by the next decision.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from scheduler.core.collections.name_list import NameList
 from scheduler.core.model.plan import Start
 from scheduler.core.model.state import State
 from scheduler.core.policies.tenants import Tenants
 from scheduler.core.queue.cycle import SchedulingCycle
+from scheduler.core.queue.equivalence import has_strikes
 
 
 def is_fixpoint(state: State, cycle: SchedulingCycle, starts: Iterable[Start]) -> bool:
@@ -27,11 +30,22 @@ def is_fixpoint(state: State, cycle: SchedulingCycle, starts: Iterable[Start]) -
         state.jobs[start.name].is_special or start.placement.gpus for start in starts
     ):
         return False
-    return cycle.order.is_stable and cycle.backfill.is_stable
+    if cycle.order.is_stable:
+        return cycle.backfill.is_stable
+    return not cycle.free and not state.shared and _waits_plainly(state, cycle)
 
 
 def _is_plain(tenants: Tenants) -> bool:
-    """Whether it is all one who has started, and nothing is done when nothing starts."""
-    if len(tenants.tenants) > 1 or tenants.defragmentation:
+    """Whether nothing is done when nothing starts, and no gang is evicted."""
+    return not tenants.defragmentation and not tenants.has_preemptible
+
+
+def _waits_plainly(state: State, cycle: SchedulingCycle) -> bool:
+    """Whether it is all one who is first of those that wait: no reservation has to be kept, and
+    nobody waits for a host that stopped it to be forgotten."""
+    if cycle.is_anybody_late:
         return False
-    return not tenants.has_preemptible
+    queue = state.queue if isinstance(state.queue, NameList) else NameList(state.queue)
+    by_tenant = queue.by_group(lambda name: state.jobs[name].tenant)
+    parts = (part for names in by_tenant.values() for part in names.parts)
+    return not any(has_strikes(part, state.jobs) for part in parts)
