@@ -74,7 +74,7 @@ class Experiment:
     windows_file: str | None = None
     has_assumed_limits: bool = False
     attach: ShapeAssignment = AS_RING
-    placement: PlacementStrategy = PlacementStrategy.MINIMUM_CUT
+    placement: PlacementStrategy = PlacementStrategy.STEP_TIME
     times: TimeModel | None = None
     until_ns: int | None = None
     health: HealthPolicy | None = None

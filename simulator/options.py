@@ -175,10 +175,11 @@ OPTIONS = (
     ),
     ReplayOption(
         "placement",
-        ChoiceKind(("minimum-cut", "step-time", "consecutive", "random", "spread")),
-        "How hosts are chosen: minimum-cut, or step-time for jobs with a model; for comparison:"
-        " consecutive (fewest domains by free hosts), random, or spread (Arnold's measure).",
-        "minimum-cut",
+        ChoiceKind(("step-time", "minimum-cut", "consecutive", "random", "spread")),
+        "How hosts are chosen: step-time, by the step of jobs that say enough to know it, as on a"
+        " server, else by the cut; for comparison: minimum-cut, consecutive (fewest domains by"
+        " free hosts), random, or spread (Arnold's measure).",
+        "step-time",
         is_several=True,
     ),
     ReplayOption(

@@ -1,5 +1,8 @@
 """Who chooses the hosts in a replay: the scheduler's own solver, or a rival of it.
 
+The solver minimises what a job is placed by on a server: the step, where the job says enough to
+know it, else the cut. A replay by the cut alone takes that choice away from the jobs.
+
 The core's `decide` takes the placer as an argument; queue, quotas, backfill, preemption and
 the check of every plan are the same for all. Swaps, and the hosts by which elastic gangs
 grow or that they keep, stay the solver's own.
@@ -17,8 +20,7 @@ from placement.fabric.hostset import HostSet
 from placement.workload.request import Objective, Placement
 from scheduler.core.capacity.placer import Placer, make_placer
 from scheduler.core.capacity.spare_pools import SparePools
-from scheduler.core.collections.evolve import evolve
-from scheduler.core.model.job import Job
+from scheduler.core.model.job import Job, JobSpec
 from scheduler.core.model.policy import SchedulingOptions
 from scheduler.core.model.state import State
 
@@ -26,12 +28,12 @@ PlacerFactory = Callable[[State, SchedulingOptions], Placer]
 
 
 class PlacementStrategy(StrEnum):
-    """MINIMUM_CUT: the scheduler's own, by the cut. STEP_TIME: the scheduler's own, by the step
-    where a job says enough to know it, as on a server. CONSECUTIVE: fewest domains by a count of
-    free hosts, ranks one after the other. RANDOM: anywhere. SPREAD: Arnold's measure."""
+    """STEP_TIME: the scheduler's own, by the step where a job says enough to know it, as on a
+    server. MINIMUM_CUT: the scheduler's own, by the cut, swaps too. CONSECUTIVE: fewest domains
+    by a count of free hosts, ranks one after the other. RANDOM: anywhere. SPREAD: Arnold's."""
 
-    MINIMUM_CUT = "minimum-cut"
     STEP_TIME = "step-time"
+    MINIMUM_CUT = "minimum-cut"
     CONSECUTIVE = "consecutive"
     RANDOM = "random"
     SPREAD = "spread"
@@ -41,10 +43,8 @@ def placer_factory(placer: PlacementStrategy, seed: int) -> PlacerFactory:
     """How `placer` finds hosts. `seed`: of the random one; the same state, job and seed give
     the same hosts."""
     match placer:
-        case PlacementStrategy.MINIMUM_CUT:
+        case PlacementStrategy.STEP_TIME | PlacementStrategy.MINIMUM_CUT:
             return make_placer
-        case PlacementStrategy.STEP_TIME:
-            return _by_step
         case PlacementStrategy.CONSECUTIVE:
             return lambda state, _: _choosing(state, lambda _: consecutive(state.loaded_fabric))
         case PlacementStrategy.RANDOM:
@@ -53,16 +53,11 @@ def placer_factory(placer: PlacementStrategy, seed: int) -> PlacerFactory:
             return _spread
 
 
-def _by_step(state: State, limits: SchedulingOptions) -> Placer:
-    place_by_objective = make_placer(state, limits)
-
-    def find(job: Job, free: HostSet, most: int) -> Placement | None:
-        if job.spec.request.has_step_time:
-            timed = replace(job.spec.request, objective=Objective.TIME)
-            job = evolve(job, spec=replace(job.spec, request=timed))
-        return place_by_objective(job, free, most)
-
-    return find
+def by_the_cut(spec: JobSpec) -> JobSpec:
+    """The job as MINIMUM_CUT places it: with the objective *cut* in place of *time*."""
+    if spec.request.objective is not Objective.TIME:
+        return spec
+    return replace(spec, request=replace(spec.request, objective=Objective.CUT))
 
 
 def _drawn(state: State, seed: int, job: Job) -> Choose:

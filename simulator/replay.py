@@ -25,6 +25,7 @@ from simulator.experiment import Experiment
 from simulator.failures import Outage
 from simulator.kernel import SimulationKernel
 from simulator.launcher import SimulatedLauncher
+from simulator.placers import PlacementStrategy, by_the_cut
 from simulator.sim_events import (
     ARRIVAL,
     HEALTH,
@@ -182,6 +183,8 @@ class Replay:
             *(experiment.attach, experiment.shares_hosts),
         )
         spec = with_tenant(spec, job, experiment.tenants)
+        if experiment.placement is PlacementStrategy.MINIMUM_CUT:
+            spec = by_the_cut(spec)
         self.tally.offered += 1
         refusal = self._engine.send(SubmitJob(spec, uid=f"trace-{job.line}"))
         if refusal is None:

@@ -144,7 +144,7 @@ def _request(keys: JobKeys, document: Document) -> Request:
         compute_s=keys.compute_time_s,
     )
     if keys.objective is None:
-        request = replace(request, objective=_usual_objective(request))
+        request = replace(request, objective=usual_objective(request))
     if request.objective is Objective.TIME and not request.has_step_time:
         message = "time needs a model and a batch, or compute_time_s: what a step computes"
         raise document.error(("objective", message))
@@ -158,7 +158,7 @@ def _request(keys: JobKeys, document: Document) -> Request:
     return request
 
 
-def _usual_objective(request: Request) -> Objective:
+def usual_objective(request: Request) -> Objective:
     """Seconds are what a job is after, as far as it says enough to know them."""
     return Objective.TIME if request.has_step_time else Objective.CUT
 
@@ -204,7 +204,7 @@ def job_to_mapping(spec: JobSpec) -> dict[str, Any]:
     if training := _changed(request.training):
         mapping["training"] = training
     mapping["spares"] = _spares_text(request.spares)
-    if request.objective is not _usual_objective(request):
+    if request.objective is not usual_objective(request):
         mapping["objective"] = request.objective.value
     if request.spread_alpha != EVEN_ALPHA:
         mapping["spread_alpha"] = request.spread_alpha

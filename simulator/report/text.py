@@ -40,8 +40,8 @@ def figures(totals: dict[str, Any]) -> list[tuple[str, str]]:
 
 def headline(totals: dict[str, Any]) -> str:
     """What was replayed on what, in one line."""
-    fabric, placement = totals["fabric"], totals.get("placement", "minimum-cut")
-    by = "" if placement == "minimum-cut" else f", placement {placement}"
+    fabric, placement = totals["fabric"], totals.get("placement", "step-time")
+    by = "" if placement == "step-time" else f", placement {placement}"
     return (
         f"{totals['trace']['file']} on {fabric['name']} ({fabric['hosts']:,} hosts x"
         f" {fabric['gpus_per_host']} GPUs), policy {totals['policy']}{by}, seed {totals['seed']}"

@@ -31,7 +31,7 @@ hosts of 8 GPUs of 80 GiB every one of these gangs fits in memory.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 from math import gcd
@@ -47,6 +47,7 @@ from placement.workload.training import (
     Recompute,
     Training,
 )
+from scheduler.files.job import usual_objective
 
 
 class ShapeRule(StrEnum):
@@ -183,6 +184,7 @@ def _request(
     micro_batches = max(8, 2 * p.pp)
     batch = Batch(micro_batches * p.dp * p.ep)
     request = Request(p, model=shape.model, batch=batch, spares=spares, training=shape.training)
+    request = replace(request, objective=usual_objective(request))
     is_elastic = elastic and p.dp == gpus and not gpus % (2 * gpus_per_host)
     return request, p.dp // 2 if is_elastic else 0
 

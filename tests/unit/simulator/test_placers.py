@@ -85,6 +85,10 @@ def test_jobs_that_say_how_long_they_compute_are_placed_by_their_step() -> None:
     ]
     events = starts(replayed(narrow, jobs).log)
     timed, by_cut = events.values()  # in the order of their starts
+    cuts: list[Event] = []
+    experiment = Experiment(narrow, placement=PlacementStrategy.MINIMUM_CUT)
+    Replay(experiment, jobs[:1], lambda event, _: cuts.append(event)).run()
+    assert starts(cuts)["a"].cuts == by_cut.cuts
     assert by_cut.step is not None
     assert timed.step is not None
     assert timed.step.least_seconds <= timed.step.seconds < by_cut.step.seconds

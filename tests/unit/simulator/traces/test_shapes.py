@@ -8,7 +8,7 @@ import pytest
 
 from placement.workload.memory import GIB, USUAL_GPU_GB, memory
 from placement.workload.replicas import batch_sizes
-from placement.workload.request import NO_SPARES, Request
+from placement.workload.request import NO_SPARES, Objective, Request
 from placement.workload.traffic import axis_traffic
 from simulator.traces.mapping import job_spec
 from simulator.traces.shapes import (
@@ -98,3 +98,8 @@ def test_ring_is_one_byte_on_one_ring() -> None:
 
     (axis,) = axis_traffic(found)
     assert (axis.axis, axis.size, axis.edge_bytes) == ("dp", 24, 1)
+
+
+def test_shapes_with_a_model_are_placed_by_their_step_as_on_a_server() -> None:
+    assert request(64).objective is Objective.TIME
+    assert request(64, attach=ShapeAssignment()).objective is Objective.CUT
