@@ -8,6 +8,7 @@ import pytest
 
 from scheduler.files.errors import InputError
 from scheduler.files.links.ports import load_ibdiagnet, load_port_table
+from scheduler.files.links.switchports import load_sonic, load_ufm
 from scheduler.files.links.uplinkports import load_uplink_ports, shares
 
 TABLE = """switch,ifName,oper,gbps
@@ -120,4 +121,104 @@ def test_a_wrong_list_of_uplinks_is_refused_with_its_line(
     uplinks = _file(tmp_path, "uplinks.csv", UPLINKS.replace(old, new))
     with pytest.raises(InputError) as refused:
         shares(uplinks, load_uplink_ports(uplinks), ports)
+    assert message in str(refused.value)
+
+
+# --- UFM ---------------------------------------------------------------------
+
+UFM = """[
+  {
+    "name": "b8cef60300f1a1_1", "guid": "b8cef60300f1a1", "number": 1, "dname": "1",
+    "system_name": "leaf-01", "physical_state": "Link Up", "logical_state": "Active",
+    "active_speed": "NDR",
+    "active_width": "4x"
+  },
+  {"number": 2, "system_name": "leaf-01", "logical_state": "Active", "active_speed": "hdr",
+   "active_width": "2x"},
+  {"dname": "3", "system_name": "leaf-01", "logical_state": "Down"}
+]
+"""
+
+
+def test_ports_are_read_as_ufm_lists_them(tmp_path: Path) -> None:
+    ports = load_ufm(_file(tmp_path, "ports.json", UFM))
+    assert [(port.device, port.name, port.gbps) for port in ports] == [
+        ("leaf-01", "1", 400), ("leaf-01", "2", 100), ("leaf-01", "3", 0),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"NDR"', '"NDX"', "ports.json:5: 0.active_speed: must be one of SDR, DDR, QDR"),
+        ('"4x"', '"four"', "ports.json:6: 0.active_width: must be a number of lanes as 4x"),
+        ('"Down"', '"Gone"', "ports.json:10: 2.logical_state: must be Active, Down, Init or"),
+        ('"dname": "3", ', "", "ports.json:10: 2.dname: is missing, and so is number"),
+        ('"system_name": "leaf-01", "logical_state": "Down"', '"logical_state": "Down"', "2.syst"),
+        ('{"dname": "3"', '7, {"dname": "3"', "ports.json:10: 2: must be a port, not 7"),
+        ("]", "", "ports.json:12: is no JSON"),
+    ],
+)
+def test_a_wrong_list_of_ufm_is_refused_with_its_line(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    assert old in UFM
+    with pytest.raises(InputError) as refused:
+        load_ufm(_file(tmp_path, "ports.json", UFM.replace(old, new, 1)))
+    assert message in str(refused.value)
+
+
+def test_one_port_twice_is_refused_where_an_uplink_hangs_on_it(tmp_path: Path) -> None:
+    ports = load_ufm(_file(tmp_path, "ports.json", UFM.replace('"3"', '"1"')))
+    uplinks = _file(tmp_path, "uplinks.csv", "domain,device,port,gbps\nz0,leaf-01,1,400\n")
+    with pytest.raises(InputError, match=r"csv:2: port: .* leaf-01 1 twice, and not the same"):
+        shares(uplinks, load_uplink_ports(uplinks), ports)
+
+
+# --- SONiC -------------------------------------------------------------------
+
+SONIC = """\
+admin@z0-ctsw00:~$ show interfaces status
+  Interface            Lanes    Speed    MTU    FEC        Alias    Vlan    Oper    Admin
+-----------  ---------------  -------  -----  -----  -----------  ------  ------  -------
+  Ethernet0          0,1,2,3     400G   9100     rs  Ethernet1/1  routed      up       up
+  Ethernet4          4,5,6,7     400G   9100     rs  Ethernet2/1  routed    down       up
+
+admin@z0-ctsw01:~$ show interface status
+  Interface            Lanes    Speed    MTU    FEC        Alias    Vlan    Oper    Admin
+-----------  ---------------  -------  -----  -----  -----------  ------  ------  -------
+  Ethernet0          0,1,2,3     100G   9100     rs  Ethernet1/1  routed      up       up
+"""
+
+
+def test_ports_are_read_as_sonic_prints_them(tmp_path: Path) -> None:
+    ports = load_sonic(_file(tmp_path, "status.txt", SONIC))
+    assert [(port.device, port.name, port.gbps, port.line) for port in ports] == [
+        ("z0-ctsw00", "Ethernet0", 400, 4),
+        ("z0-ctsw00", "Ethernet4", 0, 5),
+        ("z0-ctsw01", "Ethernet0", 100, 10),
+    ]
+
+
+def test_without_a_prompt_the_switch_is_called_like_the_file(tmp_path: Path) -> None:
+    table = "\n".join(SONIC.splitlines()[1:5])
+    assert {port.device for port in load_sonic(_file(tmp_path, "leaf-7.txt", table))} == {"leaf-7"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("  400G", "   N/A", "status.txt:4: Speed: must be a speed as 400G, not 'N/A'"),
+        ("down ", "gone ", "status.txt:5: Oper: must be up or down, not 'gone'"),
+        ("  Oper", "  Oops", "status.txt:2: Oper: no such column; there are Interface, Lanes"),
+        ("  Ethernet0", "           ", "status.txt:4: Interface: is empty"),
+        (SONIC, "nothing\n", "status.txt:1: has no table of `show interfaces status`"),
+    ],
+)
+def test_a_wrong_table_of_sonic_is_refused_with_its_line(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    assert old in SONIC
+    with pytest.raises(InputError) as refused:
+        load_sonic(_file(tmp_path, "status.txt", SONIC.replace(old, new, 1)))
     assert message in str(refused.value)

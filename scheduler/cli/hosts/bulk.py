@@ -42,7 +42,10 @@ def report_file(path: str, kind: str, address: str, *, dry_run: bool) -> None:
         KUBERNETES: load_kubernetes_nodes,
     }
     if kind not in readers:
-        message = "must be dcgm-json, slurm, kubernetes, ports-csv or ibdiagnet with --import"
+        message = (
+            "must be dcgm-json, slurm, kubernetes, ports-csv, ibdiagnet, ufm-json or sonic with"
+            " --import"
+        )
         raise typer.BadParameter(message, param_hint="--format")
     path = "/dev/stdin" if path == "-" else path
     reports = readers[kind](path)

@@ -210,6 +210,14 @@ class ReportFormat(StrEnum):
     KUBERNETES = "kubernetes"
     PORTS_CSV = "ports-csv"
     IBDIAGNET = "ibdiagnet"
+    UFM_JSON = "ufm-json"
+    SONIC = "sonic"
+
+
+_OF_PORTS = (
+    *(ReportFormat.PORTS_CSV, ReportFormat.IBDIAGNET),
+    *(ReportFormat.UFM_JSON, ReportFormat.SONIC),
+)
 
 
 def _is_link(hosts: Sequence[str] | None, link: str) -> bool:
@@ -260,8 +268,8 @@ def report(
     uplinks: Annotated[
         str,
         typer.Option(
-            help="With ports-csv and ibdiagnet: a CSV file that says which ports are the uplink of"
-            " which domain (domain,device,port,gbps).",
+            help="With formats of ports: a CSV file that says which ports are the uplink of which"
+            " domain (domain,device,port,gbps).",
             show_default=False,
         ),
     ] = "",
@@ -298,7 +306,7 @@ def report(
 
         if host or signal:
             raise typer.BadParameter("cannot be used with HOST or --signal", param_hint="--import")
-        if output in (ReportFormat.PORTS_CSV, ReportFormat.IBDIAGNET):
+        if output in _OF_PORTS:
             from scheduler.cli.hosts import ports
 
             ports.report_ports(file, output.value, uplinks, columns, address, dry_run=dry_run)
@@ -327,7 +335,7 @@ def _without_ports(uplinks: str, columns: str) -> None:
     """Raises: BadParameter where one is given."""
     for given, option in ((uplinks, "--uplinks"), (columns, "--columns")):
         if given:
-            message = "goes with --import and --format ports-csv or ibdiagnet"
+            message = "goes with --import and --format ports-csv, ibdiagnet, ufm-json or sonic"
             raise typer.BadParameter(message, param_hint=option)
 
 

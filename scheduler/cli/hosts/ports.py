@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import typer
 
 from scheduler.cli.calls import BAD_INPUT, checked_only, connected
 from scheduler.files.errors import Problem
 from scheduler.files.links.linksfile import LinkEntry
-from scheduler.files.links.ports import COLUMNS, load_ibdiagnet, load_port_table
+from scheduler.files.links.ports import COLUMNS, SwitchPort, load_ibdiagnet, load_port_table
+from scheduler.files.links.switchports import load_sonic, load_ufm
 from scheduler.files.links.uplinkports import load_uplink_ports, shares
 
-IBDIAGNET = "ibdiagnet"
+PORTS_CSV = "ports-csv"
+READERS: dict[str, Callable[[str], list[SwitchPort]]] = {
+    "ibdiagnet": load_ibdiagnet,
+    "ufm-json": load_ufm,
+    "sonic": load_sonic,
+}
 NEAR = 1e-6  # shares that are the same
 
 
@@ -21,11 +29,11 @@ def report_ports(
     file `uplinks` is not in the fabric, the others being reported."""
     if not uplinks:
         raise typer.BadParameter("is missing", param_hint="--uplinks")
-    if kind == IBDIAGNET and columns:
+    if kind != PORTS_CSV and columns:
         raise typer.BadParameter("goes with --format ports-csv", param_hint="--columns")
     path = "/dev/stdin" if path == "-" else path
     named = _columns(columns)
-    ports = load_ibdiagnet(path) if kind == IBDIAGNET else load_port_table(path, named)
+    ports = load_port_table(path, named) if kind == PORTS_CSV else READERS[kind](path)
     entries = shares(uplinks, load_uplink_ports(uplinks), ports)
     with connected(address) as client:
         now = {link.name: link.share for link in client.list_links(show_all=True).links}

@@ -109,14 +109,15 @@ def load_port_table(path: str, columns: Mapping[str, str] = COLUMNS) -> list[Swi
         SwitchPort(
             row.text(columns["device"]),
             row.text(columns["port"]),
-            row.number(columns["speed"]) if _is_up(row, columns["state"]) else 0.0,
+            row.number(columns["speed"]) if is_up(row, columns["state"]) else 0.0,
             row.line,
         )
         for row in csv_rows(path, csv_lines(path), [*columns.values()])
     ]
 
 
-def _is_up(row: CsvRow, column: str) -> bool:
+def is_up(row: CsvRow, column: str) -> bool:
+    """Raises: InputError unless the cell says one of the two."""
     state = row.text(column).lower()
     if state not in (*UP, *DOWN):
         raise refusal(f"must be up or down, not {short(state)}", row.source, row.line, column)

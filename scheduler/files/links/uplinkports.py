@@ -53,14 +53,18 @@ def load_uplink_ports(path: str) -> list[UplinkPort]:
 def shares(path: str, mapped: Sequence[UplinkPort], ports: Sequence[SwitchPort]) -> list[LinkEntry]:
     """What each mapped uplink carries, in the order of the file `path` that maps them.
 
-    Raises: InputError where a port that it names is not among `ports`: whether it is up is not
-    known then.
+    Raises: InputError where a port that it names is not among `ports`, or is there twice and not
+    the same: whether it is up is not known then.
     """
     now = {(port.device, port.name): port.gbps for port in ports}
+    differing = {key for port in ports if now[key := (port.device, port.name)] != port.gbps}
     by_domain = defaultdict[str, list[UplinkPort]](list)
     for port in mapped:
         if (port.device, port.name) not in now:
             message = f"the imported file has no port {port.name!r} of {port.device!r}"
+            raise refusal(message, path, port.line, "port")
+        if (port.device, port.name) in differing:
+            message = f"the imported file has {port.device} {port.name} twice, and not the same"
             raise refusal(message, path, port.line, "port")
         by_domain[port.domain].append(port)
     return [_entry(domain, uplinks, now) for domain, uplinks in by_domain.items()]
