@@ -11,7 +11,8 @@ collective and range of sizes, and skips comments:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from placement import Algorithm, NcclTuning, Operation
 
@@ -21,6 +22,7 @@ COLLECTIVES = {
     Operation.REDUCE_SCATTER: "reducescatter",
 }
 ALGORITHMS = {Algorithm.RING: "ring", Algorithm.TREE: "tree", Algorithm.NEAR: "pat"}
+NOTHING: Mapping[str, bool] = MappingProxyType({})
 AROUND = 2  # a line is for sizes from half to twice what the job sends
 MOST_BYTES = 2**32 - 1  # the plugin's own word for no limit
 PLUGIN = "libnccl-tuner-example.so"
@@ -28,12 +30,14 @@ PLUGIN = "libnccl-tuner-example.so"
 
 def nccl_file(
     name: str, tunings: Sequence[NcclTuning], hints: Iterable[str], is_rail_optimised: bool,
-    is_on_nvlink_racks: bool,
+    is_on_nvlink_racks: bool, exchanged: Mapping[str, bool] = NOTHING,
 ) -> Iterator[str]:  # fmt: skip
-    """The lines. `hints`: where each axis runs, as sentences."""
+    """The lines. `hints`: where each axis runs, as sentences. `exchanged`: of axes that are
+    all-to-all, whether they leave a node: a host, or a rack that shares an NVLink."""
     yield f"# {name!r}: NCCL on this placement. FILE is this file."
     yield f"#$ export NCCL_TUNER_PLUGIN={PLUGIN} NCCL_TUNER_CONFIG_FILE=FILE"
     yield from _environment(tunings, is_rail_optimised, is_on_nvlink_racks)
+    yield from _exchanges(exchanged, is_rail_optimised, is_on_nvlink_racks)
     yield "# Ranks lie on hosts as `--format hostfile` lists them; rings follow that order."
     yield from (f"# {hint}" for hint in hints)
     for tuning in tunings:
@@ -52,6 +56,25 @@ def nccl_file(
                 ),
             )
         )
+
+
+def _exchanges(
+    exchanged: Mapping[str, bool], is_rail_optimised: bool, is_on_nvlink_racks: bool
+) -> Iterator[str]:
+    """All-to-all is sends and receives for NCCL, which has no algorithms to choose from."""
+    node = "rack" if is_on_nvlink_racks else "host"
+    if is_rail_optimised and any(exchanged.values()):
+        yield "# What is exchanged goes over NVLink to the card on the rail of its receiver:"
+        yield "#$ export NCCL_P2P_PXN_LEVEL=2"
+    for axis, is_leaving in exchanged.items():
+        if not is_leaving:
+            yield f"# {axis}: all-to-all, point to point over the NVLink of a {node}"
+            continue
+        yield (
+            f"# {axis}: all-to-all, point to point, a message for each pair of ranks; to send once"
+            f" to each {node}"
+        )
+        yield "# and forward there over NVLink takes a library that does, as DeepEP (traffic.md)"
 
 
 def _environment(

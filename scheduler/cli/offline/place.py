@@ -416,8 +416,11 @@ def write_certificate(path: Path, content: dict[str, Any]) -> None:
 
 def nccl_lines(name: str, fabric: Fabric, request: Request, hosts: Sequence[int]) -> Iterable[str]:
     """`hosts`: in block order, of the fabric as the gang sees it."""
+    import numpy as np
+
     from placement import nccl_tunings
     from placement.objective.axis_loads import axis_loads
+    from placement.workload.traffic import Pattern, axis_traffic, groups_of
     from scheduler.cli.offline.nccl_file import nccl_file
 
     hints = [
@@ -426,12 +429,19 @@ def nccl_lines(name: str, fabric: Fabric, request: Request, hosts: Sequence[int]
         for load in axis_loads(fabric, request, hosts)
     ]
     joined = fabric.scale_up_by_host[list(hosts)]
+    by_rank = np.repeat(joined, request.ranks_per_host(fabric.gpus_per_host))
+    exchanged = {
+        traffic.axis: bool((np.ptp(groups_of(by_rank, traffic), axis=1) > 0).any())
+        for traffic in axis_traffic(request)
+        if traffic.pattern is Pattern.ALL_TO_ALL
+    }
     return nccl_file(
         name,
         nccl_tunings(fabric, request, hosts),
         hints,
         is_rail_optimised=fabric.kind == "infiniband",
         is_on_nvlink_racks=len(set(joined.tolist())) < len(hosts),
+        exchanged=exchanged,
     )
 
 

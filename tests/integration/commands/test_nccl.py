@@ -10,8 +10,10 @@ import pytest
 
 from placement import Algorithm, NcclTuning, Operation, nccl_tunings
 from placement.collectives.nccl import Protocol
+from placement.fabric.tree import from_spec
 from placement.workload.training import DataParallel, Training
 from scheduler.cli.offline.nccl_file import MOST_BYTES, nccl_file
+from scheduler.cli.offline.place import nccl_lines
 from tests.build import fabric, gang, request
 from tests.commands import Muster
 
@@ -111,3 +113,38 @@ def test_sizes_stay_within_what_the_plugin_holds(payload: int) -> None:
 def test_tunings_do_not_depend_on_the_type_of_hosts() -> None:
     network, job = fabric(zones=1, racks=2, hosts=2), gang(4, dp=4)
     assert nccl_tunings(network, job, [0, 1, 2, 3]) == nccl_tunings(network, job, np.arange(4))
+
+
+def test_all_to_all_is_said_to_go_point_to_point_and_over_what() -> None:
+    hosts, racks = {"ep": False}, {"ep": True, "cp": False}
+    apart = list(nccl_file("j", [], [], is_rail_optimised=True, is_on_nvlink_racks=False))
+    assert not any("all-to-all" in line or "PXN" in line for line in apart)
+    inside = list(
+        nccl_file("j", [], [], is_rail_optimised=True, is_on_nvlink_racks=False, exchanged=hosts)
+    )
+    assert "# ep: all-to-all, point to point over the NVLink of a host" in inside
+    assert not any("PXN" in line for line in inside)
+    text = "\n".join(
+        nccl_file("j", [], [], is_rail_optimised=True, is_on_nvlink_racks=True, exchanged=racks)
+    )
+    assert "#$ export NCCL_P2P_PXN_LEVEL=2" in text
+    assert "# cp: all-to-all, point to point over the NVLink of a rack" in text
+    assert "to send once to each rack\n# and forward there over NVLink takes a library" in text
+
+
+def test_a_group_of_experts_in_two_racks_leaves_its_node() -> None:
+    network = from_spec(
+        {
+            "name": "racks", "kind": "infiniband", "gpus_per_host": 4,
+            "tiers": [
+                {"name": "rack", "count": 4, "scale_up": {"gbps_per_gpu": 7200}},
+                {"name": "host", "count": 4},
+            ],
+        }
+    )  # fmt: skip
+    job = request(tp=4, ep=4, traffic={"tp": 9, "ep": 4_000})
+    inside, apart = (
+        "\n".join(nccl_lines("j", network, job, hosts)) for hosts in ([0, 1, 2, 3], [0, 1, 4, 5])
+    )
+    assert "# ep: all-to-all, point to point over the NVLink of a rack" in inside
+    assert "# ep: all-to-all, point to point, a message for each pair of ranks" in apart
