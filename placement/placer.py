@@ -308,7 +308,9 @@ class _Placer:
         the hint."""
         if self.hint is None and self._inside and self._inside[0][1] >= len(self.fabric.tiers):
             # In one innermost domain nothing is cut, whichever block lies where.
-            return [tuple(self._inside[0][0][: self.gang].tolist())], Fraction(0), None
+            inside: list[Hosts] = [tuple(self._inside[0][0][: self.gang].tolist())]
+            is_alike = len(set(self.fabric.by_host.nic_gbps[self.free].tolist())) == 1
+            return inside if is_alike else self._with_others(inside), Fraction(0), None
         seating, ways, bound = self._ways()
         if self.hint is None:
             return self._with_others(seating.seated(ways)), bound, None

@@ -20,7 +20,7 @@ import numpy as np
 from placement.bound.size_relaxation import is_priceable, size_bound
 from placement.fabric.constraints import seen_by_gang
 from placement.fabric.links import seconds_over
-from placement.fabric.tree import Fabric, Floats, Ints, Tier
+from placement.fabric.tree import Fabric, Floats, Hardware, Ints, Tier
 from placement.grid.block_grid import block_grid
 from placement.objective.step_floor import step_floor
 from placement.objective.step_time import StepTime, exposure, step_time
@@ -47,8 +47,15 @@ class StepClock:
         """The step on a network that never holds it up; on NVLink racks no layout is faster."""
         if self._fabric.has_scale_up_tier:
             return step_floor(self._fabric, self._request)
-        switch = replace(self._fabric, tiers=())
-        gang = self._request.hosts_needed(self._fabric.gpus_per_host)
+        fabric, own = self._fabric, self._fabric.by_host
+        mine = own.gpus == fabric.gpus_per_host
+        gang = self._request.hosts_needed(fabric.gpus_per_host)
+        fastest = Hardware(
+            np.full(fabric.host_count, fabric.gpus_per_host),
+            np.full(fabric.host_count, own.nic_gbps[mine].max(initial=0.0)),
+            np.full(fabric.host_count, own.scale_up_gbps[mine].max(initial=0.0)),
+        )
+        switch = replace(fabric, tiers=(), by_host=fastest)
         return step_time(switch, self._request, range(gang))
 
     def step(self, hosts: Sequence[int]) -> StepTime:
@@ -113,7 +120,12 @@ class StepClock:
 
     def behind_better_links(self, free: Ints, needed: int) -> Iterator[Ints]:
         """The free hosts without those of domains whose uplink has lost most of what it was
-        built for, level by level."""
+        built for, level by level; and without those of slow network cards."""
+        cards = self._fabric.by_host.nic_gbps[free]
+        for slow in np.unique(cards)[:-1][::-1]:
+            some = free[cards > slow]
+            if len(some) >= needed:
+                yield some
         for tier, built in zip(self._fabric.tiers, self._fabric.as_built.tiers, strict=True):
             left = (tier.uplink_bytes_per_s / built.uplink_bytes_per_s)[tier.domain_by_host[free]]
             levels = np.unique(left)[:-1]

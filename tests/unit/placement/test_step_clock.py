@@ -18,6 +18,7 @@ from placement.tiers.step_clock import LEAST_PRICE, RESOLUTION, StepClock
 from placement.workload.request import Objective, Placement, Request
 from placement.workload.traffic import FULL_PRICE
 from scheduler.files.job import job_from_mapping
+from tests.build import request
 
 DENSE = {
     "layers": 8, "hidden": 4096, "ffn": 16384, "heads": 32, "kv_heads": 8, "vocab": 32000,
@@ -102,3 +103,25 @@ def test_a_network_that_never_holds_up_the_step_gives_its_bound() -> None:
     assert isinstance(answer, Placement)
     assert answer.step is not None
     assert answer.step.seconds == answer.step.least_seconds
+
+
+def test_hosts_with_faster_cards_count_for_the_bound_and_are_taken() -> None:
+    """The slow ones come first by name."""
+    tiers = [{"name": "zone"}, {"name": "rack"}, {"name": "host"}]
+    slow = {"name": "a", "domains": [{"name": "a0", "hosts": 4, "nic_gbps": 100}]}
+    fast = {"name": "b", "domains": [{"name": "b0", "hosts": 4, "nic_gbps": 400}]}
+    spec = {"name": "f", "gpus_per_host": 2, "tiers": tiers, "domains": [slow, fast]}
+    built = from_spec(spec)
+    gang = replace(
+        request(tp=2, dp=4, traffic={"dp": 10**11}), compute_s=0.1, objective=Objective.TIME
+    )
+    answer = place(built, hostset.of(range(8)), gang)
+    assert isinstance(answer, Placement)
+    assert answer.step is not None
+    assert answer.hosts == (4, 5, 6, 7)
+    assert answer.step.seconds == answer.step.least_seconds
+    mixed = place(built, hostset.of([0, 1, 2, 4, 5, 6]), gang)
+    assert isinstance(mixed, Placement)
+    assert mixed.step is not None
+    assert mixed.step.seconds == pytest.approx(4 * answer.step.seconds)
+    assert mixed.step.least_seconds == answer.step.least_seconds
