@@ -5,57 +5,35 @@ docs/verify.md describes them. Standard library alone, as `verify`, which checks
 
 from __future__ import annotations
 
-import hashlib
-import json
 from functools import partial
 from itertools import pairwise
 from typing import Any
 
+from muster.form import (
+    Malformed,
+    by_name,
+    check,
+    count,
+    digest,
+    one_of,
+    positive,
+    ratio,
+    runs,
+    share,
+    signed,
+    text,
+    truth,
+    whole,
+)
+
+__all__ = ["FORMAT", "SEALED", "Certificate", "Malformed", "digest"]
+
 FORMAT = "muster certificate 1"
 SEALED = ("fabric", "free", "job", "claims")  # parts with a digest each
 DECISIONS = ("start", "swap", "resize", "dry run")  # of a server, on a placement
+SYNCS = ("step", "micro_batch")  # how often parameters and gradients are exchanged
 PATTERNS = ("ring", "chain", "hierarchical", "all_to_all")
-MOST = 1 << 128  # of whole numbers: far beyond any price, and arithmetic stays quick
 MOST_BRANCHES = 200  # one below the other
-MOST_HOSTS = 1_000_000  # of a fabric, and ranks of a job
-
-
-class Malformed(Exception):
-    """The file is no certificate. `field` says where."""
-
-    def __init__(self, field: str, message: str) -> None:
-        super().__init__(f"{field}: {message}" if field else message)
-        self.field, self.message = field, message
-
-
-def digest(part: Any) -> str:
-    """SHA-256 of a part as JSON, keys sorted, without blanks."""
-    text = json.dumps(part, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def text(value: Any, path: str) -> None:
-    if not isinstance(value, str):
-        raise Malformed(path, f"must be a text, not {value!r:.40}")
-
-
-def signed(value: Any, path: str, least: int = -MOST, most: int = MOST) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise Malformed(path, f"must be a whole number, not {value!r:.40}")
-    if not least <= value <= most:
-        raise Malformed(path, f"must be {least:,} to {most:,}, is {value:.6g}")
-
-
-def whole(value: Any, path: str) -> None:
-    signed(value, path, 0)
-
-
-def count(value: Any, path: str) -> None:
-    signed(value, path, 1, MOST_HOSTS)
-
-
-def positive(value: Any, path: str) -> None:
-    signed(value, path, 1)
 
 
 def pattern(value: Any, path: str) -> None:
@@ -81,6 +59,21 @@ def counter(value: Any, path: str) -> None:
     check(value, next(shapes, LEAST), path)
 
 
+def exchange(value: Any, path: str) -> None:
+    if value not in SYNCS:
+        raise Malformed(path, f"must be one of {', '.join(SYNCS)}, not {value!r:.40}")
+
+
+def facts_of_step(value: Any, path: str) -> None:
+    if value is not None:
+        check(value, STEP_FACTS, path)
+
+
+def claim_of_step(value: Any, path: str) -> None:
+    if value is not None:
+        check(value, STEP_CLAIM, path)
+
+
 def proof(value: Any, path: str) -> None:
     one_of(value, path, "by", {"nothing": {}, "sizes": SIZES, "prices": PRICES})
 
@@ -96,42 +89,6 @@ def tree(value: Any, path: str, depth: int = 0) -> None:
         whole(value, path)
 
 
-def one_of(value: Any, path: str, key: str, shapes: dict[str, Any]) -> None:
-    if not isinstance(value, dict) or value.get(key) not in shapes:
-        raise Malformed(path, f"must be a mapping whose {key} is {' or '.join(shapes)}")
-    check(value, {key: text, **shapes[value[key]]}, path)
-
-
-def check(value: Any, shape: Any, path: str = "") -> None:
-    """Raises: Malformed unless `value` is like `shape`: a mapping of these keys, a list of
-    such values, or what a function accepts."""
-    if callable(shape):
-        shape(value, path)
-    elif isinstance(shape, list):
-        if not isinstance(value, list):
-            raise Malformed(path, f"must be a list, not {value!r:.40}")
-        for i, each in enumerate(value):
-            check(each, shape[0], f"{path}.{i}")
-    else:
-        if not isinstance(value, dict):
-            raise Malformed(path, f"must be a mapping, not {value!r:.40}")
-        at = f"{path}." if path else ""
-        for key in [*shape, *value]:
-            if key not in value:
-                raise Malformed(f"{at}{key}", "is missing")
-            if key not in shape:
-                raise Malformed(f"{at}{key}", f"unknown key; known are {', '.join(shape)}")
-        for key, each in shape.items():
-            check(value[key], each, f"{at}{key}")
-
-
-def by_name(value: Any, path: str) -> None:
-    if not isinstance(value, dict):
-        raise Malformed(path, f"must be a mapping, not {value!r:.40}")
-    for key, each in value.items():
-        whole(each, f"{path}.{key}")
-
-
 RUNS = [[whole]]  # pairs of a value and how often it comes, one after the other
 LEAST = {"row": signed, "least": count}
 LINK = {"row": whole}
@@ -144,11 +101,20 @@ PRICES = {
     "prices": [{"rows": [signed], "counters": [[signed]]}],
     "tree": tree,
 }
+STEP_FACTS = {
+    "compute_s": ratio,
+    "pipeline": {"stages": count, "chunks": count, "micro_batches": count},
+    "sync": exchange,
+    "gradients_alone": truth,
+    "state": partial(by_name, of=share),
+}
+STEP_CLAIM = dict.fromkeys(("seconds", "least_seconds", "engine_least_seconds"), ratio)
 CLAIMS = {
     "hosts": [text],
     "spares": [text],
     "cuts": [{"tier": text, "bytes": whole, "by_axis": by_name}],
     "bounds": [{"tier": text, "bytes": whole, "engine_bytes": whole, "proof": proof}],
+    "step": claim_of_step,
 }
 DECISION = {"kind": kind, "uid": text, "attempt": whole, "version": whole, "time": text}
 CERTIFICATE = {
@@ -162,6 +128,7 @@ CERTIFICATE = {
         "tiers": [{"name": text, "domain_by_host": RUNS}],
         "barred": [{"tier": text, "domain": whole}],
         "labels": [{"label": text, "has": RUNS}],
+        "links": {"scale_up": RUNS, "nic": RUNS, "joined": RUNS, "uplinks": [RUNS]},
     },
     "free": RUNS,
     "job": {
@@ -183,16 +150,10 @@ CERTIFICATE = {
                 "wrap_bytes": whole,
             }
         ],
+        "step": facts_of_step,
     },
     "claims": claims,
 }
-
-
-def runs(pairs: list[list[int]], most: int, path: str) -> list[int]:
-    """Pairs of a value and a count, written out."""
-    if any(len(pair) != 2 for pair in pairs) or sum(pair[1] for pair in pairs) != most:
-        raise Malformed(path, f"must be pairs of a value and a count, {most:,} in all")
-    return [value for value, count in pairs for _ in range(count)]
 
 
 class Certificate:
@@ -237,6 +198,21 @@ class Certificate:
             self.free = {host for host in self.free if labelled[host]}
         self._check_names()
         self._check_ranks()
+        self._check_links(fabric["links"])
+
+    def _check_links(self, links: dict[str, Any]) -> None:
+        """Speeds of hosts, in bytes in a million seconds, and of each tier's uplinks."""
+        many, path = len(self.number), "fabric.links"
+        kinds = ("scale_up", "nic", "joined")
+        self.speeds = [runs(links[kind], many, f"{path}.{kind}") for kind in kinds]
+        if not all(self.speeds[0] + self.speeds[1]):
+            raise Malformed(path, "every host sends something")
+        if len(links["uplinks"]) != len(self.tiers):
+            raise Malformed(f"{path}.uplinks", "must be those of each tier")
+        self.uplinks = [
+            (domain, runs(links["uplinks"][i], max(domain) + 1, f"{path}.uplinks.{i}"))
+            for i, domain in enumerate(self.domain.values())
+        ]
 
     def _check_names(self) -> None:
         given = [("job.same", self.job["same"] or self.tiers[-1:])]

@@ -14,19 +14,22 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Any
 
 from muster.bound import CutBound, Refused, grid_of
 from muster.certificate import SEALED, Certificate, Malformed, digest
+from muster.step import check_step
 
 __all__ = ["Malformed", "Refused", "Report", "verify"]
 
 GIVEN = "the fabric, its free hosts and the bytes of each axis are as the file has them"
+OF_STEP = "so are its compute of {:.9g} s a step, speeds of links and what hides behind compute"
 DECIDED = (
     "a server decided it at {time}, by a {kind}: attempt {attempt}, version {version} of its log"
 )
 SUPPOSED = "a server answered it to a dry run at {time}, on version {version} of its log"
+BOUNDS_OF_STEP = ("least_seconds", "engine_least_seconds")
 UNBOUNDED = {
     "swap": "no bound: a swap replaces some hosts, and every other block stays where it was",
     "resize": "no bound: a resize adds or takes replicas, and the others stay where they were",
@@ -37,19 +40,20 @@ UNBOUNDED = {
 class Report:
     """In sentences what was checked, what is taken on trust, and what the certificate does not
     claim. `bounds`: of each tier the bytes that are confirmed, and those that the engine claims;
-    `is_whole`: these are the same."""
+    `step`: the seconds of a step, of its bound what is confirmed and what the engine claims;
+    `is_whole`: of all bounds these are the same."""
 
     name: str
     checked: list[str]
     trusted: list[str]
     bounds: dict[str, tuple[int, int]]
     unproved: list[str]
+    step: tuple[float, float, float] | None = None
 
     @property
     def is_whole(self) -> bool:
-        return not self.unproved and all(
-            least == claimed for least, claimed in self.bounds.values()
-        )
+        both = [*self.bounds.values(), *([self.step[1:]] if self.step else [])]
+        return not self.unproved and all(least == claimed for least, claimed in both)
 
 
 def verify(certificate: Any) -> Report:
@@ -76,17 +80,32 @@ class _Case(Certificate):
             tier, least, claimed = each["tier"], each["bytes"], each["engine_bytes"]
             if not least <= claimed <= cuts[tier]:
                 raise Refused(f"bounds of {tier} fall, or pass the cut")
-            if tier != self.tiers[0]:
-                raise Refused(f"{tier} bound: there are proofs for the outermost tier alone")
-            if (proved := self._proved(each["proof"])) < least:
+            if (proved := self._proved(tier, each["proof"], cuts)) < least:
                 raise Refused(f"{tier} bound: {least:,} bytes are claimed, {proved:,} follow")
             bounds[tier] = least, claimed
             if least:
-                checked.append(f"{tier} bound: {least:,} bytes a step, by {each['proof']['by']}")
+                inner = "" if tier == self.tiers[0] else ", where nothing further out is cut"
+                way = f"by {each['proof']['by']}{inner}"
+                checked.append(f"{tier} bound: {least:,} bytes a step, {way}")
             if least < claimed:
                 trusted.append(f"{tier} bound: from there to {claimed:,} bytes a step")
+        step = self._step(checked, trusted)
         unproved = self._decided(trusted)
-        return Report(self.job["name"], checked, trusted, bounds, unproved)
+        return Report(self.job["name"], checked, trusted, bounds, unproved, step)
+
+    def _step(self, checked: list[str], trusted: list[str]) -> tuple[float, float, float] | None:
+        """The seconds of a step and its bounds, where the job says what it computes."""
+        if (found := check_step(self, self.hosts)) is None:
+            return None
+        seconds, least, engine = map(float, found)
+        checked.append(f"step: {seconds:.6g} s, on an idle network")
+        if least:
+            checked.append(f"step bound: {least:.6g} s, as if all hosts were on one switch")
+        if least < engine:
+            trusted.append(f"step bound: from there to {engine:.6g} s")
+        num, den = self.job["step"]["compute_s"]
+        trusted.insert(1, OF_STEP.format(num / den))
+        return seconds, least, engine
 
     def _decided(self, trusted: list[str]) -> list[str]:
         """What the certificate does not claim, where a server made the placement; that goes to
@@ -99,7 +118,8 @@ class _Case(Certificate):
         unbounded = UNBOUNDED.get(decision["kind"])
         if unbounded is None:
             return [] if self.claims["bounds"] or not self.tiers else ["no bound: none was found"]
-        if self.claims["bounds"]:
+        step = self.claims["step"]
+        if self.claims["bounds"] or (step and any(step[key][0] for key in BOUNDS_OF_STEP)):
             raise Refused(f"a bound is claimed for a {decision['kind']}, which keeps other blocks")
         return [unbounded]
 
@@ -142,17 +162,35 @@ class _Case(Certificate):
             raise Refused(f"{claim['tier']} cut: {claim['bytes']:,} bytes claimed, not {by_axis}")
         return int(claim["bytes"])
 
-    def _proved(self, proof: dict[str, Any]) -> int:
-        """Bytes that no placement on the free hosts goes below on the outermost tier."""
+    def _proved(self, tier: str, proof: dict[str, Any], cuts: dict[str, int]) -> int:
+        """Bytes that no placement on the free hosts goes below on a tier; on an inner one, while
+        it cuts nothing on those outside."""
         if proof["by"] == "nothing":
             return 0
-        grid, domain = grid_of(self.traffic, self.gpus), self.domain[self.tiers[0]]
-        free = Counter(domain[host] for host in self.free).values()
-        room = sorted(free, reverse=True)[: self.job["max_zones"] or None]
+        grid, room = grid_of(self.traffic, self.gpus), self._room(tier)
+        if tier != self.tiers[0]:
+            if any(cuts[outer] for outer in self.tiers[: self.tiers.index(tier)]):
+                raise Refused(f"{tier} bound: a tier further out is cut")
+            if (grid.rows > 1 and not grid.row_weight) or not all(n.weight for n in grid.lines):
+                raise Refused(f"{tier} bound: blocks that send each other nothing may lie apart")
         if sum(room) < self.blocks:
             raise Refused("there are fewer free hosts than the job needs")
         doubled = CutBound(grid, room, proof).bound()
         return -(-doubled * grid.unit.numerator // (2 * grid.unit.denominator))
+
+    def _room(self, tier: str) -> list[int]:
+        """Free hosts of the domains of a tier, the largest first: of an inner one at least as many
+        as in any domain of the next one outside that has room for all."""
+        domain, depth = self.domain[tier], self.tiers.index(tier)
+        free = Counter(domain[host] for host in self.free)
+        if not depth:
+            return sorted(free.values(), reverse=True)[: self.job["max_zones"] or None]
+        outer, below = self.domain[self.tiers[depth - 1]], dict[int, list[int]]()
+        of = {domain[host]: outer[host] for host in self.free}
+        for each, many in free.items():
+            below.setdefault(of[each], []).append(many)
+        fitting = [sorted(m, reverse=True) for m in below.values() if sum(m) >= self.blocks]
+        return [max(each) for each in zip_longest(*fitting, fillvalue=0)]
 
 
 def groups_of(axis: dict[str, Any], at: list[int]) -> Iterator[list[int]]:

@@ -9,20 +9,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from fractions import Fraction
 from itertools import groupby
+from math import isfinite
 from typing import Any
 
+import numpy as np
+
 from muster.certificate import FORMAT, SEALED, digest
+from muster.step import CLOSE, MEGASECOND, shown_step
 from placement.fabric import hostset
 from placement.fabric.constraints import fullest, labelled, seen_by_gang, tier_of
 from placement.fabric.hostset import HostSet
-from placement.fabric.tree import Fabric
-from placement.grid.block_grid import block_grid
+from placement.fabric.tree import Fabric, Floats
+from placement.grid.block_grid import BlockGrid, block_grid
+from placement.objective.axis_loads import BYTES_PER_S
 from placement.objective.cut import cut
+from placement.objective.step_time import exposure, step_bound
 from placement.placer import place
 from placement.proof.written import NOTHING, WrittenProof, written_proof
-from placement.workload.request import NO_SPARES, Limits, Objective, Placement, Request
+from placement.tiers.inner_bound import common_room
+from placement.workload.request import (
+    NO_SPARES,
+    Limits,
+    Objective,
+    Placement,
+    Request,
+    StepBound,
+    TierBound,
+)
 from placement.workload.traffic import axis_traffic
+from placement.workload.training import DataParallel
+from placement.workload.volumes import state_share
 
 
 @seen_by_gang
@@ -63,12 +81,15 @@ def decided_certificate(
     """
     limits = limits or Limits()
     bounds: list[dict[str, Any]] = []
+    step, cuts = step_bound(fabric, request, hosts), cut(fabric, request, hosts)
     if is_bounded:
         least = replace(request, objective=Objective.CUT, spares=NO_SPARES)
         best = place(fabric, free, least, limits)
         if isinstance(best, Placement):
-            bounds = _bounds(fabric, free, request, best, limits)
-    placement = Placement(hosts, spares, cut(fabric, request, hosts))
+            bounds = _bounds(fabric, free, request, best, limits)[:1]
+            if step is not None and best.step is not None:
+                step = replace(step, least_seconds=min(step.seconds, best.step.least_seconds))
+    placement = Placement(hosts, spares, cuts, step=step)
     return _sealed(fabric, free, request, placement, name, bounds, decision)
 
 
@@ -77,10 +98,13 @@ def _bounds(
 ) -> list[dict[str, Any]]:
     if not fabric.tiers:
         return []
-    proof, claimed = _outermost(fabric, free, request, placement, limits), placement.lower_bound
-    least = min(claimed, proof.least_bytes)
-    tier = fabric.tiers[0].name
-    return [{"tier": tier, "bytes": least, "engine_bytes": claimed, "proof": proof.content}]
+    proof = _outermost(fabric, free, request, placement, limits)
+    bounds = [_bound(fabric.tiers[0].name, placement.lower_bound, proof)]
+    inner, grid = placement.inner, block_grid(request, fabric.gpus_per_host)
+    if inner is not None and grid is not None:
+        proof = _inner(fabric, free, request, placement, grid, inner, limits)
+        bounds.append(_bound(inner.tier, inner.bytes_per_step, proof))
+    return bounds
 
 
 def _sealed(
@@ -111,6 +135,7 @@ def _sealed(
                 {"label": f"{key}={value}", "has": _members(fabric, fabric.labels[key][value])}
                 for key, value in where.labels
             ],
+            "links": _links(fabric),
         },
         "free": _members(fabric, free),
         "job": {
@@ -125,6 +150,7 @@ def _sealed(
             "traffic": [
                 {**asdict(each), "pattern": each.pattern.value} for each in axis_traffic(request)
             ],
+            "step": None,
         },
         "claims": {
             "hosts": list(fabric.names(placement.hosts)),
@@ -134,10 +160,62 @@ def _sealed(
                 for each in cuts
             ],
             "bounds": bounds,
+            "step": None,
             **({} if decision is None else {"decision": dict(decision)}),
         },
     }
+    step = placement.step
+    if step is not None and isfinite(step.seconds):
+        parts["job"]["step"] = _facts_of_step(request)
+        parts["claims"]["step"] = _step_claim(step, _unsealed(parts))
     return {"format": FORMAT, "digests": {p: digest(parts[p]) for p in SEALED}, **parts}
+
+
+def _bound(tier: str, claimed: int, proof: WrittenProof) -> dict[str, Any]:
+    shown = min(claimed, proof.least_bytes)
+    return {"tier": tier, "bytes": shown, "engine_bytes": claimed, "proof": proof.content}
+
+
+def _links(fabric: Fabric) -> dict[str, Any]:
+    """Speeds in bytes in a million seconds, of hosts and of the uplinks of domains."""
+    own = fabric.by_host.gpus * fabric.by_host.scale_up_gbps * BYTES_PER_S
+    return {
+        "scale_up": _speeds(own),
+        "nic": _speeds(fabric.injection_bytes_per_s),
+        "joined": _runs(fabric.scale_up_by_host.tolist()),
+        "uplinks": [_speeds(tier.uplink_bytes_per_s) for tier in fabric.tiers],
+    }
+
+
+def _speeds(bytes_per_s: Floats) -> list[list[int]]:
+    return _runs([round(each * MEGASECOND) for each in bytes_per_s.tolist()])
+
+
+def _facts_of_step(request: Request) -> dict[str, Any]:
+    rule = exposure(request)
+    line, training = rule.pipeline, request.training
+    shares = {t.axis: state_share(request, t.axis) for t in axis_traffic(request)}
+    return {
+        "compute_s": list(rule.compute_s.as_integer_ratio()),
+        "pipeline": asdict(line),
+        "sync": training.sync.value,
+        "gradients_alone": training.data_parallel is DataParallel.DDP,
+        "state": {axis: [each.numerator, each.denominator] for axis, each in shares.items()},
+    }
+
+
+def _step_claim(step: StepBound, content: dict[str, Any]) -> dict[str, Any]:
+    claimed = Fraction(step.least_seconds)
+    shown = min(claimed, shown_step(content)) if claimed else claimed
+    if claimed <= shown * (1 + CLOSE):  # floats apart
+        shown = claimed
+    named = {"seconds": Fraction(step.seconds), "least_seconds": shown}
+    named["engine_least_seconds"] = claimed
+    return {name: [each.numerator, each.denominator] for name, each in named.items()}
+
+
+def _unsealed(parts: dict[str, Any]) -> dict[str, Any]:
+    return {"format": FORMAT, "digests": dict.fromkeys(SEALED, ""), **parts}
 
 
 def _tier_name(fabric: Fabric, name: str) -> str:
@@ -166,3 +244,22 @@ def _outermost(
     room = tier.count(hostset.to_mask(free, fabric.host_count))
     layout = tier.domain_by_host[list(placement.hosts)][grid.block]
     return written_proof(grid, room.tolist(), layout, placement.lower_bound, limits.rounds)
+
+
+def _inner(
+    fabric: Fabric,
+    free: HostSet,
+    request: Request,
+    placement: Placement,
+    grid: BlockGrid,
+    inner: TierBound,
+    limits: Limits,
+) -> WrittenProof:
+    """Of the bound on the first tier that is cut, in one domain of the tier outside."""
+    depth = next(i for i, tier in enumerate(fabric.tiers) if tier.name == inner.tier)
+    own = labelled(fabric, request.where, free)
+    hosts = np.flatnonzero(hostset.to_mask(own, fabric.host_count))
+    room = common_room(fabric, hosts, depth, grid.size)
+    domains = fabric.tiers[depth].domain_by_host[list(placement.hosts)][grid.block]
+    layout = np.unique(domains, return_inverse=True)[1].reshape(domains.shape)
+    return written_proof(grid, room, layout, inner.bytes_per_step, limits.rounds)

@@ -10,11 +10,15 @@ import pytest
 
 from muster.certificate import SEALED, digest
 from muster.verify import Refused, verify
+from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.files.job import job_to_mapping
-from scheduler.v1 import service_pb2
+from scheduler.v1 import service_pb2, window_pb2
 from tests.build import exactly, spec
+from tests.integration.test_defrag import scattered
 from tests.integration.test_rank_files import hosts_of, printing
-from tests.serving import RUNNING, create, serving
+from tests.serving import RUNNING, START_NS, create, serving
+
+TENANTS = Tenants((Tenant("nlp"), Tenant("vision")), "vision")
 
 
 def certified(path: Path) -> Any:
@@ -99,6 +103,75 @@ async def test_of_a_gang_that_swapped_hosts_and_cut_are_confirmed(tmp_path: Path
     ]
     with pytest.raises(Refused, match="a bound is claimed for a swap"):
         verify(sealed(content))
+
+
+async def test_of_a_gang_that_defragmentation_moved_hosts_and_cut_are_confirmed(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "c.json"
+    async with serving(tmp_path) as served:
+        printed = printing(served)
+        await scattered(served)
+        asked = service_pb2.DefragmentRequest(hosts=4, apply=True)
+        made = await served.stub.Defragment(asked)
+        done = await printed("job", "e", "--certificate", str(path))
+        assert done.exit_code == 0, done.output
+        shown = await printed("verify", str(path))
+    content = certified(path)
+    (joined,) = ([block.joined for block in move.blocks] for move in made.moves)
+    assert content["claims"]["hosts"] == joined
+    assert content["claims"]["decision"]["kind"] == "swap"
+    assert shown.exit_code == 0, shown.output
+    assert "  unproved no bound: a swap replaces some hosts" in shown.stdout
+    content["claims"]["hosts"].reverse()
+    content["claims"]["hosts"][0] = "z0-r0-h0"  # which another job has
+    with pytest.raises(Refused, match="host z0-r0-h0 is not free"):
+        verify(sealed(content))
+
+
+async def test_of_a_gang_on_reserved_hosts_the_bound_is_that_of_the_hosts_it_could_have(
+    tmp_path: Path,
+) -> None:
+    """A reservation of another tenant takes hosts away from the choice, its own does not."""
+    path = tmp_path / "c.json"
+    async with serving(tmp_path, tenants=TENANTS) as served:
+        printed = printing(served)
+        for name, tenant, hosts in (("own", "vision", "z0"), ("others", "nlp", "z1-r0")):
+            kind = window_pb2.WINDOW_KIND_RESERVATION
+            made = window_pb2.Window(name=name, kind=kind, tenant=tenant, hosts=[hosts])
+            made.start_time.FromNanoseconds(START_NS + 60 * 10**9)
+            made.end_time.FromNanoseconds(START_NS + 10**15)
+            await served.stub.CreateWindow(service_pb2.CreateWindowRequest(window=made))
+        await served.stub.CreateJob(create("a", 5))
+        await served.until("a", RUNNING)
+        done = await printed("job", "a", "--certificate", str(path))
+        assert done.exit_code == 0, done.output
+        shown = await printed("verify", str(path))
+    content = certified(path)
+    reserved = {name for name in content["fabric"]["hosts"] if name.startswith("z1-r0")}
+    assert set(content["fabric"]["hosts"]) - free_hosts(content) == reserved
+    assert shown.exit_code == 0, shown.output
+    assert verify(content).is_whole
+    content["claims"]["hosts"][-1] = min(reserved)
+    with pytest.raises(Refused, match="is not free"):
+        verify(sealed(content))
+
+
+async def test_the_step_of_a_gang_that_runs_is_confirmed(tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    async with serving(tmp_path) as served:
+        printed = printing(served)
+        message = create("a", 5)
+        message.spec.compute_time.FromMilliseconds(250)
+        await served.stub.CreateJob(message)
+        job = await served.until("a", RUNNING)
+        done = await printed("job", "a", "--certificate", str(path))
+        assert done.exit_code == 0, done.output
+        answer = json.loads((await printed("verify", str(path), "-o", "json")).stdout)
+    step = job.placement.step_time.ToNanoseconds() / 1e9
+    assert step >= 0.25
+    assert answer["step"]["seconds"] == pytest.approx(step, rel=1e-6)
+    assert answer["step"]["confirmed_lower_bound_seconds"] > 0.24
 
 
 async def test_what_closes_uplinks_and_hosts_is_in_the_certificate(tmp_path: Path) -> None:

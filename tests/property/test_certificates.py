@@ -10,6 +10,8 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from copy import deepcopy
+from dataclasses import replace
+from fractions import Fraction
 from functools import cache
 from itertools import product
 from typing import Any
@@ -25,13 +27,14 @@ from placement import certificate, place
 from placement.fabric import hostset
 from placement.fabric.tree import Fabric, from_spec
 from placement.workload.request import Placement, Request
-from tests.build import request
+from placement.workload.training import Batch, Sync
+from tests.build import request, training
 from tests.property.grids import requests
 
 Content = dict[str, Any]
 
 
-def fabric(sizes: list[int], free: list[int]) -> tuple[Fabric, int]:
+def fabric(sizes: list[int], free: list[int], has_nvlink_racks: bool = False) -> tuple[Fabric, int]:
     """Zones of so many hosts with two GPUs, the first of each free, in racks of three."""
     zones = [
         {
@@ -42,7 +45,8 @@ def fabric(sizes: list[int], free: list[int]) -> tuple[Fabric, int]:
         }
         for z, size in enumerate(sizes)
     ]
-    tiers = [{"name": "zone", "oversubscription": 7}, {"name": "rack"}, {"name": "host"}]
+    rack = {"name": "rack", **({"scale_up": {"gbps_per_gpu": 7200}} if has_nvlink_racks else {})}
+    tiers = [{"name": "zone", "oversubscription": 7}, rack, {"name": "host"}]
     built = from_spec({"name": "f", "gpus_per_host": 2, "tiers": tiers, "domains": zones})
     begin = [sum(sizes[:z]) for z in range(len(sizes))]
     hosts = [first + i for first, n in zip(begin, free, strict=True) for i in range(n)]
@@ -53,10 +57,28 @@ def fabric(sizes: list[int], free: list[int]) -> tuple[Fabric, int]:
 def certificates(draw: st.DrawFn) -> Content | None:
     """Of a random gang on random zones; None where it has no room."""
     gang = draw(requests(most=36))
+    if draw(st.booleans()):
+        gang = draw(timed(gang))
     sizes = draw(st.lists(st.integers(1, 14), min_size=2, max_size=6))
-    built, free = fabric(sizes, [draw(st.integers(size // 2, size)) for size in sizes])
+    built, free = fabric(
+        sizes, [draw(st.integers(size // 2, size)) for size in sizes], draw(st.booleans())
+    )
     answer = place(built, free, gang)
     return certificate(built, free, gang, answer) if isinstance(answer, Placement) else None
+
+
+@st.composite
+def timed(draw: st.DrawFn, gang: Request) -> Request:
+    """Of which the step is known: bytes by hand, from a thousandth of compute to far more."""
+    size = draw(st.sampled_from((10**5, 10**8, 10**10)))
+    sync = draw(st.sampled_from(list(Sync)))
+    return replace(
+        gang,
+        traffic=tuple((axis, each * size + each) for axis, each in gang.traffic),
+        compute_s=draw(st.sampled_from((0.001, 0.25, 3.0))),
+        batch=Batch(draw(st.sampled_from((8, 48, 500))), 1, draw(st.sampled_from((1, 2)))),
+        training=training(sync=sync.value, data_parallel=draw(st.sampled_from(("fsdp", "ddp")))),
+    )
 
 
 @settings(deadline=None, max_examples=150)
@@ -65,8 +87,12 @@ def test_no_certificate_of_the_engine_is_refused(content: Content | None) -> Non
     if content is None:
         return
     report = verify(json.loads(json.dumps(content)))
-    (bound,) = content["claims"]["bounds"]
-    assert report.bounds == {"zone": (bound["bytes"], bound["engine_bytes"])}
+    bounds = content["claims"]["bounds"]
+    assert report.bounds == {b["tier"]: (b["bytes"], b["engine_bytes"]) for b in bounds}
+    claim = content["claims"]["step"]
+    assert (report.step is None) == (claim is None)
+    if report.step is not None:
+        assert report.step[1] > 0, "the bound of a step is never nothing"
 
 
 def test_small_gangs_are_confirmed_in_full() -> None:
@@ -293,6 +319,140 @@ CHANGES: tuple[Callable[[Content, random.Random], None], ...] = (
 )
 
 
+# --- changes of the step, and of what an inner tier is proved to cut ---------------
+
+
+@cache
+def timed_and_inner() -> tuple[Content, ...]:
+    """Certificates of gangs whose steps uplinks hold up, and of gangs in one zone."""
+    mega = 10**9
+    across = request(tp=2, pp=2, dp=6, traffic={"dp": 400 * mega, "pp": 3 * mega})
+    across = replace(across, compute_s=0.1, batch=Batch(48))
+    within = request(tp=2, pp=2, dp=6, traffic={"dp": 4 * mega, "pp": 3 * mega})
+    within = replace(within, compute_s=0.1, batch=Batch(48))
+    found = []
+    for gang, room, racks in (
+        (across, [5, 4, 4], False),
+        (across, [5, 5, 5], True),
+        (within, [14, 4, 4], False),
+        (within, [14, 13], True),
+    ):
+        built, free = fabric([n + 2 for n in room], room, racks)
+        answer = place(built, free, gang)
+        assert isinstance(answer, Placement)
+        found.append(certificate(built, free, gang, answer))
+    return tuple(found)
+
+
+def test_steps_and_inner_bounds_are_confirmed() -> None:
+    reports = [verify(content) for content in timed_and_inner()]
+    assert all(report.step is not None for report in reports)
+    assert [sorted(report.bounds) for report in reports] == [
+        *2 * [["zone"]],
+        *2 * [["rack", "zone"]],
+    ]
+    assert all(report.bounds["rack"][0] > 0 for report in reports[2:])
+
+
+def _scaled(pair: list[int], by: Fraction) -> list[int]:
+    scaled = Fraction(*pair) * by
+    return [scaled.numerator, scaled.denominator]
+
+
+def _near_one(rng: random.Random) -> Fraction:
+    return 1 + rng.choice((-1, 1)) * Fraction(rng.randint(1, 1000), 10**6)
+
+
+def step_is_another(content: Content, rng: random.Random) -> None:
+    claim = content["claims"]["step"]
+    claim["seconds"] = _scaled(claim["seconds"], _near_one(rng))
+
+
+def step_bound_passes_the_step(content: Content, rng: random.Random) -> None:
+    claim = content["claims"]["step"]
+    more = Fraction(*claim["seconds"]) + Fraction(1, rng.randint(1, 10**6))
+    claim["least_seconds"] = claim["engine_least_seconds"] = [more.numerator, more.denominator]
+
+
+def step_bound_falls(content: Content, rng: random.Random) -> None:
+    claim = content["claims"]["step"]
+    share = Fraction(rng.randint(0, 999), 1000)
+    claim["engine_least_seconds"] = _scaled(claim["least_seconds"], share)
+
+
+def compute_is_longer(content: Content, rng: random.Random) -> None:
+    """So much that no link is busy as long."""
+    facts = content["job"]["step"]
+    facts["compute_s"] = _scaled(facts["compute_s"], Fraction(rng.randint(10**4, 10**6)))
+
+
+def pipeline_is_longer(content: Content, rng: random.Random) -> None:
+    content["job"]["step"]["pipeline"]["stages"] += rng.randint(1, 9)
+
+
+def step_is_left_out(content: Content, rng: random.Random) -> None:
+    rng.choice((content["job"], content["claims"]))["step"] = None
+
+
+def hosts_are_faster(content: Content, rng: random.Random) -> None:
+    """All links: of a step that waits for any of them."""
+    links, by = content["fabric"]["links"], rng.randint(2, 9)
+    for runs in (links["scale_up"], links["nic"], *links["uplinks"]):
+        for pair in runs:
+            pair[0] *= by
+
+
+STEP_CHANGES: tuple[Callable[[Content, random.Random], None], ...] = (
+    step_is_another,
+    step_bound_passes_the_step,
+    step_bound_falls,
+    compute_is_longer,
+    pipeline_is_longer,
+    step_is_left_out,
+    hosts_are_faster,
+)
+
+
+@pytest.mark.parametrize("change", STEP_CHANGES, ids=lambda change: change.__name__)
+def test_a_change_of_the_step_is_refused(change: Callable[..., None]) -> None:
+    for seed, content in enumerate(15 * timed_and_inner()):
+        changed = deepcopy(content)
+        change(changed, random.Random(f"{change.__name__}/{seed}"))
+        with pytest.raises(Refused, match="step"):
+            verify(sealed(changed))
+
+
+def test_a_step_bound_that_does_not_follow_is_refused() -> None:
+    """Where the step is above the bound, the bound is claimed to be a little nearer."""
+    for content in timed_and_inner():
+        claim = content["claims"]["step"]
+        seconds, least = Fraction(*claim["seconds"]), verify(content).step
+        assert least is not None
+        if seconds < Fraction(*claim["least_seconds"]) * (1 + Fraction(1, 10**6)):
+            continue
+        more = (seconds + Fraction(*claim["least_seconds"])) / 2
+        changed = deepcopy(content)
+        for key in ("least_seconds", "engine_least_seconds"):
+            changed["claims"]["step"][key] = [more.numerator, more.denominator]
+        with pytest.raises(Refused, match="step bound"):
+            verify(sealed(changed))
+
+
+def test_a_bound_of_an_inner_tier_that_does_not_follow_is_refused() -> None:
+    for content in timed_and_inner()[2:]:
+        for more in range(1, 30):
+            changed = deepcopy(content)
+            (bound,) = (b for b in changed["claims"]["bounds"] if b["tier"] == "rack")
+            bound["bytes"] += more
+            bound["engine_bytes"] = max(bound["bytes"], bound["engine_bytes"])
+            with pytest.raises(Refused, match="rack"):
+                verify(sealed(changed))
+        outside = deepcopy(content)
+        outside["fabric"]["links"]["uplinks"].reverse()
+        with pytest.raises((Refused, Malformed)):
+            verify(sealed(outside))
+
+
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 def test_a_change_that_matters_is_refused(change: Callable[..., None]) -> None:
     for seed, content in enumerate(10 * written()):
@@ -314,7 +474,9 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 def test_no_value_is_another_than_the_digests_say() -> None:
     rng = random.Random(1)
     for content in written():
-        for path in rng.sample([p for p in leaves(content) if p[0] in SEALED], 60):
+        for path in rng.sample(
+            [p for p in leaves(content) if p[0] in SEALED and p[-1] != "step"], 60
+        ):
             changed = deepcopy(content)
             at = changed
             for key in path[:-1]:

@@ -31,7 +31,7 @@ def verify_command(
     ],
     output: Output = AnswerFormat.TABLE,
 ) -> None:
-    """Check a certificate: its placement, its cuts and its bounds.
+    """Check a certificate: its placement, its cuts, its step and their bounds.
 
     The checker shares no code with the engine that wrote the certificate; docs/verify.md has what
     it checks and what it takes on trust. Exit code: 0 confirmed, 1 refused, 2 no certificate.
@@ -70,6 +70,7 @@ def _content(path: str) -> Any:
 
 
 def _body(report: Report) -> dict[str, Any]:
+    step = dict(zip(STEP_KEYS, report.step, strict=True)) if report.step else None
     return {
         "outcome": "confirmed",
         "job": report.name,
@@ -78,10 +79,14 @@ def _body(report: Report) -> dict[str, Any]:
             tier: {"confirmed_bytes_per_step": confirmed, "claimed_bytes_per_step": claimed}
             for tier, (confirmed, claimed) in report.bounds.items()
         },
+        "step": step,
         "checked": report.checked,
         "trusted": report.trusted,
         "unproved": report.unproved,
     }
+
+
+STEP_KEYS = ("seconds", "confirmed_lower_bound_seconds", "claimed_lower_bound_seconds")
 
 
 def _text(report: Report) -> str:

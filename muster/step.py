@@ -1,0 +1,237 @@
+"""The seconds of a training step, counted once more from a certificate, in fractions.
+
+What each axis sends over each kind of link follows from hosts and rank order; how long that takes,
+from the speeds in the file. docs/steptime.md has the model, docs/verify.md what is taken on trust:
+the compute time, the speeds, and what of an axis is parameters and gradients. Standard library
+alone; it shares no code with the engine.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from muster.bound import Refused
+from muster.certificate import Certificate
+
+CLOSE = Fraction(1, 10**9)  # so near, as a share, must a claimed time be
+TINY_S = Fraction(1, 10**12)  # for each axis: the engine counts whole bytes inside hosts
+MEGASECOND = 10**6  # speeds are bytes in so many seconds
+
+Sent = dict[int, Fraction]
+
+
+class UplinkSpeeds(NamedTuple):
+    """Of one tier. `domain`: of each host. `speed`: of each domain, bytes in a megasecond."""
+
+    domain: list[int]
+    speed: list[int]
+
+
+@dataclass(frozen=True)
+class LinkSpeeds:
+    """`inside`: NVLink of each host; `cards`: its network cards. `joined`: hosts that reach each
+    other by NVLink have one number. `uplinks`: of the tiers."""
+
+    inside: list[int]
+    cards: list[int]
+    joined: list[int]
+    uplinks: list[UplinkSpeeds]
+
+    @property
+    def has_racks(self) -> bool:
+        return self.joined != list(range(len(self.joined)))
+
+
+class CountedStep:
+    """The step of the job of a certificate."""
+
+    def __init__(self, case: Certificate, facts: dict[str, Any]) -> None:
+        self.case, self.facts = case, facts
+        self.compute = Fraction(*facts["compute_s"])
+        inside, cards, joined = case.speeds
+        self.links = LinkSpeeds(
+            inside, cards, joined, [UplinkSpeeds(*each) for each in case.uplinks]
+        )
+
+    def seconds(self, hosts: list[int]) -> Fraction:
+        """On the hosts of each block. Raises: Refused over a link that is down."""
+        by_rank = [host for host in hosts for _ in range(self.case.gpus)]
+        joined = [self.links.joined[host] for host in by_rank]
+        spent, busy = [], dict[int, Fraction]()
+        for axis in self.case.traffic:
+            out = left(axis, joined, by_rank) if self.links.has_racks else left(axis, by_rank)
+            loads = [(minus(ranks_sent(axis, by_rank), out), self.links.inside)]
+            loads.append((out, self.links.cards))
+            for layer in self.links.uplinks:
+                at = [layer.domain[host] for host in by_rank]
+                loads.append((left(axis, at), layer.speed))
+            times = [longest(sent, speed) for sent, speed in loads]
+            add(busy, times)
+            spent.append((axis["axis"], max(times)))
+        return self._total(spent, busy.values())
+
+    def least(self) -> Fraction:
+        """What no hosts of those that are free go below: as if the network never held it up."""
+        blocks, gpus = self.case.blocks, self.case.gpus
+        own = [block for block in range(blocks) for _ in range(gpus)]
+        inside = max(self.links.inside[host] for host in self.case.free)
+        cards = max(self.links.cards[host] for host in self.case.free)
+        room = Counter(self.links.joined[host] for host in self.case.free)
+        most = gpus * max(room.values())
+        spent, busy = [], dict[int, Fraction]()
+        for axis in self.case.traffic:
+            out, sent = left(axis, own), ranks_sent(axis, own)
+            within = longest(minus(sent, out), [inside] * blocks)
+            if most > gpus:  # NVLink racks: it stays in them or leaves, but all of it goes
+                both = sum(sent.values()) / Fraction(blocks, MEGASECOND) / (inside + cards)
+                beyond = self._leaves_racks(axis, most) / cards
+                add(busy, (within, beyond))
+                spent.append((axis["axis"], max(within, both, beyond)))
+            else:
+                times = within, longest(out, [cards] * blocks)
+                add(busy, times)
+                spent.append((axis["axis"], max(times)))
+        return self._total(spent, busy.values())
+
+    def _leaves_racks(self, axis: dict[str, Any], most: int) -> Fraction:
+        """Bytes in a megasecond that a host sends out of its rack, of `most` ranks, on average."""
+        size, edge = axis["size"], Fraction(axis["edge_bytes"])
+        racks = -(-size // most)
+        by_pattern = {
+            "ring": edge * racks,
+            "chain": edge * (racks - 1),
+            "hierarchical": edge * size / (size - 1) * (racks - 1),
+            "all_to_all": edge * size * (size - most),
+        }
+        groups = self.case.ranks // size
+        sent: Fraction = by_pattern[axis["pattern"]] * groups * MEGASECOND / self.case.blocks
+        return sent if racks > 1 else Fraction(0)
+
+    def _total(self, spent: list[tuple[str, Fraction]], busy: Iterable[Fraction]) -> Fraction:
+        pipeline = self.facts["pipeline"]
+        bubble = Fraction(pipeline["stages"] - 1, pipeline["chunks"] * pipeline["micro_batches"])
+        waited = sum((self._exposed(axis, s) for axis, s in spent), Fraction(0))
+        return max(self.compute * (1 + bubble) + waited, *busy, Fraction(0))
+
+    def _exposed(self, axis: str, seconds: Fraction) -> Fraction:
+        """What the step waits for."""
+        pipeline = self.facts["pipeline"]
+        if axis == "pp":
+            share = min(Fraction(1), Fraction(pipeline["stages"] - 1, pipeline["micro_batches"]))
+            return share * seconds + max(Fraction(0), (1 - share) * seconds - self.compute)
+        state = Fraction(*self.facts["state"].get(axis, (0, 1))) * seconds
+        return seconds - state + max(Fraction(0), state - self._window())
+
+    def _window(self) -> Fraction:
+        """Compute behind which parameters and gradients hide."""
+        pipeline = self.facts["pipeline"]
+        chunks, many = pipeline["chunks"], pipeline["micro_batches"]
+        passes = (chunks - 1) * min(pipeline["stages"], many) + 1
+        part = Fraction(passes, chunks * many) if self.facts["sync"] == "step" else Fraction(1)
+        return self.compute * part * (Fraction(2, 3) if self.facts["gradients_alone"] else 1)
+
+
+def check_step(case: Certificate, hosts: list[int]) -> tuple[Fraction, Fraction, Fraction] | None:
+    """The step, what is confirmed of its bound and what the engine claims; None where the file
+    has none. Raises: Refused."""
+    facts, claim = case.job["step"], case.claims["step"]
+    if (facts is None) != (claim is None):
+        raise Refused("a step is claimed for a job that does not say what it computes, or none is")
+    if facts is None or claim is None:
+        return None
+    step = CountedStep(case, facts)
+    says, least, engine = (
+        Fraction(*claim[key]) for key in ("seconds", "least_seconds", "engine_least_seconds")
+    )
+    counted = step.seconds(hosts)
+    slack = TINY_S * len(case.traffic)
+    if abs(says - counted) > CLOSE * counted + slack:
+        raise Refused(f"step: {float(says):.9g} s are claimed, not {float(counted):.9g}")
+    if not least <= engine <= says:
+        raise Refused("bounds of the step fall, or pass it")
+    if least and least > (follows := step.least()) * (1 + CLOSE) + slack:
+        raise Refused(f"step bound: {float(least):.9g} s claimed, {float(follows):.9g} follow")
+    return says, least, engine
+
+
+def shown_step(content: dict[str, Any]) -> Fraction:
+    """The bound on the step that can be confirmed of a certificate that is being written."""
+    case = Certificate(content)
+    return CountedStep(case, content["job"]["step"]).least()
+
+
+def longest(sent: Sent, speed: list[int]) -> Fraction:
+    """Seconds of the link that needs most."""
+    most = Fraction(0)
+    for at, out in sent.items():
+        if out and not speed[at]:
+            raise Refused("step: the gang sends over a link that is down")
+        most = max(most, out * MEGASECOND / speed[at]) if out else most
+    return most
+
+
+def add(busy: dict[int, Fraction], times: Iterable[Fraction]) -> None:
+    """How long all axes together keep each layer busy."""
+    for layer, seconds in enumerate(times):
+        busy[layer] = busy.get(layer, Fraction(0)) + seconds
+
+
+def minus(sent: Sent, out: Sent) -> Sent:
+    return {at: amount - out.get(at, 0) for at, amount in sent.items()}
+
+
+def ranks_sent(axis: dict[str, Any], unit: list[int]) -> Sent:
+    """What all ranks send, by the unit of each."""
+    return left(axis, list(range(len(unit))), unit)
+
+
+def left(axis: dict[str, Any], at: list[int], unit: list[int] | None = None) -> Sent:
+    """Bytes of an axis that leave domains, by domain; or by `unit` of the ranks that send them.
+    `at`: the domain of each rank."""
+    n, w, pattern = axis["size"], axis["edge_bytes"], axis["pattern"]
+    own, total = unit or at, Counter[tuple[int, int, int]]()  # by unit, and what is sent alike
+    for ranks in groups_of(axis, len(at)):
+        if pattern in ("hierarchical", "all_to_all"):
+            inside = Counter(at[rank] for rank in ranks)
+            if len(inside) > 1:
+                total.update((own[rank], len(inside), inside[at[rank]]) for rank in ranks)
+        else:
+            edges = doubled_edges(axis, ranks)
+            total.update((own[a], weight, 0) for weight, a, b in edges if at[a] != at[b])
+    sent = dict.fromkeys(own, Fraction(0))
+    for (where, one, inside_it), many in total.items():
+        match pattern:
+            case (
+                "hierarchical"
+            ):  # of Z domains each sends w n/(n-1) (Z-1)/Z, its ranks as much each
+                each = Fraction(w * n * (one - 1), (n - 1) * one * inside_it)
+            case "all_to_all":
+                each = Fraction(w * (n - inside_it))
+            case _:
+                each = Fraction(one, 2)
+        sent[where] += many * each
+    return sent
+
+
+def doubled_edges(axis: dict[str, Any], ranks: list[int]) -> Iterator[tuple[int, int, int]]:
+    """Twice the bytes from one rank to another: round a ring, or half each way along a chain."""
+    if axis["pattern"] == "ring":
+        yield from ((2 * axis["edge_bytes"], a, b) for a, b in pairwise([*ranks, ranks[0]]))
+        return
+    for a, b in pairwise(ranks):
+        yield from ((axis["edge_bytes"], a, b), (axis["edge_bytes"], b, a))
+    for a, b in ((ranks[0], ranks[-1]), (ranks[-1], ranks[0])):
+        yield axis["wrap_bytes"], a, b
+
+
+def groups_of(axis: dict[str, Any], ranks: int) -> Iterator[list[int]]:
+    """The ranks of each group of an axis."""
+    size, stride = axis["size"], axis["stride"]
+    for first in range(0, ranks, size * stride):
+        for k in range(stride):
+            yield list(range(first + k, first + size * stride, stride))
