@@ -39,6 +39,7 @@ _PACKAGE = 2
 
 _KINDS = {
     FieldDescriptorProto.TYPE_DOUBLE: "double",
+    FieldDescriptorProto.TYPE_FLOAT: "float",
     FieldDescriptorProto.TYPE_INT64: "int64",
     FieldDescriptorProto.TYPE_INT32: "int32",
     FieldDescriptorProto.TYPE_BOOL: "bool",

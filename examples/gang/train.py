@@ -83,6 +83,8 @@ def main() -> None:
     parser.add_argument("--step-s", type=float, default=0.02)
     parser.add_argument("--save-every", type=int, default=20)
     parser.add_argument("--save-s", type=float, default=0.0, help="how long writing takes")
+    parser.add_argument("--slow-rank", type=int, default=-1, help="a rank that computes for longer")
+    parser.add_argument("--slower", type=float, default=1.5, help="times as long")
     parser.add_argument("--checkpoints", required=True)
     options = parser.parse_args()
     start, value = 0, 0.0
@@ -98,7 +100,8 @@ def main() -> None:
     attempt = os.environ.get("MUSTER_ATTEMPT", "1")
     print(f"attempt {attempt}: from step {start} at {time.time():.3f}", flush=True)
     for step in range(start + 1, options.steps + 1):
-        time.sleep(options.step_s)
+        with progress.computing(step):  # what it does before it waits for the others
+            time.sleep(options.step_s * (options.slower if options.slow_rank == RANK else 1))
         summed = all_reduce(peers, array.array("d", [float(RANK + step)] * SIZE))
         expected = WORLD * step + WORLD * (WORLD - 1) / 2
         if summed[0] != expected or summed[-1] != expected:

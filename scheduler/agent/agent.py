@@ -22,7 +22,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,6 +33,7 @@ from scheduler.agent.allow import AllowList, NotAllowed, program
 from scheduler.agent.attempt import SUPERVISOR, HostAttempt, Key, Phase, RankExit
 from scheduler.agent.order import order_of
 from scheduler.agent.processes import CgroupRoot, adopt_orphans
+from scheduler.agent.rank_times import ComputedStep
 from scheduler.release import release
 from scheduler.v1 import agent_pb2
 
@@ -386,6 +387,8 @@ class Agent:
         new = attempt.look()
         if attempt.look_at_progress():
             self.say(Request(progress=_progress(attempt)))
+        if times := attempt.look_at_times(now_s()):
+            self.say(Request(step_times=_step_times(attempt, times)))
         if attempt.phase is not before and attempt.phase is Phase.STARTED:
             self.say(Request(started=agent_pb2.Started(key=_key(attempt.key))))
         if attempt.refusal and before is Phase.STARTING and attempt.is_over:
@@ -569,3 +572,8 @@ def _progress(attempt: HostAttempt) -> agent_pb2.Progress:
         checkpoint=said.checkpoint,
         can_save=said.can_save,
     )
+
+
+def _step_times(attempt: HostAttempt, times: Sequence[ComputedStep]) -> agent_pb2.StepTimes:
+    samples = [agent_pb2.StepSample(step=each.step, seconds=each.seconds) for each in times]
+    return agent_pb2.StepTimes(key=_key(attempt.key), samples=samples)

@@ -28,6 +28,7 @@ from scheduler.agent.processes import (
     kill_group,
     remove_group,
 )
+from scheduler.agent.rank_times import ComputedStep, TimesOfRanks
 
 SUPERVISOR = str(Path(__file__).with_name("supervisor.py"))
 _MOST_SAID = 64 << 10  # bytes of a file that ranks write
@@ -85,6 +86,7 @@ class HostAttempt:
         self._supervisor_pid = self._supervisor_begun = 0
         self._read_bytes = 0
         self._said_ns = 0
+        self._times: TimesOfRanks | None = None
         self._killed_s = 0.0
 
     @property
@@ -219,6 +221,14 @@ class HostAttempt:
                     report.can_save or self.said.can_save,
                 )
         return self.said != before
+
+    def look_at_times(self, now_s: float) -> list[ComputedStep]:
+        """How long ranks computed in steps since the last look."""
+        if self._times is None:
+            folder, first = self.folder / "run", self.order["ranks"][0]["rank"]
+            ranks = range(first, first + int(self.order["env"]["LOCAL_WORLD_SIZE"]))
+            self._times = TimesOfRanks([folder / f"times.{rank}" for rank in ranks])
+        return self._times.look(now_s)
 
     def ask_to_save(self) -> None:
         """The ranks see it at their next step."""

@@ -317,6 +317,11 @@ class Client:
         for piece in self._to.stream(self._stub.TailLogs, request):
             yield piece.data
 
+    def step_times(self, name: str) -> service_pb2.ListStepTimesResponse:
+        """How long the ranks of a gang computed in its last steps, as they say. Raises:
+        ServiceError."""
+        return self._to.call(self._stub.ListStepTimes, service_pb2.ListStepTimesRequest(name=name))
+
     def audit_records(self, since_ns: int = 0, filter: str = "") -> list[service_pb2.AuditRecord]:
         """Who asked for which change, page by page, oldest first."""
         request = service_pb2.ListAuditRecordsRequest(filter=filter)

@@ -15,14 +15,16 @@ a gang has two hosts or two thousand: phases of hosts are counted, and failures 
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
 from scheduler.core.policies.run import RunSpec
 
+MOST_STEPS = 64  # of which it is kept how long ranks computed
 FOLLOWERS_S = 2.0  # failures that come so much later than the first may still be its cause
 
 
@@ -87,6 +89,7 @@ class LaunchedGang:
     saved: tuple[int, str] | None = None
     logged: tuple[int, str] | None = None
     gpus: frozenset[int] = frozenset()
+    times: dict[int, array[float]] = field(default_factory=dict)  # by step, of each rank
     left: set[str] = field(init=False)
     _by_host: dict[str, HostPhase] = field(init=False)
     _counts: Counter[HostPhase] = field(init=False)
@@ -128,6 +131,18 @@ class LaunchedGang:
         node = self._nodes[host]
         first = node * self.gpus_per_host
         return RankRange(node, first, min(self.gpus_per_host, self.world_size - first))
+
+    def measured(self, host: str, step: int, seconds: Sequence[float]) -> None:
+        """The ranks of a host computed so long in a step; the newest MOST_STEPS are kept."""
+        ranks = self.ranks_of(host)
+        if step not in self.times:
+            if len(self.times) >= MOST_STEPS and step < min(self.times):
+                return
+            self.times[step] = array("f", bytes(4 * self.world_size))
+            if len(self.times) > MOST_STEPS:
+                del self.times[min(self.times)]
+        some = array("f", seconds[: ranks.ranks])
+        self.times[step][ranks.first_rank : ranks.first_rank + len(some)] = some
 
     def enter(self, phase: GangPhase, now_s: float) -> None:
         self.phase, self.since_s = phase, now_s

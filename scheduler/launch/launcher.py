@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence, Set
+from collections.abc import Callable, Coroutine, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -110,6 +110,11 @@ class AgentLauncher(Launcher):
         """Hosts on which something runs, should run, or is being left."""
         hosts = {host for gang in self._gangs.values() for host in gang.hosts}
         return hosts.union(*(leaving.hosts for leaving in self._leaving))
+
+    def step_times(self, uid: str, attempt: int) -> Mapping[int, Sequence[float]]:
+        """How long the ranks of an attempt computed, by step; nothing where nobody has said."""
+        gang = self._gangs.get(uid)
+        return gang.times if gang is not None and gang.attempt == attempt else {}
 
     # --- following the log -----------------------------------------------------------------
 
@@ -489,6 +494,10 @@ class AgentLauncher(Launcher):
             self._late(host, key, kind or "", word)
             return
         match kind:
+            case "step_times":
+                for each in word.samples:
+                    gang.measured(host, each.step, each.seconds)
+                return
             case "prepared":
                 self._prepared(gang, host, word)
                 if gang.phase is GangPhase.STARTING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -39,6 +39,7 @@ class LaunchService:
         self._sessions = AgentSessions(options)
         self._task: asyncio.Task[None] | None = None
         self.tails = LogTails(self._sessions)
+        self._launcher: AgentLauncher | None = None
 
     async def listen(self) -> str:
         """Where agents are served; none yet. Raises: CannotServeAgents."""
@@ -47,6 +48,7 @@ class LaunchService:
     def start(self, writer: Writer) -> None:
         """Serve agents whenever the writer leads."""
         launcher = AgentLauncher(writer, self._sessions, self._settings.lease_s)
+        self._launcher = launcher
         launcher.may_join = self._settings.may_join
         launcher.on_log_chunk = self.tails.heard
         self._task = asyncio.create_task(launcher.run())
@@ -54,6 +56,10 @@ class LaunchService:
             launcher.starting = self._substrate.starting
             launcher.is_dismissed = self._substrate.is_dismissed
             self._substrate.start(writer, self._sessions, launcher.busy_hosts)
+
+    def step_times(self, uid: str, attempt: int) -> Mapping[int, Sequence[float]]:
+        """How long the ranks of an attempt computed, by step."""
+        return self._launcher.step_times(uid, attempt) if self._launcher is not None else {}
 
     async def close(self) -> None:
         if self._task is not None:

@@ -1,4 +1,4 @@
-"""Times that ranks took in steps: a CSV file with a header.
+"""Times that ranks took in steps: what agents heard of them, or a CSV file with a header.
 
 step,rank,seconds              step,ranks,seconds,kind
 1,0,0.412                      1,0-7,0.031,allreduce
@@ -12,10 +12,15 @@ import io
 import math
 import re
 import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from scheduler.files import yaml12
 from scheduler.files.errors import InputError, Problem, short
 from scheduler.observe.stragglers import Measurement
+
+if TYPE_CHECKING:
+    from placement.workload.parallelism import Parallelism
 
 MOST_BYTES = 1 << 30
 _PART = re.compile(r"(\d{1,8})(?:-(\d{1,8}))?", re.ASCII)
@@ -50,6 +55,21 @@ def load_times(path: str) -> list[Measurement]:
     if not made:
         raise InputError(Problem("", "holds no time", source))
     return made
+
+
+def of_stages(
+    parallelism: Parallelism, steps: Iterable[tuple[int, Sequence[float]]]
+) -> list[Measurement]:
+    """What each rank computed in some steps, 0 where it does not say. Stages of a pipeline are
+    kinds of their own, for their work may differ."""
+    stride, stages = parallelism.stride("pp"), parallelism.pp
+    kinds = [f"compute-{stage}" if stages > 1 else "compute" for stage in range(stages)]
+    return [
+        Measurement(step, (rank,), seconds, kinds[rank // stride % stages])
+        for step, of_ranks in steps
+        for rank, seconds in enumerate(of_ranks)
+        if seconds > 0
+    ]
 
 
 class _Wrong(ValueError):

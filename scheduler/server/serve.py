@@ -192,7 +192,7 @@ async def _serve(
                 fabric, version = writer.state.loaded_fabric, writer.state.version
                 if launches is not None:
                     launches.start(writer)
-                    backend.tails = launches.tails
+                    backend.tails, backend.step_times = launches.tails, launches.step_times
                 seen_at = console.address if console else ""
                 on_ready(Ready(address, fabric, version, gauges.address, agents, seen_at))
                 tell_systemd("READY=1")

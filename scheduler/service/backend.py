@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Protocol
 
 from scheduler.core import Job, Rejected, State, admit, replay
@@ -23,6 +23,10 @@ class LogSource(Protocol):
         """What a rank has written, its last `lines`, 0 for all. Raises: NoLog."""
 
 
+StepTimeSource = Callable[[str, int], Mapping[int, Sequence[float]]]
+"""By the uid of a job and its attempt, how long each rank computed, by step."""
+
+
 class NoLog(Exception):
     """There is none, or nobody to ask; the text says why."""
 
@@ -35,6 +39,7 @@ class Backend:
         self.questions = questions or Questions()
         self.has_agents = has_agents
         self.tails: LogSource | None = None
+        self.step_times: StepTimeSource | None = None
         self._writer: Writer | None = None
 
     def attach(self, writer: Writer) -> None:

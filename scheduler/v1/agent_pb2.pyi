@@ -63,6 +63,7 @@ class SessionRequest(_message.Message):
     STOPPED_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
     LOG_CHUNK_FIELD_NUMBER: _builtins.int
+    STEP_TIMES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello:
         """The first word of a stream."""
@@ -99,6 +100,10 @@ class SessionRequest(_message.Message):
     def log_chunk(self) -> Global___LogChunk:
         """A piece of a log."""
 
+    @_builtins.property
+    def step_times(self) -> Global___StepTimes:
+        """How long ranks computed."""
+
     def __init__(
         self,
         *,
@@ -111,12 +116,13 @@ class SessionRequest(_message.Message):
         stopped: Global___Stopped | None = ...,
         progress: Global___Progress | None = ...,
         log_chunk: Global___LogChunk | None = ...,
+        step_times: Global___StepTimes | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "exited", b"exited", "hello", b"hello", "log_chunk", b"log_chunk", "message", b"message", "prepared", b"prepared", "progress", b"progress", "refused", b"refused", "started", b"started", "stopped", b"stopped"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "exited", b"exited", "hello", b"hello", "log_chunk", b"log_chunk", "message", b"message", "prepared", b"prepared", "progress", b"progress", "refused", b"refused", "started", b"started", "step_times", b"step_times", "stopped", b"stopped"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "exited", b"exited", "hello", b"hello", "log_chunk", b"log_chunk", "message", b"message", "prepared", b"prepared", "progress", b"progress", "refused", b"refused", "started", b"started", "stopped", b"stopped"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "exited", b"exited", "hello", b"hello", "log_chunk", b"log_chunk", "message", b"message", "prepared", b"prepared", "progress", b"progress", "refused", b"refused", "started", b"started", "step_times", b"step_times", "stopped", b"stopped"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "beat", "prepared", "refused", "started", "exited", "stopped", "progress", "log_chunk"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "beat", "prepared", "refused", "started", "exited", "stopped", "progress", "log_chunk", "step_times"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -542,6 +548,64 @@ class Progress(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Progress: _TypeAlias = Progress  # noqa: Y015
+
+@_typing.final
+class StepTimes(_message.Message):
+    """How long the ranks of a host computed in some steps, without waiting for others, as they say."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    SAMPLES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def key(self) -> Global___AttemptKey:
+        """Of which attempt."""
+
+    @_builtins.property
+    def samples(self) -> _containers.RepeatedCompositeFieldContainer[Global___StepSample]:
+        """Some of the steps since the last word, ascending."""
+
+    def __init__(
+        self,
+        *,
+        key: Global___AttemptKey | None = ...,
+        samples: _abc.Iterable[Global___StepSample] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "samples", b"samples"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StepTimes: _TypeAlias = StepTimes  # noqa: Y015
+
+@_typing.final
+class StepSample(_message.Message):
+    """One step."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEP_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    step: _builtins.int
+    """Its number."""
+    @_builtins.property
+    def seconds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Of each rank of the host, in their order. 0: it does not say."""
+
+    def __init__(
+        self,
+        *,
+        step: _builtins.int = ...,
+        seconds: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["seconds", b"seconds", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StepSample: _TypeAlias = StepSample  # noqa: Y015
 
 @_typing.final
 class LogChunk(_message.Message):

@@ -867,6 +867,84 @@ class TailLogsResponse(_message.Message):
 Global___TailLogsResponse: _TypeAlias = TailLogsResponse  # noqa: Y015
 
 @_typing.final
+class ListStepTimesRequest(_message.Message):
+    """Asks how long the ranks of a gang compute."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the live job. Required."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListStepTimesRequest: _TypeAlias = ListStepTimesRequest  # noqa: Y015
+
+@_typing.final
+class ListStepTimesResponse(_message.Message):
+    """Some of the last steps of a gang, without what ranks waited for each other."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    attempt: _builtins.int
+    """The attempt that this is of."""
+    @_builtins.property
+    def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___RankTimes]:
+        """Steps, ascending."""
+
+    def __init__(
+        self,
+        *,
+        attempt: _builtins.int = ...,
+        steps: _abc.Iterable[Global___RankTimes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "steps", b"steps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListStepTimesResponse: _TypeAlias = ListStepTimesResponse  # noqa: Y015
+
+@_typing.final
+class RankTimes(_message.Message):
+    """One step of a gang."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEP_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    step: _builtins.int
+    """Its number."""
+    @_builtins.property
+    def seconds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Of each rank, from 0. 0: it does not say."""
+
+    def __init__(
+        self,
+        *,
+        step: _builtins.int = ...,
+        seconds: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["seconds", b"seconds", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RankTimes: _TypeAlias = RankTimes  # noqa: Y015
+
+@_typing.final
 class CancelJobRequest(_message.Message):
     """Asks for the end of a job."""
 

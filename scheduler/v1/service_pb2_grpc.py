@@ -86,6 +86,11 @@ class SchedulerServiceStub:
                 request_serializer=scheduler_dot_v1_dot_service__pb2.TailLogsRequest.SerializeToString,
                 response_deserializer=scheduler_dot_v1_dot_service__pb2.TailLogsResponse.FromString,
                 _registered_method=True)
+        self.ListStepTimes = channel.unary_unary(
+                '/scheduler.v1.SchedulerService/ListStepTimes',
+                request_serializer=scheduler_dot_v1_dot_service__pb2.ListStepTimesRequest.SerializeToString,
+                response_deserializer=scheduler_dot_v1_dot_service__pb2.ListStepTimesResponse.FromString,
+                _registered_method=True)
         self.EndJob = channel.unary_unary(
                 '/scheduler.v1.SchedulerService/EndJob',
                 request_serializer=scheduler_dot_v1_dot_service__pb2.EndJobRequest.SerializeToString,
@@ -323,6 +328,14 @@ class SchedulerServiceServicer:
 
     def TailLogs(self, request, context):
         """Streams what a rank has written, on standard output and error. Only of jobs that agents start.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListStepTimes(self, request, context):
+        """Lists how long the ranks of a gang computed in its last steps, as they say by
+        `muster.progress`. Only of jobs that agents start, and of their present attempt.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -631,6 +644,11 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
                     servicer.TailLogs,
                     request_deserializer=scheduler_dot_v1_dot_service__pb2.TailLogsRequest.FromString,
                     response_serializer=scheduler_dot_v1_dot_service__pb2.TailLogsResponse.SerializeToString,
+            ),
+            'ListStepTimes': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListStepTimes,
+                    request_deserializer=scheduler_dot_v1_dot_service__pb2.ListStepTimesRequest.FromString,
+                    response_serializer=scheduler_dot_v1_dot_service__pb2.ListStepTimesResponse.SerializeToString,
             ),
             'EndJob': grpc.unary_unary_rpc_method_handler(
                     servicer.EndJob,
@@ -1047,6 +1065,33 @@ class SchedulerService:
             '/scheduler.v1.SchedulerService/TailLogs',
             scheduler_dot_v1_dot_service__pb2.TailLogsRequest.SerializeToString,
             scheduler_dot_v1_dot_service__pb2.TailLogsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListStepTimes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scheduler.v1.SchedulerService/ListStepTimes',
+            scheduler_dot_v1_dot_service__pb2.ListStepTimesRequest.SerializeToString,
+            scheduler_dot_v1_dot_service__pb2.ListStepTimesResponse.FromString,
             options,
             channel_credentials,
             insecure,

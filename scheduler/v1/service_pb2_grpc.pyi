@@ -62,6 +62,10 @@ class SchedulerServiceStub:
     """Stops the gang of a job, which waits again in its old place and goes on from its checkpoint."""
     TailLogs: _grpc.UnaryStreamMultiCallable[_service_pb2.TailLogsRequest, _service_pb2.TailLogsResponse]
     """Streams what a rank has written, on standard output and error. Only of jobs that agents start."""
+    ListStepTimes: _grpc.UnaryUnaryMultiCallable[_service_pb2.ListStepTimesRequest, _service_pb2.ListStepTimesResponse]
+    """Lists how long the ranks of a gang computed in its last steps, as they say by
+    `muster.progress`. Only of jobs that agents start, and of their present attempt.
+    """
     EndJob: _grpc.UnaryUnaryMultiCallable[_service_pb2.EndJobRequest, _job_pb2.Job]
     """Reports that a gang has ended by itself. For its user, launchers of its tenant, and operators."""
     ExplainJob: _grpc.UnaryUnaryMultiCallable[_service_pb2.ExplainJobRequest, _service_pb2.ExplainJobResponse]
@@ -191,6 +195,10 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     """Stops the gang of a job, which waits again in its old place and goes on from its checkpoint."""
     TailLogs: _aio.UnaryStreamMultiCallable[_service_pb2.TailLogsRequest, _service_pb2.TailLogsResponse]  # type: ignore[assignment]
     """Streams what a rank has written, on standard output and error. Only of jobs that agents start."""
+    ListStepTimes: _aio.UnaryUnaryMultiCallable[_service_pb2.ListStepTimesRequest, _service_pb2.ListStepTimesResponse]  # type: ignore[assignment]
+    """Lists how long the ranks of a gang computed in its last steps, as they say by
+    `muster.progress`. Only of jobs that agents start, and of their present attempt.
+    """
     EndJob: _aio.UnaryUnaryMultiCallable[_service_pb2.EndJobRequest, _job_pb2.Job]  # type: ignore[assignment]
     """Reports that a gang has ended by itself. For its user, launchers of its tenant, and operators."""
     ExplainJob: _aio.UnaryUnaryMultiCallable[_service_pb2.ExplainJobRequest, _service_pb2.ExplainJobResponse]  # type: ignore[assignment]
@@ -371,6 +379,16 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_service_pb2.TailLogsResponse], _abc.AsyncIterator[_service_pb2.TailLogsResponse]]:
         """Streams what a rank has written, on standard output and error. Only of jobs that agents start."""
+
+    @_abc_1.abstractmethod
+    def ListStepTimes(
+        self,
+        request: _service_pb2.ListStepTimesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_service_pb2.ListStepTimesResponse, _abc.Awaitable[_service_pb2.ListStepTimesResponse]]:
+        """Lists how long the ranks of a gang computed in its last steps, as they say by
+        `muster.progress`. Only of jobs that agents start, and of their present attempt.
+        """
 
     @_abc_1.abstractmethod
     def EndJob(

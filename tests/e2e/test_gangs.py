@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -17,8 +19,13 @@ from scheduler.core.policies.run import RunSpec
 from scheduler.v1 import host_pb2, job_pb2
 from scripts.local_host import send
 from tests.e2e.gangs import LocalServer, gang, is_launched, local_server, until
+from tests.e2e.processes import MUSTER
 
 COMPLETED, FAILED = job_pb2.JOB_STATE_COMPLETED, job_pb2.JOB_STATE_FAILED
+
+
+def muster(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([MUSTER, *words], capture_output=True, text=True, check=False)
 
 
 def no_ranks(server: LocalServer) -> bool:
@@ -49,6 +56,31 @@ def test_a_gang_runs_and_its_job_ends_by_exit_codes(tmp_path: Path) -> None:
         job = until(client, "d", lambda job: job.state == FAILED)
         assert job.reason == "reached its time limit of 1 s"
         until(client, "d", lambda _: no_ranks(server))
+
+
+def test_a_slow_rank_is_found_by_what_ranks_tell_their_agents(tmp_path: Path) -> None:
+    """Named with its host, without a file; three reports move the gang off that host."""
+    with local_server(tmp_path) as (server, client):
+        early = muster("stragglers", "a", "--address", server.address)
+        slow = ("--slow-rank", "3", "--slower", "1.4", "--step-s", "0.2")
+        client.create_job(gang("a", tmp_path, 3, steps=10**6, arguments=slow))
+        job = until(client, "a", is_launched(1))
+        silent = muster("stragglers", "a", "--address", server.address)
+        until(client, "a", lambda _: len(client.step_times("a").steps) > 4, within_s=60)
+        found = muster("stragglers", "a", "--address", server.address, "-o", "json")
+        (suspect,) = json.loads(found.stdout)["suspects"]
+        for _ in range(3):
+            reported = muster("stragglers", "a", "--report", "--address", server.address)
+        moved = until(client, "a", is_launched(2), within_s=60)
+    slow_host = job.placement.hosts[1]
+    assert (early.returncode, silent.returncode) == (1, 1)
+    assert "have not said yet how long they compute" in silent.stderr
+    assert (suspect["kind"], suspect["name"], suspect["gpu"]) == ("gpu", slow_host, 1)
+    assert 0.3 < suspect["slower"] < 0.5
+    assert suspect["confidence"] > 0.9
+    assert reported.stderr == f"reported: {slow_host}\n"
+    assert slow_host not in moved.placement.hosts
+    assert moved.placement.hosts[0] == job.placement.hosts[0]
 
 
 @pytest.mark.slow

@@ -35,7 +35,7 @@ _DENIED = (Code.UNAUTHENTICATED, Code.PERMISSION_DENIED)
 GRANTED = {
     "viewer": "GetJob ListJobs ExplainJob ListSlots WatchJobs WatchHosts ListTenants ListHosts"
     " GetStatus GetWindow ListWindows WatchWindows ListSpares GetFabric GetTenant GetHost TailLogs"
-    " ListLinks WatchLinks SumUsage",
+    " ListLinks WatchLinks SumUsage ListStepTimes",
     "launcher": "EndJob",
     "submitter": "CreateJob UpdateJob CancelJob HoldJob ReleaseJob RequeueJob",
     "coordinator": "",

@@ -20,8 +20,8 @@ from scheduler.cli.jobs.jobs import JobName
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from scheduler.observe.stragglers import MeasuredGang, Suspect
-    from scheduler.v1 import job_pb2
+    from scheduler.observe.stragglers import MeasuredGang, Measurement, Suspect
+    from scheduler.v1 import job_pb2, service_pb2
 
 SURE = 0.9  # confidence with which a host is reported
 SIGNAL = "straggler"
@@ -37,12 +37,12 @@ def stragglers_command(
     times: Annotated[
         str,
         typer.Argument(
-            metavar="TIMES",
+            metavar="[TIMES]",
             help="A CSV file with the columns step, seconds, rank or ranks, and maybe kind; `-`:"
-            " standard input.",
+            " standard input. Without it: what ranks have told their agents.",
             show_default=False,
         ),
-    ],
+    ] = "",
     report: Annotated[
         bool,
         typer.Option(
@@ -56,19 +56,22 @@ def stragglers_command(
 ) -> None:
     """Find the hosts, GPUs and uplinks that slow a gang which holds hosts now.
 
-    `rank` computed for so many seconds in a step; `ranks` (0-7 or 0 8 16) took so long together, as
-    for a collective. Times of one kind are compared. docs/stragglers.md says how.
-    Example: muster stragglers pretrain times.csv --report
+    Ranks tell their agents how long they compute by `muster.progress.computed`. In a file `rank`
+    computed for so many seconds in a step; `ranks` (0-7 or 0 8 16) took so long together, as for a
+    collective. Times of one kind are compared. docs/stragglers.md says how.
+    Example: muster stragglers pretrain --report
     """
     from scheduler.observe.step_times import load_times
     from scheduler.observe.stragglers import as_mapping, stragglers
 
-    measurements = load_times(times)
+    measurements = load_times(times) if times else []
     with connected(address) as client:
         message = client.get_job(name)
         if not message.placement.hosts:
             raise end(f"job {name} holds no hosts now", FAILED)
         gang = _gang(message, client.get_fabric(with_file=True).file)
+        if not times:
+            measurements = _told(message, client.step_times(name))
         ranks = len(gang.hosts) * gang.ranks_per_host
         if (largest := max(each.ranks[-1] for each in measurements)) >= ranks:
             raise end(f"{times} has rank {largest:,}; job {name} has {ranks:,}, from 0", FAILED)
@@ -83,6 +86,20 @@ def stragglers_command(
         typer.echo(_table(suspects))
     if report and sure:
         typer.echo(f"reported: {', '.join(dict.fromkeys(each.name for each in sure))}", err=True)
+
+
+def _told(message: job_pb2.Job, told: service_pb2.ListStepTimesResponse) -> list[Measurement]:
+    """What the ranks of the present attempt have said. Raises: Exit where they say nothing."""
+    from placement.workload.replicas import sized
+    from scheduler.observe.step_times import of_stages
+    from scheduler.wire.specs import spec_from_proto
+
+    parallelism = sized(spec_from_proto(message.spec).request, message.dp).parallelism
+    found = of_stages(parallelism, ((each.step, each.seconds) for each in told.steps))
+    if not found or told.attempt != message.attempt:
+        text = f"the ranks of job {message.spec.name} have not said yet how long they compute"
+        raise end(f"{text} (muster.progress.computed); or give a file of times", FAILED)
+    return found
 
 
 def _gang(message: job_pb2.Job, fabric_file: bytes) -> MeasuredGang:

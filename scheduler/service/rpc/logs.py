@@ -1,4 +1,4 @@
-"""What ranks have written, read from the hosts that run them."""
+"""What ranks have written and how long they computed, of the hosts that run them."""
 
 from __future__ import annotations
 
@@ -52,6 +52,21 @@ class LogServicer:
             async with aclosing(self._pieces(tails, job, request)) as pieces:
                 async for data in pieces:
                     yield service_pb2.TailLogsResponse(data=data)
+
+    async def ListStepTimes(
+        self, request: service_pb2.ListStepTimesRequest, context: Context
+    ) -> service_pb2.ListStepTimesResponse:
+        async with error_boundary(context):
+            writer, times = self._backend.writer, self._backend.step_times
+            if not writer.is_leading:
+                raise NotLeading(writer.leader)
+            job = await any_job_of(writer, request.name)
+            if times is None or job.spec.run is None:
+                raise _no_log(f"no agent runs job {job.name}: nobody says how long ranks compute")
+            response = service_pb2.ListStepTimesResponse(attempt=job.attempt)
+            for step, seconds in sorted(times(job.uid, job.attempt).items()):
+                response.steps.add(step=step, seconds=seconds)
+            return response
 
     async def _pieces(
         self, tails: LogSource, job: Job, request: service_pb2.TailLogsRequest

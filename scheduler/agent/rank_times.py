@@ -1,0 +1,87 @@
+"""How long the ranks of an attempt computed in its last steps, as muster.progress wrote it down.
+
+A rank keeps of each level n the last eight steps that 2^n divides. The agent reads the level whose
+steps are some seconds apart, so that no word is long, and agents that read different levels still
+have steps in common.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import stat
+import struct
+from pathlib import Path
+from typing import NamedTuple
+
+LOOK_S = 10.0  # between two looks
+APART_S = 2.0  # of the steps that are sent, at least
+_TIME = struct.Struct("=qd")
+_LEVELS, _SLOTS = 16, 8
+_MOST_S = 1e6
+
+
+class ComputedStep(NamedTuple):
+    """`seconds`: of each rank of the host, 0 of one that does not say."""
+
+    step: int
+    seconds: tuple[float, ...]
+
+
+class TimesOfRanks:
+    """Of the ranks whose files these are, in their order."""
+
+    def __init__(self, files: list[Path]) -> None:
+        self._files = files
+        self._newest: int | None = None
+        self._looked_s = 0.0
+        self._sent = -1
+
+    def look(self, now_s: float) -> list[ComputedStep]:
+        """Steps that all ranks which say anything have done since the last look, if it is time
+        for one."""
+        since_s = now_s - self._looked_s
+        if since_s < LOOK_S:
+            return []
+        self._looked_s = now_s
+        by_rank = [_read(path) for path in self._files]
+        if not any(by_rank):
+            return []
+        common = min(max(times[0]) for times in by_rank if times)
+        before, self._newest = self._newest, common
+        if before is None or common <= before:
+            return []
+        level = min(
+            _LEVELS - 1, max(0, math.ceil(math.log2((common - before) / since_s * APART_S)))
+        )
+        at_level = [times[level] if times else {} for times in by_rank]
+        steps = sorted({s for times in at_level for s in times if self._sent < s <= common})
+        self._sent = max(steps, default=self._sent)
+        return [ComputedStep(s, tuple(times.get(s, 0.0) for times in at_level)) for s in steps]
+
+
+def _read(path: Path) -> list[dict[int, float]]:
+    """By level, the seconds of steps; empty where the rank says nothing. What it wrote may be
+    anything: it is the user's."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return []
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            return []
+        data = os.read(file, _LEVELS * _SLOTS * _TIME.size)
+    except OSError:
+        return []
+    finally:
+        os.close(file)
+    entries = list(_TIME.iter_unpack(data[: len(data) // _TIME.size * _TIME.size]))
+    levels = [
+        {
+            step: seconds
+            for step, seconds in entries[level * _SLOTS : (level + 1) * _SLOTS]
+            if 0 <= step < 2**62 and 0 < seconds < _MOST_S
+        }
+        for level in range(_LEVELS)
+    ]
+    return levels if levels[0] else []
