@@ -1,0 +1,152 @@
+"""`muster route` over two servers that ask who calls: TLS of authorities of their own, tokens, and
+a client certificate."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+import pytest
+
+from scheduler.core.policies.tenants import Tenant, Tenants
+from scheduler.files.errors import InputError
+from tests.build import fabric_spec
+from tests.integration.test_route import Sites
+from tests.secured import House
+from tests.serving import serving
+
+TENANTS = Tenants((Tenant("vision"), Tenant("nlp")), "vision")
+BOTH = ("--context", "east,west")
+
+
+@dataclass
+class Secured(Sites):
+    """`contexts`: as the file of this user has them."""
+
+    houses: dict[str, House] = field(default_factory=dict)
+    contexts: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    async def open(self, name: str, *, mtls: bool = False) -> None:
+        """A cluster with a certificate of its own authority, which lets ada submit for vision."""
+        folder = self.folder / name
+        folder.mkdir()
+        house = self.houses[name] = House(folder)
+        token = house.token("ada", "submitter", "vision")
+        house.ca.cert_pem.write_to_path(str(folder / "ca.pem"))
+        (folder / "token").write_text(token + "\n")
+        (folder / "token").chmod(0o600)
+        keys = {"ca": f"{name}/ca.pem", "token_file": f"{name}/token"}
+        shown = house.client_ca.issue_cert("ada@example.com") if mtls else None
+        if shown is not None:
+            shown.private_key_pem.write_to_path(str(folder / "ada-key.pem"))
+            shown.cert_chain_pems[0].write_to_path(str(folder / "ada.pem"))
+            keys |= {"cert": f"{name}/ada.pem", "key": f"{name}/ada-key.pem"}
+
+        def channel(address: str) -> grpc.aio.Channel:
+            return house.channel(address, shown)
+
+        self.opened[name] = serving(
+            folder,
+            channel=channel,
+            access=house.access(mtls=mtls),
+            tenants=TENANTS,
+            fabric_spec=fabric_spec() | {"name": name},
+            clock=time.time_ns,
+        )
+        self.up[name] = await self.opened[name].__aenter__()
+        self.contexts[name] = {"address": self.up[name].ready.address, **keys}
+        self.write()
+
+    def write(self) -> None:
+        (self.folder / "config.yaml").write_text(json.dumps({"contexts": self.contexts}))
+
+
+@asynccontextmanager
+async def _secured(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Secured]:
+    for variable in ("MUSTER_TOKEN", "MUSTER_TOKEN_FILE", "MUSTER_CA"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("MUSTER_CONFIG", str(folder / "config.yaml"))
+    sites = Secured(folder)
+    await sites.open("east")
+    await sites.open("west", mtls=True)
+    yield sites
+    for name in list(sites.up):
+        await sites.stop(name)
+
+
+async def test_each_cluster_gets_its_own_token_and_the_job_is_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with _secured(tmp_path, monkeypatch) as sites:
+        file = sites.file("a", 3)
+        asked = await sites.muster("submit", file, *BOTH, "--dry-run")
+        made = await sites.muster("submit", file, *BOTH, "-o", "name")
+        again = await sites.muster("submit", file, *BOTH, "-o", "name")
+        listed = await sites.muster("jobs", *BOTH, "-o", "json")
+        started = await sites.muster("wait", "a", *BOTH, "--for", "start", "--timeout", "30s")
+        cancelled = await sites.muster("cancel", "a", *BOTH, "-o", "json")
+        shown = await sites.muster("job", "a", *BOTH, "-o", "json")
+    for result in (asked, made, again, listed, started, cancelled, shown):
+        assert result.exit_code == 0, result.output
+        assert result.stderr == ""
+    assert "best" in asked.stdout
+    assert (made.stdout, again.stdout) == ("vision/a\n", "vision/a\n")
+    (job,) = json.loads(listed.stdout)["jobs"]
+    assert (job["cluster"], job["name"]) == ("east", "vision/a")
+    assert json.loads(shown.stdout)["job"]["state"] == "JOB_STATE_CANCELLED"
+
+
+async def test_who_is_not_let_in_by_a_cluster_is_told_and_the_job_goes_nowhere_unsure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """West has another token, then another authority, then a caller without a certificate."""
+    async with _secured(tmp_path, monkeypatch) as sites:
+        file, west = sites.file("a", 3), dict(sites.contexts["west"])
+        texts = []
+        for changed in (
+            west | {"token_file": "east/token"},
+            west | {"ca": "east/ca.pem"},
+            {key: west[key] for key in ("address", "ca", "token_file")},
+        ):
+            sites.contexts["west"] = changed
+            sites.write()
+            asked = await sites.muster("submit", file, *BOTH, "--dry-run")
+            refused = await sites.muster("submit", file, *BOTH)
+            listed = await sites.muster("jobs", *BOTH)
+            assert (refused.exit_code, listed.exit_code) == (6, 6), refused.output
+            assert asked.exit_code == 0, asked.output
+            texts.append((asked.stdout, refused.stderr, listed.stderr))
+        sites.contexts["west"] = west | {"token_file": "nowhere/token"}
+        sites.write()
+        missing = await sites.muster("jobs", *BOTH)
+        sites.contexts["west"] = west
+        sites.write()
+        made = await sites.muster("submit", file, *BOTH, "-o", "name")
+        jobs = [job.cluster for job in await _jobs(sites)]
+    for asked_text, refused_text, listed_text in texts:
+        assert "east" in asked_text
+        assert "west" in refused_text
+        assert "west: " in listed_text
+        for text in (asked_text, refused_text, listed_text):
+            assert "Traceback" not in text
+            assert sites.houses["east"].folder.joinpath("token").read_text().strip() not in text
+    assert isinstance(missing.exception, InputError)
+    assert str(missing.exception).endswith("nowhere/token: no such file")
+    assert made.exit_code == 0, made.output
+    assert jobs == ["east"]
+
+
+@dataclass
+class _At:
+    cluster: str
+    name: str
+
+
+async def _jobs(sites: Secured) -> list[_At]:
+    result = await sites.muster("jobs", *BOTH, "-o", "json")
+    return [_At(each["cluster"], each["name"]) for each in json.loads(result.stdout)["jobs"]]
