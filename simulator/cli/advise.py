@@ -122,7 +122,7 @@ def quotas(
         list[str] | None,
         typer.Argument(
             help="Shapes to try beside the present quotas: none, guarantees, limits, racks, or"
-            " tenants files.  [default: the four shapes]",
+            " tenants files. (default: the four shapes)",
             show_default=False,
         ),
     ] = None,
