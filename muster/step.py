@@ -204,16 +204,15 @@ def left(axis: dict[str, Any], at: list[int], unit: list[int] | None = None) -> 
             edges = doubled_edges(axis, ranks)
             total.update((own[a], weight, 0) for weight, a, b in edges if at[a] != at[b])
     sent = dict.fromkeys(own, Fraction(0))
-    for (where, one, inside_it), many in total.items():
+    # Of Z domains of a hierarchical one each sends w n/(n-1) (Z-1)/Z, its ranks as much each.
+    for (where, weight, inside_it), many in total.items():
         match pattern:
-            case (
-                "hierarchical"
-            ):  # of Z domains each sends w n/(n-1) (Z-1)/Z, its ranks as much each
-                each = Fraction(w * n * (one - 1), (n - 1) * one * inside_it)
+            case "hierarchical":
+                each = Fraction(w * n * (weight - 1), (n - 1) * weight * inside_it)
             case "all_to_all":
                 each = Fraction(w * (n - inside_it))
             case _:
-                each = Fraction(one, 2)
+                each = Fraction(weight, 2)
         sent[where] += many * each
     return sent
 

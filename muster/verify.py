@@ -95,9 +95,9 @@ class _Case(Certificate):
 
     def _step(self, checked: list[str], trusted: list[str]) -> tuple[float, float, float] | None:
         """The seconds of a step and its bounds, where the job says what it computes."""
-        if (found := check_step(self, self.hosts)) is None:
+        if (three := check_step(self, self.hosts)) is None:
             return None
-        seconds, least, engine = map(float, found)
+        seconds, least, engine = map(float, three)
         checked.append(f"step: {seconds:.6g} s, on an idle network")
         if least:
             checked.append(f"step bound: {least:.6g} s, as if all hosts were on one switch")

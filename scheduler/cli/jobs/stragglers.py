@@ -71,7 +71,7 @@ def stragglers_command(
             raise end(f"job {name} holds no hosts now", FAILED)
         gang = _gang(message, client.get_fabric(with_file=True).file)
         if not times:
-            measurements = _told(message, client.step_times(name))
+            measurements = _reported(message, client.step_times(name))
         ranks = len(gang.hosts) * gang.ranks_per_host
         if (largest := max(each.ranks[-1] for each in measurements)) >= ranks:
             raise end(f"{times} has rank {largest:,}; job {name} has {ranks:,}, from 0", FAILED)
@@ -88,18 +88,18 @@ def stragglers_command(
         typer.echo(f"reported: {', '.join(dict.fromkeys(each.name for each in sure))}", err=True)
 
 
-def _told(message: job_pb2.Job, told: service_pb2.ListStepTimesResponse) -> list[Measurement]:
+def _reported(message: job_pb2.Job, times: service_pb2.ListStepTimesResponse) -> list[Measurement]:
     """What the ranks of the present attempt have said. Raises: Exit where they say nothing."""
     from placement.workload.replicas import sized
     from scheduler.observe.step_times import of_stages
     from scheduler.wire.specs import spec_from_proto
 
     parallelism = sized(spec_from_proto(message.spec).request, message.dp).parallelism
-    found = of_stages(parallelism, ((each.step, each.seconds) for each in told.steps))
-    if not found or told.attempt != message.attempt:
+    measurements = of_stages(parallelism, ((each.step, each.seconds) for each in times.steps))
+    if not measurements or times.attempt != message.attempt:
         text = f"the ranks of job {message.spec.name} have not said yet how long they compute"
         raise end(f"{text} (muster.progress.computed); or give a file of times", FAILED)
-    return found
+    return measurements
 
 
 def _gang(message: job_pb2.Job, fabric_file: bytes) -> MeasuredGang:
