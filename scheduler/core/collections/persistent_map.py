@@ -80,8 +80,8 @@ class PersistentMap(Mapping[_K, _V]):
         """What `rank` gives for each value, where it gives something; no two may be equal.
         Cost: O(entries) once for one `rank`, O(1) for next versions."""
         if self._ranks is None or self._ranks[0] is not rank:
-            found = (rank(value) for value in self.values())
-            self._ranks = (rank, SortedValues(each for each in found if each is not None))
+            of_values = (rank(value) for value in self.values())
+            self._ranks = (rank, SortedValues(each for each in of_values if each is not None))
         return self._ranks[1]
 
     def having(self, key: _K, value: _V) -> PersistentMap[_K, _V]:
