@@ -88,7 +88,7 @@ def test_jobs_that_say_how_long_they_compute_are_placed_by_their_step() -> None:
     cuts: list[Event] = []
     experiment = Experiment(narrow, placement=PlacementStrategy.MINIMUM_CUT)
     Replay(experiment, jobs[:1], lambda event, _: cuts.append(event)).run()
-    assert starts(cuts)["a"].cuts == by_cut.cuts
+    assert starts(cuts)["a"].cuts[1].bytes_per_step < timed.cuts[1].bytes_per_step
     assert by_cut.step is not None
     assert timed.step is not None
     assert timed.step.least_seconds <= timed.step.seconds < by_cut.step.seconds
