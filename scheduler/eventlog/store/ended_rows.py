@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from scheduler.eventlog.store.base import EndedJob, EndedQuery, StoreError
 
@@ -39,8 +39,17 @@ _COLUMNS: Final[Mapping[str, tuple[str, str]]] = {  # types in SQLite and in Pos
 _INDICES: Final = ("uid", "sequence", "tenant, name, number")
 
 NAMES: Final = ", ".join(_COLUMNS)
-LAST: Final = "SELECT number, digest FROM ended_job ORDER BY number DESC LIMIT 1"
-BASE_VALUE: Final = f"SELECT value FROM meta WHERE key = '{BASE}'"
+
+_PAGE: Final = 2_000
+_ROWS: Final = f"SELECT {NAMES} FROM ended_job WHERE number > ? ORDER BY number LIMIT {_PAGE}"
+_LAST: Final = "SELECT number, digest FROM ended_job ORDER BY number DESC LIMIT 1"
+_LAST_BEFORE: Final = (
+    "SELECT number, digest FROM ended_job WHERE time_ns < ? ORDER BY number DESC LIMIT 1"
+)
+_BASE_VALUE: Final = f"SELECT value FROM meta WHERE key = '{BASE}'"
+_PUT_BASE: Final = (
+    f"INSERT INTO meta VALUES ('{BASE}', ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+)
 
 
 class EndedRow(NamedTuple):
@@ -77,6 +86,90 @@ class ChainEnd(NamedTuple):
     @property
     def text(self) -> str:
         return f"{self.number} {self.digest.hex()}"
+
+
+class StatementResult(Protocol):
+    """A cursor of either database after its statement."""
+
+    @property
+    def rowcount(self) -> int: ...
+
+    def fetchone(self) -> Any: ...
+
+    def fetchall(self) -> list[Any]: ...
+
+
+class EndedTable(NamedTuple):
+    """The table over one connection. `store` and `store_id`: the store's name in messages, and its
+    id. `mark`: stands for a value in statements. `execute`: runs one with its values.
+
+    A method that reads several rows needs one moment of the table: a transaction of its caller.
+    """
+
+    store: str
+    store_id: str
+    mark: str
+    execute: Callable[[str, Sequence[Any]], StatementResult]
+
+    def base(self) -> ChainEnd:
+        """The last row that was let go."""
+        row = self._run(_BASE_VALUE).fetchone()
+        return ChainEnd.read(str(row[0]) if row else None, self.store_id)
+
+    def end(self) -> ChainEnd:
+        """The row after which the next ended job goes."""
+        row = self._run(_LAST).fetchone()
+        return ChainEnd(row[0], bytes(row[1])) if row else self.base()
+
+    def jobs(self, query: EndedQuery) -> list[EndedJob]:
+        """Raises: StoreError where a row is not what was written."""
+        rows = self.execute(*select(query, self.mark)).fetchall()
+        return [row.job for row in self._checked(rows)]
+
+    def log(self) -> Iterator[EndedJob]:
+        """All, in the order of their ends, page by page.
+
+        Raises: StoreError where a row is missing or not what was written.
+        """
+        last = self.base().number
+        while rows := self._run(_ROWS, last).fetchall():
+            for row in self._checked(rows):
+                if row.number != last + 1:
+                    raise _missing(self.store, last + 1)
+                last = row.number
+                yield row.job
+
+    def counts(self) -> tuple[int, int]:
+        """How many are kept, and how many were let go."""
+        (kept,) = self._run("SELECT COUNT(*) FROM ended_job").fetchone()
+        return int(kept), self.base().number
+
+    def drop(self, before_ns: int) -> int:
+        """Let go of the jobs that ended before then: how many these are."""
+        row = self._run(_LAST_BEFORE, before_ns).fetchone()
+        if row is None:
+            return 0
+        base = ChainEnd(row[0], bytes(row[1]))
+        self._run(_PUT_BASE, base.text)
+        return self._run("DELETE FROM ended_job WHERE number <= ?", base.number).rowcount
+
+    def _run(self, statement: str, *values: Any) -> StatementResult:
+        return self.execute(statement.replace("?", self.mark), values)
+
+    def _checked(self, rows: Iterable[Sequence[Any]]) -> Iterator[EndedRow]:
+        base = self.base()
+
+        def digest(number: int) -> bytes | None:
+            if number == base.number:
+                return base.digest
+            row = self._run("SELECT digest FROM ended_job WHERE number = ?", number).fetchone()
+            return bytes(row[0]) if row else None
+
+        return checked(self.store, map(EndedRow.of, rows), digest)
+
+
+def _missing(store: str, number: int) -> StoreError:
+    return StoreError(f"{store} is corrupt: ended job {number} is missing")
 
 
 def tables(*, is_postgres: bool) -> Iterator[str]:
@@ -130,7 +223,7 @@ def checked(
     for row in rows:
         before = last.digest if last and last.number == row.number - 1 else end(row.number - 1)
         if before is None:
-            raise StoreError(f"{store} is corrupt: ended job {row.number - 1} is missing")
+            raise _missing(store, row.number - 1)
         if _digest(before, row.number, row.job) != row.digest:
             raise StoreError(
                 f"{store} is corrupt: ended job {row.number} ({row.job.name}) is not what was"

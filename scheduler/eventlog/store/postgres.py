@@ -41,13 +41,12 @@ from scheduler.eventlog.store.base import (
     VersionMismatch,
 )
 from scheduler.eventlog.store.chain import LogRow, checked, linked, origin
-from scheduler.eventlog.store.ended_rows import ChainEnd, EndedRow
+from scheduler.eventlog.store.ended_rows import ChainEnd, EndedTable, StatementResult
 from scheduler.eventlog.store.mark import HighWaterMark, LogPosition, check_end, read_mark
 from scheduler.eventlog.store.pglink import Connection, Connections
 from scheduler.eventlog.store.pgschema import (
     ATTEND,
     LEAD,
-    PUT_META,
     prepare,
     restores,
     schema_of,
@@ -136,7 +135,7 @@ class PostgresStore:
                     raise self._why_not(session, expected_version, term)
                 self._end_version, self._end_digest = expected_version, digest
             rows = linked(self._end_digest, expected_version, events, actors)
-            ended_end = self._ended_end or self._find_ended_end(session)
+            ended_end = self._ended_end or self._ended(session).end()
             over = ended_rows.linked(ended_end, ended)
             self._ended_end = None  # unless all goes well
             values = {
@@ -160,16 +159,11 @@ class PostgresStore:
             self._came_to(rows[-1])
         return expected_version + len(events)
 
-    def _find_ended_end(self, connection: Connection) -> ChainEnd:
-        """Where the next ended job goes on."""
-        last_row = connection.execute(ended_rows.LAST.encode()).fetchone()
-        return (
-            ChainEnd(last_row[0], bytes(last_row[1])) if last_row else self._ended_base(connection)
-        )
+    def _ended(self, connection: Connection) -> EndedTable:
+        def execute(statement: str, values: Sequence[Any]) -> StatementResult:
+            return connection.execute(statement.encode(), values)
 
-    def _ended_base(self, connection: Connection) -> ChainEnd:
-        base = connection.execute(ended_rows.BASE_VALUE.encode()).fetchone()
-        return ChainEnd.read(str(base[0]) if base else None, self._store_id)
+        return EndedTable(self.name, self._store_id, "%s", execute)
 
     def _came_to(self, row: LogRow) -> None:
         """Remember the end of the log, as far as this server knows it."""
@@ -202,66 +196,30 @@ class PostgresStore:
 
     def drop_ended(self, before_ns: int) -> int:
         """As Store says."""
-        last = (
-            "SELECT number, digest FROM ended_job WHERE time_ns < %s ORDER BY number DESC LIMIT 1"
-        )
         with self._writing() as connection, connection.transaction():
-            last_row = connection.execute(last, (before_ns,)).fetchone()
-            if last_row is None:
-                return 0
-            base = ChainEnd(last_row[0], bytes(last_row[1]))
-            connection.execute(PUT_META, (ended_rows.BASE, base.text))
-            dropped = connection.execute("DELETE FROM ended_job WHERE number <= %s", (base.number,))
-            return dropped.rowcount
+            return self._ended(connection).drop(before_ns)
 
     # Reading, from any thread
 
     def ended_jobs(self, query: EndedQuery) -> list[EndedJob]:
         """As Store says, by the connection for short questions."""
-        statement, values = ended_rows.select(query, "%s")
 
         def jobs(connection: Connection) -> list[EndedJob]:
             with connection.transaction():
                 connection.execute(_ONE_MOMENT)  # rows may be let go meanwhile
-                rows = connection.execute(statement.encode(), values).fetchall()
-                return [row.job for row in self._ended(connection, rows)]
+                return self._ended(connection).jobs(query)
 
         return self._ask(jobs)
 
     def ended_log(self) -> Iterator[EndedJob]:
         """As Store says, page by page on a connection of its own."""
-        statement = f"SELECT {ended_rows.NAMES} FROM ended_job WHERE number > %s ORDER BY number"
         with self._own() as connection, connection.transaction():
             connection.execute(_ONE_MOMENT)
-            last = self._ended_base(connection).number
-            while rows := connection.execute(
-                f"{statement} LIMIT {PAGE}".encode(), (last,)
-            ).fetchall():
-                for row in self._ended(connection, rows):
-                    if row.number != last + 1:
-                        raise self._ended_missing(last + 1)
-                    last = row.number
-                    yield row.job
-
-    def _ended(self, connection: Connection, rows: Sequence[Sequence[Any]]) -> Iterator[EndedRow]:
-        base = self._ended_base(connection)
-
-        def digest(number: int) -> bytes | None:
-            if number == base.number:
-                return base.digest
-            query = "SELECT digest FROM ended_job WHERE number = %s"
-            row = connection.execute(query, (number,)).fetchone()
-            return bytes(row[0]) if row else None
-
-        return ended_rows.checked(self.name, map(EndedRow.of, rows), digest)
-
-    def _ended_missing(self, number: int) -> StoreError:
-        return StoreError(f"{self.name} is corrupt: ended job {number} is missing")
+            yield from self._ended(connection).log()
 
     def ended_counts(self) -> tuple[int, int]:
         def counts(connection: Connection) -> tuple[int, int]:
-            kept = _number(connection, "SELECT COUNT(*) FROM ended_job")
-            return kept, self._ended_base(connection).number
+            return self._ended(connection).counts()
 
         return self._ask(counts)
 

@@ -15,13 +15,12 @@ import logging
 import os
 import sqlite3
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from scheduler.core.model.events import Event
 from scheduler.eventlog.store import ended_rows
@@ -35,7 +34,7 @@ from scheduler.eventlog.store.base import (
     VersionMismatch,
 )
 from scheduler.eventlog.store.chain import LogRow, checked, linked, origin
-from scheduler.eventlog.store.ended_rows import ChainEnd, EndedRow
+from scheduler.eventlog.store.ended_rows import ChainEnd, EndedTable
 from scheduler.eventlog.store.folding import MOST_PAGES, Folding
 from scheduler.eventlog.store.mark import (
     HighWaterMark,
@@ -100,7 +99,7 @@ class SqliteStore:
         self.mark_path = mark_path
         self._mark = HighWaterMark(mark_path, end)
         self._end_version, self._end_digest = end.version, end.digest
-        self._ended_end = _ended_end(connection)
+        self._ended_end = self._ended(connection).end()
         self._connection = connection
         self._lock = lock
         self._identities = self._present()
@@ -252,50 +251,24 @@ class SqliteStore:
     def ended_jobs(self, query: EndedQuery) -> list[EndedJob]:
         """As Store says, on a connection of its own."""
         with self._reading() as connection:
-            rows = connection.execute(*ended_rows.select(query, "?")).fetchall()
-            return [row.job for row in self._ended(connection, rows)]
+            return self._ended(connection).jobs(query)
 
     def ended_log(self) -> Iterator[EndedJob]:
         """As Store says, on a connection of its own."""
         with self._reading() as connection:
-            base, expected = _ended_base(connection), 0
-            rows = connection.execute(f"SELECT {ended_rows.NAMES} FROM ended_job ORDER BY number")
-            for expected, row in enumerate(self._ended(connection, rows), base.number + 1):
-                if row.number != expected:
-                    raise StoreError(f"{self.path} is corrupt: ended job {expected} is missing")
-                yield row.job
-
-    def _ended(
-        self, connection: sqlite3.Connection, rows: Iterable[Sequence[Any]]
-    ) -> Iterator[EndedRow]:
-        query = "SELECT digest FROM ended_job WHERE number = ?"
-        base = _ended_base(connection)
-
-        def digest(number: int) -> bytes | None:
-            if number == base.number:
-                return base.digest
-            row = connection.execute(query, (number,)).fetchone()
-            return row and bytes(row[0])
-
-        return ended_rows.checked(self.name, map(EndedRow.of, rows), digest)
+            yield from self._ended(connection).log()
 
     def ended_counts(self) -> tuple[int, int]:
         with self._reading() as connection:
-            (kept,) = connection.execute("SELECT COUNT(*) FROM ended_job").fetchone()
-            return int(kept), _ended_base(connection).number
+            return self._ended(connection).counts()
 
     def drop_ended(self, before_ns: int) -> int:
         """As Store says. The file keeps its size: later rows fill the room."""
-        last = "SELECT number, digest FROM ended_job WHERE time_ns < ? ORDER BY number DESC LIMIT 1"
         with self._transaction() as connection:
-            last_row = connection.execute(last, (before_ns,)).fetchone()
-            if last_row is None:
-                return 0
-            base = ChainEnd(last_row[0], bytes(last_row[1]))
-            dropped = connection.execute("DELETE FROM ended_job WHERE number <= ?", (base.number,))
-            kept = (ended_rows.BASE, base.text)
-            connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", kept)
-            return dropped.rowcount
+            return self._ended(connection).drop(before_ns)
+
+    def _ended(self, connection: sqlite3.Connection) -> EndedTable:
+        return EndedTable(self.name, _store_id(connection), "?", connection.execute)
 
     def close(self) -> None:
         """Fold the WAL into the file and let another server have it. That the file then needs no
@@ -532,17 +505,6 @@ def _digest_at(connection: sqlite3.Connection, version: int) -> bytes | None:
 def _store_id(connection: sqlite3.Connection) -> str:
     row = connection.execute("SELECT value FROM meta WHERE key = 'store'").fetchone()
     return str(row[0]) if row else ""
-
-
-def _ended_base(connection: sqlite3.Connection) -> ChainEnd:
-    base = connection.execute(ended_rows.BASE_VALUE).fetchone()
-    return ChainEnd.read(base and base[0], _store_id(connection))
-
-
-def _ended_end(connection: sqlite3.Connection) -> ChainEnd:
-    """Where the next ended job goes on."""
-    last_row = connection.execute(ended_rows.LAST).fetchone()
-    return ChainEnd(last_row[0], bytes(last_row[1])) if last_row else _ended_base(connection)
 
 
 def path_of(url: str) -> Path:
