@@ -273,7 +273,7 @@ def _assumptions(experiment: Experiment) -> Iterator[str]:
     if experiment.failures:
         scale = "" if experiment.failure_scale == 1 else f", rates x {experiment.failure_scale:g}"
         text = f"injected failures: {experiment.failures}{scale}"
-        yield f"{text}, in addition to those that recorded run times contain"
+        yield f"{text}, in addition to the failures that recorded run times contain"
         if experiment.log_window != failures.ALL:
             again = ", and again when they end" if experiment.log_window.is_repeated else ""
             begin_h = experiment.log_window.from_s / 3600

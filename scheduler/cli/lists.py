@@ -45,8 +45,7 @@ Columns = Annotated[
     str,
     typer.Option(
         "--columns",
-        help="Columns of the table, with commas, such as name,state,reason; those of `-o wide`"
-        " too.",
+        help="Columns of the table, with commas, such as name,state,reason; `-o wide` has all.",
     ),
 ]
 Sort = Annotated[

@@ -1,8 +1,8 @@
 """The `muster` command.
 
-Commands are plug-ins: each is a `register(app)` function, those of other packages
-found by the entry-point group `muster.commands`. Of this package only the module of the command
-that is named is loaded, and what a command needs it imports when it runs.
+Commands are plug-ins: each is a `register(app)` function; other packages register theirs through
+the entry-point group `muster.commands`. Of this package only the module of the command that is
+named is loaded, and what a command needs it imports when it runs.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _options(
         str,
         typer.Option(
             envvar="MUSTER_CA",
-            help="CA certificates for TLS, a PEM file; `system` for those of the machine.",
+            help="CA certificates for TLS, a PEM file; `system` for the machine's certificates.",
         ),
     ] = "",
     cert: Annotated[

@@ -266,7 +266,7 @@ class Hello(_message.Message):
     """
     @_builtins.property
     def attempts(self) -> _containers.RepeatedCompositeFieldContainer[Global___AttemptStatus]:
-        """Attempts of which anything is known here, those that are over among them."""
+        """Attempts that the host knows, ended ones included."""
 
     @_builtins.property
     def place(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:

@@ -639,7 +639,7 @@ class Run(_message.Message):
 
     @_builtins.property
     def env(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Variables of the environment, besides those that muster sets."""
+        """Variables of the environment, besides the variables that muster sets."""
 
     @_builtins.property
     def grace(self) -> _duration_pb2.Duration:

@@ -1803,7 +1803,7 @@ class ApplyFabricResponse(_message.Message):
 
     @_builtins.property
     def removed_hosts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Hosts that are gone."""
+        """Hosts that were removed."""
 
     @_builtins.property
     def moved_hosts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -1819,7 +1819,7 @@ class ApplyFabricResponse(_message.Message):
 
     @_builtins.property
     def removed_domains(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Domains that are gone."""
+        """Domains that were removed."""
 
     @_builtins.property
     def changed_uplinks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -1827,7 +1827,7 @@ class ApplyFabricResponse(_message.Message):
 
     @_builtins.property
     def renames(self) -> _containers.RepeatedCompositeFieldContainer[Global___FabricRename]:
-        """Hosts and domains with another name, those that were found among them."""
+        """Hosts and domains with another name, also renames that the server worked out."""
 
     @_builtins.property
     def settings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -2587,7 +2587,7 @@ class ListLinksRequest(_message.Message):
     page_token: _builtins.str
     """The next_page_token of the page before. Empty: the first page."""
     show_all: _builtins.bool
-    """All links, also those that are up and open."""
+    """All links, also links that are up and open."""
     filter: _builtins.str
     """Only links that match this filter, such as `tier = zone AND carried_share < 0.9`. Fields: name,
     tier, share, carried_share, use, detail, reason and windows. The language is that of ListJobs.

@@ -84,7 +84,9 @@ def checkpoints(
 def policy(
     question: TwinQuestion,
     files: AnswerFiles,
-    policies: Annotated[list[str], typer.Argument(help="Policies to try beside the present one.")],
+    policies: Annotated[
+        list[str], typer.Argument(help="Policies to compare with the present one.")
+    ],
 ) -> None:
     """Advise by which policy the queue should be served."""
     from simulator.twin.advise import queue_policies

@@ -61,7 +61,7 @@ Times = Annotated[
 ]
 ArrivalsKind = Annotated[
     Arrivals,
-    typer.Option(help="Jobs that come: at the rate of the log, or none beside the live ones."),
+    typer.Option(help="New jobs: at the rate of the log, or none but the live ones."),
 ]
 Config = Annotated[
     str | None,

@@ -140,7 +140,7 @@ LAUNCH_MUTATIONS: Final = (
         "the ranks of uid-a.1 run on z0-r0-h0 without a lease",
     ),
     LaunchMutation(
-        "an agent does what it was told before its lease ended",
+        "an agent carries out an order from before its lease ended",
         _goes_on_after_its_lease,
         CUT,
         17,

@@ -127,7 +127,7 @@ def cordon(
 ) -> None:
     """Keep new gangs off hosts, or from crossing a link; gangs that run go on.
 
-    A domain stands for its hosts. Of several hosts, refusals are told and the others are done.
+    A domain stands for its hosts. Of several hosts, refused ones are named and the rest is done.
     Example: muster cordon z0-r001-h03 'z1-r[000-003]' --reason 'firmware'
     """
     options: ChangeOptions = {"etag": etag, "dry_run": dry_run}
@@ -155,7 +155,7 @@ def drain(
 ) -> None:
     """Cordon hosts or a link and move their gangs away, or wait until they end.
 
-    A domain stands for its hosts. Of several hosts, refusals are told and the others are done.
+    A domain stands for its hosts. Of several hosts, refused ones are named and the rest is done.
     Example: muster drain 'z0-r001-h[01-04]' --reason 'bad fan'
     """
     options: ChangeOptions = {"etag": etag, "dry_run": dry_run}
@@ -183,7 +183,7 @@ def uncordon(
 ) -> None:
     """Return cordoned or draining hosts, or a link, to service.
 
-    A domain stands for its hosts. Of several hosts, refusals are told and the others are done.
+    A domain stands for its hosts. Of several hosts, refused ones are named and the rest is done.
     Example: muster uncordon z0-r001
     """
     options: ChangeOptions = {"etag": etag, "dry_run": dry_run}

@@ -214,7 +214,7 @@ def list_jobs(
     tasks: Annotated[
         bool,
         typer.Option(
-            "--array", "-r", help="A row for each task of an array, also for those that wait."
+            "--array", "-r", help="A row for each task of an array, waiting tasks included."
         ),
     ] = False,
     every: Annotated[

@@ -227,7 +227,7 @@ def job(
 ) -> None:
     """Show a job, and which cluster has it.
 
-    Exit code: 0 it is found, 1 no cluster has it, 6 none of those that answer has it.
+    Exit code: 0 a cluster has it, 1 no cluster has it, 6 no cluster that answers has it.
     """
     with _clients(context, answer_within) as clients:
         located = _find(clients, name)
@@ -282,7 +282,7 @@ def cancel(
 ) -> None:
     """Cancel a job in the cluster that has it.
 
-    Exit code: 0 cancelled, 1 refused, or no cluster has it, 6 none of those that answer has it.
+    Exit code: 0 cancelled, 1 refused, or no cluster has it, 6 no cluster that answers has it.
     """
     from scheduler.client import ServiceError
 

@@ -73,7 +73,7 @@ def place_command(
         typer.Argument(
             metavar="FILE",
             help="The job file (YAML); `-`: standard input. Of several jobs, which `---`"
-            " separates, each is placed beside those before it.",
+            " separates, each is placed on the hosts that earlier ones leave.",
             show_default=False,
         ),
     ],

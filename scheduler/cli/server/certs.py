@@ -42,7 +42,7 @@ def init(
     days: Days = _YEAR_D,
     folder: Folder = DEFAULT_FOLDER,
 ) -> None:
-    """Make a CA, a server's certificate, and those of callers.
+    """Make a CA, a server's certificate, and certificates of callers.
 
     Example: muster certs init --server muster.example.org --client ada --folder /etc/muster/tls
     """

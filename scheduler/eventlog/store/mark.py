@@ -116,7 +116,7 @@ def read_mark(path: Path | None) -> LogPosition | None:
     newest = max(filter(None, points), key=lambda point: point.version, default=None)
     if newest is None:
         raise StoreError(
-            f"{path} is damaged: whether the end of the log is missing cannot be told;"
+            f"{path} is damaged: whether the end of the log is missing cannot be known;"
             " muster store recover takes the log as it is"
         )
     return newest

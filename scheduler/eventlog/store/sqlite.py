@@ -395,7 +395,7 @@ def open_sqlite(url: str, *, init: bool | None = None, mark: Path | None = None)
             end = _check_mark(path, connection, remembered)
             if remembered is None and end.version:
                 log.warning(
-                    "%s has no mark beside it (%s), so whether its end is missing cannot be told;"
+                    "%s has no mark beside it (%s), so whether its end is missing cannot be known;"
                     " from here on it has one",
                     path,
                     mark_path.name,
