@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from scheduler.cli import complete
-from scheduler.cli.contexts import keep_secrets_from
+from scheduler.cli.contexts import DEFAULT_ADDRESS as DEFAULT_ADDRESS
+from scheduler.cli.contexts import keep_secrets_from, quiet_grpc
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from scheduler.client import Client, ServiceError
     from scheduler.files.inputs import JobFile
 
-DEFAULT_ADDRESS = "127.0.0.1:7443"
 FAILED, BAD_INPUT, INFEASIBLE = 1, 2, 4
 EXIT_CODES = {"placed": 0, "insufficient": 3, "infeasible": INFEASIBLE, "undecided": 5}
 # What a field of a request is on the command line.
@@ -120,11 +119,6 @@ def state_numbers(enum: Any, prefix: str, words: Sequence[str] | None) -> list[A
     return [enum.Value(prefix + word.upper()) for word in words or ()]
 
 
-def quoted(text: str) -> str:
-    """As a value of a filter that means this text and nothing else."""
-    return '"' + re.sub(r'([\\"*])', r"\\\1", text) + '"'
-
-
 def write(message: SomeMessage, text: Callable[[SomeMessage], str], output: AnswerFormat) -> None:
     from scheduler.cli.render import messages
     from scheduler.cli.render.names import as_typed
@@ -193,14 +187,6 @@ def checked_only(dry_run: bool) -> None:
     """Say on stderr that what was shown is not so."""
     if dry_run:
         typer.echo("muster: dry run: nothing was changed", err=True)
-
-
-def quiet_grpc() -> None:
-    """Keep gRPC's own log off stderr, where muster says the same in one sentence.
-
-    Before gRPC is imported; who wants that log sets GRPC_VERBOSITY.
-    """
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
 def before_call(address: str) -> None:

@@ -22,7 +22,7 @@ MOST = 500  # names on offer
 
 def jobs(incomplete: str) -> list[str]:
     """Names of live jobs; of jobs of another tenant behind TENANT/."""
-    from scheduler.cli.calls import quoted
+    from scheduler.cli.contexts import quoted
     from scheduler.cli.render.names import typed
 
     tenant, slash, name = incomplete.rpartition("/")
@@ -38,7 +38,7 @@ def jobs(incomplete: str) -> list[str]:
 
 def hosts(incomplete: str) -> list[str]:
     """Names of hosts, and of domains."""
-    from scheduler.cli.calls import quoted
+    from scheduler.cli.contexts import quoted
 
     def names(client: Client) -> Iterable[str]:
         begin = f'name = {quoted(incomplete)[:-1]}*"' if incomplete else ""
@@ -82,10 +82,9 @@ def fabrics(incomplete: str) -> list[str]:
 
 def _answered(ask: Callable[[Client], Iterable[str]], incomplete: str) -> list[str]:
     """Nothing where no server answers, or the caller may not ask."""
-    from scheduler.cli.calls import DEFAULT_ADDRESS, quiet_grpc
+    from scheduler.cli.contexts import DEFAULT_ADDRESS, keep_secrets_from, quiet_grpc, use_context
 
     quiet_grpc()
-    from scheduler.cli.contexts import keep_secrets_from, use_context
     from scheduler.client import Client, ServiceError
     from scheduler.files.errors import InputError
 

@@ -13,6 +13,7 @@ and certificate go to its own servers alone; whoever names the context sends the
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from scheduler.files.yaml12 import Document
 
+DEFAULT_ADDRESS = "127.0.0.1:7443"
 KEYS = ("address", "ca", "cert", "key", "token_file")
 _PATHS = KEYS[1:]
-_DEFAULT_ADDRESS = "127.0.0.1:7443"
 _SECRETS = ("cert", "key", "token_file")  # they say who calls
 _IN_THE_SYSTEM = "system"  # a `ca` that is no file
 
@@ -127,7 +128,7 @@ def use_context(name: str, *, may_be_unused: bool = False) -> None:
             taken.add(key)
     _current.clear()
     if not name and (secret := taken.intersection(_SECRETS)):
-        own = contexts.by_name[chosen].get("address", _DEFAULT_ADDRESS)
+        own = contexts.by_name[chosen].get("address", DEFAULT_ADDRESS)
         _current[chosen] = _Current(frozenset(own.split(",")), frozenset(secret))
 
 
@@ -169,3 +170,16 @@ def unknown(contexts: Contexts, name: str) -> Exception:
     return InputError(
         Problem("", f"has no context {name!r}; contexts: {names}", str(contexts.path))
     )
+
+
+def quiet_grpc() -> None:
+    """Keep gRPC's own log off stderr, where muster says the same in one sentence.
+
+    Before gRPC is imported; who wants that log sets GRPC_VERBOSITY.
+    """
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+
+def quoted(text: str) -> str:
+    """As a value of a filter that means this text and nothing else."""
+    return '"' + re.sub(r'([\\"*])', r"\\\1", text) + '"'

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from placement.fabric import hostlist
-from scheduler.cli.calls import expanded, quoted
+from scheduler.cli.calls import expanded
+from scheduler.cli.contexts import quoted
 
 if TYPE_CHECKING:
     from scheduler.client import Client

@@ -34,10 +34,10 @@ from scheduler.cli.calls import (
     connected,
     end,
     follow,
-    quoted,
     state_numbers,
     write,
 )
+from scheduler.cli.contexts import quoted
 from scheduler.cli.jobs import holds, update
 from scheduler.cli.jobs.certificates import certify_live, certify_supposed
 from scheduler.cli.jobs.holds import each_of

@@ -24,10 +24,9 @@ from scheduler.cli.calls import (
     Why,
     end,
     formatted,
-    quiet_grpc,
     refusal,
 )
-from scheduler.cli.contexts import load_contexts, unknown
+from scheduler.cli.contexts import load_contexts, quiet_grpc, unknown
 from scheduler.cli.jobs.wait import TIMED_OUT, Awaited, is_there
 from scheduler.cli.numbers import some_seconds
 

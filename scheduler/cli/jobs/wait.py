@@ -15,9 +15,9 @@ from scheduler.cli.calls import (
     AnswerFormat,
     Output,
     connected,
-    quoted,
     write,
 )
+from scheduler.cli.contexts import quoted
 from scheduler.cli.jobs.holds import JobNames
 from scheduler.cli.numbers import some_seconds
 

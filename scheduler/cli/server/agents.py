@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from scheduler.cli.calls import DEFAULT_ADDRESS, Address, connected, quiet_grpc
+from scheduler.cli.calls import DEFAULT_ADDRESS, Address, connected
+from scheduler.cli.contexts import quiet_grpc
 from scheduler.cli.jobs.jobs import JobName
 from scheduler.cli.numbers import MOST, finite
 

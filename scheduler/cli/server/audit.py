@@ -18,8 +18,8 @@ from scheduler.cli.calls import (
     connected,
     end,
     formatted,
-    quoted,
 )
+from scheduler.cli.contexts import quoted
 from scheduler.files.errors import one_line
 
 if TYPE_CHECKING:

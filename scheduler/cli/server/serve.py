@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 from typer.core import TyperCommand
 
-from scheduler.cli.calls import BAD_INPUT, FAILED, end, quiet_grpc
+from scheduler.cli.calls import BAD_INPUT, FAILED, end
+from scheduler.cli.contexts import quiet_grpc
 
 if TYPE_CHECKING:
     from pathlib import Path
