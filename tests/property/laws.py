@@ -214,11 +214,10 @@ def check_order(
     if not waiting:
         return
     head = before.jobs[waiting[0]]
-    if head.strikes:
-        return  # it may be avoiding a host
     ahead = starts[: order.index(head.name)]
-    room = before.free.bit_count() - sum(
-        (after.jobs[n].held & before.free).bit_count() for n in ahead
+    open_to_it = before.free & ~avoided(head, before.tenants.restarts, now_ns)
+    room = open_to_it.bit_count() - sum(
+        (after.jobs[n].held & open_to_it).bit_count() for n in ahead
     )
     assert head.needed > room, "it fits, and waits"
     if limits.policy == "fifo":
@@ -239,7 +238,7 @@ def started_alone(before: State, plan: Plan, names: list[str], now_ns: int) -> t
 def foreseen(state: State, name: str, now_ns: int, limits: SchedulingOptions) -> int | None:
     """The start that running jobs' limits promise to this queued job."""
     job, quotas = state.jobs[name], Quotas(state)
-    if job.needed <= state.free.bit_count():
+    if job.needed <= (state.free & ~avoided(job, state.tenants.restarts, now_ns)).bit_count():
         return now_ns
     outlook = Outlook(state, now_ns, limits, quotas)
     found = outlook.reservation(job, state.free)

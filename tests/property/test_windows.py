@@ -22,6 +22,7 @@ from scheduler.core.model.policy import time_limit_ns
 from scheduler.core.model.window import Leave
 from scheduler.core.queue.policies import BUILT_IN
 from scheduler.core.rules.calendar import Calendar, next_edge_ns
+from scheduler.core.rules.crash_loop import avoided
 from scheduler.core.tenancy.quota_check import Quotas
 from tests.build import queue_order
 from tests.property.laws import FABRIC, check_state, started_alone
@@ -139,8 +140,6 @@ def check_first(
     first = next((name for name in order if name not in starts), None)
     if first is None or any(name not in after.running for name in starts):
         return
-    if before.jobs[first].strikes:
-        return  # it may be avoiding a host, and nothing is kept for it meanwhile
     ahead = [name for name in order[: order.index(first)] if name in starts]
     at_once = replay(started_alone(before, plan, ahead, now_ns), before)
     promised, kept = (foreseen(s, s.jobs[first], now_ns, limits) for s in (at_once, after))
@@ -151,7 +150,9 @@ def foreseen(state: State, job: Job, now_ns: int, limits: SchedulingOptions) -> 
     """The start that the ends of gangs and windows promise."""
     quotas = Quotas(state)
     end_ns = now_ns + time_limit_ns(job, limits)
-    if job.needed <= (state.free & ~Calendar(state).closed(job, now_ns, end_ns)).bit_count():
+    shut = Calendar(state).closed(job, now_ns, end_ns)
+    shut |= avoided(job, state.tenants.restarts, now_ns)
+    if job.needed <= (state.free & ~shut).bit_count():
         return now_ns
     found = Outlook(state, now_ns, limits, quotas).reservation(job, state.free)
     return None if found is None else found.start_ns

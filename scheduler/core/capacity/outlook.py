@@ -31,6 +31,7 @@ from scheduler.core.model.policy import SchedulingOptions, expected_end_ns, late
 from scheduler.core.model.state import State
 from scheduler.core.rules.affinity_index import AffinityIndex, is_bound
 from scheduler.core.rules.calendar import Calendar
+from scheduler.core.rules.crash_loop import avoided, clear_moments
 from scheduler.core.tenancy.future_quota import FutureQuota
 from scheduler.core.tenancy.guarantees import highest
 from scheduler.core.tenancy.quota import QuotaBook, domain_masks
@@ -202,15 +203,16 @@ class Outlook:
         before, lasts_ns = self._before(job), time_limit_ns(job, self._limits)
         if not _leaves(job, self._now_ns + lasts_ns, before):
             return None
-        closed, has_windows = self._closed_after(job, has_repairs), bool(self.calendar)
+        moments, has_windows = self._moments_for(job, has_repairs), bool(self.calendar)
+        closed = self._closed_after(job, moments)
         least = 0 if before else job.needed
-        for end_ns, then, quotas in self._futures(free, least, has_repairs):
+        for end_ns, then, quotas in self._futures(free, least, moments):
             left = then.bit_count() - (quotas.due_in_cells(job) if is_sure else 0)
             if before and not _leaves(job, end_ns + lasts_ns, before):
                 return None
             if left < job.needed or not self._may_take(job, then, quotas.book):
                 continue
-            barred = closed.get(end_ns, 0)
+            barred = closed.get(end_ns, 0) | avoided(job, self._state.tenants.restarts, end_ns)
             if has_windows:
                 barred |= self.calendar.closed(job, end_ns, end_ns + lasts_ns)
             reach = self._affinity.fitting(job, then & ~(quotas.kept_from(job, then) | barred))
@@ -237,11 +239,19 @@ class Outlook:
             return False
         return not known[1] or time_limit_ns(job, self._limits) >= known[1]
 
-    def _closed_after(self, job: Job, has_repairs: bool) -> dict[int, HostSet]:
-        """Hosts that gangs close to `job` after each moment of `_futures`."""
+    def _moments_for(self, job: Job, has_repairs: bool) -> Sequence[Release]:
+        """Those of `moments`, and when `job` may use hosts again that stopped it."""
+        moments = self.moments(has_repairs)
+        clear = clear_moments(job, self._state.tenants.restarts, self._now_ns)
+        if not clear:
+            return moments
+        return sorted([*moments, *(Release(at_ns, "", "", 0, 0) for at_ns in clear)])
+
+    def _closed_after(self, job: Job, moments: Sequence[Release]) -> dict[int, HostSet]:
+        """Hosts that gangs close to `job` after each of these moments."""
         by_name = self._affinity.closed_by(job.name, job.spec.affinity)
         closed, later = dict[int, HostSet](), 0
-        for gang in reversed(self.moments(has_repairs)) if by_name else ():
+        for gang in reversed(moments) if by_name else ():
             closed.setdefault(gang.end_ns, later)
             later |= by_name.get(gang.name, 0)
         return closed
@@ -283,13 +293,13 @@ class Outlook:
         return self._repairs
 
     def _futures(
-        self, free: HostSet, least: int, has_repairs: bool
+        self, free: HostSet, least: int, moments: Sequence[Release]
     ) -> Iterator[tuple[int, HostSet, FutureQuota]]:
-        """Each moment at which gangs or windows end, with the free hosts and quotas after
+        """Each of the moments, with the free hosts and quotas after
         it; what pending windows close is still among the hosts. Moments at which it is plain
         that fewer than `least` are free are left out."""
         later, is_open, most = self._quotas.later(), self._quotas.is_open, free.bit_count()
-        for end_ns, ending in groupby(self.moments(has_repairs), attrgetter("end_ns")):
+        for end_ns, ending in groupby(moments, attrgetter("end_ns")):
             for gang in ending:
                 free |= gang.hosts
                 most += gang.held or gang.hosts.bit_count()

@@ -67,6 +67,11 @@ def clear_ns(job: Job, terms: Restarts, now_ns: int) -> int | None:
     return min((at for s in job.strikes if (at := _until_ns(s, terms)) > now_ns), default=None)
 
 
+def clear_moments(job: Job, terms: Restarts, now_ns: int) -> tuple[int, ...]:
+    """When the job may use each of these hosts again."""
+    return tuple(at_ns for s in job.strikes if (at_ns := _until_ns(s, terms)) > now_ns)
+
+
 def avoided_text(fabric: Fabric, job: Job, terms: Restarts, now_ns: int) -> str:
     """`of which z0-r0-h0 stopped it recently; avoids it for 10 min more`."""
     names = fabric.names(hostset.members(avoided(job, terms, now_ns)))
