@@ -101,7 +101,8 @@ class Future(Replay):
         for name, job in self._from.jobs.items():
             run, request = runs[name], job.spec.request
             # A time model starts with the present attempt, the scheduler's account with the first.
-            done = job.goodput.hosts.productive if self.modelled is not None else 0
+            account = job.goodput.time if job.part_gpus else job.goodput.hosts
+            done = account.productive if self.modelled is not None else 0
             hosts = request.hosts_needed(gpus_per_host)
             work_ns = max(SECOND_NS * hosts, run.work_host_ns - done)
             self._timing.expect(name, -(-work_ns // hosts), request, hosts)

@@ -227,9 +227,11 @@ def sample_of(job: Job, fork: ClusterFork) -> JobSample:
     costs = fork.state.tenants.preemption.costs
     account = shown(job, max(fork.now_ns, job.goodput.counted_ns), costs)
     is_live = job.state not in (JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED)
-    work_host_ns, whole = account.hosts.productive, job.at(job.sizes[-1]) if job.sizes else job
+    # Of a part of a host, its own time says how long it ran: that of hosts is its share of one.
+    spent = account.time if job.part_gpus else account.hosts
+    work_host_ns, whole = spent.productive, job.at(job.sizes[-1]) if job.sizes else job
     if job.state in _OUTCOMES:  # what came after the last checkpoint was work as well
-        rework, interval_s = account.hosts.rework, job.costs(costs).checkpoint_s
+        rework, interval_s = spent.rework, job.costs(costs).checkpoint_s
         most = interval_s * SECOND_NS * whole.gang_hosts if job.attempt > 1 else rework
         work_host_ns += min(rework, most)
     limit_s = job.spec.time_limit_s or fork.limits.assumed_limit_s

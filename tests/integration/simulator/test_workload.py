@@ -8,15 +8,19 @@ from statistics import mean
 
 import pytest
 
-from placement.workload.request import Parallelism, Request
+from placement.workload.request import NO_SPARES, Parallelism, Request
 from scheduler.core import JobSpec, SchedulingOptions, State
 from scheduler.core.fold.apply import replay
 from scheduler.core.model.dependency import DependencyKind, DependencyTerm
-from scheduler.core.model.events import FabricLoaded, HostMoved
+from scheduler.core.model.events import Event, FabricLoaded, HostMoved
 from scheduler.core.model.lifecycle import HostMove, Mover
 from scheduler.core.policies.affinity import Affinity
-from simulator.traces.record import SECOND_NS, TraceOutcome
+from simulator.experiment import Experiment
+from simulator.replay import Replay
+from simulator.traces.record import SECOND_NS, TraceJob, TraceOutcome
+from simulator.twin.changes import scenario as changed_scenario
 from simulator.twin.fork import ClusterFork
+from simulator.twin.future import TwinWorld, future
 from simulator.twin.outages import fit_failures
 from simulator.twin.workload import (
     HOUR_NS,
@@ -209,3 +213,41 @@ def test_hosts_that_are_down_come_back_once() -> None:
     for outage in told:
         assert (outage.host in known) != outage.is_down
         known ^= {outage.host}
+
+
+def test_a_job_on_a_part_of_a_host_runs_as_long_as_it_did() -> None:
+    """Its account is a share of its host's time; how long it ran is not."""
+    small = Request(Parallelism(dp=2), (("dp", 1),), spares=NO_SPARES)
+    trace = [
+        TraceJob(
+            str(n),
+            MONDAY_NS + n * HOUR_NS,
+            3 * HOUR_NS,
+            n,
+            time_limit_ns=DAY_NS,
+            spec=JobSpec(f"default/j{n}", small, tenant="default"),
+        )
+        for n in range(1, 30)
+    ]
+    steps = list[tuple[State, Event, State]]()
+
+    def keep(event: Event, after: State) -> None:
+        steps.append((steps[-1][2] if steps else State.empty(), event, after))
+
+    Replay(Experiment(cluster(), has_assumed_limits=True), trace, keep).run()
+    half = [step for step in steps if step[1].time_ns <= MONDAY_NS + 20 * HOUR_NS]
+    ended = tuple(half[-1][2].ended.values())
+    fork = ClusterFork(half[-1][2], half[-1][1].time_ns, ended, 0, SchedulingOptions(), "test")
+    fitted = fit_workload(fork)
+    whole = [sample for sample in fitted.samples if not sample.is_live]
+    assert len(whole) > 10
+    assert {sample.run_ns for sample in whole} == {3 * HOUR_NS}
+    come = list(fitted.arrivals(1, fork.now_ns, fork.now_ns + DAY_NS, 8))
+    assert come
+    assert {job.run_ns for job in come} == {3 * HOUR_NS}
+    world = TwinWorld(fork, fitted, fit_failures(fork.state, fork.now_ns), DAY_NS)
+    scenario = changed_scenario(fork, (), DAY_NS, has_times=False)
+    figures = future(world, scenario, 1)
+    assert figures["ended"] > 10
+    used = figures["effective_gpu_h"]
+    assert used == pytest.approx(3 * 2 * figures["ended"], rel=0.3)  # GPUs that they have, alone
