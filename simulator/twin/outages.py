@@ -1,25 +1,49 @@
 """Failures of hosts at the rates of the log, and repairs of those that are down.
 
 Rates are those by which the cluster sizes its spares: what failed, over the host-days that were
-seen, with the operator's rate for as many host-days as the tenants file says. Each host fails
-for itself, and repairs are exponential.
+seen, with the operator's rate for as many host-days as the tenants file says. Repairs are
+exponential. Domains fail as a whole at the rate at which they did: a day on which most of the
+hosts of a rack or zone (three quarters, and three) failed is one failure of all of it, the
+outermost that it holds for. Days are all that records keep of past failures, for four weeks. What
+fails besides, each host for itself, keeps the whole rate of hosts what it is.
 """
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 
 from scheduler.core import HostState, State
 from scheduler.core.model.failure_rates import DAY_NS, DOWN, sizing
+from scheduler.core.model.host_record import DAYS, DailyCount
 from simulator.failures import Outage, merged
 from simulator.failures.cause import DAY_S, FailureCause, RepairTime
 from simulator.failures.process import outages
 from simulator.traces.record import SECOND_NS
 
 CAUSE = "as in the log"
+LEAST_TOGETHER = 3  # hosts of a domain that fail on one day, for it to be a failure of all of it
 _OUT = DOWN | {HostState.NEW, HostState.BURN_IN}
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFailures:
+    """Failures of whole domains of a tier: `seen` in so many `domain_days`."""
+
+    tier: str
+    seen: int
+    domain_days: float
+
+    @property
+    def per_1000_days(self) -> float:
+        return 1000 * self.seen / self.domain_days
+
+    @property
+    def per_host_day(self) -> float:
+        """Failures of a host by those of its domain: all hosts of one fail with it."""
+        return self.per_1000_days / 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +51,7 @@ class FittedFailures:
     """`per_host_day`: failures. `repair_s`: mean time out of service. `failures`, `repairs`,
     `host_days`: what of it was seen; `prior_host_days`, `prior_repairs`: as if seen beside that, at
     the rates of the tenants file. `dispersion`: variance to mean of hosts out in a zone, 1 = each
-    fails for itself."""
+    fails for itself. `groups`: whole domains that failed, by tier."""
 
     per_host_day: float
     repair_s: float
@@ -37,6 +61,7 @@ class FittedFailures:
     prior_host_days: int
     prior_repairs: int
     dispersion: float
+    groups: tuple[GroupFailures, ...] = ()
 
     def sentences(self) -> list[str]:
         """What it was fitted from."""
@@ -52,10 +77,15 @@ class FittedFailures:
             if self.prior_host_days
             else f"{repair} the operator",
         ]
-        if self.dispersion > 1.5 and self.failures > 9:
+        sentences += [
+            f"whole {group.tier}s failed {group.seen:,} times in {group.domain_days:,.0f}"
+            f" {group.tier}-days of the last four weeks: {group.per_1000_days:.3g} per 1,000"
+            for group in self.groups
+        ]
+        if not self.groups and self.dispersion > 1.5 and self.failures > 9:
             sentences.append(
                 f"hosts out in a zone varied {self.dispersion:.1f} times as much as if each failed"
-                " for itself, which the twin takes them to do"
+                " for itself, which the twin takes them to do, for no whole domain failed"
             )
         return sentences
 
@@ -72,8 +102,13 @@ class FittedFailures:
             known.append(Outage(1 + round(back_s * SECOND_NS), name, False, CAUSE))
         known.sort(key=lambda outage: outage.time_ns)
         streams: list[Iterator[Outage]] = [iter(known)]
-        if self.per_host_day > 0:
-            cause = FailureCause(CAUSE, 1000 * self.per_host_day, repair)
+        grouped = sum(group.per_host_day for group in self.groups)
+        if self.per_host_day > grouped:
+            cause = FailureCause(CAUSE, 1000 * (self.per_host_day - grouped), repair)
+            streams.append(outages(cause, fabric, seed))
+        for group in self.groups:
+            name = f"{group.tier} failure, {CAUSE}"
+            cause = FailureCause(name, group.per_1000_days, repair, scope=group.tier)
             streams.append(outages(cause, fabric, seed))
         return (outage for outage in merged(streams) if outage.time_ns)
 
@@ -93,4 +128,26 @@ def fit_failures(state: State, now_ns: int) -> FittedFailures:
         policy.prior_host_days,
         policy.prior_repairs,
         faults.dispersion(now_ns),
+        tuple(_groups(state, now_ns)),
     )
+
+
+def _groups(state: State, now_ns: int) -> Iterator[GroupFailures]:
+    """By tier, the outermost first. Cost: O(hosts)."""
+    fabric = state.built_fabric
+    seen_days = min(DAYS, max(1.0, (now_ns - state.faults.since_ns) / DAY_NS))
+    failed: dict[int, set[int]] = defaultdict(set)  # hosts by day
+    for index, record in state.records.items():
+        for mark in record.days:
+            if mark.kind == DailyCount.OUT:
+                failed[mark.time_ns].add(index)
+    for tier in fabric.tiers:
+        size = Counter(tier.domain_by_host.tolist())
+        seen = 0
+        for hosts in failed.values():
+            down = Counter(int(tier.domain_by_host[host]) for host in hosts)
+            whole = {at for at, n in down.items() if n >= LEAST_TOGETHER and 4 * n >= 3 * size[at]}
+            seen += len(whole)
+            hosts -= {host for host in hosts if int(tier.domain_by_host[host]) in whole}
+        if seen:
+            yield GroupFailures(tier.name, seen, len(size) * seen_days)

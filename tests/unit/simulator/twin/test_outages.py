@@ -1,0 +1,72 @@
+"""Failures of whole racks and zones, fitted to what hosts' records keep of them."""
+
+from __future__ import annotations
+
+from itertools import takewhile
+
+import pytest
+
+from scheduler.core import State, Tenants
+from simulator.experiment import Experiment
+from simulator.failures.cause import FailureCause, RepairTime
+from simulator.failures.process import outages
+from simulator.replay import Replay
+from simulator.twin.outages import CAUSE, fit_failures
+from tests.twins import DAY_NS, MONDAY_NS, cluster, jobs
+
+FABRIC = cluster(zones=4, hosts=16)  # racks of 8
+
+
+def lived(*causes: FailureCause, days: float = 20) -> tuple[State, int]:
+    """A cluster some days on, in which these failed."""
+    state, end_ns = State.empty(), MONDAY_NS
+    broke = sorted(
+        outage
+        for cause in causes
+        for outage in takewhile(lambda o: o.time_ns < days * DAY_NS, outages(cause, FABRIC, 2))
+    )
+    log = list[object]()
+    trace = list(jobs(days, 4))
+    Replay(
+        Experiment(FABRIC, tenants=Tenants(), has_assumed_limits=True),
+        [job for job in trace if job.spec],
+        lambda event, after: log.append((event, after)),
+        broke,
+    ).run()
+    for event, after in log:  # type: ignore[misc]
+        if event.time_ns > MONDAY_NS:
+            break
+        state, end_ns = after, event.time_ns
+    return state, end_ns
+
+
+RACKS = FailureCause("switch", 20, RepairTime(6), scope="rack")
+HOSTS = FailureCause("gpu", 5, RepairTime(6))
+
+
+def test_racks_that_failed_fail_again_at_their_rate() -> None:
+    state, now_ns = lived(RACKS, HOSTS)
+    fitted = fit_failures(state, now_ns)
+    (group,) = fitted.groups
+    assert group.tier == "rack"
+    assert group.seen >= 2
+    assert group.domain_days == pytest.approx(8 * (now_ns - state.faults.since_ns) / DAY_NS)
+    assert any("whole racks failed" in each for each in fitted.sentences())
+    days = 400
+    found = list(takewhile(lambda o: o.time_ns < days * DAY_NS, fitted.outages(state, 1)))
+    down = [outage for outage in found if outage.is_down]
+    together = [outage for outage in down if outage.cause != CAUSE]
+    by_time = {
+        time: [o for o in together if o.time_ns == time] for time in {o.time_ns for o in together}
+    }
+    assert all(len(hosts) >= 6 for hosts in by_time.values())  # but those that are out already
+    expected = 8 * days * group.per_1000_days / 1000
+    assert len(by_time) == pytest.approx(expected, rel=0.35)
+    rate = len(down) / 64 / days
+    assert rate == pytest.approx(max(fitted.per_host_day, group.per_host_day), rel=0.35)
+
+
+def test_hosts_that_fail_each_for_itself_make_no_group() -> None:
+    state, now_ns = lived(FailureCause("gpu", 10, RepairTime(6)))
+    assert state.faults.failures > 5
+    assert fit_failures(state, now_ns).groups == ()
