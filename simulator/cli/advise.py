@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ from simulator.cli.twin_question import AnswerFiles, TwinQuestion, asks_twin
 
 if TYPE_CHECKING:
     from simulator.twin.advise import TwinDecision
+    from simulator.twin.fork import ClusterFork
 
 MOST_SPARES = 100
 MOST_CHOICES = 24
@@ -175,22 +177,43 @@ def maintenance(
     """Advise which domain to take out for maintenance first, and in which order.
 
     Each is drained by itself in a run of the twin; the order is that of the work that is done all
-    the same.
+    the same. A max-flow bounds how many hosts of its gangs find a place elsewhere, were it now.
     """
     from simulator.twin.advise import maintenance
 
     if len(set(domains)) < len(domains):
         raise InputError(Problem("domains", "a domain is named twice"))
-    _advise(question, maintenance(domains, start, length), files)
+    bounds: dict[str, tuple[int, int]] = {}
+
+    def look(fork: ClusterFork) -> None:
+        from simulator.twin.evacuation import evacuated
+
+        bounds.update({domain: evacuated(fork.state, domain) for domain in domains})
+
+    _advise(question, maintenance(domains, start, length), files, look, bounds)
 
 
-def _advise(question: TwinQuestion, decision: TwinDecision, files: AnswerFiles) -> None:
-    from simulator.twin.advise import advised, text
+def _advise(
+    question: TwinQuestion,
+    decision: TwinDecision,
+    files: AnswerFiles,
+    look: Callable[[ClusterFork], None] | None = None,
+    bounds: Mapping[str, tuple[int, int]] | None = None,
+) -> None:
+    from simulator.twin.advise import advised, text, with_evacuation
 
     if not 2 <= len(decision.choices) <= MOST_CHOICES:
         message = f"there must be from 2 to {MOST_CHOICES} choices, not {len(decision.choices)}"
         raise InputError(Problem(decision.key, message))
-    advice = advised(decision, question.answer(decision.scenarios))
+    study = question.answer(decision.scenarios, look)
+    if bounds:
+        decision = with_evacuation(decision, bounds)
+    advice = advised(decision, study)
+    if bounds:
+        advice["evacuation"] = {
+            domain: {"hosts_of_gangs": hosts, "find_a_place_at_most": most}
+            for domain, (hosts, most) in bounds.items()
+        }
 
     def write_page(path: Path) -> None:
         from simulator.twin.page import write_advice

@@ -91,8 +91,13 @@ class TwinQuestion:
     dask: str | None
     address: str
 
-    def answer(self, changes: Sequence[Sequence[str]]) -> dict[str, Any]:
-        """The study of these scenarios, beside the first. Raises: InputError; typer.Exit."""
+    def answer(
+        self,
+        changes: Sequence[Sequence[str]],
+        look: Callable[[ClusterFork], None] | None = None,
+    ) -> dict[str, Any]:
+        """The study of these scenarios, beside the first. `look`: at the cluster, before anything
+        runs. Raises: InputError; typer.Exit."""
         from simulator.pool import cores
         from simulator.timing import load_time_model
         from simulator.twin.changes import scenario
@@ -109,6 +114,8 @@ class TwinQuestion:
         scenarios = [
             scenario(fork, part, horizon_ns, has_times=model is not None) for part in changes
         ]
+        if look:
+            look(fork)
         failures = fit_failures(fork.state, fork.now_ns)
         workload = _workload(fork, self.arrivals, horizon_ns)
         world = TwinWorld(fork, workload, failures, horizon_ns, model)

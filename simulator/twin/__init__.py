@@ -14,6 +14,7 @@ scheduler that serves, from the very state of the cluster.
     study      all runs side by side, means and intervals
     advise     what a study of several numbers of spares advises
     quota_shapes   what tenants are promised, in several shapes;  hardware: other links
+    evacuation     how many hosts of gangs find a place when a domain is taken out
     fragmentation  what scattered free hosts cost now;  fragmentation_text: that for people
     answer     the sentence and the tables for people;  page: the same as a page
 """

@@ -9,8 +9,8 @@ GPU-hours, or in the cost of one where there are prices.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from simulator.report.text import duration
@@ -199,6 +199,16 @@ def maintenance(domains: Sequence[str], start: str, length: str) -> TwinDecision
         ("each domain is tried by itself, on the cluster as it is then",),
         all_in_order=True,
     )
+
+
+def with_evacuation(decision: TwinDecision, bounds: Mapping[str, tuple[int, int]]) -> TwinDecision:
+    """With what a max-flow says of each domain: hosts of gangs, and how many find a place."""
+    said = (
+        f"{domain}: were it now, at most {most:,} of {hosts:,} hosts of its gangs find free hosts"
+        " elsewhere (max-flow)"
+        for domain, (hosts, most) in bounds.items()
+    )
+    return replace(decision, notes=(*decision.notes, *said))
 
 
 def advised(decision: TwinDecision, study: Values) -> dict[str, Any]:

@@ -1,0 +1,32 @@
+"""The max-flow of gangs to free hosts elsewhere."""
+
+from __future__ import annotations
+
+import pytest
+
+from placement import BadInput
+from simulator.twin.evacuation import evacuated
+from tests.unit.simulator.twin.test_fragmentation import busy
+
+
+@pytest.mark.parametrize(
+    ("free", "domain", "expected"),
+    [
+        ((3, 4), "z0", (5, 4)),  # 5 hosts of a gang, 4 free in the other zone
+        ((3, 4), "z1", (4, 3)),
+        ((8, 0), "z1", (8, 8)),
+        ((8, 0), "z0", (0, 0)),
+        ((0, 0), "z0", (8, 0)),
+        ((3, 4), "z0-r0", (4, 5)),
+    ],
+)
+def test_as_many_find_a_place_as_are_free_elsewhere(
+    free: tuple[int, int], domain: str, expected: tuple[int, int]
+) -> None:
+    hosts, most = evacuated(busy(*free).state, domain)
+    assert (hosts, most) == (expected[0], min(expected[0], max(expected[1], 0)))
+
+
+def test_what_is_no_domain_is_named() -> None:
+    with pytest.raises(BadInput, match="z9 is no domain and no host of"):
+        evacuated(busy(1, 1).state, "z9")
