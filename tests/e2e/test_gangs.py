@@ -60,7 +60,7 @@ def test_a_gang_runs_and_its_job_ends_by_exit_codes(tmp_path: Path) -> None:
 
 def test_a_slow_rank_is_found_by_what_ranks_tell_their_agents(tmp_path: Path) -> None:
     """Named with its host, without a file; three reports move the gang off that host."""
-    with local_server(tmp_path) as (server, client):
+    with local_server(tmp_path, lease_s=20) as (server, client):
         early = muster("stragglers", "a", "--address", server.address)
         slow = ("--slow-rank", "3", "--slower", "1.4", "--step-s", "0.2")
         client.create_job(gang("a", tmp_path, 3, steps=10**6, arguments=slow))
