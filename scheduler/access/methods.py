@@ -48,7 +48,7 @@ _OF_WATCH: Final = ("WATCH_BEHIND", "COMPACTED", _STORE)
 
 _RULES: Final = {
     "CreateJob": MethodRule(
-        Role.SUBMITTER, tenant="spec.tenant", refused=("ALREADY_EXISTS", "INFEASIBLE")
+        Role.SUBMITTER, tenant="spec.tenant", refused=("ALREADY_EXISTS", _STATE, "INFEASIBLE")
     ),
     "GetJob": MethodRule(Role.VIEWER, refused=(_GONE, _STATE, "COMPACTED", _STORE)),
     "TailLogs": MethodRule(Role.VIEWER, refused=(_GONE, _STATE, _STORE)),

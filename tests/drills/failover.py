@@ -161,7 +161,7 @@ def _check_states(trio: Trio) -> None:
         json.loads(body)["uid"] for *_, kind, body in trio.rows() if kind == "JobSubmitted"
     }
     for server in trio.servers:
-        with Client(server.address) as client:
+        with Client(server.address, deadline_s=60) as client:  # one has just been started
             seen = [(job.uid, job.attempt) for job in client.list_jobs()]
         assert not (wrong := differences(seen, kept, submitted)), f"{server.name}: {wrong}"
 

@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
+from scheduler.access.methods import METHODS
 from scheduler.core.policies.tenants import Preemption, PriorityClass, Tenant, Tenants
 from scheduler.v1 import placement_pb2, service_pb2
 from tests.serving import RUNNING, create, refused, serving
@@ -71,6 +72,7 @@ async def test_a_check_tells_what_the_request_has_done(tmp_path: Path) -> None:
         await served.stub.CreateJob(_asked("c", "q", elsewhere="east/1"))
         left = await refused(served.stub.CreateJob(_asked("c", "q", validate_only=True)))
         assert left.code is WRONG_STATE
+        assert left.reason in METHODS["/scheduler.v1.SchedulerService/CreateJob"].refused
         assert "request 'q' was to leave c to east/1" in left.message
 
 

@@ -135,6 +135,23 @@ async def test_servers_that_share_a_store_all_read_them(tmp_path: Path, database
         await check_all_are_there(follower, uids)
 
 
+async def test_a_page_of_a_shared_store_takes_few_round_trips(
+    tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, execute = list[str](), psycopg.Connection.execute
+
+    def counted(connection: Any, query: Any, *values: Any, **options: Any) -> Any:
+        asked.append(query.decode() if isinstance(query, bytes) else str(query))
+        return execute(connection, query, *values, **options)
+
+    async with replicas(tmp_path, database, 2) as (leader, _):
+        await live_and_die(leader)
+        monkeypatch.setattr(psycopg.Connection, "execute", counted)
+        pages = await listed(leader.stub, size=COUNT, order_by="name desc")
+    assert pages[0] == sorted(NAMES, reverse=True)
+    assert 1 <= len([query for query in asked if "FROM ended_job" in query]) <= 4
+
+
 async def test_ended_jobs_are_those_of_the_callers_tenant(tmp_path: Path) -> None:
     house = House(tmp_path)
     ada, bob = house.token("ada", "submitter", "ads"), house.token("bob", "submitter", "bots")

@@ -156,16 +156,18 @@ class EndedTable(NamedTuple):
     def _run(self, statement: str, *values: Any) -> StatementResult:
         return self.execute(statement.replace("?", self.mark), values)
 
-    def _checked(self, rows: Iterable[Sequence[Any]]) -> Iterator[EndedRow]:
+    def _checked(self, rows: Sequence[Sequence[Any]]) -> Iterator[EndedRow]:
+        """Of the rows before these the digests are read at once: in the order of a list few rows
+        follow one another, and a question for each would take as many round trips."""
+        ended = [EndedRow.of(row) for row in rows]
         base = self.base()
-
-        def digest(number: int) -> bytes | None:
-            if number == base.number:
-                return base.digest
-            row = self._run("SELECT digest FROM ended_job WHERE number = ?", number).fetchone()
-            return bytes(row[0]) if row else None
-
-        return checked(self.store, map(EndedRow.of, rows), digest)
+        digests = {base.number: base.digest}
+        if ended:
+            marks = ", ".join("?" * len(ended))
+            query = f"SELECT number, digest FROM ended_job WHERE number IN ({marks})"
+            for number, digest in self._run(query, *(row.number - 1 for row in ended)).fetchall():
+                digests.setdefault(number, bytes(digest))
+        return checked(self.store, ended, digests.get)
 
 
 def _missing(store: str, number: int) -> StoreError:
