@@ -8,10 +8,11 @@ free decides, or, near an old placement, how few blocks move.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from itertools import product
+from itertools import islice, product
 from math import ceil
 
 import numpy as np
@@ -41,9 +42,10 @@ from placement.tiers.preference import NO_PREFERENCE, Preference, suited
 from placement.tiers.seating import Hosts, Seating, Way
 from placement.tiers.shape import placed_inside
 from placement.tiers.single_domain import single_domains
-from placement.tiers.step_clock import step_clock
+from placement.tiers.step_clock import MOST_TRIED, step_clock
 from placement.workload.memory import refuse_too_large
 from placement.workload.request import (
+    SHARES,
     Answer,
     Infeasible,
     Insufficient,
@@ -59,8 +61,6 @@ from placement.workload.request import (
 from placement.workload.segments import Segments, segments_of, segments_text, usable_for
 
 BY_CUT = (Objective.CUT, Objective.TIME)  # zones are laid out by the cut, at prices or not
-MOST_PRICES = 3  # at which a cut is searched
-SPREAD_SHARE = 16  # one of so many slicing trees is for Arnold's spread, as a candidate by time
 MOST_ZONES = 400  # beyond, zones are small and packed as racks are
 
 
@@ -311,7 +311,8 @@ class _Placer:
             inside: list[Hosts] = [tuple(self._inside[0][0][: self.gang].tolist())]
             is_alike = len(set(self.fabric.by_host.nic_gbps[self.free].tolist())) == 1
             return inside if is_alike else self._with_others(inside), Fraction(0), None
-        seating, ways, bound = self._ways()
+        seating, ways_there, bound = self._ways()
+        ways = list(ways_there)
         if self.hint is None:
             return self._with_others(seating.seated(ways)), bound, None
         near = Near(self.fabric, self.request, self.free, self.hint)
@@ -346,10 +347,10 @@ class _Placer:
         return self._solved(fabric, by_cut, free, limits)
 
     def _solved(self, fabric: Fabric, request: Request, free: Ints, limits: Limits) -> list[Hosts]:
-        """The same gang by another measure."""
+        """The same gang by another measure; where nothing is to be proved, one layout."""
         placer = _Placer(*(fabric, request, limits, free, self.most_spares, None, self.sizing))
         seating, ways, _ = placer._ways()
-        return seating.seated(ways)
+        return seating.seated([*islice(ways, None if limits.rounds else 1)])
 
     def _in_less_time(self, layouts: list[Hosts]) -> list[Hosts]:
         """Where the step waits for uplinks: what other schedulers place (hosts by name, the fewest
@@ -372,7 +373,7 @@ class _Placer:
         for tree, free in subsets:
             fewest = consecutive(tree)(free, self.gang)
             layouts += [tuple(fewest.tolist()), tuple(np.sort(fewest).tolist())]
-        for _ in range(MOST_PRICES):
+        for _ in range(MOST_TRIED):
             best = min(layouts, key=clock.delay)
             prices = clock.prices(clock.step(best))
             if prices in tried or clock.is_good(best, self.free):
@@ -381,7 +382,7 @@ class _Placer:
             for tree, free in subsets:
                 layouts += self._of_least_cut(tree, free, prices)
         if not clock.is_good(min(layouts, key=clock.delay), self.free):
-            bands = replace(self.zone_limits, rounds=0, trees=self.limits.trees // SPREAD_SHARE)
+            bands = replace(self.zone_limits, rounds=0, trees=self.limits.trees // SHARES[0])
             layouts += self._solved(self.fabric, by_spread(self.request), self.free, bands)
         return layouts
 
@@ -434,7 +435,7 @@ class _Placer:
         left = harm(self.fabric, self.free, option.hosts + option.held.spares)
         return (value, *(tier.bytes_per_step for tier in option.cuts), *left, *option.hosts)
 
-    def _ways(self) -> tuple[Seating, list[Way], Fraction]:
+    def _ways(self) -> tuple[Seating, Iterable[Way], Fraction]:
         """Where the blocks may go, and a bound on the outermost cut in bytes."""
         if self._inside:
             seating = self._seating(self.grid or BlockGrid.shapeless(self.gang))
@@ -465,7 +466,7 @@ class _Placer:
             self.request, capacities, self.gang, self.most_spares, self.sizing, rack_hosts
         )
 
-    def _everywhere(self, capacities: list[int]) -> tuple[Seating, list[Way], Fraction]:
+    def _everywhere(self, capacities: list[int]) -> tuple[Seating, Iterable[Way], Fraction]:
         """Over very many small zones, which are packed as inner tiers are."""
         grid = self.grid or BlockGrid.shapeless(self.gang)
         seating, bound = self._seating(grid), 0

@@ -13,8 +13,7 @@ from placement.proof.master import EVERY_ROW, WHOLE_GANG, Counter, Floats, Maste
 from placement.solver import LpSolution
 
 FRACTIONAL = 1e-4  # zones
-HARDLY = 1e-6  # of the gap: what a child counts that costs no more
-DEARER = 1 + 1e-6  # times, or it is a tie
+HARDLY = 1e-6  # of the gap: what a child counts that costs no more; of a cost, a tie
 Decision = tuple[Counter, Range]
 
 
@@ -55,7 +54,7 @@ def split(
             is_closed = is_closed or risen >= gap
         if halves[0][0].row == EVERY_ROW and len(candidates) > 1 and not is_closed:
             continue
-        if best is None or dearer > most * DEARER:
+        if best is None or dearer > most * (1 + HARDLY):
             best, most = halves, dearer
     return best
 

@@ -8,7 +8,7 @@ See docs/engine.md, "The tiers".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -53,18 +53,20 @@ class Seating:
         self._descent = Descent(fabric, grid, tries, request, free)
         self._known: dict[tuple[bytes, bytes], Ints] = {}
 
-    def in_zones(self, layout: Layout, kept: Ints, kind: Ints) -> list[Way]:
+    def in_zones(self, layout: Layout, kept: Ints, kind: Ints) -> Iterator[Way]:
         """The zones of `layout`, and zones that it harms less to use.
 
         `kept`: spares wished for beside the part in each zone; `kind`: zones are exchanged
         within one kind. Both of shape (zones,).
         """
         layouts = [layout]
+        yield Way(layout, self._free)
         for zones in (layout, self._without_whole_zones(layout)):
             if zones is not None:
-                layouts += [zones, self._kindest(zones, kept, kind)[zones]]
-        new = [z for i, z in enumerate(layouts) if not any((z == y).all() for y in layouts[:i])]
-        return [Way(zones, self._free) for zones in new]
+                for other in (zones, self._kindest(zones, kept, kind)[zones]):
+                    if not any((other == known).all() for known in layouts):
+                        layouts.append(other)
+                        yield Way(other, self._free)
 
     def inside(self, domains: Sequence[tuple[Ints, int]]) -> list[Way]:
         """The whole gang in each of `domains`: (free hosts, tier below)."""
