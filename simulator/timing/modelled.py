@@ -174,7 +174,8 @@ class ModelledTiming:
         for sent in load.sent:
             self._on.setdefault(sent.link, {})[run.name] = sent.mean
         writers = self._store.begin(run.name, request) if clock.writes else ()
-        self._pace((*self._sharing(load), *writers), run.start_ns)
+        own = (run.name,) if load.stretch < 1 else ()  # others are slower by links that they share
+        self._pace((*own, *self._sharing(load), *writers), run.start_ns)
 
     def _load(self, request: Request, run: Attempt) -> GangLoad:
         is_known = self._times.network.is_modelled
