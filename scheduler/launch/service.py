@@ -11,6 +11,7 @@ from scheduler.engine.writer import Writer
 from scheduler.launch.gateway import GatewayOptions
 from scheduler.launch.launcher import AgentLauncher
 from scheduler.launch.sessions import AgentSessions
+from scheduler.launch.slow_hosts import SlowHosts
 from scheduler.launch.substrate import Substrate
 from scheduler.launch.tails import LogTails
 
@@ -18,12 +19,14 @@ from scheduler.launch.tails import LogTails
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
     """`lease_s`: a silent agent is lost after it. `substrate`: makes what brings agents
-    up, None: they are started by others. `may_join`: hosts that the fabric lacks join it."""
+    up, None: they are started by others. `may_join`: hosts that the fabric lacks join it.
+    `stragglers_s`: between looks for hosts that slow gangs, which are reported; None: never."""
 
     gateway: GatewayOptions
     lease_s: float = 30.0
     substrate: Callable[[], Substrate] | None = None
     may_join: bool = True
+    stragglers_s: float | None = None
 
 
 class LaunchService:
@@ -37,7 +40,7 @@ class LaunchService:
             listen = self._substrate.address(options.listen)
             options = replace(options, listen=listen, join_secrets=self._substrate.secrets)
         self._sessions = AgentSessions(options)
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self.tails = LogTails(self._sessions)
         self._launcher: AgentLauncher | None = None
 
@@ -51,7 +54,10 @@ class LaunchService:
         self._launcher = launcher
         launcher.may_join = self._settings.may_join
         launcher.on_log_chunk = self.tails.heard
-        self._task = asyncio.create_task(launcher.run())
+        self._tasks.append(asyncio.create_task(launcher.run()))
+        if every_s := self._settings.stragglers_s:
+            slow_hosts = SlowHosts(writer, launcher.step_times, every_s)
+            self._tasks.append(asyncio.create_task(slow_hosts.run()))
         if self._substrate is not None:
             launcher.starting = self._substrate.starting
             launcher.is_dismissed = self._substrate.is_dismissed
@@ -62,10 +68,10 @@ class LaunchService:
         return self._launcher.step_times(uid, attempt) if self._launcher is not None else {}
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+        for task in self._tasks:
+            task.cancel()
             with suppress(asyncio.CancelledError):
-                await self._task
+                await task
         if self._substrate is not None:
             await self._substrate.close()
         await self._sessions.close()

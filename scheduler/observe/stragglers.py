@@ -26,6 +26,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+SIGNAL = "straggler"  # of the health policy, for a host that is slow
+SURE = 0.9  # confidence with which a host is reported
 LEAST_SLOWER = 0.02  # a smaller effect is not worth a name
 LEAST_PEERS = 4  # measurements of a kind in a step; fewer say nothing of each other
 _LEAST_NOISE = 0.002
@@ -53,20 +55,26 @@ class Measurement(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class MeasuredGang:
     """`hosts`: in block order, of `ranks_per_host` ranks each. `uplinks`: by name, the hosts behind
-    each."""
+    each. `gpus`: those of the ranks of a host, where they have a part of it."""
 
     hosts: tuple[str, ...]
     ranks_per_host: int
     uplinks: Mapping[str, frozenset[str]]
+    gpus: tuple[int, ...] = ()
 
     def host_of(self, rank: int) -> str:
         """Raises: IndexError."""
         return self.hosts[rank // self.ranks_per_host]
 
+    def gpu_of(self, rank: int) -> int:
+        """By its number on its host."""
+        local = rank % self.ranks_per_host
+        return self.gpus[local] if self.gpus else local
+
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """`name`: a host or the domain of an uplink. `gpu`: of the host, by local rank. `at`: the
+    """`name`: a host or the domain of an uplink. `gpu`: of the host, by number. `at`: the
     kind of the measurements that it slows. `slower`: 0.12 for 12 %. `confidence`: 0 to 1. `seen`:
     in how many measurements, over so many `steps`."""
 
@@ -78,6 +86,10 @@ class Suspect:
     confidence: float
     seen: int
     steps: int
+
+    def detail(self, job: str) -> str:
+        """Of a report on it."""
+        return f"{self.slower:.0%} slower at {self.at or 'its part'} of {job}"
 
 
 Candidate = tuple[SuspectKind, str, int | None, str]
@@ -111,6 +123,15 @@ def stragglers(gang: MeasuredGang, measurements: Iterable[Measurement]) -> list[
         suspects.append(Suspect(*names[best], slower, confidence, *seen))
         rest[at] = np.minimum(rest[at], np.maximum(rest[at] - effect, 0))
     return sorted(suspects, key=lambda each: (-each.slower, each.name))
+
+
+def worth_a_report(suspects: Iterable[Suspect]) -> list[Suspect]:
+    """Hosts that are slow with some confidence; an uplink is no host."""
+    return [
+        suspect
+        for suspect in suspects
+        if suspect.kind is not SuspectKind.UPLINK and suspect.confidence >= SURE
+    ]
 
 
 def _gain(rest: Numbers, noise: Numbers, effect: float) -> float:
@@ -175,7 +196,7 @@ def _candidates(gang: MeasuredGang, groups: Sequence[Key]) -> dict[Candidate, se
     for (rank, kind), places in of_rank.items():
         host = gang.host_of(rank)
         if places != of_host[host, kind]:
-            made[SuspectKind.GPU, host, rank % gang.ranks_per_host, kind] = places
+            made[SuspectKind.GPU, host, gang.gpu_of(rank), kind] = places
     for (name, kind), places in of_uplink.items():
         made[SuspectKind.UPLINK, name, None, kind] = places
     return made

@@ -274,7 +274,8 @@ class AgentKeys(Keys):
     `lease_s`: a host whose agent says nothing for so long is lost. `join_secret`: a file with what
     join tokens are made with (`muster agent-token`), for agents without a certificate of their own.
     `join`: hosts that the fabric lacks join it, where their agents prove their names and say where
-    they are.
+    they are. `stragglers_s`: between looks for hosts that slow gangs, by what ranks say; they are
+    reported as `straggler`. None: never.
     """
 
     listen: Annotated[
@@ -292,6 +293,7 @@ class AgentKeys(Keys):
         FilePath | None, ServerOption("File with the secret of join tokens.", "join-secret")
     ] = None
     join: Flag = True
+    stragglers_s: Annotated[Count, AfterValidator(_at_most(MOST_LEASE_S))] | None = None
 
 
 class SlurmKeys(Keys):

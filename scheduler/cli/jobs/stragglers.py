@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from scheduler.observe.stragglers import MeasuredGang, Measurement, Suspect
     from scheduler.v1 import job_pb2, service_pb2
 
-SURE = 0.9  # confidence with which a host is reported
-SIGNAL = "straggler"
-
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -62,7 +59,7 @@ def stragglers_command(
     Example: muster stragglers pretrain --report
     """
     from scheduler.observe.step_times import load_times
-    from scheduler.observe.stragglers import as_mapping, stragglers
+    from scheduler.observe.stragglers import SIGNAL, as_mapping, stragglers, worth_a_report
 
     measurements = load_times(times) if times else []
     with connected(address) as client:
@@ -76,10 +73,9 @@ def stragglers_command(
         if (largest := max(each.ranks[-1] for each in measurements)) >= ranks:
             raise end(f"{times} has rank {largest:,}; job {name} has {ranks:,}, from 0", FAILED)
         suspects = stragglers(gang, measurements)
-        sure = [each for each in suspects if each.kind != "uplink" and each.confidence >= SURE]
+        sure = worth_a_report(suspects)
         for suspect in sure if report else ():
-            detail = f"{suspect.slower:.0%} slower at {suspect.at or 'its part'} of {name}"
-            client.report_host(suspect.name, SIGNAL, detail, gpu=suspect.gpu)
+            client.report_host(suspect.name, SIGNAL, suspect.detail(name), gpu=suspect.gpu)
     if output is AnswerFormat.JSON:
         typer.echo(json.dumps({"suspects": [as_mapping(each) for each in suspects]}))
     else:
@@ -116,7 +112,7 @@ def _gang(message: job_pb2.Job, fabric_file: bytes) -> MeasuredGang:
         for index, host in own.items():
             uplinks.setdefault(tier.domains[tier.domain_by_host[index]], set()).add(host)
     crossed = {name: frozenset(hosts) for name, hosts in uplinks.items() if len(hosts) < len(own)}
-    return MeasuredGang(live.hosts, live.ranks_per_host, crossed)
+    return MeasuredGang(live.hosts, live.ranks_per_host, crossed, tuple(message.placement.gpus))
 
 
 def _table(suspects: Sequence[Suspect]) -> str:

@@ -221,7 +221,9 @@ def _agents(keys: ServerKeys) -> AgentSettings | None:
     gateway = GatewayOptions(
         agents.listen, shown, agents.join_secret or "", is_insecure=keys.insecure
     )
-    return AgentSettings(gateway, agents.lease_s, _substrate(keys, gateway), agents.join)
+    return AgentSettings(
+        gateway, agents.lease_s, _substrate(keys, gateway), agents.join, agents.stragglers_s
+    )
 
 
 def _substrate(keys: ServerKeys, gateway: GatewayOptions) -> Callable[[], Substrate] | None:

@@ -8,7 +8,7 @@ import pytest
 
 from scheduler.files.errors import InputError
 from scheduler.observe.step_times import load_times
-from scheduler.observe.stragglers import Measurement, SuspectKind, stragglers
+from scheduler.observe.stragglers import MeasuredGang, Measurement, SuspectKind, stragglers
 from tests.stragglers_made import GPUS, case, gang, quality
 
 
@@ -35,6 +35,13 @@ def measured(slow: dict[int, float], steps: int = 10) -> list[Measurement]:
         for step in range(steps)
         for rank in range(4 * GPUS)
     ]
+
+
+def test_a_gpu_of_a_part_of_a_host_has_the_number_that_it_has_there() -> None:
+    part = MeasuredGang(("h7",), 4, {}, gpus=(2, 3, 6, 7))
+    slow = [each for each in measured({2: 1.3}) if each.ranks[0] < 4]
+    (suspect,) = stragglers(part, slow)
+    assert (suspect.kind, suspect.name, suspect.gpu) == (SuspectKind.GPU, "h7", 6)
 
 
 def test_a_gpu_is_told_from_its_host() -> None:
