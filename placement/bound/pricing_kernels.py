@@ -91,11 +91,23 @@ def _step(source: Ints, room: Tables, begin: int, end: int, weight: int) -> None
             now[u] = moved if moved < old else old
 
 
+def _reaches(between: Between, row: int) -> bool:
+    """Whether a slope after this row goes from some slots to others."""
+    most = 0
+    for k in range(between.begin[row], between.begin[row + 1]):
+        most = max(most, between.reach[k])
+    return most > 0
+
+
 def _transform(source: Ints, room: Tables, between: Between, row: int) -> None:
     """nearest[n, u] = min over n' of source[n', u] + what |n - n'| costs after this row."""
     slots, used = room.slots, room.used
     for begin in range(0, used, room.part):
         end, now = min(begin + room.part, used), source
+        if not _reaches(between, row):
+            for n in range(slots):
+                for at in range(n * used + begin, n * used + end):
+                    room.nearest[at] = source[at]
         for k in range(between.begin[row], between.begin[row + 1]):
             if between.reach[k] >= slots - 1:
                 _sweep(now, room, begin, end, between.weight[k])
@@ -166,7 +178,7 @@ def _price_rows(cost: Ints, rows: int, between: Between, room: Tables, by_used: 
 
 price_rows = Kernel(
     _price_rows,
-    *(_less_of, _sweep, _step, _transform, _linked),
+    *(_less_of, _sweep, _step, _reaches, _transform, _linked),
     inlines=False,
 )
 

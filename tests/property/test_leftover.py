@@ -54,7 +54,7 @@ def test_sparing_costs_no_cut_on_any_tier(
     plain[grid.block] = descent.host
     nothing = np.zeros(len(room), dtype=np.int64)
     seating = Seating(on, req, free, grid, 20)
-    seated = seating.seated(seating.in_zones(layout, nothing, nothing))
+    seated = seating.seated(list(seating.in_zones(layout, nothing, nothing)))
     before = key(on, req, free, tuple(plain.tolist()))
     assert min(key(on, req, free, hosts) for hosts in seated) <= before
     for hosts in seated:

@@ -19,6 +19,7 @@ import pytest
 from scheduler.agent import agent as agent_module
 from scheduler.agent.agent import Agent, Preparation
 from scheduler.agent.attempt import HostAttempt, Key, Phase, RankExit
+from scheduler.agent.rank_times import ComputedStep
 from scheduler.core import State, admit
 from scheduler.core.model.commands import EndJob, ReportHost
 from scheduler.engine.proposal import Answer
@@ -103,6 +104,9 @@ class SteppedAttempt(HostAttempt):
 
     def look_at_progress(self) -> bool:
         return False
+
+    def look_at_times(self, now_s: float) -> list[ComputedStep]:
+        return []  # nobody is slow here
 
     def ask_to_save(self) -> None:
         pass
