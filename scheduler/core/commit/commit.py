@@ -58,9 +58,9 @@ from scheduler.core.model.plan import (
 from scheduler.core.model.state import State
 from scheduler.core.rules import memory_copies
 from scheduler.core.rules.calendar import Calendar, turned
-from scheduler.core.rules.claimed_step import false_step
 from scheduler.core.rules.crash_loop import avoided
 from scheduler.core.rules.eligibility import deferral_ended, deferral_text
+from scheduler.core.rules.gang_step import false_step
 from scheduler.core.rules.host_evaluation import judged
 from scheduler.core.rules.resize import is_needless, misfit, resized
 from scheduler.core.rules.time_limits import enforced

@@ -22,7 +22,7 @@ def misfit(state: State, action: Resize, room: HostSet) -> Stale | None:
     if job.hosts != action.left:
         return stale_job(action.name, StaleReason.JOB, "its hosts changed meanwhile")
     request = job.at(action.dp).request
-    placed = replace(action.placement, step=None)  # see claimed_step.py
+    placed = replace(action.placement, step=None)  # see gang_step.py
     wrong = violations(state.loaded_fabric, room, request, placed)
     return stale_job(action.name, StaleReason.HOSTS, wrong[0]) if wrong else None
 

@@ -40,8 +40,8 @@ from scheduler.core.model.lifecycle import Hold
 from scheduler.core.model.plan import Start
 from scheduler.core.model.request_id import parse_request_id
 from scheduler.core.restart.prospect import prospect
+from scheduler.core.rules.gang_step import at_present
 from scheduler.core.rules.neighbours import shared_uplinks
-from scheduler.core.rules.present_step import at_present
 from scheduler.core.rules.slow_gangs import slow_gangs
 from scheduler.core.tenancy.ownership import tenant_of
 from scheduler.engine.authorisation import unauthorised

@@ -1,4 +1,5 @@
-"""The step of a running gang on links as they are now, not as they were when it started."""
+"""The step of a gang: what a plan claims is counted again before it is recorded, and what was
+recorded follows the links as they change."""
 
 from __future__ import annotations
 
@@ -6,13 +7,33 @@ from functools import lru_cache
 from math import isclose, isfinite
 
 from placement.fabric.tree import Fabric
-from placement.objective.check import SAME
+from placement.objective.check import SAME, step_violations
 from placement.objective.step_time import step_time
-from placement.workload.request import Request, StepBound
+from placement.workload.request import Placement, Request, StepBound
 from scheduler.core.collections.evolve import evolve
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
+from scheduler.core.model.plan import Stale, StaleReason, stale_job
 from scheduler.core.model.state import State
+from scheduler.core.rules.links import fabric_between
+
+# Of smaller gangs the claim is taken: their hosts are a millisecond's work for the writer as
+# well, and a decision starts many of them. So a decision adds ten milliseconds at most.
+LEAST_HOSTS = 8
+
+
+def false_step(
+    state: State, job: Job, placement: Placement, now_ns: int, end_ns: int
+) -> Stale | None:
+    """What is wrong with the step or its bound: counted with links as they will be while the gang
+    runs until `end_ns`, or, for placers that look at nothing else, as they are now."""
+    if placement.step is None or len(placement.hosts) < LEAST_HOSTS:
+        return None
+    ahead = fabric_between(state, now_ns, max(end_ns, now_ns + 1))
+    wrong = step_violations(ahead, job.request, placement)
+    if wrong and ahead is not state.loaded_fabric:
+        wrong = step_violations(state.loaded_fabric, job.request, placement)
+    return stale_job(job.name, StaleReason.STEP, wrong[0]) if wrong else None
 
 
 def present_step(state: State, job: Job) -> StepBound | None:
@@ -38,7 +59,8 @@ def at_present(state: State, job: Job) -> Job:
     return job if step is job.step else evolve(job, step=step)
 
 
-@lru_cache(maxsize=4_096)
+@lru_cache(maxsize=512)
 def seconds_now(fabric: Fabric, request: Request, hosts: tuple[int, ...]) -> float:
-    """Remembered: readers ask for the same gangs again and again."""
+    """Remembered for as many gangs as run at once: readers ask for them again and again, and each
+    entry keeps its fabric."""
     return step_time(fabric, request, hosts).seconds
