@@ -52,7 +52,7 @@ def test_a_life_of_windows_is_mostly_taken() -> None:
     """Else only the checks would be tried, and nothing behind them."""
     taken = Counter[tuple[str, bool]]()
     life = Life(Random("ci/life"))
-    asyncio.run(calls.run(life, 500, lambda call, was: taken.update([(call.method, was)])))
+    asyncio.run(calls.run(life, 1_000, lambda call, was: taken.update([(call.method, was)])))
     watches = ("WatchHosts", "WatchWindows")
     for method in ("CreateWindow", "ListWindows", "DeleteWindow", "UpdateWindow", *watches):
         assert taken[method, True] > 5, taken
