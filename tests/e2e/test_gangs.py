@@ -51,7 +51,8 @@ def test_a_gang_runs_and_its_job_ends_by_exit_codes(tmp_path: Path) -> None:
         assert next(following).startswith(b"attempt 1")
         client.cancel_job("c")
         until(client, "c", lambda _: no_ranks(server))
-        assert list(following) == []
+        # Hosts stop their ranks one after the other: rank 0 may still say that a peer went first.
+        assert set(following) <= {b"rank 0: a peer has gone\n"}
         client.create_job(gang("d", tmp_path, steps=10**6, limit_s=1))
         job = until(client, "d", lambda job: job.state == FAILED)
         assert job.reason == "reached its time limit of 1 s"
