@@ -1,8 +1,9 @@
 """Moves of gangs that degraded links hold up, where what they save is worth their price.
 
 Each gang that is slow (rules/slow_gangs.py) is placed again on its own hosts and the free ones,
-the one that loses most first. A move stops the gang: it pays when the GPU time that shorter
-steps save until its expected end is more than the work since its last checkpoint and a restart.
+by what other gangs leave of uplinks, the one that loses most first. A move stops the gang: it pays
+when the GPU time that the gang and its neighbours save until its expected end is more than the
+work since its last checkpoint and a restart.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from placement import place
 from placement.fabric import hostset
 from placement.fabric.constraints import broken
 from placement.fabric.hostset import HostSet
-from placement.objective.step_time import step_time
-from placement.workload.request import NO_SPARES, Placement
+from placement.objective.cut import cut
+from placement.workload.request import NO_SPARES, Placement, StepBound
 from scheduler.core.capacity.victims import cost_ns
 from scheduler.core.defrag.proposal import DefragProposal, GangMover, Relocation
 from scheduler.core.model.job import SECOND_NS
@@ -23,6 +24,8 @@ from scheduler.core.model.plan import Move, Swap
 from scheduler.core.model.policy import SchedulingOptions, expected_end_ns
 from scheduler.core.model.state import State
 from scheduler.core.policies.costs import Costs
+from scheduler.core.rules.gang_step import seconds_now
+from scheduler.core.rules.neighbours import as_neighbour, lost_gpus, others_of
 from scheduler.core.rules.slow_gangs import SlowGang, slow_gangs
 
 WANTED = "slow gangs"  # in the words of requests
@@ -51,21 +54,25 @@ def _relocation(
 ) -> Relocation | None:
     """None where no placement is so much faster that a move pays."""
     job, fabric, now_ns = slow.job, state.loaded_fabric, mover.now_ns
+    gang, others = as_neighbour(state, job), others_of(state, job, mover.limits)
     if job.held & state.out_of_service:
         return None  # it has hosts to leave in any case
     free, end_ns = mover.room(job, free)
     stays = hostset.of(job.spares)
     request = replace(job.request, spares=NO_SPARES)
-    answer = place(fabric, free | hostset.of(job.hosts), request, mover.limits.place)
+    answer = place(mover.crowded(job), free | hostset.of(job.hosts), request, mover.limits.place)
     if not isinstance(answer, Placement):
         return None
     if broken(fabric, job.request.where, answer.held | stays):
         return None
-    then_s = step_time(fabric, job.request, answer.hosts).seconds
-    gpus = job.request.parallelism.world_size
+    then_s = seconds_now(fabric, job.request, answer.hosts)
+    if not isfinite(then_s):
+        return None
+    moved = replace(gang, hosts=answer.hosts, step=StepBound(then_s))
+    idle_now, idle_then = (lost_gpus(fabric, each, others, then_s) for each in (gang, moved))
     left_s = (expected_end_ns(job, now_ns, mover.limits) - now_ns) / SECOND_NS
-    share = 1.0 if not isfinite(slow.step_s) else 1 - then_s / slow.step_s
-    saved_gpu_s = round(share * left_s * gpus)
+    saved_gpu_s = round((idle_now - idle_then) * left_s)
+    gpus = job.request.parallelism.world_size
     lost_gpu_s = cost_ns(job, now_ns, costs) * gpus // len(job.hosts) // SECOND_NS
     if saved_gpu_s <= lost_gpu_s:
         return None
@@ -74,7 +81,8 @@ def _relocation(
         for block, (old, new) in enumerate(zip(job.hosts, answer.hosts, strict=True))
         if old != new
     )
-    swap = Swap(job.name, moves, answer.cuts, is_requested=True, end_ns=end_ns)
+    cuts = cut(fabric, job.request, answer.hosts)
+    swap = Swap(job.name, moves, cuts, is_requested=True, end_ns=end_ns)
     return Relocation(swap, lost_gpu_s, job.cuts, saved_gpu_s, slow.step_s, then_s)
 
 

@@ -243,7 +243,7 @@ class GangMover:
 
     def _swap(self, gang: MoveCandidate, free: HostSet, mask: HostSet) -> Swap | None:
         """The gang's blocks of the domain swapped one by one, or the gang placed near."""
-        job, fabric = gang.job, self._crowded(gang.job)
+        job, fabric = gang.job, self.crowded(gang.job)
         free, end_ns = self.room(job, free)
         stays = hostset.of(job.spares)
         chosen = choose_swaps(fabric, self._gang(job), job.hosts, gang.blocks, 0, free)
@@ -274,7 +274,7 @@ class GangMover:
         end_ns = self.now_ns + time_limit_ns(job, self.limits)
         return free & ~self._calendar.closed(job, self.now_ns, end_ns), end_ns
 
-    def _crowded(self, job: Job) -> Fabric:
+    def crowded(self, job: Job) -> Fabric:
         """What other gangs leave of uplinks, where the job is placed by its step."""
         fabric = self._state.loaded_fabric
         return beside(fabric, loads(fabric, others_of(self._state, job, self.limits)))
@@ -296,7 +296,7 @@ class GangMover:
             return False
         joined = {move.block: move.joined for move in moves}
         hosts = [joined.get(block, host) for block, host in enumerate(job.hosts)]
-        fabric, request = self._crowded(job), job.request
+        fabric, request = self.crowded(job), job.request
         if parted(fabric, request, hosts):
             return False
         if request.objective is Objective.TIME:

@@ -61,10 +61,11 @@ def busy(fabric: Fabric, gang: Neighbour) -> dict[Uplink, float]:
 
 def running(state: State) -> list[Neighbour]:
     """The gangs that run."""
-    return [_neighbour(state, job) for job in state.in_state(JobState.RUNNING)]
+    return [as_neighbour(state, job) for job in state.in_state(JobState.RUNNING)]
 
 
-def _neighbour(state: State, job: Job) -> Neighbour:
+def as_neighbour(state: State, job: Job) -> Neighbour:
+    """A running gang in the place where it is."""
     return Neighbour(job.request, job.hosts, present_step(state, job))
 
 
@@ -150,14 +151,14 @@ def better_beside(
     if own.keys().isdisjoint(sharing):
         return alone.hosts
     least_s = alone.step.seconds
-    lost, worth = _lost_gpus(fabric, alone, others, least_s), WORTH_MOVING * alone.gpus
+    lost, worth = lost_gpus(fabric, alone, others, least_s), WORTH_MOVING * alone.gpus
     if lost <= worth:  # no other place saves so much: most gangs end here
         return alone.hosts
     apart = solve(beside(fabric, sharing))
     if apart is None or apart == alone.hosts:
         return alone.hosts
     gang = replace(alone, hosts=apart, step=StepBound(seconds_now(fabric, alone.request, apart)))
-    return apart if _lost_gpus(fabric, gang, others, least_s) < lost - worth else alone.hosts
+    return apart if lost_gpus(fabric, gang, others, least_s) < lost - worth else alone.hosts
 
 
 def others_of(state: State, job: Job, limits: SchedulingOptions) -> list[Neighbour]:
@@ -165,10 +166,10 @@ def others_of(state: State, job: Job, limits: SchedulingOptions) -> list[Neighbo
     if not limits.neighbours or job.part_gpus or job.request.objective is not Objective.TIME:
         return []
     gangs = (gang for gang in state.in_state(JobState.RUNNING) if gang.name != job.name)
-    return [_neighbour(state, gang) for gang in gangs]
+    return [as_neighbour(state, gang) for gang in gangs]
 
 
-def _lost_gpus(
+def lost_gpus(
     fabric: Fabric, gang: Neighbour, others: Sequence[Neighbour], least_s: float
 ) -> float:
     """GPUs that do nothing on average because the gang and its neighbours wait for each other,
@@ -203,12 +204,12 @@ class SharedUplink:
 def shared_uplinks(state: State, job: Job) -> list[SharedUplink]:
     """The narrow uplinks that a running gang shares, the busiest neighbour first."""
     fabric = state.loaded_fabric
-    own = busy(fabric, _neighbour(state, job))
+    own = busy(fabric, as_neighbour(state, job))
     common = [
         SharedUplink(fabric.tiers[depth].domains[number], gang, share)
         for gang in state.in_state(JobState.RUNNING)
         if own and gang.name != job.name
-        for (depth, number), share in busy(fabric, _neighbour(state, gang)).items()
+        for (depth, number), share in busy(fabric, as_neighbour(state, gang)).items()
         if (depth, number) in own and share >= LEAST
     ]
     return sorted(common, key=lambda shared: (-shared.busy, shared.link, shared.job.name))

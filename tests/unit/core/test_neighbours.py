@@ -9,7 +9,9 @@ import pytest
 from placement.objective.cut import busy_shares, is_narrow
 from placement.objective.step_time import step_time
 from scheduler.core import SchedulingOptions, State
+from scheduler.core.defrag.faster import propose_faster
 from scheduler.core.defrag.proposal import GangMover, candidates
+from scheduler.core.model.commands import ReportLink
 from scheduler.core.policies.costs import Costs
 from scheduler.core.restart.restart import search_restart
 from scheduler.core.rules.neighbours import beside, loads, shared_uplinks
@@ -182,3 +184,14 @@ def test_defragmentation_moves_no_gang_behind_a_busy_uplink() -> None:
     [move] = GangMover(state, ALONE, 0).moves(there, z3, 1, None) or ()
     assert state.loaded_fabric.hosts[move.swap.moves[0].joined] == "z1-r0-h0"
     assert GangMover(state, SchedulingOptions(), 0).moves(there, z3, 1, None) is None
+
+
+def test_a_slow_gang_is_not_moved_behind_an_uplink_that_is_busier_than_its_own_is_weak() -> None:
+    """b waits for the uplink of z3 at 70 %. That of z1 is whole, but a keeps it busy."""
+    state = settled(run(beside_a_talker(), fail("z0-r0-h0")))
+    assert zones(state, "b") == {"z0", "z3"}
+    state = run(state, ReportLink("z3", 0.7))
+    [move] = propose_faster(state, 0, ALONE, Costs(600, 60)).moves
+    joined = {state.loaded_fabric.hosts[each.joined] for each in move.swap.moves}
+    assert "z1-r0-h0" in joined
+    assert not propose_faster(state, 0, SchedulingOptions(), Costs(600, 60)).moves
