@@ -141,9 +141,9 @@ class Congestion:
         """By (layer, direction)."""
         return {(load.layer, load.direction): load.mmr for load in self.layers}
 
-    def axis(self, name: str) -> RoutedAxis | None:
-        """None for an axis that stays within hosts."""
-        return next((load for load in self.axes if load.axis == name), None)
+    def axis_seconds(self, name: str) -> float:
+        """0 for an axis that stays within hosts."""
+        return next((load.seconds for load in self.axes if load.axis == name), 0.0)
 
 
 def route(

@@ -11,7 +11,7 @@ exposed   an axis' time on its slowest layer (axis_loads.py) but for what hides 
 busiest   all axes together on one link: no step is shorter, however much overlaps.
 
 Bandwidth only: the latency of messages is left out (collectives/schedules.py has it). Flows are
-spread perfectly unless `step_time` is given what a routing makes of them.
+spread perfectly unless `step_time` is given what a routing makes of them (network/routing.py).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from math import isfinite
+from typing import Protocol
 
 from placement.fabric.constraints import seen_by_gang
 from placement.fabric.tree import Fabric
-from placement.network.routing import Congestion
 from placement.objective.axis_loads import SCALE_UP, AxisLoad, axis_loads
 from placement.workload.flops import training_flops
 from placement.workload.request import Request, StepBound
@@ -62,12 +62,28 @@ class AxisTime:
     exposed_s: float
 
 
+class LinkTime(Protocol):
+    """A link, or all links that an axis meets, and how long they are busy in a step."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def seconds(self) -> float: ...
+
+
+class RoutedFlows(Protocol):
+    """What a routing makes of the flows of a step."""
+
+    @property
+    def busiest(self) -> LinkTime: ...
+    def axis_seconds(self, name: str) -> float:
+        """0 for an axis that stays within hosts."""
+        ...
+
+
 @dataclass(frozen=True)
 class StepTime:
-    """A step of one placement. `flops`: of the whole job, 0 when there is no model.
-
-    `congestion`: what routing makes of the flows; None when they are spread perfectly.
-    """
+    """A step of one placement. `flops`: of the whole job, 0 when there is no model."""
 
     compute_s: float
     bubble_s: float
@@ -76,7 +92,6 @@ class StepTime:
     busiest_link_s: float
     flops: int
     peak_flops: float
-    congestion: Congestion | None = None
 
     @cached_property
     def exposed_s(self) -> float:
@@ -123,24 +138,24 @@ def step_time(
     request: Request,
     hosts: Sequence[int],
     assumed: Assumptions = Assumptions(),
-    congestion: Congestion | None = None,
+    routed: RoutedFlows | None = None,
 ) -> StepTime:
     """The step of a gang on the hosts of its blocks.
 
-    `congestion`: of the same gang on the same hosts; each axis then takes as long
-    outside the hosts as its busiest cable.
+    `routed`: of the same gang on the same hosts; each axis then takes as long outside
+    the hosts as its busiest cable.
 
     Raises: BadInput as `axis_traffic`. Cost: 3 ms for 16,384 ranks.
     """
     ranks, flops = request.parallelism.world_size, training_flops(request)
     rule = exposure(request, assumed)
     loads = axis_loads(fabric, request, hosts)
-    spent = [(load, axis_seconds(load, congestion)) for load in loads]
+    spent = [(load, axis_seconds(load, routed)) for load in loads]
     axes = tuple(AxisTime(load, s, rule.exposed_s(load.traffic.axis, s)) for load, s in spent)
-    link, link_s = busiest_link(loads, congestion)
+    link, link_s = busiest_link(loads, routed)
     bubble_s = rule.compute_s * float(rule.pipeline.bubble)
     peak = ranks * assumed.peak_tflops * 1e12
-    return StepTime(rule.compute_s, bubble_s, axes, link, link_s, flops, peak, congestion)
+    return StepTime(rule.compute_s, bubble_s, axes, link, link_s, flops, peak)
 
 
 def step_bound(fabric: Fabric, request: Request, hosts: Sequence[int]) -> StepBound | None:
@@ -159,15 +174,14 @@ def exposure(request: Request, assumed: Assumptions = Assumptions()) -> Exposure
     return Exposure(request, Pipeline.of(request), compute_s, dict(assumed.hidden))
 
 
-def axis_seconds(load: AxisLoad, congestion: Congestion | None) -> float:
+def axis_seconds(load: AxisLoad, routed: RoutedFlows | None) -> float:
     """On its slowest layer, or on its busiest cable where flows are routed."""
-    if congestion is None:
+    if routed is None:
         return load.seconds
-    routed = congestion.axis(load.traffic.axis)
-    return max(load.on(SCALE_UP), routed.seconds if routed else 0.0)
+    return max(load.on(SCALE_UP), routed.axis_seconds(load.traffic.axis))
 
 
-def busiest_link(loads: Sequence[AxisLoad], congestion: Congestion | None) -> tuple[str, float]:
+def busiest_link(loads: Sequence[AxisLoad], routed: RoutedFlows | None) -> tuple[str, float]:
     """The layer, or cable, that all axes together keep busy longest: its name and seconds.
 
     On a layer each axis counts with its own busiest domain, the same one in a balanced
@@ -175,9 +189,9 @@ def busiest_link(loads: Sequence[AxisLoad], congestion: Congestion | None) -> tu
     """
     names = dict.fromkeys(load.layer for axis in loads for load in axis.loads)
     totals = {name: sum(axis.on(name) for axis in loads) for name in names}
-    if congestion is not None:
+    if routed is not None:
         inside = totals.get(SCALE_UP, 0.0)
-        totals = {SCALE_UP: inside, congestion.busiest.name: congestion.seconds}
+        totals = {SCALE_UP: inside, routed.busiest.name: routed.busiest.seconds}
     slowest = max(totals, key=totals.__getitem__, default=SCALE_UP)
     return slowest, totals.get(slowest, 0.0)
 

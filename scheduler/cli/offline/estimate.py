@@ -112,7 +112,7 @@ def estimate_command(
         text = _text(job_file.spec.name, runs, assumed)
     sys.stdout.write(text + "\n")
     for draw, (question, answer, estimate) in zip(pictures, runs, strict=True):
-        draw(question, answer, estimate.placed.congestion if estimate else None)
+        draw(question, answer, estimate.routed[0] if estimate else None)
     raise typer.Exit(max(EXIT_CODES[outcome_of(answer)] for _, answer, _ in runs))
 
 
@@ -275,7 +275,8 @@ def _text(name: str, runs: list[Run], assumed: Assumptions) -> str:
             parts.append(f"on {question.fabric.name}, as muster places it:")
             step = estimate.placed
             parts.append(step_tables.layers_text(step))
-            parts.append(step_tables.routing_text(step.congestion) if step.congestion else "")
+            routed = estimate.routed[0]
+            parts.append(step_tables.routing_text(routed) if routed else "")
             parts.append(step_tables.advice_text(estimate))
         else:
             parts.append(_without_estimate(question, answer))

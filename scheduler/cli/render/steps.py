@@ -25,11 +25,13 @@ MUSTER, FEWEST, BY_NAME, AT_RANDOM = "muster", "fewest domains", "by name", "at 
 class Estimate:
     """A job on one fabric: a step as placed, and of the same gang placed otherwise.
 
-    `steps`: (way, step), muster's first. `advice`: on the axes as muster placed them.
+    `steps`: (way, step), muster's first, and what routing makes of the flows of each, None when
+    they are spread perfectly. `advice`: on the axes as muster placed them.
     """
 
     question: Question
     steps: tuple[tuple[str, StepTime], ...]
+    routed: tuple[Congestion | None, ...]
     advice: tuple[Advice, ...]
 
     @property
@@ -72,16 +74,15 @@ def estimate(
         BY_NAME: by_name(fabric, free, gang),
         AT_RANDOM: at_random(free, gang, network.seed),
     }
+    request = question.request
+    routed = tuple(_routed(question, hosts, network) for hosts in ways.values())
     steps = tuple(
-        (
-            way,
-            step_time(fabric, question.request, hosts, assumed, _routed(question, hosts, network)),
-        )
-        for way, hosts in ways.items()
+        (way, step_time(fabric, request, hosts, assumed, flows))
+        for (way, hosts), flows in zip(ways.items(), routed, strict=True)
     )
     if not steps[0][1].axes:
         return None
-    return Estimate(question, steps, advice(fabric, question.request, answer.hosts))
+    return Estimate(question, steps, routed, advice(fabric, request, answer.hosts))
 
 
 def by_name(fabric: Fabric, free: Ints, gang: int) -> list[int]:
@@ -106,12 +107,15 @@ def _routed(question: Question, hosts: Sequence[int], network: NetworkChoice) ->
 def to_mapping(estimated: Estimate) -> dict[str, Any]:
     """`placements` by way; the layers of muster's axes and the advice beside them."""
     return {
-        "placements": {way.replace(" ", "_"): _step(step) for way, step in estimated.steps},
+        "placements": {
+            way.replace(" ", "_"): _step(step, routed)
+            for (way, step), routed in zip(estimated.steps, estimated.routed, strict=True)
+        },
         "collectives": {item.axis: _advice(item) for item in estimated.advice},
     }
 
 
-def _step(step: StepTime) -> dict[str, Any]:
+def _step(step: StepTime, routed: Congestion | None) -> dict[str, Any]:
     """`step_seconds` is what communication takes by itself when compute is not known."""
     return {
         "step_seconds": step.seconds,
@@ -121,7 +125,7 @@ def _step(step: StepTime) -> dict[str, Any]:
         "busiest_link": {"layer": step.busiest_link, "seconds": step.busiest_link_s},
         "model_flops": step.flops or None,
         "mfu": step.mfu,
-        "routing": _congestion(step.congestion) if step.congestion else None,
+        "routing": _congestion(routed) if routed else None,
         "axes": {
             axis.load.traffic.axis: {
                 "runs_on": axis.load.runs_on,
