@@ -2,8 +2,8 @@
 
 Enters: a fabric, free hosts as a bit set, a request, limits counted in work. Leaves: a
 placement with its cut, bound and spares, or why there is none: `place`. Beside it stand what
-moves a running gang (`choose_swaps`, `placed_near`, ...), what its step takes on the network
-(`route`), by which collectives (`advice`), and what stands by for it (`Sizing`, `Holders`).
+moves a running gang (`choose_swaps`, `placed_near`, ...), and what stands by for it (`Sizing`,
+`Holders`). What switches and cables make of a placed gang is the package `network`.
 Values in, a value out: the same input gives the same answer, byte for byte. Nothing here
 knows queues, clocks or RPC.
 
@@ -27,30 +27,8 @@ if TYPE_CHECKING:
         runners_up,
     )
     from placement.certificates import certificate, decided_certificate
-    from placement.collectives.recommend import (
-        Advice,
-        AlgorithmChoice,
-        NcclTuning,
-        advice,
-        nccl_tunings,
-    )
-    from placement.collectives.schedules import (
-        Algorithm,
-        Link,
-        Operation,
-        algorithms,
-        busiest_share,
-        kappa,
-        schedule_of,
-        schedule_seconds,
-    )
     from placement.errors import BadInput
     from placement.largest import has_room, legal_sizes
-    from placement.network.failures import links_without
-    from placement.network.flows import Flows, flows_of, merge_flows
-    from placement.network.maxflow import Proof, proofs
-    from placement.network.routing import Congestion, Kind, Routing, parse_routing, route
-    from placement.network.wiring import Links, Striping, links
     from placement.part_of_host import choose_gpus
     from placement.placer import impossible, place
     from placement.replace.elastic import NEW, carried, on_hosts, ranks_inside, replicas_on, widened
@@ -87,16 +65,8 @@ MODULES = {
     for module, names in {
         "baselines": "Choose RunnerUp at_random by_spread chosen consecutive runners_up",
         "certificates": "certificate decided_certificate",
-        "collectives.recommend": "Advice AlgorithmChoice NcclTuning advice nccl_tunings",
-        "collectives.schedules": "Algorithm Link Operation algorithms busiest_share kappa"
-        " schedule_of schedule_seconds",
         "errors": "BadInput",
         "largest": "has_room legal_sizes",
-        "network.failures": "links_without",
-        "network.flows": "Flows flows_of merge_flows",
-        "network.maxflow": "Proof proofs",
-        "network.routing": "Congestion Kind Routing parse_routing route",
-        "network.wiring": "Links Striping links",
         "part_of_host": "choose_gpus",
         "placer": "impossible place",
         "replace.elastic": "NEW carried on_hosts ranks_inside replicas_on widened",

@@ -5,7 +5,7 @@ network cards, then the uplinks of the fabric's tiers, innermost first. Where th
 fabric are scale-up domains, network cards carry what leaves a rack and NVLink the rest. Meta
 calls choosing them "assigning parallelism to topology layers" (RoCE, SIGCOMM 2024): a
 placement has chosen, and this table says what it chose. All flows are spread perfectly over
-the links of a layer; what hashing makes of them is in placement.network.
+the links of a layer; what hashing makes of them is in network.
 """
 
 from __future__ import annotations

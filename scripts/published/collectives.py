@@ -1,6 +1,6 @@
 """Collectives as published: bytes over zones, times, bus-bandwidth factors.
 
-Counted from message schedules (placement.collectives). Zones are equal and contiguous
+Counted from message schedules (network.collectives). Zones are equal and contiguous
 unless a row says otherwise; kappa is bytes over zone boundaries in payloads.
 """
 
@@ -11,7 +11,7 @@ from statistics import fmean
 
 import numpy as np
 
-from placement import (
+from network.collectives.schedules import (
     Algorithm,
     Link,
     Operation,

@@ -1,6 +1,6 @@
 """Collisions as published: hashed flows, queue pairs, pinned paths.
 
-Every value is simulated: flows through placement.network on a fabric of the size
+Every value is simulated: flows through network on a fabric of the size
 that the source describes, averaged over seeds 0, 1, 2, ... Source: RoCE (2024), the
 sections on ECMP, path pinning and E-ECMP with queue-pair scaling.
 """
@@ -12,7 +12,9 @@ from statistics import fmean
 
 import numpy as np
 
-from placement import Flows, Kind, Routing, flows_of, links, merge_flows, parse_routing, route
+from network.flows import Flows, flows_of, merge_flows
+from network.routing import Kind, Routing, parse_routing, route
+from network.wiring import links
 from placement.fabric.tree import Fabric, from_spec
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import Request

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from placement import Proof, Striping, links, proofs
+from network.maxflow import Proof, proofs
+from network.wiring import Striping, links
 from placement.fabric.tree import Fabric, from_spec, preset
 from scripts.published import Evidence, Row, Value, exactly, near
 

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from network.flows import Flows, flows_of
+from network.routing import Congestion, parse_routing, route
+from network.wiring import links
 from placement.fabric import hostset
 from placement.fabric.tree import Fabric, preset
-from placement.network.flows import Flows, flows_of
-from placement.network.routing import Congestion, parse_routing, route
-from placement.network.wiring import links
 from placement.objective.cut import cut
 from placement.placer import place
 from placement.workload.request import NO_SPARES, Placement, Request

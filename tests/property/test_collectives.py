@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placement.collectives.schedules import Algorithm, Operation, algorithms, kappa, schedule_of
+from network.collectives.schedules import Algorithm, Operation, algorithms, kappa, schedule_of
 from placement.objective.cut import cut_by_axis
 from placement.workload.request import Collective
 from tests.build import request

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from network.failures import sum_by
+from network.flows import flows_of
+from network.routing import Congestion, parse_routing, route
+from network.wiring import links
 from placement.fabric.tree import Fabric, from_spec
-from placement.network.failures import sum_by
-from placement.network.flows import flows_of
-from placement.network.routing import Congestion, parse_routing, route
-from placement.network.wiring import links
 from placement.objective.cut import cut
 from placement.workload.request import Collective, Request
 from tests.build import fabric, request, two_tiers

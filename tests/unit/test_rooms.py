@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_a_planted_import_breaks_a_contract(
     tmp_path: Path, file: str, line: str, broken: str
 ) -> None:
-    for package in ("placement", "scheduler", "simulator"):
+    for package in ("placement", "network", "scheduler", "simulator"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("*.pyc"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     with (tmp_path / file).open("a", encoding="utf-8") as planted:

@@ -32,7 +32,8 @@ from scheduler.cli.offline.fabric import gbps_text
 from scheduler.cli.render.text import columns as aligned
 
 if TYPE_CHECKING:
-    from placement import Links, Proof
+    from network.maxflow import Proof
+    from network.wiring import Links
     from placement.fabric.tree import Ints
 
 
@@ -97,7 +98,9 @@ def links_command(
     if columns or sort or no_headers or watch or output is ListFormat.WIDE:
         message = "--columns, --sort, --no-headers, --watch and -o wide are for links of a server"
         raise typer.BadParameter(message, param_hint="--fabric")
-    from placement import Striping, links, links_without, proofs
+    from network.failures import links_without
+    from network.maxflow import proofs
+    from network.wiring import Striping, links
     from scheduler.files.inputs import load_fabric
 
     whole = links(load_fabric(fabric), Striping(striping.value))

@@ -185,7 +185,8 @@ def _hidden(text: str) -> tuple[str, float]:
 
 
 def _network(routing: str | None, failed: list[str] | None, seed: int) -> NetworkChoice:
-    from placement import BadInput, parse_routing
+    from network.routing import parse_routing
+    from placement import BadInput
     from scheduler.cli.render.steps import NetworkChoice
     from scheduler.files.errors import InputError, Problem
 

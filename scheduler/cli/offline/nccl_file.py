@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from placement import Algorithm, NcclTuning, Operation
+from network.collectives.recommend import NcclTuning
+from network.collectives.schedules import Algorithm, Operation
 
 COLLECTIVES = {
     Operation.ALL_REDUCE: "allreduce",

@@ -418,7 +418,7 @@ def nccl_lines(name: str, fabric: Fabric, request: Request, hosts: Sequence[int]
     """`hosts`: in block order, of the fabric as the gang sees it."""
     import numpy as np
 
-    from placement import nccl_tunings
+    from network.collectives.recommend import nccl_tunings
     from placement.objective.axis_loads import axis_loads
     from placement.workload.traffic import Pattern, axis_traffic, groups_of
     from scheduler.cli.offline.nccl_file import nccl_file

@@ -13,7 +13,7 @@ from placement import BadInput
 from scheduler.cli.plot.by import ColourBy
 
 if TYPE_CHECKING:
-    from placement import Congestion
+    from network.routing import Congestion
     from placement.fabric.hostset import HostSet
     from placement.fabric.tree import Fabric
     from placement.workload.request import Placement, Request

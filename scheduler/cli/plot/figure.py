@@ -28,7 +28,7 @@ from scheduler.cli.plot.load import PlottedLoad, load
 from scheduler.cli.render.text import bytes_text, counted
 
 if TYPE_CHECKING:
-    from placement import Congestion
+    from network.routing import Congestion
 
 INCHES = 12.0
 HEAD, LEGEND, BARS, MARGIN = 0.72, 0.5, 1.6, 0.25  # inches

@@ -14,7 +14,7 @@ from placement.workload.request import Placement, Request
 from scheduler.cli.plot.geometry import Floats
 
 if TYPE_CHECKING:
-    from placement import Congestion
+    from network.routing import Congestion
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from scheduler.cli.plot.by import ColourBy
 from scheduler.files.errors import InputError, Problem
 
 if TYPE_CHECKING:
-    from placement import Congestion
+    from network.routing import Congestion
     from placement.workload.request import Answer
     from scheduler.cli.render.answers import Question
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from placement import Advice, Algorithm, AlgorithmChoice, Congestion
+from network.collectives.recommend import Advice, AlgorithmChoice
+from network.collectives.schedules import Algorithm
+from network.routing import Congestion
 from placement.objective.step_time import Assumptions, StepTime
 from scheduler.cli.render.steps import MUSTER, Estimate
 from scheduler.cli.render.text import bytes_text, columns, percent_text, seconds_text

@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from placement import Advice, Congestion, Routing, advice, consecutive, flows_of, links, route
+from network.collectives.recommend import Advice, advice
+from network.flows import flows_of
+from network.routing import Congestion, Routing, route
+from network.wiring import links
+from placement import consecutive
 from placement.fabric.hostset import has, to_mask
 from placement.fabric.links import islands
 from placement.fabric.tree import Fabric, Ints

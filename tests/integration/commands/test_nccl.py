@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from placement import Algorithm, NcclTuning, Operation, nccl_tunings
-from placement.collectives.nccl import Protocol
+from network.collectives.nccl import Protocol
+from network.collectives.recommend import NcclTuning, nccl_tunings
+from network.collectives.schedules import Algorithm, Operation
 from placement.fabric.tree import from_spec
 from placement.workload.training import DataParallel, Training
 from scheduler.cli.offline.nccl_file import MOST_BYTES, nccl_file

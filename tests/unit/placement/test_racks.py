@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from placement import flows_of, place
+from network.flows import flows_of
+from network.wiring import links
+from placement import place
 from placement.errors import BadInput
 from placement.fabric import hostset
 from placement.fabric.constraints import Constraints
 from placement.fabric.tree import Fabric, from_spec, preset, seen_with
-from placement.network.wiring import links
 from placement.objective.axis_loads import NIC, SCALE_UP, axis_loads
 from placement.objective.check import violations
 from placement.objective.cut import cut

@@ -7,13 +7,13 @@ import math
 import numpy as np
 import pytest
 
+from network.failures import links_without
+from network.wiring import links
 from placement import BadInput, Hint, choose_swaps, place
 from placement.fabric import hostset
 from placement.fabric.constraints import ANYWHERE, Constraints, broken, joinable, usable
 from placement.fabric.links import islands, seconds_over, uplink_of, with_links
 from placement.fabric.tree import Fabric
-from placement.network.failures import links_without
-from placement.network.wiring import links
 from placement.objective.check import violations
 from placement.objective.step_time import step_time
 from placement.workload.request import Answer, Insufficient, Placement, Request

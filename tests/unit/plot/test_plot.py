@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from network.flows import flows_of
+from network.routing import parse_routing, route
+from network.wiring import links
 from placement.errors import BadInput
 from placement.fabric import hostset
 from placement.fabric.tree import Fabric, from_spec, preset
-from placement.network.flows import flows_of
-from placement.network.routing import parse_routing, route
-from placement.network.wiring import links
 from placement.objective.cut import egress
 from placement.placer import place
 from placement.workload.request import Placement, Request, SpareRule

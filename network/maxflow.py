@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from placement.errors import BadInput
+from network.fluid import spread
+from network.wiring import Layer, Links
+from placement import BadInput
 from placement.fabric.tree import Ints
-from placement.network.fluid import spread
-from placement.network.wiring import Layer, Links
 
 if TYPE_CHECKING:
     import networkx as nx  # a tenth of a second: imported where it is used

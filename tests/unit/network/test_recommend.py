@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from placement.collectives.recommend import Advice, advice
-from placement.collectives.schedules import Algorithm, Operation
+from network.collectives.recommend import Advice, advice
+from network.collectives.schedules import Algorithm, Operation
 from placement.fabric.tree import preset
 from placement.objective.cut import cut
 from placement.workload.request import Collective, Request

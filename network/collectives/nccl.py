@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import log2
 
-from placement.collectives.schedules import Algorithm, Operation
+from network.collectives.schedules import Algorithm, Operation
 
 
 class Protocol(StrEnum):

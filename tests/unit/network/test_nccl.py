@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from placement.collectives.nccl import Protocol, Ranks, Tuned, choice, times
-from placement.collectives.schedules import Algorithm, Operation
+from network.collectives.nccl import Protocol, Ranks, Tuned, choice, times
+from network.collectives.schedules import Algorithm, Operation
 
 AR, AG = Operation.ALL_REDUCE, Operation.ALL_GATHER
 NIC = 50e9

@@ -20,9 +20,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from placement.collectives import nccl
-from placement.collectives.nccl import Protocol, Ranks, Tuned
-from placement.collectives.schedules import (
+from network.collectives import nccl
+from network.collectives.nccl import Protocol, Ranks, Tuned
+from network.collectives.schedules import (
     Algorithm,
     Link,
     Operation,

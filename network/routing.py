@@ -9,12 +9,12 @@ from enum import StrEnum
 
 import numpy as np
 
-from placement.errors import BadInput
-from placement.network.failures import CUT_OFF, links_without
-from placement.network.flows import Flows
-from placement.network.fluid import ByLink, adaptive_weights, every_cable, spread
-from placement.network.paths import path_loads
-from placement.network.wiring import Floats, Links
+from network.failures import CUT_OFF, links_without
+from network.flows import Flows
+from network.fluid import ByLink, adaptive_weights, every_cable, spread
+from network.paths import path_loads
+from network.wiring import Floats, Links
+from placement import BadInput
 
 LLM_QUEUE_PAIRS = 16  # RoCE (2024); the Llama 3 paper speaks of 16 flows between two GPUs
 MOST_QUEUE_PAIRS = 1024

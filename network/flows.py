@@ -19,9 +19,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from network.wiring import Floats, Links, Mask
 from placement.fabric.constraints import seen_by_gang
 from placement.fabric.tree import Fabric, Ints
-from placement.network.wiring import Floats, Links, Mask
 from placement.workload.request import Request
 from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic, groups_of
 

@@ -13,7 +13,7 @@ from math import ceil, log2
 import numpy as np
 import pytest
 
-from placement.collectives.schedules import (
+from network.collectives.schedules import (
     Algorithm,
     Link,
     Operation,

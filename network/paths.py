@@ -22,12 +22,12 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from placement.errors import BadInput
+from network.failures import CUT_OFF, reach, sum_by
+from network.flows import Flows
+from network.fluid import ByLink, every_cable
+from network.wiring import Floats, Links, Mask
+from placement import BadInput
 from placement.fabric.tree import Ints
-from placement.network.failures import CUT_OFF, reach, sum_by
-from placement.network.flows import Flows
-from placement.network.fluid import ByLink, every_cable
-from placement.network.wiring import Floats, Links, Mask
 
 Words = npt.NDArray[np.uint64]
 BATCH = 1 << 19  # queue pairs at once: 40 MB

@@ -26,7 +26,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from placement.errors import BadInput
+from placement import BadInput
 from placement.fabric.tree import Fabric, Ints
 
 Floats = npt.NDArray[np.float64]

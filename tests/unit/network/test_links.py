@@ -9,11 +9,11 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from network.failures import links_without
+from network.maxflow import By, Proof, proofs
+from network.wiring import Layer, Links, Striping, links
 from placement.errors import BadInput
 from placement.fabric.tree import Fabric, from_spec, preset
-from placement.network.failures import links_without
-from placement.network.maxflow import By, Proof, proofs
-from placement.network.wiring import Layer, Links, Striping, links
 from tests.build import fabric, flat, two_tiers
 
 ROCE = links(preset("roce-24k"))
@@ -308,7 +308,7 @@ def test_a_fabric_too_large_for_max_flow_gets_a_bound(
     small: Fabric, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exact = [p.flow for p in proofs(links(small))]
-    monkeypatch.setattr("placement.network.maxflow.MOST_WORK", 0)
+    monkeypatch.setattr("network.maxflow.MOST_WORK", 0)
     bounds = proofs(links(small))
     assert {p.by for p in bounds} == {By.CUT}
     assert all(p.flow >= flow for p, flow in zip(bounds, exact, strict=True))

@@ -9,10 +9,10 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from placement.errors import BadInput
+from network.wiring import Links, Mask
+from placement import BadInput
 from placement.fabric import hostlist
 from placement.fabric.tree import Ints
-from placement.network.wiring import Links, Mask
 
 CUT_OFF = "leaves hosts of the job no path to each other"
 Number = TypeVar("Number", np.bool_, np.float64)

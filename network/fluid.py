@@ -22,10 +22,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from placement.errors import BadInput
+from network.failures import CUT_OFF, reach, sum_by
+from network.wiring import Floats, Links, Mask
+from placement import BadInput
 from placement.fabric.tree import Ints
-from placement.network.failures import CUT_OFF, reach, sum_by
-from placement.network.wiring import Floats, Links, Mask
 
 CELLS = 4_000_000  # cables x leaves at once: 32 MB
 ROUNDS = 12

@@ -7,13 +7,13 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from network.failures import links_without
+from network.flows import Flows, flows_of, merge_flows
+from network.paths import Walker, trips_of
+from network.routing import Congestion, Kind, Routing, _on_rails, parse_routing, route
+from network.wiring import Links, links
 from placement.errors import BadInput
 from placement.fabric.tree import Fabric, from_spec, preset
-from placement.network.failures import links_without
-from placement.network.flows import Flows, flows_of, merge_flows
-from placement.network.paths import Walker, trips_of
-from placement.network.routing import Congestion, Kind, Routing, _on_rails, parse_routing, route
-from placement.network.wiring import Links, links
 from placement.workload.request import Collective, Request
 from tests.build import LLAMA3_ROWS, fabric, gang, request
 
