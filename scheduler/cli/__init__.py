@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 
-INTERRUPTED = 130  # as shells report SIGINT
+from scheduler.cli.exit_codes import INTERRUPTED
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ import typer
 from scheduler.cli import complete
 from scheduler.cli.contexts import DEFAULT_ADDRESS as DEFAULT_ADDRESS
 from scheduler.cli.contexts import keep_secrets_from, quiet_grpc
+from scheduler.cli.exit_codes import BAD_INPUT, FAILED, INFEASIBLE
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from scheduler.client import Client, ServiceError
     from scheduler.files.inputs import JobFile
 
-FAILED, BAD_INPUT, INFEASIBLE = 1, 2, 4
-EXIT_CODES = {"placed": 0, "insufficient": 3, "infeasible": INFEASIBLE, "undecided": 5}
 # What a field of a request is on the command line.
 TYPED = {
     "after_version": "--after",

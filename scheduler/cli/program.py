@@ -21,12 +21,9 @@ import typer
 from typer.models import CommandInfo
 
 from placement import BadInput
-from scheduler.cli import INTERRUPTED
 from scheduler.cli.contexts import use_context
+from scheduler.cli.exit_codes import BAD_INPUT, BROKEN, FAILED, INTERRUPTED
 from scheduler.files.errors import WRONG_PATHS, InputError
-
-BAD_INPUT = 2
-BROKEN = 70  # EX_SOFTWARE
 
 _app = typer.Typer(
     name="muster",
@@ -291,7 +288,7 @@ def _give_up(error: OSError) -> int:
     if not isinstance(error, BrokenPipeError):
         text = ": ".join(str(part) for part in (error.filename, error.strerror or error) if part)
         typer.echo(f"muster: {text}", err=True)
-    return BAD_INPUT if isinstance(error, WRONG_PATHS) else 1
+    return BAD_INPUT if isinstance(error, WRONG_PATHS) else FAILED
 
 
 def half_typed() -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from placement.errors import BadInput
-from scheduler.cli import program
+from scheduler.cli import exit_codes, program
 from scheduler.files.errors import InputError
 from tests.serving import create, serving
 
@@ -73,5 +73,5 @@ def _run(words: list[str], address: str) -> tuple[int, str]:
     """Exit code and what was said, as `main` has it."""
     found = CliRunner().invoke(program.app, words, env={"MUSTER_ADDRESS": address})
     if isinstance(found.exception, InputError | BadInput):
-        return program.BAD_INPUT, str(found.exception)
+        return exit_codes.BAD_INPUT, str(found.exception)
     return found.exit_code, found.output

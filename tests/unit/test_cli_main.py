@@ -41,6 +41,7 @@ def test_nothing_ends_in_a_traceback(
     def fails() -> None:
         raise error
 
+    program.load_commands()
     monkeypatch.setattr(program, "_app", fails)
     result = muster()
     assert result.code == code

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from scheduler.cli.calls import BAD_INPUT, checked_only, connected
+from scheduler.cli.calls import checked_only, connected
+from scheduler.cli.exit_codes import BAD_INPUT
 from scheduler.files.errors import Problem
 from scheduler.files.health.found import (
     CORDON,

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from scheduler.cli.calls import (
-    BAD_INPUT,
     DEFAULT_ADDRESS,
-    FAILED,
     Address,
     AnswerFormat,
     DryRun,
@@ -22,6 +20,7 @@ from scheduler.cli.calls import (
     end,
     write,
 )
+from scheduler.cli.exit_codes import BAD_INPUT, FAILED
 
 if TYPE_CHECKING:
     from scheduler.client import ServiceError

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import typer
 
-from scheduler.cli.calls import BAD_INPUT, checked_only, connected
+from scheduler.cli.calls import checked_only, connected
+from scheduler.cli.exit_codes import BAD_INPUT
 from scheduler.files.errors import Problem
 from scheduler.files.links.linksfile import LinkEntry
 from scheduler.files.links.ports import COLUMNS, SwitchPort, load_ibdiagnet, load_port_table

@@ -9,7 +9,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scheduler.cli.calls import BAD_INPUT, connected, end
+from scheduler.cli.calls import connected, end
+from scheduler.cli.exit_codes import BAD_INPUT
 
 if TYPE_CHECKING:
     from scheduler.v1 import job_pb2

@@ -18,8 +18,6 @@ from typer.core import TyperGroup
 from scheduler.cli import complete
 from scheduler.cli.calls import (
     DEFAULT_ADDRESS,
-    EXIT_CODES,
-    FAILED,
     Address,
     After,
     AnswerFormat,
@@ -38,6 +36,7 @@ from scheduler.cli.calls import (
     write,
 )
 from scheduler.cli.contexts import quoted
+from scheduler.cli.exit_codes import EXIT_CODES, FAILED
 from scheduler.cli.jobs import holds, update
 from scheduler.cli.jobs.certificates import certify_live, certify_supposed
 from scheduler.cli.jobs.holds import each_of

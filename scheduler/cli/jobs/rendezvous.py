@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scheduler.cli.calls import DEFAULT_ADDRESS, FAILED, Address, connected, end
+from scheduler.cli.calls import DEFAULT_ADDRESS, Address, connected, end
+from scheduler.cli.exit_codes import FAILED, NOT_A_MEMBER, TIMED_OUT
 from scheduler.cli.jobs.jobs import JobName
-from scheduler.cli.jobs.wait import TIMED_OUT, changes_of
+from scheduler.cli.jobs.wait import changes_of
 from scheduler.cli.numbers import some_seconds
 
 if TYPE_CHECKING:
     from scheduler.client import Client
     from scheduler.v1 import job_pb2
 
-NOT_A_MEMBER = 6
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as of shells
 
 

@@ -15,19 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scheduler.cli.calls import (
-    EXIT_CODES,
-    FAILED,
-    INFEASIBLE,
-    AnswerFormat,
-    Output,
-    Why,
-    end,
-    formatted,
-    refusal,
-)
+from scheduler.cli.calls import AnswerFormat, Output, Why, end, formatted, refusal
 from scheduler.cli.contexts import load_contexts, quiet_grpc, unknown
-from scheduler.cli.jobs.wait import TIMED_OUT, Awaited, is_there
+from scheduler.cli.exit_codes import EXIT_CODES, FAILED, INFEASIBLE, TIMED_OUT, UNKNOWN
+from scheduler.cli.jobs.wait import Awaited, is_there
 from scheduler.cli.numbers import some_seconds
 
 if TYPE_CHECKING:
@@ -36,7 +27,6 @@ if TYPE_CHECKING:
     from scheduler.core import JobSpec
     from scheduler.v1 import job_pb2
 
-UNKNOWN = 6  # whether a cluster has the job
 POLL_S = 2.0
 
 Among = Annotated[

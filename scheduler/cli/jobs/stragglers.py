@@ -7,14 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scheduler.cli.calls import (
-    DEFAULT_ADDRESS,
-    FAILED,
-    Address,
-    AnswerFormat,
-    connected,
-    end,
-)
+from scheduler.cli.calls import DEFAULT_ADDRESS, Address, AnswerFormat, connected, end
+from scheduler.cli.exit_codes import FAILED
 from scheduler.cli.jobs.jobs import JobName
 
 if TYPE_CHECKING:

@@ -8,24 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scheduler.cli.calls import (
-    DEFAULT_ADDRESS,
-    FAILED,
-    Address,
-    AnswerFormat,
-    Output,
-    connected,
-    write,
-)
+from scheduler.cli.calls import DEFAULT_ADDRESS, Address, AnswerFormat, Output, connected, write
 from scheduler.cli.contexts import quoted
+from scheduler.cli.exit_codes import FAILED, TIMED_OUT
 from scheduler.cli.jobs.holds import JobNames
 from scheduler.cli.numbers import some_seconds
 
 if TYPE_CHECKING:
     from scheduler.client import Client
     from scheduler.v1 import job_pb2
-
-TIMED_OUT = 124  # as `timeout` of coreutils
 
 
 class Awaited(StrEnum):

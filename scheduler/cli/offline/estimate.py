@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scheduler.cli import clock, complete
-from scheduler.cli.calls import EXIT_CODES, AnswerFormat, Output, formatted
+from scheduler.cli.calls import AnswerFormat, Output, formatted
+from scheduler.cli.exit_codes import EXIT_CODES
 from scheduler.cli.offline.place import cluster_of, outcome_of, place_job
 from scheduler.cli.render.picture import Plot, PlotBy, drawers
 

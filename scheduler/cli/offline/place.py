@@ -15,7 +15,7 @@ import typer
 
 from placement.workload.request import Answer, Objective, Placement, Request
 from scheduler.cli import clock, complete
-from scheduler.cli.calls import EXIT_CODES
+from scheduler.cli.exit_codes import EXIT_CODES
 from scheduler.cli.numbers import finite
 from scheduler.cli.offline import formats
 from scheduler.cli.render.picture import Plot, PlotBy, drawer

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scheduler.cli.calls import AnswerFormat, Output, formatted
+from scheduler.cli.exit_codes import FAILED
 
 if TYPE_CHECKING:
     from muster.verify import Report
 
-REFUSED = 1
 MOST_BYTES = 1 << 28  # of a certificate
 
 
@@ -51,7 +51,7 @@ def verify_command(
         body = {"outcome": "refused", "job": name, "reason": str(error)}
         is_text = output is AnswerFormat.TABLE
         typer.echo(f"refused: {name}: {error}" if is_text else formatted(body, output))
-        raise typer.Exit(REFUSED) from None
+        raise typer.Exit(FAILED) from None
     typer.echo(_text(report) if output is AnswerFormat.TABLE else formatted(_body(report), output))
 
 

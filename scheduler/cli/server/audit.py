@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scheduler.cli.calls import (
-    BAD_INPUT,
     DEFAULT_ADDRESS,
     Address,
     AnswerFormat,
@@ -20,6 +19,7 @@ from scheduler.cli.calls import (
     formatted,
 )
 from scheduler.cli.contexts import quoted
+from scheduler.cli.exit_codes import BAD_INPUT
 from scheduler.files.errors import one_line
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from scheduler.cli.calls import DEFAULT_ADDRESS, FAILED, Address, before_call, end
+from scheduler.cli.calls import DEFAULT_ADDRESS, Address, before_call, end
+from scheduler.cli.exit_codes import FAILED
 
 _PAUSE_S = 0.2
 _SERVING = "SERVING"

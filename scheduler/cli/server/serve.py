@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 from typer.core import TyperCommand
 
-from scheduler.cli.calls import BAD_INPUT, FAILED, end
+from scheduler.cli.calls import end
 from scheduler.cli.contexts import quiet_grpc
+from scheduler.cli.exit_codes import BAD_INPUT, FAILED
 
 if TYPE_CHECKING:
     from pathlib import Path

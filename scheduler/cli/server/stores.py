@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scheduler.cli.calls import BAD_INPUT, FAILED, AnswerFormat, Output, end, formatted
+from scheduler.cli.calls import AnswerFormat, Output, end, formatted
+from scheduler.cli.exit_codes import BAD_INPUT, FAILED
 from scheduler.files.defaults import MOST_DAYS, STORE
 
 if TYPE_CHECKING:
