@@ -1,7 +1,7 @@
 """What parts of a graph cut at least, by their size, and so what domains of given sizes do.
 
-Where the blocks are few, or the graph is narrow in some order, the cheapest part of each size is
-known exactly; parts that hold all blocks and respect the capacities cost at least the least sum.
+Where the graph is narrow in some order, the cheapest part of each size is known exactly; parts that
+hold all blocks and respect the capacities cost at least the least sum.
 See docs/engine.md, "Gangs that are no grid".
 """
 
@@ -17,7 +17,6 @@ from placement.bound.ring_width import least_around
 from placement.bound.rounding import fewest
 from placement.bound.size_relaxation import least_sum
 from placement.fabric.tree import Ints
-from placement.graph.exhaustive import MOST_IN_PARTS, least_of_parts
 from placement.graph.hypergraph import Hypergraph
 
 QUICK = 20_000_000  # steps along an order: some 20 ms
@@ -36,7 +35,11 @@ class PartBound:
     def least_cut(self, capacities: Sequence[int], steps: int = QUICK) -> int:
         """A cut in the graph's units, doubled, that no layout on these domains beats; 0 where
         too little is known of parts, or takes more than so many steps."""
-        costs = self._part_costs(min(self._graph.blocks, max(capacities)), steps)
+        most = min(self._graph.blocks, max(capacities))
+        tried, costs = self._costs.get(most, (0, None))
+        if costs is None and tried < steps:
+            costs = least_parts(self._graph, self._orders, most, steps)
+            self._costs[most] = steps, costs
         if costs is None:
             return 0
         cost, offset = costs
@@ -56,19 +59,3 @@ class PartBound:
         most = min(self._graph.blocks, max(capacities))
         cost = least_by_orbits(self._graph, self._orders, most, work)
         return 0 if cost is None else least_sum(self._graph.blocks, capacities, cost)
-
-    def _part_costs(self, most: int, steps: int) -> tuple[Ints, int] | None:
-        """What a domain with n = 0 .. most blocks pays at least, and what all of them pay too
-        much."""
-        if self._graph.blocks <= MOST_IN_PARTS:
-            most = self._graph.blocks
-        tried, cost = self._costs.get(most, (0, None))
-        if cost is None and tried < steps:
-            cost = self._found(most, steps)
-            self._costs[most] = steps, cost
-        return cost
-
-    def _found(self, most: int, steps: int) -> tuple[Ints, int] | None:
-        if self._graph.blocks <= MOST_IN_PARTS:
-            return least_of_parts(self._graph)
-        return least_parts(self._graph, self._orders, most, steps)

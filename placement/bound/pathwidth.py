@@ -300,7 +300,8 @@ def least_parts(
     graph: Hypergraph, orders: Sequence[Ints], most: int, work: int
 ) -> tuple[Ints, int] | None:
     """What a part of n = 0 .. most blocks pays at least, doubled over all parts, and what these
-    pay too much together: as `exhaustive.least_of_parts`.
+    pay too much together: 2 cut >= sum over parts of least[n] - offset. A part pays each of its cut
+    edges, and twice the weight of each group that it touches.
 
     `orders`: of the blocks, the one with the narrowest frontier is gone along. None if that takes
     more `work`. Shape: (most + 1,).

@@ -1,8 +1,7 @@
-"""A handful of blocks: every way to part them is tried, or every part.
+"""A handful of blocks: every way to part them is tried.
 
 What a layout cuts depends only on who is with whom, so set partitions are enough; parts
-go to zones by size. Eight blocks have 4,140 partitions. Sixteen have too many, but only
-65,536 parts: what a part of n blocks pays at least then bounds every layout.
+go to zones by size. Eight blocks have 4,140 partitions.
 See docs/engine.md, "Gangs that are no grid".
 """
 
@@ -17,7 +16,6 @@ from placement.fabric.tree import Ints
 from placement.graph.hypergraph import Hypergraph
 
 MOST_BLOCKS = 8
-MOST_IN_PARTS = 16
 
 
 def best_partition(graph: Hypergraph, capacities: Sequence[int]) -> Ints:
@@ -46,32 +44,6 @@ def _costs(graph: Hypergraph, labels: Ints) -> Ints:
         touched = sum((inside == part).any(axis=1) for part in range(graph.blocks))
         cost = cost + weight * (touched - 1)
     return np.asarray(cost)
-
-
-def least_of_parts(graph: Hypergraph) -> tuple[Ints, int]:
-    """What a zone with n = 0 .. all blocks pays at least, doubled, and what all zones
-    together pay too much: 2 cut >= sum over zones of least[n] - offset.
-
-    A zone pays each of its cut edges, and twice the weight of each group that it touches.
-    For at most `MOST_IN_PARTS` blocks. Shape: (blocks + 1,).
-    """
-    graph = graph.pairwise()
-    near = np.zeros((graph.blocks, graph.blocks), dtype=np.int64)
-    np.add.at(near, (graph.tail, graph.head), graph.weight)
-    near += near.T
-    paid = np.zeros(1, dtype=np.int64)
-    for block, weights in enumerate(near):
-        saved = np.zeros(1, dtype=np.int64)  # twice what goes to blocks of the part
-        for weight in weights[:block].tolist():
-            saved = np.concatenate([saved, saved + 2 * weight])
-        paid = np.concatenate([paid, paid + int(weights.sum()) - saved])
-    every = np.arange(1 << graph.blocks)
-    for group, weight in enumerate(graph.group_weight):
-        members = np.bitwise_or.reduce(1 << graph.members[graph.group == group])
-        paid += 2 * weight * (every & members != 0)
-    size = np.bitwise_count(every)
-    least = np.array([paid[size == n].min() for n in range(graph.blocks + 1)])
-    return least, 2 * int(graph.group_weight.sum())
 
 
 @lru_cache

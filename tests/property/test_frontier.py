@@ -8,12 +8,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from placement.bound.pathwidth import Walk, least_parts
-from placement.graph.exhaustive import least_of_parts
 from placement.graph.hypergraph import Hypergraph, block_graph
 from placement.search.graph_portfolio import orders
 from placement.tiers.graph_zones import solve_ragged
 from placement.workload.request import Collective, Limits, Request
 from tests.build import request
+from tests.every_part import least_of_parts
 from tests.property.grids import requests
 
 

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from placement.bound import ring_width as turns
 from placement.bound.ring_width import least_around
-from placement.graph.exhaustive import least_of_parts
 from placement.graph.hypergraph import Hypergraph, block_graph
 from placement.search.graph_portfolio import orders
 from placement.tiers.graph_zones import solve_ragged
 from placement.workload.request import Limits, Request
 from tests.build import request
+from tests.every_part import least_of_parts
 from tests.property.grids import requests
 
 MUCH_WORK = 10**9
