@@ -10,7 +10,7 @@ from placement import BadInput
 from placement.fabric.tree import Fabric, from_spec
 from placement.workload.request import SpareRule
 from scheduler.core import SchedulingOptions, Tenants
-from scheduler.core.model.policy import Overrun
+from scheduler.core.model.scheduling_options import Overrun
 from scheduler.core.model.window import Window
 from scheduler.core.policies.costs import Costs
 from scheduler.core.policies.health import HealthPolicy

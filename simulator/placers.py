@@ -21,7 +21,7 @@ from placement.workload.request import Objective, Placement
 from scheduler.core.capacity.placer import Placer, make_placer
 from scheduler.core.capacity.spare_pools import SparePools
 from scheduler.core.model.job import Job, JobSpec
-from scheduler.core.model.policy import SchedulingOptions
+from scheduler.core.model.scheduling_options import SchedulingOptions
 from scheduler.core.model.state import State
 
 PlacerFactory = Callable[[State, SchedulingOptions], Placer]

@@ -17,8 +17,8 @@ from typing import Any
 import grpc
 import trustme
 
-from scheduler.access.keys import CallLimits
 from scheduler.access.listener import Access
+from scheduler.access.options import CallLimits
 from scheduler.access.tls import TlsFiles
 from scheduler.access.tokens import mint
 from scheduler.v1 import service_pb2_grpc

@@ -19,11 +19,11 @@ import grpc
 from google.protobuf.message import Message
 
 from scheduler.access.authenticate import Context, Identify, anybody
-from scheduler.access.keys import CallLimits
 from scheduler.access.limits import Rate, Streams, check_sizes
 from scheduler.access.methods import METHODS, MethodRule
+from scheduler.access.options import CallLimits
 from scheduler.access.tenant_filter import TenantFilter, is_map
-from scheduler.core.model.request_id import RequestId
+from scheduler.core.model.requests import RequestId
 from scheduler.identity import ANYBODY, Caller, act_for
 from scheduler.service.errors import ApiError, denied, error_boundary, undecodable
 from scheduler.service.interceptors import Continuation, Handler, Undecodable, wrapped

@@ -17,9 +17,9 @@ import grpc
 from scheduler.access import tls
 from scheduler.access.auth_interceptor import AuthInterceptor
 from scheduler.access.authenticate import Authenticator, anybody
-from scheduler.access.keys import CallLimits, Reflection
 from scheduler.access.loopback import is_loopback
 from scheduler.access.methods import METHODS, REFLECTION, MethodRule
+from scheduler.access.options import CallLimits, Reflection
 from scheduler.access.tenant_filter import TenantFilter
 from scheduler.access.tls import TlsFiles
 from scheduler.core import State

@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 
 from scheduler.access.methods import MethodRule
 from scheduler.core import State
-from scheduler.core.job_name import HIDDEN
+from scheduler.core.names import HIDDEN
 from scheduler.engine.authorisation import other_tenants
 from scheduler.identity import Caller
 from scheduler.service.errors import denied

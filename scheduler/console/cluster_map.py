@@ -28,7 +28,7 @@ import numpy.typing as npt
 from placement.fabric import hostset
 from placement.fabric.tree import Fabric, sizes_of
 from scheduler.core import HostState, Job, State
-from scheduler.core.job_name import short_name
+from scheduler.core.names import short_name
 from scheduler.identity import Caller, Role
 from scheduler.wire.names import job_resource
 

@@ -21,8 +21,8 @@ from placement.fabric import hostset
 from scheduler.console.cluster_map import ClusterMap, HostColumns
 from scheduler.core import State
 from scheduler.core.fold.apply import apply
-from scheduler.core.job_name import short_name
 from scheduler.core.model.events import Event
+from scheduler.core.names import short_name
 from scheduler.identity import Caller, Role
 from scheduler.observe.incidents import Incident, IncidentKind, incident_of
 

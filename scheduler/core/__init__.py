@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from scheduler.core.model.job import Job, JobSpec
     from scheduler.core.model.lifecycle import HostState, JobState
     from scheduler.core.model.plan import Plan
-    from scheduler.core.model.policy import SchedulingOptions
+    from scheduler.core.model.scheduling_options import SchedulingOptions
     from scheduler.core.model.state import State
     from scheduler.core.policies.tenants import Tenants
 
@@ -49,7 +49,7 @@ _MODULES = {
     "model.job": ("Job", "JobSpec"),
     "model.lifecycle": ("HostState", "JobState"),
     "model.plan": ("Plan",),
-    "model.policy": ("SchedulingOptions",),
+    "model.scheduling_options": ("SchedulingOptions",),
     "explain.dryrun": ("DryRun", "dry_run"),
     "explain.explain": ("explain",),
     "explain.reason": ("Reason",),

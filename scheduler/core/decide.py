@@ -26,7 +26,7 @@ from scheduler.core.commit.commit import Conflict, commit
 from scheduler.core.defrag.policy import defragmented
 from scheduler.core.fold.apply import replay
 from scheduler.core.model.plan import Action, Plan, Requeue
-from scheduler.core.model.policy import Overrun, SchedulingOptions
+from scheduler.core.model.scheduling_options import Overrun, SchedulingOptions
 from scheduler.core.model.state import State
 from scheduler.core.queue.cycle import SchedulingCycle
 from scheduler.core.queue.fixpoint import is_fixpoint

@@ -12,7 +12,6 @@ from enum import StrEnum
 from typing import Final
 
 from scheduler.core import Job, Rejected, State, Tenants
-from scheduler.core.job_name import stated_tenant
 from scheduler.core.model.commands import (
     CancelJob,
     Command,
@@ -26,6 +25,7 @@ from scheduler.core.model.commands import (
 )
 from scheduler.core.model.dependency import DependencyTerm
 from scheduler.core.model.rejected import Code, invalid, no_job
+from scheduler.core.names import stated_tenant
 from scheduler.core.tenancy.ownership import tenant_of
 from scheduler.identity import Caller, Role
 

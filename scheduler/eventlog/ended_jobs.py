@@ -15,8 +15,8 @@ import msgspec
 
 from scheduler.core import Job, State
 from scheduler.core.collections.evolve import evolve
-from scheduler.core.job_name import short_name
 from scheduler.core.model.events import Event, JobEnded
+from scheduler.core.names import short_name
 from scheduler.eventlog.store.base import EndedJob, EndedQuery, NotRead, Store, StoreError
 
 PAGE: Final = 500  # jobs read at once

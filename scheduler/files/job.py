@@ -24,7 +24,7 @@ from placement.workload.traffic import axis_traffic
 from placement.workload.training import Batch, ModelShape, Training
 from scheduler.core.model.dependency import DependencyTerm
 from scheduler.core.model.job import SECOND_NS, JobSpec
-from scheduler.core.model.names import NAME_RULE, is_name
+from scheduler.core.names import NAME_RULE, is_name
 from scheduler.core.policies.affinity import Affinity
 from scheduler.core.policies.checkpoint import CheckpointTerms
 from scheduler.core.policies.run import RunSpec

@@ -30,8 +30,7 @@ from pydantic import Field, ValidationError
 
 from placement import BadInput
 from placement.fabric.tree import Fabric
-from scheduler.core.job_name import DEFAULT_TENANT
-from scheduler.core.model.names import is_name
+from scheduler.core.names import DEFAULT_TENANT, is_name
 from scheduler.core.policies.costs import Costs
 from scheduler.core.policies.spares import BY_DEFAULT as SPARES
 from scheduler.core.policies.spares import SparePolicy

@@ -27,8 +27,8 @@ import grpc
 import uvloop
 
 from scheduler.access import tls
-from scheduler.access.join_tokens import host_of
 from scheduler.access.tls import TlsFiles
+from scheduler.access.tokens import host_of
 from scheduler.files.errors import InputError
 from scheduler.launch.frames import Frame, FrameKind, read_frame
 from scheduler.v1 import agent_pb2

@@ -14,8 +14,8 @@ from typing import Any, Final
 from placement import BadInput
 from scheduler.core import Rejected
 from scheduler.core.model.commands import ChangeFabric
-from scheduler.core.model.names import NAME_RULE, is_name
 from scheduler.core.model.rejected import Code
+from scheduler.core.names import NAME_RULE, is_name
 from scheduler.engine.proposal import NotLeading, WriterStopped
 from scheduler.engine.writer import Writer
 from scheduler.eventlog.store import StoreError

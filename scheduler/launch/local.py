@@ -16,7 +16,7 @@ from collections.abc import Callable, Set
 from contextlib import suppress
 from pathlib import Path
 
-from scheduler.access.join_tokens import join_token, new_secret
+from scheduler.access.tokens import join_token, new_secret
 from scheduler.agent.program import AgentOptions
 from scheduler.engine.writer import Writer
 from scheduler.launch.sessions import AgentSessions

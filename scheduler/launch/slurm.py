@@ -32,8 +32,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from placement.fabric import hostlist
-from scheduler.access.join_tokens import join_token, new_secret
 from scheduler.access.loopback import is_loopback
+from scheduler.access.tokens import join_token, new_secret
 from scheduler.core import Rejected, State
 from scheduler.core.model.commands import MoveHost, ReportHost
 from scheduler.core.model.lifecycle import HostState, JobState

@@ -29,8 +29,8 @@ from pydantic_core import PydanticCustomError
 
 from placement import BadInput
 from placement.fabric.tree import PRESETS
-from scheduler.access.keys import CallLimits, Reflection
-from scheduler.core.model.policy import Overrun, SchedulingOptions
+from scheduler.access.options import CallLimits, Reflection
+from scheduler.core.model.scheduling_options import Overrun, SchedulingOptions
 from scheduler.core.queue.policies import queue_policy
 from scheduler.files.defaults import (
     CONSOLE,

@@ -18,8 +18,8 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 from placement import warm_up
 from placement.fabric.tree import Fabric
 from scheduler.access.authenticate import Authenticator
+from scheduler.access.limits import at_most
 from scheduler.access.listener import Access, CannotListen, Listener
-from scheduler.access.queue_limit import at_most
 from scheduler.console.calls import Calls
 from scheduler.console.session import Session
 from scheduler.console.thread import ConsoleEndpoint, ConsoleThread

@@ -12,7 +12,7 @@ from itertools import islice
 
 from placement import BadInput
 from scheduler.core import Job, State
-from scheduler.core.job_name import full_name, short_name
+from scheduler.core.names import full_name, short_name
 from scheduler.engine.writer import Writer
 from scheduler.identity import ANYBODY, caller, own_jobs
 from scheduler.service.errors import ApiError, invalid, not_found

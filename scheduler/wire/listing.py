@@ -9,9 +9,9 @@ from uuid import UUID, uuid5
 
 from placement.fabric.tree import Fabric
 from scheduler.core import HostState, Job, JobState, State
-from scheduler.core.job_name import HIDDEN, short_name
 from scheduler.core.model.lifecycle import LIVE, WindowState
 from scheduler.core.model.window import Booking, WindowKind
+from scheduler.core.names import HIDDEN, short_name
 from scheduler.core.tenancy.standing import TenantStanding
 from scheduler.eventlog.ended_jobs import EndedJobs
 from scheduler.eventlog.store import EndedQuery

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from placement import BadInput
-from scheduler.core.job_name import HIDDEN, short_name, stated_tenant
+from scheduler.core.names import HIDDEN, short_name, stated_tenant
 
 if TYPE_CHECKING:
     from scheduler.core import Job, Tenants

@@ -16,8 +16,8 @@ from scheduler.core.explain.forecast import Forecast, assumption
 from scheduler.core.explain.reason import Basis, Obstacle, ObstacleKind
 from scheduler.core.explain.slots import Slots
 from scheduler.core.explain.whatif import WhatIf
-from scheduler.core.job_name import HIDDEN
 from scheduler.core.model.job import SECOND_NS
+from scheduler.core.names import HIDDEN
 from scheduler.core.queue.verdict import WaitReason
 from scheduler.core.rules.neighbours import SharedUplink
 from scheduler.identity import caller, own_windows

@@ -25,8 +25,7 @@ from msgspec import structs
 
 from placement import BadInput
 from scheduler.core import JobSpec
-from scheduler.core.job_name import full_name
-from scheduler.core.model.names import NAME_RULE
+from scheduler.core.names import NAME_RULE, full_name
 from scheduler.core.policies.affinity import ANYBODY
 from scheduler.files.errors import InputError, Problem
 from scheduler.files.job import job_from_mapping, job_to_mapping

@@ -6,7 +6,7 @@ from placement import choose_holders, standby_pool, survival
 from placement.fabric.tree import Fabric, from_spec
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import Request
-from scheduler.core.rules.checkpoint_interval import (
+from scheduler.core.rules.checkpoints import (
     FailureModel,
     daly,
     effective_share,

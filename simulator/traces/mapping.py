@@ -8,7 +8,7 @@ from dataclasses import replace
 from placement.workload.request import NO_SPARES, SpareRule
 from scheduler.core import Tenants
 from scheduler.core.model.job import JobSpec
-from scheduler.core.model.names import is_name
+from scheduler.core.names import is_name
 from simulator.traces.record import SECOND_NS, TraceJob
 from simulator.traces.shapes import (
     RULES,

@@ -29,7 +29,7 @@ from typing import Any
 
 import grpc
 
-from scheduler.access.join_tokens import join_token
+from scheduler.access.tokens import join_token
 from scheduler.client import Client
 from scheduler.core import JobSpec
 from scheduler.core.policies.run import RunSpec

@@ -15,7 +15,7 @@ from typing import Any
 
 import urllib3
 
-from scheduler.access.join_tokens import join_token
+from scheduler.access.tokens import join_token
 from scheduler.agent.program import AgentOptions
 from scripts.local_host import LocalHost, command_line, parent, send
 from tests import kubernetes, slurm

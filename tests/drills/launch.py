@@ -39,7 +39,7 @@ import grpc
 import yaml
 
 from placement.workload.request import SpareRule
-from scheduler.access.join_tokens import new_secret
+from scheduler.access.tokens import new_secret
 from scheduler.client import Client, ServiceError
 from scheduler.core.policies.run import RunSpec
 from scheduler.files.fabrics import fabricyaml

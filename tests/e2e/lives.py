@@ -19,7 +19,6 @@ from placement.fabric import hostset
 from placement.workload.request import AUTO
 from scheduler.core import JobState, Plan, SchedulingOptions, State, decide, replay
 from scheduler.core.capacity.placer import Placer
-from scheduler.core.job_name import full_name
 from scheduler.core.model.commands import (
     CancelJob,
     ChangeFabric,
@@ -32,7 +31,8 @@ from scheduler.core.model.commands import (
 from scheduler.core.model.events import Event
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import HostMove
-from scheduler.core.model.request_id import parse_request_id
+from scheduler.core.model.requests import parse_request_id
+from scheduler.core.names import full_name
 from scheduler.core.policies.health_signals import SIGNALS, XID, Effect
 from scheduler.core.policies.tenants import (
     Aging,

@@ -26,7 +26,7 @@ from scheduler.cli.program import app
 from scheduler.core import SchedulingOptions, State, decide, replay
 from scheduler.core.model.commands import Command, SubmitJob
 from scheduler.core.model.events import Event, GangResized, JobStarted
-from scheduler.core.model.policy import time_limit_ns
+from scheduler.core.model.scheduling_options import time_limit_ns
 from scheduler.core.policies.affinity import Affinity
 from scheduler.core.policies.costs import Costs
 from scheduler.core.policies.tenants import Preemption, Tenant, Tenants

@@ -63,7 +63,6 @@ from scheduler.core import (
 from scheduler.core.defrag.proposal import propose
 from scheduler.core.explain.slots import Asker, slots
 from scheduler.core.explain.whatif import what_if
-from scheduler.core.job_name import DEFAULT_TENANT
 from scheduler.core.model.commands import Command, LoadHealth, LoadTenants
 from scheduler.core.model.events import Event, FabricLoaded
 from scheduler.core.model.job import SECOND_NS
@@ -78,6 +77,7 @@ from scheduler.core.model.plan import (
     Start,
     WindowTransition,
 )
+from scheduler.core.names import DEFAULT_TENANT
 from scheduler.core.policies.health import HealthPolicy
 from scheduler.core.policies.tenants import (
     Aging,

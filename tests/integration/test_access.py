@@ -15,9 +15,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from typer.testing import CliRunner
 
-from scheduler.access.keys import Reflection
 from scheduler.access.listener import Access, CannotListen
 from scheduler.access.methods import METHODS
+from scheduler.access.options import Reflection
 from scheduler.cli.program import app
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.identity import Role

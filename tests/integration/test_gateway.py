@@ -14,8 +14,8 @@ import grpc
 import pytest
 import trustme
 
-from scheduler.access.join_tokens import join_token
 from scheduler.access.tls import TlsFiles
+from scheduler.access.tokens import join_token
 from scheduler.launch.gateway import GatewayOptions
 from scheduler.launch.sessions import AgentSessions, CannotServeAgents
 from scheduler.v1 import agent_pb2, agent_pb2_grpc

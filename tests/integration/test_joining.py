@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
-from scheduler.access.join_tokens import join_token
+from scheduler.access.tokens import join_token
 from scheduler.agent.place import parse_place
 from scheduler.files.errors import InputError
 from scheduler.launch.gateway import GatewayOptions

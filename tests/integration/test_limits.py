@@ -16,8 +16,8 @@ from google.rpc.error_details_pb2 import RetryInfo
 from grpc_status import rpc_status
 
 from placement.fabric.tree import from_spec
-from scheduler.access.keys import CallLimits
 from scheduler.access.listener import Access
+from scheduler.access.options import CallLimits
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.eventlog.store.sqlite import look_at
 from scheduler.files.tenants import load_tenants

@@ -11,8 +11,8 @@ from typing import Any
 import grpc
 import pytest
 
-from scheduler.access.keys import CallLimits
 from scheduler.access.listener import Access
+from scheduler.access.options import CallLimits
 from scheduler.core.model.events import Event
 from scheduler.eventlog.store.sqlite import SqliteStore
 from scheduler.service.rpc import jobs

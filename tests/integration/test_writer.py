@@ -167,7 +167,7 @@ async def test_a_bug_in_one_command_leaves_the_others(
         assert isinstance(command, SubmitJob)
         return admit(state, command, now_ns)
 
-    monkeypatch.setattr("scheduler.access.queue_limit.admit", broken)
+    monkeypatch.setattr("scheduler.access.limits.admit", broken)
     async with serving(tmp_path) as served:
         cancel = served.stub.CancelJob(service_pb2.CancelJobRequest(name="a"))
         submit = served.stub.CreateJob(create("a"))

@@ -10,8 +10,8 @@ from scheduler.core import Rejected, SchedulingOptions, admit, replay
 from scheduler.core.explain.explain import Reasons
 from scheduler.core.explain.forecast import forecast
 from scheduler.core.explain.whatif import settled
-from scheduler.core.job_name import DEFAULT_TENANT
 from scheduler.core.model.commands import Command, HoldJob, LoadTenants
+from scheduler.core.names import DEFAULT_TENANT
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.core.queue.policies import BUILT_IN
 from tests.build import cordon, drain, fabric, fail, loaded, queue_order, run, submit

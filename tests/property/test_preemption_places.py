@@ -38,7 +38,7 @@ from scheduler.core.model.events import (
     TenantsLoaded,
 )
 from scheduler.core.model.job import SECOND_NS
-from scheduler.core.model.policy import time_limit_ns
+from scheduler.core.model.scheduling_options import time_limit_ns
 from scheduler.core.policies.affinity import Affinity
 from scheduler.core.policies.tenants import OPEN
 from scheduler.core.rules.crash_loop import avoided

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scheduler.core import JobState, Rejected, SchedulingOptions, State, admit, replay
 from scheduler.core.explain.slots import Asker, slots
 from scheduler.core.explain.whatif import settled
-from scheduler.core.job_name import DEFAULT_TENANT
 from scheduler.core.model.commands import Command, LoadTenants
+from scheduler.core.names import DEFAULT_TENANT
 from scheduler.core.policies.tenants import GuaranteedCell, PriorityClass, Tenant, Tenants
 from scheduler.core.queue.policies import BUILT_IN
 from tests.build import cordon, end, fabric, loaded, run, submit

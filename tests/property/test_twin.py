@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.core.model.policy import Overrun, SchedulingOptions
+from scheduler.core.model.scheduling_options import Overrun, SchedulingOptions
 from simulator.timing import load_time_model
 from simulator.twin.changes import scenario
 from simulator.twin.fork import ClusterFork

@@ -18,7 +18,7 @@ from scheduler.core.model.events import Event, GangSwapped, JobStarted, WindowSe
 from scheduler.core.model.job import SECOND_NS, Job
 from scheduler.core.model.lifecycle import WindowState
 from scheduler.core.model.plan import Start, Swap
-from scheduler.core.model.policy import time_limit_ns
+from scheduler.core.model.scheduling_options import time_limit_ns
 from scheduler.core.model.window import Leave
 from scheduler.core.queue.policies import BUILT_IN
 from scheduler.core.rules.calendar import Calendar, next_edge_ns

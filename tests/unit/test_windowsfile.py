@@ -9,10 +9,10 @@ import pytest
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import PRESETS, from_spec
 from scheduler.core import SchedulingOptions, Tenants
-from scheduler.core.job_name import DEFAULT_TENANT
 from scheduler.core.model.job import SECOND_NS
-from scheduler.core.model.policy import time_limit_ns
+from scheduler.core.model.scheduling_options import time_limit_ns
 from scheduler.core.model.window import Leave, WindowKind
+from scheduler.core.names import DEFAULT_TENANT
 from scheduler.core.policies.tenants import Tenant
 from scheduler.core.rules.calendar import Calendar
 from scheduler.files.errors import InputError

@@ -12,7 +12,7 @@ import typer
 from placement import BadInput
 from scheduler.core.model.dependency import DependencyKind, DependencyTerm
 from scheduler.core.model.job_array import parse_array
-from scheduler.core.model.names import NAME_RULE, is_name
+from scheduler.core.names import NAME_RULE, is_name
 from scheduler.files.job_keys import parse_dependencies
 from scheduler.files.timeparse import parse_moment
 

@@ -13,8 +13,7 @@ from scheduler.cli.calls import AnswerFormat, Output, formatted
 from scheduler.cli.numbers import finite
 
 if TYPE_CHECKING:
-    from scheduler.core.rules.checkpoint_interval import FailureModel
-    from scheduler.core.rules.checkpoint_size import CheckpointSizes
+    from scheduler.core.rules.checkpoints import CheckpointSizes, FailureModel
 
 
 # In seconds some thirty years and a nanosecond: beyond them anything is a slip of the hand.
@@ -70,7 +69,7 @@ def checkpoint_command(
     """
     from placement import BadInput
     from placement.fabric.constraints import gpus_wanted
-    from scheduler.core.rules.checkpoint_size import sizes_of
+    from scheduler.core.rules.checkpoints import sizes_of
     from scheduler.files import inputs
 
     file, network = inputs.read_job(str(job)), inputs.load_fabric(fabric)
@@ -94,8 +93,7 @@ def _faults(
     after_s: tuple[float, float],
 ) -> FailureModel:
     from placement import FAILURES_PER_HOST_DAY
-    from scheduler.core.rules.checkpoint_interval import FailureModel, mean_between_s
-    from scheduler.core.rules.checkpoint_size import STORAGE_GB_PER_S
+    from scheduler.core.rules.checkpoints import STORAGE_GB_PER_S, FailureModel, mean_between_s
     from scheduler.files.errors import InputError, Problem
 
     given = {"--rate": rate, "--write-s": write_s, "--bandwidth": bandwidth}
@@ -120,10 +118,10 @@ def _faults(
 def _mapping(
     name: str, hosts: int, faults: FailureModel, sizes: CheckpointSizes | None
 ) -> dict[str, Any]:
-    from scheduler.core.rules import checkpoint_interval
+    from scheduler.core.rules import checkpoints
 
-    best = checkpoint_interval.optimal(faults)
-    peak = checkpoint_interval.efficiency(faults, best)
+    best = checkpoints.optimal(faults)
+    peak = checkpoints.efficiency(faults, best)
     return {
         "job": name,
         "hosts": hosts,
@@ -136,7 +134,7 @@ def _mapping(
         "load_from_peer_seconds": sizes.from_peer_s if sizes else None,
         "advice": [
             {"rule": a.rule, "period_seconds": a.period_s, "goodput": a.efficiency}
-            for a in checkpoint_interval.advise(faults)
+            for a in checkpoints.advise(faults)
         ],
         "sensitivity": [
             {
@@ -145,10 +143,10 @@ def _mapping(
                 "goodput": interval,
                 "lost_to_optimal": peak - interval,
             }
-            for factor, period, interval in checkpoint_interval.sensitivity(faults)
+            for factor, period, interval in checkpoints.sensitivity(faults)
         ],
-        "without_writes": checkpoint_interval.efficiency(
-            checkpoint_interval.FailureModel(faults.mean_s, 1e-9, faults.restart_s, faults.down_s),
+        "without_writes": checkpoints.efficiency(
+            checkpoints.FailureModel(faults.mean_s, 1e-9, faults.restart_s, faults.down_s),
             max(1e-3, 1e-6 * faults.mean_s),
         ),
     }

@@ -287,7 +287,7 @@ def cluster_of(
 
 
 def _named_tenants(job: JobFile, windows: WindowsFile | None) -> Tenants:
-    from scheduler.core.job_name import DEFAULT_TENANT
+    from scheduler.core.names import DEFAULT_TENANT
     from scheduler.core.policies.tenants import PriorityClass, Tenant, Tenants
 
     own = job.spec.tenant or DEFAULT_TENANT
@@ -313,8 +313,8 @@ def place_job(
     from scheduler.core.admission.admit import Code
     from scheduler.core.capacity.placer import make_placer
     from scheduler.core.model.commands import SubmitJob
-    from scheduler.core.model.names import is_name
-    from scheduler.core.model.policy import time_limit_ns
+    from scheduler.core.model.scheduling_options import time_limit_ns
+    from scheduler.core.names import is_name
     from scheduler.core.policies.affinity import Affinity
     from scheduler.core.rules.calendar import Calendar
     from scheduler.core.rules.links import fabric_between

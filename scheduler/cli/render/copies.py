@@ -14,7 +14,7 @@ from placement import (
 )
 from placement.workload.request import Placement
 from scheduler.cli.render.text import bytes_text, counted, seconds_text
-from scheduler.core.rules.checkpoint_size import sizes_of
+from scheduler.core.rules.checkpoints import sizes_of
 
 if TYPE_CHECKING:
     from scheduler.cli.render.answers import Question

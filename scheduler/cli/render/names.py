@@ -11,7 +11,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
 from placement import BadInput
-from scheduler.core.job_name import DEFAULT_TENANT
+from scheduler.core.names import DEFAULT_TENANT
 from scheduler.wire.names import parse_job_name
 
 SomeMessage = TypeVar("SomeMessage", bound=Message)

@@ -145,7 +145,7 @@ def agent_token(
     import os
     from pathlib import Path
 
-    from scheduler.access.join_tokens import LEAST_CHARACTERS, join_token, new_secret
+    from scheduler.access.tokens import LEAST_CHARACTERS, join_token, new_secret
     from scheduler.files.errors import InputError, Problem
     from scheduler.files.yaml12 import read_text
 

@@ -129,7 +129,7 @@ def _now() -> datetime:
 def _check(name: str, option: str) -> None:
     """A name is one of files, too."""
     from scheduler.access.certificates import CA
-    from scheduler.core.model.names import NAME_RULE, is_name
+    from scheduler.core.names import NAME_RULE, is_name
     from scheduler.files.errors import InputError, Problem
 
     if not is_name(name) or name == CA:

@@ -349,8 +349,8 @@ def _pods(
 
 
 def _access(keys: ServerKeys) -> Access:
-    from scheduler.access.keys import Reflection
     from scheduler.access.listener import Access
+    from scheduler.access.options import Reflection
     from scheduler.access.tls import TlsFiles
 
     shown = keys.tls

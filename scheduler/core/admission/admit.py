@@ -19,7 +19,6 @@ from scheduler.core.admission.links import move_link, report_link
 from scheduler.core.admission.report import report
 from scheduler.core.admission.update import update
 from scheduler.core.capacity.window_hosts import HostsUnavailable, resolved
-from scheduler.core.job_name import full_name, short_name
 from scheduler.core.model.commands import (
     CancelJob,
     ChangeFabric,
@@ -60,7 +59,6 @@ from scheduler.core.model.lifecycle import (
     JobState,
     Mover,
 )
-from scheduler.core.model.names import NAME_RULE, is_name
 from scheduler.core.model.rejected import (
     Code,
     Rejected,
@@ -72,6 +70,7 @@ from scheduler.core.model.rejected import (
 )
 from scheduler.core.model.state import State
 from scheduler.core.model.window import Booking
+from scheduler.core.names import NAME_RULE, full_name, is_name, short_name
 from scheduler.core.policies import affinity
 from scheduler.core.policies.tenants import Tenants
 from scheduler.core.tenancy import guarantees

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Final
 
-from scheduler.core.job_name import short_name
 from scheduler.core.model.commands import LongEnded
 from scheduler.core.model.dependency import (
     MOST_DEPENDENCIES,
@@ -20,6 +19,7 @@ from scheduler.core.model.job_array import MOST_TASKS
 from scheduler.core.model.lifecycle import LIVE
 from scheduler.core.model.rejected import Code, Rejected, invalid
 from scheduler.core.model.state import State
+from scheduler.core.names import short_name
 from scheduler.core.rules.eligibility import UNMET
 from scheduler.core.tenancy.ownership import tenant_of
 

@@ -25,11 +25,10 @@ from scheduler.core.model.commands import (
     SubmitJob,
     UpdateJob,
 )
-from scheduler.core.model.completed_request import CompletedRequest
 from scheduler.core.model.events import RequestAnswered
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.rejected import Rejected, invalid
-from scheduler.core.model.request_id import parse_request_id
+from scheduler.core.model.requests import CompletedRequest, parse_request_id
 from scheduler.core.model.state import State
 
 RequestCommand = (

@@ -11,7 +11,7 @@ from scheduler.core.model.events import GangResized, JobPreempted
 from scheduler.core.model.job import SECOND_NS, Job
 from scheduler.core.model.plan import Resize
 from scheduler.core.model.state import State
-from scheduler.core.rules.resize import resized
+from scheduler.core.rules.job_size import resized
 from scheduler.core.tenancy.quota_check import Quotas
 from scheduler.core.wording import duration, listed
 

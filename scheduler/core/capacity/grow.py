@@ -19,7 +19,11 @@ from placement.workload.request import Placement
 from scheduler.core.model.job import SECOND_NS, Job
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.plan import Resize
-from scheduler.core.model.policy import SchedulingOptions, expected_end_ns, time_limit_ns
+from scheduler.core.model.scheduling_options import (
+    SchedulingOptions,
+    expected_end_ns,
+    time_limit_ns,
+)
 from scheduler.core.model.state import State
 from scheduler.core.policies.costs import Costs
 from scheduler.core.wording import hosts_text

@@ -27,7 +27,12 @@ from placement.fabric.tree import Fabric
 from scheduler.core.model.failure_rates import DOWN, mean_repair_ns
 from scheduler.core.model.job import Job, Release
 from scheduler.core.model.plan import BackfillReservation
-from scheduler.core.model.policy import SchedulingOptions, expected_end_ns, later_ns, time_limit_ns
+from scheduler.core.model.scheduling_options import (
+    SchedulingOptions,
+    expected_end_ns,
+    later_ns,
+    time_limit_ns,
+)
 from scheduler.core.model.state import State
 from scheduler.core.rules.affinity_index import AffinityIndex, is_bound
 from scheduler.core.rules.calendar import Calendar

@@ -10,7 +10,7 @@ from placement.fabric.tree import Fabric
 from placement.workload.request import Objective, Placement, TierCut
 from scheduler.core.capacity.spare_pools import SparePools
 from scheduler.core.model.job import Job
-from scheduler.core.model.policy import SchedulingOptions, time_limit_ns
+from scheduler.core.model.scheduling_options import SchedulingOptions, time_limit_ns
 from scheduler.core.model.state import State
 from scheduler.core.rules.links import fabric_between
 from scheduler.core.rules.neighbours import Traffic

@@ -10,7 +10,11 @@ from placement.fabric.hostset import HostSet
 from scheduler.core.capacity.grow import due_ns
 from scheduler.core.capacity.shrink import ShrunkGang, at_size, to_free
 from scheduler.core.capacity.victims import Victim
-from scheduler.core.model.policy import SchedulingOptions, expected_end_ns, time_limit_ns
+from scheduler.core.model.scheduling_options import (
+    SchedulingOptions,
+    expected_end_ns,
+    time_limit_ns,
+)
 from scheduler.core.model.state import State
 from scheduler.core.rules.calendar import Calendar
 from scheduler.core.tenancy.spare_loans import SpareLoans

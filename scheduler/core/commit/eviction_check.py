@@ -16,7 +16,7 @@ from scheduler.core.capacity.victims import (
 from scheduler.core.commit.ledger import Ledger
 from scheduler.core.model.job import Job
 from scheduler.core.model.plan import Action, Resize, Stale, StaleReason, Start, Swap, stale_job
-from scheduler.core.rules.resize import misfit
+from scheduler.core.rules.job_size import misfit
 from scheduler.core.tenancy.quota_check import Quotas
 
 

@@ -21,7 +21,7 @@ from scheduler.core.capacity.victims import cost_ns
 from scheduler.core.defrag.proposal import DefragProposal, GangMover, Relocation
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.plan import Move, Swap
-from scheduler.core.model.policy import SchedulingOptions, expected_end_ns
+from scheduler.core.model.scheduling_options import SchedulingOptions, expected_end_ns
 from scheduler.core.model.state import State
 from scheduler.core.policies.costs import Costs
 from scheduler.core.rules.gang_step import seconds_now

@@ -18,7 +18,7 @@ from scheduler.core.fold.apply import replay
 from scheduler.core.model.events import Event, GangSwapped
 from scheduler.core.model.job import SECOND_NS, Job
 from scheduler.core.model.plan import Defragment, Plan, Start
-from scheduler.core.model.policy import SchedulingOptions
+from scheduler.core.model.scheduling_options import SchedulingOptions
 from scheduler.core.model.state import State
 from scheduler.core.policies.tenants import Defragmentation
 from scheduler.core.wording import hosts_text

@@ -18,7 +18,7 @@ from scheduler.core.fold.apply import apply
 from scheduler.core.model.events import Event, GangResized, GangSwapped, JobStarted
 from scheduler.core.model.job import Job
 from scheduler.core.model.plan import Plan, Start
-from scheduler.core.model.policy import SchedulingOptions, time_limit_ns
+from scheduler.core.model.scheduling_options import SchedulingOptions, time_limit_ns
 from scheduler.core.model.state import State
 from scheduler.core.rules.calendar import Calendar
 from scheduler.core.rules.links import fabric_between

@@ -23,8 +23,8 @@ from scheduler.core.model.commands import SubmitJob
 from scheduler.core.model.events import JobSubmitted
 from scheduler.core.model.job import Job
 from scheduler.core.model.plan import Start
-from scheduler.core.model.policy import SchedulingOptions
 from scheduler.core.model.rejected import Rejected
+from scheduler.core.model.scheduling_options import SchedulingOptions
 from scheduler.core.model.state import State
 from scheduler.core.queue.verdict import WaitReason
 from scheduler.core.tenancy.quota import domain_masks

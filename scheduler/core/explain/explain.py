@@ -19,7 +19,7 @@ from scheduler.core.explain.windows import closed_text, fits_s
 from scheduler.core.model.job import SECOND_NS, Job
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.plan import BackfillReservation, Resize
-from scheduler.core.model.policy import SchedulingOptions, time_limit_ns
+from scheduler.core.model.scheduling_options import SchedulingOptions, time_limit_ns
 from scheduler.core.model.state import State
 from scheduler.core.preemption.stage import PreemptionStage
 from scheduler.core.queue.backfill import Backfill

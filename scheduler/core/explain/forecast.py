@@ -21,8 +21,8 @@ from scheduler.core.fold.apply import replay
 from scheduler.core.model.commands import CancelJob, Command, EndJob, ReportHost
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.plan import Start
-from scheduler.core.model.policy import SchedulingOptions, time_limit_ns
 from scheduler.core.model.rejected import Rejected
+from scheduler.core.model.scheduling_options import SchedulingOptions, time_limit_ns
 from scheduler.core.model.state import State
 from scheduler.core.rules.eligibility import next_eligible_ns
 from scheduler.core.wording import duration

@@ -6,7 +6,7 @@ from scheduler.core.capacity.outlook import Outlook
 from scheduler.core.explain.reason import Basis, DomainRoom, Obstacle, ObstacleKind
 from scheduler.core.model.job import Job
 from scheduler.core.model.plan import BackfillReservation
-from scheduler.core.model.policy import SchedulingOptions, time_limit_ns
+from scheduler.core.model.scheduling_options import SchedulingOptions, time_limit_ns
 from scheduler.core.model.state import State
 from scheduler.core.tenancy.quota import domain_masks
 from scheduler.core.tenancy.quota_check import Allowance, Quotas

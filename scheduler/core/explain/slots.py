@@ -20,7 +20,7 @@ from scheduler.core.admission.admit import Code, Rejected, admit
 from scheduler.core.capacity.placer import make_placer
 from scheduler.core.model.commands import SubmitJob
 from scheduler.core.model.job import Job, JobSpec
-from scheduler.core.model.policy import SchedulingOptions
+from scheduler.core.model.scheduling_options import SchedulingOptions
 from scheduler.core.model.state import State
 from scheduler.core.queue.cycle import SchedulingCycle
 from scheduler.core.tenancy.ownership import owned

@@ -17,7 +17,7 @@ from scheduler.core.explain.reason import Reason
 from scheduler.core.fold.apply import replay
 from scheduler.core.model.job import SECOND_NS, Job
 from scheduler.core.model.lifecycle import JobState
-from scheduler.core.model.policy import SchedulingOptions
+from scheduler.core.model.scheduling_options import SchedulingOptions
 from scheduler.core.model.state import State
 from scheduler.core.queue.verdict import WaitReason
 from scheduler.core.wording import duration, hosts_text, listed

@@ -6,10 +6,10 @@ from collections.abc import Collection
 
 from placement.fabric.hostset import HostSet
 from scheduler.core.explain.reason import Obstacle
-from scheduler.core.job_name import stated_tenant
 from scheduler.core.model.job import SECOND_NS, Job
 from scheduler.core.model.state import State
 from scheduler.core.model.window import Window, WindowKind
+from scheduler.core.names import stated_tenant
 from scheduler.core.rules.calendar import Calendar
 from scheduler.core.wording import duration
 

@@ -18,8 +18,7 @@ from placement.fabric.tree import Fabric
 from scheduler.core.model.events import Event
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import HostMove, JobState, Mover, RequeueCause
-from scheduler.core.model.link import LinkRecord
-from scheduler.core.model.state import Host, State
+from scheduler.core.model.state import Host, LinkRecord, State
 from scheduler.core.model.window import Booking
 
 

@@ -7,14 +7,16 @@ is on a host that goes, moves or gets another name.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
+from typing import TypeVar
 
 from msgspec.structs import replace as with_fields
 
 from placement.fabric import hostlist, hostset
+from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, from_spec
 from scheduler.core.collections.evolve import evolve
 from scheduler.core.collections.persistent_map import PersistentMap
@@ -26,10 +28,52 @@ from scheduler.core.model.failure_rates import DOWN
 from scheduler.core.model.host_record import HostRecord
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
-from scheduler.core.model.renumbering import Renumbering
 from scheduler.core.model.state import State
 from scheduler.core.model.window import Booking, Shares
 from scheduler.core.rules.job_size import fitted
+
+Entry = TypeVar("Entry")
+
+
+@dataclass(frozen=True, slots=True)
+class Renumbering:
+    """Hosts by the numbers of another fabric: how what is kept by index follows a change of it.
+
+    `numbers[i]`: the new number of what was host i; None: it is gone. `joined`: new numbers of
+    hosts that were not there."""
+
+    numbers: tuple[int | None, ...]
+    joined: HostSet
+
+    @staticmethod
+    def between(before: Fabric, after: Fabric, renames: Mapping[str, str]) -> Renumbering:
+        """`renames`: new names by old ones."""
+        index = after.index_by_name
+        numbers = tuple(index.get(renames.get(name, name)) for name in before.hosts)
+        kept = hostset.of(number for number in numbers if number is not None)
+        return Renumbering(numbers, hostset.full(after.host_count) & ~kept)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every host keeps its number."""
+        return all(number == host for host, number in enumerate(self.numbers))
+
+    def of(self, host: int) -> int | None:
+        return self.numbers[host]
+
+    def hosts(self, hosts: Iterable[int]) -> tuple[int, ...]:
+        """In order, without those that are gone."""
+        renumbered = (self.numbers[host] for host in hosts)
+        return tuple(number for number in renumbered if number is not None)
+
+    def set(self, hosts: HostSet) -> HostSet:
+        return hostset.of(self.hosts(hostset.members(hosts))) if hosts else 0
+
+    def keys(self, entries: Mapping[int, Entry]) -> dict[int, Entry]:
+        """Entries by host, in the order of the new numbers."""
+        renumbered = ((self.numbers[host], entry) for host, entry in entries.items())
+        kept = {number: entry for number, entry in renumbered if number is not None}
+        return dict(sorted(kept.items()))
 
 
 def changed(state: State, event: FabricChanged) -> State:

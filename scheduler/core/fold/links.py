@@ -12,8 +12,7 @@ from scheduler.core.collections.persistent_map import with_entry, without_entry
 from scheduler.core.fold.effects import EventEffect, LinkChange
 from scheduler.core.model.events import LinkEvent, LinkMoved, LinkReported
 from scheduler.core.model.lifecycle import LINK_MOVES, after
-from scheduler.core.model.link import PLAIN, LinkRecord
-from scheduler.core.model.state import State
+from scheduler.core.model.state import PLAIN_LINK, LinkRecord, State
 
 
 def applied(state: State, event: LinkEvent) -> State:
@@ -39,5 +38,5 @@ def _with(state: State, name: str, record: LinkRecord) -> Mapping[str, LinkRecor
 
 def effects(before: State, event: LinkEvent, after: State) -> Iterator[EventEffect]:
     """The change of the link that `event` names."""
-    was, now = before.links.get(event.link, PLAIN), after.links.get(event.link, PLAIN)
+    was, now = before.links.get(event.link, PLAIN_LINK), after.links.get(event.link, PLAIN_LINK)
     yield LinkChange(after.version, event.time_ns, event.link, was, now, after)

@@ -14,12 +14,12 @@ from placement.fabric.tree import Fabric
 from placement.workload.replicas import sized
 from placement.workload.request import Request, StepBound, TierCut
 from scheduler.core.collections.evolve import derived_from, evolve
-from scheduler.core.job_name import DEFAULT_TENANT
 from scheduler.core.model.dependency import Dependency, DependencyTerm
 from scheduler.core.model.goodput import UNCOUNTED, Goodput
 from scheduler.core.model.job_array import JobArray
 from scheduler.core.model.lifecycle import Hold, JobState
 from scheduler.core.model.restart_option import WeighedOptions
+from scheduler.core.names import DEFAULT_TENANT
 from scheduler.core.policies.affinity import ANYBODY, Affinity
 from scheduler.core.policies.checkpoint import AS_USUAL, CheckpointTerms
 from scheduler.core.policies.costs import Costs, Observed
@@ -33,7 +33,7 @@ MOST_LABELS = 64  # of one job
 class JobSpec:
     """A user's request for one gang.
 
-    `name`: its full name (core.job_name). `priority`: larger goes first. `time_limit_s`: how long
+    `name`: its full name (core.names). `priority`: larger goes first. `time_limit_s`: how long
     the gang runs at most, as far as its owner knows; backfill relies on it. None = not stated.
     `affinity`: which jobs it lies beside, by full names. `labels`: (key, value), its owner's own
     words, sorted by key.

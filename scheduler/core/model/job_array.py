@@ -14,7 +14,7 @@ from uuid import UUID, uuid5
 from msgspec import Struct
 
 from placement import BadInput
-from scheduler.core.job_name import short_name
+from scheduler.core.names import short_name
 
 MOST_TASKS: Final = 1_000  # of one array
 _TASKS: Final = UUID("5f0c8a1e-9d3b-4e57-8f0a-2b6c7d1e4a93")  # uids of tasks

@@ -15,19 +15,16 @@ from placement.fabric.tree import Fabric
 from scheduler.core.collections.evolve import derived_from, evolve
 from scheduler.core.collections.name_list import NameList
 from scheduler.core.collections.persistent_map import PersistentMap, with_entry
-from scheduler.core.job_name import full_name
-from scheduler.core.model.completed_request import CompletedRequest
 from scheduler.core.model.failure_rates import NO_FAULTS, FailureRates
 from scheduler.core.model.goodput import NOTHING, Parts
 from scheduler.core.model.host_record import BLANK, HostRecord
 from scheduler.core.model.job import Job, Release
 from scheduler.core.model.job_array import ArrayTurns
 from scheduler.core.model.lifecycle import HOLDING, IN_SERVICE, HostState, JobState, LinkUse
-from scheduler.core.model.link import PLAIN, LinkRecord
-from scheduler.core.model.request_id import parse_request_id
-from scheduler.core.model.tenant_marks import TenantMark
-from scheduler.core.model.tenant_usage import UsageAccount
+from scheduler.core.model.requests import CompletedRequest, parse_request_id
+from scheduler.core.model.tenant_record import TenantMark, UsageAccount
 from scheduler.core.model.window import Booking, Shares
+from scheduler.core.names import full_name
 from scheduler.core.policies.health import AS_STATED, HealthPolicy
 from scheduler.core.policies.tenants import OPEN, Tenants
 
@@ -44,6 +41,32 @@ class Host(Struct, frozen=True):
     reason: str = ""
     cordon: str | None = None
     signal: str = ""
+
+
+class LinkRecord(Struct, frozen=True):
+    """What is known of an uplink that is not plainly up and open to all gangs.
+
+    `share`: what it carries of what it was built for, as last reported at `share_ns` with
+    `detail`. `use`: who may cross it, by an operator's word of `use_ns` with `reason`."""
+
+    share: float = FULL
+    share_ns: int = 0
+    detail: str = ""
+    use: LinkUse = LinkUse.OPEN
+    use_ns: int = 0
+    reason: str = ""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is as if nobody had said anything of it."""
+        return self.share == FULL and self.use is LinkUse.OPEN
+
+    @property
+    def since_ns(self) -> int:
+        return max(self.share_ns, self.use_ns)
+
+
+PLAIN_LINK = LinkRecord()
 
 
 @dataclass(frozen=True)
@@ -156,7 +179,7 @@ class State:
 
     def link(self, name: str) -> LinkRecord:
         """What is known of the uplink of this domain."""
-        return self.links.get(name, PLAIN)
+        return self.links.get(name, PLAIN_LINK)
 
     @derived_from("fabric", "held", "lent", "unhealthy", "closed")
     def free(self) -> HostSet:

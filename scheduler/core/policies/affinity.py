@@ -15,7 +15,7 @@ from placement import BadInput
 from placement.fabric.constraints import around, tier_of
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
-from scheduler.core.job_name import stated_tenant
+from scheduler.core.names import stated_tenant
 
 
 @dataclass(frozen=True, slots=True)

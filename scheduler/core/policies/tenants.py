@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
-from scheduler.core.job_name import DEFAULT_TENANT
+from scheduler.core.names import DEFAULT_TENANT
 from scheduler.core.policies.costs import Costs
 from scheduler.core.policies.spares import BY_DEFAULT, SparePolicy
 

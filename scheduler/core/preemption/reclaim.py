@@ -27,7 +27,7 @@ from scheduler.core.capacity.victims import (
 )
 from scheduler.core.model.job import Job
 from scheduler.core.model.plan import Swap
-from scheduler.core.model.policy import SchedulingOptions
+from scheduler.core.model.scheduling_options import SchedulingOptions
 from scheduler.core.model.state import State
 from scheduler.core.rules.calendar import Calendar
 from scheduler.core.tenancy.quota_check import Quotas

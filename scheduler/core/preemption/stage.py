@@ -12,7 +12,7 @@ from scheduler.core.capacity.shrink_options import ShrinkOptions, Victims
 from scheduler.core.capacity.victims import alone, candidates
 from scheduler.core.model.job import Job
 from scheduler.core.model.plan import BackfillReservation
-from scheduler.core.model.policy import SchedulingOptions
+from scheduler.core.model.scheduling_options import SchedulingOptions
 from scheduler.core.model.state import State
 from scheduler.core.preemption.victim_search import SearchState, VictimChoice, VictimSearch
 from scheduler.core.rules.affinity_index import AffinityIndex, is_bound

@@ -15,7 +15,7 @@ from placement.fabric.hostset import HostSet
 from placement.workload.request import Placement
 from scheduler.core.model.job import Job
 from scheduler.core.model.plan import BackfillReservation
-from scheduler.core.model.policy import SchedulingOptions, expected_end_ns
+from scheduler.core.model.scheduling_options import SchedulingOptions, expected_end_ns
 from scheduler.core.model.state import State
 from scheduler.core.rules.affinity_index import AffinityIndex, is_bound
 from scheduler.core.rules.calendar import Calendar

@@ -10,7 +10,7 @@ from placement.fabric.hostset import HostSet
 from scheduler.core.capacity.outlook import Outlook
 from scheduler.core.collections.name_list import Chunk
 from scheduler.core.model.job import Job
-from scheduler.core.model.policy import SchedulingOptions
+from scheduler.core.model.scheduling_options import SchedulingOptions
 from scheduler.core.model.state import State
 from scheduler.core.queue.backfill import Backfill
 from scheduler.core.rules.affinity_index import AffinityIndex

@@ -16,7 +16,7 @@ from placement.fabric.tree import Fabric
 from placement.objective.step_time import step_time
 from placement.workload.request import TierCut
 from scheduler.core.model.job import SECOND_NS, Job
-from scheduler.core.model.policy import SchedulingOptions, expected_end_ns
+from scheduler.core.model.scheduling_options import SchedulingOptions, expected_end_ns
 from scheduler.core.model.state import State
 from scheduler.core.policies.spares import DAY_S
 

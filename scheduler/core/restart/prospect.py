@@ -11,8 +11,8 @@ from scheduler.core.fold.apply import apply
 from scheduler.core.model.events import HostMoved
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import RUNS, HostMove, JobState, Mover
-from scheduler.core.model.policy import SchedulingOptions
 from scheduler.core.model.restart_option import WeighedOptions, taken
+from scheduler.core.model.scheduling_options import SchedulingOptions
 from scheduler.core.model.state import State
 from scheduler.core.restart.restart import search_restart
 from scheduler.core.restart.search import RestartSearch

@@ -18,7 +18,7 @@ from scheduler.core.capacity.victims import cost_ns
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.plan import Recall
-from scheduler.core.model.policy import SchedulingOptions, time_limit_ns
+from scheduler.core.model.scheduling_options import SchedulingOptions, time_limit_ns
 from scheduler.core.model.state import State
 from scheduler.core.tenancy.spare_loans import SpareDebt, SpareLoans
 from scheduler.core.wording import hosts_text, listed

@@ -13,7 +13,7 @@ from scheduler.core.capacity.spare_pools import SparePools
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import RUNS, HostState, JobState, RequeueCause
 from scheduler.core.model.plan import Action, GiveUp, Move, Requeue, Resize, Swap, taken
-from scheduler.core.model.policy import SchedulingOptions, time_limit_ns
+from scheduler.core.model.scheduling_options import SchedulingOptions, time_limit_ns
 from scheduler.core.model.state import State
 from scheduler.core.preemption.reclaim import Reclaimer
 from scheduler.core.queue.policies import queue_policy

@@ -30,8 +30,8 @@ from scheduler.core.capacity.victims import unneeded_to_swap
 from scheduler.core.model.job import SECOND_NS, Job
 from scheduler.core.model.lifecycle import JobState, RequeueCause
 from scheduler.core.model.plan import Move, Requeue, Resize, Swap
-from scheduler.core.model.policy import SchedulingOptions, time_limit_ns
 from scheduler.core.model.restart_option import RestartOption, WeighedOption, WeighedOptions
+from scheduler.core.model.scheduling_options import SchedulingOptions, time_limit_ns
 from scheduler.core.model.state import State
 from scheduler.core.preemption.reclaim import Reclaimer
 from scheduler.core.restart.prices import RestartPrices

@@ -10,12 +10,12 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
-from scheduler.core.job_name import short_name
 from scheduler.core.model.events import Event, JobEligible, JobEnded
 from scheduler.core.model.job import SECOND_NS, Job
 from scheduler.core.model.lifecycle import Hold, JobState
 from scheduler.core.model.plan import EndDeferral, Stale, StaleReason
 from scheduler.core.model.state import State
+from scheduler.core.names import short_name
 
 NEVER: Final = 2**63 - 1
 AT_ONCE: Final = -NEVER

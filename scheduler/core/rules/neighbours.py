@@ -29,7 +29,7 @@ from placement.objective.cut import busy_shares
 from placement.workload.request import Objective, Placement, Request, StepBound
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
-from scheduler.core.model.policy import SchedulingOptions
+from scheduler.core.model.scheduling_options import SchedulingOptions
 from scheduler.core.model.state import State
 from scheduler.core.rules.gang_step import present_step, seconds_now
 

@@ -6,7 +6,7 @@ from placement import choose_swaps
 from placement.fabric import hostset
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import HostState, JobState
-from scheduler.core.model.policy import SchedulingOptions, time_limit_ns
+from scheduler.core.model.scheduling_options import SchedulingOptions, time_limit_ns
 from scheduler.core.model.state import State
 from scheduler.core.policies.costs import SECOND_NS
 from scheduler.core.rules.affinity_index import AffinityIndex

@@ -13,7 +13,7 @@ from scheduler.core.model.events import Event, JobEnded, JobRequeued
 from scheduler.core.model.job import SECOND_NS, Job
 from scheduler.core.model.lifecycle import JobState, RequeueCause
 from scheduler.core.model.plan import EnforceTimeLimit, Stale, StaleReason
-from scheduler.core.model.policy import Overrun, SchedulingOptions
+from scheduler.core.model.scheduling_options import Overrun, SchedulingOptions
 from scheduler.core.model.state import State
 from scheduler.core.rules.crash_loop import has_saved
 from scheduler.core.wording import duration

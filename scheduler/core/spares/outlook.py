@@ -16,7 +16,7 @@ from placement import Sizing
 from placement.fabric.hostset import HostSet
 from scheduler.core.capacity.spare_pools import SparePools, rack_hosts
 from scheduler.core.model.lifecycle import HostState, JobState
-from scheduler.core.model.policy import SchedulingOptions
+from scheduler.core.model.scheduling_options import SchedulingOptions
 from scheduler.core.model.state import State
 from scheduler.core.restart.prospect import cost_s
 

@@ -23,7 +23,7 @@ from scheduler.core.capacity.spare_pools import SparePools
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.plan import ReplenishSpares
-from scheduler.core.model.policy import SchedulingOptions, expected_end_ns
+from scheduler.core.model.scheduling_options import SchedulingOptions, expected_end_ns
 from scheduler.core.model.state import State
 from scheduler.core.rules.calendar import Calendar
 from scheduler.core.tenancy.spare_loans import SpareLoans

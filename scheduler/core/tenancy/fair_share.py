@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heappush
 
 from scheduler.core.model.state import State
-from scheduler.core.model.tenant_usage import standing
+from scheduler.core.model.tenant_record import standing
 from scheduler.core.tenancy.ownership import half_life_ns
 from scheduler.core.tenancy.quota import QuotaBook
 

@@ -12,8 +12,7 @@ from scheduler.core.model.events import TenantsLoaded
 from scheduler.core.model.job import SECOND_NS, Job, JobSpec
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.state import State
-from scheduler.core.model.tenant_marks import marked
-from scheduler.core.model.tenant_usage import UsageAccount, hosts_filled
+from scheduler.core.model.tenant_record import UsageAccount, hosts_filled, marked
 from scheduler.core.policies.tenants import PriorityClass, Tenants
 
 

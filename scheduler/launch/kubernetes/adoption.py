@@ -27,9 +27,9 @@ from typing import Any, Final
 
 from scheduler.core import Job, Rejected, State
 from scheduler.core.explain.explain import explain
-from scheduler.core.job_name import full_name, short_name
 from scheduler.core.model.commands import CancelJob, Command, EndJob, SubmitJob
 from scheduler.core.model.lifecycle import JobState
+from scheduler.core.names import full_name, short_name
 from scheduler.core.queue.verdict import WaitReason
 from scheduler.engine.proposal import NotLeading, WriterStopped
 from scheduler.engine.writer import Writer

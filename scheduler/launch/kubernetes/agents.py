@@ -26,12 +26,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from placement.fabric import hostlist
-from scheduler.access.join_tokens import new_secret
+from scheduler.access.tokens import new_secret
 from scheduler.core import Rejected, State
-from scheduler.core.job_name import short_name
 from scheduler.core.model.commands import MoveHost, ReportHost
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import HostState
+from scheduler.core.names import short_name
 from scheduler.engine.proposal import NotLeading, WriterStopped
 from scheduler.engine.writer import Writer
 from scheduler.eventlog.store import NotWritten, StoreError

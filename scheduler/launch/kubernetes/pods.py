@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from scheduler.access.join_tokens import join_token
+from scheduler.access.tokens import join_token
 from scheduler.files.errors import short
 from scheduler.files.health.kubernetesnodes import MANAGED
 from scheduler.files.yaml12 import load

@@ -22,7 +22,6 @@ from scheduler.core.explain.decision import supposed_decision
 from scheduler.core.explain.forecast import Forecast
 from scheduler.core.explain.slots import Asker, slots
 from scheduler.core.explain.whatif import what_if
-from scheduler.core.job_name import full_name, short_name, stated_tenant
 from scheduler.core.model.commands import (
     CancelJob,
     EndJob,
@@ -33,12 +32,12 @@ from scheduler.core.model.commands import (
     RequeueJob,
     SubmitJob,
 )
-from scheduler.core.model.completed_request import CompletedRequest
 from scheduler.core.model.dependency import DependencyTerm
 from scheduler.core.model.goodput import shown
 from scheduler.core.model.lifecycle import Hold
 from scheduler.core.model.plan import Start
-from scheduler.core.model.request_id import parse_request_id
+from scheduler.core.model.requests import CompletedRequest, parse_request_id
+from scheduler.core.names import full_name, short_name, stated_tenant
 from scheduler.core.restart.prospect import prospect
 from scheduler.core.rules.gang_step import at_present
 from scheduler.core.rules.neighbours import shared_uplinks

@@ -21,8 +21,8 @@ from scheduler.core.fold.effects import (
     WindowChange,
     WindowChangeKind,
 )
-from scheduler.core.job_name import short_name
 from scheduler.core.model.lifecycle import WindowState
+from scheduler.core.names import short_name
 from scheduler.engine.feed import Bookmark
 from scheduler.identity import caller, own_jobs, own_windows
 from scheduler.service import pagination

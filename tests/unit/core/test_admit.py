@@ -11,7 +11,7 @@ from scheduler.core import Code, HostState, JobSpec, JobState, State, admit, rep
 from scheduler.core.model.commands import Command, EndJob, MoveHost, ReportHost, SubmitJob
 from scheduler.core.model.events import HostMoved, HostSignalled, JobEnded, JobSubmitted
 from scheduler.core.model.lifecycle import HostMove, Mover
-from scheduler.core.model.request_id import parse_request_id
+from scheduler.core.model.requests import parse_request_id
 from scheduler.core.policies.health_signals import SIGNALS, Effect
 from tests.build import (
     admitted,

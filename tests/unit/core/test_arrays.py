@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placement import BadInput
-from scheduler.access.queue_limit import at_most
+from scheduler.access.limits import at_most
 from scheduler.core import Code, JobState, Rejected, SchedulingOptions, State, explain
 from scheduler.core.explain.dryrun import dry_run
 from scheduler.core.fold.apply import replay

@@ -21,11 +21,11 @@ from scheduler.core import (
 )
 from scheduler.core.commit import ledger as ledger_module
 from scheduler.core.commit.ledger import Ledger
-from scheduler.core.job_name import DEFAULT_TENANT
 from scheduler.core.model.commands import Command, LoadTenants, ReportLink, SetWindow
 from scheduler.core.model.events import Event, GangSwapped, HostSwap, JobRequeued, JobStarted
 from scheduler.core.model.lifecycle import RequeueCause
 from scheduler.core.model.plan import Action, Move, Requeue, StaleReason, Start, Swap, taken
+from scheduler.core.names import DEFAULT_TENANT
 from scheduler.core.policies.affinity import Affinity
 from scheduler.core.policies.tenants import Tenant, Tenants
 from tests.build import (

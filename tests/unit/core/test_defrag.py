@@ -10,9 +10,9 @@ from placement.fabric import hostset
 from placement.fabric.constraints import Constraints
 from scheduler.core import Conflict, JobState, SchedulingOptions, State, Tenants, commit, replay
 from scheduler.core.defrag.proposal import DefragProposal, MoveCandidate, candidates, cover, propose
-from scheduler.core.job_name import DEFAULT_TENANT
 from scheduler.core.model.commands import LoadTenants
 from scheduler.core.model.job import SECOND_NS
+from scheduler.core.names import DEFAULT_TENANT
 from scheduler.core.policies.costs import Costs
 from scheduler.core.policies.tenants import GuaranteedCell, Tenant
 from scheduler.core.tenancy.quota_check import Quotas

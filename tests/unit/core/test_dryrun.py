@@ -22,9 +22,9 @@ from scheduler.core import (
     dry_run,
 )
 from scheduler.core.admission.admit import Code
-from scheduler.core.job_name import DEFAULT_TENANT
 from scheduler.core.model.commands import LoadTenants, SubmitJob
 from scheduler.core.model.plan import Start
+from scheduler.core.names import DEFAULT_TENANT
 from scheduler.core.policies.affinity import Affinity
 from scheduler.core.policies.tenants import PriorityClass, Tenant, Tenants
 from scheduler.core.queue.verdict import WaitReason

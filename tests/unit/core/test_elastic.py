@@ -29,7 +29,7 @@ from scheduler.core.model.commands import LoadTenants
 from scheduler.core.model.events import GangResized
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.plan import Plan, Resize, Start
-from scheduler.core.model.policy import time_limit_ns
+from scheduler.core.model.scheduling_options import time_limit_ns
 from scheduler.core.policies.tenants import Tenant
 from tests.build import (
     HOUR_NS,

@@ -14,9 +14,9 @@ from scheduler.core import (
 )
 from scheduler.core.explain.explain import Reasons
 from scheduler.core.explain.reason import Basis, DomainRoom, Obstacle, ObstacleKind
-from scheduler.core.job_name import DEFAULT_TENANT
 from scheduler.core.model.commands import Command, LoadTenants
 from scheduler.core.model.plan import Start
+from scheduler.core.names import DEFAULT_TENANT
 from scheduler.core.policies.tenants import GuaranteedCell, Tenant
 from scheduler.core.queue.policies import BUILT_IN
 from scheduler.core.queue.verdict import WaitReason

@@ -13,7 +13,6 @@ from placement.fabric.hostset import members
 from scheduler.core import Code, Conflict, SchedulingOptions, State, commit, decide, explain
 from scheduler.core.admission.fabric import FabricChange, FabricObstacle, fabric_change
 from scheduler.core.explain.slots import Asker, slots
-from scheduler.core.job_name import DEFAULT_TENANT
 from scheduler.core.model.commands import (
     ChangeFabric,
     LoadTenants,
@@ -24,6 +23,7 @@ from scheduler.core.model.failure_rates import sizing
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import LinkMove
 from scheduler.core.model.plan import StaleReason
+from scheduler.core.names import DEFAULT_TENANT
 from scheduler.core.policies.spares import SparePolicy
 from scheduler.core.policies.tenants import GuaranteedCell, Tenant, Tenants
 from tests.build import (

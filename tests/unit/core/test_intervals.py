@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 
-from scheduler.core.rules.checkpoint_interval import (
+from scheduler.core.rules.checkpoints import (
     FailureModel,
     advise,
     daly_higher,

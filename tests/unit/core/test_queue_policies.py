@@ -15,9 +15,9 @@ import pytest
 
 from placement import BadInput
 from scheduler.core import Plan, SchedulingOptions, decide
-from scheduler.core.job_name import DEFAULT_TENANT
 from scheduler.core.model.commands import LoadTenants
 from scheduler.core.model.plan import Start
+from scheduler.core.names import DEFAULT_TENANT
 from scheduler.core.policies.tenants import PriorityClass, Tenant, Tenants
 from scheduler.core.queue import policies
 from scheduler.core.queue.policies import BUILT_IN, policy_names, queue_policy

@@ -7,8 +7,8 @@ import pytest
 from placement.errors import BadInput
 from scheduler.core import SchedulingOptions, State, Tenants
 from scheduler.core.explain.slots import Asker, Slots, slots
-from scheduler.core.job_name import DEFAULT_TENANT
 from scheduler.core.model.commands import LoadTenants
+from scheduler.core.names import DEFAULT_TENANT
 from scheduler.core.policies.tenants import GuaranteedCell, PriorityClass, Tenant
 from tests.build import cordon, fabric, flat, loaded, run, started, submit
 

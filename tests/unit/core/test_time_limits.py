@@ -18,7 +18,7 @@ from scheduler.core.model.events import JobEnded, JobRequeued
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import RequeueCause
 from scheduler.core.model.plan import EnforceTimeLimit, Plan, Start
-from scheduler.core.model.policy import Overrun
+from scheduler.core.model.scheduling_options import Overrun
 from scheduler.files import defaults
 from tests.build import HOUR_NS, end, fabric, job, loaded, run, schedule, started, submit
 

@@ -8,7 +8,7 @@ import pytest
 
 from scheduler.core import Code, State, replay
 from scheduler.core.admission.etag import host_etag, job_etag
-from scheduler.core.model import completed_request
+from scheduler.core.model import requests
 from scheduler.core.model.commands import (
     CancelJob,
     Command,
@@ -20,7 +20,7 @@ from scheduler.core.model.commands import (
 )
 from scheduler.core.model.events import JobsReserved, JobUpdated, RequestAnswered
 from scheduler.core.model.lifecycle import HostMove, JobState
-from scheduler.core.model.request_id import RequestId, parse_request_id
+from scheduler.core.model.requests import RequestId, parse_request_id
 from scheduler.core.policies.tenants import PriorityClass, Tenant, Tenants
 from tests.build import (
     admitted,
@@ -284,7 +284,7 @@ def test_a_repeated_submit_is_answered_although_the_job_was_updated() -> None:
 
 def test_the_newest_requests_of_each_tenant_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """One tenant's requests do not flush those of another."""
-    monkeypatch.setattr(completed_request, "REMEMBERED", 10)
+    monkeypatch.setattr(requests, "REMEMBERED", 10)
     state = EMPTY
     for turn in range(50):
         asked = RequestId(f"a{turn}", "ads", "ada").text

@@ -16,7 +16,7 @@ from scheduler.core.model.commands import MoveLink, ReportLink, SetWindow
 from scheduler.core.model.events import JobRequeued, LinkReported
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import LinkMove, LinkUse, RequeueCause
-from scheduler.core.model.link import PLAIN, LinkRecord
+from scheduler.core.model.state import PLAIN_LINK, LinkRecord
 from scheduler.core.model.window import Window, WindowKind
 from scheduler.core.rules.links import fabric_between
 from tests.build import (
@@ -73,7 +73,7 @@ def test_the_event_says_what_changed() -> None:
     event = LinkReported(5, "z1", 0.5)
     after = replay([event], EMPTY)
     [change] = effects(EMPTY, event, after)
-    assert change == LinkChange(2, 5, "z1", PLAIN, LinkRecord(0.5, 5), after)
+    assert change == LinkChange(2, 5, "z1", PLAIN_LINK, LinkRecord(0.5, 5), after)
 
 
 @pytest.mark.parametrize(

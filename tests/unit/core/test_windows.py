@@ -18,11 +18,11 @@ from scheduler.core import (
 )
 from scheduler.core.explain.reason import ObstacleKind
 from scheduler.core.explain.slots import Asker, slots
-from scheduler.core.job_name import DEFAULT_TENANT
 from scheduler.core.model.commands import LoadTenants
 from scheduler.core.model.events import JobStarted, WindowClosed, WindowOpened
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import WindowState
+from scheduler.core.names import DEFAULT_TENANT
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.core.queue.policies import BUILT_IN
 from scheduler.core.queue.verdict import WaitReason

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.access.join_tokens import host_of, join_token
+from scheduler.access.tokens import host_of, join_token
 from scheduler.launch.frames import Frame, FrameKind
 from scheduler.launch.gateway import AgentStream, Gateway, GatewayOptions
 

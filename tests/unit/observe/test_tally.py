@@ -15,7 +15,7 @@ from scheduler.core.model.commands import Command, ReportHost
 from scheduler.core.model.events import Event, FabricLoaded, GangResized, JobPreempted, JobRequeued
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import RequeueCause
-from scheduler.core.model.policy import SchedulingOptions
+from scheduler.core.model.scheduling_options import SchedulingOptions
 from scheduler.eventlog.store import open_store
 from scheduler.observe.counters import Histogram
 from scheduler.observe.instruments import Instruments

@@ -18,7 +18,7 @@ from scheduler.core.fold.apply import apply
 from scheduler.core.model.commands import Command, LoadTenants
 from scheduler.core.model.events import Event, FabricLoaded
 from scheduler.core.model.job import SECOND_NS
-from scheduler.core.model.policy import SchedulingOptions
+from scheduler.core.model.scheduling_options import SchedulingOptions
 from scheduler.core.policies.tenants import Tenant, Tenants
 from tests.build import cancel, fabric, fail, repair, submit
 

@@ -21,7 +21,7 @@ from scheduler.core.capacity.outlook import Outlook
 from scheduler.core.capacity.profile import Profile
 from scheduler.core.model.job import Job
 from scheduler.core.model.plan import BackfillReservation, Reserve
-from scheduler.core.model.policy import time_limit_ns
+from scheduler.core.model.scheduling_options import time_limit_ns
 from scheduler.core.model.state import State
 from scheduler.core.model.window import Shares
 from scheduler.core.queue.order import ArrivalOrder

@@ -10,7 +10,7 @@ from scheduler.core.model.commands import LoadHealth, ReportHost
 from scheduler.core.model.events import HostMoved, HostSignalled
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import ALLOWS, HOST_MOVES, MOVERS, HostMove, Mover
-from scheduler.core.model.request_id import parse_request_id
+from scheduler.core.model.requests import parse_request_id
 from scheduler.core.policies.health import HealthPolicy, HealthRule
 from scheduler.core.policies.health_signals import SIGNALS, XID, Effect, Signal, Threshold
 from scheduler.core.policies.xids import XIDS, Blame

@@ -1,4 +1,12 @@
-"""Which requests have been answered; admission/idempotency.py is where this is asked.
+"""Requests by their ids, and which ones have been answered; admission/idempotency.py asks.
+
+An id is one text, which commands and events carry as `request_id`: the id that a caller gave, whose
+it is, and a digest of what was asked.
+
+    @TENANT/DIGEST/LENGTH:CALLER:ID         LENGTH: characters of CALLER
+
+It is made where a call comes in and taken apart here. What is not of this form is an id alone, of
+nobody in particular.
 
 What a request did is kept under its id, also where that was nothing, with a digest of what was
 asked: the same id with another digest is a mistake of the caller. The newest of each tenant are
@@ -7,6 +15,7 @@ kept; a client retries within seconds.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple, assert_never
 
@@ -33,7 +42,6 @@ from scheduler.core.model.events import (
     WindowSet,
 )
 from scheduler.core.model.job import Job
-from scheduler.core.model.request_id import parse_request_id
 
 REMEMBERED: Final = 50_000  # of one tenant
 
@@ -101,3 +109,34 @@ def remembered(known: Remembered, event: Event, jobs: Mapping[str, Job]) -> Reme
             lambda key, _: parse_request_id(key).tenant,
         )
     )
+
+
+_FORM = re.compile(r"@([^/]*)/([0-9a-f]*)/(\d+):")
+
+
+class RequestId(NamedTuple):
+    """`tenant`: against whose allowance it is remembered."""
+
+    id: str
+    tenant: str = ""
+    caller: str = ""
+    digest: str = ""
+
+    @property
+    def text(self) -> str:
+        caller = f"{len(self.caller)}:{self.caller}"
+        return f"@{self.tenant}/{self.digest}/{caller}:{self.id}"
+
+    @property
+    def key(self) -> str:
+        """The same for every request with this id of this caller, whatever it asks."""
+        return self._replace(digest="").text
+
+
+def parse_request_id(text: str) -> RequestId:
+    match = _FORM.match(text)
+    if match is None:
+        return RequestId(text)
+    tenant, digest, length = match.groups()
+    caller = text[match.end() : match.end() + int(length)]
+    return RequestId(text[match.end() + len(caller) + 1 :], tenant, caller, digest)

@@ -1,6 +1,7 @@
-"""Names of jobs. Each tenant has its own: two tenants may each have a job `train`.
+"""Names of jobs, tenants and windows: which ones there may be, and the full names of jobs.
 
-In the state, the log and sentences a job is known by one text, its full name: `TENANT/NAME` where a
+Each tenant has its own names of jobs: two tenants may each have a job `train`. In the state, the
+log and sentences a job is known by one text, its full name: `TENANT/NAME` where a
 tenant was stated when it was submitted, else `NAME` alone, which is of the default tenant. A
 full name stays while its job lives, whatever becomes of the tenants file; `NAME` alone becomes
 `TENANT/NAME` once callers say who they are (tenancy/qualified_names.py).
@@ -8,6 +9,7 @@ full name stays while its job lives, whatever becomes of the tenants file; `NAME
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 DEFAULT_TENANT: Final = "default"
@@ -27,3 +29,12 @@ def short_name(full: str) -> str:
 def stated_tenant(full: str) -> str:
     """ "" where none was stated."""
     return full.rpartition("/")[0]
+
+
+NAME_RULE = "must be 1 to 128 letters, digits, '-', '_' or '.', and start and end plain"
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
+
+
+def is_name(text: str) -> bool:
+    """1 to 128 letters, digits, '-', '_' or '.', plain at both ends."""
+    return _NAME.fullmatch(text) is not None

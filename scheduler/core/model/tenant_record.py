@@ -1,8 +1,9 @@
-"""What a tenant has used, fading with time; all in integers.
+"""What is known of a tenant beyond its entry in the tenants file: since when it is there, and what
+it has used, fading with time; all in integers.
 
 Usage is host-nanoseconds, each counted half after one half-life: the integral of the
 hosts held, weighted by 2^(-age / half-life). Between two events a tenant holds the same
-hosts, so an account is closed form and is touched only when its tenant's hosts change.
+hosts, so an account is closed form and is touched only when its tenant holds others.
 
 Factors are fixed-point numbers with 64 binary digits, found by multiplying square roots
 of 1/2, one for each digit of the exponent: the same on every machine, and wrong by less
@@ -12,11 +13,14 @@ their log, so the order of these products is part of their format.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import compress
 from math import isqrt
 from typing import Final
 
 from msgspec import Struct
+
+from scheduler.core.policies.tenants import Tenants
 
 _BITS: Final = 64
 _ONE: Final = 1 << _BITS
@@ -79,3 +83,26 @@ def kept_share(elapsed_ns: int, half_life_ns: int) -> int:
 def standing(held: int, half_life_ns: int) -> int:
     """What usage tends to when `held` hosts are held for ever."""
     return held * half_life_ns * _LOG2_E >> _BITS
+
+
+class TenantMark(Struct, frozen=True):
+    """`create_ns`: when a file first named it. `update_ns`: when one last changed it."""
+
+    create_ns: int
+    update_ns: int
+
+
+def marked(
+    mark: Callable[[str], TenantMark], was: Tenants, now: Tenants, time_ns: int
+) -> dict[str, TenantMark]:
+    """Of all tenants of `now`, which holds from `time_ns` on. `mark`: of those of `was`."""
+    marks = {}
+    for tenant in now.tenants:
+        before = was.by_name.get(tenant.name)
+        if before is None:
+            marks[tenant.name] = TenantMark(time_ns, time_ns)
+            continue
+        known = mark(tenant.name)
+        is_same = before == tenant
+        marks[tenant.name] = known if is_same else TenantMark(known.create_ns, time_ns)
+    return marks
