@@ -98,3 +98,8 @@ def unwritable(path: Path, option: str, error: OSError) -> Exception:
     if isinstance(error, WRONG_PATHS):
         return InputError(Problem(option, message, str(path)))
     return OSError(error.errno, message, str(path))
+
+
+def refusal(message: str, source: str, line: int = 0, field_name: str = "") -> InputError:
+    """An error that names the place in the file."""
+    return InputError(Problem(field_name, message, source, line))

@@ -21,6 +21,7 @@ import yaml
 
 from scheduler.files.errors import InputError, Problem, input_error
 
+MOST_PROGRAM_BYTES = 1 << 30  # of what a program writes: `kubectl get nodes` spends 20 KB a node
 MOST_BYTES = 64 << 20
 DEEPEST = 32
 MOST_ALIASED = 100_000  # values that aliases may add to a document

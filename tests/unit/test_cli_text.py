@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.cli.offline.fabric import gbps_text
 from scheduler.cli.render.messages import tenants_text
-from scheduler.cli.render.text import seconds_text
+from scheduler.cli.render.text import gbps_text, seconds_text
 from scheduler.v1 import service_pb2, tenant_pb2
 
 

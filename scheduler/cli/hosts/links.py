@@ -28,8 +28,8 @@ from scheduler.cli.lists import (
     WatchList,
     write_list,
 )
-from scheduler.cli.offline.fabric import gbps_text
 from scheduler.cli.render.text import columns as aligned
+from scheduler.cli.render.text import gbps_text
 
 if TYPE_CHECKING:
     from network.maxflow import Proof

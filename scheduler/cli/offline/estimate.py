@@ -12,13 +12,13 @@ from scheduler.cli import clock, complete
 from scheduler.cli.calls import AnswerFormat, Output, formatted
 from scheduler.cli.exit_codes import EXIT_CODES
 from scheduler.cli.offline.place import cluster_of, outcome_of, place_job
-from scheduler.cli.render.picture import Plot, PlotBy, drawers
+from scheduler.cli.plot.options import Plot, PlotBy, drawers
 
 if TYPE_CHECKING:
     from placement.objective.step_time import Assumptions
     from placement.workload.request import Answer
-    from scheduler.cli.render.answers import Question
-    from scheduler.cli.render.steps import Estimate, NetworkChoice
+    from scheduler.cli.render.place.answers import Question
+    from scheduler.cli.render.place.steps import Estimate, NetworkChoice
     from scheduler.files.inputs import JobFile
 
 
@@ -188,7 +188,7 @@ def _hidden(text: str) -> tuple[str, float]:
 def _network(routing: str | None, failed: list[str] | None, seed: int) -> NetworkChoice:
     from network.routing import parse_routing
     from placement import BadInput
-    from scheduler.cli.render.steps import NetworkChoice
+    from scheduler.cli.render.place.steps import NetworkChoice
     from scheduler.files.errors import InputError, Problem
 
     if failed and routing is None:
@@ -213,7 +213,7 @@ def _run(
 ) -> Run:
     from placement import BadInput
     from placement.workload.request import Placement
-    from scheduler.cli.render.steps import estimate
+    from scheduler.cli.render.place.steps import estimate
     from scheduler.files import inputs
     from scheduler.files.errors import InputError, Problem
 
@@ -233,7 +233,7 @@ def _run(
 def _mapping(
     name: str, runs: list[Run], assumed: Assumptions, network: NetworkChoice
 ) -> dict[str, Any]:
-    from scheduler.cli.render import steps
+    from scheduler.cli.render.place import steps
 
     return {
         "job": name,
@@ -262,7 +262,7 @@ def _mapping(
 
 
 def _text(name: str, runs: list[Run], assumed: Assumptions) -> str:
-    from scheduler.cli.render import step_tables
+    from scheduler.cli.render.place import step_tables
 
     estimates = [estimate for _, _, estimate in runs if estimate]
     parts = []
@@ -287,7 +287,7 @@ def _text(name: str, runs: list[Run], assumed: Assumptions) -> str:
 
 def _without_estimate(question: Question, answer: Answer) -> str:
     from placement.workload.request import Placement
-    from scheduler.cli.render import answers
+    from scheduler.cli.render.place import answers
 
     if isinstance(answer, Placement):
         return f"on {question.fabric.name}: no two ranks talk, so no communication to estimate"

@@ -13,7 +13,7 @@ import typer
 from scheduler.cli import complete
 from scheduler.cli.calls import AnswerFormat, Output, formatted
 from scheduler.cli.hosts.fabrics import apply_command, get_command
-from scheduler.cli.render.text import columns
+from scheduler.cli.render.text import columns, gbps_text
 
 if TYPE_CHECKING:
     from placement.fabric.tree import Fabric
@@ -213,9 +213,3 @@ def _span(ends: list[str]) -> str:
 
 def _ends(first: str, last: str) -> str:
     return first if first == last else f"{first} .. {last}"
-
-
-def gbps_text(gbps: float) -> str:
-    """Four significant digits in Gbit/s or Tbit/s: 409.6 Tbit/s, 4,915 Tbit/s."""
-    value, unit = (gbps / 1000, "Tbit/s") if gbps >= 1000 else (gbps, "Gbit/s")
-    return f"{value:,.0f} {unit}" if value >= 999.95 else f"{value:.4g} {unit}"

@@ -18,13 +18,13 @@ from scheduler.cli import clock, complete
 from scheduler.cli.exit_codes import EXIT_CODES
 from scheduler.cli.numbers import finite
 from scheduler.cli.offline import formats
-from scheduler.cli.render.picture import Plot, PlotBy, drawer
+from scheduler.cli.plot.options import Plot, PlotBy, drawer
 
 if TYPE_CHECKING:
     from placement import Hint
     from placement.fabric.hostset import HostSet
     from placement.fabric.tree import Fabric
-    from scheduler.cli.render.answers import Question
+    from scheduler.cli.render.place.answers import Question
     from scheduler.core import Job, SchedulingOptions, State, Tenants
     from scheduler.core.capacity.placer import Placer
     from scheduler.files.inputs import JobFile
@@ -223,7 +223,7 @@ def _with_options(job: JobFile, changes: dict[str, Any]) -> JobFile:
 
 def outcome_of(answer: Answer) -> str:
     """The key of EXIT_CODES."""
-    from scheduler.cli.render.answers import outcome
+    from scheduler.cli.render.place.answers import outcome
 
     return outcome(answer)
 
@@ -308,7 +308,7 @@ def place_job(
     """
     from placement.fabric.constraints import seen_by
     from placement.workload.request import Infeasible
-    from scheduler.cli.render.answers import Question
+    from scheduler.cli.render.place.answers import Question
     from scheduler.core import Rejected, SchedulingOptions, dry_run
     from scheduler.core.admission.admit import Code
     from scheduler.core.capacity.placer import make_placer
@@ -373,7 +373,7 @@ def _noted(job: JobFile, answer: Answer) -> Answer:
 
 
 def _write(question: Question, answer: Answer, output: PlacementFormat, solve_s: float) -> None:
-    from scheduler.cli.render import answers
+    from scheduler.cli.render.place import answers
 
     seconds = {"solve": round(solve_s, 6), "total": round(clock.seconds_so_far(), 6)}
     if output is PlacementFormat.JSON:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from placement import BadInput
-from scheduler.cli.plot.by import ColourBy
+from scheduler.cli.plot.colour_by import ColourBy
 
 if TYPE_CHECKING:
     from network.routing import Congestion

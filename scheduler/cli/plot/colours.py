@@ -17,7 +17,7 @@ from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, Ints
 from placement.workload.request import Placement, Request
-from scheduler.cli.plot.by import ColourBy
+from scheduler.cli.plot.colour_by import ColourBy
 
 HUES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
 SHADES = (0.0, -0.42, 0.55)  # towards black, towards white

@@ -21,7 +21,7 @@ from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, Ints, Tier
 from placement.workload.request import Placement, Request
 from scheduler.cli.plot import colours
-from scheduler.cli.plot.by import ColourBy
+from scheduler.cli.plot.colour_by import ColourBy
 from scheduler.cli.plot.colours import Grouping
 from scheduler.cli.plot.geometry import PAD, FloorPlan, plan
 from scheduler.cli.plot.load import PlottedLoad, load

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scheduler.cli.offline.fabric import gbps_text
 from scheduler.cli.render.messages import plain, time_text
 from scheduler.cli.render.tables import Column, ListTable
+from scheduler.cli.render.text import gbps_text
 from scheduler.core.wording import share_text
 from scheduler.files.errors import one_line
 from scheduler.v1 import link_pb2, service_pb2

@@ -83,3 +83,9 @@ def percent_text(share: float) -> str:
 def gpus_text(gpus: Sequence[int]) -> str:
     """`GPU 3`, `GPUs 0,1`: by their numbers on a host."""
     return f"GPU{'' if len(gpus) == 1 else 's'} {','.join(map(str, gpus))}"
+
+
+def gbps_text(gbps: float) -> str:
+    """Four significant digits in Gbit/s or Tbit/s: 409.6 Tbit/s, 4,915 Tbit/s."""
+    value, unit = (gbps / 1000, "Tbit/s") if gbps >= 1000 else (gbps, "Gbit/s")
+    return f"{value:,.0f} {unit}" if value >= 999.95 else f"{value:.4g} {unit}"

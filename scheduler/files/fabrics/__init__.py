@@ -2,7 +2,7 @@
 
 Every format becomes one value, a `TopologyNetwork`: hosts, and the domains above each. What
 it lacks, an overlay adds (overlay.py); what comes out is a fabric file
-(fabricyaml.py). One module a format: a `read`, a `write`.
+(fabricyaml.py). One module of formats/ each: a `read`, a `write`.
 """
 
 from __future__ import annotations
@@ -12,18 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from placement.fabric.tree import Fabric
-from scheduler.files.fabrics import (
-    fabricyaml,
+from scheduler.files.fabrics import fabricyaml, losses, overlay
+from scheduler.files.fabrics.build import Built, build
+from scheduler.files.fabrics.fitting import only_hosts
+from scheduler.files.fabrics.formats import (
     ibnetdiscover,
     kubernetes,
-    losses,
-    overlay,
     slurmconf,
     slurmyaml,
     topograph,
 )
-from scheduler.files.fabrics.build import Built, build
-from scheduler.files.fabrics.fitting import only_hosts
 from scheduler.files.fabrics.network import Choices, TopologyNetwork, of_fabric
 from scheduler.files.fabrics.overlay import FabricOverlay
 

@@ -14,8 +14,9 @@ from typing import Any
 from placement import BadInput
 from placement.fabric import hostlist
 from placement.fabric.tree import Fabric, from_spec
+from scheduler.files.errors import refusal
 from scheduler.files.fabrics.fitting import fitted, rates
-from scheduler.files.fabrics.network import TopologyNetwork, refusal
+from scheduler.files.fabrics.network import TopologyNetwork
 from scheduler.files.fabrics.overlay import DEFAULT_HOST_TIER, FabricOverlay, TierOverlay
 
 DEFAULT_GPUS = 8

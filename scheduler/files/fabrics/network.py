@@ -10,9 +10,7 @@ from types import MappingProxyType
 import numpy as np
 
 from placement.fabric.tree import Fabric
-from scheduler.files.errors import InputError, Problem
 
-MOST_BYTES = 1 << 30  # `kubectl get nodes -o json` spends 20 KB a node
 FROM_BELOW = ("rack", "zone", "building")  # tiers of a file that does not name them
 MOST_NAMED = 3
 
@@ -57,11 +55,6 @@ class Choices:
     topology: str | None = None
     label_keys: tuple[str, ...] = ()
     hosts: str | None = None
-
-
-def refusal(message: str, source: str, line: int = 0, field_name: str = "") -> InputError:
-    """An error that names the place in the file."""
-    return InputError(Problem(field_name, message, source, line))
 
 
 def names_from_below(levels: int) -> tuple[str, ...]:

@@ -22,8 +22,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from scheduler.files.errors import line_of
-from scheduler.files.fabrics.jsonfile import JsonFile
 from scheduler.files.health.found import ImportedReport
+from scheduler.files.json_file import JsonFile
 
 # System of `dcgmi health` -> signal of a failure, and of a warning.
 SYSTEMS: Final[dict[str, tuple[str, str]]] = {

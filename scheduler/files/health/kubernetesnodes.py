@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from scheduler.files.errors import line_of
-from scheduler.files.fabrics.jsonfile import JsonFile
 from scheduler.files.health.found import ImportedReport, NodeState
+from scheduler.files.json_file import JsonFile
 
 MANAGED: Final = "muster.dev/managed"  # the taint that keeps kube-scheduler off muster's nodes
 _OF_READY: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")

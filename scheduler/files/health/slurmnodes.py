@@ -21,9 +21,9 @@ from placement import BadInput
 from placement.fabric import hostlist
 from scheduler.files import yaml12
 from scheduler.files.errors import InputError, Problem, line_of
-from scheduler.files.fabrics.jsonfile import JsonFile
-from scheduler.files.fabrics.network import MOST_BYTES
 from scheduler.files.health.found import ImportedReport, NodeState
+from scheduler.files.json_file import JsonFile
+from scheduler.files.yaml12 import MOST_PROGRAM_BYTES
 
 
 def _group(words: str) -> frozenset[str]:
@@ -60,7 +60,7 @@ _KEY: Final = re.compile(r"(?:^|\s)(NodeName|State|Reason)=")
 
 def load_slurm(path: str) -> list[ImportedReport]:
     """Raises: InputError naming line and field."""
-    text = yaml12.read_text(path, MOST_BYTES)
+    text = yaml12.read_text(path, MOST_PROGRAM_BYTES)
     if text.lstrip().startswith("{"):
         file = JsonFile.load(path)
         nodes = list(_json(file))

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from scheduler.files import yaml12
-from scheduler.files.errors import short
-from scheduler.files.fabrics.ibnetdiscover import LANE_GBPS
-from scheduler.files.fabrics.network import MOST_BYTES, refusal
+from scheduler.files.errors import refusal, short
+from scheduler.files.fabrics.formats.ibnetdiscover import LANE_GBPS
+from scheduler.files.yaml12 import MOST_PROGRAM_BYTES
 
 # What a column is called where nothing else is said.
 COLUMNS: Final = {"device": "device", "port": "port", "state": "state", "speed": "speed"}
@@ -96,7 +96,7 @@ def csv_rows(source: str, lines: Sequence[tuple[int, str]], needed: Sequence[str
 
 def csv_lines(path: str) -> list[tuple[int, str]]:
     """Lines that hold something, from 1. Raises: InputError as `yaml12.read_text`."""
-    text = yaml12.read_text(path, MOST_BYTES).removeprefix("\ufeff")
+    text = yaml12.read_text(path, MOST_PROGRAM_BYTES).removeprefix("\ufeff")
     return [(n, line) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
 
 

@@ -17,10 +17,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from scheduler.files.errors import short
-from scheduler.files.fabrics.ibnetdiscover import LANE_GBPS
-from scheduler.files.fabrics.jsonfile import JsonFile
-from scheduler.files.fabrics.network import refusal
+from scheduler.files.errors import refusal, short
+from scheduler.files.fabrics.formats.ibnetdiscover import LANE_GBPS
+from scheduler.files.json_file import JsonFile
 from scheduler.files.links.ports import CsvRow, SwitchPort, csv_lines, is_up
 
 STATES: Final = {"active": True, "down": False, "init": False, "initialize": False, "armed": False}

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from placement.fabric.links import checked_share
-from scheduler.files.fabrics.network import refusal
+from scheduler.files.errors import refusal
 from scheduler.files.links.linksfile import LinkEntry
 from scheduler.files.links.ports import SwitchPort, csv_lines, csv_rows
 

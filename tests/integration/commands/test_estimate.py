@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from scheduler.cli.program import app
-from scheduler.cli.render.steps import at_random, by_name
+from scheduler.cli.render.place.steps import at_random, by_name
 from scheduler.files.errors import InputError
 from tests.build import fabric
 

@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Any
 
 from placement import BadInput
-from scheduler.files.fabrics.jsonfile import JsonFile
 from scheduler.files.fabrics.network import (
     Choices,
     Path,
@@ -21,6 +20,7 @@ from scheduler.files.fabrics.network import (
     names_from_below,
     shortened,
 )
+from scheduler.files.json_file import JsonFile
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"

@@ -24,7 +24,7 @@ from placement.workload.request import (
     Undecided,
 )
 from placement.workload.traffic import axis_traffic
-from scheduler.cli.render import around, copies, step_tables, steps
+from scheduler.cli.render.place import around, copies, step_tables, steps
 from scheduler.cli.render.text import (
     bytes_text,
     columns,

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from placement.fabric import hostlist
-from scheduler.files.fabrics import slurm
+from scheduler.files.fabrics.formats import slurm
+from scheduler.files.fabrics.formats.switches import Switch, network
 from scheduler.files.fabrics.network import Choices, TopologyNetwork
-from scheduler.files.fabrics.switches import Switch, network
 from scheduler.files.yaml12 import Document, load
 
 TYPES = ("tree", "block", "flat", "ring", "torus3d")

@@ -17,7 +17,7 @@ from scheduler.cli.render.text import bytes_text, counted, seconds_text
 from scheduler.core.rules.checkpoints import sizes_of
 
 if TYPE_CHECKING:
-    from scheduler.cli.render.answers import Question
+    from scheduler.cli.render.place.answers import Question
 
 SHOWN_FAILED = (2, 3, 4, 8)
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from scheduler.files import yaml12
-from scheduler.files.errors import InputError, line_of
-from scheduler.files.fabrics.network import MOST_BYTES, refusal
+from scheduler.files.errors import InputError, line_of, refusal
+from scheduler.files.yaml12 import MOST_PROGRAM_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class JsonFile:
     @staticmethod
     def load(path: str) -> JsonFile:
         """Raises: InputError with the line of what is no JSON."""
-        text = yaml12.read_text(path, MOST_BYTES)
+        text = yaml12.read_text(path, MOST_PROGRAM_BYTES)
         try:
             return JsonFile(json.loads(text), text, path)
         except json.JSONDecodeError as error:

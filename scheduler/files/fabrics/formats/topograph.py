@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from scheduler.files.fabrics.jsonfile import JsonFile
 from scheduler.files.fabrics.network import (
     Choices,
     Path,
@@ -20,6 +19,7 @@ from scheduler.files.fabrics.network import (
     second_parent,
     shortened,
 )
+from scheduler.files.json_file import JsonFile
 
 # In the order in which Topograph itself looks for them, older names last.
 ACCELERATORS = (

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from placement.fabric import hostlist
-from scheduler.files.errors import InputError
-from scheduler.files.fabrics import slurm
-from scheduler.files.fabrics.network import MOST_BYTES, Choices, TopologyNetwork, refusal
-from scheduler.files.fabrics.switches import Switch, network
-from scheduler.files.yaml12 import read_text
+from scheduler.files.errors import InputError, refusal
+from scheduler.files.fabrics.formats import slurm
+from scheduler.files.fabrics.formats.switches import Switch, network
+from scheduler.files.fabrics.network import Choices, TopologyNetwork
+from scheduler.files.yaml12 import MOST_PROGRAM_BYTES, read_text
 
 _PAIR = re.compile(r'\s*(?P<key>[A-Za-z_]\w*)\s*=\s*(?:"(?P<quoted>[^"]*)"|(?P<plain>\S+))(?=\s|$)')
 _COMMENT = re.compile(r"(?<!\\)#.*")
@@ -72,7 +72,7 @@ def read(path: str, _choices: Choices) -> TopologyNetwork:
 
 def _lines(path: str, depth: int) -> Iterator[_Line]:
     """Logical lines of a file and of those it includes."""
-    for number, text in _joined(read_text(path, MOST_BYTES)):
+    for number, text in _joined(read_text(path, MOST_PROGRAM_BYTES)):
         include = _INCLUDE.fullmatch(text)
         if include:
             if depth == DEEPEST_INCLUDE:

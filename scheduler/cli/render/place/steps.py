@@ -1,4 +1,4 @@
-"""A placement in seconds of step time, and its JSON; tables are in steptables.py."""
+"""A placement in seconds of step time, and its JSON; tables are in step_tables.py."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from placement.objective.step_time import Assumptions, StepTime, step_time
 from placement.workload.request import Placement
 
 if TYPE_CHECKING:
-    from scheduler.cli.render.answers import Question
+    from scheduler.cli.render.place.answers import Question
 
 MUSTER, FEWEST, BY_NAME, AT_RANDOM = "muster", "fewest domains", "by name", "at random"
 

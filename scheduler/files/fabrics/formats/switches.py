@@ -11,14 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 
 from placement import BadInput
-from scheduler.files.errors import InputError
-from scheduler.files.fabrics.network import (
-    Path,
-    TopologyNetwork,
-    names_from_below,
-    refusal,
-    shortened,
-)
+from scheduler.files.errors import InputError, refusal
+from scheduler.files.fabrics.network import Path, TopologyNetwork, names_from_below, shortened
 
 NO_TOPOLOGY = "no-topology"  # where Topograph puts hosts that it knows nothing of
 HIGHEST = 16

@@ -8,7 +8,7 @@ from network.collectives.recommend import Advice, AlgorithmChoice
 from network.collectives.schedules import Algorithm
 from network.routing import Congestion
 from placement.objective.step_time import Assumptions, StepTime
-from scheduler.cli.render.steps import MUSTER, Estimate
+from scheduler.cli.render.place.steps import MUSTER, Estimate
 from scheduler.cli.render.text import bytes_text, columns, percent_text, seconds_text
 
 LONG_BUBBLE = 0.25  # of compute: worth a word

@@ -10,8 +10,9 @@ from typing import Any
 
 from placement import BadInput
 from placement.fabric import hostlist
-from scheduler.files.fabrics.network import TopologyNetwork, refusal
-from scheduler.files.fabrics.switches import Switch, table
+from scheduler.files.errors import refusal
+from scheduler.files.fabrics.formats.switches import Switch, table
+from scheduler.files.fabrics.network import TopologyNetwork
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 LARGEST_BLOCK_SIZE = 10**9

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from placement import BadInput
-from scheduler.files.fabrics.cabling import Cable, network
-from scheduler.files.fabrics.network import MOST_BYTES, Choices, TopologyNetwork, refusal
-from scheduler.files.yaml12 import read_text
+from scheduler.files.errors import refusal
+from scheduler.files.fabrics.formats.cabling import Cable, network
+from scheduler.files.fabrics.network import Choices, TopologyNetwork
+from scheduler.files.yaml12 import MOST_PROGRAM_BYTES, read_text
 
 _NODE = re.compile(r'(Switch|Ca|Rt)\s+\d+\s+"([^"]+)"\s*(?:#\s*"([^"]*)".*)?')
 _PORT = re.compile(
@@ -50,7 +51,7 @@ def read(path: str, choices: Choices) -> TopologyNetwork:
     """Raises: InputError. Cost: 0.5 s for 3,072 hosts of 8 adapters."""
     parsed = _Found()
     node = ""
-    for number, row in enumerate(read_text(path, MOST_BYTES).splitlines(), start=1):
+    for number, row in enumerate(read_text(path, MOST_PROGRAM_BYTES).splitlines(), start=1):
         text = row.strip()
         if port := _PORT.match(text):
             if not node:

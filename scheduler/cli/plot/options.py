@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
-from scheduler.cli.plot.by import ColourBy
+from scheduler.cli.plot.colour_by import ColourBy
 from scheduler.files.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from network.routing import Congestion
     from placement.workload.request import Answer
-    from scheduler.cli.render.answers import Question
+    from scheduler.cli.render.place.answers import Question
 
 Plot = Annotated[
     Path | None,
