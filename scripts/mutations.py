@@ -1,10 +1,11 @@
 """Which published rows notice when muster is wrong: rates and bandwidths, each off by a factor.
 
-    python -m scripts.mutations [--longest SECONDS] [ROW ...]
+    python -m scripts.mutations [--longest SECONDS] [--only MUTATION]... [ROW ...]
 
-Rows of one number are computed again together, in a process of their own in which one quantity
-is wrong wherever muster computes with it: failures a tenth or ten times as often, network cards at
-half their rate. A row notices when it fails. Rows that last a thousand failures last a hundred
+Rows of one number are computed again together, in a process of their own in which one thing is
+wrong wherever muster computes with it: failures a tenth or ten times as often, network cards at
+half their rate, uplinks at a tenth, recorded jobs that run half as long, no hosts kept for cells.
+A row notices when it fails. Rows that last a thousand failures last a hundred
 here: the factors are far outside of what chance does. What has no end within --longest seconds
 (gangs that fail before they can complete) is said, and not counted.
 Exit code 1 when a quantity is noticed by no row, 2 on an unknown row.
@@ -42,30 +43,58 @@ def _rates(factor: float) -> None:
     storms.fitted = lambda: (days, clean * factor, lemon * factor)
 
 
-def _bandwidths(factor: float) -> None:
-    """Network cards, and what uplinks have of them, at `factor` of their rate."""
+def _fabric(key: str, factor: float) -> None:
+    """A number of every fabric, in all places in which one can be given, `factor` times."""
     from placement.fabric import tree
 
     positive = tree._positive
 
     def wrong(value: Any, field: str) -> float:
-        wrong_value = positive(value, field)
-        return wrong_value * factor if field == "nic_gbps" else wrong_value
+        right = positive(value, field)
+        return right * factor if field.rpartition(".")[2] == key else right
 
     tree._positive = wrong
+
+
+def _runs(factor: float) -> None:
+    """Jobs of a log run `factor` times as long as it says."""
+    from simulator.timing.flat import FlatTiming
+    from simulator.timing.modelled import ModelledTiming
+
+    for timing in (FlatTiming, ModelledTiming):
+        _prolong(timing, factor)
+
+
+def _prolong(timing: Any, factor: float) -> None:
+    expect = timing.expect
+    timing.expect = lambda self, name, run_ns, *rest: expect(
+        self, name, round(run_ns * factor), *rest
+    )
+
+
+def _forget_cells() -> None:
+    """Cells are counted as a quota, and no hosts are kept for them."""
+    from scheduler.core.tenancy import future_quota, quota_check
+
+    for module in (quota_check, future_quota):
+        module.__dict__["kept_hosts"] = lambda *_: {}
 
 
 FAILED = "FAIL"
 MUTATIONS: dict[str, Callable[[], None]] = {
     "failures x 0.1": lambda: _rates(0.1),
     "failures x 10": lambda: _rates(10),
-    "bandwidth x 0.5": lambda: _bandwidths(0.5),
+    "bandwidth x 0.5": lambda: _fabric("nic_gbps", 0.5),
+    "uplinks x 0.1": lambda: _fabric("oversubscription", 10),
+    "runs x 0.5": lambda: _runs(0.5),
+    "no cells": _forget_cells,
 }
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m scripts.mutations")
     parser.add_argument("rows", nargs="*", metavar="ROW", help="all if none is named")
+    parser.add_argument("--only", action="append", choices=MUTATIONS, help="all if none is named")
     parser.add_argument("--longest", type=float, default=240, metavar="SECONDS")
     parser.add_argument("--within", choices=MUTATIONS, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -80,12 +109,13 @@ def main() -> int:
             outcome = published.check(row)
             print("" if outcome.passed else FAILED, outcome.ours_text, sep="\t", flush=True)
         return 0
-    lines: list[tuple[str, ...]] = [("row", "ours", *MUTATIONS)]
-    noticed = dict.fromkeys(MUTATIONS, 0)
+    mutations = options.only or list(MUTATIONS)
+    lines: list[tuple[str, ...]] = [("row", "ours", *mutations)]
+    noticed = dict.fromkeys(mutations, 0)
     for _, group in groupby(wanted, key=_number):
         together = list(group)
         columns_of = [
-            _mutated(together, mutation, options.longest, noticed) for mutation in MUTATIONS
+            _mutated(together, mutation, options.longest, noticed) for mutation in mutations
         ]
         for row, *shown in zip(together, *columns_of, strict=True):
             if any(shown):
