@@ -13,13 +13,17 @@ from scheduler.core.model.commands import (
     CancelJob,
     Command,
     EndJob,
+    HoldJob,
     LoadTenants,
     MoveHost,
+    MoveLink,
+    ReleaseJob,
     ReportHost,
+    RequeueJob,
     UpdateJob,
 )
 from scheduler.core.model.events import JobsReserved, JobUpdated, RequestAnswered
-from scheduler.core.model.lifecycle import HostMove, JobState
+from scheduler.core.model.lifecycle import HostMove, JobState, LinkMove
 from scheduler.core.model.requests import RequestId, parse_request_id
 from scheduler.core.policies.tenants import PriorityClass, Tenant, Tenants
 from tests.build import (
@@ -36,6 +40,7 @@ from tests.build import (
     started,
     submit,
 )
+from tests.windows import set_window
 
 EMPTY = loaded()
 FULL = started(EMPTY, submit("big", 8))
@@ -201,7 +206,12 @@ def test_the_current_etag_is_taken() -> None:
 
 
 LOCKED = update("a", labels=(("lock", "held"),))
-DONE = run(WAITING, cancel("b"), cordon("z0-r0-h0"), LOCKED)
+WINDOW = set_window("w", "z1", start_s=3_600, end_s=7_200)
+LINK = MoveLink("z0", LinkMove.CORDON)
+DONE = run(
+    *(WAITING, cancel("b"), cordon("z0-r0-h0"), LOCKED, submit("c"), HoldJob("c"), submit("d", 8)),
+    *(LINK, WINDOW, EndJob("big", JobState.FAILED)),
+)
 
 
 @pytest.mark.parametrize(
@@ -209,8 +219,17 @@ DONE = run(WAITING, cancel("b"), cordon("z0-r0-h0"), LOCKED)
     [
         CancelJob("b", etag="0"),
         replace(LOCKED, etag="0"),
+        EndJob("big", JobState.FAILED, etag="0"),
+        HoldJob("c", etag="0"),
+        ReleaseJob("a", etag="0"),
+        RequeueJob("d", etag="0"),
         MoveHost("z0-r0-h0", HostMove.CORDON, etag="0"),
+        MoveHost("z0-r0-h1", HostMove.UNCORDON, etag="0"),
+        replace(LINK, etag="0"),
+        replace(WINDOW, etag="0"),
+        replace(WINDOW, is_change=True, etag="0"),
     ],
+    ids=str,
 )
 def test_a_stale_etag_is_refused_although_nothing_would_change(command: Command) -> None:
     """Else two clients that set one value on one etag would both be told that they have it."""
@@ -321,6 +340,8 @@ def test_a_late_change_does_not_meet_the_next_job_of_the_name() -> None:
     wrong = replace(update(priority=9), uid=first)
     assert refused(state, wrong).code is Code.PRECONDITION
     assert refused(state, EndJob("b", JobState.COMPLETED, uid=first)).code is Code.PRECONDITION
+    for late in (HoldJob("b", uid=first), ReleaseJob("b", uid=first), RequeueJob("b", uid=first)):
+        assert refused(state, late).code is Code.PRECONDITION
     assert refused(state, CancelJob("b", uid="other")).code is Code.NOT_FOUND
     assert admitted(state, CancelJob("b", uid=second))
     assert refused(state, CancelJob("a", uid=second)).code is Code.NOT_FOUND
