@@ -170,4 +170,6 @@ async def test_jobs_that_end_do_not_push_out_those_of_another_tenant(
             await his.CreateJob(create(f"flood{turn}"))
             await his.CancelJob(service_pb2.CancelJobRequest(name=f"flood{turn}"))
         assert (await hers.GetJob(service_pb2.GetJobRequest(name="kept"))).spec.name == "kept"
-        assert len((await his.ListJobs(service_pb2.ListJobsRequest(recent_only=True))).jobs) == 3
+        for stub, at_hand in ((hers, 1), (his, 3)):
+            recent = await stub.ListJobs(service_pb2.ListJobsRequest(recent_only=True))
+            assert len(recent.jobs) == at_hand
