@@ -345,3 +345,15 @@ def test_a_late_change_does_not_meet_the_next_job_of_the_name() -> None:
     assert refused(state, CancelJob("b", uid="other")).code is Code.NOT_FOUND
     assert admitted(state, CancelJob("b", uid=second))
     assert refused(state, CancelJob("a", uid=second)).code is Code.NOT_FOUND
+
+
+def test_a_late_end_does_not_meet_the_next_gang_of_the_name() -> None:
+    """Both are in their first attempt, so that does not tell them apart."""
+    first = EndJob("a", JobState.COMPLETED, attempt=1, uid="uid-a")
+    state = started(
+        run(started(EMPTY, submit("a", 8)), first), replace(submit("a", 8), uid="uid-2")
+    )
+    assert state.jobs["a"].attempt == 1
+    assert admitted(state, first) == ()
+    assert refused(state, replace(first, outcome=JobState.FAILED)).code is Code.PRECONDITION
+    assert admitted(state, replace(first, uid="uid-2"))
