@@ -4,7 +4,7 @@
 
 Rows of one number are computed again together, in a process of their own in which one thing is
 wrong wherever muster computes with it: failures a tenth or ten times as often, network cards at
-half their rate, uplinks at a tenth, recorded jobs that run half as long, no hosts kept for cells.
+half their rate, uplinks likewise, recorded jobs that run half as long, no hosts kept for cells.
 A row notices when it fails. Rows that last a thousand failures last a hundred
 here: the factors are far outside of what chance does. What has no end within --longest seconds
 (gangs that fail before they can complete) is said, and not counted.
@@ -85,7 +85,7 @@ MUTATIONS: dict[str, Callable[[], None]] = {
     "failures x 0.1": lambda: _rates(0.1),
     "failures x 10": lambda: _rates(10),
     "bandwidth x 0.5": lambda: _fabric("nic_gbps", 0.5),
-    "uplinks x 0.1": lambda: _fabric("oversubscription", 10),
+    "uplinks x 0.5": lambda: _fabric("oversubscription", 2),
     "runs x 0.5": lambda: _runs(0.5),
     "no cells": _forget_cells,
 }

@@ -197,7 +197,7 @@ ROWS = (
         "Step on RoCE-24K over step on IB-24K, placed by muster",
         "equivalent: 1",
         lambda: ratio("muster"),
-        within(1, 0.03),
+        within(1, 0.01),
         Evidence.INDEPENDENT,
         slow=True,
     ),
