@@ -27,6 +27,7 @@ from scheduler.core.names import DEFAULT_TENANT
 from scheduler.core.policies.spares import SparePolicy
 from scheduler.core.policies.tenants import GuaranteedCell, Tenant, Tenants
 from tests.build import (
+    admitted,
     cancel,
     drain,
     end,
@@ -258,7 +259,10 @@ def test_it_is_tied_to_the_fabric_that_is_known() -> None:
     stale = ChangeFabric(more.spec, etag="another")
     assert refused(EMPTY, stale).code is Code.STALE
     known = ChangeFabric(more.spec, etag=EMPTY.built_fabric.digest)
-    assert run(EMPTY, known).built_fabric.host_count == 9
+    after = run(EMPTY, known)
+    assert after.built_fabric.host_count == 9
+    assert admitted(after, ChangeFabric(more.spec)) == ()
+    assert refused(after, stale).code is Code.STALE
 
 
 def test_a_request_is_carried_out_once() -> None:
