@@ -57,17 +57,19 @@ async def test_hosts_do_not_say_whose_job_they_hold(tmp_path: Path) -> None:
     async with trio(tmp_path) as t:
         await t.ada.CreateJob(create("victim", 8))
         await t.runs(t.ada, "victim")
-        cordon = service_pb2.CordonHostRequest(name="z0-r0-h0", reason="ads/victim is slow here")
+        cordon = service_pb2.CordonHostRequest(
+            name="z0-r0-h0", reason="ads/victim is slow, read/write"
+        )
         await t.root.CordonHost(cordon)
         theirs = (await t.bob.ListHosts(service_pb2.ListHostsRequest())).hosts
         assert {host.job for host in theirs} == {"(hidden)"}
-        assert theirs[0].reason == theirs[0].cordon_reason == "(hidden) is slow here"
+        assert theirs[0].reason == theirs[0].cordon_reason == "(hidden) is slow, read/write"
         watched = await anext(aiter(t.bob.WatchHosts(_from_begin())))
         own = (await t.ada.ListHosts(service_pb2.ListHostsRequest())).hosts[0]
         everybodys = (await t.root.ListHosts(service_pb2.ListHostsRequest())).hosts[0]
     assert "victim" not in str(theirs) + str(watched)
-    assert (own.job, own.reason) == ("tenants/ads/jobs/victim", "victim is slow here")
-    assert (everybodys.job, everybodys.reason) == (own.job, "ads/victim is slow here")
+    assert (own.job, own.reason) == ("tenants/ads/jobs/victim", "victim is slow, read/write")
+    assert (everybodys.job, everybodys.reason) == (own.job, "ads/victim is slow, read/write")
 
 
 def _from_begin() -> service_pb2.WatchHostsRequest:
