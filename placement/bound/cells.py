@@ -24,7 +24,7 @@ from math import ceil
 
 import numpy as np
 
-from placement.grid.block_grid import BlockGrid, block_axes, block_grid, shared
+from placement.grid.block_grid import BlockGrid, block_axes, block_grid
 from placement.workload.request import Request
 from placement.workload.traffic import Pattern
 
@@ -56,13 +56,9 @@ def cell_views(request: Request, gpus: int) -> list[Cells]:
         return [Cells(_whole(grid, lot), 1, lot)]
     if stage * grid.rows == grid.size and stage > 2 * lot:
         fine = replace(grid, floors=floors(grid, lot))
-        floored = _floored(fine)
-        other = shared(floored)
-        grids = [floored] if other is None else [floored, other]
         higher = floors(grid, lot, is_inner=True)
-        if fine.floors != higher:
-            grids.append(_floored(_but_two(fine, higher)))
-        return [Cells(each, lot, lot) for each in grids]
+        grids = [fine] if fine.floors == higher else [fine, _but_two(fine, higher)]
+        return [Cells(_floored(each), lot, lot) for each in grids]
     return [Cells(grid, lot, lot)]
 
 

@@ -20,9 +20,7 @@ from placement.search.integer_cover import arranged, covering_slots
 from placement.speculative import ahead
 from placement.workload.request import Request
 
-MOST_AGAIN = 4  # times, as long as each leaves no more than this of the gap:
-CLOSING = 0.75
-RIVAL = 0.95  # of the best bound so far: of a view that may prove more in the end
+CLOSING = 0.75  # of a gap: a proof that leaves no more of it goes on
 
 
 class Views:
@@ -51,41 +49,37 @@ class Views:
 
     def prove(self, layout: Ints, cost: int, rounds: int, known: int) -> tuple[int, Ints | None]:
         """From about so many rounds against a layout of this `cost`, where a bound is `known`; and
-        a layout that a proof chose. The best two views share the work; who closes a good part of
-        the gap with it goes on with as much again, and so forth."""
+        a layout that a proof chose. Views share the work, then the best one goes on; as long as it
+        closes a good part of the gap with it, with as much again."""
         if self._proofs is None:
             room = self._capacities
             small = [
                 v for v, _ in self._views if v.states([c * v.lot for c in room]) <= self._states
             ]
             self._proofs = [_Proof(view, room, layout) for view in small]
-        going = self._proofs
-        for proof in going:
+        for proof in self._proofs:
             proof.learn(layout)
-        for _ in range(1 + MOST_AGAIN):
-            gaps = [cost - proof.bound if proof.bound else 0 for proof in going]
-            share = max(1, rounds // max(1, len(going)))
+        if not self._proofs:
+            return known, None
+        while True:
+            going = self._proofs
+            share = max(1, rounds // len(going))
             more = [partial(each.prove, cost, share, len(going) == 1) for each in going]
             for bound in ahead(more):
                 if bound >= cost:
                     return cost, None
-            closing = [
-                p for p, gap in zip(going, gaps, strict=True) if cost - p.bound < CLOSING * gap
-            ]
-            known = max([known, *(proof.bound for proof in going)])
-            near = (p for p in self._proofs if p.bound >= RIVAL * known)
-            self._proofs = sorted(near, key=lambda proof: -proof.bound)[:2]
-            going = [proof for proof in self._proofs if proof in closing]
-            if not going:
+            best = max(going, key=lambda proof: proof.bound)
+            known, self._proofs = max(known, best.bound), [best]
+            if not best.is_closing:
                 break
-        best = self._proofs[0] if self._proofs else None
-        if best is None or best.view.lot > 1 or not best.prover.cover:
+        if best.view.lot > 1 or not best.prover.cover:
             return known, None
         return known, _laid_out(best.view, self._capacities, best.prover.cover)
 
 
 class _Proof:
-    """A proof on one view, and the `bound` it has come to, in doubled bytes."""
+    """A proof on one view, and the `bound` it has come to, in doubled bytes. `is_closing`: whether
+    it closed a good part of the gap that it knew of when it was asked last."""
 
     def __init__(self, view: Cells, capacities: Sequence[int], layout: Ints) -> None:
         """Begins with the patterns of a layout."""
@@ -93,7 +87,7 @@ class _Proof:
         self._room = [c * view.lot for c in capacities]
         seeds = self._patterns(layout)
         self.prover = Prover(view.grid, self._room, seeds, view.lot)
-        self.bound = 0
+        self.bound, self.is_closing = 0, False
 
     def learn(self, layout: Ints) -> None:
         """Of one more layout."""
@@ -103,8 +97,10 @@ class _Proof:
         """The bound after so many rounds more against a layout of this cost. `is_alone`: as of a
         `Prover`."""
         incumbent = ceil(cost / self.view.grid.unit)
+        gap = cost - self.bound if self.bound else 0
         proved = self.prover.prove(incumbent, rounds, is_alone=is_alone)
         self.bound = max(self.bound, self.view.in_bytes(proved))
+        self.is_closing = cost - self.bound < CLOSING * gap
         return self.bound
 
     def _patterns(self, layout: Ints) -> list[ZonePattern]:

@@ -33,7 +33,6 @@ LEAST_WORK = 0.25  # of a round: what even the smallest case needs to price and 
 CLASSES = 8  # capacity classes that get a pattern each round
 COLUMNS = 160  # columns that a node starts with
 HANDFUL = 24  # columns taken from the pool between two pricing rounds
-SHORTCUTS = 12  # times in a row
 PROBES = 4  # programs whose work it takes to find out on what to split
 
 
@@ -243,9 +242,7 @@ class Exploration:
         """The master over its columns and those of the pool that pay: cheaper than a
         pricing round, and most of what one would find has been met before."""
         solution = self._solve(master)
-        for _ in range(SHORTCUTS):
-            if solution is None:
-                break
+        while solution is not None:
             self.last = master.prices(solution)
             if not master.add(self._pool.cheapest(*self.last, HANDFUL, -1e-7)):
                 break

@@ -22,10 +22,10 @@ from placement.grid.groups import Groups
 from placement.grid.layout import Layout, patterns_of
 from placement.proof.branch_and_price import Prover
 from placement.proof.node import QUICK_STATES
+from placement.workload.request import SHARES
 
 LEAST_PARTED = 0.005  # of the cut: what a parted group must cost to be thought of
 MOST_PROVED = 12  # numbers of parted groups for which more than sizes is asked
-FEW_ROUNDS = 10  # of a proof by lanes that is behind the other one
 
 
 def lane_rooms(capacities: Sequence[int], size: int, parted: int) -> list[int]:
@@ -93,7 +93,7 @@ class Parted:
 
     def _by_lanes(self, parted: int, need: int, known: int, rounds: int) -> int:
         """Of whole groups over zones that hold a lane if so many groups are parted. A proof that
-        is behind what is `known` after one round gets few more."""
+        is behind what is `known` after one round gets a small share of them."""
         whole = self.groups.whole
         rooms = lane_rooms(self._capacities, self.groups.size, parted)
         if parted not in self._known:
@@ -105,7 +105,7 @@ class Parted:
             self._provers[parted] = Prover(whole, rooms, seeds)
             self._ask(parted, need, 1)
         if self._known[parted] < need and rounds > 1:
-            self._ask(parted, need, rounds if self._known[parted] >= known else FEW_ROUNDS)
+            self._ask(parted, need, rounds if self._known[parted] >= known else rounds // SHARES[1])
         return self._known[parted]
 
     def _ask(self, parted: int, need: int, rounds: int) -> None:

@@ -42,7 +42,6 @@ from placement.search.slicing_trees import (
 )
 
 SMALL = 64  # blocks of a gang for which the cheap and exact comes first
-FEW_TREES = 200  # of a short search
 # Share by which a kept neighbour may be worse, at the start: of a search that strays, and of one
 # that stays near, for neither finds all.
 SLACKS = (0.04, 0.01)

@@ -22,7 +22,7 @@ from placement.grid.groups import Groups, groups_of
 from placement.grid.layout import Layout, ZonePattern, layout_cost, patterns_of
 from placement.proof.branch_and_price import Prover
 from placement.proof.split_groups import Parted
-from placement.search.graph_slicing import FEW_TREES, SLACKS, SMALL, grid_sweeper, slice_grid
+from placement.search.graph_slicing import SLACKS, SMALL, grid_sweeper, slice_grid
 from placement.search.integer_cover import counts_cost, covering_slots, is_counted, laid_out
 from placement.search.multilevel import PROPOSALS, refined
 from placement.speculative import ahead
@@ -30,7 +30,6 @@ from placement.workload.request import SHARES, Limits
 
 NEARLY = 0.96  # of a quick layout's cut: a bound that a better one may meet
 MOST_COLUMNS = 140  # of an integer program that chooses patterns
-ENTRIES_SHARE = 6  # of the limit, for tables of a layout that is not proved: half a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ def solve_zones(
     that costs no cut. The zones must hold the grid, and no single zone can.
     """
     best = _solved(grid, capacities, limits)
-    layout = _with_spares(grid, capacities, reserved, best)
+    layout = _with_spares(grid, capacities, reserved, best, limits.trees // SHARES[0])
     return ZoneStep(_in_name_order(layout, capacities), best.cost, best.bound)
 
 
@@ -109,7 +108,7 @@ def _in_turns(
     proof = _Proof.begun(grid, capacities, best, limits.rounds // SHARES[0])
     best = proof.learned(best, limits.trees)
     best = replace(
-        best, bound=max(best.bound, by_sizes(grid, capacities, limits.entries // ENTRIES_SHARE))
+        best, bound=max(best.bound, by_sizes(grid, capacities, limits.entries // SHARES[1]))
     )
     for share in SHARES[: limits.turns]:
         trees = limits.trees // share
@@ -242,7 +241,7 @@ def _better(best: ZoneStep, other: ZoneStep) -> ZoneStep:
 
 
 def _with_spares(
-    grid: BlockGrid, capacities: Sequence[int], reserved: Sequence[int], best: ZoneStep
+    grid: BlockGrid, capacities: Sequence[int], reserved: Sequence[int], best: ZoneStep, trees: int
 ) -> Layout:
     """A layout of the same cut that fills as few zones as it can to the last host."""
     used = np.bincount(best.layout.ravel(), minlength=len(capacities))
@@ -250,7 +249,7 @@ def _with_spares(
     room = list(reserved)
     for zone in filled:
         if sum(room) >= grid.size:
-            step = _sliced(grid, room, FEW_TREES, best.cost)
+            step = _sliced(grid, room, trees, best.cost)
             if step.cost <= best.cost:
                 return step.layout
         room[zone] = capacities[zone]

@@ -17,10 +17,10 @@ from placement.fabric.tree import Fabric, Ints, sizes_of
 from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import Layout, Region, layout_cost
 from placement.objective.cut import cut
-from placement.search.graph_slicing import FEW_TREES, slice_grid
+from placement.search.graph_slicing import slice_grid
 from placement.tiers.descent import Descent
 from placement.tiers.fragmentation import broken_below, harm, kindest, rehoused, sparing
-from placement.workload.request import Request
+from placement.workload.request import SHARES, Request
 
 Hosts = tuple[int, ...]
 
@@ -50,6 +50,7 @@ class Seating:
         self._request = request
         self._free = free
         self._grid = grid
+        self._few_trees = tries // SHARES[0]
         self._descent = Descent(fabric, grid, tries, request, free)
         self._known: dict[tuple[bytes, bytes], Ints] = {}
 
@@ -152,7 +153,7 @@ class Seating:
         if room[np.unique(layout)].all() or np.count_nonzero(room) < 2:
             return None
         cost = layout_cost(self._grid, layout)
-        other = slice_grid(self._grid, room.tolist(), FEW_TREES, cost)
+        other = slice_grid(self._grid, room.tolist(), self._few_trees, cost)
         return other if layout_cost(self._grid, other) <= cost else None
 
 
