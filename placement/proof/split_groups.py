@@ -76,10 +76,6 @@ class Parted:
             parted += 1
         return bound
 
-    def is_above(self, bound: int) -> bool:
-        """Whether any such layout is known to cut more, after a round of each proof."""
-        return self.prove(bound + 1, bound + 1, 1) > bound
-
     def _proved_loose(self, cost: int) -> int:
         """Of the loose grid; 0 where it takes long or is far below `cost`."""
         groups = self.groups

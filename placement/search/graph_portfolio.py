@@ -1,7 +1,7 @@
 """Blocks that form no grid: what a layout of them cuts, and layouts by several ways.
 
-Runs and sweeps part the blocks along their axes, several hosts at once are placed as a grid of
-their own, and moves and exchanges of single blocks polish what that comes to.
+Runs and sweeps part the blocks along their axes, and moves and exchanges of single blocks polish
+what that comes to.
 See docs/engine.md, "The search".
 """
 
@@ -15,9 +15,8 @@ import numpy as np
 from placement.bound.part_sizes import PartBound
 from placement.fabric.tree import Ints
 from placement.graph.hypergraph import block_graph
-from placement.grid.block_grid import block_grid
 from placement.objective.cut import cut_by_axis
-from placement.search.graph_slicing import SLACKS, SMALL, Sweeper, orders_along, slice_grid
+from placement.search.graph_slicing import SLACKS, SMALL, Sweeper, orders_along
 from placement.search.multilevel import PROPOSALS, SLOW, refined
 from placement.search.segmentation import LineSearch
 from placement.speculative import ahead
@@ -27,7 +26,6 @@ from placement.workload.traffic import axis_traffic
 A_SEQUENCE = 30  # trees that stand for one more sequence of zones along the orders
 MOST_CELLS = 50_000_000  # of the tables of all sequences: about a third of a second
 PROPOSALS_ANEW = 3_600  # in slow passes over the graph, for each tree
-MOST_TOGETHER = 64  # hosts placed as one
 
 
 class Blocks:
@@ -54,11 +52,10 @@ class Blocks:
         return 2 * sum(b for _, b in cut_by_axis(self.request, self.gpus, layout))
 
     def searched(self, trees: int, bound: int) -> Ints:
-        """The best of runs, of slicing trees over single blocks and of a grid of several hosts at
-        once, until one cuts no more than `bound`."""
+        """The best of runs and of slicing trees, until one cuts no more than `bound`."""
         ways = [self._filled] if self.graph is None else [self._runs, self._swept]
         layouts: list[Ints] = []
-        for way in (*ways, self._together):
+        for way in ways:
             layouts += way(trees, bound)
             if min(map(self.cost, layouts)) <= bound:
                 break
@@ -109,23 +106,6 @@ class Blocks:
         search = partial(Sweeper(self.graph, self.orders).searched, self.capacities, trees, target)
         searches = [partial(search, slack) for slack in SLACKS]
         return list(ahead(searches, are_long=self.graph.blocks > SMALL))
-
-    def _together(self, trees: int, bound: int) -> list[Ints]:
-        """The fewest neighbouring hosts that form a grid, placed together; nothing where zones
-        do not hold enough of them."""
-        for hosts in range(2, MOST_TOGETHER + 1):
-            if self.request.parallelism.world_size % (hosts * self.gpus):
-                continue
-            grid = block_grid(self.request, hosts * self.gpus)
-            if grid is not None:
-                room = [c // hosts for c in self.capacities]
-                if sum(room) < grid.size:
-                    return []
-                layout = slice_grid(grid, room, trees, 0)
-                zone = np.empty(grid.size, dtype=np.int64)
-                zone[grid.block] = layout
-                return [np.repeat(zone, hosts)]
-        return []
 
 
 def orders(request: Request, gpus: int) -> list[Ints]:
