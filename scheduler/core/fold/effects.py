@@ -128,11 +128,12 @@ def job_change(
     before: State, event: Event, after: State, name: str, kind: JobChangeKind
 ) -> JobChange:
     """The change of the job of that name, which is at hand or has just ended."""
-    job = after.find(name)
+    was, job = before.jobs.get(name), after.jobs.get(name)
+    if job is None and was is not None:  # it has ended: found by its uid among those at hand
+        job = after.ended.get(was.uid)
     if job is None:  # pragma: no cover - an event always leaves its job at hand
         raise KeyError(name)
-    fabric, was = after.loaded_fabric, before.jobs.get(name)
-    return JobChange(after.version, event.time_ns, kind, job, fabric, was)
+    return JobChange(after.version, event.time_ns, kind, job, after.loaded_fabric, was)
 
 
 def hosts_change(
