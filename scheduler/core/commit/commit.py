@@ -86,7 +86,9 @@ def commit(state: State, plan: Plan, now_ns: int) -> tuple[Event, ...] | Conflic
     all of a plan's actions fell, the answer is a Conflict; so it is when the fabric has
     changed since, which numbers hosts differently. Cost: O(hosts placed).
     """
-    if plan.actions and plan.version < state.fabric_version:
+    if not plan.actions:
+        return ()
+    if plan.version < state.fabric_version:
         return Conflict((Stale(StaleReason.FABRIC, "the fabric has changed since the plan"),))
     ledger = Ledger(state)
     events: list[Event] = []

@@ -55,7 +55,7 @@ def as_queued(state: State, all_wait: AllWait) -> Iterator[Job]:
     queue, jobs = state.queue, state.jobs
     for part in queue.parts if isinstance(queue, NameList) else (Chunk(queue),):
         for at, name in enumerate(part):
-            if is_look(at) and all_wait(part):
+            if at + 1 < len(part) and is_look(at) and all_wait(part):
                 yield jobs[part[-1]]
                 break
             yield jobs[name]
