@@ -36,12 +36,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def own_environment() -> Iterator[None]:
     """A command of muster that a test calls puts its options and contexts into the environment of
     its process, which is that of all tests."""
-    before = {name: text for name, text in os.environ.items() if name.startswith("MUSTER_")}
+    before = _own()  # read as bytes: decoding all of it costs a tenth of a small test
     yield
-    for name in [name for name in os.environ if name.startswith("MUSTER_")]:
-        if name not in before:
-            del os.environ[name]
-    os.environ.update(before)
+    for name in _own().keys() - before:
+        del os.environb[name]
+    os.environb.update(before)
+
+
+def _own() -> dict[bytes, bytes]:
+    return {name: text for name, text in os.environb.items() if name.startswith(b"MUSTER_")}
 
 
 @pytest.fixture(scope="session")

@@ -70,6 +70,7 @@ def test_one_module_reads_which_spares_are_lent() -> None:
 KNOWN_CYCLES = {frozenset({"placement.fabric.constraints", "placement.fabric.links"})}
 
 
+@pytest.mark.slow
 def test_no_modules_import_each_other_in_a_circle() -> None:
     """Imports inside functions count, imports for types alone do not."""
     graph = imports_of(module_files())

@@ -34,6 +34,7 @@ from tests.build import (
     started,
     submit,
 )
+from tests.cases import case
 
 HOUR = 3_600
 TEN = loaded(fabric(1, 1, 10))
@@ -165,14 +166,17 @@ def test_a_job_that_may_overtake_is_due(limit_s: int, hosts: int) -> None:
 
 
 @pytest.mark.parametrize("policy", BUILT_IN)
-@pytest.mark.parametrize("limit_s", [1, 2 * HOUR, 2 * HOUR + 1])
-@pytest.mark.parametrize("hosts", [1, 2, 3, 4, 5])
-def test_due_is_what_decide_starts(policy: str, limit_s: int, hosts: int) -> None:
-    state = behind(limit_s, hosts)
-    limits = SchedulingOptions(policy=policy)
-    begun = {a.name for a in decide(state, 0, limits).actions if isinstance(a, Start)}
-    due = {n for n in state.queue if explain(state, n, 0, limits).cause is WaitReason.DUE}
-    assert due == begun
+def test_due_is_what_decide_starts(policy: str) -> None:
+    for hosts in [1, 2, 3, 4, 5]:
+        for limit_s in [1, 2 * HOUR, 2 * HOUR + 1]:
+            with case(hosts=hosts, limit_s=limit_s):
+                state = behind(limit_s, hosts)
+                limits = SchedulingOptions(policy=policy)
+                begun = {a.name for a in decide(state, 0, limits).actions if isinstance(a, Start)}
+                due = {
+                    n for n in state.queue if explain(state, n, 0, limits).cause is WaitReason.DUE
+                }
+                assert due == begun
 
 
 def test_jobs_that_do_not_wait() -> None:

@@ -187,7 +187,7 @@ def test_aging_makes_no_churn_of_preemption() -> None:
     assert preemptions(Aging(HOUR, 100)) == 1
 
 
-@pytest.mark.parametrize("aging", [None, Aging(HOUR, 3)])
+@pytest.mark.parametrize("aging", [pytest.param(None, marks=pytest.mark.slow), Aging(HOUR, 3)])
 def test_neighbours_that_wait_are_passed_over_and_looked_at_again_after_a_start(
     aging: Aging | None,
 ) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from placement.fabric import hostset
 from placement.objective.cut import cut
 from placement.workload.request import AUTO
@@ -16,6 +14,7 @@ from scheduler.core.policies.spares import SparePolicy
 from scheduler.core.policies.tenants import OPEN
 from scheduler.core.restart.relief import relieved, thin
 from tests.build import fabric, fail, hosts_of, loaded, run, schedule, submit
+from tests.cases import case
 
 SELDOM = SparePolicy(1e-6, prior_host_days=0)
 TOGETHER = SparePolicy(0.03, epsilon=0.05, prior_host_days=0, dispersion=8)
@@ -65,14 +64,13 @@ def test_zones_with_spares_enough_are_left_alone() -> None:
     assert relieved(SparePools(state), job, job.hosts, state.free) is None
 
 
-@pytest.mark.parametrize("block", range(20))
-def test_a_block_that_lost_its_host_where_no_spare_is_left_stays_among_its_neighbours(
-    block: int,
-) -> None:
-    state = gang(replace(TOGETHER, in_zone=True))
-    job, lost = state.jobs["a"], hosts_of(state, "a")[block]
-    later = schedule(run(state, fail(lost)))
-    after = later.jobs["a"]
-    assert not thin(SparePools(later), after.hosts, later.free | hostset.of(after.spares))
-    assert after.cuts[0] == job.cuts[0]
-    assert 0 < sum(a != b for a, b in zip(after.hosts, job.hosts, strict=True)) <= 4
+def test_a_block_that_lost_its_host_where_no_spare_is_left_stays_among_its_neighbours() -> None:
+    for block in range(20):
+        with case(block=block):
+            state = gang(replace(TOGETHER, in_zone=True))
+            job, lost = state.jobs["a"], hosts_of(state, "a")[block]
+            later = schedule(run(state, fail(lost)))
+            after = later.jobs["a"]
+            assert not thin(SparePools(later), after.hosts, later.free | hostset.of(after.spares))
+            assert after.cuts[0] == job.cuts[0]
+            assert 0 < sum(a != b for a, b in zip(after.hosts, job.hosts, strict=True)) <= 4

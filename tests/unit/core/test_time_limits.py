@@ -113,7 +113,7 @@ def waited_s(most_slips: int, policy: str, most_s: int = 3_000) -> int:
     return most_s
 
 
-@pytest.mark.parametrize("policy", ["easy", "production"])
+@pytest.mark.parametrize("policy", ["easy", pytest.param("production", marks=pytest.mark.slow)])
 def test_understated_limits_put_off_the_first_that_waits_only_so_often(policy: str) -> None:
     assert waited_s(0, policy) > 5 * waited_s(1, policy)
 

@@ -28,6 +28,7 @@ from network.collectives.schedules import (
 )
 from placement.fabric.tree import Ints
 from scripts.published.collectives import bus_factor
+from tests.cases import case
 
 AR, AG, RS = Operation.ALL_REDUCE, Operation.ALL_GATHER, Operation.REDUCE_SCATTER
 SHAPES = [(8, 2), (64, 2), (64, 4), (64, 8), (128, 16)]
@@ -74,22 +75,24 @@ def blocks_known(plan: Schedule) -> list[set[int]]:
     return known
 
 
-@pytest.mark.parametrize("n", [2, 3, 5, 8, 12, 13])
 @pytest.mark.parametrize("algorithm", algorithms(AG))
-def test_every_block_reaches_every_rank(algorithm: Algorithm, n: int) -> None:
-    zones = np.arange(n) // 4
-    assert all(len(known) == n for known in blocks_known(made(AG, algorithm, zones)))
+def test_every_block_reaches_every_rank(algorithm: Algorithm) -> None:
+    for n in [2, 3, 5, 8, 12, 13]:
+        with case(n=n):
+            zones = np.arange(n) // 4
+            assert all(len(known) == n for known in blocks_known(made(AG, algorithm, zones)))
 
 
-@pytest.mark.parametrize("n", [2, 3, 5, 8, 12, 13, 64])
 @pytest.mark.parametrize("algorithm", algorithms(AG))
-def test_every_rank_receives_the_blocks_it_lacks(algorithm: Algorithm, n: int) -> None:
+def test_every_rank_receives_the_blocks_it_lacks(algorithm: Algorithm) -> None:
     """n-1 blocks each, neither more nor less, folded or not."""
-    zones = np.arange(n) // 4
-    received = np.zeros(n, dtype=np.int64)
-    for messages in made(AG, algorithm, zones).rounds:
-        np.add.at(received, messages.dst, messages.units)
-    assert received.tolist() == [n - 1] * n
+    for n in [2, 3, 5, 8, 12, 13, 64]:
+        with case(n=n):
+            zones = np.arange(n) // 4
+            received = np.zeros(n, dtype=np.int64)
+            for messages in made(AG, algorithm, zones).rounds:
+                np.add.at(received, messages.dst, messages.units)
+            assert received.tolist() == [n - 1] * n
 
 
 @pytest.mark.parametrize("n", [2, 3, 7, 8, 64, 100])
@@ -108,25 +111,28 @@ def test_the_tree_is_nccls() -> None:
 # --- bytes over zones --------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("n", "z"), SHAPES)
 @pytest.mark.parametrize("algorithm", algorithms(AR))
-def test_no_all_reduce_beats_the_lower_bound(algorithm: Algorithm, n: int, z: int) -> None:
-    assert kappa_of(AR, algorithm, contiguous(n, z)) >= 2 * (z - 1)
+def test_no_all_reduce_beats_the_lower_bound(algorithm: Algorithm) -> None:
+    for n, z in SHAPES:
+        with case(n=n, z=z):
+            assert kappa_of(AR, algorithm, contiguous(n, z)) >= 2 * (z - 1)
 
 
-@pytest.mark.parametrize(("n", "z"), SHAPES)
-def test_flat_ring_all_reduce(n: int, z: int) -> None:
-    zones = contiguous(n, z)
-    assert kappa_of(AR, Algorithm.RING, zones) == z * Fraction(2 * (n - 1), n)
-    assert egress(AR, Algorithm.RING, zones) == [Fraction(2 * (n - 1), n)] * z
+def test_flat_ring_all_reduce() -> None:
+    for n, z in SHAPES:
+        with case(n=n, z=z):
+            zones = contiguous(n, z)
+            assert kappa_of(AR, Algorithm.RING, zones) == z * Fraction(2 * (n - 1), n)
+            assert egress(AR, Algorithm.RING, zones) == [Fraction(2 * (n - 1), n)] * z
 
 
-@pytest.mark.parametrize("operation", [AG, RS])
-@pytest.mark.parametrize(("n", "z"), SHAPES)
-def test_flat_ring_half(operation: Operation, n: int, z: int) -> None:
-    zones = contiguous(n, z)
-    assert kappa_of(operation, Algorithm.RING, zones) == z * Fraction(n - 1, n)
-    assert egress(operation, Algorithm.RING, zones) == [Fraction(n - 1, n)] * z
+def test_flat_ring_half() -> None:
+    for n, z in SHAPES:
+        for operation in [AG, RS]:
+            with case(n=n, z=z, operation=operation):
+                zones = contiguous(n, z)
+                assert kappa_of(operation, Algorithm.RING, zones) == z * Fraction(n - 1, n)
+                assert egress(operation, Algorithm.RING, zones) == [Fraction(n - 1, n)] * z
 
 
 @pytest.mark.parametrize("sizes", [(3, 3), (4, 2), (2, 2, 2), (3, 2, 1)])
@@ -144,19 +150,21 @@ def test_flat_ring_in_random_order(sizes: tuple[int, ...]) -> None:
         assert Fraction(int(units), plan.parts * len(orders)) == expected
 
 
-@pytest.mark.parametrize(("n", "z"), SHAPES)
-def test_hierarchical_all_reduce(n: int, z: int) -> None:
-    zones = contiguous(n, z)
-    assert kappa_of(AR, Algorithm.HIERARCHICAL, zones) == 2 * (z - 1)
-    assert egress(AR, Algorithm.HIERARCHICAL, zones) == [Fraction(2 * (z - 1), z)] * z
+def test_hierarchical_all_reduce() -> None:
+    for n, z in SHAPES:
+        with case(n=n, z=z):
+            zones = contiguous(n, z)
+            assert kappa_of(AR, Algorithm.HIERARCHICAL, zones) == 2 * (z - 1)
+            assert egress(AR, Algorithm.HIERARCHICAL, zones) == [Fraction(2 * (z - 1), z)] * z
 
 
-@pytest.mark.parametrize("operation", [AG, RS])
-@pytest.mark.parametrize(("n", "z"), SHAPES)
-def test_hierarchical_half(operation: Operation, n: int, z: int) -> None:
-    zones = contiguous(n, z)
-    assert kappa_of(operation, Algorithm.HIERARCHICAL, zones) == z - 1
-    assert egress(operation, Algorithm.HIERARCHICAL, zones) == [Fraction(z - 1, z)] * z
+def test_hierarchical_half() -> None:
+    for n, z in SHAPES:
+        for operation in [AG, RS]:
+            with case(n=n, z=z, operation=operation):
+                zones = contiguous(n, z)
+                assert kappa_of(operation, Algorithm.HIERARCHICAL, zones) == z - 1
+                assert egress(operation, Algorithm.HIERARCHICAL, zones) == [Fraction(z - 1, z)] * z
 
 
 @pytest.mark.parametrize("sizes", UNEVEN)
@@ -167,31 +175,36 @@ def test_hierarchical_needs_no_equal_zones_and_no_order(sizes: tuple[int, ...]) 
         assert kappa_of(AR, Algorithm.HIERARCHICAL, order) == 2 * (len(sizes) - 1)
 
 
-@pytest.mark.parametrize(("n", "z"), SHAPES)
-def test_near_first_reaches_the_lower_bound(n: int, z: int) -> None:
+def test_near_first_reaches_the_lower_bound() -> None:
     """Near-first halving, then farthest-first doubling."""
-    zones = contiguous(n, z)
-    assert kappa_of(AR, Algorithm.NEAR, zones) == 2 * (z - 1)
-    assert egress(AR, Algorithm.NEAR, zones) == [Fraction(2 * (z - 1), z)] * z
+    for n, z in SHAPES:
+        with case(n=n, z=z):
+            zones = contiguous(n, z)
+            assert kappa_of(AR, Algorithm.NEAR, zones) == 2 * (z - 1)
+            assert egress(AR, Algorithm.NEAR, zones) == [Fraction(2 * (z - 1), z)] * z
 
 
-@pytest.mark.parametrize(("n", "z"), SHAPES)
-def test_far_first_costs_ranks_per_zone_times_more(n: int, z: int) -> None:
-    zones = contiguous(n, z)
-    assert kappa_of(AR, Algorithm.FAR, zones) == 2 * n * (1 - Fraction(1, z))
-    assert egress(AR, Algorithm.FAR, zones) == [2 * Fraction(n, z) * (1 - Fraction(1, z))] * z
-    near, far = (kappa_of(AR, a, zones) for a in (Algorithm.NEAR, Algorithm.FAR))
-    assert far == near * (n // z)
+def test_far_first_costs_ranks_per_zone_times_more() -> None:
+    for n, z in SHAPES:
+        with case(n=n, z=z):
+            zones = contiguous(n, z)
+            assert kappa_of(AR, Algorithm.FAR, zones) == 2 * n * (1 - Fraction(1, z))
+            assert (
+                egress(AR, Algorithm.FAR, zones) == [2 * Fraction(n, z) * (1 - Fraction(1, z))] * z
+            )
+            near, far = (kappa_of(AR, a, zones) for a in (Algorithm.NEAR, Algorithm.FAR))
+            assert far == near * (n // z)
 
 
-@pytest.mark.parametrize(("n", "z"), SHAPES)
-def test_gathering_by_doubling(n: int, z: int) -> None:
+def test_gathering_by_doubling() -> None:
     """The textbook order doubles the distance; farthest first is the reverse."""
-    zones = contiguous(n, z)
-    assert kappa_of(AG, Algorithm.FAR, zones) == n * (1 - Fraction(1, z))
-    assert egress(AG, Algorithm.FAR, zones) == [Fraction(n, z) * (1 - Fraction(1, z))] * z
-    assert kappa_of(AG, Algorithm.NEAR, zones) == z - 1
-    assert egress(AG, Algorithm.NEAR, zones) == [Fraction(z - 1, z)] * z
+    for n, z in SHAPES:
+        with case(n=n, z=z):
+            zones = contiguous(n, z)
+            assert kappa_of(AG, Algorithm.FAR, zones) == n * (1 - Fraction(1, z))
+            assert egress(AG, Algorithm.FAR, zones) == [Fraction(n, z) * (1 - Fraction(1, z))] * z
+            assert kappa_of(AG, Algorithm.NEAR, zones) == z - 1
+            assert egress(AG, Algorithm.NEAR, zones) == [Fraction(z - 1, z)] * z
 
 
 def test_textbook_doubling_starts_next_door() -> None:

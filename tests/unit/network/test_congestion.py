@@ -16,6 +16,7 @@ from placement.errors import BadInput
 from placement.fabric.tree import Fabric, from_spec, preset
 from placement.workload.request import Collective, Request
 from tests.build import LLAMA3_ROWS, fabric, gang, request
+from tests.cases import case
 
 ECMP, PINNED, ADAPTIVE = (parse_routing(name) for name in ("ecmp", "pinned", "adaptive"))
 EVERY = [ECMP, parse_routing("e-ecmp:4"), PINNED, ADAPTIVE]
@@ -118,26 +119,27 @@ def _random_flows(built: Fabric, seed: int = 3) -> Flows:
     return flows_of(built, req, list(order))
 
 
-@pytest.mark.parametrize("built", [SMALL, infiniband()], ids=["roce", "infiniband"])
 @pytest.mark.parametrize("routing", [ECMP, parse_routing("e-ecmp:4"), PINNED], ids=str)
-@pytest.mark.parametrize("failed", [False, True])
-def test_every_path_connects_its_ends(built: Fabric, routing: Routing, failed: bool) -> None:
-    graph = links(built)
-    if failed:
-        graph = links_without(graph, [graph.layers[1].switch_name(1)])
-    flows = _on_rails(graph, _random_flows(built))
-    trips = trips_of(graph, flows, routing.queue_pairs)
-    at = trips.source.copy()
-    hops = np.zeros(len(at), dtype=np.int64)
-    for low, is_up, trip, cable in Walker(graph, 7, trips.target).hops(trips):
-        ports = graph.layers[low].uplinks
-        ends = [ports.lower[cable], ports.upper[cable]]
-        before, after = ends if is_up else reversed(ends)
-        assert (at[trip] == before).all()
-        at[trip] = after
-        hops[trip] += 1
-    assert (at == trips.target).all()
-    assert set(hops) <= {0, 2, 4}
+def test_every_path_connects_its_ends(routing: Routing) -> None:
+    for failed in [False, True]:
+        for built in [SMALL, infiniband()]:
+            with case(failed=failed, built=built):
+                graph = links(built)
+                if failed:
+                    graph = links_without(graph, [graph.layers[1].switch_name(1)])
+                flows = _on_rails(graph, _random_flows(built))
+                trips = trips_of(graph, flows, routing.queue_pairs)
+                at = trips.source.copy()
+                hops = np.zeros(len(at), dtype=np.int64)
+                for low, is_up, trip, cable in Walker(graph, 7, trips.target).hops(trips):
+                    ports = graph.layers[low].uplinks
+                    ends = [ports.lower[cable], ports.upper[cable]]
+                    before, after = ends if is_up else reversed(ends)
+                    assert (at[trip] == before).all()
+                    at[trip] = after
+                    hops[trip] += 1
+                assert (at == trips.target).all()
+                assert set(hops) <= {0, 2, 4}
 
 
 def test_ecmp_keeps_a_connection_on_one_path_and_queue_pairs_spread_it() -> None:
@@ -252,10 +254,13 @@ def test_adaptive_routing_turns_away_from_what_lies_behind() -> None:
 
 
 @pytest.mark.parametrize("routing", EVERY, ids=str)
-@pytest.mark.parametrize("failed", ["z0-r0-rtsw", "z0-ctsw[0-3]", "z0-r0-rtsw/z0-ctsw[0-3]"])
-def test_hosts_without_a_path_are_bad_input(routing: Routing, failed: str) -> None:
-    with pytest.raises(BadInput, match="failed: leaves hosts of the job no path"):
-        route(links(SMALL), one_axis([0], [8]), routing, failed=[failed])
+def test_hosts_without_a_path_are_bad_input(routing: Routing) -> None:
+    for failed in ["z0-r0-rtsw", "z0-ctsw[0-3]", "z0-r0-rtsw/z0-ctsw[0-3]"]:
+        with (
+            case(failed=failed),
+            pytest.raises(BadInput, match="failed: leaves hosts of the job no path"),
+        ):
+            route(links(SMALL), one_axis([0], [8]), routing, failed=[failed])
 
 
 def test_failed_switches_that_a_job_does_not_use_change_nothing() -> None:

@@ -21,6 +21,7 @@ from placement.spares.peer_copies import (
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import Request
 from tests.build import fabric, fabric_spec
+from tests.cases import case
 
 EIGHT = fabric(zones=2, racks=4, hosts=2)  # 16 hosts of 8 GPUs
 
@@ -47,18 +48,19 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize("request_", SHAPES, ids=lambda r: str(r.parallelism.sizes))
-@pytest.mark.parametrize("peers", [1, 2])
-def test_copies_lie_in_other_racks_and_groups(request_: Request, peers: int) -> None:
-    holders = choose_holders(EIGHT, request_, range(16), peers)
-    for block, held in enumerate(holders):
-        assert len(set(held)) == peers
-        assert block not in held
-        for axis in ("tp", "pp"):
-            mine = groups_of(request_, axis, block)
-            assert not any(mine & groups_of(request_, axis, other) for other in held)
-    assert close_copies(EIGHT, range(16), holders) == []
-    assert ("rack", 8, 0) in fatal_domains(EIGHT, range(16), holders)
+def test_copies_lie_in_other_racks_and_groups() -> None:
+    for peers in [1, 2]:
+        for request_ in SHAPES:
+            with case(peers=peers, request_=request_):
+                holders = choose_holders(EIGHT, request_, range(16), peers)
+                for block, held in enumerate(holders):
+                    assert len(set(held)) == peers
+                    assert block not in held
+                    for axis in ("tp", "pp"):
+                        mine = groups_of(request_, axis, block)
+                        assert not any(mine & groups_of(request_, axis, other) for other in held)
+                assert close_copies(EIGHT, range(16), holders) == []
+                assert ("rack", 8, 0) in fatal_domains(EIGHT, range(16), holders)
 
 
 def test_feeds_are_kept_apart_where_they_are_known() -> None:
@@ -109,13 +111,16 @@ def _counted(holders: Holders, failed: int) -> float:
     return sum(not any(some <= trial for some in sets) for trial in trials) / len(trials)
 
 
-@pytest.mark.parametrize("peers", [1, 2, 3])
-@pytest.mark.parametrize("failed", [0, 1, 2, 3, 4, 5])
-def test_survival_of_groups_is_exact(peers: int, failed: int) -> None:
-    holders = choose_holders(fabric(zones=1, racks=12, hosts=1), gang(dp=96), range(12), peers)
-    found = survival(holders, failed)
-    assert found.is_exact
-    assert found.probability == pytest.approx(_counted(holders, failed))
+def test_survival_of_groups_is_exact() -> None:
+    for failed in [0, 1, 2, 3, 4, 5]:
+        for peers in [1, 2, 3]:
+            with case(failed=failed, peers=peers):
+                holders = choose_holders(
+                    fabric(zones=1, racks=12, hosts=1), gang(dp=96), range(12), peers
+                )
+                found = survival(holders, failed)
+                assert found.is_exact
+                assert found.probability == pytest.approx(_counted(holders, failed))
 
 
 @pytest.mark.parametrize("failed", [1, 2, 3, 4])

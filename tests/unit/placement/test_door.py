@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import placement
+from tests.cases import case
 
 ROOT = Path(__file__).parents[3]
 OUTSIDE = ("scheduler", "simulator", "scripts")
@@ -36,9 +37,10 @@ def test_mypy_is_shown_what_the_table_has() -> None:
     assert shown == {module: set(names) for module, names in placement.MODULES.items()}
 
 
-@pytest.mark.parametrize("name", placement.__all__)
-def test_what_is_in_the_table_is_there(name: str) -> None:
-    assert getattr(placement, name) is not None
+def test_what_is_in_the_table_is_there() -> None:
+    for name in placement.__all__:
+        with case(name=name):
+            assert getattr(placement, name) is not None
 
 
 def test_an_unknown_name_is_no_attribute() -> None:

@@ -221,10 +221,11 @@ TIER = {"name": "host", "count": 2}
         ),
         (listed(zone({"name": "r0", "hosts": [1]})), "domains.0.domains.0.hosts.0", "host name"),
         (listed(zone({"name": "r0", "hosts": ["h", "h"]})), "domains", "host h is listed twice"),
-        (
+        pytest.param(
             listed(*(zone({"name": f"r{i}", "hosts": 150_000}, name=f"z{i}") for i in range(2))),
             "domains",
             "300,000 hosts",
+            marks=pytest.mark.slow,
         ),
         (listed(zone(RACK), zone(name="z0")), "domains.1.name", "zone z0 is listed twice"),
     ],

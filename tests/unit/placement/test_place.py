@@ -104,6 +104,7 @@ def test_bottleneck_spreads_what_the_cut_concentrates() -> None:
     assert answer.lower_bound <= least_cut.cut <= answer.cut
 
 
+@pytest.mark.slow
 def test_spread_holds_groups_together() -> None:
     """Arnold's measure never gets worse when it is what is asked for."""
     roce = preset("roce-24k")

@@ -217,13 +217,18 @@ JOBS = {
 
 
 @pytest.mark.parametrize("job", JOBS)
-@pytest.mark.parametrize("hosts", [2, pytest.param(3, marks=pytest.mark.slow)])
-def test_no_layout_on_racks_is_faster_than_the_floor_or_the_bound(job: str, hosts: int) -> None:
+@pytest.mark.parametrize(
+    ("hosts", "some"),
+    [(2, 5), *(pytest.param(hosts, 6, marks=pytest.mark.slow) for hosts in (2, 3))],
+)
+def test_no_layout_on_racks_is_faster_than_the_floor_or_the_bound(
+    job: str, hosts: int, some: int
+) -> None:
     fabric, req = racks(2, 2, hosts), JOBS[job]
     floor = step_floor(fabric, req)
     rng = random.Random(f"{job}/{hosts}")
     for _ in range(2):
-        free = sorted(rng.sample(range(fabric.host_count), 6))
+        free = sorted(rng.sample(range(fabric.host_count), some))
         answer = place(fabric, hostset.of(free), req)
         assert isinstance(answer, Placement)
         assert violations(fabric, hostset.of(free), req, answer) == []

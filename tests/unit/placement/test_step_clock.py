@@ -55,7 +55,11 @@ def _fabric(zone: float, rack: float, zones: int = 2, racks: int = 2, hosts: int
 
 @pytest.mark.parametrize("job", JOBS)
 @pytest.mark.parametrize(
-    ("zone", "rack"), [(7.0, 1.0), (7.0, 4.0), pytest.param(1.0, 2.0, marks=pytest.mark.slow)]
+    ("zone", "rack"),
+    [
+        (7.0, 4.0),
+        *(pytest.param(*rates, marks=pytest.mark.slow) for rates in ((7.0, 1.0), (1.0, 2.0))),
+    ],
 )
 def test_no_layout_is_faster_than_the_bound(job: str, zone: float, rack: float) -> None:
     fabric, request = _fabric(zone, rack), JOBS[job]

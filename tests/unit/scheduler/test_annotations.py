@@ -11,6 +11,7 @@ from google.api import annotations_pb2, client_pb2, field_behavior_pb2, resource
 from scheduler.service.required import required
 from scheduler.v1 import host_pb2, job_pb2, service_pb2, tenant_pb2, window_pb2
 from scripts import apidocs
+from tests.cases import case
 
 SERVICE = service_pb2.DESCRIPTOR.services_by_name["SchedulerService"]
 METHODS = {method.name: method for method in SERVICE.methods}
@@ -29,18 +30,21 @@ def has(kind: Any, path: str) -> bool:
     return field is not None and (not rest or has(field.message_type, rest))
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_a_method_has_its_http_path_and_its_signature(name: str) -> None:
-    options, kind = METHODS[name].GetOptions(), METHODS[name].input_type
-    rule = options.Extensions[annotations_pb2.http]
-    verb = str(rule.WhichOneof("pattern"))
-    assert verb == VERBS.get(re.match("[A-Z][a-z]+", name)[0], "get" if not rule.body else "post")  # type: ignore[index]
-    assert all(has(kind, path) for path in re.findall(r"\{([\w.]+)", getattr(rule, verb)))
-    assert rule.body in ("", "*") or has(kind, rule.body)
-    (signature,) = options.Extensions[client_pb2.method_signature]
-    given = [path for path in signature.split(",") if path]
-    assert all(has(kind, path) for path in given)
-    assert required(kind) <= set(given)
+def test_a_method_has_its_http_path_and_its_signature() -> None:
+    for name in METHODS:
+        with case(name=name):
+            options, kind = METHODS[name].GetOptions(), METHODS[name].input_type
+            rule = options.Extensions[annotations_pb2.http]
+            verb = str(rule.WhichOneof("pattern"))
+            assert verb == VERBS.get(
+                re.match("[A-Z][a-z]+", name)[0], "get" if not rule.body else "post"
+            )  # type: ignore[index]
+            assert all(has(kind, path) for path in re.findall(r"\{([\w.]+)", getattr(rule, verb)))
+            assert rule.body in ("", "*") or has(kind, rule.body)
+            (signature,) = options.Extensions[client_pb2.method_signature]
+            given = [path for path in signature.split(",") if path]
+            assert all(has(kind, path) for path in given)
+            assert required(kind) <= set(given)
 
 
 def test_no_two_methods_have_the_same_http_path() -> None:
@@ -49,12 +53,13 @@ def test_no_two_methods_have_the_same_http_path() -> None:
     assert len(set(paths)) == len(METHODS)
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_a_field_of_a_request_is_required_or_optional_as_its_comment_says(name: str) -> None:
-    said = dict(apidocs.entries())
-    for field in METHODS[name].input_type.fields:
-        wanted = "REQUIRED" if "Required." in said[field.full_name] else "OPTIONAL"
-        assert behaviours(field) == {wanted}, field.full_name
+def test_a_field_of_a_request_is_required_or_optional_as_its_comment_says() -> None:
+    for name in METHODS:
+        with case(name=name):
+            said = dict(apidocs.entries())
+            for field in METHODS[name].input_type.fields:
+                wanted = "REQUIRED" if "Required." in said[field.full_name] else "OPTIONAL"
+                assert behaviours(field) == {wanted}, field.full_name
 
 
 @pytest.mark.parametrize("kind", [job_pb2.Job, host_pb2.Host, tenant_pb2.Tenant, window_pb2.Window])

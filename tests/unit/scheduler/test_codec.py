@@ -57,6 +57,7 @@ from scheduler.core.policies.health import HealthPolicy
 from scheduler.core.policies.tenants import Aging, GuaranteedCell, PriorityClass, Tenant, Tenants
 from scheduler.eventlog.codec import UndecodableEvent, decode, encode
 from tests.build import LLAMA3, exactly, fabric_spec, request, spec
+from tests.cases import case
 from tests.windows import window
 
 CUTS = (TierCut("zone", 2**53 + 1, (("dp", 2**53), ("pp", 1))), TierCut("rack", 0))
@@ -134,11 +135,12 @@ EVENTS: list[Event] = [
 ]
 
 
-@pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
-def test_an_event_reads_back_as_itself(event: Event) -> None:
-    type_name, body = encode(event)
-    assert decode(type_name, body) == event
-    assert encode(decode(type_name, body)) == (type_name, body)
+def test_an_event_reads_back_as_itself() -> None:
+    for event in EVENTS:
+        with case(event=event):
+            type_name, body = encode(event)
+            assert decode(type_name, body) == event
+            assert encode(decode(type_name, body)) == (type_name, body)
 
 
 def test_every_type_of_event_is_tried() -> None:

@@ -16,6 +16,7 @@ from scheduler.core.model.lifecycle import WindowState
 from scheduler.wire.listing import Query, hosts, jobs, windows
 from scheduler.wire.paging import BadOrder, BadToken, page, parse_order
 from tests.build import cancel, cordon, loaded, run, started, submit
+from tests.cases import case
 from tests.windows import remove_window, set_window
 
 FULL = started(loaded(), submit("big", 8))
@@ -29,18 +30,19 @@ def names(state: State, query: Query = EVERYTHING, size: int = 100, token: str =
     return [job.name for job in jobs(state, query, size, token).items]
 
 
-@pytest.mark.parametrize("order", ["", "create_time", "create_time desc", "name", "name desc"])
-@pytest.mark.parametrize("size", [1, 3, 11, 100])
-def test_pages_put_together_are_the_whole_list(order: str, size: int) -> None:
-    query = Query(order_by=order)
-    found: list[str] = []
-    page = jobs(TEN, query, size, "")
-    found += [job.name for job in page.items]
-    while page.next_token:
-        page = jobs(TEN, query, size, page.next_token)
-        found += [job.name for job in page.items]
-    expected = ["big", *(f"j{i}" for i in range(10))]
-    assert found == (expected[::-1] if order.endswith("desc") else expected)
+def test_pages_put_together_are_the_whole_list() -> None:
+    for size in [1, 3, 11, 100]:
+        for order in ["", "create_time", "create_time desc", "name", "name desc"]:
+            with case(size=size, order=order):
+                query = Query(order_by=order)
+                found: list[str] = []
+                page = jobs(TEN, query, size, "")
+                found += [job.name for job in page.items]
+                while page.next_token:
+                    page = jobs(TEN, query, size, page.next_token)
+                    found += [job.name for job in page.items]
+                expected = ["big", *(f"j{i}" for i in range(10))]
+                assert found == (expected[::-1] if order.endswith("desc") else expected)
 
 
 def test_a_job_that_goes_takes_no_other_with_it_and_one_that_comes_repeats_none() -> None:

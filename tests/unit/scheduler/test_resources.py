@@ -8,6 +8,7 @@ import pytest
 
 from scheduler.access.methods import METHODS
 from scheduler.v1 import fabric_pb2, host_pb2, job_pb2, service_pb2, tenant_pb2, window_pb2
+from tests.cases import case
 
 SERVICE = service_pb2.DESCRIPTOR.services_by_name["SchedulerService"]
 CHANGES = [m for m in SERVICE.methods if METHODS[f"/{SERVICE.full_name}/{m.name}"].is_change]
@@ -22,17 +23,24 @@ def names(message: Any) -> set[str]:
     return set(message.fields_by_name)
 
 
-@pytest.mark.parametrize("method", CHANGES, ids=lambda m: m.name)
-def test_a_change_can_be_repeated_checked_and_tied_to_what_is_known(method: Any) -> None:
-    asked = names(method.input_type)
-    assert "validate_only" in asked
-    resource = next((f for f in ("job", "window") if f in asked and "Update" in method.name), "")
-    of = method.input_type.fields_by_name[resource].message_type if resource else None
-    each = method.input_type.fields_by_name["reports"] if method.name == "ReportHosts" else None
-    assert "request_id" in (names(each.message_type) if each else asked)
-    if method.name not in NO_ETAG:
-        assert "etag" in (names(of) if of else asked)
-    assert ("update_mask" in asked) == method.name.startswith("Update")
+def test_a_change_can_be_repeated_checked_and_tied_to_what_is_known() -> None:
+    for method in CHANGES:
+        with case(method=method):
+            asked = names(method.input_type)
+            assert "validate_only" in asked
+            resource = next(
+                (f for f in ("job", "window") if f in asked and "Update" in method.name), ""
+            )
+            of = method.input_type.fields_by_name[resource].message_type if resource else None
+            each = (
+                method.input_type.fields_by_name["reports"]
+                if method.name == "ReportHosts"
+                else None
+            )
+            assert "request_id" in (names(each.message_type) if each else asked)
+            if method.name not in NO_ETAG:
+                assert "etag" in (names(of) if of else asked)
+            assert ("update_mask" in asked) == method.name.startswith("Update")
 
 
 @pytest.mark.parametrize("method", PAGES, ids=lambda m: m.name)

@@ -10,16 +10,20 @@ from pathlib import Path
 import pytest
 
 from scripts import apidocs
+from tests.cases import case
 
 ROOT = Path(__file__).resolve().parents[3]
 MODULES = sorted((ROOT / "scheduler" / "v1").glob("*_pb2.py"))
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda path: path.name)
-def test_stubs_are_made_for_the_protobuf_that_the_solver_pins(module: Path) -> None:
-    found = re.search(r"^# Protobuf Python Version: (\S+)$", module.read_text(), re.MULTILINE)
-    assert found is not None
-    assert found[1].startswith("6.33.")
+def test_stubs_are_made_for_the_protobuf_that_the_solver_pins() -> None:
+    for module in MODULES:
+        with case(module=module):
+            found = re.search(
+                r"^# Protobuf Python Version: (\S+)$", module.read_text(), re.MULTILINE
+            )
+            assert found is not None
+            assert found[1].startswith("6.33.")
 
 
 @pytest.mark.slow

@@ -127,7 +127,7 @@ def history(acts: list[tuple[str, int, int]]) -> tuple[list[Event], list[State]]
 
 
 @given(ACTS, st.sampled_from(["", "a"]), st.integers(0, 80))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_at_each_time_it_shows_what_was_then(
     acts: list[tuple[str, int, int]], tenant: str, at: int
 ) -> None:

@@ -12,7 +12,7 @@ from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import ALLOWS, HOST_MOVES, MOVERS, HostMove, Mover
 from scheduler.core.model.requests import parse_request_id
 from scheduler.core.policies.health import HealthPolicy, HealthRule
-from scheduler.core.policies.health_signals import SIGNALS, XID, Effect, Signal, Threshold
+from scheduler.core.policies.health_signals import SIGNALS, XID, Effect, Signal
 from scheduler.core.policies.xids import XIDS, Blame
 from tests.build import (
     admitted,
@@ -28,6 +28,7 @@ from tests.build import (
     submit,
     uncordon,
 )
+from tests.cases import case
 
 H = "z0-r0-h0"
 EMPTY = loaded(fabric(zones=2, racks=2, hosts=2))
@@ -55,30 +56,32 @@ def test_the_tables_of_hosts_are_whole() -> None:
     assert set(HOST_MOVES) == set(HostState)
 
 
-@pytest.mark.parametrize("name", HOSTS)
-def test_one_report_does_what_the_table_says(name: str) -> None:
-    state = run(EMPTY, report(name))
-    assert now(state) is THEN.get(SIGNALS[name].effect, HostState.HEALTHY)
+def test_one_report_does_what_the_table_says() -> None:
+    for name in HOSTS:
+        with case(name=name):
+            state = run(EMPTY, report(name))
+            assert now(state) is THEN.get(SIGNALS[name].effect, HostState.HEALTHY)
 
 
 ROWS = [(n, t) for n, s in SIGNALS.items() for t in s.thresholds]
 
 
-@pytest.mark.parametrize(("name", "row"), ROWS, ids=lambda v: getattr(v, "then", v))
-def test_a_threshold_is_met_by_so_many_and_by_none_fewer(name: str, row: Threshold) -> None:
-    signal = Signal("", thresholds=(row,), has_value=SIGNALS[name].has_value)
-    state = run(EMPTY, LoadHealth(HealthPolicy(rules=(HealthRule(name, signal),))))
-    one = report(name, xid=63 if name == XID else 0)
-    gap_ns = row.within_s * SECOND_NS // (min(row.count, 60) + 1)
-    if signal.has_value:
-        state = run(state, report(name, value=row.count - 1), now_ns=1)
-    else:
-        for i in range(row.count - 1):
-            state = run(state, one, now_ns=1 + i * gap_ns)
-    assert now(state) is HostState.HEALTHY
-    assert now(run(state, one, now_ns=row.within_s * SECOND_NS)) is THEN[row.then]
-    late = run(state, one, now_ns=2 * row.within_s * SECOND_NS + 1)
-    assert now(late) is HostState.HEALTHY
+def test_a_threshold_is_met_by_so_many_and_by_none_fewer() -> None:
+    for name, row in ROWS:
+        with case(name=name, row=row):
+            signal = Signal("", thresholds=(row,), has_value=SIGNALS[name].has_value)
+            state = run(EMPTY, LoadHealth(HealthPolicy(rules=(HealthRule(name, signal),))))
+            one = report(name, xid=63 if name == XID else 0)
+            gap_ns = row.within_s * SECOND_NS // (min(row.count, 60) + 1)
+            if signal.has_value:
+                state = run(state, report(name, value=row.count - 1), now_ns=1)
+            else:
+                for i in range(row.count - 1):
+                    state = run(state, one, now_ns=1 + i * gap_ns)
+            assert now(state) is HostState.HEALTHY
+            assert now(run(state, one, now_ns=row.within_s * SECOND_NS)) is THEN[row.then]
+            late = run(state, one, now_ns=2 * row.within_s * SECOND_NS + 1)
+            assert now(late) is HostState.HEALTHY
 
 
 BLAMED = {
@@ -89,13 +92,18 @@ BLAMED = {
 }
 
 
-@pytest.mark.parametrize("code", XIDS)
-def test_an_xid_is_blamed_as_the_table_says(code: int) -> None:
-    state = run(EMPTY, report(XID, xid=code, gpu=3))
-    record = state.record(0)
-    assert now(state) is BLAMED[XIDS[code].blame]
-    is_own = XIDS[code].blame is Blame.APPLICATION
-    assert (record.trouble_ns, len(record.seen), record.reports) == (0, 0 if is_own else 1, 1)
+def test_an_xid_is_blamed_as_the_table_says() -> None:
+    for code in XIDS:
+        with case(code=code):
+            state = run(EMPTY, report(XID, xid=code, gpu=3))
+            record = state.record(0)
+            assert now(state) is BLAMED[XIDS[code].blame]
+            is_own = XIDS[code].blame is Blame.APPLICATION
+            assert (record.trouble_ns, len(record.seen), record.reports) == (
+                0,
+                0 if is_own else 1,
+                1,
+            )
 
 
 def test_an_application_can_have_as_many_errors_as_it_likes() -> None:

@@ -28,6 +28,7 @@ def test_runs_on_disk_and_in_memory_give_one_order(
     assert list(sorting.by_submit(jobs(100))) == sorted(jobs(100), key=sorting.order)
 
 
+@pytest.mark.slow
 def test_memory_is_a_run_not_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sorting, "RUN", 1_000)
     monkeypatch.setattr(sorting, "BATCH", 5)

@@ -14,6 +14,7 @@ from placement.fabric.tree import Fabric
 from scheduler.files.errors import InputError
 from scheduler.files.fabrics import FORMATS, read_fabric, write_fabric, write_overlay
 from tests.build import fabric, two_tiers
+from tests.cases import case
 
 FABRICS = (fabric(zones=2, racks=2, hosts=2), two_tiers([2, 1], [3]))
 
@@ -40,21 +41,22 @@ def broken(text: str, draw: random.Random) -> str:
 
 
 @pytest.mark.parametrize("form", FORMATS)
-@pytest.mark.parametrize("seed", range(30))
-def test_a_broken_file_is_read_or_refused(tmp_path: Path, seed: int, form: str) -> None:
-    draw = random.Random(seed)
-    found = draw.choice(FABRICS)
-    texts = [write_fabric(found, form), write_overlay(found, form)]
-    which = draw.choice((0, 0, 1))
-    texts[which] = broken(texts[which], draw)
-    (tmp_path / "file").write_text(texts[0])
-    (tmp_path / "overlay.yaml").write_text(texts[1])
-    told = ""
-    try:
-        built = read_fabric(str(tmp_path / "file"), form, str(tmp_path / "overlay.yaml"))
-    except InputError as error:
-        told = str(error)
-    assert str(tmp_path) in told or isinstance(built.fabric, Fabric)
+def test_a_broken_file_is_read_or_refused(tmp_path: Path, form: str) -> None:
+    for seed in range(30):
+        with case(seed=seed):
+            draw = random.Random(seed)
+            found = draw.choice(FABRICS)
+            texts = [write_fabric(found, form), write_overlay(found, form)]
+            which = draw.choice((0, 0, 1))
+            texts[which] = broken(texts[which], draw)
+            (tmp_path / "file").write_text(texts[0])
+            (tmp_path / "overlay.yaml").write_text(texts[1])
+            told = ""
+            try:
+                built = read_fabric(str(tmp_path / "file"), form, str(tmp_path / "overlay.yaml"))
+            except InputError as error:
+                told = str(error)
+            assert str(tmp_path) in told or isinstance(built.fabric, Fabric)
 
 
 @pytest.mark.slow
@@ -72,7 +74,7 @@ def imported(folder: Path, seed: str) -> str:
         "    built = read_fabric(form, form)\n"
         "    print(dump(built.fabric), *built.notes, sep='\\n')"
     )
-    env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parents[3])}
+    env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=True,

@@ -13,8 +13,9 @@ from scheduler.files.fabrics import FORMATS, dump, read_fabric, write_fabric, wr
 from scheduler.files.inputs import load_fabric
 from scheduler.files.yaml12 import parse
 from tests.build import fabric, two_tiers
+from tests.cases import case
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 def deep() -> Fabric:
@@ -128,28 +129,30 @@ def uplinks(found: Fabric) -> list[tuple[str, dict[str, float]]]:
 
 
 @pytest.mark.parametrize("form", FORMATS)
-@pytest.mark.parametrize("name", FABRICS)
-def test_a_fabric_returns(tmp_path: Path, name: str, form: str) -> None:
-    found = FABRICS[name]
-    returned = there_and_back(tmp_path, found, form)
-    assert places(returned) == places(found)
-    assert uplinks(returned) == uplinks(found)
-    head = ("name", "kind", "gpus_per_host", "nic_gbps", "scale_up_gbps")
-    assert [getattr(returned, key) for key in head] == [getattr(found, key) for key in head]
-    assert nvlink(returned) == nvlink(found)
-    assert returned.spec["tiers"][-1]["name"] == found.spec["tiers"][-1]["name"]
+def test_a_fabric_returns(tmp_path: Path, form: str) -> None:
+    for name in FABRICS:
+        with case(name=name):
+            found = FABRICS[name]
+            returned = there_and_back(tmp_path, found, form)
+            assert places(returned) == places(found)
+            assert uplinks(returned) == uplinks(found)
+            head = ("name", "kind", "gpus_per_host", "nic_gbps", "scale_up_gbps")
+            assert [getattr(returned, key) for key in head] == [getattr(found, key) for key in head]
+            assert nvlink(returned) == nvlink(found)
+            assert returned.spec["tiers"][-1]["name"] == found.spec["tiers"][-1]["name"]
 
 
 @pytest.mark.parametrize("form", FORMATS)
-@pytest.mark.parametrize("name", FABRICS)
-def test_hosts_keep_their_order(tmp_path: Path, name: str, form: str) -> None:
+def test_hosts_keep_their_order(tmp_path: Path, form: str) -> None:
     """But for ibnetdiscover, whose own order is that of a walk: hosts are sorted."""
-    found = FABRICS[name]
-    returned = there_and_back(tmp_path, found, form)
-    if form == "ibnetdiscover":
-        assert sorted(returned.hosts) == sorted(found.hosts)
-    else:
-        assert returned.hosts == found.hosts
+    for name in FABRICS:
+        with case(name=name):
+            found = FABRICS[name]
+            returned = there_and_back(tmp_path, found, form)
+            if form == "ibnetdiscover":
+                assert sorted(returned.hosts) == sorted(found.hosts)
+            else:
+                assert returned.hosts == found.hosts
 
 
 @pytest.mark.slow
@@ -199,12 +202,13 @@ def random_spec(seed: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("form", FORMATS)
-@pytest.mark.parametrize("seed", range(20))
-def test_random_trees_return(tmp_path: Path, seed: int, form: str) -> None:
-    found = from_spec(random_spec(seed))
-    returned = there_and_back(tmp_path, found, form)
-    assert places(returned) == places(found)
-    assert uplinks(returned) == uplinks(found)
+def test_random_trees_return(tmp_path: Path, form: str) -> None:
+    for seed in range(20):
+        with case(seed=seed):
+            found = from_spec(random_spec(seed))
+            returned = there_and_back(tmp_path, found, form)
+            assert places(returned) == places(found)
+            assert uplinks(returned) == uplinks(found)
 
 
 def test_labels_of_a_fabric_file_are_written_back() -> None:
