@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
+from typing import Protocol
 
 from scheduler.core import Plan, Rejected, SchedulingOptions, State, admit, decide
 from scheduler.core.capacity.placer import make_placer
@@ -46,6 +47,16 @@ _MANY = 4  # entries that arrived during one append
 log = logging.getLogger("muster.writer")
 
 Admit = Callable[[State, Command, int], tuple[Event, ...] | Rejected]
+
+
+class Follower(Protocol):
+    """Who keeps up with the durable states, on the event loop's thread."""
+
+    def follow(self, events: Sequence[Event], state: State) -> None:
+        """These are durable and lead to this state."""
+
+    def forget(self, state: State) -> None:
+        """This state does not follow from the one before."""
 
 
 class Writer:
@@ -95,6 +106,7 @@ class Writer:
         self._is_urgent = False  # whether any waits that nothing should hold up
         self._disk = ThreadPoolExecutor(1, "muster-disk")
         self._executor = PlanExecutor(self._plan, limits, self.instruments.solved, long_decision_s)
+        self._followers: list[Follower] = [self._executor]
         self._planning = PlanningLoop(
             self._executor,
             limits,
@@ -105,6 +117,11 @@ class Writer:
             lambda: self.is_busy,
         )
         self._snapshotter = Snapshotter(store, self._disk, retention, recovered.saved)
+
+    def add_follower(self, follower: Follower) -> None:
+        """It hears of every state from here on; of the present one as `forget` says it."""
+        follower.forget(self._state)
+        self._followers.append(follower)
 
     @property
     def store(self) -> Store:
@@ -236,7 +253,7 @@ class Writer:
         """
         steps = followed(self._state, tuple(event for _, event in recorded), "")
         self._advance(steps[-1].after, max(self._last_ns, steps[-1].event.time_ns))
-        self._executor.follow(step.event for step in steps)
+        self._tell(steps)
         self.instruments.heard(steps)
         self._publish(steps)
 
@@ -244,7 +261,8 @@ class Writer:
         """Jump to a later state, where the events between are no longer kept. Watchers
         must resume, for they would miss some."""
         self.feed.restart(recovered.state.version)
-        self._executor.forget()
+        for follower in self._followers:
+            follower.forget(recovered.state)
         self._advance(recovered.state, recovered.last_ns)
 
     async def reach(self, version: int) -> None:
@@ -298,6 +316,11 @@ class Writer:
         self._is_stopping = True
         self._arrived.set()
 
+    def _tell(self, steps: Sequence[AppliedEvent]) -> None:
+        events = [step.event for step in steps]
+        for follower in self._followers:
+            follower.follow(events, steps[-1].after)
+
     async def _enter(
         self, stage: Stage, check: Callable[[State, int], Answer]
     ) -> tuple[Answer, State]:
@@ -348,7 +371,7 @@ class Writer:
                 log.error("no command is accepted until the store can be written: %s", error)
                 return
             self._advance(state, now_ns)
-            self._executor.follow(step.event for step in steps)
+            self._tell(steps)
             self.instruments.wrote(steps)
             self._planning.wrote(steps)
             self._snapshotter.offer(state, now_ns)

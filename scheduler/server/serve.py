@@ -84,9 +84,9 @@ class Settings:
     Of servers that share a store: `advertise`, where the others find this one, if not where it
     listens; `lease_s`, after which a leader that is not heard of is replaced.
     `init`, `mark`: as for store.open_store.
-    `tracer` None: no traces. `long_decision_s`: decisions that take longer move to a process
-    of their own; None: never. `agents` None: nobody starts what jobs say in `run`. `console` None:
-    there is none.
+    `tracer` None: no traces. `long_decision_s`: decisions that take longer move to a process of
+    their own, and questions that keep coming to another; None: never. `agents` None: nobody starts
+    what jobs say in `run`. `console` None: there is none.
     """
 
     store: str
@@ -157,7 +157,10 @@ async def _serve(
     store = open_store(settings.store, init=settings.init, mark=mark)
     try:
         limits = settings.access.limits
-        questions = Questions(limits.questions, limits.questions_per_caller)
+        has_process = settings.long_decision_s is not None
+        questions = Questions(
+            limits.questions, limits.questions_per_caller, has_process=has_process
+        )
         backend = Backend(questions, has_agents=settings.agents is not None)
         servicer = scheduler_service(backend, settings.new_uid, settings.clock())
         checks = health.aio.HealthServicer()

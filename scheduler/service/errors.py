@@ -111,6 +111,11 @@ class ApiError(Exception):
         self.resource = resource
         self.metadata = dict(metadata or {})
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As pickle makes it again, on its way out of another process."""
+        made_of = (self.reason, self.message, self.violations, self.resource, self.metadata)
+        return type(self), made_of
+
     @property
     def code(self) -> grpc.StatusCode:
         return RULES[self.reason].code

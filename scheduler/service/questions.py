@@ -1,39 +1,106 @@
 """Calls that compute for long and change nothing: dry runs, what-ifs, slots, explanations.
 
-They have threads of their own, few, for Python runs one at a time: more of them would answer none
-sooner and every change later. Who comes meanwhile waits, up to a number in all and of one caller.
+Python runs one thread at a time, so what computes here holds up every change. Hence few threads,
+for more of them would answer nobody sooner; who comes meanwhile waits, up to a number in all and of
+one caller. Where questions keep coming, a process of their own answers them (engine/mirror.py):
+it is started after some time of computing and ended when nobody has asked for a while. Until
+it is up, and whenever it fails, the threads answer.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from typing import Any, TypeVar
+from threading import Lock
+from typing import Any, TypeVar, TypeVarTuple
 
+from scheduler.core import State
+from scheduler.core.model.events import Event
+from scheduler.engine.mirror import MirrorEnded, NoSuchVersion, StateMirror
+from scheduler.engine.proposal import WriterStopped
 from scheduler.identity import caller
 from scheduler.service.errors import exhausted
 
 THREADS = 2  # a short question need not wait for a long one
 MOST, MOST_PER_CALLER = 64, 16
+START_S = 0.2  # of computing in threads, after which there is a process
+SHARE = 0.02  # of the time, which they may compute for ever without one
+PATIENCE_S = 0.25  # while one question keeps the process, the next one waits; then a thread answers
+IDLE_S = 600.0  # without questions, after which the process ends
+_LOADS = "scheduler.service.rpc.jobs"  # what most questions are of
+
+log = logging.getLogger("muster.questions")
 
 Answer = TypeVar("Answer")
+Given = TypeVarTuple("Given")
 
 
 class Questions:
-    """`most`: questions that may be under way or wait, `most_per_caller`: of one caller."""
+    """`most`: questions that may be under way or wait, `most_per_caller`: of one caller.
+    `has_process`: whether there may be one; `start_s`, `idle_s`: as START_S and IDLE_S."""
 
-    def __init__(self, most: int = MOST, most_per_caller: int = MOST_PER_CALLER) -> None:
+    def __init__(
+        self,
+        most: int = MOST,
+        most_per_caller: int = MOST_PER_CALLER,
+        *,
+        has_process: bool = False,
+        start_s: float = START_S,
+        idle_s: float = IDLE_S,
+    ) -> None:
         self._most = most
         self._most_per_caller = most_per_caller
+        self._has_process = has_process
+        self._start_s = start_s
+        self._idle_s = idle_s
         self._pending: Counter[str] = Counter()
         self._threads = ThreadPoolExecutor(THREADS, "muster-question")
+        self._newest: State | None = None
+        self._mirror: StateMirror | None = None
+        self._turn = Lock()  # of the question that the mirror answers
+        self._spent_s = 0.0  # computing in threads, less what they may at any rate
+        self._asked_s = time.monotonic()
+        self._is_closed = False
+
+    def follow(self, events: Sequence[Event], state: State) -> None:
+        """These are durable and lead to this state."""
+        self._newest = state
+        if self._mirror is not None:
+            self._mirror.follow(events, state)
+
+    def forget(self, state: State) -> None:
+        """This state does not follow from the one before."""
+        self._newest = state
+        if self._mirror is not None:
+            self._mirror.forget(state)
 
     async def ask(self, compute: Callable[..., Answer], *arguments: Any) -> Answer:
-        """What `compute` returns, computed for this task's caller. Raises: ApiError when too many
-        wait; what `compute` raises."""
+        """What `compute` returns, computed in a thread for this task's caller. Raises: ApiError
+        when too many wait; what `compute` raises."""
+        return await self._counted(_computed, compute, *arguments)
+
+    async def ask_on(
+        self, state: State, compute: Callable[[State, *Given], Answer], *arguments: *Given
+    ) -> Answer:
+        """The same of a function of a module, which finds all that it needs in a state, and in
+        arguments that can be pickled: in the process, if there is one. `state`: the newest."""
+        self._review()
+        is_known = state is self._newest
+        return await self._counted(self._answered, is_known, compute, state, *arguments)
+
+    def close(self) -> None:
+        """Who waits is turned away; what is under way ends by itself."""
+        self._is_closed = True
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._mirror is not None:
+            self._mirror.kill()
+
+    async def _counted(self, work: Callable[..., Answer], *arguments: Any) -> Answer:
         name = caller().name
         if self._pending.total() >= self._most:
             raise exhausted(f"{self._most} dry runs, what-ifs and the like wait; try again later")
@@ -43,14 +110,70 @@ class Questions:
         self._pending[name] += 1
         try:
             loop, inside = asyncio.get_running_loop(), copy_context().run
-            return await loop.run_in_executor(self._threads, inside, _computed, compute, *arguments)
+            return await loop.run_in_executor(self._threads, inside, work, *arguments)
         finally:
             self._pending[name] -= 1
             self._pending += Counter()  # forgets who has none
 
-    def close(self) -> None:
-        """Who waits is turned away; what is under way ends by itself."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+    def _review(self) -> None:
+        """Start the process when the threads compute for too long."""
+        now_s = time.monotonic()
+        self._spent_s = max(0.0, self._spent_s - SHARE * (now_s - self._asked_s))
+        self._asked_s = now_s
+        is_wanted = self._has_process and self._spent_s >= self._start_s
+        if is_wanted and self._mirror is None and self._newest is not None:
+            self._mirror = StateMirror(self._newest, _LOADS)
+            asyncio.get_running_loop().call_later(self._idle_s, self._end_if_idle, self._mirror)
+
+    def _end_if_idle(self, mirror: StateMirror) -> None:
+        """End the process if nobody has asked for a while, and look again if somebody has."""
+        if mirror is not self._mirror or self._is_closed:
+            return
+        left_s = self._asked_s + self._idle_s - time.monotonic()
+        if left_s > 0 or self._pending:
+            loop = asyncio.get_running_loop()
+            loop.call_later(max(left_s, 1.0), self._end_if_idle, mirror)
+            return
+        self._mirror, self._spent_s = None, 0.0
+        mirror.kill()
+
+    def _answered(
+        self, is_known: bool, compute: Callable[..., Answer], state: State, *arguments: Any
+    ) -> Answer:
+        mirror = self._mirror
+        if not is_known or mirror is None or not self._turn.acquire(timeout=PATIENCE_S):
+            return self._here(compute, state, *arguments)
+        try:
+            if mirror.is_up():
+                ask: Callable[..., Answer] = mirror.ask
+                return _computed(ask, mirror.take(), compute, state, *arguments)
+            began_s = time.monotonic()  # while it starts, one thread at a time, half of the time
+            answer = self._here(compute, state, *arguments)
+            time.sleep(min(time.monotonic() - began_s, PATIENCE_S))
+            return answer
+        except NoSuchVersion as error:
+            log.info("the process for questions lacks a state: %s", error)
+        except MirrorEnded as error:
+            self._lost(mirror, error)
+        finally:
+            self._turn.release()
+        return self._here(compute, state, *arguments)
+
+    def _here(self, compute: Callable[..., Answer], *arguments: Any) -> Answer:
+        began_s = time.thread_time()
+        try:
+            return _computed(compute, *arguments)
+        finally:
+            self._spent_s += time.thread_time() - began_s
+
+    def _lost(self, mirror: StateMirror, error: Exception) -> None:
+        """Raises: WriterStopped when it was ended with the server."""
+        if self._is_closed:
+            raise WriterStopped from None
+        mirror.kill()
+        if self._mirror is mirror:  # else another thread has seen it
+            log.warning("the process for questions has ended (%s): threads answer", error)
+            self._mirror, self._spent_s = None, 0.0
 
 
 def _computed(compute: Callable[..., Answer], *arguments: Any) -> Answer:

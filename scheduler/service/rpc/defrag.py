@@ -9,13 +9,12 @@ from typing import Any
 import grpc
 
 from placement import BadInput
-from scheduler.core import Conflict, Rejected, State
+from scheduler.core import Conflict, Rejected, SchedulingOptions, State
 from scheduler.core.admission.etag import stale
 from scheduler.core.admission.idempotency import earlier, repeated
 from scheduler.core.defrag.faster import WANTED, propose_faster
 from scheduler.core.defrag.proposal import DefragProposal, beyond, propose
 from scheduler.core.defrag.request import carried_out, moves_etag
-from scheduler.engine.writer import Writer
 from scheduler.service.backend import Backend
 from scheduler.service.errors import conflict, error_boundary, infeasible, invalid, rejected
 from scheduler.service.names import full_name_of, job_of
@@ -43,7 +42,9 @@ class DefragServicer:
                 request_text = WANTED
             if request.apply and (done := _done_before(state, request)):
                 return done
-            proposal = await self._backend.questions.ask(_proposed, writer, state, request)
+            proposal = await self._backend.questions.ask_on(
+                state, _proposed, writer.now_ns(), writer.limits, request
+            )
             etag = moves_etag(state, proposal)
             if refusal := stale(request.etag, lambda: etag, "the proposal"):
                 raise rejected(refusal)
@@ -81,11 +82,13 @@ def _made_before(state: State, request_id: str) -> Response:
     return Response(sentence=sentence, applied=True, version=state.version)
 
 
-def _proposed(writer: Writer, state: State, request: Request) -> DefragProposal:
+def _proposed(
+    state: State, now_ns: int, limits: SchedulingOptions, request: Request
+) -> DefragProposal:
     """Raises: ApiError."""
     costs = replace(state.tenants.preemption.costs, **_costs(request))
     if request.slow_gangs:
-        return propose_faster(state, writer.now_ns(), writer.limits, costs)
+        return propose_faster(state, now_ns, limits, costs)
     wanted = (
         job_of(state, request.job, field="job").needed if request.HasField("job") else request.hosts
     )
@@ -94,7 +97,7 @@ def _proposed(writer: Writer, state: State, request: Request) -> DefragProposal:
     never = beyond(state.loaded_fabric, wanted)
     if never:
         raise infeasible(never)
-    return propose(state, wanted, writer.now_ns(), writer.limits, costs)
+    return propose(state, wanted, now_ns, limits, costs)
 
 
 def _costs(request: Request) -> dict[str, int]:

@@ -13,7 +13,16 @@ from msgspec import structs
 from placement import BadInput
 from placement.fabric.constraints import gpus_wanted
 from placement.workload.request import Infeasible
-from scheduler.core import Job, JobSpec, JobState, Reason, Rejected, State, dry_run
+from scheduler.core import (
+    Job,
+    JobSpec,
+    JobState,
+    Reason,
+    Rejected,
+    SchedulingOptions,
+    State,
+    dry_run,
+)
 from scheduler.core.admission.admit import Code
 from scheduler.core.admission.idempotency import LEAVE
 from scheduler.core.capacity.grow import is_smaller, size_text
@@ -201,8 +210,16 @@ class JobServicer:
                 tenant = tenant_of(spec, writer.state.tenants)
                 supposed = job_pb2.Job(name=resource_name(tenant, spec.name), tenant=tenant)
                 if request.validate_only:
-                    ask = self._backend.questions.ask
-                    await ask(_dry_run, writer, command, supposed, request)
+                    answer = await self._backend.questions.ask_on(
+                        writer.state,
+                        _dry_run,
+                        writer.now_ns(),
+                        writer.limits,
+                        command,
+                        request.with_decision,
+                        request.estimate_start,
+                    )
+                    supposed.MergeFrom(answer)
                 else:
                     await self._backend.run(command, "spec.")
                 fill_spec(supposed.spec, spec)
@@ -330,8 +347,8 @@ class JobServicer:
                 state = state.with_ended(job)
             reason = await self._backend.questions.ask(self._messages.reason, state, job.name)
             answer = reasons.explained(state, reason, job)
-            ahead = await self._backend.questions.ask(
-                prospect, state, job.name, writer.now_ns(), writer.limits
+            ahead = await self._backend.questions.ask_on(
+                state, prospect, job.name, writer.now_ns(), writer.limits
             )
             if ahead is not None:
                 answer.restart.CopyFrom(restart_outlook(ahead))
@@ -344,8 +361,13 @@ class JobServicer:
                 shared = await self._backend.questions.ask(shared_uplinks, state, job)
                 answer.shared_uplinks.extend(map(reasons.shared_to_proto, shared))
             if request.suppose:
-                supposed = await self._backend.questions.ask(
-                    _what_if, writer, state, job.name, request
+                supposed = await self._backend.questions.ask_on(
+                    state,
+                    _what_if,
+                    writer.now_ns(),
+                    writer.limits,
+                    job.name,
+                    tuple(request.suppose),
                 )
                 answer.what_if.CopyFrom(supposed)
             return answer
@@ -354,7 +376,10 @@ class JobServicer:
         self, request: service_pb2.ListSlotsRequest, context: Context
     ) -> service_pb2.ListSlotsResponse:
         async with error_boundary(context):
-            return await self._backend.questions.ask(_slots, self._backend.writer, request)
+            writer = self._backend.writer
+            return await self._backend.questions.ask_on(
+                writer.state, _slots, writer.now_ns(), writer.limits, request
+            )
 
     def _list(
         self,
@@ -444,38 +469,44 @@ def _by() -> Hold:
 
 
 def _dry_run(
-    writer: Writer,
+    state: State,
+    now_ns: int,
+    limits: SchedulingOptions,
     command: SubmitJob,
-    supposed: job_pb2.Job,
-    request: service_pb2.CreateJobRequest,
-) -> None:
-    """Fill in what the job would get if it were submitted now, and when it would start."""
-    state, now_ns = writer.state, writer.now_ns()
+    with_decision: bool,
+    estimate_start: bool,
+) -> job_pb2.Job:
+    """What the job would get if it were submitted now, and when it would start.
+
+    Raises: ApiError.
+    """
+    supposed = job_pb2.Job()
     if refusal := unauthorised(state, command, caller()):
         raise rejected(refusal, "spec.")
-    outcome = dry_run(state, command, writer.limits, now_ns)
+    outcome = dry_run(state, command, limits, now_ns)
     if isinstance(outcome, Rejected):
         if outcome.code is not Code.INFEASIBLE:
             raise rejected(outcome, "spec.")
         never = answer_to_proto(state.loaded_fabric, Infeasible(outcome.message))
         supposed.answer.CopyFrom(never)
-        return
+        return supposed
     supposed.answer.CopyFrom(answer_to_proto(state.loaded_fabric, outcome.answer))
     if isinstance(outcome.outcome, Start):
         supposed.answer.preempted_jobs = len(outcome.outcome.victims)
         supposed.answer.shrunk_jobs = len(outcome.outcome.shrinks)
-        if request.with_decision and not outcome.outcome.placement.gpus:
-            decided = supposed_decision(outcome, now_ns, writer.limits, state.version)
+        if with_decision and not outcome.outcome.placement.gpus:
+            decided = supposed_decision(outcome, now_ns, limits, state.version)
             if decided is not None:
                 supposed.decision.CopyFrom(decision_to_proto(decided))
-    elif request.estimate_start:
-        ahead = bounded_forecast(outcome.state, now_ns, writer.limits)
+    elif estimate_start:
+        ahead = bounded_forecast(outcome.state, now_ns, limits)
         estimate = reasons.start_estimate(
-            *(outcome.state, ahead, outcome.job.name, writer.limits.assumed_limit_s),
+            *(outcome.state, ahead, outcome.job.name, limits.assumed_limit_s),
             with_chain=False,
         )
         if estimate is not None:
             supposed.start_estimate.CopyFrom(estimate)
+    return supposed
 
 
 def _decision(writer: Writer, job: Job) -> placement_pb2.Decision:
@@ -498,14 +529,14 @@ def _decision(writer: Writer, job: Job) -> placement_pb2.Decision:
 
 
 def _what_if(
-    writer: Writer, state: State, name: str, request: service_pb2.ExplainJobRequest
+    state: State, now_ns: int, limits: SchedulingOptions, name: str, suppose: Sequence[str]
 ) -> advice_pb2.WhatIf:
+    """Raises: ApiError."""
     conditions = [
-        _condition(state, condition, f"suppose[{at}]")
-        for at, condition in enumerate(request.suppose)
+        _condition(state, condition, f"suppose[{at}]") for at, condition in enumerate(suppose)
     ]
     try:
-        answer = what_if(state, name, conditions, writer.now_ns(), writer.limits)
+        answer = what_if(state, name, conditions, now_ns, limits)
     except BadInput as error:
         raise invalid(error.field, error.message) from None
     return reasons.what_if_to_proto(state, answer)
@@ -528,14 +559,16 @@ def _condition(state: State, condition: str, field: str) -> str:
     return condition
 
 
-def _slots(writer: Writer, request: service_pb2.ListSlotsRequest) -> service_pb2.ListSlotsResponse:
-    state = writer.state
+def _slots(
+    state: State, now_ns: int, limits: SchedulingOptions, request: service_pb2.ListSlotsRequest
+) -> service_pb2.ListSlotsResponse:
+    """Raises: ApiError."""
     try:
         limit_s = None
         if request.HasField("time_limit"):
             limit_s = whole_seconds("time_limit", request.time_limit)
         asker = Asker(request.tenant, request.priority_class, limit_s)
-        counts = slots(state, writer.now_ns(), writer.limits, asker, request.sizes)
+        counts = slots(state, now_ns, limits, asker, request.sizes)
     except BadInput as error:
         raise invalid(error.field, error.message) from None
     return reasons.slots_to_proto(counts, state.loaded_fabric.gpus_per_host, state.version)

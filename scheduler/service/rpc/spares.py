@@ -31,8 +31,8 @@ class SpareServicer:
     ) -> service_pb2.ListSparesResponse:
         async with error_boundary(context):
             writer, state = self._backend.writer, self._backend.writer.state
-            outlook = await self._backend.questions.ask(
-                spares_outlook, state, writer.now_ns(), writer.limits
+            outlook = await self._backend.questions.ask_on(
+                state, spares_outlook, writer.now_ns(), writer.limits
             )
             zones = whole_page("spares", state.loaded_fabric.digest, outlook.zones, request)
             return _answer(state, outlook, zones, own_jobs(state))

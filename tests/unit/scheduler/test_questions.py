@@ -1,12 +1,95 @@
-"""Questions have threads of their own."""
+"""Questions have threads of their own, and a process where they keep coming."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from scheduler.core import State, replay
+from scheduler.core.model.events import Event, JobSubmitted
+from scheduler.engine.mirror import StateMirror
+from scheduler.identity import Caller, Role, act_for, caller
+from scheduler.service.errors import ApiError, not_found
 from scheduler.service.questions import Questions
+from tests.build import fabric, loaded, spec
+
+LONG_S = 30.0
+
+
+def seen(state: State, word: str) -> tuple[int, int, str, str]:
+    """Where it was computed, on what, for whom."""
+    return os.getpid(), state.version, caller().name, word
+
+
+def missing(state: State) -> None:
+    raise not_found("job", "x")
+
+
+def odd(state: State) -> None:
+    raise UnicodeDecodeError("utf-8", b"x", 0, 1, "no reason")
+
+
+class Unpicklable(Exception):
+    def __init__(self, field: str, text: str) -> None:
+        super().__init__(f"{field}: {text}")
+
+
+def unpicklable(state: State) -> None:
+    raise Unpicklable("a", "b")
+
+
+def runs_dry(state: State) -> object:
+    return next(iter(()))
+
+
+def ends(state: State, pid: int) -> str:
+    """Ends the process that it should be computed in."""
+    if os.getpid() != pid:
+        os._exit(1)
+    return "answered"
+
+
+def lasts(state: State, seconds: float) -> int:
+    time.sleep(seconds)
+    return os.getpid()
+
+
+@pytest.fixture(scope="module")
+def mirror() -> Iterator[StateMirror]:
+    """A process that is up, for all tests that leave it so."""
+    mirror = StateMirror(loaded(fabric()))
+    until_s = time.monotonic() + LONG_S
+    while not mirror.is_up():
+        assert time.monotonic() < until_s
+        time.sleep(0.02)
+    yield mirror
+    mirror.kill()
+
+
+@pytest.fixture
+async def questions(mirror: StateMirror) -> AsyncIterator[Questions]:
+    """With that process."""
+    questions = Questions(has_process=True)
+    questions._mirror = mirror
+    questions.forget(loaded(fabric()))
+    yield questions
+    if questions._mirror is mirror:
+        questions._mirror = None
+    questions.close()
+
+
+async def _in_process(questions: Questions, state: State | None) -> int:
+    """The process that answers, once there is one."""
+    assert state is not None
+    async with asyncio.timeout(LONG_S):
+        while (pid := (await questions.ask_on(state, seen, ""))[0]) == os.getpid():
+            await asyncio.sleep(0.02)
+    return pid
 
 
 async def test_a_computation_that_runs_dry_fails_and_keeps_nobody_waiting() -> None:
@@ -17,3 +100,122 @@ async def test_a_computation_that_runs_dry_fails_and_keeps_nobody_waiting() -> N
                 await questions.ask(next, iter(()))
     finally:
         questions.close()
+
+
+async def test_the_process_answers_on_the_state_and_for_the_caller(questions: Questions) -> None:
+    state = questions._newest
+    assert state is not None
+    act_for(Caller("ada", Role.VIEWER, "nlp"))
+    for number in range(3):
+        events: list[Event] = [JobSubmitted(1, f"u{number}", spec(f"j{number}", 2), "")]
+        state = replay(events, state)
+        questions.follow(events, state)
+        pid, *answer = await questions.ask_on(state, seen, "word")
+        assert pid != os.getpid()
+        assert answer == [state.version, "ada", "word"]
+
+
+async def test_a_question_is_about_the_state_of_its_time(questions: Questions) -> None:
+    before = questions._newest
+    assert before is not None
+    asked = asyncio.ensure_future(questions.ask_on(before, seen, ""))
+    await asyncio.sleep(0)
+    events: list[Event] = [JobSubmitted(1, "u", spec("j", 2), "")]
+    questions.follow(events, replay(events, before))
+    assert (await asked)[1] == before.version
+
+
+async def test_a_state_that_only_might_be_stays_in_the_thread(questions: Questions) -> None:
+    assert questions._newest is not None
+    might_be = replay([JobSubmitted(1, "u", spec("j", 2), "")], questions._newest)
+    assert (await questions.ask_on(might_be, seen, ""))[:2] == (os.getpid(), might_be.version)
+
+
+async def test_what_the_computation_raises_comes_through(questions: Questions) -> None:
+    state = questions._newest
+    assert state is not None
+    with pytest.raises(ApiError) as refusal:
+        await questions.ask_on(state, missing)
+    assert refusal.value.status() == not_found("job", "x").status()
+    with pytest.raises(UnicodeDecodeError, match="no reason"):
+        await questions.ask_on(state, odd)
+    with pytest.raises(RuntimeError, match="Unpicklable: a: b"):
+        await questions.ask_on(state, unpicklable)
+    async with asyncio.timeout(10):
+        with pytest.raises(RuntimeError, match="without an answer"):
+            await questions.ask_on(state, runs_dry)
+    assert (await questions.ask_on(state, seen, ""))[0] != os.getpid()
+
+
+async def test_a_process_that_dies_loses_no_answer(caplog: pytest.LogCaptureFixture) -> None:
+    questions, state = Questions(has_process=True, start_s=0.0), loaded(fabric())
+    questions.forget(state)
+    await _in_process(questions, state)
+    with caplog.at_level(logging.WARNING):
+        answers = (questions.ask_on(state, ends, os.getpid()) for _ in range(8))
+        assert await asyncio.gather(*answers) == ["answered"] * 8
+    assert caplog.text.count("the process for questions has ended") == 1
+    await _in_process(questions, state)  # and a new one follows
+    questions.close()
+
+
+async def test_a_long_question_keeps_the_others_waiting_for_a_moment(questions: Questions) -> None:
+    state = questions._newest
+    assert state is not None
+    long = asyncio.ensure_future(questions.ask_on(state, lasts, 2.0))
+    await asyncio.sleep(0.2)
+    began_s = time.monotonic()
+    assert await questions.ask_on(state, lasts, 0.0) == os.getpid()
+    assert time.monotonic() - began_s < 1.5
+    assert not long.done()
+    assert await long != os.getpid()
+
+
+async def test_a_process_that_nobody_asks_ends() -> None:
+    questions = Questions(has_process=True, start_s=0.0, idle_s=0.3)
+    questions.forget(loaded(fabric()))
+    try:
+        await questions.ask_on(loaded(fabric()), seen, "")
+        assert isinstance(mirror := questions._mirror, StateMirror)
+        async with asyncio.timeout(LONG_S):
+            while questions._mirror is not None:
+                await asyncio.sleep(0.02)
+        assert mirror._process.poll() is not None
+    finally:
+        questions.close()
+
+
+async def test_few_questions_start_no_process() -> None:
+    questions = Questions(has_process=True)
+    state = loaded(fabric())
+    questions.forget(state)
+    try:
+        for _ in range(5):
+            assert (await questions.ask_on(state, seen, ""))[0] == os.getpid()
+        assert questions._mirror is None
+        questions._spent_s = 1.0
+        await questions.ask_on(state, seen, "")
+        assert questions._mirror is not None
+    finally:
+        questions.close()
+
+
+async def test_what_is_under_way_ends_with_the_server() -> None:
+    questions, state = Questions(has_process=True, start_s=0.0), loaded(fabric())
+    questions.forget(state)
+    await _in_process(questions, state)
+    assert questions._mirror is not None
+    asked = asyncio.ensure_future(questions.ask_on(state, lasts, 60.0))
+    await asyncio.sleep(0.3)
+    questions.close()
+    async with asyncio.timeout(5):
+        await asyncio.wait({asked})
+    assert type(asked.exception()).__name__ == "WriterStopped"
+    assert questions._mirror._process.poll() is not None
+
+
+def test_ctrl_c_is_not_for_the_process(mirror: StateMirror) -> None:
+    """A terminal sends it to the whole group of the server's process, also while Python starts."""
+    pid = mirror._process.pid
+    assert os.getpgid(pid) == pid != os.getpgid(0)
+    assert os.getsid(pid) == os.getsid(0)  # else its niceness would count for nothing beside ours

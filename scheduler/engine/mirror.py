@@ -1,0 +1,170 @@
+"""A process that holds the same state, and computes on it.
+
+Python runs one thread at a time, so whatever computes for long in a thread of the server slows down
+every call meanwhile. A mirror (mirror_process.py) folds the same events into the same state, and is
+sent with each question what happened since the one before. It takes seconds and some 150 MB until
+it is up.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing import Pipe
+from threading import Lock
+from typing import Any, NamedTuple, TypeVar, TypeVarTuple
+
+from scheduler.core import State
+from scheduler.core.model.events import Event
+from scheduler.eventlog import codec, snapshots
+from scheduler.identity import ANYBODY, Caller, caller
+
+MOST_EVENTS = 20_000  # beyond which a whole state is sent instead
+_PROGRAM, _NICE = "scheduler.engine.mirror_process", 10  # calls go first, also while it loads
+_PIECE, _PAUSE_S = 100, 0.004  # events, a millisecond of work, and how long others go on then
+
+Given = TypeVarTuple("Given")
+Answer = TypeVar("Answer")
+
+
+class NoSuchVersion(Exception):
+    """The mirror does not have the state that it was asked about."""
+
+
+class MirrorEnded(Exception):
+    """Its process has ended, or was killed."""
+
+
+class Failed(NamedTuple):
+    """What a computation raised."""
+
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorQuestion:
+    """What to compute on the state at `version`. `base`: a snapshot to begin with, else the state
+    of the question before; `events`: what follows it, as the log has it. `who`: for whom; None:
+    anybody."""
+
+    version: int
+    base: bytes | None
+    events: tuple[tuple[str, str], ...]
+    who: Caller | None
+    compute: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+
+class Lacking(NamedTuple):
+    """What a mirror has not been sent: the events after a state, where it needs a whole one."""
+
+    base: State | None
+    events: tuple[Event, ...]
+
+
+class StateMirror:
+    """Follows the state of one writer, and answers one question at a time."""
+
+    def __init__(self, state: State, *modules: str) -> None:
+        """`state`: the newest one; `modules`: what it loads before it says that it is up."""
+        self._link, child_end = Pipe()
+        # Not -m: what it sends must bear the name of its module, not of the program.
+        program = f"import os; os.nice({_NICE}); from {_PROGRAM} import main; main()"
+        command = [sys.executable, "-c", program, str(child_end.fileno()), *modules]
+        with child_end:
+            # In a process group of its own, for Ctrl-C is meant for the server, which ends it.
+            self._process = subprocess.Popen(
+                command, pass_fds=[child_end.fileno()], process_group=0
+            )
+        self._is_up = False
+        self._newest = state
+        self._needs_all = True
+        self._events: list[Event] = []
+        self._lock = Lock()  # of what it lacks
+
+    def is_up(self) -> bool:
+        """Whether it has started."""
+        try:
+            if not self._is_up and self._link.poll():
+                self._is_up = bool(self._link.recv())
+        except (EOFError, OSError):
+            self._is_up = True  # asking it will find that it has ended
+        return self._is_up
+
+    def follow(self, events: Sequence[Event], state: State) -> None:
+        """These are durable and lead to this state."""
+        with self._lock:
+            is_next = state.version == self._newest.version + len(events)
+            self._newest = state
+            if not self._needs_all:
+                self._events += events
+                if len(self._events) > MOST_EVENTS or not is_next:
+                    self._forget()
+
+    def forget(self, state: State) -> None:
+        """This state does not follow from the one before."""
+        with self._lock:
+            self._newest = state
+            self._forget()
+
+    def take(self) -> Lacking:
+        """What it lacks. Whoever takes it must ask, before somebody else takes more."""
+        with self._lock:
+            base = self._newest if self._needs_all else None
+            lacking = Lacking(base, tuple(self._events))
+            self._needs_all, self._events = False, []
+            return lacking
+
+    def ask(
+        self,
+        lacking: Lacking,
+        compute: Callable[[State, *Given], Answer],
+        state: State,
+        *arguments: *Given,
+    ) -> Answer:
+        """What `compute`, a function of a module, returns for this state, which the mirror has
+        after what it lacked, and for this task's caller.
+
+        Raises: MirrorEnded, NoSuchVersion, what `compute` raises.
+        """
+        who = None if (mine := caller()) is ANYBODY else mine
+        base = None if lacking.base is None else snapshots.encode(lacking.base, 0, _pause)
+        rows = _rows(lacking.events)
+        question = MirrorQuestion(state.version, base, rows, who, compute, arguments)
+        try:
+            self._link.send(question)
+            answer = self._link.recv()
+        except (EOFError, OSError) as error:
+            raise MirrorEnded(repr(error)) from error
+        if not isinstance(answer, Failed):
+            return answer  # type: ignore[no-any-return]
+        if isinstance(answer.error, NoSuchVersion):
+            with self._lock:
+                self._forget()  # whether it took the events is unknown
+        raise answer.error
+
+    def kill(self) -> None:
+        """Whoever waits for an answer gets MirrorEnded."""
+        self._process.kill()
+        self._process.wait()
+
+    def _forget(self) -> None:
+        self._needs_all, self._events = True, []
+
+
+def _rows(events: tuple[Event, ...]) -> tuple[tuple[str, str], ...]:
+    """The events as the log has them, written in pieces: thousands at once would have Python's
+    lock every other moment for a twentieth of a second, in which calls take twice as long."""
+    rows: list[tuple[str, str]] = []
+    for at in range(0, len(events), _PIECE):
+        if at:
+            _pause()
+        rows += map(codec.encode, events[at : at + _PIECE])
+    return tuple(rows)
+
+
+def _pause() -> None:
+    time.sleep(_PAUSE_S)
