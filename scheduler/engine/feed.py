@@ -9,8 +9,13 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Generic, TypeVar
@@ -29,6 +34,7 @@ RING = 20_000  # changes of each kind that are kept
 AT_A_TIME = 16  # watches to which a change is on its way
 RESUMING_AT_A_TIME = 4  # of those that have not caught up yet, which always have more to send
 _LONGEST_S = 0.05  # for which one that is not taken keeps the others waiting
+_LOOK_S = 0.005  # how often turns that are held up begin all the same
 
 
 class FellBehind(Exception):
@@ -52,15 +58,16 @@ class Turns:
         self._turns = count()
         self._since_s: dict[int, float] = {}  # the turns of now, the first first
         self._waiting: deque[asyncio.Future[int]] = deque()
+        self._holds = 0  # how many ask that none begin
 
     async def take(self) -> int:
         """A turn, to be given back with `done`."""
         loop = asyncio.get_running_loop()
-        if len(self._since_s) < self._at_a_time and not self._waiting:
+        if len(self._since_s) < self._at_a_time and not self._waiting and not self._holds:
             return self._begun(loop.time())
         turn: asyncio.Future[int] = loop.create_future()
         if not self._waiting:
-            loop.call_later(_LONGEST_S, self._look)
+            loop.call_later(_LOOK_S, self._look)
         self._waiting.append(turn)
         return await turn
 
@@ -77,27 +84,40 @@ class Turns:
         self._since_s.pop(turn, None)
         self._next()
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """While the block lasts turns begin in each of a few milliseconds only."""
+        self._holds += 1
+        try:
+            yield
+        finally:
+            self._holds -= 1
+            self._next()
+
     def _begun(self, now_s: float) -> int:
         turn = next(self._turns)
         self._since_s[turn] = now_s
         return turn
 
-    def _next(self) -> None:
+    def _next(self, *, although_held: bool = False) -> None:
+        if self._holds and not although_held:
+            return
         while self._waiting and len(self._since_s) < self._at_a_time:
             waiting = self._waiting.popleft()
             if not waiting.done():  # else who waited is gone
                 waiting.set_result(self._begun(waiting.get_loop().time()))
 
     def _look(self) -> None:
-        """While any wait: end the turns that have lasted too long."""
+        """While any wait: end the turns that have lasted too long, and begin some although others
+        ask that none do."""
         if self._waiting:
             loop = asyncio.get_running_loop()
             until_s = loop.time() - _LONGEST_S
             for turn in [t for t, since_s in self._since_s.items() if since_s <= until_s]:
                 del self._since_s[turn]
-            self._next()
+            self._next(although_held=True)
             if self._waiting:
-                loop.call_later(_LONGEST_S, self._look)
+                loop.call_later(_LOOK_S, self._look)
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,6 +115,7 @@ class Writer:
             self.now_ns,
             self._enter,
             lambda: self.is_busy,
+            feed.resuming.held,
         )
         self._snapshotter = Snapshotter(store, self._disk, retention, recovered.saved)
 
@@ -333,7 +334,8 @@ class Writer:
         self._is_urgent |= stage is Stage.COMMIT
         self._queue.append(Proposal(stage, check, answer, actor(), mark))
         self._arrived.set()
-        return await answer
+        with self.feed.resuming.held():
+            return await answer
 
     async def _gather(self) -> None:
         """Let those come along who are about to arrive: some turns of the loop bring some while

@@ -14,6 +14,8 @@ import pytest
 from scheduler.access.listener import Access
 from scheduler.access.options import CallLimits
 from scheduler.core.model.events import Event
+from scheduler.engine import feed
+from scheduler.engine.planning import loop
 from scheduler.eventlog.store.sqlite import SqliteStore
 from scheduler.service.rpc import jobs
 from scheduler.v1 import service_pb2
@@ -85,6 +87,42 @@ async def test_a_watch_resumes_without_the_log_as_far_as_memory_goes_back(
                     break
             watch.cancel()
             assert len(reads) == expected
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [(SqliteStore, "append"), (loop, "decide_restarts")],
+    ids=["write", "restart"],
+)
+async def test_watches_that_resume_let_writes_and_restarts_go_first(
+    owner: object,
+    name: str,
+    tmp_path: Path,
+    held: threading.Event,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(feed, "_LOOK_S", 60.0)  # for which they may be kept waiting
+    begun = threading.Event()
+
+    def begins(*arguments: Any) -> Any:
+        begun.set()
+        return waiting(held, work)(*arguments)
+
+    async with serving(tmp_path) as served:
+        await served.stub.CreateJob(create("a"))
+        job = await served.until("a", RUNNING)
+        work = getattr(owner, name)
+        monkeypatch.setattr(owner, name, begins)
+        report = service_pb2.ReportHostRequest(name=job.placement.hosts[0], signal="gpu-lost")
+        reporting = asyncio.ensure_future(served.stub.ReportHost(report))
+        await asyncio.wait_for(asyncio.to_thread(begun.wait), 5)
+        changes = aiter(served.stub.WatchJobs(service_pb2.WatchJobsRequest(after_version=0)))
+        first = asyncio.ensure_future(anext(changes))
+        await asyncio.sleep(0.3)
+        assert not first.done()
+        held.set()
+        assert (await asyncio.wait_for(first, 5)).job.spec.name == "a"
+        await reporting
 
 
 async def test_a_submit_does_not_wait_for_dry_runs(

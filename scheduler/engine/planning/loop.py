@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, TypeVar
 
 from scheduler.core import Conflict, Plan, SchedulingOptions, State, commit
@@ -36,7 +36,8 @@ Enter = Callable[[Stage, Callable[[State, int], Answer]], Awaitable[tuple[Answer
 
 class PlanningLoop:
     """Decides for one writer. `state`: the newest durable one; `enter`: has a plan checked
-    and written, as the writer has commands; `is_busy`: whether many of those come."""
+    and written, as the writer has commands; `is_busy`: whether many of those come; `hold`: what
+    may wait waits for as long as the block."""
 
     def __init__(
         self,
@@ -47,6 +48,7 @@ class PlanningLoop:
         now_ns: Callable[[], int],
         enter: Enter,
         is_busy: Callable[[], bool],
+        hold: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._executor = executor
         self._limits = limits
@@ -55,6 +57,7 @@ class PlanningLoop:
         self._now_ns = now_ns
         self._enter = enter
         self._is_busy = is_busy
+        self._hold = hold
         self._thread = ThreadPoolExecutor(1, "muster-restart")
         self._moved = asyncio.Event()
         self._struck = asyncio.Event()
@@ -132,11 +135,12 @@ class PlanningLoop:
     async def _restart(self, state: State) -> None:
         """Say how the gangs go on that stand still."""
         loop, now_ns = asyncio.get_running_loop(), self._now_ns()
-        with self._instruments.inside(Stage.DECIDE):
-            plan = await loop.run_in_executor(
-                self._thread, decide_restarts, state, now_ns, self._limits
-            )
-        await self._carry_out(plan)
+        with self._hold():
+            with self._instruments.inside(Stage.DECIDE):
+                plan = await loop.run_in_executor(
+                    self._thread, decide_restarts, state, now_ns, self._limits
+                )
+            await self._carry_out(plan)
 
     async def _carry_out(self, plan: Plan) -> None:
         if not plan.actions:

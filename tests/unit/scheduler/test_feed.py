@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -63,6 +64,22 @@ async def test_who_is_gone_takes_no_turn() -> None:
     turns.done(turn)
     assert await stays
     assert gone.cancelled()
+
+
+async def test_turns_that_are_held_begin_late_but_do() -> None:
+    turns = Turns(2)
+    with turns.held(), turns.held():
+        asked = [asyncio.create_task(turns.take()) for _ in range(3)]
+        await settled()
+        assert not any(task.done() for task in asked)
+        began_s = time.monotonic()
+        turns.done(await asked[0])
+        assert time.monotonic() - began_s < 1
+        assert asked[1].done()
+        await settled()
+        assert not asked[2].done()  # its place is free, but it is held
+    await settled()
+    assert asked[2].done()
 
 
 async def test_no_more_watches_are_sent_a_change_at_a_time() -> None:

@@ -18,7 +18,7 @@ from scheduler.service.errors import ApiError, not_found
 from scheduler.service.questions import Questions
 from tests.build import fabric, loaded, spec
 
-LONG_S = 30.0
+LONG_S = 120.0
 
 
 def seen(state: State, word: str) -> tuple[int, int, str, str]:
