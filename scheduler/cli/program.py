@@ -59,7 +59,9 @@ def _options(
             help="A context of `muster config`, for this call.",
         ),
     ] = "",
-    address: Annotated[str, typer.Option(help="Address of the server, as after a command.")] = "",
+    address: Annotated[
+        str, typer.Option(help="Address of the server, HOST:PORT; several with commas.")
+    ] = "",
     ca: Annotated[
         str,
         typer.Option(
@@ -101,7 +103,6 @@ def _asks_a_server(context: typer.Context) -> bool | None:
     return asking.pop() if len(asking) == 1 else None
 
 
-@_app.command("help", rich_help_panel="Without a server")
 def _help(
     command: Annotated[
         list[str] | None,
@@ -182,9 +183,16 @@ def _load(panel: str, module: str) -> None:
     _register(panel, import_module(f"scheduler.cli.{module}").register)
 
 
+@cache
+def _load_help() -> None:
+    """After the other commands: their panels come in the order of the table."""
+    _app.command("help", rich_help_panel="Without a server")(_help)
+
+
 def _load_all() -> None:
     for panel, module in dict.fromkeys(_MODULES.values()):
         _load(panel, module)
+    _load_help()
 
 
 def __getattr__(name: str) -> typer.Typer:

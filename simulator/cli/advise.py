@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 MOST_SPARES = 100
 MOST_CHOICES = 24
 
-app = typer.Typer(help="Advice from a twin of the cluster.", no_args_is_help=True)
+app = typer.Typer(
+    help="Ask a copy of the cluster for advice: spares, checkpoints, quotas, maintenance.",
+    no_args_is_help=True,
+)
 Durations = Annotated[str, typer.Option("--every", help="Try these, with commas between them.")]
 
 
@@ -133,8 +136,9 @@ def quotas(
 ) -> None:
     """Advise in which shape tenants should have their share of the cluster.
 
-    Shares are those of the log. The front has the shapes that no other beats both in the mean wait
-    of the tenant that waits longest and in what gangs hold for an hour's work.
+    The share of a tenant is what it has used in the log. The answer lists the shapes that no other
+    shape beats in both figures: the mean wait of the tenant that waits longest, and the GPU-hours
+    that gangs hold for an hour of work.
     """
     from simulator.twin.advise import quotas
     from simulator.twin.quota_shapes import QUOTA_SHAPES

@@ -49,7 +49,7 @@ Source = Annotated[
         show_default=False,
     ),
 ]
-Horizon = Annotated[str, typer.Option(help="How far the runs go on: 30d, 12h.")]
+Horizon = Annotated[str, typer.Option(help="Simulated time of each run: 30d, 12h.")]
 Seeds = Annotated[int, typer.Option(min=1, max=MOST_SEEDS, help="Number of seeds.")]
 PricesFile = Annotated[
     str | None,

@@ -72,9 +72,11 @@ Count = Annotated[
     int | None,
     typer.Option(min=1, max=MOST, help="Reservations: this number of --hosts, or of all hosts."),
 ]
-Start = Annotated[str | None, typer.Option(help="2026-11-21T06:00Z, or +2h from now.")]
-End = Annotated[str | None, typer.Option(help="As --start; or give --duration.")]
-Duration = Annotated[str | None, typer.Option(help="90m, 4h, 1d12h.")]
+Start = Annotated[
+    str | None, typer.Option(help="When it opens: 2026-11-21T06:00Z, or +2h from now.")
+]
+End = Annotated[str | None, typer.Option(help="When it closes, as --start; or give --duration.")]
+Duration = Annotated[str | None, typer.Option(help="How long it lasts: 90m, 4h, 1d12h.")]
 Tenant = Annotated[
     str | None, typer.Option(help="Reservations: the tenant that may use the hosts.")
 ]
@@ -103,7 +105,9 @@ def register(root: typer.Typer) -> None:
 def create(
     name: Name,
     kind: Annotated[Kind, typer.Option(help="Kind of window.", show_default=False)],
-    start: Annotated[str, typer.Option(help="2026-11-21T06:00Z, or +2h from now.")] = "+0s",
+    start: Annotated[
+        str, typer.Option(help="When it opens: 2026-11-21T06:00Z, or +2h from now.")
+    ] = "+0s",
     end: End = None,
     duration: Duration = None,
     hosts: Hosts = None,

@@ -150,7 +150,7 @@ def submit(
     submitted all the same.
 
     Exit code: 0 accepted, 4 infeasible (never fits this fabric), 2 bad input,
-    1 refused otherwise. With --dry-run as `muster place`.
+    1 refused otherwise. With --dry-run the codes of `muster place`.
     Example: muster submit train.yaml --begin +2h --dependency afterok:prepare
     """
     from scheduler.cli.jobs.arrays import collapsed, tasks_of

@@ -97,8 +97,8 @@ def submit(
     and makes no second one, whatever answers were lost (docs/route.md).
 
     Exit code: 0 a cluster has the job, 1 none takes it, 4 infeasible on all, 2 bad input,
-    6 not known, as too few clusters answer: run the same command again. With --dry-run as
-    `muster place`.
+    6 not known, as too few clusters answer: run the same command again. With --dry-run the
+    codes of `muster place`.
     Example: muster route submit train.yaml --context east,west,lab
     """
     from scheduler.cli.render.route import routed_mapping, routed_text

@@ -45,7 +45,7 @@ def stragglers_command(
     ] = AnswerFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Find the hosts, GPUs and uplinks that slow a gang which holds hosts now.
+    """Find the hosts, GPUs and uplinks that slow a running gang.
 
     Ranks tell their agents how long they compute by `muster.progress.computed`. In a file `rank`
     computed for so many seconds in a step; `ranks` (0-7 or 0 8 16) took so long together, as for a
@@ -113,8 +113,8 @@ def _table(suspects: Sequence[Suspect]) -> str:
     from scheduler.cli.render.text import columns
 
     if not suspects:
-        return "nobody stands out"
-    head = ("SLOW", "NAME", "GPU", "AT", "SLOWER BY", "CONFIDENCE", "MEASUREMENTS", "STEPS")
+        return "no host, GPU or uplink stands out"
+    head = ("KIND", "NAME", "GPU", "PHASE", "SLOWER BY", "CONFIDENCE", "MEASUREMENTS", "STEPS")
     rows = [
         (
             *(each.kind.value, each.name, "-" if each.gpu is None else str(each.gpu)),

@@ -16,7 +16,7 @@ Name = Annotated[str, typer.Argument(help="Name of the context.", show_default=F
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     config = typer.Typer(
-        no_args_is_help=True, help="Contexts: which server to talk to, and as whom."
+        no_args_is_help=True, help="Keep contexts: which server to talk to, and as whom."
     )
     config.command("list")(list_contexts)
     config.command("use")(use)

@@ -145,7 +145,7 @@ def place_command(
 
     Exit code: 0 placed, 3 insufficient (too few free hosts now),
     4 infeasible (never fits this fabric), 5 undecided (search budget spent),
-    2 bad input. Of several jobs the largest.
+    2 bad input. Of several jobs the largest of their codes.
     """
     from scheduler.files import inputs
     from scheduler.files.old_placement import load_hint

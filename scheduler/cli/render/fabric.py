@@ -48,7 +48,7 @@ def ranges(names: Sequence[str]) -> str:
 
 def _refusals(refusals: Sequence[service_pb2.FabricRefusal]) -> str:
     obstacle = service_pb2.FabricObstacle.Name
-    rows = [["IN THE WAY", "WHAT", "WHY"]]
+    rows = [["NAME", "OBSTACLE", "DETAIL"]]
     rows += [
         [each.subject, plain(obstacle(each.obstacle), "FABRIC_OBSTACLE_"), one_line(each.detail)]
         for each in refusals

@@ -17,7 +17,7 @@ LINKS = ListTable(
         Column("LINK", lambda link: link.name),
         Column("TIER", lambda link: link.tier),
         Column("CARRIES", lambda link: _carries(link)),
-        Column("OF", lambda link: gbps_text(link.built_gbps), is_right=True),
+        Column("CAPACITY", lambda link: gbps_text(link.built_gbps), is_right=True),
         Column("BUSY", lambda link: f"{link.busy_share:.0%}" if link.busy_share else "-"),
         Column("USE", lambda link: _use(link)),
         Column("SINCE", lambda link: _since(link)),

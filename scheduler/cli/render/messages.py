@@ -289,7 +289,7 @@ HOSTS = ListTable(
         Column("GPUS", lambda host: _gpus(host), is_right=True),
         Column("REPORTS", lambda host: str(host.record.reports or "-"), is_right=True),
         Column("FAILURES", lambda host: str(host.record.failures or "-"), is_right=True),
-        Column("IN", lambda host: " ".join(host.domains), is_wide=True),
+        Column("DOMAINS", lambda host: " ".join(host.domains), is_wide=True),
         Column("REASON", lambda host: host_words(host), is_text=True),
     ),
     "no hosts",
@@ -379,7 +379,7 @@ LEMONS = ListTable(
                 strict=True,
             )
         ),
-        Column("OVER", lambda host: ", ".join(host.record.over_threshold), is_text=True),
+        Column("OVER THRESHOLD", lambda host: ", ".join(host.record.over_threshold), is_text=True),
     ),
     "no lemons",
 )

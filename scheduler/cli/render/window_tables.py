@@ -25,7 +25,7 @@ WINDOWS = ListTable(
         Column("HOSTS", lambda window: str(len(window.chosen_hosts) or "-"), is_right=True),
         Column("LINKS", lambda window: " ".join(window.links) or "-"),
         Column("HELD", lambda window: str(window.held_hosts or "-"), is_right=True),
-        Column("FOR", lambda window: _whom(window)),
+        Column("RESERVED FOR", lambda window: _whom(window)),
         Column("HOST LIST", lambda window: fold(window.chosen_hosts) or "-", is_wide=True),
         Column("REASON", lambda window: window.reason, is_text=True),
     ),

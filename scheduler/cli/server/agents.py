@@ -38,13 +38,17 @@ def agent(
         ),
     ] = "",
     state: Annotated[
-        str, typer.Option(envvar="MUSTER_AGENT_STATE", help="A folder of its own; %h is the host.")
+        str,
+        typer.Option(
+            envvar="MUSTER_AGENT_STATE",
+            help="Folder in which the agent keeps its state; %h stands for the host.",
+        ),
     ] = STATE,
     allow: Annotated[
         str,
         typer.Option(
             envvar="MUSTER_AGENT_ALLOW",
-            help="Who may run what here: users, default_user, workdirs."
+            help="File that says who may run what on this host: users, default_user, workdirs."
             " (default: the agent's own user, if that is not root)",
         ),
     ] = "",
@@ -58,7 +62,8 @@ def agent(
     address: Annotated[
         str,
         typer.Option(
-            help="Where other hosts reach this one. (default: its address towards the server)"
+            help="Address at which other hosts reach this one. (default: its address towards the"
+            " server)"
         ),
     ] = "",
     warm: Annotated[
@@ -66,14 +71,14 @@ def agent(
         typer.Option(help="A module to import beforehand, for jobs with `warm`; may be repeated."),
     ] = None,
     warm_interpreter: Annotated[
-        str, typer.Option(help="The interpreter that imports it.")
+        str, typer.Option(help="The Python interpreter that imports the modules of --warm.")
     ] = "python3",
     linger_s: Annotated[
         float,
         typer.Option(
             min=0,
             callback=finite,
-            help="Seconds after SIGTERM in which running ranks go on, so that the server can move"
+            help="Seconds for which running ranks go on after SIGTERM, so that the server can move"
             " their jobs away.",
         ),
     ] = 0.0,
@@ -81,14 +86,15 @@ def agent(
         str,
         typer.Option(
             envvar="MUSTER_AGENT_PLACE",
-            help="Where the host is, to join a fabric that lacks it: zone=z0,rack=z0-r001.",
+            help="Domains of the host, with which it joins a fabric that lacks it:"
+            " zone=z0,rack=z0-r001.",
         ),
     ] = "",
     place_file: Annotated[
         str,
         typer.Option(
             envvar="MUSTER_AGENT_PLACE_FILE",
-            help="A file with the same, one tier on a line, or with the labels of a Kubernetes"
+            help="A file with these domains, one tier on a line, or with the labels of a Kubernetes"
             " node.",
         ),
     ] = "",
@@ -168,7 +174,11 @@ def logs(
     lines: Annotated[
         int,
         typer.Option(
-            "--lines", "-n", min=0, max=MOST, help="Number of last lines; 0: all that are kept."
+            "--lines",
+            "-n",
+            min=0,
+            max=MOST,
+            help="Print the last lines only, this many; 0: all that are kept.",
         ),
     ] = 0,
     follow: Annotated[

@@ -26,7 +26,7 @@ def console(
     ],
     listen: Annotated[str, typer.Option(help="HOST:PORT on this machine, for a browser.")] = LISTEN,
 ) -> None:
-    """Show what a log tells as a map that moves in time, until Ctrl-C.
+    """Show the past of a cluster as a map that moves in time, until Ctrl-C.
 
     The log is read once and changes nothing. A running server has the same page in its own console.
     Example: muster replay trace.swf --fabric roce-24k --report out && muster console out
