@@ -289,7 +289,7 @@ SMALL = [
 
 
 @pytest.mark.parametrize("small", SMALL, ids=lambda f: f"{f.kind}-{f.host_count}")
-@pytest.mark.parametrize("broken", [False, True])
+@pytest.mark.parametrize("broken", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_merging_equivalent_switches_is_exact(small: Fabric, broken: bool) -> None:
     """What merging and spreading agree on is the maximum flow of the whole graph."""
     built = links(small)

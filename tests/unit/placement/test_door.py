@@ -48,6 +48,7 @@ def test_an_unknown_name_is_no_attribute() -> None:
         placement.nowhere  # noqa: B018
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", OUTSIDE)
 def test_other_packages_come_by_the_door_or_for_types(package: str) -> None:
     sources = {

@@ -216,10 +216,12 @@ JOBS = {
 }
 
 
-@pytest.mark.parametrize("job", JOBS)
 @pytest.mark.parametrize(
-    ("hosts", "some"),
-    [(2, 5), *(pytest.param(hosts, 6, marks=pytest.mark.slow) for hosts in (2, 3))],
+    ("job", "hosts", "some"),
+    [
+        *((job, 2, 5) for job in ("experts and stages", "tensors")),
+        *(pytest.param(job, hosts, 6, marks=pytest.mark.slow) for job in JOBS for hosts in (2, 3)),
+    ],
 )
 def test_no_layout_on_racks_is_faster_than_the_floor_or_the_bound(
     job: str, hosts: int, some: int

@@ -43,6 +43,8 @@ JOBS = {
     "experts and stages": _request({"ep": 4, "pp": 2}, EXPERTS, 8),
 }
 
+QUICK = ("dense", "experts and stages")
+
 
 def _fabric(zone: float, rack: float, zones: int = 2, racks: int = 2, hosts: int = 2) -> Fabric:
     tiers = [
@@ -53,12 +55,16 @@ def _fabric(zone: float, rack: float, zones: int = 2, racks: int = 2, hosts: int
     return from_spec({"name": "f", "gpus_per_host": 2, "nic_gbps": 50, "tiers": tiers})
 
 
-@pytest.mark.parametrize("job", JOBS)
 @pytest.mark.parametrize(
-    ("zone", "rack"),
+    ("job", "zone", "rack"),
     [
-        (7.0, 4.0),
-        *(pytest.param(*rates, marks=pytest.mark.slow) for rates in ((7.0, 1.0), (1.0, 2.0))),
+        *((job, 7.0, 4.0) for job in QUICK),
+        *(
+            pytest.param(job, *rates, marks=pytest.mark.slow)
+            for job in JOBS
+            for rates in ((7.0, 1.0), (7.0, 4.0), (1.0, 2.0))
+            if job not in QUICK or rates != (7.0, 4.0)
+        ),
     ],
 )
 def test_no_layout_is_faster_than_the_bound(job: str, zone: float, rack: float) -> None:
