@@ -27,8 +27,9 @@ KEPT = 1024  # tables of counters: some 10 KB each
 @dataclass(frozen=True, slots=True)
 class Counter:
     """A count over zones: of those that hold at least `least` slots of `row` (or hosts of
-    the whole gang; or of each row, added up), or, with `rise`, of what the zones climb on a
-    staircase with ramps, in parts of a step of which `top` make one.
+    the whole gang; or of each row, added up), of those that hold some of `row` and some of the
+    next row if it is a link, or, with `rise`, of what the zones climb on a staircase with ramps, in
+    parts of a step of which `top` make one.
 
     Such stairs are mixed-integer rounding cuts of what the zones cover together. With
     n rise / run = w + r, w whole and 0 <= r < 1, a zone climbs w steps and r run / top of the
@@ -38,6 +39,7 @@ class Counter:
 
     row: int
     least: int = 1
+    is_link: bool = False
     rise: int = 0
     run: int = 1
     top: int = 0
@@ -78,6 +80,9 @@ class Held:
 
     def counted(self, counter: Counter) -> Ints:
         """What each pattern counts. Shape: (patterns,)."""
+        if counter.is_link:
+            both = (self._by_row[counter.row] > 0) & (self._by_row[counter.row + 1] > 0)
+            return np.asarray(both, int)
         if counter.row == EVERY_ROW:
             return np.asarray(np.count_nonzero(self._by_row >= counter.least, axis=0))
         held = self._in_all if counter.row == WHOLE_GANG else self._by_row[counter.row]
@@ -90,16 +95,18 @@ Range = tuple[int, int]
 class Counted(NamedTuple):
     """What counters count, in their order, as tables.
 
-    `by_row`, `by_every`, `by_size`: numbers of those that count slots of a row, of every row, hosts
-    of the whole gang; `rows`: of which row; `in_row`, `in_every`, `in_all`: what they count of 0,
-    1, .. slots or hosts. Of each counter `places`, its row, -1 for all of them; `last`, what it
-    counts of the most; `low` and `high`.
+    `by_row`, `by_every`, `by_size`, `by_link`: numbers of those that count slots of a row, of every
+    row, hosts of the whole gang, links; `rows`, `link_rows`: of which row; `in_row`, `in_every`,
+    `in_all`: what they count of 0, 1, .. slots or hosts. Of each counter `places`, its row, -1 for
+    all of them, or the second one of a link; `last`, what it counts of the most; `low` and `high`.
     """
 
     by_row: Ints
     by_every: Ints
     by_size: Ints
+    by_link: Ints
     rows: Ints
+    link_rows: Ints
     in_row: Ints
     in_every: Ints
     in_all: Ints
@@ -114,14 +121,17 @@ class Counted(NamedTuple):
         counts[self.by_row] = np.take_along_axis(self.in_row, patterns.T[self.rows], axis=1)
         counts[self.by_every] = self.in_every[:, patterns].sum(axis=2)
         counts[self.by_size] = self.in_all[:, patterns.sum(axis=1)]
+        some = patterns.T > 0
+        counts[self.by_link] = some[self.link_rows] & some[self.link_rows + 1]
         return counts
 
 
 def _counted_by(ranges: Mapping[Counter, Range], width: int, largest: int, first: int) -> Counted:
     """Tables for up to `width` slots and `largest` hosts. `first`: number of the first counter."""
     every = list(ranges)
-    row = np.array([counter.row for counter in every], dtype=np.int64)
-    by_row, by_every, by_size = map(np.flatnonzero, (row >= 0, row == EVERY_ROW, row == WHOLE_GANG))
+    kind = np.array([_kind(counter) for counter in every], dtype=np.int64)
+    by_row, by_every, by_size, by_link = (np.flatnonzero(kind == wanted) for wanted in range(4))
+    row = np.array([c.row for c in every], dtype=np.int64)
     last = np.ones(len(every), dtype=np.int64)
 
     def table(which: Ints, length: int) -> Ints:
@@ -131,12 +141,20 @@ def _counted_by(ranges: Mapping[Counter, Range], width: int, largest: int, first
         return values
 
     return Counted(
-        *(first + by_row, first + by_every, first + by_size, row[by_row]),
+        *(first + by_row, first + by_every, first + by_size, first + by_link),
+        *(row[by_row], row[by_link]),
         *(table(by_row, width + 1), table(by_every, width + 1), table(by_size, largest + 1)),
-        np.maximum(row, WHOLE_GANG),
+        np.array([max(c.row, WHOLE_GANG) + c.is_link for c in every], dtype=np.int64),
         last,
         *np.array(list(ranges.values()), dtype=np.int64).reshape(-1, 2).T,
     )
+
+
+def _kind(counter: Counter) -> int:
+    """0 of a row, 1 of every row, 2 of the whole gang, 3 a link."""
+    if counter.is_link:
+        return 3
+    return {EVERY_ROW: 1, WHOLE_GANG: 2}.get(counter.row, 0)
 
 
 class Master:

@@ -61,13 +61,15 @@ class Duals:
         of_row = price[counted.by_row]
         np.subtract.at(cost, counted.rows, of_row[:, None] * counted.in_row)
         cost -= price[counted.by_every] @ counted.in_every
+        links = np.zeros(g.rows, dtype=np.int64)
+        np.add.at(links, counted.link_rows, price[counted.by_link])
         constant = [*(g.width * each for each in slot.tolist()), 0]  # the gang's comes last
         bounds = np.where(price > 0, counted.low, counted.high)
         paid = zip(counted.places.tolist(), price.tolist(), bounds.tolist(), strict=True)
         for place, each, bound in paid:
             constant[place] += each * bound
         sizes = price[counted.by_size] @ counted.in_all
-        return Prices(cost, sizes, tuple(constant), self.scale, slot, price)
+        return Prices(cost, sizes, links, tuple(constant), self.scale, slot, price)
 
 
 class Stairs:
@@ -156,7 +158,7 @@ class PricingTables:
 
     def fill(self, prices: Prices) -> None:
         """The table at these prices, and the bound."""
-        self.pricer.price(prices.slots, prices.sizes)
+        self.pricer.price(*prices[:3])
         per_zone = sum(min(0, int(self.pricer.best[c])) for c in self._capacities)
         self.priced = sum(prices.constant) + per_zone
 

@@ -148,6 +148,8 @@ class _Writer:
 
 
 def _counter(counter: Counter) -> dict[str, int]:
+    if counter.is_link:
+        return {"row": counter.row}
     if counter.rise:
         stairs = {"rise": counter.rise, "run": counter.run, "top": counter.top}
         return {"row": counter.row, **stairs}

@@ -18,7 +18,7 @@ from placement.grid.layout import Layout, Region
 from placement.search.multilevel import QUICK
 from placement.tiers.inner_bound import common_room
 from placement.tiers.packing import Gang, Packed, Packer, Part, fitted
-from placement.workload.request import SHARES, Request
+from placement.workload.request import Request
 
 FIRST_WALKS, MORE_WALKS = (2, 5), (16, 24)  # cut at a time, before and after the proof
 MOST_PROPOSALS = 1_000_000  # in all the passes
@@ -123,7 +123,7 @@ class Descent:
         packer.walk(MORE_WALKS)
         packer.climb(passes * SEQUENCES)
         if not packer.can_climb and not packer.is_done:
-            slices = self._gang.sliced(region, room, self._tries // SHARES[0])
+            slices = self._gang.sliced(region, room)
             if slices is not None:
                 packer.offer(slices)
         packer.anneal(per_block, passes)

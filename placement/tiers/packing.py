@@ -33,7 +33,7 @@ from placement.workload.request import Request
 from placement.workload.traffic import axis_traffic
 
 ABREAST = 8  # lines side by side in a walk, at most
-FEW = 24  # children, up to which slicing trees are tried
+TREES, FEW = 1_000, 24  # slicing trees, and up to how many children
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +107,12 @@ class Gang:
             self._parts[look] = Part(self.graph.inside(blocks), walks)
         return self._parts[look]
 
-    def sliced(self, region: Region, room: Sequence[int], trees: int) -> Ints | None:
+    def sliced(self, region: Region, room: Sequence[int]) -> Ints | None:
         """The child of each block by slicing trees; None where there is no grid, or they are
         many."""
         if not self._is_grid or len(room) > FEW:
             return None
-        return slice_grid(self._grid, room, trees, 0, region=region)[region]
+        return slice_grid(self._grid, room, TREES, 0, region=region)[region]
 
     @cached_property
     def _part_bound(self) -> PartBound:

@@ -135,11 +135,18 @@ def sealed(content: Content) -> Content:
 
 def any_counter(rng: random.Random, rows: int, most: int) -> dict[str, int]:
     row = rng.randrange(-2, rows)
-    if rng.randrange(2):
+    kind = rng.randrange(3)
+    if kind == 0:
         return {"row": row, "least": rng.randrange(most + 2)}
-    run = rng.randint(1, 6)
-    top = rng.randint(1, run)
-    return {"row": max(row, -1), "rise": rng.randint(1, 4), "run": run, "top": top}
+    if kind == 1:
+        run = rng.randint(1, 6)
+        return {
+            "row": max(row, -1),
+            "rise": rng.randint(1, 4),
+            "run": run,
+            "top": rng.randint(1, run),
+        }
+    return {"row": rng.randrange(max(1, rows - 1))}
 
 
 def any_tree(rng: random.Random, counters: int, leaves: int, depth: int) -> Any:
