@@ -18,8 +18,8 @@ from scheduler.core.model.commands import (
     SetWindow,
     SubmitJob,
 )
-from scheduler.core.model.events import Event, JobEnded
-from scheduler.core.model.lifecycle import HostState
+from scheduler.core.model.events import Event, JobEnded, JobRequeued
+from scheduler.core.model.lifecycle import HostState, RequeueCause
 from simulator.engine import Engine, Sink
 from simulator.experiment import Experiment
 from simulator.failures import Outage
@@ -28,16 +28,20 @@ from simulator.launcher import SimulatedLauncher
 from simulator.placers import PlacementStrategy, by_the_cut
 from simulator.sim_events import (
     ARRIVAL,
+    END,
     HEALTH,
     CommandDue,
     FailureDetected,
     HostChanged,
     JobArrived,
+    JobGivenUp,
     TimeLimitReached,
 )
 from simulator.timing import FlatTiming, ModelledTiming
 from simulator.traces.mapping import job_spec, with_tenant
 from simulator.traces.record import SECOND_NS, TraceJob
+
+NO_ADVANCE = "saved nothing in an attempt as long as its time limit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +122,7 @@ class Replay:
         kernel.on(HostChanged, self._report)
         kernel.on(FailureDetected, self._hear)
         kernel.on(TimeLimitReached, self._stop)
+        kernel.on(JobGivenUp, self._give_up)
         self._launcher = SimulatedLauncher(self._kernel, self._end, self._timing)
         self._engine = self._scheduler()
 
@@ -155,6 +160,22 @@ class Replay:
         self._launcher.forget(event)
         if isinstance(event, JobEnded):
             self._asked.pop(event.name, None)
+        elif isinstance(event, JobRequeued) and self._is_stuck(event):
+            self._kernel.at(event.time_ns, JobGivenUp(event.name), END)
+
+    def _is_stuck(self, event: JobRequeued) -> bool:
+        """Whether nothing of an attempt that ran to its time limit is kept."""
+        if event.cause is not RequeueCause.TIME_LIMIT or self.modelled is None:
+            return False
+        return not self.modelled.has_advanced(event.name)
+
+    def _give_up(self, due: JobGivenUp) -> None:
+        """By the scheduler's account something was saved; by the time model, which knows better,
+        its restart and the way to the next checkpoint take longer than its limit. It would be
+        requeued for ever."""
+        self._launcher.unsuccessful.add(due.name)
+        if refusal := self._engine.send(CancelJob(due.name, NO_ADVANCE)):
+            raise RuntimeError(f"{due.name} could not be cancelled: {refusal.message}")
 
     def asked_share(self, name: str) -> float:
         """Of the GPUs that a live job takes, how many its trace says that it asked for."""

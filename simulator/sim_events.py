@@ -25,6 +25,13 @@ class GangFinished:
 
 
 @dataclass(frozen=True, slots=True)
+class JobGivenUp:
+    """A job came no further in an attempt as long as its time limit, and never will."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class DecideAgain:
     """The last decision asked for another one now."""
 

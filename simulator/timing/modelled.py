@@ -149,6 +149,7 @@ class ModelledTiming:
         self._store = CheckpointStore(fabric, times.checkpoint)
         self._last_hosts: dict[str, tuple[str, ...]] = {}
         self._changed: dict[str, None] = {}
+        self._stuck: set[str] = set()  # jobs whose last attempt kept nothing
 
     def expect(self, name: str, run_ns: int, request: Request, hosts: int) -> None:
         self._requests[name] = request
@@ -228,6 +229,7 @@ class ModelledTiming:
         clock = self._clocks.pop(name)
         spent = clock.spent(left)
         self._remaining_host_ns[name] -= spent.productive * hosts
+        (self._stuck.discard if spent.productive else self._stuck.add)(name)
         time, host_time = self.spent(name)
         part, of = self._part(left.run)
         on_hosts = spent.part(part, of) if part else spent
@@ -255,6 +257,11 @@ class ModelledTiming:
     def forget(self, name: str) -> None:
         for kept in (self._requests, self._remaining_host_ns, self._last_hosts, self._spent):
             kept.pop(name, None)
+        self._stuck.discard(name)
+
+    def has_advanced(self, name: str) -> bool:
+        """Whether something of the last attempt of a job is kept."""
+        return name not in self._stuck
 
     def spent(self, name: str) -> tuple[AttemptTime, AttemptTime]:
         """What the job's attempts that are over spent their time on, per host and of all hosts;

@@ -8,13 +8,15 @@ import pytest
 
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import NO_SPARES, Request
-from scheduler.core import Tenants
+from scheduler.core import SchedulingOptions, Tenants
 from scheduler.core.fold.attempts import Attempt, AttemptLeft
-from scheduler.core.model.events import GangSwapped, HostMoved, JobStarted
+from scheduler.core.model.events import GangSwapped, HostMoved, JobEnded, JobStarted
 from scheduler.core.model.job import JobSpec
 from scheduler.core.model.lifecycle import HostMove, JobState
+from scheduler.core.model.scheduling_options import Overrun
 from scheduler.core.policies.tenants import Restarts
 from simulator.failures import parse
+from simulator.replay import NO_ADVANCE
 from simulator.timing import PARTS, AttemptTime, ModelledTiming, TimeModel, load_time_model
 from simulator.timing.network import NetworkModel
 from simulator.traces.record import SECOND_NS, TraceJob
@@ -268,3 +270,26 @@ def test_sums_of_parts_count_hosts() -> None:
 
     assert total == AttemptTime(21, 22, 23, 24, 25, 26)
     assert total.ran == 141
+
+
+def test_a_job_whose_restart_outlasts_its_limit_is_given_up() -> None:
+    """The first attempt saves 1,000 s and loses 96 s. The next loads for 200 s and more, so that
+    it would not reach its checkpoint in 1,100 s, nor would any after it."""
+    limits = SchedulingOptions(policy="fifo", overrun=Overrun.REQUEUE)
+    job = trace_job("a", 0, 5_000, 2, limit_s=1_100)
+    slow = times(",checkpoint.load_gb_per_s=0.01")
+    world = replayed(machine(2), [job], times=slow, limits=limits, until_s=100_000)
+
+    (end,) = (event for event in world.log if isinstance(event, JobEnded))
+    assert (end.outcome, end.reason) == (JobState.CANCELLED, NO_ADVANCE)
+    assert end.time_ns == 2_200 * SECOND_NS
+    assert sum(isinstance(event, JobStarted) for event in world.log) == 2
+
+    patient = replayed(
+        machine(2),
+        [trace_job("a", 0, 5_000, 2, limit_s=1_300)],
+        times=slow,
+        limits=limits,
+        until_s=100_000,
+    )
+    assert patient.rows["a"].outcome is JobState.COMPLETED
