@@ -78,8 +78,31 @@ def test_where_shares_change_the_order_a_plan_is_the_last_once_no_host_is_free()
     state = run(EMPTY, LoadTenants(Tenants(PAIR, "a")))
     full = arrived(state, [(8, 60, 0, None), (8, 60, 0, None), (2, 60, 0, None)], 0)
     assert decide(full, 0, SchedulingOptions()).is_fixpoint
-    state = arrived(state, [(8, 60, 0, None), (9, 60, 0, None), (9, 60, 0, None)], 0)
-    assert not decide(state, 0, SchedulingOptions()).is_fixpoint
+
+
+def test_where_the_same_job_stays_first_a_plan_is_the_last() -> None:
+    state = run(EMPTY, LoadTenants(Tenants(PAIR, "a")))
+    waiting = arrived(state, [(8, 60, 0, None), (9, 60, 0, None), (9, 60, 0, None)], 0)
+    plan = decide(waiting, 0, SchedulingOptions())
+    assert plan.is_fixpoint
+    after = replay(committed(waiting, plan, 0), waiting)
+    assert decide(after, 0, SchedulingOptions()).reservations == plan.reservations
+    assert decide(arrived(state, [(8, 60, 0, None)], 0), 0, SchedulingOptions()).is_fixpoint
+
+
+def test_where_another_job_is_first_then_a_plan_is_not_the_last() -> None:
+    """While tenant a is first nobody may outlast its gang's start; once it has backfilled, tenant
+    b is first, and its small job has no reservation before it."""
+    tenants = Tenants((Tenant("a"), Tenant("b")), "a")
+    state = arrived(run(EMPTY, LoadTenants(tenants)), [(5, 30, 0, None), (6, 30, 0, None)], 0)
+    state = replay(committed(state, decide(state, 0, SchedulingOptions())), state)
+    state = arrived(state, [(16, 60, 0, None), (1, 60, 0, None), (4, 15, 0, None)], 10)
+    plan = decide(state, 10 * SECOND_NS, SchedulingOptions())
+    assert [action.name for action in plan.actions if isinstance(action, Start)] == ["j10-2"]
+    assert not plan.is_fixpoint
+    state = replay(committed(state, plan, 10 * SECOND_NS), state)
+    again = decide(state, 10 * SECOND_NS, SchedulingOptions())
+    assert [action.name for action in again.actions if isinstance(action, Start)] == ["j10-1"]
 
 
 def test_a_plan_that_stopped_early_is_not_the_last() -> None:

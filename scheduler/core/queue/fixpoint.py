@@ -5,12 +5,13 @@ the same moment, with the same hosts. So once every job has been looked at, a se
 on the same queue is needed only where more than arrival and hosts counts: where starts
 change the guarantees of tenants, the victims a job may have, the hosts that running gangs may grow
 on, or those that jobs share. Where they change the order, as fair share does, nobody starts
-either if no host is left; the reservation, which is another's then, is made by the next decision.
+either if the reservation is still that of the first in the queue, whatever the order behind it;
+nor if no host is left, when the reservation, which is another's then, is made by the next decision.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from scheduler.core.collections.name_list import NameList
 from scheduler.core.model.plan import Start
@@ -20,7 +21,7 @@ from scheduler.core.queue.cycle import SchedulingCycle
 from scheduler.core.queue.equivalence import has_strikes
 
 
-def is_fixpoint(state: State, cycle: SchedulingCycle, starts: Iterable[Start]) -> bool:
+def is_fixpoint(state: State, cycle: SchedulingCycle, starts: Collection[Start]) -> bool:
     """Whether another decision finds nothing once all these `starts` of `cycle` are made."""
     if not cycle.is_through or not cycle.quotas.is_open or cycle.calendar:
         return False
@@ -32,7 +33,19 @@ def is_fixpoint(state: State, cycle: SchedulingCycle, starts: Iterable[Start]) -
         return False
     if cycle.order.is_stable:
         return cycle.backfill.is_stable
-    return not cycle.free and not state.shared and _waits_plainly(state, cycle)
+    names = {start.name for start in starts}
+    if len(names) == len(state.queue):
+        return True
+    if state.shared or not _waits_plainly(state, cycle):
+        return False
+    return not cycle.free or _is_same_first(cycle, names)
+
+
+def _is_same_first(cycle: SchedulingCycle, started: Collection[str]) -> bool:
+    """Whether the next decision reserves for the same job as this one."""
+    first = cycle.backfill.first if cycle.backfill.is_stable else None
+    head = None if first is None else cycle.order.head(started)
+    return first is not None and head is not None and head.name == first.name
 
 
 def _is_plain(tenants: Tenants) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from scheduler.core.collections.name_list import Chunk, NameList
 from scheduler.core.model.job import Job
@@ -25,6 +25,9 @@ class ArrivalOrder:
     def took(self, job: Job, hosts: int) -> None:
         """Nobody else moves."""
 
+    def head(self, started: Collection[str]) -> Job | None:
+        return None
+
 
 class FixedOrder:
     """These jobs, in this order: for policies that sort the queue once a decision."""
@@ -40,6 +43,9 @@ class FixedOrder:
 
     def took(self, job: Job, hosts: int) -> None:
         """Nobody else moves."""
+
+    def head(self, started: Collection[str]) -> Job | None:
+        return None
 
 
 def by_arrival(state: State, all_wait: AllWait = lambda _: False) -> Iterator[Job]:

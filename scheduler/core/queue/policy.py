@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -24,6 +24,7 @@ class QueueOrder(Protocol):
 
     `is_by_priority`: whether no job comes before one of higher priority. `is_stable`: whether
     those that wait keep their order when others start and time passes.
+    `head`: whom the next decision looks at first, once these have started; None: not known.
     """
 
     is_by_priority: bool
@@ -39,6 +40,8 @@ class QueueOrder(Protocol):
     def took(self, job: Job, hosts: int) -> None:
         """`job` starts on that many hosts."""
         ...
+
+    def head(self, started: Collection[str]) -> Job | None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heappush
+from typing import Final
 
 from scheduler.core.model.state import State
 from scheduler.core.model.tenant_record import standing
@@ -23,6 +24,7 @@ from scheduler.core.tenancy.ownership import half_life_ns
 from scheduler.core.tenancy.quota import QuotaBook
 
 Rank = tuple[int, ...]  # a place at each level, from the top; the least is served next
+NO_HOSTS: Final[Mapping[str, int]] = {}
 _SCALE = 1_000  # keeps weights apart when usage is small
 
 
@@ -30,19 +32,24 @@ class FairShares:
     """Usage by tenant, inner ones included. Mutable: starts are added as they are made.
 
     `past`: what has been used; `used`: with what would be if all were held for ever.
+    `started`: hosts that tenants hold as well, beside those of the state.
     """
 
-    def __init__(self, state: State, now_ns: int, book: QuotaBook) -> None:
+    def __init__(
+        self, state: State, now_ns: int, book: QuotaBook, started: Mapping[str, int] = NO_HOSTS
+    ) -> None:
         self._tenants = state.tenants
         self._half_life_ns = half_life_ns(state.tenants)
         self._book = book
         self._place, self._path = state.tenants.place_by_name, state.tenants.path_by_name
         self.past = dict.fromkeys(self._place, 0)
         self.used = dict.fromkeys(self._place, 0)
-        for name, account in state.accounts.items():
-            past = account.used_at(now_ns, self._half_life_ns)
+        for name in dict.fromkeys((*state.accounts, *started)):
+            account = state.account(name)
+            past, held = account.used_at(now_ns, self._half_life_ns), account.held
             self._add(self.past, name, past)
-            self._add(self.used, name, past + standing(account.held, self._half_life_ns))
+            held += started.get(name, 0)
+            self._add(self.used, name, past + standing(held, self._half_life_ns))
 
     def took(self, leaf: str, hosts: int) -> None:
         """`leaf` starts something on that many hosts."""

@@ -12,7 +12,8 @@ that stand behind it are looked at again.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
@@ -41,6 +42,7 @@ class FairOrder:
         self._state, self._now_ns = context.state, context.now_ns
         self._book = context.quotas.book
         self._started: tuple[str, int] | None = None
+        self._hosts = Counter[str]()  # of those that start in this decision, by tenant
 
     @property
     def is_stable(self) -> bool:
@@ -53,14 +55,29 @@ class FairOrder:
 
     def took(self, job: Job, hosts: int) -> None:
         self._started = (job.tenant, hosts)
+        self._hosts[job.tenant] += hosts
+
+    def head(self, started: Collection[str]) -> Job | None:
+        """Cost: as that of the first job of a decision."""
+        runs = _runs(self._state, self._now_ns)
+        for run in runs:
+            while not run.is_over and run.head.name in started:
+                run.advance()
+        shares = FairShares(self._state, self._now_ns, self._book, self._hosts)
+        rank_by_leaf = shares.ranks(_needed_by_leaf(runs, self._state.tenants, self._now_ns))
+        heads = (run.head for run in runs if not run.is_over)
+        return min(heads, key=lambda job: self._key(job, rank_by_leaf), default=None)
+
+    def _key(self, job: Job, rank_by_leaf: Mapping[str, Rank]) -> Key:
+        priority = priority_of(job, self._state.tenants, self._now_ns)
+        return -priority, rank_by_leaf[job.tenant], job.sequence
 
     def _merged(self, runs: list[_Run], all_wait: AllWait) -> Iterator[Job]:
         shares = FairShares(self._state, self._now_ns, self._book)
         rank_by_leaf: Mapping[str, Rank] = {}
 
         def key(job: Job) -> Key:
-            priority = priority_of(job, self._state.tenants, self._now_ns)
-            return -priority, rank_by_leaf[job.tenant], job.sequence
+            return self._key(job, rank_by_leaf)
 
         def heap_of_heads() -> list[tuple[Key, int]]:
             nonlocal rank_by_leaf
