@@ -376,8 +376,8 @@ def _serve(settings: Settings) -> None:
     def ready(ready: Ready) -> None:
         nonlocal code
         code = FAILED
+        prefer_answers()  # first, for it takes a tenth of a second in which nobody is answered
         _say_ready(ready)
-        prefer_answers()
 
     try:
         uvloop.run(run(settings, ready))
