@@ -63,6 +63,7 @@ class Questions:
         self._newest: State | None = None
         self._mirror: StateMirror | None = None
         self._turn = Lock()  # of the question that the mirror answers
+        self._since_s = 0.0  # when the last turn began
         self._spent_s = 0.0  # computing in threads, less what they may at any rate
         self._asked_s = time.monotonic()
         self._is_closed = False
@@ -141,16 +142,17 @@ class Questions:
         self, is_known: bool, compute: Callable[..., Answer], state: State, *arguments: Any
     ) -> Answer:
         mirror = self._mirror
-        if not is_known or mirror is None or not self._turn.acquire(timeout=PATIENCE_S):
+        if not is_known or mirror is None:
             return self._here(compute, state, *arguments)
+        left_s = self._since_s + PATIENCE_S - time.monotonic()
+        if not self._turn.acquire(timeout=max(0.0, left_s)):
+            return self._here(compute, state, *arguments, rests=True)
+        self._since_s = time.monotonic()
         try:
-            if mirror.is_up():
-                ask: Callable[..., Answer] = mirror.ask
-                return _computed(ask, mirror.take(), compute, state, *arguments)
-            began_s = time.monotonic()  # while it starts, one thread at a time, half of the time
-            answer = self._here(compute, state, *arguments)
-            time.sleep(min(time.monotonic() - began_s, PATIENCE_S))
-            return answer
+            if not mirror.is_up():  # until then one thread computes at a time
+                return self._here(compute, state, *arguments, rests=True)
+            ask: Callable[..., Answer] = mirror.ask
+            return _computed(ask, mirror.take(), compute, state, *arguments)
         except NoSuchVersion as error:
             log.info("the process for questions lacks a state: %s", error)
         except MirrorEnded as error:
@@ -159,12 +161,16 @@ class Questions:
             self._turn.release()
         return self._here(compute, state, *arguments)
 
-    def _here(self, compute: Callable[..., Answer], *arguments: Any) -> Answer:
+    def _here(self, compute: Callable[..., Answer], *arguments: Any, rests: bool = False) -> Answer:
+        """Compute in this thread. `rests`: and leave as much time to the calls, for many ask."""
         began_s = time.thread_time()
         try:
             return _computed(compute, *arguments)
         finally:
-            self._spent_s += time.thread_time() - began_s
+            spent_s = time.thread_time() - began_s
+            self._spent_s += spent_s
+            if rests:
+                time.sleep(min(spent_s, PATIENCE_S))
 
     def _lost(self, mirror: StateMirror, error: Exception) -> None:
         """Raises: WriterStopped when it was ended with the server."""

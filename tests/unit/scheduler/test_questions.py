@@ -162,11 +162,12 @@ async def test_a_process_that_dies_loses_no_answer(caplog: pytest.LogCaptureFixt
 async def test_a_long_question_keeps_the_others_waiting_for_a_moment(questions: Questions) -> None:
     state = questions._newest
     assert state is not None
-    long = asyncio.ensure_future(questions.ask_on(state, lasts, 2.0))
+    long = asyncio.ensure_future(questions.ask_on(state, lasts, 6.0))
     await asyncio.sleep(0.2)
     began_s = time.monotonic()
-    assert await questions.ask_on(state, lasts, 0.0) == os.getpid()
-    assert time.monotonic() - began_s < 1.5
+    for _ in range(20):  # the first one waits; by then it is known that the process takes long
+        assert await questions.ask_on(state, lasts, 0.0) == os.getpid()
+    assert time.monotonic() - began_s < 4.5
     assert not long.done()
     assert await long != os.getpid()
 
