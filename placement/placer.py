@@ -309,7 +309,8 @@ class _Placer:
         if self.hint is None and self._inside and self._inside[0][1] >= len(self.fabric.tiers):
             # In one innermost domain nothing is cut, whichever block lies where.
             inside: list[Hosts] = [tuple(self._inside[0][0][: self.gang].tolist())]
-            is_alike = len(set(self.fabric.by_host.nic_gbps[self.free].tolist())) == 1
+            cards = self.fabric.by_host.nic_gbps[self.free]
+            is_alike = bool((cards == cards[0]).all())
             return inside if is_alike else self._with_others(inside), Fraction(0), None
         seating, ways_there, bound = self._ways()
         ways = list(ways_there)
