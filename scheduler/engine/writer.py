@@ -49,8 +49,8 @@ log = logging.getLogger("muster.writer")
 Admit = Callable[[State, Command, int], tuple[Event, ...] | Rejected]
 
 
-class Follower(Protocol):
-    """Who keeps up with the durable states, on the event loop's thread."""
+class StateListener(Protocol):
+    """Is notified of each durable state, on the event loop's thread."""
 
     def follow(self, events: Sequence[Event], state: State) -> None:
         """These are durable and lead to this state."""
@@ -106,7 +106,7 @@ class Writer:
         self._is_urgent = False  # whether any waits that nothing should hold up
         self._disk = ThreadPoolExecutor(1, "muster-disk")
         self._executor = PlanExecutor(self._plan, limits, self.instruments.solved, long_decision_s)
-        self._followers: list[Follower] = [self._executor]
+        self._listeners: list[StateListener] = [self._executor]
         self._planning = PlanningLoop(
             self._executor,
             limits,
@@ -119,10 +119,10 @@ class Writer:
         )
         self._snapshotter = Snapshotter(store, self._disk, retention, recovered.saved)
 
-    def add_follower(self, follower: Follower) -> None:
-        """It hears of every state from here on; of the present one as `forget` says it."""
-        follower.forget(self._state)
-        self._followers.append(follower)
+    def add_listener(self, listener: StateListener) -> None:
+        """Notify it of the present state, by `forget`, and of all later ones."""
+        listener.forget(self._state)
+        self._listeners.append(listener)
 
     @property
     def store(self) -> Store:
@@ -254,7 +254,7 @@ class Writer:
         """
         steps = followed(self._state, tuple(event for _, event in recorded), "")
         self._advance(steps[-1].after, max(self._last_ns, steps[-1].event.time_ns))
-        self._tell(steps)
+        self._notify(steps)
         self.instruments.heard(steps)
         self._publish(steps)
 
@@ -262,8 +262,8 @@ class Writer:
         """Jump to a later state, where the events between are no longer kept. Watchers
         must resume, for they would miss some."""
         self.feed.restart(recovered.state.version)
-        for follower in self._followers:
-            follower.forget(recovered.state)
+        for listener in self._listeners:
+            listener.forget(recovered.state)
         self._advance(recovered.state, recovered.last_ns)
 
     async def reach(self, version: int) -> None:
@@ -317,10 +317,10 @@ class Writer:
         self._is_stopping = True
         self._arrived.set()
 
-    def _tell(self, steps: Sequence[AppliedEvent]) -> None:
+    def _notify(self, steps: Sequence[AppliedEvent]) -> None:
         events = [step.event for step in steps]
-        for follower in self._followers:
-            follower.follow(events, steps[-1].after)
+        for listener in self._listeners:
+            listener.follow(events, steps[-1].after)
 
     async def _enter(
         self, stage: Stage, check: Callable[[State, int], Answer]
@@ -373,7 +373,7 @@ class Writer:
                 log.error("no command is accepted until the store can be written: %s", error)
                 return
             self._advance(state, now_ns)
-            self._tell(steps)
+            self._notify(steps)
             self.instruments.wrote(steps)
             self._planning.wrote(steps)
             self._snapshotter.offer(state, now_ns)

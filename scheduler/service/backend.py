@@ -45,7 +45,7 @@ class Backend:
     def attach(self, writer: Writer) -> None:
         """From here on calls are answered; before, they end UNAVAILABLE."""
         self._writer = writer
-        writer.add_follower(self.questions)
+        writer.add_listener(self.questions)
 
     @property
     def state(self) -> State | None:
