@@ -29,7 +29,6 @@ from placement.objective.step_time import step_bound
 from placement.spares.holding import Holding, hold_spares
 from placement.spares.sizing import BY_DEFAULT, Sizing
 from placement.tiers.contraction import contract
-from placement.tiers.packing import ranked
 from placement.tiers.shape import placed_inside
 from placement.workload.request import Objective, Placement, Request, TierCut
 from placement.workload.segments import segments_of, usable_for
@@ -99,9 +98,25 @@ def _fewest(fabric: Fabric, free: Ints, count: int, depth: int) -> Ints:
     free_by_child = np.bincount(child_of, minlength=len(domains))
     parts = [
         _fewest(fabric, free[child_of == child], hosts, depth + 1)
-        for child, hosts in ranked(free_by_child, count)
+        for child, hosts in _ranked(free_by_child, count)
     ]
     return np.concatenate(parts)
+
+
+def _ranked(free_by_child: Ints, needed: int) -> list[tuple[int, int]]:
+    """Children to use for `needed` hosts, as (child, hosts), fullest first, then by number.
+
+    The fewest children do; the last one is the smallest that holds the rest, so that
+    what is left free stays in one piece.
+    """
+    order = np.argsort(-free_by_child, kind="stable")
+    fullest = free_by_child[order]
+    held = fullest.cumsum()
+    used = int(held.searchsorted(needed))
+    rest = needed - int(held[used - 1]) if used else needed
+    tightest = int(fullest[used:][fullest[used:] >= rest].min())
+    last = int(order[used:][fullest[used:] == tightest].min())
+    return [*zip(order[:used].tolist(), fullest[:used].tolist(), strict=True), (last, rest)]
 
 
 def at_random(seed: str) -> Choose:

@@ -220,22 +220,3 @@ def fitted(at: Ints, room: Sequence[int]) -> Ints:
     """The best fit of a packing that these children hold, or as it is."""
     parts = best_fit(at, room)
     return at if parts is None else parts
-
-
-def ranked(free_by_child: Ints, needed: int) -> list[tuple[int, int]]:
-    """Children to use for `needed` hosts, as (child, hosts), fullest first, then by number.
-
-    The fewest children do; the last one is the smallest that holds the rest, so that
-    what is left free stays in one piece.
-    """
-    order = np.lexsort((np.arange(len(free_by_child)), -free_by_child))
-    chosen: list[tuple[int, int]] = []
-    for child in order:
-        free = int(free_by_child[child])
-        if free >= needed:
-            rest = (int(c) for c in order[len(chosen) :] if free_by_child[c] >= needed)
-            last = min(rest, key=lambda c: (int(free_by_child[c]), c))
-            return [*chosen, (last, needed)]
-        chosen.append((int(child), free))
-        needed -= free
-    raise ValueError("the children do not hold that many hosts")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from math import prod
 
 import numpy as np
 
 from placement.fabric.tree import Fabric, Ints, above, of_built, sizes_of
-from placement.tiers.packing import ranked
 
 MOST_COMPARED = 64  # domains that are looked into
 MOST_TRIED = 2  # domains whose inner cut is compared
@@ -35,15 +35,11 @@ def single_domains(fabric: Fabric, free: Ints, gang: int, room: int) -> list[tup
         if room > gang:
             roomy = candidates[counts[0][above(fabric, depth)[0][candidates]] >= room]
             candidates = roomy if len(roomy) else candidates
-        keys = _keys(fabric, counts, depth)
+        keys = _keys(fabric, counts, depth, candidates)
         if depth + 1 == len(counts):  # the first one, without a sort
-            for outside, key in keys:
-                mine = key[outside[candidates]]
-                candidates = candidates[mine == mine.min()]
-            chosen = candidates[:1].tolist()
+            chosen = [int(candidates[keys.argmin()])]
         else:
-            order = np.lexsort([candidates, *(key[at[candidates]] for at, key in reversed(keys))])
-            chosen = candidates[order[:MOST_COMPARED]].tolist()
+            chosen = candidates[keys.argsort(kind="stable")[:MOST_COMPARED]].tolist()
         inside = [_inside(fabric, free, depth, number) for number in chosen]
         return [(hosts, depth + 1) for hosts in _least_parted(fabric, inside, depth + 1, gang)]
     return []
@@ -65,12 +61,27 @@ def _inside(fabric: Fabric, free: Ints, depth: int, number: int) -> Ints:
     return free[begin:end]
 
 
-def _keys(fabric: Fabric, counts: Sequence[Ints], depth: int) -> list[tuple[Ints, Ints]]:
-    """What domains of tier `depth` are compared by: whether whole domains would be broken, then
-    what is free around them, tier by tier. Each with the domain outside that it is a key of."""
-    outside = above(fabric, depth)[: depth + 1]
-    whole = [counts[k] == sizes_of(fabric.tiers[k]) for k in range(depth + 1)]
-    return [*zip(outside, whole, strict=True), *zip(outside, counts, strict=False)]
+def _keys(fabric: Fabric, counts: Sequence[Ints], depth: int, candidates: Ints) -> Ints:
+    """What these domains of tier `depth` are compared by, as one number each: whether whole
+    domains would be broken, then what is free around them, both tier by tier."""
+    radices = _radices(fabric)[: depth + 1]
+    largest = prod(radices)
+    is_small = largest << len(radices) < 1 << 63
+    broken = free = np.zeros(1, dtype=np.int64 if is_small else object)
+    for k, radix in enumerate(radices):
+        own = candidates if k == depth else slice(None)
+        count = counts[k][own]
+        parent = above(fabric, k)[k - 1][own] if k else np.zeros_like(count)
+        broken = broken[parent] * 2 + (count == sizes_of(fabric.tiers[k])[own])
+        free = free[parent] * radix + count
+    return broken * largest + free
+
+
+@of_built
+@lru_cache(maxsize=64)
+def _radices(fabric: Fabric) -> tuple[int, ...]:
+    """Of each tier, more than the hosts of any of its domains."""
+    return tuple(int(sizes_of(tier).max()) + 1 for tier in fabric.tiers)
 
 
 @of_built
@@ -85,10 +96,19 @@ def _least_parted(fabric: Fabric, inside: list[Ints], tier: int, gang: int) -> l
     """The first few, of different make, among those that part the gang the least."""
     if tier >= len(fabric.tiers):
         return inside[:1]
+    domain = fabric.tiers[tier].domain_by_host
     makes: dict[tuple[int, ...], Ints] = {}
     for hosts in inside:
-        counts = np.unique(fabric.tiers[tier].domain_by_host[hosts], return_counts=True)[1]
-        filled = tuple(sorted((hosts for _, hosts in ranked(counts, gang)), reverse=True))
-        makes.setdefault(filled, hosts)
-    fewest = min(len(filled) for filled in makes)
-    return [hosts for filled, hosts in makes.items() if len(filled) == fewest][:MOST_TRIED]
+        children = domain[hosts]
+        makes.setdefault(parts(np.bincount(children - children[0]), gang), hosts)
+    fewest = min(map(len, makes))
+    return [hosts for make, hosts in makes.items() if len(make) == fewest][:MOST_TRIED]
+
+
+def parts(free_by_child: Ints, gang: int) -> tuple[int, ...]:
+    """How many hosts the children take that are used up from the fullest on: the fewest hold
+    the gang. Largest first."""
+    fullest = np.sort(free_by_child)[::-1]
+    held = fullest.cumsum()
+    last = int(held.searchsorted(gang))
+    return (*fullest[:last].tolist(), gang - (int(held[last - 1]) if last else 0))

@@ -591,9 +591,10 @@ def _unreserved(state: State, name: str) -> State:
 
 
 def _less(names: tuple[str, ...], name: str) -> tuple[str, ...]:
-    if name not in names:
+    try:
+        at = names.index(name)
+    except ValueError:
         return names
-    at = names.index(name)
     return names[:at] + names[at + 1 :]
 
 

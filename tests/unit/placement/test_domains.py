@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placement.fabric.tree import Fabric, from_spec
-from placement.tiers.single_domain import single_domains
+from placement.tiers.single_domain import parts, single_domains
 from tests.build import two_tiers
 
 
@@ -70,3 +70,25 @@ def test_the_innermost_domain_is_the_first_by_its_keys(
     depth = len(on.tiers)
 
     assert [hosts.tolist() for hosts, tier in found if tier == depth] == [expected] * bool(expected)
+
+
+def test_keys_beyond_64_bits_compare_as_well() -> None:
+    """Nine tiers of up to 200 hosts: a key has more digits than a machine's integer."""
+    outside = [{"name": f"tier{k}", "count": 1} for k in range(8)]
+    tiers = [*outside, {"name": "rack", "count": 2}, {"name": "host", "count": 100}]
+    deep = from_spec({"name": "deep", "gpus_per_host": 1, "tiers": tiers})
+    for free in ([0, 1, 2, 100, 101], [0, 1, 100, 101, 102], [*range(100), 100, 101], [0, 100]):
+        found = single_domains(deep, np.array(free), 1, 2)
+
+        assert [hosts.tolist() for hosts, _ in found] == [first_of_the_innermost(deep, free, 1, 2)]
+
+
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=8).filter(any), st.data())
+def test_a_gang_in_parts_fills_the_fullest_children(room: list[int], data: st.DataObject) -> None:
+    gang = data.draw(st.integers(1, sum(room)))
+    rest, expected = gang, []
+    for free in sorted(room, reverse=True):
+        expected += [min(free, rest)] if rest else []
+        rest -= min(free, rest)
+
+    assert parts(np.array(room), gang) == tuple(expected)
