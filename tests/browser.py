@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -49,7 +50,7 @@ class Page:
         body = {"script": script, "args": list(arguments)}
         return _post(f"{self._session}/execute/sync", body)
 
-    def until(self, condition: str, timeout_s: float = 10.0) -> Any:
+    def until(self, condition: str, timeout_s: float = 30.0) -> Any:
         """The value of an expression once it is true. Raises: AssertionError with the page's text
         when it never is."""
         end_s = time.monotonic() + timeout_s
@@ -148,6 +149,11 @@ def _post(address: str, body: dict[str, Any]) -> Any:
 
 
 def _call(method: str, address: str, body: bytes | None = None) -> Any:
+    """Raises: AssertionError with what the driver says, when the browser cannot do it."""
     request = urllib.request.Request(address, body, method=method)
-    with _open(request, timeout=60) as answer:
-        return json.load(answer)["value"]
+    try:
+        with _open(request, timeout=60) as answer:
+            return json.load(answer)["value"]
+    except urllib.error.HTTPError as error:
+        said = json.load(error)["value"]
+        raise AssertionError(f"{said['error']}: {said['message']}") from None
