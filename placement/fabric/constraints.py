@@ -20,7 +20,7 @@ from placement.errors import BadInput
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.links import barred_links, barred_text, islands
-from placement.fabric.tree import of_built, seen_with
+from placement.fabric.tree import masks, of_built, seen_with
 
 if TYPE_CHECKING:
     from placement.fabric.tree import Fabric
@@ -72,16 +72,6 @@ def tier_of(fabric: Fabric, name: str, field: str) -> int:
         return 0 if name == "zone" else len(names) - 1
     known = ", ".join(names) or "none"
     raise BadInput(field, f"{fabric.name} has no tier {name!r}; there are {known}")
-
-
-@of_built
-@lru_cache(maxsize=64)
-def masks(fabric: Fabric, tier: int) -> tuple[HostSet, ...]:
-    """The hosts of each domain of a tier."""
-    by_domain = [0] * len(fabric.tiers[tier].domains)
-    for host, domain in enumerate(fabric.tiers[tier].domain_by_host.tolist()):
-        by_domain[domain] |= 1 << host
-    return tuple(by_domain)
 
 
 @of_built

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from placement.errors import BadInput
 from placement.fabric import hostset
+from placement.fabric.tree import masks
 
 if TYPE_CHECKING:
     from placement.fabric.hostset import HostSet
@@ -100,13 +101,6 @@ def seconds_over(sent: Floats, bytes_per_s: Floats | float) -> Floats:
     return np.divide(sent, bytes_per_s, out=idle, where=np.asarray(bytes_per_s) > 0)
 
 
-def domain_hosts(fabric: Fabric, depth: int, number: int) -> HostSet:
-    """The hosts behind one uplink."""
-    from placement.fabric.constraints import masks
-
-    return masks(fabric, depth)[number]
-
-
 @lru_cache(maxsize=64)
 def islands(fabric: Fabric) -> tuple[HostSet, ...]:
     """Sets of hosts that reach each other over uplinks which gangs may cross; those that hang
@@ -114,7 +108,7 @@ def islands(fabric: Fabric) -> tuple[HostSet, ...]:
     rest = hostset.full(fabric.host_count)
     parts: list[HostSet] = []
     for depth, number in fabric.barred:  # from the outside: inner ones are taken out of outer
-        inside = domain_hosts(fabric, depth, number)
+        inside = masks(fabric, depth)[number]
         parts = [part & ~inside for part in parts]
         rest &= ~inside
         parts.append(inside)
@@ -127,7 +121,7 @@ def barred_text(fabric: Fabric, hosts: HostSet) -> str:
     names = [
         fabric.tiers[depth].domains[number]
         for depth, number in fabric.barred
-        if hosts & (inside := domain_hosts(fabric, depth, number)) and hosts & ~inside
+        if hosts & (inside := masks(fabric, depth)[number]) and hosts & ~inside
     ]
     return names_text(names)
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVa
 
 from placement.errors import BadInput
 from placement.fabric import hostlist
+from placement.fabric.hostset import HostSet, Mask
 from placement.fabric.labels import Labels, check_labels, read_labels
 
 if TYPE_CHECKING:
@@ -29,11 +30,9 @@ if TYPE_CHECKING:
 
     Ints: TypeAlias = npt.NDArray[np.int64]
     Floats: TypeAlias = npt.NDArray[np.float64]
-    Mask: TypeAlias = npt.NDArray[np.bool_]
 else:  # numpy is loaded where a fabric is built, not where its presets are named
     Ints: TypeAlias = Any
     Floats: TypeAlias = Any
-    Mask: TypeAlias = Any
 
 Uplink: TypeAlias = tuple[int, int]  # tier and domain below it
 GpuGroups: TypeAlias = tuple[tuple[int, ...], ...]
@@ -289,6 +288,16 @@ def above(fabric: Fabric, depth: int) -> tuple[Ints, ...]:
         domain.flags.writeable = False
         domains.append(domain)
     return tuple(domains)
+
+
+@of_built
+@lru_cache(maxsize=64)
+def masks(fabric: Fabric, tier: int) -> tuple[HostSet, ...]:
+    """The hosts of each domain of a tier."""
+    by_domain = [0] * len(fabric.tiers[tier].domains)
+    for host, domain in enumerate(fabric.tiers[tier].domain_by_host.tolist()):
+        by_domain[domain] |= 1 << host
+    return tuple(by_domain)
 
 
 def preset(name: str) -> Fabric:

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from placement.fabric import hostset
-from placement.fabric.constraints import around, broken, fullest, masks, tier_of, zones_of
+from placement.fabric.constraints import around, broken, fullest, tier_of, zones_of
 from placement.fabric.hostset import HostSet
 from placement.fabric.links import islands
-from placement.fabric.tree import Fabric
+from placement.fabric.tree import Fabric, masks
 from placement.tiers.objectives import measure
 from placement.tiers.step_clock import step_clock
 from placement.workload.request import Placement, Request

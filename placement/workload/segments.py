@@ -23,9 +23,9 @@ import numpy as np
 
 from placement.errors import BadInput
 from placement.fabric import hostset
-from placement.fabric.constraints import broken, gpus_wanted, labelled, masks, tier_of, usable
+from placement.fabric.constraints import broken, gpus_wanted, labelled, tier_of, usable
 from placement.fabric.hostset import HostSet
-from placement.fabric.tree import Fabric, Ints
+from placement.fabric.tree import Fabric, Ints, masks
 from placement.workload.parallelism import AXES, Parallelism
 from placement.workload.request import Request
 

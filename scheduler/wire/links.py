@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
-from placement.fabric.links import domain_hosts, uplink_of
+from placement.fabric.links import uplink_of
+from placement.fabric.tree import masks
 from scheduler.core import Job, JobState, State
 from scheduler.core.admission.etag import link_etag
 from scheduler.core.fold.effects import LinkChange
@@ -38,7 +39,7 @@ def link_to_proto(
     built = float(fabric.as_built.tiers[depth].uplink_bytes_per_s[number])
     now = float(fabric.tiers[depth].uplink_bytes_per_s[number])
     windows = [w for w, booking in state.windows.items() if name in booking.window.links]
-    crossing = _crossing(state, domain_hosts(fabric, depth, number))
+    crossing = _crossing(state, masks(fabric, depth)[number])
     return link_pb2.Link(
         name=name,
         tier=fabric.tiers[depth].name,

@@ -21,9 +21,9 @@ from itertools import groupby
 from operator import attrgetter
 
 from placement.fabric import hostset
-from placement.fabric.constraints import masks, tier_of
+from placement.fabric.constraints import tier_of
 from placement.fabric.hostset import HostSet
-from placement.fabric.tree import Fabric
+from placement.fabric.tree import Fabric, masks
 from scheduler.core.model.failure_rates import DOWN, mean_repair_ns
 from scheduler.core.model.job import Job, Release
 from scheduler.core.model.plan import BackfillReservation

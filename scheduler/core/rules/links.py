@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
-from placement.fabric.links import domain_hosts, uplink_of, with_links
-from placement.fabric.tree import Fabric
+from placement.fabric.links import uplink_of, with_links
+from placement.fabric.tree import Fabric, masks
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import LinkUse
 from scheduler.core.model.state import State
@@ -72,4 +72,5 @@ def closed_links(state: State) -> Iterator[ClosedLink]:
 
 def _hosts(state: State, name: str) -> HostSet:
     fabric = state.loaded_fabric
-    return domain_hosts(fabric, *uplink_of(fabric, name, "link"))
+    depth, number = uplink_of(fabric, name, "link")
+    return masks(fabric, depth)[number]

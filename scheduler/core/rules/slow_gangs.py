@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from math import isfinite
 
 from placement.fabric import hostset
-from placement.fabric.links import domain_hosts
-from placement.fabric.tree import Fabric
+from placement.fabric.tree import Fabric, masks
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.scheduling_options import SchedulingOptions
@@ -74,5 +73,5 @@ def _crossed(fabric: Fabric, gang: hostset.HostSet) -> tuple[tuple[str, float], 
     return tuple(
         (fabric.tiers[depth].domains[number], share)
         for (depth, number), share in fabric.links
-        if gang & (inside := domain_hosts(fabric, depth, number)) and gang & ~inside
+        if gang & (inside := masks(fabric, depth)[number]) and gang & ~inside
     )
