@@ -2,8 +2,8 @@
 
 Enters: a fabric, free hosts as a bit set, a request, limits counted in work. Leaves: a
 placement with its cut, bound and spares, or why there is none: `place`. Beside it stand what
-moves a running gang (`choose_swaps`, `placed_near`, ...), and what stands by for it (`Sizing`,
-`Holders`). What switches and cables make of a placed gang is the package `network`.
+moves a running gang (`choose_swaps`, `placed_near`, ...), and what stands by for it
+(`Sizing`). What switches and cables make of a placed gang is the package `network`.
 Values in, a value out: the same input gives the same answer, byte for byte. Nothing here
 knows queues, clocks or RPC.
 
@@ -35,17 +35,6 @@ if TYPE_CHECKING:
     from placement.replace.near import Hint, placed_near
     from placement.replace.shift import shifted
     from placement.replace.swaps import Swaps, choose_swaps
-    from placement.spares.peer_copies import (
-        MOST_PEERS,
-        Holders,
-        choose_holders,
-        close_copies,
-        fatal_domains,
-        mend_holders,
-        refuse_without_peers,
-        restore_source,
-        survival,
-    )
     from placement.spares.sizing import (
         BY_DEFAULT,
         EPSILON,
@@ -73,8 +62,6 @@ MODULES = {
         "replace.near": "Hint placed_near",
         "replace.shift": "shifted",
         "replace.swaps": "Swaps choose_swaps",
-        "spares.peer_copies": "Holders MOST_PEERS choose_holders close_copies fatal_domains"
-        " mend_holders refuse_without_peers restore_source survival",
         "spares.sizing": "BY_DEFAULT EPSILON FAILURES_PER_HOST_DAY REPAIR_DAYS Sizing standby_pool",
         "tiers.fragmentation": "FreeTier left_free",
         "tiers.objectives": "measure",

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from placement import MOST_PEERS, BadInput
+from placement import BadInput
 from placement.workload.parallelism import AXES, DEFAULT_ORDER
 from placement.workload.request import AUTO, EVEN_ALPHA, Collective, Objective, SpareRule
 from placement.workload.training import (
@@ -30,7 +30,7 @@ from placement.workload.training import (
 from scheduler.core.model.dependency import DependencyKind
 from scheduler.core.model.job import MOST_LABELS
 from scheduler.core.model.job_array import JobArray, parse_array
-from scheduler.core.policies.checkpoint import PEER_INTERVAL_S
+from scheduler.core.policies.checkpoint import MOST_PEERS, PEER_INTERVAL_S
 from scheduler.core.policies.run import GRACE_S, RANK_VARIABLES
 from scheduler.files.errors import short
 from scheduler.files.timeparse import parse_time

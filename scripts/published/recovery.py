@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from placement import choose_holders, standby_pool, survival
+from placement import standby_pool
 from placement.fabric.tree import Fabric, from_spec
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import Request
@@ -15,6 +15,7 @@ from scheduler.core.rules.checkpoints import (
     refined,
     young,
 )
+from scheduler.core.rules.peer_copies import choose_holders, survival
 from scripts.published import Evidence, Row, Value, within
 from scripts.published.traffic import all_within
 

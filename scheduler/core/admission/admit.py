@@ -7,7 +7,7 @@ from typing import assert_never
 
 from msgspec import structs
 
-from placement import BadInput, refuse_without_peers
+from placement import BadInput
 from placement.fabric.constraints import gpus_wanted
 from placement.workload.request import NO_SPARES
 from placement.workload.traffic import axis_traffic
@@ -73,6 +73,7 @@ from scheduler.core.model.window import Booking
 from scheduler.core.names import NAME_RULE, full_name, is_name, short_name
 from scheduler.core.policies import affinity
 from scheduler.core.policies.tenants import Tenants
+from scheduler.core.rules.peer_copies import refuse_without_peers
 from scheduler.core.tenancy import guarantees
 from scheduler.core.tenancy.entitlement import beyond_quota, impossible, least_request, misnamed
 from scheduler.core.tenancy.ownership import tenant_of

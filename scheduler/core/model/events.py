@@ -10,13 +10,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from placement import Holders
 from placement.workload.request import StepBound, TierCut
 from scheduler.core.model.dependency import Dependency
 from scheduler.core.model.job import JobSpec
 from scheduler.core.model.lifecycle import Hold, HostMove, JobState, LinkMove, Mover, RequeueCause
 from scheduler.core.model.restart_option import WeighedOptions
 from scheduler.core.model.window import Window
+from scheduler.core.policies.checkpoint import Holders
 from scheduler.core.policies.health import HealthPolicy
 from scheduler.core.policies.tenants import Tenants
 

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from placement import Holders
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
@@ -21,7 +20,7 @@ from scheduler.core.model.lifecycle import Hold, JobState
 from scheduler.core.model.restart_option import WeighedOptions
 from scheduler.core.names import DEFAULT_TENANT
 from scheduler.core.policies.affinity import ANYBODY, Affinity
-from scheduler.core.policies.checkpoint import AS_USUAL, CheckpointTerms
+from scheduler.core.policies.checkpoint import AS_USUAL, CheckpointTerms, Holders
 from scheduler.core.policies.costs import Costs, Observed
 from scheduler.core.policies.run import RunSpec, SavedCheckpoint
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from scheduler.core.policies.costs import Costs
 
 PEER_INTERVAL_S = 60
+MOST_PEERS = 3
+Holders = tuple[tuple[int, ...], ...]  # of each block, the blocks that have copies of its state
 
 
 @dataclass(frozen=True, slots=True)

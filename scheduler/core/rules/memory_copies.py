@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from placement import Holders, choose_holders, mend_holders, restore_source
 from placement.objective.step_time import step_bound
 from scheduler.core.model.events import GangSwapped, HostSwap
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import RUNS
 from scheduler.core.model.plan import Move, Swap
 from scheduler.core.model.state import State
+from scheduler.core.policies.checkpoint import Holders
+from scheduler.core.rules.peer_copies import choose_holders, mend_holders, restore_source
 
 
 def placed(state: State, job: Job, hosts: Sequence[int]) -> Holders:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from placement import (
-    Holders,
+from placement.workload.request import Placement
+from scheduler.cli.render.text import bytes_text, counted, seconds_text
+from scheduler.core.policies.checkpoint import Holders
+from scheduler.core.rules.checkpoints import sizes_of
+from scheduler.core.rules.peer_copies import (
     choose_holders,
     close_copies,
     fatal_domains,
     refuse_without_peers,
     survival,
 )
-from placement.workload.request import Placement
-from scheduler.cli.render.text import bytes_text, counted, seconds_text
-from scheduler.core.rules.checkpoints import sizes_of
 
 if TYPE_CHECKING:
     from scheduler.cli.render.place.answers import Question

@@ -8,8 +8,10 @@ import pytest
 
 from placement.errors import BadInput
 from placement.fabric.tree import from_spec
-from placement.spares.peer_copies import (
-    Holders,
+from placement.workload.parallelism import Parallelism
+from placement.workload.request import Request
+from scheduler.core.policies.checkpoint import Holders
+from scheduler.core.rules.peer_copies import (
     choose_holders,
     close_copies,
     fatal_domains,
@@ -18,8 +20,6 @@ from placement.spares.peer_copies import (
     restore_source,
     survival,
 )
-from placement.workload.parallelism import Parallelism
-from placement.workload.request import Request
 from tests.build import fabric, fabric_spec
 from tests.cases import case
 

@@ -19,19 +19,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import comb
-from typing import TYPE_CHECKING
 
-from placement.errors import BadInput
+from placement import BadInput
 from placement.fabric.constraints import seen_by_gang
+from placement.fabric.tree import Fabric
 from placement.workload.request import Request
-
-if TYPE_CHECKING:
-    from placement.fabric.tree import Fabric
+from scheduler.core.policies.checkpoint import Holders
 
 POWER = "power"  # label of hosts behind one feed
-MOST_PEERS = 3
-
-Holders = tuple[tuple[int, ...], ...]  # of each block, the blocks that have its copies
 
 
 def refuse_without_peers(request: Request, gpus_per_host: int, peers: int) -> None:
@@ -190,14 +185,12 @@ def _is_near(fabric: Fabric, host: int, other: int) -> bool:
 def _classes(request: Request, gpus_per_host: int, blocks: int) -> list[list[int]]:
     """Blocks by the TP and PP coordinates of their first rank, where that keeps their groups
     apart; blocks of which two would share a group stand alone."""
-    import numpy as np  # not to be loaded by who reads a job file
-
     p = request.parallelism
-    first = np.arange(blocks) * gpus_per_host
-    key = (first // p.stride("tp") % p.tp if "tp" in p.axes else 0 * first) * p.pp
-    key = key + (first // p.stride("pp") % p.pp if "pp" in p.axes else 0)
-    alike: dict[int, list[int]] = {}
-    for block, at in enumerate(key.tolist()):
+    spread = [(p.stride(axis), p.size(axis)) for axis in ("tp", "pp") if axis in p.axes]
+    alike: dict[tuple[int, ...], list[int]] = {}
+    for block in range(blocks):
+        first = block * gpus_per_host
+        at = tuple(first // stride % size for stride, size in spread)
         alike.setdefault(at, []).append(block)
     groups = _groups(request, gpus_per_host, blocks)
     classes = []
@@ -210,16 +203,13 @@ def _classes(request: Request, gpus_per_host: int, blocks: int) -> list[list[int
 
 def _groups(request: Request, gpus_per_host: int, blocks: int) -> list[frozenset[int]]:
     """The TP and PP groups that each block has ranks of, under numbers of their own."""
-    import numpy as np
-
     p = request.parallelism
-    ranks = np.arange(blocks * gpus_per_host)
     sets: list[set[int]] = [set() for _ in range(blocks)]
     for offset, axis in enumerate(("tp", "pp")):
         if axis not in p.axes or p.size(axis) == 1:
             continue
-        stride = p.stride(axis)
-        base = ranks - ranks // stride % p.size(axis) * stride
-        for block, firsts in enumerate(base.reshape(blocks, gpus_per_host).tolist()):
-            sets[block].update(2 * first + offset for first in firsts)
+        stride, size = p.stride(axis), p.size(axis)
+        for block, groups in enumerate(sets):
+            ranks = range(block * gpus_per_host, (block + 1) * gpus_per_host)
+            groups |= {2 * (rank - rank // stride % size * stride) + offset for rank in ranks}
     return [frozenset(groups) for groups in sets]
