@@ -19,6 +19,7 @@ import grpc
 from google.protobuf.message import Message
 
 from scheduler.access.authenticate import Context, Identify, anybody
+from scheduler.access.entries import EVERY_TENANT
 from scheduler.access.limits import Rate, Streams, check_sizes
 from scheduler.access.methods import METHODS, MethodRule
 from scheduler.access.options import CallLimits
@@ -90,7 +91,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
                     async with aclosing(inner(request, context)) as answers:
                         async for answer in answers:
                             if may_change:
-                                self._check_still(method, context)
+                                self._check_still(method, context, who)
                             self._tenant_filter.clean(who, answer)
                             yield answer
 
@@ -140,10 +141,15 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
     def _caller(self, rule: MethodRule, context: Context) -> Caller:
         return ANYBODY if rule.role is None else self._identify(context)
 
-    def _check_still(self, method: str, context: Context) -> None:
-        """A token may be revoked, or a role taken away, while a stream runs."""
+    def _check_still(self, method: str, context: Context, who: Caller) -> None:
+        """A token may be revoked, a role taken away or a tenant changed while a stream runs, which
+        goes on sending what the caller of its begin may see. Raises: ApiError."""
         rule = self._rule(method)
-        _check_role(rule, self._caller(rule, context))
+        now = self._caller(rule, context)
+        _check_role(rule, now)
+        if now.tenant != who.tenant:
+            of, before = now.tenant or EVERY_TENANT, who.tenant or EVERY_TENANT
+            raise denied(f"{now.name} is of tenant {of} now, not of {before}: begin anew")
 
 
 class _GarbledLog:

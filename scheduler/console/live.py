@@ -193,7 +193,7 @@ class LiveStream:
 
 
 class _Streaming(Response):
-    """Frames, until the reader goes, the session ends, or its caller is somebody else."""
+    """Frames, until the reader goes or the session ends, as when its caller may see others."""
 
     def __init__(
         self, session: AsyncGenerator[Any, None], who: Caller, frames: AsyncGenerator[bytes, None]
@@ -203,7 +203,6 @@ class _Streaming(Response):
         )
         del self.headers["content-length"]
         self._session = session
-        self._who = who
         self._frames = frames
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -216,9 +215,8 @@ class _Streaming(Response):
                         await send({"type": "http.response.body", "body": frame, "more_body": True})
 
         async def hold() -> None:
-            async for word in self._session:
-                if read(word.value) != self._who:
-                    return
+            async for _ in self._session:
+                pass
 
         async def listen() -> None:
             while (await receive())["type"] != "http.disconnect":

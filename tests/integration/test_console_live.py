@@ -213,6 +213,26 @@ async def test_a_token_that_is_taken_back_ends_the_stream(
                 pass
 
 
+async def test_a_caller_who_moves_to_another_tenant_is_shown_the_old_one_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scheduler.console.session.CHECK_S", 0.1)
+    house = House(tmp_path)
+    eye = house.token("eye", "viewer", "vision")
+    access, channel = house.access(), house.channel
+    async with (
+        serving(tmp_path, console=LOCAL, access=access, channel=channel, tenants=TENANTS) as served,
+        looking(served, token=eye) as stream,
+    ):
+        await stream.until(lambda seen: seen.hosts)
+        house.tokens[-1] = house.tokens[-1].replace('"vision"', '"speech"')
+        house.write()
+        served.reload.set()
+        async with asyncio.timeout(5):
+            while await stream.step():
+                pass
+
+
 async def test_a_reader_that_is_behind_gets_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "STEP_S", 0.001)
     newest = [loaded(fabric())]

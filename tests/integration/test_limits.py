@@ -7,8 +7,9 @@ import os
 import signal
 import sys
 import time
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -158,6 +159,39 @@ async def test_a_revoked_token_is_refused_and_its_watch_ends(tmp_path: Path) -> 
         assert (await refused(stub.ListHosts(LIST))).code is Code.UNAUTHENTICATED
         await operator.CreateJob(create("a"))
         assert await watching.code() is Code.UNAUTHENTICATED
+
+
+async def test_a_watch_ends_when_its_caller_moves_to_another_tenant(tmp_path: Path) -> None:
+    """It would go on with the jobs of the tenant that its caller had when it began."""
+    house = House(tmp_path)
+    root, ada = house.token("root", "admin"), house.token("ada", "viewer", "vision")
+    access = house.access()
+    async with (
+        serving(tmp_path, access=access, tenants=TENANTS) as served,
+        house.calling(served, root) as operator,
+        house.calling(served, ada) as stub,
+    ):
+        watching = stub.WatchJobs(service_pb2.WatchJobsRequest())
+        await watching.initial_metadata()
+        await operator.CreateJob(create("seen", tenant="vision"))
+        assert (await anext(aiter(watching))).job.spec.name == "seen"
+        house.tokens[-1] = house.tokens[-1].replace('"vision"', '"default"')
+        house.write()
+        served.reload.set()
+        await asyncio.sleep(0.05)
+        await operator.CreateJob(create("unseen", tenant="vision"))
+        assert {change.job.spec.name for change in await _until_end(watching)} <= {"seen"}
+        assert await watching.code() is Code.PERMISSION_DENIED
+        told = "ada is of tenant default now, not of vision: begin anew"
+        assert await watching.details() == told
+
+
+async def _until_end(stream: Any) -> list[Any]:
+    seen: list[Any] = []
+    with suppress(grpc.aio.AioRpcError):
+        async for each in stream:
+            seen.append(each)
+    return seen
 
 
 async def test_a_broken_auth_file_leaves_the_old_one_in_force(
