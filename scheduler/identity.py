@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -10,10 +11,19 @@ from typing import Final
 
 from scheduler.core import Job, State, Tenants
 from scheduler.core.model.window import Booking
+from scheduler.core.names import HIDDEN
 
 SCHEDULER: Final = ""  # acts by itself: starts, swaps, requeues
 SERVER: Final = "server"  # what the server does at its operator's word: files that it loads
 ANYBODY_NAME: Final = "anonymous"
+
+_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
+_PATTERN = r"[A-Za-z0-9*?\[\]!._-]*[A-Za-z0-9*?\]]"  # of names, as windows are held for
+_JOB = re.compile(
+    r"(?<![A-Za-z0-9._/-])"
+    rf"(?:tenants/(?P<of>{_NAME})/jobs/{_PATTERN}|(?P<tenant>{_NAME})/(?P<name>{_PATTERN}))"
+    r"(?![A-Za-z0-9_/])"
+)
 
 
 class Role(IntEnum):
@@ -74,6 +84,29 @@ def own_windows(state: State) -> Callable[[Booking], bool]:
     """Whether a window is one that the caller may see: not held for another tenant."""
     who = caller()
     return lambda b: not b.window.tenant or who.sees(state.tenants, b.window.tenant)
+
+
+def own_texts(state: State) -> Callable[[str], str]:
+    """How the caller is shown a text."""
+    who = caller()
+    return lambda text: seen_text(state, who, text)
+
+
+def seen_text(state: State, who: Caller, text: str) -> str:
+    """`text` without names of jobs of other tenants; its own are called as it calls them."""
+    if not who.tenant or "/" not in text:
+        return text
+
+    def shown(match: re.Match[str]) -> str:
+        tenant = match["of"] or match["tenant"]
+        is_tenant = tenant in state.tenants.by_name or tenant in state.ended_counts
+        if match["tenant"] and not is_tenant:
+            return match[0]  # a slash between other words
+        if not who.sees(state.tenants, tenant):
+            return HIDDEN
+        return match["name"] if match["name"] and tenant == who.tenant else match[0]
+
+    return _JOB.sub(shown, text)
 
 
 def actor() -> str:

@@ -8,7 +8,6 @@ itself says whose job that is: no name is looked up anywhere.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -17,18 +16,9 @@ from google.protobuf.message import Message
 
 from scheduler.access.methods import MethodRule
 from scheduler.core import State
-from scheduler.core.names import HIDDEN
 from scheduler.engine.authorisation import other_tenants
-from scheduler.identity import Caller
+from scheduler.identity import Caller, seen_text
 from scheduler.service.errors import denied
-
-_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
-_PATTERN = r"[A-Za-z0-9*?\[\]!._-]*[A-Za-z0-9*?\]]"  # of names, as windows are held for
-_JOB = re.compile(
-    r"(?<![A-Za-z0-9._/-])"
-    rf"(?:tenants/(?P<of>{_NAME})/jobs/{_PATTERN}|(?P<tenant>{_NAME})/(?P<name>{_PATTERN}))"
-    r"(?![A-Za-z0-9_/])"
-)
 
 
 class TenantFilter:
@@ -63,21 +53,6 @@ def _clean(state: State, who: Caller, message: Message) -> None:
                 _keep(value, lambda item: who.sees(state.tenants, getattr(item, "tenant", "")))
             for inner in value if field.is_repeated else (value,):
                 _clean(state, who, inner)
-
-
-def seen_text(state: State, who: Caller, text: str) -> str:
-    """`text` without names of jobs of other tenants; its own are called as it calls them."""
-
-    def shown(match: re.Match[str]) -> str:
-        tenant = match["of"] or match["tenant"]
-        is_tenant = tenant in state.tenants.by_name or tenant in state.ended_counts
-        if match["tenant"] and not is_tenant:
-            return match[0]  # a slash between other words
-        if not who.sees(state.tenants, tenant):
-            return HIDDEN
-        return match["name"] if match["name"] and tenant == who.tenant else match[0]
-
-    return _JOB.sub(shown, text) if "/" in text else text
 
 
 def _tenant(state: State, who: Caller, tenant: str) -> str:

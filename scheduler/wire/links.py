@@ -13,6 +13,7 @@ from scheduler.core.admission.etag import link_etag
 from scheduler.core.fold.effects import LinkChange
 from scheduler.core.model.lifecycle import LinkUse
 from scheduler.core.rules.neighbours import loads, running
+from scheduler.identity import own_texts
 from scheduler.v1 import link_pb2, service_pb2
 from scheduler.wire import filters
 from scheduler.wire.jobs import timestamp
@@ -80,7 +81,7 @@ def link_names(state: State, *, every: bool = False) -> list[str]:
 
 def link_filter(state: State, text: str) -> Callable[[str], bool]:
     """Whether the link of a domain matches. Raises: BadFilter."""
-    fabric = state.loaded_fabric
+    fabric, shown = state.loaded_fabric, own_texts(state)
 
     def left(name: str) -> float:
         depth, number = uplink_of(fabric, name, "name")
@@ -100,8 +101,8 @@ def link_filter(state: State, text: str) -> Callable[[str], bool]:
             "use": filters.ChoiceField(
                 lambda name: state.link(name).use.name, tuple(LinkUse.__members__), "LINK_USE_"
             ),
-            "detail": filters.TextField(lambda name: state.link(name).detail),
-            "reason": filters.TextField(lambda name: state.link(name).reason),
+            "detail": filters.TextField(lambda name: shown(state.link(name).detail)),
+            "reason": filters.TextField(lambda name: shown(state.link(name).reason)),
             "windows": filters.NamesField(
                 lambda name: [w for w, b in state.windows.items() if name in b.window.links]
             ),

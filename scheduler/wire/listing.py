@@ -15,7 +15,7 @@ from scheduler.core.names import HIDDEN, short_name
 from scheduler.core.tenancy.standing import TenantStanding
 from scheduler.eventlog.ended_jobs import EndedJobs
 from scheduler.eventlog.store import EndedQuery
-from scheduler.identity import user
+from scheduler.identity import own_texts, user
 from scheduler.wire import filters, paging
 from scheduler.wire.paging import Order, Page
 
@@ -208,6 +208,7 @@ def windows(
 
 def _window_fields(state: State) -> dict[str, filters.Field]:
     kinds, states = (kind.name for kind in WindowKind), ("PENDING", "OPEN")
+    shown = own_texts(state)
     return {
         "name": filters.TextField(lambda booking: booking.window.name),
         "uid": filters.TextField(lambda booking: window_uid(state, booking)),
@@ -216,7 +217,7 @@ def _window_fields(state: State) -> dict[str, filters.Field]:
         ),
         "state": filters.ChoiceField(lambda booking: booking.state.name, states, "WINDOW_STATE_"),
         "tenant": filters.TextField(lambda booking: booking.window.tenant),
-        "reason": filters.TextField(lambda booking: booking.window.reason),
+        "reason": filters.TextField(lambda booking: shown(booking.window.reason)),
         "start_time": filters.TimeField(lambda booking: booking.window.start_ns),
         "end_time": filters.TimeField(lambda booking: booking.window.end_ns),
         "create_time": filters.TimeField(lambda booking: booking.create_ns),
@@ -299,7 +300,7 @@ def _nameless(job: Job) -> Job:
 
 
 def _host_fields(state: State) -> dict[str, filters.Field]:
-    fabric = state.loaded_fabric
+    fabric, shown = state.loaded_fabric, own_texts(state)
     return {
         "name": filters.TextField(lambda host: fabric.hosts[host.index]),
         "state": filters.ChoiceField(
@@ -307,7 +308,7 @@ def _host_fields(state: State) -> dict[str, filters.Field]:
             tuple(HostState.__members__),
             "HOST_STATE_",
         ),
-        "reason": filters.TextField(lambda host: state.shown(host.index).reason),
+        "reason": filters.TextField(lambda host: shown(state.shown(host.index).reason)),
         "job": filters.TextField(lambda host: short_name(host.holder.name) if host.holder else ""),
         "update_time": filters.TimeField(lambda host: state.shown(host.index).since_ns or None),
         "domains": filters.NamesField(lambda host: domains(fabric, host.index)),
@@ -340,11 +341,12 @@ def in_order(kind: str, of: str, items: Sequence[Item], size: int, token: str) -
     return Page(tuple(items[at] for at in page.items), page.next_token)
 
 
-def held(state: State, index: int) -> HeldHost:
-    """One host with what it carries."""
+def held(state: State, index: int, is_seen: Callable[[Job], bool] = everybodys) -> HeldHost:
+    """One host with what it carries, as far as that `is_seen`."""
     holders = state.holders(index)
     if not holders:
         return HeldHost(index, None, None)
     is_block = index in holders[0].hosts
     block = holders[0].hosts.index(index) if is_block else None
-    return HeldHost(index, holders[0], block, holders if index in state.shared else ())
+    host = HeldHost(index, holders[0], block, holders if index in state.shared else ())
+    return _shown(host, is_seen)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -83,6 +84,66 @@ async def test_a_uid_shows_nobody_the_job_of_another_tenant(tmp_path: Path) -> N
             error = await refused(call)
             assert error.code is grpc.StatusCode.NOT_FOUND
             assert "ads" not in str(error)
+
+
+async def test_no_filter_tells_the_names_of_others_jobs(tmp_path: Path) -> None:
+    """Reports on stragglers name the gang that they slow; answers hide it, so filters must."""
+    house = House(tmp_path)
+    root, bob = house.token("root", "admin"), house.token("bob", "viewer", "bots")
+    name = "z0-r0-h0"
+    async with (
+        serving(tmp_path, access=house.access(), tenants=TENANTS) as served,
+        house.calling(served, root) as operator,
+        house.calling(served, bob) as his,
+    ):
+        await operator.CreateJob(create("secret", tenant="ads"))
+        detail = "12% slower at its part of ads/secret"
+        report = service_pb2.ReportHostRequest(name=name, signal="gpu-lost", detail=detail)
+        await operator.ReportHost(report)
+        link = service_pb2.ReportLinkRequest(name="z0", share=0.5, detail=detail)
+        await operator.ReportLink(link)
+        asked = service_pb2.CordonLinkRequest(name="z1", reason="for ads/secret")
+        await operator.CordonLink(asked)
+
+        async def found(text: str) -> list[str]:
+            hosts = await his.ListHosts(service_pb2.ListHostsRequest(filter=f"reason = {text}"))
+            names = [host.name for host in hosts.hosts]
+            for field in ("detail", "reason"):
+                request = service_pb2.ListLinksRequest(filter=f"{field} = {text}")
+                names += [each.name for each in (await his.ListLinks(request)).links]
+            return names
+
+        assert await found('"*part of (hidden)"') == [name, "z0"]
+        assert await found('"*(hidden)"') == [name, "z0", "z1"]
+        for text in ('"*ads*"', '"*secre*"', '"*/s*"'):
+            assert await found(text) == []
+        hosts = await operator.ListHosts(service_pb2.ListHostsRequest(filter="reason:secret"))
+        assert [host.name for host in hosts.hosts] == [name]
+
+
+async def test_a_host_is_the_same_by_itself_and_in_a_list(tmp_path: Path) -> None:
+    """Of somebody else's gang the block on a host is not told either."""
+    house = House(tmp_path)
+    root, bob = house.token("root", "admin"), house.token("bob", "viewer", "bots")
+    async with (
+        serving(tmp_path, access=house.access(), tenants=TENANTS) as served,
+        house.calling(served, root) as operator,
+        house.calling(served, bob) as his,
+    ):
+        await operator.CreateJob(create("secret", 2, tenant="ads"))
+        while not (job := await _got(operator, "ads/secret")).placement.hosts:
+            await asyncio.sleep(0.01)
+        for stub, has_block in ((his, False), (operator, True)):
+            request = service_pb2.ListHostsRequest(filter=f'name = "{job.placement.hosts[1]}"')
+            listed = (await stub.ListHosts(request)).hosts[0]
+            host = await stub.GetHost(service_pb2.GetHostRequest(name=listed.name))
+            assert host.HasField("block") == has_block
+            assert host == listed
+
+
+async def _got(stub: Any, name: str) -> job_pb2.Job:
+    job: job_pb2.Job = await stub.GetJob(service_pb2.GetJobRequest(name=name))
+    return job
 
 
 async def test_a_request_id_is_the_callers_own(tmp_path: Path) -> None:

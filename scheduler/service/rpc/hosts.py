@@ -10,6 +10,7 @@ import grpc
 from scheduler.core import State
 from scheduler.core.model.commands import MoveHost
 from scheduler.core.model.lifecycle import HostMove
+from scheduler.identity import own_jobs
 from scheduler.service.backend import Backend
 from scheduler.service.errors import error_boundary, not_found
 from scheduler.service.pagination import hosts_page
@@ -67,4 +68,4 @@ class HostServicer:
 
 def host_message(state: State, name: str, now_ns: int) -> host_pb2.Host:
     index = state.loaded_fabric.index_by_name[name]
-    return host_to_proto(state, held(state, index), now_ns)
+    return host_to_proto(state, held(state, index, own_jobs(state)), now_ns)
