@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cache
 from math import prod
 from typing import Any
 
@@ -125,6 +126,7 @@ def fabric_spec(
     }
 
 
+@cache
 def fabric(
     zones: int = 2,
     racks: int = 2,
@@ -139,6 +141,7 @@ def fabric(
     )
 
 
+@cache
 def flat(*hosts_by_domain: int, gpus: int = 1, tier: str = "rack") -> Fabric:
     """One tier of unequal domains: flat(4, 4, 2) is r0 with r0-h0..3, r1, r2 with two."""
     domains = [{"name": f"{tier[0]}{i}", "hosts": n} for i, n in enumerate(hosts_by_domain)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -21,6 +22,12 @@ def pytest_configure() -> None:
     """What a shell starts in the background ignores Ctrl-C, and so would all that tests start."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays to the end: looking through it for garbage again and
+    again takes an eighth of the time of unit tests."""
+    gc.freeze()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

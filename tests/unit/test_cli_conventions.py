@@ -12,6 +12,7 @@ import yaml
 from scheduler.cli import complete, program
 from scheduler.cli.calls import AnswerFormat, formatted
 from scheduler.cli.numbers import seconds
+from scheduler.client import connection, failover
 from tests.commands import Muster
 
 VARIABLES = ("ADDRESS", "CA", "CERT", "KEY", "TOKEN", "TOKEN_FILE", "CONTEXT")
@@ -27,6 +28,16 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("MUSTER_CONFIG", str(path))
     path.write_text("contexts: {}\n")
     return path
+
+
+@pytest.fixture(autouse=True)
+def no_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No server is at any of these addresses, and a command says so when it has called once."""
+    open_channel = connection._channel
+    monkeypatch.setattr(
+        connection, "_channel", lambda to, who, **_: open_channel(to, who, retries=False)
+    )
+    monkeypatch.setattr(failover, "SILENCE_S", 0.0)
 
 
 def test_the_current_context_says_which_server(muster: Muster, config: Path) -> None:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from placement.workload.parallelism import AXES, Parallelism
+from placement.workload.parallelism import Parallelism
 from placement.workload.replicas import sized
 from placement.workload.request import AUTO, Batch, Collective, Objective, SpareRule
 from placement.workload.traffic import axis_traffic
 from scheduler.files.inputs import InputError, job_from_mapping, job_to_mapping, load_job
-from scheduler.wire.specs import spec_from_proto, spec_to_proto
 from tests.build import LLAMA3
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -222,61 +218,12 @@ def test_a_message_cannot_drive_the_terminal() -> None:
     assert str(caught.value).isprintable()
 
 
-sizes = st.integers(1, 64)
-jobs = st.fixed_dictionaries(
-    {"parallelism": st.fixed_dictionaries({}, optional=dict.fromkeys(AXES, sizes))},
-    optional={
-        "name": st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1),
-        "traffic": st.fixed_dictionaries({}, optional=dict.fromkeys(AXES, st.integers(0, 10**15))),
-        "collectives": st.fixed_dictionaries(
-            {}, optional={axis: st.sampled_from(list(Collective)) for axis in ("tp", "cp", "dp")}
-        ),
-        "spares": st.just("auto")
-        | st.integers(0, 99)
-        | st.floats(0, 100).map(lambda share: f"{share!r}%"),
-        "spread_alpha": st.floats(0, 1),
-        "priority": st.integers(-1000, 1000),
-        "time_limit_s": st.integers(1, 10**6),
-        "compute_time_s": st.floats(1e-9, 10**6),
-    },
-)
-
-
-@given(jobs)
-def test_a_job_survives_its_mapping(mapping: dict[str, Any]) -> None:
-    spec = job_from_mapping(mapping)
-    assert job_from_mapping(job_to_mapping(spec)) == spec
-    assert spec_from_proto(spec_to_proto(spec)) == spec
-
-
 def test_a_measured_compute_time_is_enough_for_the_objective_time() -> None:
     axes = {"parallelism": {"tp": 8, "dp": {"min": 2, "max": 4}}, "traffic": {"dp": 10}}
     assert job_from_mapping(axes).request.objective is Objective.CUT
     request = job_from_mapping({**axes, "compute_time_s": 3.2}).request
     assert (request.objective, request.compute_s) == (Objective.TIME, 3.2)
     assert sized(request, 2).compute_s == 6.4  # the same batch over half of the replicas
-
-
-@pytest.mark.slow
-@given(
-    st.recursive(
-        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-        lambda v: (
-            st.lists(v)
-            | st.dictionaries(
-                st.sampled_from(
-                    ["parallelism", "traffic", "dp", "order", "spares", "model", "batch", "name"]
-                )
-                | st.text(),
-                v,
-            )
-        ),
-    )
-)
-def test_no_mapping_brings_it_down(value: Any) -> None:
-    mapping = value if isinstance(value, dict) else {"parallelism": value, "spares": value}
-    with suppress(InputError):
-        job_from_mapping(mapping)
 
 
 # --- constraints ---------------------------------------------------------------

@@ -6,18 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from placement import BadInput
 from scheduler.access.limits import at_most
 from scheduler.core import Code, JobState, Rejected, SchedulingOptions, State, explain
 from scheduler.core.explain.dryrun import dry_run
-from scheduler.core.fold.apply import replay
 from scheduler.core.model.commands import HoldJob, ReleaseJob, RequeueJob, SubmitJob
 from scheduler.core.model.dependency import DependencyKind, DependencyTerm
 from scheduler.core.model.job import SECOND_NS
-from scheduler.core.model.job_array import ArrayTurns, parse_array
+from scheduler.core.model.job_array import parse_array
 from scheduler.core.model.plan import Start
 from scheduler.core.queue.verdict import WaitReason
 from scheduler.core.tenancy.qualified_names import qualified
@@ -157,38 +154,3 @@ def test_ranks_find_their_number() -> None:
     assert made.variables["SLURM_ARRAY_TASK_ID"] == made.variables["MUSTER_ARRAY_TASK"] == "4"
     assert made.variables["SLURM_ARRAY_TASK_MAX"] == "8"
     assert parse_array("1").variables == {}
-
-
-ACTS = st.lists(
-    st.tuples(st.sampled_from(["hold", "release", "cancel", "end", "requeue"]), st.integers(0, 5)),
-    max_size=25,
-)
-
-
-@given(st.integers(1, 3), ACTS)
-@settings(max_examples=60)
-def test_never_more_run_than_may_and_none_is_forgotten(
-    most: int, acts: list[tuple[str, int]]
-) -> None:
-    state = settled(run(EMPTY, array("a", f"0-5%{most}"), now_ns=NOW), NOW)
-    for act, number in acts:
-        name = f"a-{number}"
-        job = state.jobs.get(name)
-        if job is None:
-            continue
-        is_running = job.state is JobState.RUNNING
-        command = {
-            "hold": HoldJob(name),
-            "release": ReleaseJob(name),
-            "cancel": cancel(name),
-            "end": end(name) if is_running else cancel(name),
-            "requeue": RequeueJob(name),
-        }[act]
-        state = settled(replay(admitted(state, command, NOW), state), NOW)
-        names = running(state)
-        assert len(names) <= most
-        turns = next(iter(state.arrays.values()), ArrayTurns())
-        free = [job for job in state.jobs.values() if job.hold is None and job.name not in names]
-        assert len(names) == most or not free
-        assert set(turns.waiting) == {job.name for job in state.jobs.values() if job.awaits_turn}
-        assert turns.let_in + len(turns.waiting) == len(state.jobs)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from placement.errors import BadInput
 from placement.fabric.hostlist import expand, fold
@@ -86,17 +84,3 @@ def test_what_names_no_hosts_is_refused(text: str, says: str) -> None:
 def test_fold(names: list[str], text: str) -> None:
     assert fold(names) == text
     assert (expand(text) if text else []) == names
-
-
-STEMS, NUMBERS = ("a", "b", "ab", "ca"), ("", "0", "1", "3", "00", "01", "12", "003", "310")
-ENDS = ("", "", "-a", "-b0", "-a9", "-b07")
-
-
-@given(
-    st.lists(
-        st.tuples(*map(st.sampled_from, (STEMS, NUMBERS, ENDS))).map("".join),
-        min_size=1,
-    )
-)
-def test_expand_undoes_fold(names: list[str]) -> None:
-    assert expand(fold(names)) == names

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from placement.fabric.constraints import Constraints
 from placement.workload.request import (
@@ -17,40 +15,16 @@ from placement.workload.request import (
     Infeasible,
     Insufficient,
     Objective,
-    SpareRule,
     Undecided,
 )
 from placement.workload.training import ContextParallel, DataParallel, Recompute, Sync
 from scheduler.core import JobSpec
 from scheduler.core.policies.affinity import Affinity
 from scheduler.files.errors import InputError
-from scheduler.files.job import parse_spares
 from scheduler.v1 import job_pb2, placement_pb2
 from scheduler.wire.jobs import answer_to_proto
 from scheduler.wire.specs import SpecReader, spec_from_proto, spec_to_proto
 from tests.build import LLAMA3, fabric, gang, on, request, spec
-
-SPARES = st.one_of(
-    st.just(AUTO),
-    st.integers(0, 1_000).map(lambda n: SpareRule(hosts=n)),
-    st.integers(0, 1_000).map(lambda n: parse_spares(f"{n / 10}%")),
-)
-
-
-@given(
-    spares=SPARES,
-    priority=st.integers(-(2**31) + 1, 2**31 - 1),
-    limit_s=st.none() | st.integers(1, 2**31 - 1),
-    dp_bytes=st.integers(0, 10**15),
-    pp=st.sampled_from([1, 2, 4]),
-)
-def test_a_specification_survives_the_wire(
-    spares: SpareRule, priority: int, limit_s: int | None, dp_bytes: int, pp: int
-) -> None:
-    traffic = {"tp": 1_000, "pp": 3, "dp": dp_bytes}
-    job = JobSpec("a", request(tp=8, pp=pp, traffic=traffic, spares=spares), priority, limit_s)
-    sent = spec_to_proto(job).SerializeToString()
-    assert spec_from_proto(job_pb2.JobSpec.FromString(sent)) == job
 
 
 def test_a_model_and_its_collectives_survive_the_wire() -> None:

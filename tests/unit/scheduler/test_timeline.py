@@ -7,8 +7,6 @@ import struct
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from scheduler.console.cluster_map import STATES
 from scheduler.console.timeline import timeline
@@ -81,15 +79,6 @@ def meant(state: State, tenant: str) -> list[tuple[str, int, int]]:
     return shown.seek(float("inf")).text
 
 
-ACTS = st.lists(
-    st.tuples(
-        st.sampled_from(["submit", "cancel", "fail", "repair"]),
-        st.integers(0, 7),
-        st.integers(0, 3),
-    ),
-    min_size=1,
-    max_size=25,
-)
 TWO = Tenants((Tenant("a"), Tenant("b")), "a")
 
 
@@ -124,19 +113,6 @@ def history(acts: list[tuple[str, int, int]]) -> tuple[list[Event], list[State]]
         if not isinstance(decided, Conflict):
             take(decided)
     return events, states
-
-
-@given(ACTS, st.sampled_from(["", "a"]), st.integers(0, 80))
-@settings(max_examples=20, deadline=None)
-def test_at_each_time_it_shows_what_was_then(
-    acts: list[tuple[str, int, int]], tenant: str, at: int
-) -> None:
-    events, states = history(acts)
-    shown = Shown(timeline(State.empty(), events, tenant))
-    then = [s for e, s in zip(events, states, strict=True) if e.time_ns <= at * SECOND_NS][-1]
-    assert shown.seek(at).text == meant(then, tenant)
-    later = Shown(timeline(states[len(states) // 2], events[len(states) // 2 + 1 :], tenant))
-    assert later.seek(float("inf")).text == meant(states[-1], tenant)
 
 
 def test_many_moments_are_taken_together_and_the_last_is_right() -> None:

@@ -1,4 +1,4 @@
-"""Which single domain takes a gang: the order of the docstring, spelt out host by host."""
+"""The innermost domain of any hosts, against a search through all of them."""
 
 from __future__ import annotations
 

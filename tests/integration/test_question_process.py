@@ -7,6 +7,7 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +16,7 @@ from scheduler.core.model.events import Event, JobSubmitted
 from scheduler.engine.mirror import StateMirror
 from scheduler.identity import Caller, Role, act_for, caller
 from scheduler.service.errors import ApiError, not_found
-from scheduler.service.questions import Questions
+from scheduler.service.questions import PATIENCE_S, Questions
 from tests.build import fabric, loaded, spec
 
 LONG_S = 120.0
@@ -54,8 +55,11 @@ def ends(state: State, pid: int) -> str:
     return "answered"
 
 
-def lasts(state: State, seconds: float) -> int:
-    time.sleep(seconds)
+def lasts(state: State, until: Path) -> int:
+    """Computes until a file is there."""
+    ends_s = time.monotonic() + LONG_S
+    while not until.exists() and time.monotonic() < ends_s:
+        time.sleep(0.01)
     return os.getpid()
 
 
@@ -159,16 +163,22 @@ async def test_a_process_that_dies_loses_no_answer(caplog: pytest.LogCaptureFixt
     questions.close()
 
 
-async def test_a_long_question_keeps_the_others_waiting_for_a_moment(questions: Questions) -> None:
+async def test_threads_answer_while_a_long_question_keeps_the_process(
+    questions: Questions, tmp_path: Path
+) -> None:
     state = questions._newest
     assert state is not None
-    long = asyncio.ensure_future(questions.ask_on(state, lasts, 6.0))
-    await asyncio.sleep(0.2)
-    began_s = time.monotonic()
-    for _ in range(20):  # the first one waits; by then it is known that the process takes long
-        assert await questions.ask_on(state, lasts, 0.0) == os.getpid()
-    assert time.monotonic() - began_s < 4.5
+    may_end = tmp_path / "may-end"
+    long = asyncio.ensure_future(questions.ask_on(state, lasts, may_end))
+    while not questions._turn.locked():
+        await asyncio.sleep(0.01)
+    assert (await questions.ask_on(state, seen, ""))[0] == os.getpid()  # after PATIENCE_S
+    waited_s = time.monotonic()
+    for _ in range(20):  # now it is known that the process takes long: nobody else waits for it
+        assert (await questions.ask_on(state, seen, ""))[0] == os.getpid()
+    assert time.monotonic() - waited_s < 20 * PATIENCE_S
     assert not long.done()
+    may_end.touch()
     assert await long != os.getpid()
 
 
@@ -201,15 +211,16 @@ async def test_few_questions_start_no_process() -> None:
         questions.close()
 
 
-async def test_what_is_under_way_ends_with_the_server() -> None:
+async def test_what_is_under_way_ends_with_the_server(tmp_path: Path) -> None:
     questions, state = Questions(has_process=True, start_s=0.0), loaded(fabric())
     questions.forget(state)
     await _in_process(questions, state)
     assert questions._mirror is not None
-    asked = asyncio.ensure_future(questions.ask_on(state, lasts, 60.0))
-    await asyncio.sleep(0.3)
+    asked = asyncio.ensure_future(questions.ask_on(state, lasts, tmp_path / "never"))
+    while not questions._turn.locked():
+        await asyncio.sleep(0.01)
     questions.close()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(LONG_S / 2):
         await asyncio.wait({asked})
     assert type(asked.exception()).__name__ == "WriterStopped"
     assert questions._mirror._process.poll() is not None

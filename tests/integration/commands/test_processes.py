@@ -1,0 +1,253 @@
+"""The command as a process of its own: signals, streams, what it loads."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.commands import JOB
+
+MAIN = "from scheduler.cli import main; main()"
+
+
+def place_args(folder: Path) -> list[str]:
+    return ["place", f"{folder}/job.yaml", "--fabric", "roce-24k"]
+
+
+def run_python(code: str, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code, *args],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, **env},
+    )
+
+
+def test_ctrl_c_while_it_loads_ends_it_at_once() -> None:
+    """The signal comes as the first library is looked for, which then goes on loading."""
+    done = run_python(
+        "import os, signal, sys\n"
+        # Who starts the tests in the background has it ignored.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from scheduler.cli import main\n"
+        "class Struck:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'typer': os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Struck())\n"
+        "sys.argv = ['muster', '--version']\n"
+        "main()"
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_stream_that_is_closed_is_nobodys(closed: str, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(JOB.replace("tp: 2", "tp: 8"))
+    command = ["sh", "-c", f'exec "$@" {closed}', "-", sys.executable, "-c", MAIN]
+    placed = subprocess.run([*command, *place_args(tmp_path)], capture_output=True, timeout=60)
+    assert (placed.returncode, placed.stderr) == (0, b"")
+    wrong = subprocess.run([*command, "place", "gone"], capture_output=True, timeout=60)
+    assert wrong.returncode == 2
+
+
+@pytest.mark.slow
+def test_a_terminal_that_cannot_show_a_name_gets_it_escaped(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(JOB.replace("tp: 2", "tp: 8"))
+    tiers = "[{name: zone, count: 1}, {name: host, count: 16}]"
+    fabric = f"name: nördlich\ngpus_per_host: 8\ntiers: {tiers}\n"
+    (tmp_path / "fabric.yaml").write_text(fabric, encoding="utf-8")
+    words = ("place", str(tmp_path / "job.yaml"), "--fabric", str(tmp_path / "fabric.yaml"))
+    done = run_python(MAIN, *words, PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(r"placed: job on n\xf6rdlich")
+
+
+def test_a_shell_is_told_how_a_word_may_go_on() -> None:
+    done = run_python(
+        f"import sys; sys.argv = ['muster']; {MAIN}",
+        _MUSTER_COMPLETE="complete_bash",
+        COMP_WORDS="muster jobs --state que",
+        COMP_CWORD="3",
+    )
+    assert done.stdout.split() == ["queued"], done.stderr
+
+
+HEAVY = (
+    "pandas",
+    "networkx",
+    "sqlalchemy",
+    "ortools",
+    "highspy",
+    "grpc",
+    "numpy",
+    "pydantic",
+    "yaml",
+)
+
+
+def test_help_loads_nothing_heavy() -> None:
+    done = run_python(
+        "import sys\n"
+        "import scheduler.cli.program\n"
+        "assert 'rich.table' not in sys.modules\n"
+        "from scheduler.cli import main\n"
+        "sys.argv = ['muster', '--help']\n"
+        "try: main()\n"
+        f"finally: print([m for m in {HEAVY} if m in sys.modules], file=sys.stderr)"
+    )
+    assert done.returncode == 0
+    assert "place" in done.stdout
+    assert done.stderr.splitlines()[-1] == "[]"
+
+
+PLACING = ("numba", "numpy", "networkx", "highspy", "ortools", "scipy", "matplotlib")
+
+
+OF_JOB_FILES = ("placement.fabric.tree", "placement.workload.request", "scheduler.files.job")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "barred"),
+    [
+        ("--help", PLACING),
+        ("submit --help", PLACING),
+        ("submit {job}", PLACING),
+        ("jobs --watch", PLACING + OF_JOB_FILES),
+        ("job a", PLACING + OF_JOB_FILES),
+        ("explain a", PLACING + OF_JOB_FILES),
+        ("cancel a[1-2]", PLACING + OF_JOB_FILES),
+        ("wait a", PLACING + OF_JOB_FILES),
+        ("drain h1 h2", PLACING + OF_JOB_FILES),
+        ("hosts", PLACING + OF_JOB_FILES),
+        ("tenants", PLACING + OF_JOB_FILES),
+        ("links", PLACING + OF_JOB_FILES),
+        ("window list", PLACING + OF_JOB_FILES),
+        ("accounting", PLACING),
+        ("status", PLACING + OF_JOB_FILES),
+    ],
+)
+def test_a_command_that_places_nothing_loads_nothing_that_places(
+    arguments: str, barred: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Nobody answers at the address: what else it would do is print what a server says."""
+    job = tmp_path / "job.yaml"
+    job.write_text(JOB)
+    done = run_python(
+        "import sys\n"
+        "from scheduler.cli import main\n"
+        "try: main()\n"
+        f"finally: print([m for m in {barred} if m in sys.modules], file=sys.stderr)",
+        *arguments.format(job=job).split(),
+        MUSTER_ADDRESS="127.0.0.1:1",
+    )
+    assert done.stderr.splitlines()[-1] == "[]"
+    is_client = "--help" not in arguments
+    assert ("no server" in done.stderr or "127.0.0.1:1" in done.stderr) is is_client, done.stderr
+
+
+THIN = """
+import sys
+from scheduler.release import SERVER_PACKAGES
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in SERVER_PACKAGES:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+from scheduler.cli import main
+main()
+"""
+
+
+@pytest.mark.slow
+def test_a_thin_client_submits_and_asks_and_says_what_is_missing_for_the_rest(
+    tmp_path: Path,
+) -> None:
+    """Without the packages of the extra `server`, as `pip install muster-scheduler` leaves it."""
+    job = tmp_path / "job.yaml"
+    job.write_text(JOB)
+    for words in ("jobs", f"submit {job}", f"submit {job} --dry-run", "status", "hosts", "logs a"):
+        done = run_python(THIN, *words.split(), MUSTER_ADDRESS="127.0.0.1:1")
+        assert "no server answers at 127.0.0.1:1" in done.stderr, (words, done.stderr)
+    for words in (
+        f"place {job} --fabric roce-24k",
+        "serve --fabric roce-24k",
+        f"replay {job} --trace-format swf --fabric roce-24k",
+    ):
+        done = run_python(THIN, *words.split())
+        assert done.returncode == 2, (words, done.stderr)
+        expected = "muster: this command needs numpy: pip install 'muster-scheduler[server]'"
+        assert done.stderr.splitlines() == [expected]
+
+
+@pytest.mark.slow
+def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("parallelism: {tp: 8, dp: 512}\ntraffic: {dp: 1}\n")
+    args = " ".join(place_args(tmp_path))
+    done = subprocess.run(
+        ["bash", "-c", f'"$PYTHON" -c "{MAIN}" {args} --format env | head -1'],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env={**os.environ, "PYTHON": sys.executable},
+    )
+    assert done.stdout.startswith("RANK=0 ")
+    assert "rror" not in done.stderr.replace("does not load", "")
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    gone = tmp_path / "gone" / "f.yaml"
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            MAIN,
+            *f"fabric export --fabric roce-24k --to slurm -o {gone}".split(),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    told = "--output: cannot be written: No such file or directory"
+    assert done.stderr.splitlines()[-1] == f"{gone}: {told}"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a Linux device")
+def test_a_full_disk_is_told(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(JOB.replace("tp: 2", "tp: 8"))
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", MAIN, *place_args(tmp_path)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("muster: No space left")
+
+
+@pytest.mark.slow
+def test_answers_do_not_depend_on_the_process(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(JOB.replace("tp: 2", "tp: 8"))
+    (tmp_path / "busy").write_text("\n".join(f"z{i}-r[000-188]-h[0-1]" for i in range(8)))
+    args = [*place_args(tmp_path), "--busy", f"{tmp_path}/busy", "--format", "json"]
+    answers = [json.loads(run_python(MAIN, *args, PYTHONHASHSEED=seed).stdout) for seed in "12"]
+    for answer in answers:
+        assert answer.pop("seconds")["total"] > 0
+    assert json.dumps(answers[0]) == json.dumps(answers[1])
