@@ -99,30 +99,61 @@ async def test_a_filter_lets_a_job_in_and_out_with_a_change(tmp_path: Path) -> N
     assert (bad.code, bad.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ("filter",))
 
 
-async def test_an_idle_watch_is_told_how_far_it_has_come(tmp_path: Path) -> None:
-    """Once where nothing happens, and once where nothing that happens concerns it."""
+@pytest.mark.parametrize("kind", ["Jobs", "Hosts", "Windows", "Links"])
+async def test_a_watch_without_news_is_told_how_far_it_has_come(tmp_path: Path, kind: str) -> None:
+    """Where nothing happens, and where nothing that happens concerns it; and not beyond what came
+    before it."""
+    other = {"Jobs": "nobody", "Hosts": "z1", "Windows": "w", "Links": "z1"}[kind]
     async with serving(tmp_path) as served:
         await served.stub.CreateJob(create("a"))
         await served.until("a", RUNNING)
-        idle = service_pb2.WatchHostsRequest(bookmark_interval=SECOND)
-        busy = service_pb2.WatchJobsRequest(bookmark_interval=SECOND, name="nobody")
-        with (
-            opened(served.stub.WatchHosts(idle)) as hosts,
-            opened(served.stub.WatchJobs(busy)) as jobs,
-        ):
-            mark = asyncio.create_task(anext(jobs))
+        request = getattr(service_pb2, f"Watch{kind}Request")
+        watch = getattr(served.stub, f"Watch{kind}")
+        with opened(watch(request(bookmark_interval=SECOND))) as idle:
+            first = await anext(idle)
+        with opened(watch(request(bookmark_interval=SECOND, name=other))) as busy:
+            marking = asyncio.create_task(anext(busy))
             for number in range(60):
-                await relabel(served, "a", number=str(number))
+                await _change(served, kind, number)
                 await asyncio.sleep(0.05)
-                if mark.done():
+                if marking.done():
                     break
-            of_jobs, of_hosts = await mark, await anext(hosts)
+            mark = await marking
             newest = (await served.get("a")).version
-            later = await anext(hosts)
-    assert of_jobs.change == BOOKMARK
-    assert newest - 2 <= of_jobs.version < newest
-    assert (of_hosts.bookmark, list(of_hosts.hosts)) == (True, [])
-    assert later.version == newest
+            seen = [mark.version]
+            while seen[-1] < newest:
+                seen.append((await anext(busy)).version)
+    assert is_bookmark(first)
+    assert is_bookmark(mark)
+    assert first.version < newest - 3 <= mark.version < newest
+    assert seen[-1] == newest
+
+
+async def _change(served: Served, kind: str, number: int) -> None:
+    """One event of this kind, about something else than `busy` watches."""
+    match kind:
+        case "Jobs":
+            await relabel(served, "a", number=str(number))
+        case "Hosts":
+            call = served.stub.UncordonHost if number % 2 else served.stub.CordonHost
+            verb = "Uncordon" if number % 2 else "Cordon"
+            await call(getattr(service_pb2, f"{verb}HostRequest")(name="z0-r1-h1"))
+        case "Windows":
+            await served.stub.CreateWindow(making(name=f"w{number}"))
+        case _:
+            share = 1.0 if number % 2 else 0.5
+            await served.stub.ReportLink(service_pb2.ReportLinkRequest(name="z0", share=share))
+
+
+def is_bookmark(message: Any) -> bool:
+    """Of a watch of any kind, and nothing besides."""
+    if isinstance(message, service_pb2.WatchHostsResponse):
+        return message.bookmark and not message.hosts
+    if isinstance(message, service_pb2.WatchLinksResponse):
+        return message.bookmark and not message.HasField("link")
+    marks = {BOOKMARK, service_pb2.WINDOW_CHANGE_BOOKMARK}
+    thing = "job" if isinstance(message, service_pb2.WatchJobsResponse) else "window"
+    return message.change in marks and not message.HasField(thing)
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,8 @@ THINGS = (
         ('start >= "1970-01-01T01:00+01:00"', "012"),
         ("start = 1970-01-01T00:01:00Z", "0"),
         ("start > 1970-01-01T00:00:59.999999999Z AND state = RUNNING", "0"),
-        ("start > 1970-01-01T00:01:00.000000001Z", ""),
+        ("start >= 1970-01-01T00:01:00.000000001Z", ""),
+        ("seen = 1970-01-01T00:00:00.000000001Z", "1"),
         ("seen > 1970-01-01T00:00Z", "1"),
         ("seen != 1970-01-01T00:00Z", "012"),
         ("seen:*", "1"),
@@ -147,6 +148,12 @@ def test_what_is_not_understood_is_refused_with_its_place(text: str, message: st
     with pytest.raises(BadFilter) as caught:
         parse(text, FIELDS)
     assert message in str(caught.value)
+
+
+def test_a_key_without_a_value_is_there() -> None:
+    thing = Thing(labels={"spot": ""})
+    found = {text: parse(text, FIELDS)(thing) for text in ("labels.spot:*", "labels.spot:a*")}
+    assert found == {"labels.spot:*": True, "labels.spot:a*": False}
 
 
 def test_quotes_and_backslashes_are_part_of_a_value_when_escaped() -> None:
