@@ -121,6 +121,34 @@ async def test_no_filter_tells_the_names_of_others_jobs(tmp_path: Path) -> None:
         assert [host.name for host in hosts.hosts] == [name]
 
 
+async def test_names_of_a_tenant_that_is_gone_stay_hidden(tmp_path: Path) -> None:
+    """Its jobs have ended, and what speaks of them is still there."""
+    house = House(tmp_path)
+    root, bob = house.token("root", "admin"), house.token("bob", "viewer", "bots")
+    file, detail = tmp_path / "tenants.yaml", "12% slower at its part of ads/secret, and/or so"
+    file.write_text("tenants: [{name: default}, {name: bots}]\n", encoding="utf-8")
+    access = house.access()
+    async with (
+        serving(tmp_path, access=access, tenants=TENANTS, tenants_file=str(file)) as served,
+        house.calling(served, root) as operator,
+        house.calling(served, bob) as his,
+    ):
+        await operator.CreateJob(create("secret", tenant="ads"))
+        await operator.ReportHost(
+            service_pb2.ReportHostRequest(name="z1-r1-h1", signal="gpu-lost", detail=detail)
+        )
+        await operator.CancelJob(service_pb2.CancelJobRequest(name="ads/secret"))
+        served.reload.set()
+        listing = service_pb2.ListTenantsRequest()
+        async with asyncio.timeout(5):
+            while len((await operator.ListTenants(listing)).tenants) == len(TENANTS.tenants):
+                await asyncio.sleep(0.01)
+        host = await his.GetHost(service_pb2.GetHostRequest(name="z1-r1-h1"))
+        status = await his.GetStatus(service_pb2.GetStatusRequest())
+    assert host.reason.endswith("its part of (hidden), and/or so")
+    assert [each.detail for each in status.incidents] == [host.reason]
+
+
 async def test_a_host_is_the_same_by_itself_and_in_a_list(tmp_path: Path) -> None:
     """Of somebody else's gang the block on a host is not told either."""
     house = House(tmp_path)
