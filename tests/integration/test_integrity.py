@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import sqlite3
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -330,6 +330,31 @@ def test_events_after_a_changed_one_are_given_up_and_named(path: Path) -> None:
     assert checked(path) == ""
     with closing(opened(path)) as store:
         assert [event for _, event in store.read()] == EVENTS[:36]
+
+
+def test_a_repair_that_is_killed_halfway_is_done_again_and_loses_no_copy(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(path)
+    change(path, "UPDATE log SET actor = 'eve' WHERE version = 37")
+    plan = repair_plan(url(path), None)
+    with monkeypatch.context() as killed:
+        killed.setattr("scheduler.eventlog.store.files.HighWaterMark", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            repair(url(path), plan, None)
+    assert checked(path) == ""  # without a mark it is taken as it is
+    change(path, "UPDATE log SET actor = 'eve' WHERE version = 30")
+    repair(url(path), repair_plan(url(path), None), None)
+    assert checked(path) == ""
+    copies = [path.with_name(f"log.db.damaged{number}") for number in ("", "-2")]
+    with ExitStack() as stack:
+        stores = [stack.enter_context(closing(sqlite3.connect(copy))) for copy in copies]
+        last = [store.execute("SELECT max(version) FROM log").fetchone()[0] for store in stores]
+    assert last == [40, 36]
+
+
+def interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def test_a_snapshot_after_the_damage_saves_all_but_history(path: Path) -> None:

@@ -10,6 +10,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from itertools import chain, count
 from pathlib import Path
 
 from scheduler.eventlog.store.base import StoreError
@@ -69,7 +70,8 @@ def restore(source: Path, url: str, *, is_forced: bool = False, mark: Path | Non
 
 def truncate(url: str, keep_from: int, keep_to: int, mark: Path | None = None) -> None:
     """Drop every other version of the log, and mark where it ends now. No server may have the
-    store open. What was there is kept beside it as FILE.damaged. Raises: StoreError.
+    store open. What was there is kept beside it as FILE.damaged, and what was kept so before, as
+    by a call that was killed halfway, stays. Raises: StoreError.
     """
     path = path_of(url)
     if not is_there(path):
@@ -78,7 +80,7 @@ def truncate(url: str, keep_from: int, keep_to: int, mark: Path | None = None) -
     try:
         with closing(connect(path)) as store:
             check_whole(path, store)
-            with written(path.with_name(f"{path.name}.damaged")) as copy:
+            with written(_unused(path.with_name(f"{path.name}.damaged"))) as copy:
                 store.backup(copy)
             store.execute("BEGIN IMMEDIATE")
             with store:
@@ -92,6 +94,12 @@ def truncate(url: str, keep_from: int, keep_to: int, mark: Path | None = None) -
         raise StoreError(f"cannot change {path}: {error}") from None
     finally:
         os.close(lock)
+
+
+def _unused(path: Path) -> Path:
+    """`path`, or with a number behind it that no file has."""
+    numbered = (path.with_name(f"{path.name}-{number}") for number in count(2))
+    return next(each for each in chain((path,), numbered) if not each.exists())
 
 
 def shrink(url: str) -> None:
