@@ -16,6 +16,7 @@ from scheduler.core.names import HIDDEN
 SCHEDULER: Final = ""  # acts by itself: starts, swaps, requeues
 SERVER: Final = "server"  # what the server does at its operator's word: files that it loads
 ANYBODY_NAME: Final = "anonymous"
+EVERY_USER: Final = "*"
 
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 _PATTERN = r"[A-Za-z0-9*?\[\]!._-]*[A-Za-z0-9*?\]]"  # of names, as windows are held for
@@ -40,17 +41,24 @@ class Role(IntEnum):
 @dataclass(frozen=True, slots=True)
 class Caller:
     """`name`: the user of the jobs that it submits. `tenant` is empty for somebody who is not bound
-    to one."""
+    to one. `run_as`: users of the hosts whom ranks of its jobs may be, besides that of its name."""
 
     name: str
     role: Role
     tenant: str = ""
+    run_as: tuple[str, ...] = ()
 
     def sees(self, tenants: Tenants, tenant: str) -> bool:
         """Whether jobs of `tenant` are this caller's own: its tenant's, or of one below."""
         if not self.tenant or tenant == self.tenant:
             return True
         return tenant in tenants.by_name and self.tenant in tenants.path(tenant)
+
+    def may_run_as(self, user: str) -> bool:
+        """Whether ranks of jobs that it submits may run as this user of their hosts; "": as the
+        default one of each host."""
+        known = ("", self.name, *self.run_as)
+        return self.role >= Role.OPERATOR or user in known or EVERY_USER in self.run_as
 
     def own_tenants(self, tenants: Tenants) -> frozenset[str] | None:
         """The tenants whose jobs are this caller's own; None: all."""

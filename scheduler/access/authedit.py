@@ -27,7 +27,13 @@ MOST_CHARACTERS = 256  # of a name
 
 
 def add_token(
-    path: str, name: str, role: Role, tenant: str, now: datetime, expires: datetime | None
+    path: str,
+    name: str,
+    role: Role,
+    tenant: str,
+    now: datetime,
+    expires: datetime | None,
+    run_as: Sequence[str] = (),
 ) -> Minted:
     """Let `name` in by a new token, in a new file if there is none. Raises: InputError."""
     if wrong := next(tenancy("token", role, tenant), None):
@@ -38,12 +44,15 @@ def add_token(
     if name.startswith(PREFIX):
         reason = f"must not begin with {PREFIX}, as users of ID tokens do"
         raise InputError(Problem("token.name", reason))
+    if "" in run_as:
+        raise InputError(Problem("token.run_as", "must be names of users, or *"))
     minted = mint()
     fields = {
         "id": f'"{minted.id}"',
         "name": _quoted(name),
         "role": role.name.lower(),
         **({"tenant": _quoted(tenant)} if tenant else {}),
+        **({"run_as": f"[{', '.join(map(_quoted, run_as))}]"} if run_as else {}),
         "sha256": f'"{minted.sha256}"',
         "created": _time(now),
         **({"expires": _time(expires)} if expires else {}),

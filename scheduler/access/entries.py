@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from scheduler.files.errors import short
@@ -28,11 +28,16 @@ def _role(value: Any) -> Role:
 
 
 class EntryKeys(Keys):
+    """`run_as`: users of the hosts as whom ranks of the caller's jobs may run, besides the one of
+    its own name; "*": all."""
+
     role: Annotated[Role, BeforeValidator(_role)]
     tenant: Text = ""
+    run_as: list[Text] = Field(default_factory=list)
 
     def caller(self, name: str) -> Caller:
-        return Caller(name, self.role, "" if self.tenant == EVERY_TENANT else self.tenant)
+        tenant = "" if self.tenant == EVERY_TENANT else self.tenant
+        return Caller(name, self.role, tenant, tuple(self.run_as))
 
 
 def tenancy(where: str, role: Role, tenant: str) -> Iterator[tuple[str, str]]:

@@ -79,7 +79,7 @@ def refused(tenants: Tenants, who: Caller, job: Job, act: Act) -> Rejected | Non
 
 def unauthorised(state: State, command: Command, who: Caller) -> Rejected | None:
     """The refusal of a command on a job that `who` may not act on, or one that submits for a tenant
-    that is not `who`'s."""
+    or a user of hosts that is not `who`'s."""
     if (act := _ACTS.get(type(command))) is not None:
         assert isinstance(command, JobCommand)
         job = state.find(command.name, command.uid)
@@ -89,6 +89,8 @@ def unauthorised(state: State, command: Command, who: Caller) -> Rejected | None
             return no_job(command.name, command.uid)
         # What the caller's own earlier request did is told again, whoever has the name by now.
         return None if state.request(command.request_id) is not None else refusal
+    if isinstance(command, SubmitJob) and (refusal := _strange_user(command, who)):
+        return refusal
     if isinstance(command, SubmitJob) and who.tenant:
         tenant = tenant_of(command.spec, state.tenants)
         if message := other_tenants(state.tenants, who, tenant):
@@ -103,6 +105,15 @@ def unauthorised(state: State, command: Command, who: Caller) -> Rejected | None
                     return invalid(f"constraints.{field}", message)
         return _strange_dependency(state, command, who)
     return None
+
+
+def _strange_user(command: SubmitJob, who: Caller) -> Rejected | None:
+    """The refusal of a job whose ranks would be somebody on their hosts whom `who` is not."""
+    run = command.spec.run
+    if run is None or who.may_run_as(run.user):
+        return None
+    message = f"{who.name} may not run as {run.user}: no run_as of the auth file says so"
+    return invalid("run.user", message)
 
 
 def _strange_dependency(state: State, command: Command, who: Caller) -> Rejected | None:

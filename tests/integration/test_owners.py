@@ -161,6 +161,58 @@ async def test_a_launcher_ends_no_gang_that_agents_start(
             assert (await refused(call)).code is DENIED
 
 
+async def test_ranks_run_as_their_submitter_or_whom_the_auth_file_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else whoever may submit reads on the hosts whatever others may."""
+
+    def with_agents(questions: Questions, **_: bool) -> Backend:
+        return Backend(questions, has_agents=True)
+
+    monkeypatch.setattr("scheduler.server.serve.Backend", with_agents)
+    house, named = House(tmp_path), 'sha256: "'
+    tokens = {
+        name: house.token(name, role, tenant)
+        for name, role, tenant in (
+            ("ada", "submitter", "ads"),
+            ("bob", "submitter", "bots"),
+            ("cor", "coordinator", "bots"),
+            ("any", "submitter", "bots"),
+            ("root", "operator", ""),
+        )
+    }
+    for name, users in (("cor", "[batch, ada]"), ("any", '["*"]')):
+        at = list(tokens).index(name)
+        house.tokens[at] = house.tokens[at].replace(named, f"run_as: {users}, {named}")
+    house.write()
+    may = {
+        "ada": {"", "ada"},
+        "bob": {"", "bob"},
+        "cor": {"", "cor", "batch", "ada"},
+        "any": {"", "ada", "bob", "cor", "batch", "root"},
+        "root": {"", "ada", "bob", "cor", "batch", "root"},
+    }
+    async with AsyncExitStack() as stack:
+        access = house.access()
+        served = await stack.enter_async_context(serving(tmp_path, access=access, tenants=TENANTS))
+        for name, token in tokens.items():
+            stub = await stack.enter_async_context(house.calling(served, token))
+            for user in ("", "ada", "bob", "cor", "batch", "root"):
+                for is_check in (True, False):
+                    made = create(f"{name}-as-{user or 'default'}", 1)
+                    made.spec.run.command.append("true")
+                    made.spec.run.user, made.validate_only = user, is_check
+                    if user in may[name]:
+                        assert (await stub.CreateJob(made)).spec.run.user == user
+                        continue
+                    error = await refused(stub.CreateJob(made))
+                    assert (error.code, error.fields) == (
+                        grpc.StatusCode.INVALID_ARGUMENT,
+                        ("spec.run.user",),
+                    )
+                    assert f"{name} may not run as {user}" in error.message
+
+
 async def test_a_name_that_changes_hands_gives_nobody_anothers_job(tmp_path: Path) -> None:
     """bea's changes were checked on her own job of that name, and would meet ada's new one."""
     async with AsyncExitStack() as stack:

@@ -39,6 +39,14 @@ def new(
         str,
         typer.Option(help="For all but operators and admins: their tenant; `*` for all tenants."),
     ] = "",
+    run_as: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="USER",
+            help="User of the hosts whom ranks of its jobs may run as, besides NAME; `*` for all"
+            " users; may be given several times.",
+        ),
+    ] = None,
     days: Annotated[
         int | None,
         typer.Option(min=1, max=36_500, help="Days until it expires. (default: never)"),
@@ -51,7 +59,7 @@ def new(
 
     now = datetime.now(UTC).replace(microsecond=0)
     expires = now + timedelta(days=days) if days else None
-    minted = add_token(auth_file, name, Role[role.upper()], tenant, now, expires)
+    minted = add_token(auth_file, name, Role[role.upper()], tenant, now, expires, run_as or ())
     typer.echo(minted.text)
     typer.echo(f"muster: token {minted.id} of {name}: {role}, in {auth_file}", err=True)
 
@@ -91,6 +99,7 @@ def _row(token: TokenKeys) -> dict[str, Any]:
         "name": token.name,
         "role": token.role.name.lower(),
         "tenant": token.tenant,
+        "run_as": ", ".join(token.run_as),
         "created": written(token.created) if token.created else None,
         "expires": written(token.expires) if token.expires else None,
     }

@@ -47,6 +47,14 @@ def refusal(path: Path, text: str) -> str:
             "auth.yaml:2: certificates.0.tenant: is requ",
         ),
         ("certificates:\n  - {san: a, role: admin, tenant: x}", "role admin is not of one tenant"),
+        (
+            "certificates: [{san: a, role: admin, run_as: [3]}]",
+            "certificates.0.run_as.0: must be a non-empty text",
+        ),
+        (
+            "certificates: [{san: a, role: admin, run_as: alice}]",
+            "certificates.0.run_as: must be a list, not 'alice'",
+        ),
         ("certificates:\n  - {role: admin}", "needs either san or common_name"),
         ("certificates: [{san: a, role: admin}, {san: a, role: admin}]", "a is given twice"),
         ("tokens: x", "auth.yaml:1: tokens: must be a list, not 'x'"),
@@ -126,6 +134,17 @@ def test_a_token_of_nobody_cannot_be_revoked(path: Path) -> None:
     add_token(str(path), "ada", Role.ADMIN, "", NOW, None)
     with pytest.raises(InputError, match="has no token 'eve'"):
         revoke(str(path), "eve")
+
+
+def test_a_token_says_as_whom_ranks_may_run(path: Path) -> None:
+    made = add_token(str(path), "ci", Role.SUBMITTER, "a", NOW, None, ("ada", 'b"c'))
+    found = load_auth(str(path)).by_token(made.text, NOW_NS)
+    assert found == Caller("ci", Role.SUBMITTER, "a", ("ada", 'b"c'))
+    assert [found.may_run_as(user) for user in ("", "ci", "ada", 'b"c', "bob")] == [
+        *(True, True, True, True, False)
+    ]
+    with pytest.raises(InputError, match=r"token\.run_as: must be names of users"):
+        add_token(str(path), "ci", Role.SUBMITTER, "a", NOW, None, ("",))
 
 
 def test_a_folder_is_no_auth_file(tmp_path: Path) -> None:
