@@ -73,6 +73,35 @@ async def test_jobs_at_hand_come_first_then_a_bookmark_then_every_change(tmp_pat
     )
 
 
+async def test_a_list_has_what_the_watch_is_for(tmp_path: Path) -> None:
+    """And is of the version after which the changes come, whatever happens while it is sent."""
+    async with serving(tmp_path) as served:
+        for name in ("a", "b", "c"):
+            await served.stub.CreateJob(create(name))
+            await served.until(name, RUNNING)
+        for name in ("v", "w"):
+            await served.stub.CreateWindow(making(name=name))
+        await served.stub.ReportLink(service_pb2.ReportLinkRequest(name="z0", share=0.5))
+        await served.stub.ReportLink(service_pb2.ReportLinkRequest(name="z1", share=0.5))
+        seen = {}
+        for kind, name, thing in (
+            ("Jobs", "b", "job"),
+            ("Hosts", "z1-r0-h1", "hosts"),
+            ("Windows", "w", "window"),
+            ("Links", "z1", "link"),
+        ):
+            request = getattr(service_pb2, f"Watch{kind}Request")(initial_list=True, name=name)
+            with opened(getattr(served.stub, f"Watch{kind}")(request)) as changes:
+                first, mark = await anext(changes), await anext(changes)
+            assert is_bookmark(mark)
+            of = getattr(first, thing)
+            seen[name] = [each.name for each in of] if kind == "Hosts" else [of.name]
+    assert seen == {
+        name: [f"tenants/default/jobs/{name}" if name == "b" else name] for name in seen
+    }
+    assert len(seen) == 4
+
+
 async def test_a_filter_lets_a_job_in_and_out_with_a_change(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
         await served.stub.CreateJob(labelled("mine", team="nlp"))
