@@ -55,7 +55,7 @@ READINGS = (
         "slurm-sacct",
         68,
         0,
-        {"JobID is a step of a job": 68},
+        {"JobID is a step of a job, not a job": 68},
     ),
 )
 

@@ -41,7 +41,7 @@ class SimulationKernel:
         if time_ns < self.now_ns:
             raise ValueError(f"{time_ns} ns is {self.now_ns - time_ns} ns in the past")
         if type(due) not in self._act:
-            raise KeyError(f"nobody acts on {due!r}")
+            raise KeyError(f"nothing handles {due!r}")
         self._seq += 1
         heappush(self._heap, (time_ns, priority, self._seq, due))
         self._waiting.add(self._seq)

@@ -229,7 +229,7 @@ class Replay:
         """The scheduler hears of it at once, or when the failure is detected."""
         outage = self._outage
         if outage is None:
-            raise RuntimeError("an outage is due, and there is none")
+            raise RuntimeError("an outage is due, but none is left")
         after_ns = self._detection_ns(outage)
         if after_ns:
             if outage.is_down:

@@ -149,7 +149,9 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         _check_role(rule, now)
         if now.tenant != who.tenant:
             of, before = now.tenant or EVERY_TENANT, who.tenant or EVERY_TENANT
-            raise denied(f"{now.name} is of tenant {of} now, not of {before}: begin anew")
+            raise denied(
+                f"{now.name} is of tenant {of} now, not of {before}: open the stream again"
+            )
 
 
 class _GarbledLog:

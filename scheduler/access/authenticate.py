@@ -96,7 +96,7 @@ class Authenticator:
 def unknown(names: CallerNames, does: str) -> str:
     """Why a certificate with these names, or none, lets nobody in."""
     if not names.sans and not names.common_name:
-        return f"this server asks who {does}: give a token or a client certificate"
+        return f"this server must know who {does}: give a token or a client certificate"
     named = [f"san {san}" for san in names.sans]
     named += [f"common_name {names.common_name}"] if names.common_name else []
     return f"the auth file does not know this certificate ({', '.join(named)})"

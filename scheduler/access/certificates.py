@@ -138,7 +138,9 @@ def _read_ca(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey
     except OSError as error:
         raise InputError(Problem("", f"{error.strerror}", str(path))) from None
     except (TypeError, ValueError):
-        raise InputError(Problem("", "is no key in PEM form, or is encrypted", str(path))) from None
+        raise InputError(
+            Problem("", "is not a key in PEM form, or is encrypted", str(path))
+        ) from None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != ca.public_key():
         raise InputError(Problem("", "is not the key of ca.pem", str(path)))
     return ca, key
@@ -208,6 +210,6 @@ def _write(path: Path, content: bytes, mode: int, *, replace: bool) -> None:
         finally:
             new.unlink(missing_ok=True)
     except FileExistsError:
-        raise InputError(Problem("", "is there already", str(path))) from None
+        raise InputError(Problem("", "already exists", str(path))) from None
     except OSError as error:
         raise InputError(Problem("", f"cannot be written: {error.strerror}", str(path))) from None

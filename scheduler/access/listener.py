@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 import grpc
 
 from scheduler.access import tls
+from scheduler.access.addresses import MOST_PORT, host_and_port, is_loopback
 from scheduler.access.auth_interceptor import AuthInterceptor
 from scheduler.access.authenticate import Authenticator, anybody
-from scheduler.access.loopback import is_loopback
 from scheduler.access.methods import METHODS, REFLECTION, MethodRule
 from scheduler.access.options import CallLimits, Reflection
 from scheduler.access.tenant_filter import TenantFilter
@@ -81,18 +81,20 @@ class Listener:
 
     def open(self, server: grpc.aio.Server, listen: str) -> str:
         """Take the address; the one that was taken. Raises: CannotListen."""
-        host, colon, port = listen.rpartition(":")
-        if not colon or not port.isdecimal() or int(port) > 65_535:  # gRPC takes it modulo 65,536
-            raise CannotListen(f"cannot listen on {listen!r}: give HOST:PORT, a port up to 65535")
+        host, port = host_and_port(listen)
+        if port is None:  # gRPC would take a larger one modulo 65,536
+            raise CannotListen(
+                f"cannot listen on {listen!r}: give HOST:PORT, a port up to {MOST_PORT}"
+            )
         check_exposure(host, listen, "anybody may do anything", self._access)
         if self.auth is not None:
             self.auth.begin()
         try:
-            _check_free(host, int(port))
-            bound = self._take(server, f"{host}:{port}")
+            _check_free(host, port)
+            bound = self._take(server, listen)
         except (OSError, RuntimeError):
             raise CannotListen(f"cannot listen on {listen}: is another server there?") from None
-        return f"{host}:{bound}"
+        return f"{listen.rpartition(':')[0]}:{bound}"
 
     def _take(self, server: grpc.aio.Server, address: str) -> int:
         if self._access.tls and self._certificates:
@@ -110,7 +112,7 @@ class Listener:
 def _check_free(host: str, port: int) -> None:
     """Raises: OSError. Of a name with several addresses gRPC would be content with one."""
     for family, kind, _, _, address in socket.getaddrinfo(
-        host.strip("[]") or None, port, type=socket.SOCK_STREAM
+        host or None, port, type=socket.SOCK_STREAM
     ):
         with socket.socket(family, kind) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -164,7 +164,9 @@ class Agent:
         """Do what the server says. Raises: StaleLeader."""
         self._check_lease()
         if self._is_given_up:  # words that waited while this process stood still, or was cut off
-            raise StaleLeader("its lease has ended: what it said before is not done any more")
+            raise StaleLeader(
+                "its lease has ended: orders given before it ended are not carried out"
+            )
         match message.WhichOneof("message"):
             case "lease":
                 self._renew(message.lease)
@@ -185,7 +187,9 @@ class Agent:
                 wanted = message.warm
                 self.have_warm(wanted.interpreter, tuple(wanted.modules), wanted.user)
             case None:
-                log.warning("a message of the server that this release does not know")
+                log.warning(
+                    "an unknown message from the server: is this agent of an older release?"
+                )
 
     async def end_ranks(self) -> None:
         """Kill what runs, and return when nothing is left."""
@@ -210,7 +214,9 @@ class Agent:
 
     def _renew(self, lease: agent_pb2.Lease) -> None:
         if lease.epoch < self._epoch:
-            raise StaleLeader(f"the server is of term {lease.epoch}, another of {self._epoch}")
+            raise StaleLeader(
+                f"this server leads in term {lease.epoch}, and another leads in term {self._epoch}"
+            )
         if lease.epoch > self._epoch:
             self._epoch = lease.epoch
             self._epoch_file.write_text(str(lease.epoch), encoding="ascii")
@@ -235,7 +241,10 @@ class Agent:
         self._lease_s = 0.0
         self._is_given_up = True
         for attempt in self._running():
-            log.warning("%s: ended, for the server is not heard of", attempt.key.folder_name)
+            log.warning(
+                "%s: ended, for no message came from the server until its lease ended",
+                attempt.key.folder_name,
+            )
             attempt.stop(0, now_s())
         for preparation in self._preparing.values():
             preparation.task.cancel()
@@ -292,7 +301,7 @@ class Agent:
         until_s = now_s() + _PATIENCE_S
         while not self._end_others(key, gpus):
             if now_s() > until_s:
-                raise NotAllowed("what ran on the host before does not end")
+                raise NotAllowed("processes of an earlier attempt on this host do not end")
             self._over.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_TICK_S):
@@ -540,7 +549,7 @@ def _key(key: Key) -> agent_pb2.AttemptKey:
 def _named(key: agent_pb2.AttemptKey) -> Key:
     """Raises: ValueError for what is no name of a folder."""
     if not key.job_uid or not key.job_uid.replace("-", "").replace("_", "").isalnum():
-        raise ValueError(f"{key.job_uid!r} is no uid")
+        raise ValueError(f"{key.job_uid!r} is not a uid")
     return Key(key.job_uid, key.attempt)
 
 

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from scheduler.access.addresses import host_and_port
 from scheduler.agent.agent import Agent, now_s
 from scheduler.agent.allow import load_allow_list, own_user
 from scheduler.agent.place import parse_place
@@ -146,9 +147,9 @@ def _join_token(options: AgentOptions) -> str:
 
 def towards(server: str) -> str:
     """The address that this host has on the way to the server."""
-    host, _, port = server.rpartition(":")
+    host, port = host_and_port(server)
     try:
-        addresses = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
         family, kind, _, _, target = addresses[0]
         with socket.socket(family, kind) as probe:
             probe.connect(target)

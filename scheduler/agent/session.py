@@ -11,7 +11,7 @@ from typing import Any
 
 import grpc
 
-from scheduler.access.loopback import is_loopback
+from scheduler.access.addresses import host_and_port, is_loopback
 from scheduler.agent.agent import Agent, StaleLeader, now_s
 from scheduler.client.credentials import Credentials
 from scheduler.client.diagnosis import unreachable
@@ -51,7 +51,7 @@ class ServerAddresses:
             return grpc.aio.secure_channel(
                 address, grpc.ssl_channel_credentials(*pem), options=_OPTIONS
             )
-        if self.join_token and not is_loopback(address.rpartition(":")[0]):
+        if self.join_token and not is_loopback(host_and_port(address).host):
             reason = f"a join token is not sent to {address} in the clear: give --ca as well"
             raise InputError(Problem("join-token-file", reason))
         return grpc.aio.insecure_channel(address, options=_OPTIONS)
@@ -118,7 +118,7 @@ async def _hear_all(agent: Agent, call: Any, message: Any) -> None:
         try:
             agent.hear(message)
         except ValueError as error:
-            log.error("a word of the server is refused: %s", error)
+            log.error("a message from the server was refused: %s", error)
         message = await call.read()
     code = await call.code()
     if code is not grpc.StatusCode.OK:

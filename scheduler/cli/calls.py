@@ -113,7 +113,7 @@ def state_numbers(enum: Any, prefix: str, words: Sequence[str] | None) -> list[A
     for word in words or ():
         if word not in known:
             raise typer.BadParameter(
-                f"{word!r} is none of {', '.join(known)}", param_hint="--state"
+                f"{word!r} is not one of {', '.join(known)}", param_hint="--state"
             )
     return [enum.Value(prefix + word.upper()) for word in words or ()]
 

@@ -66,7 +66,9 @@ def load_contexts(*, may_be_new: bool = False) -> Contexts:
 
 
 def _problems(value: Mapping[str, Any]) -> list[tuple[str, str]]:
-    problems = [(key, "is no key; keys: current, contexts") for key in value.keys() - _TOP]
+    problems = [
+        (key, "is an unknown key; keys are current and contexts") for key in value.keys() - _TOP
+    ]
     contexts = value.get("contexts") or {}
     if not isinstance(contexts, dict):
         return [*problems, ("contexts", "must be a mapping of names to contexts")]
@@ -77,12 +79,12 @@ def _problems(value: Mapping[str, Any]) -> list[tuple[str, str]]:
             continue
         for key, text in keys.items():
             if key not in KEYS:
-                problems.append((f"{at}.{key}", f"is no key; keys: {', '.join(KEYS)}"))
+                problems.append((f"{at}.{key}", f"is an unknown key; keys are {', '.join(KEYS)}"))
             elif not isinstance(text, str) or not text:
                 problems.append((f"{at}.{key}", "must be a text"))
     current = value.get("current")
     if current is not None and current not in contexts:
-        problems.append(("current", f"is no context: {current!r}"))
+        problems.append(("current", f"is not a context: {current!r}"))
     return problems
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from scheduler.access.loopback import is_loopback
+from scheduler.access.addresses import host_and_port, is_loopback
 from scheduler.files.errors import InputError, Problem
 
 SYSTEM = "system"
@@ -51,7 +51,7 @@ class Credentials:
             opened = grpc.secure_channel(address, self._tls(), options=options)
         elif self.certificate or self.key:
             raise InputError(Problem("ca", "a client certificate takes TLS: give --ca as well"))
-        elif self.token and not is_loopback(address.rpartition(":")[0]):
+        elif self.token and not is_loopback(host_and_port(address).host):
             reason = f"a token is not sent to {address} in the clear: give --ca as well"
             raise InputError(Problem("token", reason))
         else:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import socket
 import ssl
 
+from scheduler.access.addresses import host_and_port
 from scheduler.client.credentials import SYSTEM, Credentials
 from scheduler.client.failover import addresses
 
@@ -41,20 +42,20 @@ def unreachable(address: str, who: Credentials) -> str:
 
 def _why(server: str, who: Credentials) -> str:
     """What follows "no server answers at HOST:PORT"."""
-    host, _, port = server.rpartition(":")
-    if not port.isdecimal():
+    host, port = host_and_port(server)
+    if port is None:
         return ""
     try:
-        opened = socket.create_connection((host.strip("[]"), int(port)), _TIMEOUT_S)
+        opened = socket.create_connection((host, port), _TIMEOUT_S)
     except OSError as error:
         return f" ({(error.strerror or str(error)).lower()})"
     with opened:
         try:
-            reason = _of_handshake(opened, host.strip("[]"), who)
+            reason = _of_handshake(opened, host, who)
         except TimeoutError:
-            reason = "it took the connection and is silent"
+            reason = "it accepted the connection and sends nothing"
         except OSError:  # of files, too: they were read a moment ago
-            reason = "it took the connection and closed it"
+            reason = "it accepted the connection and closed it"
     return f": {reason}"
 
 
@@ -79,12 +80,12 @@ def _of_handshake(opened: socket.socket, host: str, who: Credentials) -> str:
     except (ssl.SSLError, ConnectionError):
         if who.ca:
             return "it has no TLS there: leave out --ca (and MUSTER_CA)"
-        return "it took the connection and closed it"
+        return "it accepted the connection and closed it"
     if not who.ca:
-        return "it talks TLS only: say with --ca (or MUSTER_CA) who signed its certificate"
+        return "it accepts only TLS: say with --ca (or MUSTER_CA) who signed its certificate"
     if not secured.hears():  # with TLS 1.3, our certificate is looked at after all else
         return _UNACCEPTED.format(certificate=who.certificate) if who.certificate else _NONE
-    return "it took the connection and is not ready yet"
+    return "it accepted the connection and is not ready yet"
 
 
 class _Secured:

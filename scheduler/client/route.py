@@ -182,7 +182,7 @@ class Router:
             outcome = self._round(spec, *self.newest(spec, request_id))
             if outcome is not None:
                 return outcome
-        return Unknown("clusters change their answers all the time; try again", request_id)
+        return Unknown("the clusters keep changing their answers; try again", request_id)
 
     def _round(
         self, spec: JobSpec, request_id: str, views: tuple[ClusterView, ...]
@@ -333,9 +333,11 @@ def _unanswered(request_id: str, target: str, views: tuple[ClusterView, ...]) ->
     owner = known or next(view.owner for view in views if view.left == target)
     reason = f"an earlier submit has left the job to {owner}, which does not answer"
     if not known and any(view.silence for view in views):
-        reason += " or is none of the clusters named"
+        reason += " or is not one of the clusters named"
     elif not known:
-        reason = f"an earlier submit has left the job to {owner}, which is none of these clusters"
+        reason = (
+            f"an earlier submit has left the job to {owner}, which is not one of these clusters"
+        )
     silences = _silences(views)
     reason += f"; {silences}" if silences else ""
     return Unknown(reason, request_id, owner, views)

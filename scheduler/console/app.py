@@ -22,7 +22,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from scheduler.access.loopback import is_loopback
+from scheduler.access.addresses import is_loopback
 from scheduler.console.connect import ConnectService
 
 STATIC: Final = Path(str(files("scheduler.console") / "static"))

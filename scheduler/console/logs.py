@@ -57,8 +57,8 @@ def _events(path: Path) -> Iterator[Event]:
                     entry = json.loads(line)
                     yield decode(entry["type"], json.dumps(entry["event"]))
                 except (ValueError, KeyError, TypeError, UndecodableEvent) as error:
-                    reason = f"is no event of this release: {error}"
+                    reason = f"is not an event of this release: {error}"
                     raise InputError(Problem("", reason, str(path), number)) from None
     except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or "is no text"
+        reason = getattr(error, "strerror", None) or "is not text"
         raise InputError(Problem("", reason, str(path))) from None

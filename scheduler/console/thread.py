@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scheduler.access import tls
+from scheduler.access.addresses import is_loopback
 from scheduler.access.listener import Access, CannotListen, check_exposure
-from scheduler.access.loopback import is_loopback
 from scheduler.access.reloading import LOOK_EVERY_S, Reloading
 from scheduler.access.tls import TlsFiles
 

@@ -278,7 +278,7 @@ def _variables(value: Any) -> tuple[tuple[str, str], ...]:
         raise _refusal(f"must be at most {MOST_VARIABLES}, are {len(value):,}")
     for name, text in value.items():
         if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
-            raise _refusal(f"{short(name)} is no name of a variable")
+            raise _refusal(f"{short(name)} is not the name of a variable")
         if name in RANK_VARIABLES or name.startswith("MUSTER_"):
             raise _refusal("is set by muster for every rank", name)
         if not isinstance(text, str) or len(text) > LONGEST_VALUE:
@@ -311,7 +311,7 @@ def _modules(value: Any) -> tuple[str, ...]:
     names = _names(value)
     for name in names:
         if not _MODULE.fullmatch(name):
-            raise _refusal(f"{short(name)} is no name of a Python module")
+            raise _refusal(f"{short(name)} is not the name of a Python module")
     return tuple(names)
 
 

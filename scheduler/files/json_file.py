@@ -27,7 +27,7 @@ class JsonFile:
         try:
             return JsonFile(json.loads(text), text, path)
         except json.JSONDecodeError as error:
-            raise refusal(f"is no JSON: {error.msg}", path, error.lineno) from None
+            raise refusal(f"is not JSON: {error.msg}", path, error.lineno) from None
         except RecursionError:
             raise refusal("is nested too deep", path) from None
 

@@ -55,7 +55,7 @@ def _from_answer(text: str, path: str) -> list[str]:
         answer: Any = json.loads(text)
     except (ValueError, RecursionError) as error:
         line = getattr(error, "lineno", 0)
-        raise InputError(Problem("", f"is no JSON: {error}", path, line)) from None
+        raise InputError(Problem("", f"is not JSON: {error}", path, line)) from None
     hosts = answer.get("hosts")
     if answer.get("outcome", "placed") != "placed":
         raise InputError(Problem("outcome", f"is {answer['outcome']!r}, not a placement", path))

@@ -117,7 +117,7 @@ def _documents(text: str, source: str, *, is_single: bool) -> Iterator[Document]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = min(mark.line + 1, len(text.splitlines())) if mark else 0
-        message = error.problem or error.context or "is no YAML"
+        message = error.problem or error.context or "is not YAML"
         raise InputError(Problem("", _explain(message, text, line), source, line)) from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1

@@ -19,7 +19,7 @@ def with_value(text: str, path: Sequence[str], value: str) -> str:
         return f"{_line_end(text)}{_dumped(path, value)}\n"
     for at, key in enumerate(path):
         if not isinstance(node, yaml.MappingNode):
-            raise ValueError(f"{'.'.join(path[:at])} is no mapping")
+            raise ValueError(f"{'.'.join(path[:at])} is not a mapping")
         below = next((each for name, each in node.value if name.value == key), None)
         if below is None:
             return _with_entry(text, node, _dumped(path[at:], value))

@@ -98,7 +98,7 @@ class AgentStream:
     waiting: deque[bytes] = field(default_factory=deque)
     sending: asyncio.Task[None] | None = None
     end: asyncio.Event = field(default_factory=asyncio.Event)
-    reason: str = "another stream speaks for this host"
+    reason: str = "another stream is open for this host"
 
     def send(self, body: bytes) -> None:
         self.waiting.append(body)
@@ -180,7 +180,7 @@ class Gateway:
                 log.warning("stood still for %.1f s: all hosts have a new lease", stalled_s)
                 self._excuse(now_s)
             if self._epoch is not None and now_s - self._alive_s > SILENCE_S:
-                log.warning("the server says nothing for %.0f s", SILENCE_S)
+                log.warning("no message came from the server for %.0f s", SILENCE_S)
                 self._resign()
             self.sweep(now_s)
 
@@ -196,7 +196,7 @@ class Gateway:
             return
         for host, stream in list(self._streams.items()):
             if now_s - stream.heard_s > self._ttl_s:
-                self._drop(host, "nothing was heard of this host for a lease")
+                self._drop(host, "no message came from this host for a lease")
                 self._tell(Frame(FrameKind.LOST, host))
             elif now_s >= stream.lease_s:
                 self._lease(stream, now_s)
@@ -264,7 +264,9 @@ class Gateway:
         except Exception:  # protobuf's DecodeError has no stable home
             message = agent_pb2.SessionRequest()
         if message.WhichOneof("message") != "hello" or not message.hello.host:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first word must be a hello")
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT, "the first message must be a hello"
+            )
         proved = self._proved(context)
         if proved is None and not self._options.is_insecure:
             reason = "an agent shows a client certificate or a join token of its host"

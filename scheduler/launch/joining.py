@@ -84,7 +84,7 @@ class HostJoins:
                 return refusals
             if answer.code is not Code.STALE:
                 return dict.fromkeys(hosts, answer.message)
-        return dict.fromkeys(hosts, "the fabric changes all the time")
+        return dict.fromkeys(hosts, "the fabric keeps changing")
 
 
 def _grown(
@@ -98,7 +98,7 @@ def _grown(
             continue
         domains = (name for key, name in place.items() if key.rpartition("/")[2] in tiers)
         if odd := next((name for name in (host, *domains) if not is_name(name)), None):
-            refusals[host] = f"{odd!r} is no name: {NAME_RULE}"
+            refusals[host] = f"{odd!r} is not a name: {NAME_RULE}"
             continue
         try:
             spec = with_host(spec, host, place)

@@ -133,7 +133,11 @@ class AgentLauncher(Launcher):
             try:
                 await asyncio.wait({leading, changed}, return_when=asyncio.FIRST_COMPLETED)
                 if leading.done() and (error := leading.exception()):
-                    log.error("gangs are not looked after: %r", error, exc_info=error)
+                    log.error(
+                        "the launcher cannot look after gangs, and tries again: %r",
+                        error,
+                        exc_info=error,
+                    )
                     await asyncio.sleep(1)
             finally:
                 for task in (ticking, leading, changed):

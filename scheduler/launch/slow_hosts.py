@@ -45,7 +45,7 @@ class SlowHosts:
             try:
                 await self.look()
             except (NotLeading, WriterStopped, StoreError) as error:
-                log.info("slow hosts are not reported: %s", error)
+                log.info("cannot report slow hosts: %s", error)
 
     async def look(self) -> None:
         """Report the hosts that slow gangs. Raises: NotLeading, WriterStopped, StoreError."""

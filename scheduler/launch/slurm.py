@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from placement.fabric import hostlist
-from scheduler.access.loopback import is_loopback
+from scheduler.access.addresses import host_and_port, is_loopback
 from scheduler.access.tokens import join_token, new_secret
 from scheduler.core import Rejected, State
 from scheduler.core.model.commands import MoveHost, ReportHost
@@ -370,7 +370,7 @@ class SlurmAgents:
         shown, server = hostlist.fold(hosts), self._server()
         text = f"no agent has come in from {shown}: it is started again; what agents and srun say"
         text += f" is in {self._folder / 'steps.log'}; they look for this server at {server}"
-        if is_loopback(server.rpartition(":")[0]):
+        if is_loopback(host_and_port(server).host):
             text += ", which other machines do not reach: set agents.listen and slurm.server"
         return text
 
@@ -488,7 +488,7 @@ class SlurmAgents:
         with contextlib.suppress(NotLeading, WriterStopped, StoreError, NotWritten):
             answer = await self._writer.submit(command)
             if isinstance(answer, Rejected):
-                log.info("not taken: %s", answer.message)
+                log.info("a report of the launcher was refused: %s", answer.message)
 
     async def _set_down(self) -> None:
         """Hosts whose agents are lost are down for Slurm as well."""

@@ -36,7 +36,7 @@ def load_times(path: str) -> list[Measurement]:
     of_ranks = "ranks" if "ranks" in head else "rank"
     for name in ("step", of_ranks, "seconds"):
         if name not in head:
-            reason = f"is no column of the header; known: {', '.join(_COLUMNS)}"
+            reason = f"is not a column of the header; columns are {', '.join(_COLUMNS)}"
             raise InputError(Problem(name, reason, source, 1))
     places = [head.index(name) if name in head else -1 for name in ("step", of_ranks, "seconds")]
     kind = head.index("kind") if "kind" in head else -1

@@ -29,6 +29,7 @@ from pydantic_core import PydanticCustomError
 
 from placement import BadInput
 from placement.fabric.tree import PRESETS
+from scheduler.access.addresses import MOST_PORT, host_and_port
 from scheduler.access.options import CallLimits, Reflection
 from scheduler.core.model.scheduling_options import Overrun, SchedulingOptions
 from scheduler.core.queue.policies import queue_policy
@@ -52,7 +53,6 @@ from scheduler.observe.logs import LogFormat, LogLevel
 
 _FILE_URL = "sqlite:///"
 _MOST_HOURS = 87_600
-_MOST_PORT = 65_535
 OFF = "off"  # where an address could be
 OWN_STEP_OPTIONS = frozenset(
     f"--{name}"
@@ -119,9 +119,9 @@ FilePath = Annotated[str, BeforeValidator(_beside)]
 
 def _address(value: Any) -> str:
     text = value if isinstance(value, str) else ""
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > _MOST_PORT:
-        raise _refusal(f"must be HOST:PORT, a port up to {_MOST_PORT:,}, not {short(value)}")
+    host, port = host_and_port(text)
+    if not host or port is None:
+        raise _refusal(f"must be HOST:PORT, a port up to {MOST_PORT:,}, not {short(value)}")
     return text
 
 

@@ -334,7 +334,7 @@ async def _load_health(path: str, writer: Writer) -> None:
         log.warning("%s: not read, for this server does not lead", path)
         return
     if isinstance(answer, Rejected):  # pragma: no cover - the file was checked
-        log.error("%s is not taken: %s", path, answer.message)
+        log.error("%s was refused: %s", path, answer.message)
 
 
 def _checked_tenants(path: str, fabric: Fabric) -> TenantsFile:

@@ -235,7 +235,7 @@ def _test(field: Field, key: str, op: str, value: _Token) -> Test:
         case ChoiceField(of, known, prefix):
             word = value.text.removeprefix(prefix)
             if word not in known:
-                raise BadFilter(f"is none of {', '.join(known)}")
+                raise BadFilter(f"is not one of {', '.join(known)}")
             if op not in ("=", "!="):
                 raise BadFilter(f"a word is compared with = or !=, not with {op!r}")
             return lambda item: (of(item) == word) == (op == "=")

@@ -78,7 +78,7 @@ def parse_order(
         name, *direction = part.split() or [""]
         if name not in known or direction not in ([], ["asc"], ["desc"]):
             choice = ", ".join(known)
-            raise BadOrder(f"{part.strip()!r} is none of {choice}, with or without asc or desc")
+            raise BadOrder(f"{part.strip()!r} is not one of {choice}, with or without asc or desc")
         if name in names:
             raise BadOrder(f"{name} is there twice")
         names.append(name)

@@ -82,7 +82,7 @@ def _named(request: service_pb2.UpdateJobRequest) -> tuple[tuple[str, ...], tupl
         elif key := _LABEL_PATH.fullmatch(path):
             keys.add(key["quoted"] or key["plain"])
         else:
-            raise BadInput(f"update_mask.paths[{place}]", f"{path!r} is none of {known}")
+            raise BadInput(f"update_mask.paths[{place}]", f"{path!r} is not one of {known}")
     if not (wanted or keys):
         raise BadInput("update_mask", f"names nothing to change; fields are {known}")
     fields = tuple(name for name in UPDATABLE if name in wanted)

@@ -18,7 +18,7 @@ def usage_keys(numbers: Sequence[int]) -> tuple[UsageKey, ...]:
     """Each once. Raises: BadInput."""
     names = {int(number): name for name, number in service_pb2.UsageKey.items() if number}
     if unknown := [number for number in numbers if number not in names]:
-        raise BadInput("group_by", f"has {unknown[0]}, which is no key of usage")
+        raise BadInput("group_by", f"has {unknown[0]}, which is not a key of usage")
     return tuple(dict.fromkeys(UsageKey[names[n].removeprefix(_PREFIX)] for n in numbers))
 
 

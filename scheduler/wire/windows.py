@@ -69,7 +69,7 @@ def changed(window: Window, request: service_pb2.UpdateWindowRequest) -> Window:
     known = ", ".join(FIELDS)
     for at, path in enumerate(paths):
         if path not in FIELDS:
-            raise BadInput(f"update_mask.paths[{at}]", f"{path!r} is none of {known}")
+            raise BadInput(f"update_mask.paths[{at}]", f"{path!r} is not one of {known}")
     if not paths:
         raise BadInput("update_mask", f"names nothing to change; fields are {known}")
     return replace(window, **{FIELDS[path]: _value(message, path) for path in paths})

@@ -268,7 +268,7 @@ class InvariantChecker:
             fault = known.fault(event)
             if isinstance(event, LaunchFailed | RankFailed):
                 if not fault and event.host not in self._blocks[event.name]:
-                    fault = f"{event.host} is none of its hosts"
+                    fault = f"{event.host} is not one of its hosts"
                 known.is_running = False
         elif isinstance(event, CheckpointSaved):
             fault = ""  # what it saved last, written down after its end

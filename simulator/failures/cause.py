@@ -88,7 +88,7 @@ class FailureUnits:
         names = [tier.name for tier in fabric.tiers]
         if scope not in names:
             known = ", ".join([*names, HOST])
-            raise BadInput("scope", f"{scope!r} is no tier of {fabric.name}; there are {known}")
+            raise BadInput("scope", f"{scope!r} is not a tier of {fabric.name}; tiers are {known}")
         return FailureUnits(tuple(_grouped(fabric, _domains(fabric, scope), group)))
 
 

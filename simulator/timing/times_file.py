@@ -153,7 +153,7 @@ def _base(name: str) -> Document:
         raise InputError(Problem("--times", f"{name!r} is neither a file nor one of {known}"))
     document = load(name)
     if "source" in document.mapping():
-        raise document.error(("source", "is no knob"))
+        raise document.error(("source", "is not a setting"))
     return document
 
 

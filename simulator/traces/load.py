@@ -77,7 +77,9 @@ def check_format(name: str) -> None:
     """Raises: InputError with the formats there are."""
     if name != TABLE and name not in FORMATS:
         known = ", ".join((*FORMATS, TABLE))
-        raise InputError(Problem("--trace-format", f"no reader for {name!r}; there are {known}"))
+        raise InputError(
+            Problem("--trace-format", f"unknown trace format {name!r}; there are {known}")
+        )
 
 
 def _column_map(columns: str) -> table.ColumnMap:

@@ -196,7 +196,7 @@ def _spares(_: TwinClock, state: State, __: SchedulingOptions, words: re.Match[s
 def _policy(_: TwinClock, __: State, limits: SchedulingOptions, words: re.Match[str]) -> Change:
     name = queue_policy(words["name"]).name
     if name == limits.policy:
-        raise BadInput("", f"{name} is the policy already")
+        raise BadInput("", f"the policy is {name} already")
     return Change(policy=name)
 
 

@@ -55,7 +55,7 @@ def _members(fabric: Fabric, domain: str) -> int:
             )
     if domain in fabric.index_by_name:
         return 1 << fabric.index_by_name[domain]
-    raise BadInput("", f"{domain} is no domain and no host of {fabric.name}")
+    raise BadInput("", f"{domain} is neither a domain nor a host of {fabric.name}")
 
 
 def _classes(fabric: Fabric, free: int) -> Iterator[tuple[str, int]]:

@@ -37,7 +37,7 @@ def with_scale_up(fabric: Fabric, domain: str, gbps: float) -> Fabric:
     item = next(_below(spec, domain, "", letters, 0), None)
     if item is None:
         tiers = " or ".join(tier.name for tier in fabric.tiers)
-        raise BadInput("", f"{domain} is no {tiers or 'domain'} of {fabric.name}")
+        raise BadInput("", f"{domain} is not a {tiers or 'domain'} of {fabric.name}")
     racks = list(_innermost(item))
     if all(rack.get("scale_up", {}).get("gbps_per_gpu", 0) >= gbps for rack in racks):
         raise BadInput("", f"the racks of {domain} have NVLink of {gbps:g} Gbit/s already")

@@ -164,7 +164,7 @@ def test_refusals_are_sentences(shell: Shell, folder: Path) -> None:
     assert "no host 'z9'" in shell.told("drain", "z9", code=1)
     assert "unknown 'smoke'" in shell.told("report", "z0-r0-h0", "--signal", "smoke", code=2)
     assert "17 hosts" in shell.told("submit", job_file(folder, "huge", 17), code=4)
-    assert "none of queued" in shell.told("jobs", "--state", "asleep", code=2)
+    assert "not one of queued" in shell.told("jobs", "--state", "asleep", code=2)
     assert "no-such.yaml" in shell.told("submit", "no-such.yaml", code=2)
 
 

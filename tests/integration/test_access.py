@@ -100,7 +100,7 @@ async def test_without_a_token_every_method_is_refused(tmp_path: Path, house: Ho
             assert await outcome(stub, method) is Code.UNAUTHENTICATED, method.name
         error = await refused(stub.ListHosts(LIST))
     assert error.reason == "UNAUTHENTICATED"
-    assert error.message == "this server asks who calls: give a token or a client certificate"
+    assert error.message == "this server must know who calls: give a token or a client certificate"
 
 
 async def test_a_method_without_a_rule_is_refused_to_an_admin(
@@ -230,7 +230,7 @@ async def test_the_health_command_trusts_as_any_client(tmp_path: Path, house: Ho
             environment.setenv("MUSTER_CA", "")  # the option is handed on by it
             good = await asyncio.to_thread(CliRunner().invoke, app, trusting)
     assert (plain.exit_code, good.exit_code) == (1, 0)
-    assert f"no server answers at {served.ready.address}: it talks TLS only" in plain.output
+    assert f"no server answers at {served.ready.address}: it accepts only TLS" in plain.output
 
 
 async def _ask() -> AsyncIterator[reflection_pb2.ServerReflectionRequest]:

@@ -168,7 +168,7 @@ def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").write_text("")
     (tmp_path / "text.db").write_text("x" * 5_000)
     for source, words in (
-        ("bad.jsonl", "bad.jsonl:1: is no event of this release"),
+        ("bad.jsonl", "bad.jsonl:1: is not an event of this release"),
         ("empty.jsonl", "empty.jsonl: is empty: it has no event"),
         ("text.db", "text.db"),
         ("none.db", "none.db"),

@@ -331,8 +331,8 @@ def test_an_issuer_that_is_away_keeps_nobody_else_waiting(
     ("said", "words"),
     [
         ({"issuer": "http://127.0.0.1:1"}, "it calls itself 'http://127.0.0.1:1'"),
-        ({"jwks_uri": "http://keys.example.org"}, "its jwks_uri is no https:// address"),
-        ({"token_endpoint": None}, "its token_endpoint is no https:// address"),
+        ({"jwks_uri": "http://keys.example.org"}, "its jwks_uri is not an https:// address"),
+        ({"token_endpoint": None}, "its token_endpoint is not an https:// address"),
         ({"jwks_uri": "https://127.0.0.1:1/jwks"}, "Connection refused"),
     ],
 )
@@ -471,9 +471,9 @@ OK = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"
         (b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\n\r\n", "302, a redirect"),
         (b"HTTP/1.1 500 No\r\nConnection: close\r\n\r\n<html>", "HTTP status 500"),
         (b'HTTP/1.1 400 No\r\nConnection: close\r\n\r\n{"error": "a\\nb"}', "400 (a\\nb)"),
-        (OK + b"<html>", "the answer is no JSON object"),
-        (OK + b"[1]", "the answer is no JSON object"),
-        (OK + b"[" * 90_000, "the answer is no JSON object"),
+        (OK + b"<html>", "the answer is not JSON object"),
+        (OK + b"[1]", "the answer is not JSON object"),
+        (OK + b"[" * 90_000, "the answer is not JSON object"),
         (OK + b" " * (1 << 20) + b"{}", "the answer is longer than 1 MiB"),
         (b"SSH-2.0\r\n\r\n", "SSH-2.0"),
         (b"", "Remote end closed connection"),

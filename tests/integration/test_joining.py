@@ -105,7 +105,7 @@ async def test_a_host_without_a_place_that_can_be_does_not_join(tmp_path: Path) 
         torn = await hello(stub, "new", zone="z9")
         assert "its place does not say in which rack it is" in await ended(torn)
         odd = await hello(stub, "new", zone="z0", rack="a\nb")
-        assert "is no name: must be" in await ended(odd)
+        assert "is not a name: must be" in await ended(odd)
         assert "new" not in await hosts(served)
 
 

@@ -182,7 +182,7 @@ async def test_a_watch_ends_when_its_caller_moves_to_another_tenant(tmp_path: Pa
         await operator.CreateJob(create("unseen", tenant="vision"))
         assert {change.job.spec.name for change in await _until_end(watching)} <= {"seen"}
         assert await watching.code() is Code.PERMISSION_DENIED
-        told = "ada is of tenant default now, not of vision: begin anew"
+        told = "ada is of tenant default now, not of vision: open the stream again"
         assert await watching.details() == told
 
 

@@ -45,7 +45,7 @@ def who(folder: Path, ca: str = "ca.pem", name: str = "") -> Credentials:
 
 async def test_each_way_that_tls_fails_has_its_sentence(tmp_path: Path, house: House) -> None:
     expected = {
-        who(tmp_path, ca=""): "it talks TLS only: say with --ca",
+        who(tmp_path, ca=""): "it accepts only TLS: say with --ca",
         who(tmp_path, "other-ca.pem"): f"not signed by the CA in {tmp_path}/other-ca.pem",
         who(tmp_path): "it wants a certificate of the client",
         who(tmp_path, name="eve"): f"it does not accept {tmp_path}/eve.pem",
@@ -115,8 +115,8 @@ async def test_certificates_for_a_start_are_enough_for_mutual_tls(tmp_path: Path
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["init"], "ca.key: is there already"),
-        (["new", "ada"], "ada.key: is there already"),
+        (["init"], "ca.key: already exists"),
+        (["new", "ada"], "ada.key: already exists"),
         (["new", "ca", "--replace"], "is the CA's"),
         (["new", "../x"], "must be 1 to 128 letters"),
         (["new", "ada", "--server", "x"], "--server: goes with the name `server` alone"),

@@ -62,5 +62,5 @@ def test_what_is_changed_is_read_back_and_comments_stay(
 
 
 def test_a_list_on_the_way_is_refused() -> None:
-    with pytest.raises(ValueError, match="contexts is no mapping"):
+    with pytest.raises(ValueError, match="contexts is not a mapping"):
         with_value("contexts: [a]\n", ("contexts", "a", "ca"), "x")

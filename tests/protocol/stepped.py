@@ -324,7 +324,7 @@ class SteppedGateway(Gateway):
 
     def admit_stream(self, stream: Any, hello: bytes) -> None:
         """As `session` does with a first word."""
-        self._drop(stream.host, "another stream speaks for this host")
+        self._drop(stream.host, "another stream is open for this host")
         self._streams[stream.host] = stream
         self._broken_s.pop(stream.host, None)
         self._lease(stream, Clock.now_s)

@@ -136,11 +136,11 @@ def test_the_environment_wins_over_a_context(
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("current: q\ncontexts: {}\n", "config.yaml:1: current: is no context: 'q'"),
-        ("contexts:\n  a: {adress: x}\n", "config.yaml:2: contexts.a.adress: is no key"),
+        ("current: q\ncontexts: {}\n", "config.yaml:1: current: is not a context: 'q'"),
+        ("contexts:\n  a: {adress: x}\n", "config.yaml:2: contexts.a.adress: is an unknown key"),
         ("contexts:\n  a: 3\n", "config.yaml:2: contexts.a: must be a mapping"),
         ("contexts: {a: {address: 3}}\n", "config.yaml:1: contexts.a.address: must be a text"),
-        ("server: x\n", "config.yaml:1: server: is no key"),
+        ("server: x\n", "config.yaml:1: server: is an unknown key"),
     ],
 )
 def test_a_faulty_file_is_named_with_its_line(

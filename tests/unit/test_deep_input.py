@@ -26,7 +26,7 @@ DEEP = "[" * 100_000
 def test_an_old_placement_nested_too_deep_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "old.json"
     file.write_text('{"hosts": ' + DEEP)
-    with pytest.raises(InputError, match="is no JSON"):
+    with pytest.raises(InputError, match="is not JSON"):
         load_placement(str(file), fabric())
 
 

@@ -60,7 +60,7 @@ def test_numbers_sort_by_value(keys: list[str], names: list[str]) -> None:
 
 
 def test_an_unknown_column_is_named_beside_those_that_there_are() -> None:
-    with pytest.raises(KeyError, match="'colour' is none of name, tenant, user, state"):
+    with pytest.raises(KeyError, match="'colour' is not one of name, tenant, user, state"):
         shown(View(names=("colour",)))
 
 

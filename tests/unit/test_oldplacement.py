@@ -47,7 +47,7 @@ def test_a_host_that_the_fabric_does_not_have_is_gone(tmp_path: Path) -> None:
         ("", "names no hosts"),
         ("node-1\nnode-2\n", "small has none of its hosts, such as 'node-1'"),
         ("z0-r[0-h1\n", ":1: unbalanced brackets"),
-        ("{", "is no JSON"),
+        ("{", "is not JSON"),
         ('{"outcome": "insufficient"}', "outcome: is 'insufficient', not a placement"),
         ('{"hosts": [1, 2]}', "hosts: must be a list of host names"),
     ],

@@ -94,7 +94,7 @@ def test_a_wrong_table_is_refused_with_its_line(
         ("START_PORTS", "START_PINS", "db_csv:1: has no section START_PORTS"),
         ("END_PORTS", "", "db_csv: ends inside the section PORTS"),
         ("1,2,2048,5,4\n0xb1,0xb1,2", "1,3,2048,5,4\n0xb1,0xb1,2", "12: LinkWidthActv: 3 is no"),
-        ("2,1,1025", "2,1,7", "13: LinkSpeedActv: 7 is no width or speed"),
+        ("2,1,1025", "2,1,7", "13: LinkSpeedActv: 7 is not a known width or speed"),
     ],
 )
 def test_a_wrong_ibdiagnet_file_is_refused_with_its_line(
@@ -156,7 +156,7 @@ def test_ports_are_read_as_ufm_lists_them(tmp_path: Path) -> None:
         ('"dname": "3", ', "", "ports.json:10: 2.dname: is missing, and so is number"),
         ('"system_name": "leaf-01", "logical_state": "Down"', '"logical_state": "Down"', "2.syst"),
         ('{"dname": "3"', '7, {"dname": "3"', "ports.json:10: 2: must be a port, not 7"),
-        ("]", "", "ports.json:12: is no JSON"),
+        ("]", "", "ports.json:12: is not JSON"),
     ],
 )
 def test_a_wrong_list_of_ufm_is_refused_with_its_line(

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from scheduler.access.loopback import is_loopback
+from scheduler.access.addresses import is_loopback
 from scheduler.access.oidc.section import trust
 from scheduler.files.errors import InputError, one_line
 
@@ -91,7 +91,7 @@ def _object(content: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        raise IssuerFailed("the answer is no JSON object")
+        raise IssuerFailed("the answer is not JSON object")
     return value
 
 

@@ -129,14 +129,14 @@ def _header(text: str) -> tuple[str, str | None]:
     try:
         header = jwt.get_unverified_header(text)
     except (jwt.PyJWTError, ValueError, RecursionError):
-        raise unauthenticated("the token is no ID token: its header cannot be read") from None
+        raise unauthenticated("the token is not an ID token: its header cannot be read") from None
     algorithm, kid = header.get("alg"), header.get("kid")
     if algorithm not in ALGORITHMS:
         taken = " and ".join(ALGORITHMS)
         said = one_line(short(algorithm))
         raise unauthenticated(f"ID tokens are taken that {taken} sign, not {said}")
     if str(header.get("typ", "JWT")).upper() != "JWT" or "crit" in header:
-        raise unauthenticated("the token is no ID token: its header is of another kind")
+        raise unauthenticated("the token is not an ID token: its header is of another kind")
     return algorithm, kid
 
 
@@ -158,7 +158,7 @@ def _check_claims(section: OidcKeys, claims: Claims, now_s: float) -> None:
     if not isinstance(subject, str) or not subject:
         raise unauthenticated("the ID token has no subject")
     if claims.get("typ") in _OTHER_KINDS or "events" in claims:
-        raise unauthenticated("the token is no ID token but one of another kind")
+        raise unauthenticated("the token is not an ID token but one of another kind")
     expires, issued = _time(claims, "exp"), _time(claims, "iat")
     begins = _time(claims, "nbf") if "nbf" in claims else issued
     if now_s >= expires + LEEWAY_S:

@@ -168,7 +168,7 @@ def _address(said: dict[str, Any], key: str) -> str:
     """Raises: IssuerFailed."""
     value = said.get(key)
     if not isinstance(value, str) or not is_private(value):
-        raise IssuerFailed(f"its {key} is no https:// address")
+        raise IssuerFailed(f"its {key} is not an https:// address")
     return value
 
 

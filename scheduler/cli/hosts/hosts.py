@@ -395,7 +395,7 @@ def _hosts(
             write(act(client, names[0]), lambda host: messages.hosts_text([host]), output)
             return
         if etag:
-            raise typer.BadParameter("is of one host, not of several", param_hint="--etag")
+            raise typer.BadParameter("goes with one host, not with several", param_hint="--etag")
         done, code = each_done(client, names, act)
     if done:
         answer = service_pb2.ListHostsResponse(hosts=done)

@@ -94,7 +94,7 @@ def _keys(text: str) -> list[str]:
     words = [word for word in text.split(",") if word and word != "none"]
     for word in words:
         if word not in KEYS:
-            raise typer.BadParameter(f"{word!r} is none of {', '.join(KEYS)}", param_hint="--by")
+            raise typer.BadParameter(f"{word!r} is not one of {', '.join(KEYS)}", param_hint="--by")
     return list(dict.fromkeys(words))
 
 

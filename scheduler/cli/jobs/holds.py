@@ -156,7 +156,9 @@ def _each(
         with connected(address) as client:
             names = with_tasks(client, texts)
     if of_one and len(names) > 1:
-        raise typer.BadParameter("is of one job, not of several", param_hint="--uid or --etag")
+        raise typer.BadParameter(
+            "goes with one job, not with several", param_hint="--uid or --etag"
+        )
     if len(names) == 1:
         with connected(address) as client:
             write(act(client, names[0]), messages.job_text, output)

@@ -66,7 +66,7 @@ def _content(path: str) -> Any:
         if isinstance(error, InputError):
             raise
         line = getattr(error, "lineno", 0)
-        raise InputError(Problem("", f"is no JSON: {error}", path, line)) from None
+        raise InputError(Problem("", f"is not JSON: {error}", path, line)) from None
 
 
 def _body(report: Report) -> dict[str, Any]:

@@ -81,7 +81,7 @@ class ListTable:
         try:
             return self.by_key[column_key(name)]
         except KeyError:
-            raise KeyError(f"{name!r} is none of {', '.join(self.by_key)}") from None
+            raise KeyError(f"{name!r} is not one of {', '.join(self.by_key)}") from None
 
     def order(self, things: Sequence[Any], names: Sequence[str]) -> list[Any]:
         """By these columns, numbers by value; a name that begins with `-` sorts downwards.

@@ -63,7 +63,8 @@ def init(
     for name in (CA, SERVER, *clients):
         typer.echo(f"{folder / name}.pem  {folder / name}.key")
     typer.echo(
-        f"muster: keep {folder / CA}.key away from the server: who has it lets anybody in", err=True
+        f"muster: keep {folder / CA}.key away from the server: whoever has it can let anybody in",
+        err=True,
     )
 
 

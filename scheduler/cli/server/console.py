@@ -38,22 +38,22 @@ def show_log(source: str, listen: str) -> None:
     """Serve the console of a log. Raises: InputError, CannotListen."""
     import gzip
 
-    from scheduler.access.loopback import is_loopback
+    from scheduler.access.addresses import host_and_port, is_loopback
     from scheduler.console.logs import read_log
     from scheduler.console.server import log_server
     from scheduler.console.thread import ConsoleEndpoint, bound
     from scheduler.console.timeline import timeline
     from scheduler.files.errors import InputError, Problem
 
-    host, _, port = listen.rpartition(":")
-    if not is_loopback(host.strip("[]")) or not (port.isascii() and port.isdecimal()):
+    host, port = host_and_port(listen)
+    if not is_loopback(host) or port is None:
         reason = f"must be HOST:PORT of this machine alone, as {LISTEN}: a log names everybody"
         raise InputError(Problem("--listen", reason))
     state, events = read_log(source)
     if not events and state.fabric is None:
         raise InputError(Problem("", "is empty: it has no event", source))
     content = gzip.compress(timeline(state, events), 5)
-    listening = bound(ConsoleEndpoint(host, int(port), may_move=listen == LISTEN))
+    listening = bound(ConsoleEndpoint(host, port, may_move=listen == LISTEN))
     server = log_server(content)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: server.stop())

@@ -175,33 +175,34 @@ def _settings(keys: ServerKeys, tracer: Tracer | None) -> Settings:
 
 
 def _exposure(keys: MetricsKeys | None) -> MetricsEndpoint | None:
+    from scheduler.access.addresses import host_and_port
     from scheduler.server.metrics.exposition import MetricsEndpoint
 
     if keys is None:
         return None
-    host, _, port = keys.listen.rpartition(":")
-    return MetricsEndpoint(host.strip("[]"), int(port), keys.per_job)
+    host, port = host_and_port(keys.listen)
+    return MetricsEndpoint(host, port or 0, keys.per_job)
 
 
 def _console(keys: ServerKeys) -> ConsoleEndpoint | None:
     """Its certificates are the server's own where it has none of its own."""
-    from scheduler.access.loopback import is_loopback
+    from scheduler.access.addresses import host_and_port, is_loopback
     from scheduler.access.tls import TlsFiles
     from scheduler.console.thread import ConsoleEndpoint
     from scheduler.server.config import OFF
 
     if keys.console.listen == OFF:
         return None
-    host, _, port = keys.console.listen.rpartition(":")
+    host, port = host_and_port(keys.console.listen)
     own = keys.console.tls
     shown = own or (None if is_loopback(host) else keys.tls)
     files = TlsFiles(shown.certificate, shown.key, shown.client_ca) if shown else None
-    return ConsoleEndpoint(host.strip("[]"), int(port), files, keys.console.is_left_open)
+    return ConsoleEndpoint(host, port or 0, files, keys.console.is_left_open)
 
 
 def _agents(keys: ServerKeys) -> AgentSettings | None:
     """Raises: InputError for agents that could not prove for which host they speak."""
-    from scheduler.access.loopback import is_loopback
+    from scheduler.access.addresses import host_and_port, is_loopback
     from scheduler.files.errors import InputError, Problem
     from scheduler.launch.gateway import GatewayOptions
     from scheduler.launch.service import AgentSettings
@@ -211,7 +212,7 @@ def _agents(keys: ServerKeys) -> AgentSettings | None:
     if not keys.has_agents:
         return None
     agents, shown = keys.agents or AgentKeys(), _access(keys).tls
-    host = agents.listen.rpartition(":")[0]
+    host = host_and_port(agents.listen).host
     can_prove = is_local or agents.join_secret or (shown and shown.client_ca)
     if not can_prove and not keys.insecure:
         reason = "agents must prove their host: give agents.join_secret, or tls.client_ca"
@@ -280,9 +281,10 @@ def _substrate(keys: ServerKeys, gateway: GatewayOptions) -> Callable[[], Substr
 
 def _need_server(section: str, server: str | None, gateway: GatewayOptions) -> None:
     """Raises: InputError where agents could not tell at which address the server is."""
+    from scheduler.access.addresses import host_and_port
     from scheduler.files.errors import InputError, Problem
 
-    if not server and gateway.listen.rpartition(":")[0].strip("[]") in ("0.0.0.0", "::"):
+    if not server and host_and_port(gateway.listen).host in ("0.0.0.0", "::"):
         reason = f"is needed where agents.listen is {gateway.listen}: HOST:PORT for agents"
         raise InputError(Problem(f"{section}.server", reason))
 

@@ -41,7 +41,7 @@ def rehosted(state: State, action: ReplaceReservedHosts, now_ns: int) -> WindowS
     """The event of `action`, if the window still lacks these hosts."""
     booking = state.windows.get(action.name)
     if booking is None or action.left & ~_lost(state, booking):
-        text = f"window {action.name} needs no other hosts meanwhile"
+        text = f"window {action.name} needs no other hosts any more"
         return Stale(StaleReason.WINDOW, text)
     if action.joined & ~_pool(state, booking):
         text = f"window {action.name}: its new hosts are no longer available"

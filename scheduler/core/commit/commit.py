@@ -246,7 +246,7 @@ def _not_running(name: str) -> Stale:
 
 
 def _needless(name: str) -> Stale:
-    text = "runs on, its hosts need not be left any more"
+    text = "runs, and no longer has to leave its hosts"
     return stale_job(name, StaleReason.NEEDLESS, text)
 
 
@@ -314,7 +314,7 @@ def _reserve(state: State, action: Reserve, now_ns: int) -> JobsReserved | Stale
         if _may(state, name, JobMove.START) and name not in state.deferred
     )
     if not starts:
-        return Stale(StaleReason.JOB, "no job of the reservations waits still")
+        return Stale(StaleReason.JOB, "no job with a reservation is waiting any more")
     hosts, waiting = state.loaded_fabric.hosts, dict(starts)
     shares = tuple(
         (name, tuple((hosts[host], count) for host, count in parts))
@@ -380,7 +380,7 @@ def _shared(state: State, action: Swap) -> list[int] | Stale:
         held = job.spares if job is not None else ()
         mine = [s for s in held if s in joined and not hostset.has(state.out_of_service, s)]
         if job is None or not mine or not job.spec.request.spares.is_auto:
-            return stale_job(action.name, StaleReason.LOAN, f"{name} has no spare for it any more")
+            return stale_job(action.name, StaleReason.LOAN, f"{name} has no spare for it now")
         spares += mine
     return spares
 
@@ -416,7 +416,7 @@ def _resize(ledger: Ledger, action: Resize, now_ns: int) -> GangResized | Stale:
         return wrong
     if action.dp > job.dp:
         if job.held & state.out_of_service:
-            return stale_job(action.name, StaleReason.HOSTS, "has to leave a host meanwhile")
+            return stale_job(action.name, StaleReason.HOSTS, "has to leave a host now")
         allowed = ledger.quotas.allowance(job, ledger.free)
         count = taken(action).bit_count() - job.held.bit_count()  # it may leave some
         if beyond := _beyond_quota(action.name, allowed, taken(action) & ~job.held, count):

@@ -88,9 +88,9 @@ def _relocation(
 
 def _sentence(slow: list[SlowGang], proposal: DefragProposal) -> str:
     if not slow:
-        return "no gang is slow for its links"
-    several = f"{len(slow)} gangs are slow for their links"
-    gangs = "1 gang is slow for its links" if len(slow) == 1 else several
+        return "no gang is slow because of its links"
+    several = f"{len(slow)} gangs are slow because of their links"
+    gangs = "1 gang is slow because of its links" if len(slow) == 1 else several
     if not proposal.moves:
         return f"{gangs}; no move pays"
     moves = f"{len(proposal.moves)} move{'' if len(proposal.moves) == 1 else 's'}"

@@ -187,7 +187,7 @@ def turned(
     """The event of `turn`, if the window is still the same."""
     booking = state.windows.get(turn.name)
     if booking is None or _edge_ns(booking) != turn.edge_ns:
-        return Stale(StaleReason.WINDOW, f"window {turn.name} is another meanwhile")
+        return Stale(StaleReason.WINDOW, f"window {turn.name} has changed meanwhile")
     is_over = booking.state is WindowState.OPEN or booking.window.end_ns <= now_ns
     return (WindowClosed if is_over else WindowOpened)(now_ns, turn.name)
 

@@ -90,7 +90,7 @@ def deferral_ended(state: State, action: EndDeferral, now_ns: int) -> Event | St
     """The job is considered from here on, or it is cancelled where it can never start."""
     at_ns = state.deferred.get(action.name)
     if at_ns is None or at_ns > now_ns:
-        return Stale(StaleReason.JOB, f"job {action.name} waits for nothing, or for something else")
+        return Stale(StaleReason.JOB, f"job {action.name} waits for other jobs now, or for none")
     job = state.jobs[action.name]
     if is_to_cancel(job):
         unmet = ", ".join(each.text for each in job.dependencies if each.is_never_met)

@@ -79,7 +79,7 @@ def judgement_due(state: State, now_ns: int) -> EvaluateHosts | None:
 def judged(state: State, action: EvaluateHosts, now_ns: int) -> tuple[Event, ...] | Stale:
     """The events of looking at the hosts now. Cost: O(hosts with a record)."""
     if state.judge_ns != action.due_ns:
-        return Stale(StaleReason.HEALTH, "hosts: something was reported meanwhile")
+        return Stale(StaleReason.HEALTH, "the hosts have new reports meanwhile")
     events: list[Event] = []
     for index in sorted({*state.records, *state.hosts}):
         verdicts = verdict(state.health, state.host(index), state.record(index), now_ns)

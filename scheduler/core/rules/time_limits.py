@@ -44,7 +44,7 @@ def enforced(state: State, action: EnforceTimeLimit, now_ns: int) -> Event | Sta
     if job is None or job.state is not JobState.RUNNING or job.limit_ns is None:
         return Stale(StaleReason.JOB, f"job {action.name} is no longer running")
     if job.start_ns + job.limit_ns > now_ns:
-        return Stale(StaleReason.NEEDLESS, f"job {action.name} has more time meanwhile")
+        return Stale(StaleReason.NEEDLESS, f"job {action.name} has been given more time meanwhile")
     reason = f"reached its time limit of {duration(job.limit_ns // SECOND_NS)}"
     if action.is_requeued:
         if has_saved(job, now_ns, state.tenants.preemption.costs):

@@ -112,7 +112,9 @@ class PlanExecutor:
         try:
             response = worker.ask(lacking, plan_response, state, now_ns, self._limits)
         except NoSuchVersion as error:
-            log.warning("the planning process has lost count (%s): a thread plans", error)
+            log.warning(
+                "the planning process is at another version of the log (%s): a thread plans", error
+            )
             return self._decide_here(state, now_ns)
         except MirrorEnded as error:
             if self._is_closed:

@@ -121,7 +121,7 @@ def check_target(target: Path, is_forced: bool) -> None:
     if not target.parent.is_dir():
         raise StoreError(f"cannot make {target}: there is no folder {target.parent}")
     if target.exists() and not is_forced:
-        raise StoreError(f"{target} is there already; --force replaces it")
+        raise StoreError(f"{target} already exists; --force replaces it")
 
 
 def _copy(source: Path, target: Path, keep: Path | None = None) -> int:

@@ -208,7 +208,7 @@ class SqliteStore:
         try:
             return sum(file.stat().st_size for file in files if file.exists())
         except OSError as error:
-            raise StoreError(f"cannot look at {self.path}: {error.strerror}") from None
+            raise StoreError(f"cannot read {self.path}: {error.strerror}") from None
 
     def last_version(self) -> int:
         with self._reading() as connection:

@@ -53,7 +53,7 @@ def build(network: TopologyNetwork, overlay: FabricOverlay, name: str, source: s
     try:
         fabric = from_spec(_spec(network, overlay, by_tier, name))
     except BadInput as error:
-        raise refusal(f"makes no fabric: {error}", source) from None
+        raise refusal(f"is not a fabric: {error}", source) from None
     return Built(fabric, (*network.notes, *_assumptions(network, overlay, by_tier)))
 
 

@@ -23,7 +23,7 @@ def with_host(spec: Mapping[str, Any], host: str, place: Mapping[str, str]) -> d
     Raises: BadInput.
     """
     if host != (hostlist.expand(host) or [""])[0] or len(hostlist.expand(host)) != 1:
-        raise BadInput("", f"{host!r} is no name of one host")
+        raise BadInput("", f"{host!r} is not the name of one host")
     tiers = [str(tier["name"]) for tier in spec["tiers"][:-1]]
     if not tiers:
         raise BadInput("", f"{spec['name']} has no tiers in which hosts could have a place")

@@ -63,7 +63,7 @@ def load_kubernetes_nodes(path: str) -> list[ImportedReport]:
         here = f"items.{number}" if is_list else ""
         name = _at(node, "metadata", "name")
         if not isinstance(name, str) or not name:
-            raise file.error(f"{here}.metadata.name".lstrip("."), "is no name of a node")
+            raise file.error(f"{here}.metadata.name".lstrip("."), "is not the name of a node")
         if not isinstance(_at(node, "status", "conditions"), list):
             reason = "has no conditions: kubectl get nodes -o json writes them"
             raise file.error(f"{here}.status.conditions".lstrip("."), reason)

@@ -94,7 +94,7 @@ def _read(source: str, text: str) -> dict[str, Any]:
     except (json.JSONDecodeError, RecursionError) as error:
         line = getattr(error, "lineno", 0)
         message = getattr(error, "msg", "is nested too deeply")
-        raise InputError(Problem("", f"is no JSON: {message}", source, line)) from None
+        raise InputError(Problem("", f"is not JSON: {message}", source, line)) from None
     if not isinstance(values, dict):
         raise InputError(Problem("", "must be a mapping of keys to values", source))
     return values
@@ -137,7 +137,7 @@ def _data(settings: _Settings, gpus: int, inner: int) -> None:
     if not replicas and whole and micro and steps and not whole % (micro * steps):
         replicas = whole // (micro * steps)
     if not replicas:
-        draft.fault(Origin("--gpus"), "say how many GPUs run: the file does not")
+        draft.fault(Origin("--gpus"), "is needed: the file does not say how many GPUs run")
         replicas = 1
     if not micro:
         micro, odd = divmod(whole, replicas * (steps or 1)) if whole else (0, 0)

@@ -33,7 +33,7 @@ def draw(draft: Draft, text: str, gpus: int, environment: Mapping[str, str]) -> 
     draft.raise_faults()
     ranks = gpus or ranks_of(options)
     if not ranks:
-        draft.fault(Origin("--gpus"), "say how many GPUs run: the file does not")
+        draft.fault(Origin("--gpus"), "is needed: the file does not say how many GPUs run")
     _axes(options, max(ranks, 1))
     _model(options)
     _experts(options)
@@ -114,7 +114,7 @@ def _vocabulary(options: Options) -> None:
     if "model.vocab" not in options.draft.values:
         options.draft.fault(
             Origin("--vocab-size"),
-            "is not there (the tokenizer knows it): --set model.vocab=... gives it",
+            "is missing (the tokenizer knows it): --set model.vocab=... gives it",
         )
     return None
 

@@ -86,7 +86,7 @@ class Options:
         text = self.words[name].text
         if re.fullmatch(r"\d{1,18}", text):
             return int(text)
-        reason = "is not there" if not text else f"is {text!r}"
+        reason = "it is missing" if not text else f"not {text!r}"
         hint = ""
         if variable := re.search(r"\$\{?(\w+)", text):
             hint = f"; --env {variable[1]}=... gives its value"
@@ -95,7 +95,7 @@ class Options:
 
     def required(self, name: str) -> int:
         if name not in self.words:
-            self.draft.fault(Origin(f"--{name}"), "is not there")
+            self.draft.fault(Origin(f"--{name}"), "is missing")
             return 1
         return self.number(name)
 

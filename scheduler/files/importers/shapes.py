@@ -47,7 +47,7 @@ def model_of(path: str) -> dict[str, Any]:
         return {f"model.{key}": value for key, value in section.items()}
     if "hidden_size" in shape:
         return _of_config(document, shape)
-    message = "is not there: --model takes a job file with a model, or a model's config.json"
+    message = "is missing: --model takes a job file with a model, or a model's config.json"
     raise document.error(("model", message))
 
 
@@ -59,7 +59,7 @@ def _of_config(document: Document, config: Mapping[str, Any]) -> dict[str, Any]:
         shape |= _taken(config, OF_LATENT)
     missing = [KEYS[key][0] for key in ("layers", "heads", "ffn", "vocab") if key not in shape]
     if missing:
-        raise document.error(*((name, "is not there") for name in missing))
+        raise document.error(*((name, "is missing") for name in missing))
     return {f"model.{key}": value for key, value in shape.items()}
 
 

@@ -272,7 +272,7 @@ def _expand(raw: Word, variables: Mapping[str, list[Word]], source: str) -> list
         else:
             expanded += _filled(word, variables, source)
     if len(expanded) > MOST_WORDS or sum(len(word.text) for word in expanded) > MOST_LETTERS:
-        raise InputError(Problem("", "its variables stand for too much", source, raw.line))
+        raise InputError(Problem("", "its variables expand to too much text", source, raw.line))
     return expanded
 
 

@@ -112,7 +112,7 @@ def _read(source: str, text: str) -> tuple[dict[str, Any], dict[str, int]]:
         raise InputError(Problem("", "is nested too deep", source)) from None
     except tomllib.TOMLDecodeError as error:
         line = re.search(r"line (\d+)", str(error))
-        fault = Problem("", f"is no TOML: {error}", source, int(line[1]) if line else 0)
+        fault = Problem("", f"is not TOML: {error}", source, int(line[1]) if line else 0)
         raise InputError(fault) from None
     values = {
         f"{section}.{key}": value
@@ -143,7 +143,9 @@ def _axes(settings: _Settings, gpus: int) -> None:
     shards = settings.number("parallelism.data_parallel_shard_degree", 0)
     inner = tp * cp * pp * copies
     if not shards and not gpus:
-        draft.fault(Origin("--gpus"), "say how many GPUs run: data_parallel_shard_degree does not")
+        draft.fault(
+            Origin("--gpus"), "is needed: data_parallel_shard_degree does not say how many GPUs run"
+        )
     shards = shards or max(1, gpus // inner)
     if gpus and shards * inner != gpus:
         draft.fault(

@@ -132,7 +132,7 @@ def load_ibdiagnet(path: str) -> list[SwitchPort]:
     sections = dict(_sections(path))
     for name in ("NODES", "PORTS"):
         if name not in sections:
-            message = f"has no section START_{name}: this is no ibdiagnet2.db_csv"
+            message = f"has no section START_{name}: this is not an ibdiagnet2.db_csv"
             raise refusal(message, path, 1)
     nodes = csv_rows(path, sections["NODES"], ("NodeDesc", "NodeType", "NodeGUID"))
     switches = {
@@ -157,7 +157,7 @@ def _gbps(row: CsvRow) -> float:
     rate = SPEEDS.get(extended or speed)
     for column, known in (("LinkWidthActv", LANES.get(width)), ("LinkSpeedActv", rate)):
         if known is None:
-            message = f"{row.text(column)} is no width or speed that is known"
+            message = f"{row.text(column)} is not a known width or speed"
             raise refusal(message, row.source, row.line, column)
     return float(LANES[width] * LANE_GBPS[str(rate)])
 

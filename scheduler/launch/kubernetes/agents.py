@@ -397,7 +397,9 @@ class KubernetesAgents:
                 if not self._is_there(host):
                     self._delete(pod, is_forced=True)  # nobody there would say that it ended
             elif self._is_stuck(host, pod):
-                self._say(host, f"the pod of {host} has no agent: {pod.trouble or 'not heard of'}")
+                self._say(
+                    host, f"the pod of {host} has no agent: {pod.trouble or 'no message from it'}"
+                )
                 self._put_off(host)
                 self._delete(pod)
             elif self._is_of_another(pod, owner):
@@ -542,7 +544,7 @@ class KubernetesAgents:
     async def _submit(self, command: MoveHost | ReportHost) -> None:
         answer = await self._writer.submit(command)
         if isinstance(answer, Rejected):
-            log.info("not taken: %s", answer.message)
+            log.info("a report of the launcher was refused: %s", answer.message)
 
 
 def _owner(job: Job, role: str) -> PodOwner:

@@ -132,7 +132,7 @@ class KubernetesApi:
         try:
             body = msgspec.json.decode(data) if data else {}
         except msgspec.DecodeError:
-            raise ApiFailed(f"{method} {path}: the answer is no JSON", response.status) from None
+            raise ApiFailed(f"{method} {path}: the answer is not JSON", response.status) from None
         return body if isinstance(body, dict) else {}
 
     async def watch(

@@ -17,9 +17,9 @@ from typing import Any
 import grpc
 
 from scheduler.access import tls
+from scheduler.access.addresses import is_loopback
 from scheduler.access.authenticate import Authenticator, CallerNames, bearer
 from scheduler.access.listener import Access, check_exposure
-from scheduler.access.loopback import is_loopback
 from scheduler.access.reloading import Reloading
 from scheduler.service.errors import ApiError
 

@@ -77,7 +77,7 @@ def _checked(lines: Lines) -> Iterator[tuple[int, str]]:
 
 def _job(line: int, row: Row) -> TraceJob:
     if "." in row["JobID"]:
-        raise NothingToReplay("JobID", "is a step of a job")
+        raise NothingToReplay("JobID", "is a step of a job, not a job")
     if not row["JobID"]:
         raise FieldError("JobID", "is empty")
     state = row["State"].partition(" ")[0].rstrip("+")

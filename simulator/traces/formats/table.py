@@ -119,11 +119,11 @@ def parse_columns(text: str) -> ColumnMap:
         by_key[key] = _column(key, name)
     for key in ("submit", "gpus"):
         if key not in by_key:
-            raise BadInput("", f"must say {key}, as in {EXAMPLE}")
+            raise BadInput("", f"must name {key}, as in {EXAMPLE}")
     if ("duration" in by_key) == ("end" in by_key):
-        raise BadInput("", "must say duration or end, and not both")
+        raise BadInput("", "must name either duration or end")
     if "start" in by_key and "end" not in by_key:
-        raise BadInput("", "says start, which is of use only with end")
+        raise BadInput("", "names start, which has an effect only with end")
     return ColumnMap(by_key)
 
 

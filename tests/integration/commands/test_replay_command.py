@@ -149,7 +149,7 @@ class TestMessages:
         told = refusal(muster("t.swf", "--trace-format", "pbs", "--fabric", "m.yaml"))
 
         known = BY_KEY["trace_format"].help.replace(" or", ",").rstrip(".")
-        assert told == f"--trace-format: no reader for 'pbs'; there are {known}"
+        assert told == f"--trace-format: unknown trace format 'pbs'; there are {known}"
 
     def test_a_trace_without_jobs_is_refused(self, folder: Path) -> None:
         (folder / "t.swf").write_text("; nothing\n\n")

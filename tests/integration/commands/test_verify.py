@@ -49,10 +49,10 @@ def test_another_host_is_refused(muster: Muster, certificate: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "c.json:1: is no JSON"),
+        ("{", "c.json:1: is not JSON"),
         ("[]", "c.json: must be a mapping"),
         ("{}", "c.json: format: is missing"),
-        ("[" * 100_000, "c.json: is no JSON"),
+        ("[" * 100_000, "c.json: is not JSON"),
     ],
 )
 def test_what_is_no_certificate_is_named(

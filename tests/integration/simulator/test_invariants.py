@@ -149,7 +149,7 @@ def saved(second: int, step: int, attempt: int = 1) -> CheckpointSaved:
     [
         ([GangLaunched(1, "a", 2)], "attempt 1 is the present one"),
         ([GangLaunched(1, "a", 1)] * 2, "it was launched before"),
-        ([RankFailed(1, "a", 1, 0, "z0-h7", "x")], "z0-h7 is none of its hosts"),
+        ([RankFailed(1, "a", 1, 0, "z0-h7", "x")], "z0-h7 is not one of its hosts"),
         ([RankFailed(1, "a", 1, 0, "z0-h0", "x")] * 2, "it is over"),
         ([LaunchFailed(1, "a", 1, "z0-h0", "x"), GangLaunched(2, "a", 1)], "it is over"),
         ([saved(0, 5), saved(90, 5)], "step 5 of attempt 1 was saved before"),

@@ -230,8 +230,8 @@ def test_a_running_gang_is_not_stopped_for_nothing() -> None:
     draining = run(RUNS, drain("z0-r0-h1"))
     assert committed(draining, planned(draining, swap((1, 1, 2))))
     back = run(draining, uncordon("z0-r0-h1"))
-    assert "need not be left any more" in conflict(back, swap((1, 1, 2)))
-    assert "need not be left any more" in conflict(RUNS, swap())
+    assert "no longer has to leave its hosts" in conflict(back, swap((1, 1, 2)))
+    assert "no longer has to leave its hosts" in conflict(RUNS, swap())
 
 
 def test_a_swap_for_an_old_job_of_the_same_name_falls() -> None:

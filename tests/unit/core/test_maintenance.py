@@ -71,7 +71,7 @@ def test_an_edge_that_was_moved_meanwhile_is_a_conflict() -> None:
     plan = Plan(state.version, turns(state, HOUR_NS))
     later = set_window("w", "z0", start_s=2 * HOUR, end_s=3 * HOUR, is_change=True)
     answer = commit(run(state, later, now_ns=HOUR_NS), plan, HOUR_NS)
-    assert answer == Conflict((Stale(StaleReason.WINDOW, "window w is another meanwhile"),))
+    assert answer == Conflict((Stale(StaleReason.WINDOW, "window w has changed meanwhile"),))
     assert isinstance(commit(run(state, remove_window("w")), plan, HOUR_NS), Conflict)
 
 

@@ -105,7 +105,7 @@ def test_a_package_that_holds_no_policy_is_refused(installed: Path) -> None:
     (installed / "shortest_first.py").write_text("POLICY = 1\n")
     served = muster(installed, "serve", "--policy", "shortest-first")
     assert served.returncode == 2
-    assert "is no QueuePolicy" in " ".join(served.stderr.replace("│", " ").split())
+    assert "is not a QueuePolicy" in " ".join(served.stderr.replace("│", " ").split())
     (installed / "shortest_first.py").write_text("import nothing_of_this_name\n")
     served = muster(installed, "serve", "--policy", "shortest-first")
     assert served.returncode == 2
@@ -124,7 +124,7 @@ def test_those_that_come_with_muster_have_their_own_names() -> None:
 def test_a_kept_schedule_and_preemption_exclude_each_other() -> None:
     state = loaded(fabric(1, 1, 4))
     policy = replace(CONSERVATIVE, may_preempt=True)
-    with pytest.raises(ValueError, match="nobody is preempted"):
+    with pytest.raises(ValueError, match="does not go with preemption"):
         Conservative(policy.context(state, 0, SchedulingOptions(), state.free))
 
 

@@ -107,7 +107,7 @@ def test_a_move_that_pays_is_made() -> None:
     [move] = found.moves
     assert move.saved_gpu_s > move.lost_gpu_s > 0
     assert move.then_s < move.step_s
-    assert found.sentence.startswith("1 gang is slow for its links; 1 move saves ")
+    assert found.sentence.startswith("1 gang is slow because of its links; 1 move saves ")
     assert moves_etag(state, found)
     events = carried_out(found, "slow gangs", "r", state, HOUR_NS)
     assert isinstance(events, tuple)
@@ -123,7 +123,7 @@ def test_a_move_that_does_not_pay_is_left() -> None:
     state = run(state, ReportLink(weak(state), 0.1))
     found = propose_faster(state, HOUR_NS, LIMITS, Costs(3_600, 600))  # it ends in 100 s
     assert not found.moves
-    assert found.sentence == "1 gang is slow for its links; no move pays"
+    assert found.sentence == "1 gang is slow because of its links; no move pays"
 
 
 def test_where_there_is_no_room_nobody_moves() -> None:
@@ -136,7 +136,7 @@ def test_where_there_is_no_room_nobody_moves() -> None:
 
 def test_with_all_links_up_there_is_nothing_to_do() -> None:
     found = propose_faster(spread(), HOUR_NS, LIMITS, Costs(600, 60))
-    assert (found.moves, found.sentence) == ((), "no gang is slow for its links")
+    assert (found.moves, found.sentence) == ((), "no gang is slow because of its links")
 
 
 # --- the step as it is now ------------------------------------------------------

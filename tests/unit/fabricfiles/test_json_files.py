@@ -103,7 +103,7 @@ def test_instances_without_layers_are_left_out(read: Read) -> None:
         ('{"nodes": []}', "file: instances: must be a list of instances"),
         ("[]", "file: instances: must be a list of instances"),
         ('{"instances": []}', "file: has no host with a place in the topology"),
-        ('{\n"instances": [,]}', "file:2: is no JSON: Expecting value"),
+        ('{\n"instances": [,]}', "file:2: is not JSON: Expecting value"),
         ("[" * 100_000, "file: is nested too deep"),
         (graph(**{"a,b": ["s"]}), "file: host 'a,b': a name cannot have brackets"),
     ],
@@ -217,7 +217,7 @@ def test_labels_alone(read: Read, text: str) -> None:
             "file:2: 1: node a is listed twice",
         ),
         ("7", (), "file: must be a list of nodes"),
-        ("apiVersion: v1\n", (), "file:1: is no JSON"),
+        ("apiVersion: v1\n", (), "file:1: is not JSON"),
     ],
 )
 def test_refused_nodes(refused: Refused, text: str, keys: tuple[str, ...], says: str) -> None:

@@ -93,7 +93,7 @@ def test_a_list_of_nodes_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[", "is no JSON"),
+        ("[", "is not JSON"),
         ('{"items": 7}', "items: must be a list"),
         ('{"items": [\n{"metadata": {}}]}', r":2: items.0.*name"),
         ('{"items": [\n{"metadata": {"name": "n"}}]}', r":2: .*has no conditions"),

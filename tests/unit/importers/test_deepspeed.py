@@ -104,7 +104,7 @@ def test_what_is_missing_and_not_represented_is_said(imported: Importing) -> Non
 @pytest.mark.parametrize(
     ("content", "given", "line"),
     [
-        (text(), {}, "ds.json: --gpus: say how many GPUs run"),
+        (text(), {}, "ds.json: --gpus: is needed"),
         (text(), {"gpus": 9, "keys": {"parallelism.tp": 2}}, "ds.json: --gpus: 9 GPUs are not"),
         (
             text(train_micro_batch_size_per_gpu="auto"),
@@ -121,10 +121,10 @@ def test_what_is_missing_and_not_represented_is_said(imported: Importing) -> Non
             {"gpus": 8},
             "ds.json:3: gradient_accumulation_steps: must be a whole number, is 1.5",
         ),
-        ('{\n"a": \n', {}, "ds.json:3: is no JSON"),
+        ('{\n"a": \n', {}, "ds.json:3: is not JSON"),
         ("[1]", {}, "ds.json: must be a mapping"),
         ('{"a": 1}', {}, "ds.json: has none of DeepSpeed's keys"),
-        ("[" * 100_000, {}, "ds.json: is no JSON: is nested too deeply"),
+        ("[" * 100_000, {}, "ds.json: is not JSON: is nested too deeply"),
     ],
 )
 def test_faults_name_the_key_and_its_line(

@@ -99,7 +99,7 @@ def test_branches_are_all_read_and_it_is_said(imported: Importing) -> None:
 
 def test_a_variable_that_has_no_value_is_asked_for(refused: Refusing) -> None:
     assert refused("run.sh", SCRIPT) == [
-        "run.sh:7: --num-layers: must be a whole number, is '$LAYERS';"
+        "run.sh:7: --num-layers: must be a whole number, not '$LAYERS';"
         " --env LAYERS=... gives its value"
     ]
 
@@ -212,10 +212,10 @@ def test_experts_over_the_ranks_of_other_axes(
 @pytest.mark.parametrize(
     ("edit", "line"),
     [
-        (("--num-layers 96", ""), "gpt.sh: --num-layers: is not there"),
+        (("--num-layers 96", ""), "gpt.sh: --num-layers: is missing"),
         (("--num-layers 96", "--num-layers"), "gpt.sh:2: --num-layers: must be a whole number"),
         (("96 --seq", "many --seq"), "gpt.sh:2: --num-attention-heads: must be a whole number"),
-        (("--vocab-size 50257", ""), "gpt.sh: --vocab-size: is not there (the tokenizer knows"),
+        (("--vocab-size 50257", ""), "gpt.sh: --vocab-size: is missing (the tokenizer knows"),
         (("size 16 ", "size 7 "), "gpt.sh:4: --tensor-model-parallel-size: tp 8 x cp 1 x pp 7"),
         (("1536", "1537"), "gpt.sh:3: --global-batch-size: batch.global_sequences: 1537"),
         (("-heads 96", "-heads 97"), "gpt.sh:2: --num-attention-heads: model.heads: 97 does not"),

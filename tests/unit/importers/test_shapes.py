@@ -88,8 +88,8 @@ def test_a_model_of_a_job_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ('{"hidden_size": 4096}', "num_hidden_layers: is not there"),
-        ('{"a": 1}', "model: is not there: --model takes"),
+        ('{"hidden_size": 4096}', "num_hidden_layers: is missing"),
+        ('{"a": 1}', "model: is missing: --model takes"),
         ("[1]", "must be a mapping"),
     ],
 )

@@ -120,7 +120,7 @@ def test_what_has_no_end_is_refused(text: str, line: int, says: str) -> None:
 @pytest.mark.parametrize("twice", ["$A $A", "$A$A"])
 def test_variables_that_double_are_stopped(twice: str) -> None:
     text = "A='x x'\n" + f'A="{twice}"\n' * 40 + "run $A"
-    with pytest.raises(InputError, match="stand for too much"):
+    with pytest.raises(InputError, match="expand to too much text"):
         read_script(text, "run.sh", {})
 
 

@@ -152,7 +152,7 @@ def test_what_is_not_represented_is_listed(imported: Importing) -> None:
 @pytest.mark.parametrize(
     ("text", "given", "line"),
     [
-        (LLAMA, {}, "a.toml: --gpus: say how many GPUs run"),
+        (LLAMA, {}, "a.toml: --gpus: is needed"),
         (
             LLAMA.replace("degree = -1", "degree = 3"),
             {"gpus": 64},
@@ -168,7 +168,7 @@ def test_what_is_not_represented_is_listed(imported: Importing) -> None:
             {"gpus": 64},
             "a.toml:10: training.seq_len: must be a whole",
         ),
-        ("[a\n", {}, "a.toml:1: is no TOML"),
+        ("[a\n", {}, "a.toml:1: is not TOML"),
         ("a = 1\n", {}, "a.toml: has none of TorchTitan's keys"),
     ],
 )

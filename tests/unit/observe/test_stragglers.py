@@ -83,8 +83,8 @@ def test_a_file_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("step,rank\n", "t.csv:1: seconds: is no column"),
-        ("", "t.csv:1: step: is no column"),
+        ("step,rank\n", "t.csv:1: seconds: is not a column"),
+        ("", "t.csv:1: step: is not a column"),
         ("step,rank,seconds\n", "holds no time"),
         ("step,rank,seconds\n1,0,1\n1,x,1\n", "t.csv:3: rank: must be ranks"),
         ("step,ranks,seconds\n1,7-2,1\n", "t.csv:2: ranks: must be ranks"),

@@ -94,11 +94,11 @@ def test_a_token_shows_nothing_of_what_is_in_it() -> None:
 @pytest.mark.parametrize(
     ("order", "message"),
     [
-        ("size", "'size' is none of create_time, update_time, name"),
-        ("name asc desc", "'name asc desc' is none of"),
-        ("name up", "'name up' is none of"),
-        ("desc", "'desc' is none of"),
-        ("name,", "'' is none of"),
+        ("size", "'size' is not one of create_time, update_time, name"),
+        ("name asc desc", "'name asc desc' is not one of"),
+        ("name up", "'name up' is not one of"),
+        ("desc", "'desc' is not one of"),
+        ("name,", "'' is not one of"),
         ("name, priority, name desc", "name is there twice"),
     ],
 )

@@ -55,7 +55,7 @@ def test_files_inside_a_failure_text_too(tmp_path: Path) -> None:
         ("trace: t.swf", "trace: gone.swf", "case.yaml:1: trace: gone.swf: No such file"),
         ("trace: t.swf\n", "", "case.yaml: trace: is missing"),
         ("trace: t.swf\n", "trace:\n", "case.yaml:1: trace: must not be empty"),
-        ("swf\nfabric", "pbs\nfabric", "case.yaml:2: trace_format: no reader for 'pbs'"),
+        ("swf\nfabric", "pbs\nfabric", "case.yaml:2: trace_format: unknown trace format 'pbs'"),
         ("fabric: m.yaml", "fabrik: m.yaml", "case.yaml: fabric: is missing"),
         ("repair_h=1", "repairs=1", "case.yaml:4: failures: 'repairs=1' is not one of"),
         ("[0, 1]", "[0, two]", "case.yaml:6: grid.spares.1: must be auto, a whole number"),

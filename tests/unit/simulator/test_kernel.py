@@ -74,7 +74,7 @@ def test_each_kind_goes_to_who_acts_on_it() -> None:
 
 
 def test_a_kind_on_which_nobody_acts_is_not_scheduled() -> None:
-    with pytest.raises(KeyError, match="nobody acts on 1"):
+    with pytest.raises(KeyError, match="nothing handles 1"):
         SimulationKernel().at(10, 1)
 
 

@@ -49,7 +49,7 @@ def _plugged(name: str) -> QueuePolicy:
     except Exception as error:  # whatever a package of somebody else's may raise
         raise BadInput("policy", f"{name}: {entry.value} cannot be loaded: {error}") from error
     if not isinstance(policy, QueuePolicy):
-        raise BadInput("policy", f"{name}: {entry.value} is no QueuePolicy")
+        raise BadInput("policy", f"{name}: {entry.value} is not a QueuePolicy")
     if policy.name != name:
         raise BadInput("policy", f"{name}: the policy of {entry.value} is called {policy.name}")
     return policy

@@ -52,7 +52,10 @@ class Conservative:
         """Raises: ValueError under a policy that preempts: a schedule that is kept as
         promised counts on the gangs that run."""
         if context.policy.may_preempt:
-            raise ValueError("conservative backfill keeps its promises where nobody is preempted")
+            raise ValueError(
+                "conservative backfill does not go with preemption: jobs would start later than"
+                " their reservations say"
+            )
         state, outlook, free = context.state, context.outlook, context.free
         now_ns = context.now_ns
         self._now_ns, self._limits = now_ns, context.limits

@@ -117,7 +117,7 @@ def _pairs(text: str, source: str, line: int) -> dict[str, str]:
     while at < len(text):
         match = _PAIR.match(text, at)
         if not match:
-            raise refusal(f"{text[at:].split()[0]!r} is no KEY=VALUE", source, line)
+            raise refusal(f"{text[at:].split()[0]!r} is not KEY=VALUE", source, line)
         key = match["key"].lower()
         if key in pairs:
             raise refusal("is given twice in one line", source, line, match["key"])

@@ -197,7 +197,9 @@ def test_scaling_one_preset_leaves_a_model_beside_it_alone() -> None:
 
 
 def test_an_unknown_scope_names_the_tiers() -> None:
-    with pytest.raises(InputError, match=r"scope: 'pod' is no tier of racks; there are zone, rack"):
+    with pytest.raises(
+        InputError, match=r"scope: 'pod' is not a tier of racks; tiers are zone, rack"
+    ):
         parse("poisson:rate=1,repair_h=1,scope=pod")(FABRIC, 0)
 
 

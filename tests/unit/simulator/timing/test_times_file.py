@@ -54,7 +54,7 @@ def test_communicators_take_straight_lines_between_points() -> None:
         ("detection: {by_cause: {gpu: -1}}\n", ":1: detection.by_cause.gpu: must be from 0"),
         ("network: {comm_share: 1}\n", ":1: network.comm_share: must be from 0 to less than 1"),
         ("communicators: [{gpus: 8, seconds: 1}, {gpus: 4, seconds: 1}]\n", "in order of gpus"),
-        ("source: x\n", ":1: source: is no knob"),
+        ("source: x\n", ":1: source: is not a setting"),
         ("process_start_s: fast\n", ":1: process_start_s: must be a number, not 'fast'"),
         ("warmup_s: .nan\n", ":1: warmup_s: must be from 0"),
     ],

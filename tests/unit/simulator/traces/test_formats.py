@@ -260,7 +260,9 @@ def test_gzip_is_known_by_its_content(tmp_path: Path) -> None:
 
 
 def test_an_unknown_format_is_refused_with_those_there_are() -> None:
-    with pytest.raises(InputError, match=r"--trace-format: no reader for 'pbs'; there are swf, "):
+    with pytest.raises(
+        InputError, match=r"--trace-format: unknown trace format 'pbs'; there are swf, "
+    ):
         find_format("pbs")
 
 

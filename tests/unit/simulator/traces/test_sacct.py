@@ -105,7 +105,7 @@ def test_states_may_carry_a_suffix(tmp_path: Path, state: str, outcome: TraceOut
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        ({"JobID": "123.batch"}, "left out 2: JobID: is a step of a job"),
+        ({"JobID": "123.batch"}, "left out 2: JobID: is a step of a job, not a job"),
         ({"State": "RUNNING", "End": "Unknown"}, "left out 2: State: says that it never ran or"),
         ({"State": "CANCELLED", "Start": "None"}, "left out 2: State: says that it never ran or"),
         ({"AllocTRES": "cpu=4"}, "left out 2: AllocTRES: names no GPU"),

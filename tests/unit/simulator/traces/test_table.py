@@ -102,10 +102,10 @@ def test_what_is_wrong_has_its_line_and_its_column(tmp_path: Path, row: str, mes
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ("gpus=a,duration=b", "must say submit, as in submit=COLUMN,gpus=COLUMN,duration=COLUMN"),
-        ("submit=a,gpus=b", "must say duration or end, and not both"),
-        ("submit=a,gpus=b,duration=c,end=d", "must say duration or end, and not both"),
-        ("submit=a,gpus=b,duration=c,start=d", "says start, which is of use only with end"),
+        ("gpus=a,duration=b", "must name submit, as in submit=COLUMN,gpus=COLUMN,duration=COLUMN"),
+        ("submit=a,gpus=b", "must name either duration or end"),
+        ("submit=a,gpus=b,duration=c,end=d", "must name either duration or end"),
+        ("submit=a,gpus=b,duration=c,start=d", "names start, which has an effect only with end"),
         ("submit=a,submit=b,gpus=b,duration=c", "submit is given twice"),
         ("submit=a,cards=b,duration=c", "must be KEY=COLUMN,..., not 'cards=b'; keys are submit,"),
         ("submit=a,gpus=b:h,duration=c", "gpus has no unit, 'h' was given"),

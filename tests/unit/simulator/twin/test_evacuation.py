@@ -28,5 +28,5 @@ def test_as_many_find_a_place_as_are_free_elsewhere(
 
 
 def test_what_is_no_domain_is_named() -> None:
-    with pytest.raises(BadInput, match="z9 is no domain and no host of"):
+    with pytest.raises(BadInput, match="z9 is neither a domain nor a host of"):
         evacuated(busy(1, 1).state, "z9")
