@@ -309,9 +309,8 @@ class _Placer:
         if self.hint is None and self._inside and self._inside[0][1] >= len(self.fabric.tiers):
             # In one innermost domain nothing is cut, whichever block lies where.
             inside: list[Hosts] = [tuple(self._inside[0][0][: self.gang].tolist())]
-            cards = self.fabric.by_host.nic_gbps[self.free]
-            is_alike = bool((cards == cards[0]).all())
-            return inside if is_alike else self._with_others(inside), Fraction(0), None
+            layouts = inside if self._has_like_cards else self._with_others(inside)
+            return layouts, Fraction(0), None
         seating, ways_there, bound = self._ways()
         ways = list(ways_there)
         if self.hint is None:
@@ -322,6 +321,13 @@ class _Placer:
             return near.in_time(better, self.limits), bound, near
         fresh = [seating.zone_by_block(way) for way in ways]
         return near.options(fresh, ceil(bound), self.limits), bound, near
+
+    @property
+    def _has_like_cards(self) -> bool:
+        if self.fabric.has_like_cards:
+            return True
+        cards = self.fabric.by_host.nic_gbps[self.free]
+        return bool((cards == cards[0]).all())
 
     @cached_property
     def _inside(self) -> list[tuple[Ints, int]]:

@@ -184,6 +184,11 @@ class Fabric:
         return bool((self.by_host.gpus != self.gpus_per_host).any())
 
     @cached_property
+    def has_like_cards(self) -> bool:
+        """Whether the network cards of all hosts have one speed."""
+        return bool((self.by_host.nic_gbps == self.nic_gbps).all())
+
+    @cached_property
     def injection_bytes_per_s(self) -> Floats:
         """What each host sends over its network cards. Shape: (hosts,)."""
         return self.by_host.gpus * self.by_host.nic_gbps * 1e9 / 8

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -64,24 +65,35 @@ def _inside(fabric: Fabric, free: Ints, depth: int, number: int) -> Ints:
 def _keys(fabric: Fabric, counts: Sequence[Ints], depth: int, candidates: Ints) -> Ints:
     """What these domains of tier `depth` are compared by, as one number each: whether whole
     domains would be broken, then what is free around them, both tier by tier."""
-    radices = _radices(fabric)[: depth + 1]
-    largest = prod(radices)
-    is_small = largest << len(radices) < 1 << 63
-    broken = free = np.zeros(1, dtype=np.int64 if is_small else object)
-    for k, radix in enumerate(radices):
+    weights = _weights(fabric, depth)
+    # Python's own integers where those of the machine are too short.
+    kind = np.int64 if 2 * weights[0].whole < 1 << 63 else object
+    keys: Ints = np.zeros(1, dtype=kind)
+    for k, weight in enumerate(weights):
         own = candidates if k == depth else slice(None)
-        count = counts[k][own]
-        parent = above(fabric, k)[k - 1][own] if k else np.zeros_like(count)
-        broken = broken[parent] * 2 + (count == sizes_of(fabric.tiers[k])[own])
-        free = free[parent] * radix + count
-    return broken * largest + free
+        is_inside = above(fabric, k)[k - 1][own] if k else 0
+        count = counts[k][own].astype(kind, copy=False)
+        is_whole = (count == sizes_of(fabric.tiers[k])[own]).astype(kind)
+        keys = keys[is_inside] + is_whole * weight.whole + count * weight.free
+    return keys
+
+
+class _Weight(NamedTuple):
+    """What a domain of one tier adds to the keys inside it, if it is wholly free and for each host
+    that is free in it."""
+
+    whole: int
+    free: int
 
 
 @of_built
 @lru_cache(maxsize=64)
-def _radices(fabric: Fabric) -> tuple[int, ...]:
-    """Of each tier, more than the hosts of any of its domains."""
-    return tuple(int(sizes_of(tier).max()) + 1 for tier in fabric.tiers)
+def _weights(fabric: Fabric, depth: int) -> tuple[_Weight, ...]:
+    """Of each tier down to `depth`: places of digits, the outermost tier first."""
+    radices = [int(sizes_of(tier).max()) + 1 for tier in fabric.tiers[: depth + 1]]
+    return tuple(
+        _Weight(prod(radices) << depth - k, prod(radices[k + 1 :])) for k in range(depth + 1)
+    )
 
 
 @of_built
