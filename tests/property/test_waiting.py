@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterable
 from dataclasses import replace
+from itertools import accumulate
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +14,7 @@ from hypothesis import strategies as st
 
 from scheduler.core import Rejected, SchedulingOptions, State, admit, decide, replay
 from scheduler.core.collections import name_list
-from scheduler.core.collections.name_list import NameList
+from scheduler.core.collections.name_list import Chunk, NameList
 from scheduler.core.model.commands import Command, LoadTenants, UpdateJob
 from scheduler.core.model.job import SECOND_NS, Job
 from scheduler.core.policies.tenants import OPEN, Aging, PriorityClass, Tenant, Tenants
@@ -71,12 +74,20 @@ def check_found(state: State) -> None:
     """What stands with each part of the queue is what would be found now."""
     assert isinstance(state.queue, NameList)
     for part in state.queue.parts:
-        kept = outermost(part, state.jobs, None)
-        part.cached = None
-        fresh = outermost(part, state.jobs, None)
-        assert [(j.name, j.likeness, j.limit_ns, j.needed, j.sizes) for j in kept] == [
-            (j.name, j.likeness, j.limit_ns, j.needed, j.sizes) for j in fresh
-        ]
+        assert [name for block in part.blocks for name in block] == list(part)
+        assert part.block_ends == [*accumulate(len(block) for block in part.blocks)]
+        for limit_s in (None, 0, 5, 20, 59, 60, 300):
+            limit_ns = None if limit_s is None else limit_s * SECOND_NS
+            kept, fresh = outermost(part, state.jobs, limit_ns), Chunk(part)
+            fresh._blocks = (fresh,)  # of all jobs at once
+            assert shown(kept) == shown(outermost(fresh, state.jobs, limit_ns))
+
+
+def shown(jobs: Iterable[Job]) -> list[Any]:
+    """What a decision makes of jobs: who is who of those that are alike is all one."""
+    return sorted(
+        {repr((j.likeness, j.limit_ns, j.needed, j.sizes, bool(j.strikes))) for j in jobs}
+    )
 
 
 @pytest.mark.slow
@@ -99,7 +110,8 @@ def test_the_same_plan_as_one_by_one(
     tenants: Tenants,
 ) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(name_list, "MOST", 4)
+        patched.setattr(name_list, "MOST", 8)
+        patched.setattr(name_list, "BLOCK", 2)
         state, limits = run(EMPTY, LoadTenants(tenants)), SchedulingOptions(policy=policy)
         for at, (jobs, ending, updates, host) in enumerate(rounds):
             now_s = 10 * at

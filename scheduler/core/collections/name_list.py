@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from functools import cached_property
+from itertools import accumulate, chain
 from typing import Any, Final, overload
 
 from scheduler.core.collections.persistent_map import PersistentMap, with_entry, without_entry
 
 MOST: Final = 512  # names of a chunk; a longer one becomes two
+BLOCK: Final = 32  # names of a block, as it is made; it may grow to twice as many
 
 Key = Callable[[str], Any]
 
@@ -28,6 +30,41 @@ class Chunk(tuple[str, ...]):
 
     cached: Any = None
     runs: Any = None
+    _blocks: tuple[Chunk, ...] | None = None
+
+    @property
+    def blocks(self) -> tuple[Chunk, ...]:
+        """The same names in shorter pieces, all but one of which the next version has as well."""
+        if self._blocks is None:
+            self._blocks = tuple(_cut(self))
+        return self._blocks
+
+    @cached_property
+    def block_ends(self) -> list[int]:
+        """Of each block, the place of the first name behind it."""
+        return list(accumulate(map(len, self.blocks)))
+
+    def spliced(self, at: int, count: int, names: tuple[str, ...]) -> Chunk:
+        """The chunk with these names in the place of so many."""
+        changed = Chunk((*self[:at], *names, *self[at + count :]))
+        if self._blocks is not None:
+            changed._blocks = self._spliced_blocks(self._blocks, at, count, names)
+        return changed
+
+    def _spliced_blocks(
+        self, blocks: tuple[Chunk, ...], at: int, count: int, names: tuple[str, ...]
+    ) -> tuple[Chunk, ...]:
+        for k, block in enumerate(blocks):
+            if at < len(block) or k + 1 == len(blocks):
+                now = (*block[:at], *names, *block[at + count :])
+                pieces = (Chunk(now),) if len(now) <= 2 * BLOCK else _cut(now)
+                return (*blocks[:k], *(p for p in pieces if p), *blocks[k + 1 :])
+            at -= len(block)
+        return ()
+
+
+def _cut(names: tuple[str, ...]) -> Iterator[Chunk]:
+    return (Chunk(names[at : at + BLOCK]) for at in range(0, len(names), BLOCK))
 
 
 class NameList(Sequence[str]):
@@ -62,9 +99,11 @@ class NameList(Sequence[str]):
 
     def _longer(self, name: str, value: Any, key: Key) -> NameList:
         at, inside = self._place(value, key)
-        chunk = self._chunks[at] if self._chunks else ()
-        longer = (*chunk[:inside], name, *chunk[inside:])
-        parts = (longer,) if len(longer) <= MOST else (longer[: MOST // 2], longer[MOST // 2 :])
+        chunk = self._chunks[at] if self._chunks else Chunk()
+        longer = chunk.spliced(inside, 0, (name,))
+        parts: tuple[Chunk, ...] = (longer,)
+        if len(longer) > MOST:
+            parts = Chunk(longer[: MOST // 2]), Chunk(longer[MOST // 2 :])
         return self._next(at, parts, self._size + 1)
 
     def without(self, name: str, value: Any, key: Key, group: str) -> NameList:
@@ -80,10 +119,10 @@ class NameList(Sequence[str]):
 
     def _shorter(self, name: str, value: Any, key: Key) -> NameList:
         at, inside = self._place(value, key)
-        chunk = self._chunks[at] if self._chunks else ()
+        chunk = self._chunks[at] if self._chunks else Chunk()
         if chunk[inside : inside + 1] != (name,):
             raise KeyError(name)
-        shorter = chunk[:inside] + chunk[inside + 1 :]
+        shorter = chunk.spliced(inside, 1, ())
         return self._next(at, (shorter,) if shorter else (), self._size - 1)
 
     def _place(self, value: Any, key: Key) -> tuple[int, int]:
@@ -95,9 +134,9 @@ class NameList(Sequence[str]):
         at = bisect_left(chunks, value, hi=max(0, len(chunks) - 1), key=lambda c: key(c[-1]))
         return at, bisect_left(chunks[at], value, key=key) if chunks else 0
 
-    def _next(self, at: int, parts: tuple[tuple[str, ...], ...], size: int) -> NameList:
+    def _next(self, at: int, parts: tuple[Chunk, ...], size: int) -> NameList:
         following = NameList.__new__(NameList)
-        following._chunks = (*self._chunks[:at], *map(Chunk, parts), *self._chunks[at + 1 :])
+        following._chunks = (*self._chunks[:at], *parts, *self._chunks[at + 1 :])
         following._size = size
         following._groups = None
         return following

@@ -9,7 +9,7 @@ thousand.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 
@@ -52,32 +52,51 @@ def has_strikes(part: Chunk, jobs: Mapping[str, Job]) -> bool:
 
 def _outermost(part: Chunk, jobs: Mapping[str, Job]) -> _Outermost:
     if part.cached is None:
-        part.cached = _Outermost(part, jobs)
+        part.cached = _found(part, jobs)
     in_part: _Outermost = part.cached
     return in_part
 
 
+def _found(part: Chunk, jobs: Mapping[str, Job]) -> _Outermost:
+    """From what is known of its blocks, of which the next version has all but one."""
+    if len(part.blocks) == 1:
+        return _Outermost(map(jobs.__getitem__, part))
+    inner = [_outermost(block, jobs) for block in part.blocks]
+    return _Outermost(chain.from_iterable(block.corners for block in inner), inner)
+
+
 class _Outermost:
     """What is known of some neighbours in the queue: what makes jobs alike, and by it their time
-    limits and sizes."""
+    limits and sizes. `inner`: the same of parts of them, whose corners `jobs` are."""
 
-    def __init__(self, part: Chunk, jobs: Mapping[str, Job]) -> None:
+    def __init__(self, jobs: Iterable[Job], inner: Sequence[_Outermost] = ()) -> None:
         alike: dict[Hashable, list[Job]] = {}
+        self._inner = inner
         self._elastic: list[Job] = []
-        for job in map(jobs.__getitem__, part):
+        for job in jobs:
             if job.sizes:
                 self._elastic.append(job)
             else:
                 alike.setdefault((job.likeness, job.limit_ns is None), []).append(job)
-        self._steps = [_Steps(of_kind) for of_kind in alike.values()]
         self._alike = alike
         firsts = (of_kind[0] for of_kind in alike.values())
         self.has_strikes = any(job.strikes for job in (*self._elastic, *firsts))
 
     @cached_property
+    def _steps(self) -> list[_Steps]:
+        return [_Steps(of_kind) for of_kind in self._alike.values()]
+
+    @property
+    def corners(self) -> Iterator[Job]:
+        """Those of which `beside` gives some, whatever the time limit."""
+        return chain(self._elastic, chain.from_iterable(step.corners for step in self._steps))
+
+    @cached_property
     def all(self) -> tuple[Job, ...]:
         """Of the jobs that are alike and of one size, the one with the shortest time limit and
         the one with the longest."""
+        if self._inner:
+            return _Outermost(chain.from_iterable(part.all for part in self._inner)).all
         ends: dict[Hashable, tuple[Job, Job]] = {}
         for kind, jobs in self._alike.items():
             for job in jobs:
@@ -104,6 +123,12 @@ class _Steps:
         self._up_to = _stairs(by_limit, 1)
         by_limit.reverse()
         self._beyond = _stairs(by_limit, -1)
+
+    @property
+    def corners(self) -> list[Job]:
+        """In the order in which they stand."""
+        stairs = (*self._up_to, *self._beyond)
+        return [self._jobs[at] for at in sorted({at for _, places in stairs for at in places})]
 
     def beside(self, limit_ns: int) -> Iterator[Job]:
         for limits, places in self._up_to:

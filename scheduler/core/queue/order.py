@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from scheduler.core.collections.name_list import Chunk, NameList
 from scheduler.core.model.job import Job
@@ -58,16 +60,79 @@ def by_arrival(state: State, all_wait: AllWait = lambda _: False) -> Iterator[Jo
 
 def as_queued(state: State, all_wait: AllWait) -> Iterator[Job]:
     """One after the other: a decision seldom looks at more than the first few."""
-    queue, jobs = state.queue, state.jobs
-    for part in queue.parts if isinstance(queue, NameList) else (Chunk(queue),):
-        for at, name in enumerate(part):
-            if at + 1 < len(part) and is_look(at) and all_wait(part):
-                yield jobs[part[-1]]
-                break
-            yield jobs[name]
+    walk = QueueWalk(_parts(state.queue), state.jobs)
+    while not walk.is_over:
+        walk.passes(all_wait)
+        yield walk.head
+        walk.advance()
 
 
-def is_look(at: int) -> bool:
+def _parts(queue: Sequence[str]) -> Sequence[Chunk]:
+    if isinstance(queue, NameList):
+        return queue.parts
+    return (Chunk(queue),) if queue else ()
+
+
+class QueueWalk:
+    """Along jobs that stay in this order, next one first. Mutable.
+
+    `parts`: neighbours among them; those that are a chunk of the queue may be passed over
+    together, as a whole or a block of it. None is empty.
+    """
+
+    def __init__(self, parts: Sequence[Sequence[str]], jobs: Mapping[str, Job]) -> None:
+        self._parts, self._jobs = parts, jobs
+        self._part = self._at = 0
+        self._looked = 0  # at so many jobs of this part
+        self._passed_from: int | None = None  # of this part, those from here to the present one
+
+    @property
+    def is_over(self) -> bool:
+        return self._part == len(self._parts)
+
+    @property
+    def head(self) -> Job:
+        return self._jobs[self._parts[self._part][self._at]]
+
+    def advance(self) -> None:
+        self._at, self._looked, self._passed_from = self._at + 1, self._looked + 1, None
+        if self._at == len(self._parts[self._part]):
+            self._part, self._at, self._looked = self._part + 1, 0, 0
+
+    def passes(self, all_wait: AllWait) -> bool:
+        """Whether the rest of this part, or of a block of it, waits as others do, and all but the
+        last are passed over."""
+        part = self._parts[self._part]
+        if not isinstance(part, Chunk) or self._at + 1 == len(part):
+            return False
+        if _is_look(self._looked) and all_wait(part):
+            return self._passed_to(len(part) - 1)
+        ends = part.block_ends
+        block = bisect_right(ends, self._at)
+        begin, end = ends[block - 1] if block else 0, ends[block]
+        if self._at + 1 == end or not _is_look(self._at - begin):
+            return False
+        return all_wait(part.blocks[block]) and self._passed_to(end - 1)
+
+    def _passed_to(self, at: int) -> bool:
+        if self._passed_from is None:
+            self._passed_from = self._at
+        self._at = at
+        return True
+
+    def go_back(self, started: Any, key: Callable[[Job], Any]) -> None:
+        """To the first of those passed over that stands behind the one that started, which has
+        this key."""
+        if self._passed_from is not None:
+            names = self._parts[self._part]
+            low, high = self._passed_from, self._at
+            self._at = bisect_left(
+                names, started, low, high, key=lambda name: key(self._jobs[name])
+            )
+            self._passed_from = None
+
+
+def _is_look(at: int) -> bool:
     """Whether it is worth asking, at this place of neighbours, if all of them wait: at the
     first, and each time twice as many have been looked at, which may have told it."""
     return not at & (at - 1)

@@ -11,9 +11,8 @@ that stand behind it are looked at again.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
@@ -21,7 +20,7 @@ from scheduler.core.collections.name_list import Chunk, NameList
 from scheduler.core.model.job import SECOND_NS, Job
 from scheduler.core.model.state import State
 from scheduler.core.policies.tenants import Tenants
-from scheduler.core.queue.order import as_queued, is_look
+from scheduler.core.queue.order import QueueWalk, as_queued
 from scheduler.core.queue.policies.easy import Easy
 from scheduler.core.queue.policy import AllWait, QueueContext, QueuePolicy
 from scheduler.core.tenancy.fair_share import FairShares, Rank
@@ -72,7 +71,7 @@ class FairOrder:
         priority = priority_of(job, self._state.tenants, self._now_ns)
         return -priority, rank_by_leaf[job.tenant], job.sequence
 
-    def _merged(self, runs: list[_Run], all_wait: AllWait) -> Iterator[Job]:
+    def _merged(self, runs: list[QueueWalk], all_wait: AllWait) -> Iterator[Job]:
         shares = FairShares(self._state, self._now_ns, self._book)
         rank_by_leaf: Mapping[str, Rank] = {}
 
@@ -108,58 +107,11 @@ class FairOrder:
                 heapreplace(heap, (key(run.head), at))
 
 
-class _Run:
-    """Jobs of one tenant that stay in this order, next one first. Mutable: it is walked along.
-
-    `parts`: neighbours in it, each with the chunk of the queue that they are of, if any.
-    """
-
-    def __init__(
-        self, parts: Sequence[tuple[Sequence[str], Chunk | None]], jobs: Mapping[str, Job]
-    ) -> None:
-        self._parts, self._jobs = parts, jobs
-        self._part = self._at = 0
-        self._passed_from: int | None = None  # of this part, those from here to the last
-
-    @property
-    def is_over(self) -> bool:
-        return self._part == len(self._parts)
-
-    @property
-    def head(self) -> Job:
-        return self._jobs[self._parts[self._part][0][self._at]]
-
-    def advance(self) -> None:
-        self._at, self._passed_from = self._at + 1, None
-        if self._at == len(self._parts[self._part][0]):
-            self._part, self._at = self._part + 1, 0
-
-    def passes(self, all_wait: AllWait) -> bool:
-        """Whether the rest of this part waits as others do, and all but the last are passed
-        over."""
-        names, chunk = self._parts[self._part]
-        last = len(names) - 1
-        if chunk is None or self._at == last or not is_look(self._at) or not all_wait(chunk):
-            return False
-        self._passed_from, self._at = self._at, last
-        return True
-
-    def go_back(self, started: Key, key: Callable[[Job], Key]) -> None:
-        """To the first of those passed over that stands behind the one that started."""
-        if self._passed_from is not None:
-            names = self._parts[self._part][0]
-            low, high = self._passed_from, self._at
-            self._at = bisect_left(
-                names, started, low, high, key=lambda name: key(self._jobs[name])
-            )
-            self._passed_from = None
-
-
 class _Sorted(NamedTuple):
     """Names of a chunk in the order of one run. `first_ns`, `last_ns`: since when its first and
     its last wait."""
 
-    names: Sequence[str]
+    names: Chunk
     first_ns: int
     last_ns: int
 
@@ -172,13 +124,13 @@ class _ChunkRuns(NamedTuple):
     others: Sequence[str]
 
 
-def _runs(state: State, now_ns: int) -> list[_Run]:
+def _runs(state: State, now_ns: int) -> list[QueueWalk]:
     jobs, tenants = state.jobs, state.tenants
     queue = state.queue if isinstance(state.queue, NameList) else NameList(state.queue)
     by_tenant = queue.by_group(lambda name: jobs[name].tenant)
     if tenants.aging is None:
-        return [_Run([(part, part) for part in names.parts], jobs) for names in by_tenant.values()]
-    runs: list[_Run] = []
+        return [QueueWalk(names.parts, jobs) for names in by_tenant.values()]
+    runs: list[QueueWalk] = []
     for names in by_tenant.values():
         runs += _aging_runs(names.parts, jobs, tenants, now_ns)
     return runs
@@ -186,15 +138,15 @@ def _runs(state: State, now_ns: int) -> list[_Run]:
 
 def _aging_runs(
     chunks: Iterable[Chunk], jobs: Mapping[str, Job], tenants: Tenants, now_ns: int
-) -> Iterator[_Run]:
+) -> Iterator[QueueWalk]:
     """Those of one tenant. Who waits for less long than another that came later is in a run
     of those alone, which is sorted: they are few."""
-    parts: dict[tuple[int, bool], list[tuple[Sequence[str], Chunk]]] = {}
+    parts: dict[tuple[int, bool], list[Chunk]] = {}
     since_ns: dict[tuple[int, bool], int] = {}
     others: list[str] = []
     for chunk in chunks:
         if chunk.runs is None:
-            chunk.runs = _sorted_runs([jobs[name] for name in chunk], tenants)
+            chunk.runs = _sorted_runs(chunk, jobs, tenants)
         runs: _ChunkRuns = chunk.runs
         others += runs.others
         for kind, run in runs.by_kind.items():
@@ -202,21 +154,21 @@ def _aging_runs(
                 others += run.names
                 continue
             since_ns[kind] = run.last_ns
-            parts.setdefault(kind, []).append((run.names, chunk))
+            parts.setdefault(kind, []).append(run.names)
     for run_parts in parts.values():
-        yield _Run(run_parts, jobs)
+        yield QueueWalk(run_parts, jobs)
     if others:
         by_age = sorted(
             map(jobs.__getitem__, others), key=lambda job: _within(job, tenants, now_ns)
         )
-        yield _Run([([job.name for job in by_age], None)], jobs)
+        yield QueueWalk([tuple(job.name for job in by_age)], jobs)
 
 
-def _sorted_runs(jobs: Iterable[Job], tenants: Tenants) -> _ChunkRuns:
+def _sorted_runs(chunk: Chunk, jobs: Mapping[str, Job], tenants: Tenants) -> _ChunkRuns:
     names: dict[tuple[int, bool], list[str]] = {}
     ends: dict[tuple[int, bool], tuple[int, int]] = {}
     others: list[str] = []
-    for job in jobs:
+    for job in map(jobs.__getitem__, chunk):
         kind, since_ns = (
             (job.priority, _ages(job, tenants)),
             job.state_ns if _ages(job, tenants) else 0,
@@ -227,10 +179,13 @@ def _sorted_runs(jobs: Iterable[Job], tenants: Tenants) -> _ChunkRuns:
         else:
             names.setdefault(kind, []).append(job.name)
             ends[kind] = (first_ns, since_ns)
-    return _ChunkRuns({kind: _Sorted(part, *ends[kind]) for kind, part in names.items()}, others)
+    chunks = {
+        kind: chunk if len(part) == len(chunk) else Chunk(part) for kind, part in names.items()
+    }
+    return _ChunkRuns({kind: _Sorted(part, *ends[kind]) for kind, part in chunks.items()}, others)
 
 
-def _needed_by_leaf(runs: Iterable[_Run], tenants: Tenants, now_ns: int) -> dict[str, int]:
+def _needed_by_leaf(runs: Iterable[QueueWalk], tenants: Tenants, now_ns: int) -> dict[str, int]:
     """How many hosts the next job of each tenant needs."""
     heads: dict[str, Job] = {}
     for run in runs:
