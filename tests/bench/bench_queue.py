@@ -28,6 +28,7 @@ from placement.fabric.tree import Fabric
 from scheduler.core import SchedulingOptions, State
 from scheduler.core.model.events import Event
 from scheduler.core.policies.tenants import Aging, Tenant, Tenants
+from scheduler.interpreter import expect_no_cycles
 from simulator.collectors.metrics import Metrics
 from simulator.collectors.recorder import EventLogWriter
 from simulator.experiment import Experiment
@@ -106,6 +107,7 @@ def replayed(
         log.feed(event)
 
     experiment = Experiment(fabric, SchedulingOptions(policy=policy), tenants=tenants)
+    expect_no_cycles()
     begin = time.process_time()
     count = Replay(experiment, jobs, sink).run().offered
     metrics.totals(fabric.host_count)

@@ -9,6 +9,7 @@ on where none of the fields that it comes from is changed; else the next version
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
@@ -58,22 +59,22 @@ else:
         kind = type(value)
         following = object.__new__(kind)
         # The one look at what another thread may add to: whoever reads it finds things out.
-        fields = value.__dict__.copy()
-        for name, sources in _derived(kind):
-            if name in fields and not sources.isdisjoint(changes):
-                del fields[name]
-        count = len(fields)
-        fields.update(changes)
-        if len(fields) != count:
-            unknown = ", ".join(changes.keys() - value.__dict__.keys())
-            raise TypeError(f"{kind.__name__} has no {unknown}")
-        object.__setattr__(following, "__dict__", fields)
+        kept = value.__dict__.copy()
+        for name in _outdated(kind, *changes):
+            kept.pop(name, None)
+        kept.update(changes)
+        object.__setattr__(following, "__dict__", kept)
         return following
 
 
-@lru_cache(maxsize=32)
-def _derived(kind: type) -> tuple[tuple[str, frozenset[str]], ...]:
-    """The derived properties of a class, each with the fields that it comes from."""
+@lru_cache(maxsize=1_024)
+def _outdated(kind: type, *changed: str) -> tuple[str, ...]:
+    """The derived properties of a class that come from one of these fields. Raises: TypeError on
+    a field that it does not have."""
+    if unknown := set(changed) - {field.name for field in fields(kind)}:
+        raise TypeError(f"{kind.__name__} has no {', '.join(sorted(unknown))}")
     return tuple(
-        (name, value.sources) for name, value in vars(kind).items() if isinstance(value, Derived)
+        name
+        for name, value in vars(kind).items()
+        if isinstance(value, Derived) and not value.sources.isdisjoint(changed)
     )

@@ -15,6 +15,7 @@ from placement.fabric.tree import Fabric, from_spec
 from scheduler.core import SchedulingOptions, State
 from scheduler.core.model.events import Event, JobStarted
 from scheduler.core.model.job import SECOND_NS
+from scheduler.interpreter import expect_no_cycles
 from simulator.collectors.metrics import Metrics
 from simulator.collectors.recorder import EventLogWriter
 from simulator.experiment import Experiment
@@ -30,6 +31,7 @@ def machine(hosts: int) -> Fabric:
 
 def simulate(jobs: Path, hosts: int, policy: str) -> dict[str, Any]:
     """As `muster replay` does it, log and totals included."""
+    expect_no_cycles()
     starts: dict[str, int] = {}
     begin = time.process_time()
     metrics, log = Metrics(), EventLogWriter()
