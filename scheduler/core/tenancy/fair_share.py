@@ -15,8 +15,8 @@ the one that has used least goes first: over time the rounding evens out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
 from heapq import heapify, heappop, heappush
-from typing import Final
 
 from scheduler.core.model.state import State
 from scheduler.core.model.tenant_record import standing
@@ -24,7 +24,6 @@ from scheduler.core.tenancy.ownership import half_life_ns
 from scheduler.core.tenancy.quota import QuotaBook
 
 Rank = tuple[int, ...]  # a place at each level, from the top; the least is served next
-NO_HOSTS: Final[Mapping[str, int]] = {}
 _SCALE = 1_000  # keeps weights apart when usage is small
 
 
@@ -32,24 +31,36 @@ class FairShares:
     """Usage by tenant, inner ones included. Mutable: starts are added as they are made.
 
     `past`: what has been used; `used`: with what would be if all were held for ever.
-    `started`: hosts that tenants hold as well, beside those of the state.
     """
 
-    def __init__(
-        self, state: State, now_ns: int, book: QuotaBook, started: Mapping[str, int] = NO_HOSTS
-    ) -> None:
+    def __init__(self, state: State, now_ns: int, book: QuotaBook) -> None:
         self._tenants = state.tenants
         self._half_life_ns = half_life_ns(state.tenants)
         self._book = book
         self._place, self._path = state.tenants.place_by_name, state.tenants.path_by_name
+        self._own_past: dict[str, int] = {}
+        self._held: dict[str, int] = {}
         self.past = dict.fromkeys(self._place, 0)
-        self.used = dict.fromkeys(self._place, 0)
-        for name in dict.fromkeys((*state.accounts, *started)):
-            account = state.account(name)
-            past, held = account.used_at(now_ns, self._half_life_ns), account.held
+        for name, account in state.accounts.items():
+            self._own_past[name] = past = account.used_at(now_ns, self._half_life_ns)
+            self._held[name] = account.held
             self._add(self.past, name, past)
-            held += started.get(name, 0)
-            self._add(self.used, name, past + standing(held, self._half_life_ns))
+        self.used = self._used_with({})
+
+    def _used_with(self, started: Mapping[str, int]) -> dict[str, int]:
+        used = dict.fromkeys(self._place, 0)
+        for name in dict.fromkeys((*self._held, *started)):
+            held = self._held.get(name, 0) + started.get(name, 0)
+            more = self._own_past.get(name, 0) + standing(held, self._half_life_ns)
+            self._add(used, name, more)
+        return used
+
+    def holding(self, started: Mapping[str, int]) -> FairShares:
+        """As the next decision counts at this time, once tenants hold these hosts as well: starts
+        one by one are rounded one by one."""
+        shares = copy(self)
+        shares.used = self._used_with(started)
+        return shares
 
     def took(self, leaf: str, hosts: int) -> None:
         """`leaf` starts something on that many hosts."""

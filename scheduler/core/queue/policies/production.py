@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
@@ -62,17 +63,21 @@ class FairOrder:
         for run in runs:
             while not run.is_over and run.head.name in started:
                 run.advance()
-        shares = FairShares(self._state, self._now_ns, self._book, self._hosts)
+        shares = self._shares.holding(self._hosts)
         rank_by_leaf = shares.ranks(_needed_by_leaf(runs, self._state.tenants, self._now_ns))
         heads = (run.head for run in runs if not run.is_over)
         return min(heads, key=lambda job: self._key(job, rank_by_leaf), default=None)
+
+    @cached_property
+    def _shares(self) -> FairShares:
+        return FairShares(self._state, self._now_ns, self._book)
 
     def _key(self, job: Job, rank_by_leaf: Mapping[str, Rank]) -> Key:
         priority = priority_of(job, self._state.tenants, self._now_ns)
         return -priority, rank_by_leaf[job.tenant], job.sequence
 
     def _merged(self, runs: list[QueueWalk], all_wait: AllWait) -> Iterator[Job]:
-        shares = FairShares(self._state, self._now_ns, self._book)
+        shares = self._shares
         rank_by_leaf: Mapping[str, Rank] = {}
 
         def key(job: Job) -> Key:
