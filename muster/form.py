@@ -57,7 +57,7 @@ def truth(value: Any, path: str) -> None:
 
 
 def ratio(value: Any, path: str) -> None:
-    """Of whole numbers: at least 0."""
+    """A ratio of whole numbers, at least 0."""
     check(value, [whole], path)
     if len(value) != 2 or not value[1]:
         raise Malformed(path, "must be a numerator and a denominator above 0")

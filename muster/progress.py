@@ -63,7 +63,7 @@ class StaleAttempt(RuntimeError):
 
 
 class Checkpoint(NamedTuple):
-    """One that is complete."""
+    """A complete checkpoint."""
 
     step: int
     path: Path
@@ -181,7 +181,7 @@ def _check_fence(root: Path) -> None:
 
 
 def _newest(root: Path) -> Checkpoint | None:
-    """Of the latest attempt before this one, or this one, that has saved."""
+    """The newest checkpoint of the latest attempt before this one, or this one, that has saved."""
     for folder in sorted(root.glob(f"{_job()}.attempt-*"), reverse=True):
         if int(folder.name.rpartition("-")[2]) > _attempt():
             continue

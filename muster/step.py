@@ -26,7 +26,8 @@ Sent = dict[int, Fraction]
 
 
 class UplinkSpeeds(NamedTuple):
-    """Of one tier. `domain`: of each host. `speed`: of each domain, bytes in a megasecond."""
+    """Speeds of the uplinks of one tier. `domain`: of each host. `speed`: of each domain, bytes in
+    a megasecond."""
 
     domain: list[int]
     speed: list[int]

@@ -94,7 +94,7 @@ def _uplinks(layer: Layer) -> Ints:
 def _proof(
     links: Links, subject: str, level: int, domain: int, low: int, sides: Sequence[Ints]
 ) -> Proof:
-    """Of a domain of layer `level`; `sides`: two sets of domains of layer `low`."""
+    """The proof for a domain of layer `level`; `sides`: two sets of domains of layer `low`."""
     layer, below, rate = links.layers[level], links.layers[low], links.link_bytes_per_s
     nics, cables = (
         int(min(count[side].sum() for side in sides)) for count in (below.nics, _uplinks(below))

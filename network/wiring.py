@@ -258,7 +258,7 @@ def _wired(low: Layer, high: Layer, is_mesh: bool, is_top: bool, striping: Strip
 
 
 def _places(keys: Ints) -> Ints:
-    """Of each entry, how many before it have the same key."""
+    """For each entry: how many before it have the same key."""
     order, counts = np.argsort(keys, kind="stable"), np.bincount(keys)
     places = np.empty_like(order)
     places[order] = np.arange(len(keys)) - np.repeat(np.cumsum(counts) - counts, counts)

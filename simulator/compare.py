@@ -120,7 +120,7 @@ def _alike(logs: Mapping[str, Sequence[str]]) -> Iterator[str]:
 def _warnings(
     variants: Sequence[Variant], runs: Sequence[Sequence[Mapping[str, Any]]]
 ) -> Iterator[str]:
-    """Those of runs, each once, with the first variant that has it."""
+    """The warnings of runs, each once, with the first variant that has it."""
     seen: set[str] = set()
     for variant, of in zip(variants, runs, strict=True):
         for sentence in (text for totals in of for text in totals["warnings"]):

@@ -87,7 +87,7 @@ def _content_digest(path: Path, mtime_ns: int, size: int) -> str:
 
 @lru_cache(maxsize=1)
 def code_digest() -> str:
-    """Of the packages that decide: other code may decide otherwise."""
+    """A digest of the packages that decide: other code may decide otherwise."""
     top = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for package in ("placement", "scheduler", "simulator"):

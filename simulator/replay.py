@@ -178,7 +178,7 @@ class Replay:
             raise RuntimeError(f"{due.name} could not be cancelled: {refusal.message}")
 
     def asked_share(self, name: str) -> float:
-        """Of the GPUs that a live job takes, how many its trace says that it asked for."""
+        """The share of a live job's GPUs that its trace says it asked for."""
         return self._asked.get(name, 1.0)
 
     def is_unsuccessful(self, name: str) -> bool:

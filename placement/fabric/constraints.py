@@ -105,7 +105,7 @@ def check(fabric: Fabric, wanted: Constraints) -> None:
 
 
 def labelled(fabric: Fabric, wanted: Constraints, hosts: HostSet) -> HostSet:
-    """Those of `hosts` that have every label, and the GPUs of the gang's kind of host."""
+    """The hosts among `hosts` that have every label, and the GPUs of the gang's kind of host."""
     if fabric.is_mixed:
         hosts &= _with_gpus(fabric, gpus_wanted(fabric, wanted))
     return _with_labels(fabric, wanted, hosts)
@@ -168,7 +168,7 @@ def seen_by_gang(
 
 
 def usable(fabric: Fabric, wanted: Constraints, hosts: HostSet, count: int) -> HostSet:
-    """Those of `hosts` on which `count` hosts may lie; fewer than `count` only when there
+    """The hosts among `hosts` on which `count` hosts may lie; fewer than `count` only when there
     is no way to keep the constraints."""
     hosts = labelled(fabric, wanted, hosts)
     if fabric.barred:

@@ -178,8 +178,8 @@ def _check_room(
 
 
 def usable_for(fabric: Fabric, request: Request, hosts: HostSet, count: int) -> HostSet:
-    """Those of `hosts` on which the gang and its spares, `count` hosts, may lie; fewer only when
-    there is no way to keep the constraints."""
+    """The hosts among `hosts` on which the gang and its spares, `count` hosts, may lie; fewer only
+    when there is no way to keep the constraints."""
     room = usable(fabric, request.where, hosts, count)
     segments = segments_of(fabric, request)
     if segments is None or room.bit_count() < count:

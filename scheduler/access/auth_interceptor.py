@@ -190,7 +190,7 @@ def _own_request_ids(request: Message, who: Caller) -> None:
 
 
 def _digest(request: Message) -> str:
-    """Of all that is asked, whether or not it is only to be checked."""
+    """A digest of all that is asked, whether or not it is only to be checked."""
     copy = type(request)()
     copy.CopyFrom(request)
     for name in ("request_id", "validate_only", "estimate_start"):

@@ -117,7 +117,7 @@ def bearer(text: str) -> str:
 
 
 def _certificate(context: Context) -> CallerNames:
-    """Those of a certificate that the handshake has verified."""
+    """The names of a certificate that the handshake has verified."""
     shown = context.auth_context()
     sans = tuple(_text(name) for name in shown.get("x509_subject_alternative_name", ()))
     return CallerNames(sans, next((_text(name) for name in shown.get("x509_common_name", ())), ""))

@@ -98,7 +98,7 @@ def issue(
 
 
 def certificates_in(folder: Path) -> Iterator[CertificateFile]:
-    """Those in `folder`, by name of the file. Raises: InputError."""
+    """The certificates in `folder`, by name of the file. Raises: InputError."""
     try:
         paths = sorted(path for path in folder.iterdir() if path.suffix == ".pem")
     except OSError as error:

@@ -91,7 +91,7 @@ class HostAttempt:
 
     @property
     def gpus(self) -> frozenset[int]:
-        """Of the host that it has; none: all of them."""
+        """The GPUs of the host that it has; none: all of them."""
         return frozenset(self.order.get("gpus", ()))
 
     @staticmethod
@@ -110,7 +110,7 @@ class HostAttempt:
 
     @staticmethod
     def from_folder(folder: Path) -> HostAttempt | None:
-        """The one of an earlier life of the agent; None: it is unreadable, and removed."""
+        """An attempt of an earlier life of the agent; None: it is unreadable, and removed."""
         uid, _, number = folder.name.rpartition(".")
         try:
             order = json.loads((folder / "order.json").read_text(encoding="utf-8"))

@@ -133,7 +133,7 @@ def _is_locked(lock: IO[str]) -> bool:
 
 
 def _join_token(options: AgentOptions) -> str:
-    """Of the file; `-`: of stdin, where others may be as well. Raises: InputError."""
+    """The token in the file; `-`: on stdin, where others may be as well. Raises: InputError."""
     if options.join_token_file != "-":
         path = options.join_token_file
         return read_text(path, 4_096).strip() if path else ""

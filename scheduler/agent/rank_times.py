@@ -29,7 +29,7 @@ class ComputedStep(NamedTuple):
 
 
 class TimesOfRanks:
-    """Of the ranks whose files these are, in their order."""
+    """Step times of the ranks whose files these are, in their order."""
 
     def __init__(self, files: list[Path]) -> None:
         self._files = files

@@ -60,7 +60,7 @@ def windows(incomplete: str) -> list[str]:
 
 
 def states(context: typer.Context, incomplete: str) -> list[str]:
-    """Those of what the command lists."""
+    """States of what the command lists."""
     from scheduler.v1 import host_pb2, job_pb2, window_pb2
 
     enum, prefix = {

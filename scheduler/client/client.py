@@ -561,7 +561,7 @@ class Client:
         return self._to.call(self._stub.CreateWindow, request)
 
     def get_window(self, name: str) -> window_pb2.Window:
-        """One that is not over."""
+        """A window that is not over."""
         return self._to.call(self._stub.GetWindow, service_pb2.GetWindowRequest(name=name))
 
     def list_windows(

@@ -55,7 +55,7 @@ class Offer:
 
     @property
     def key(self) -> tuple[float, ...]:
-        """The smaller the better."""
+        """What offers are sorted by: the best offer has the smallest key."""
         step = inf if self.step_s is None else self.step_s
         cut = inf if self.cut_bytes is None else self.cut_bytes
         return (self.start, self.preempted, self.shrunk, self.start_s, step, cut)

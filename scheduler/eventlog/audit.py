@@ -19,7 +19,7 @@ class AuditLog:
         self._store = store
 
     def records(self, after_version: int = 0, since_ns: int = 0) -> Iterator[LoggedRequest]:
-        """Those after a version and not before a time, of those that are kept.
+        """The records after a version and not before a time, as far as they are kept.
 
         Raises: StoreError.
         """

@@ -65,8 +65,8 @@ def job_of(body: bytes) -> Job:
 
 
 class EndedJobs:
-    """Those of a store. Whatever is asked reads the store: ask from a thread that may wait.
-    Every method raises NotRead."""
+    """The ended jobs of a store. Whatever is asked reads the store: ask from a thread that may
+    wait. Every method raises NotRead."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -182,8 +182,8 @@ class LaunchedGang:
         return min(self.failures.values())
 
     def suspects(self, lost_hosts: Iterable[str]) -> list[str]:
-        """Of hosts whose agents are gone those that the failure is laid to: their ranks died with
-        them, and the others for their sake. When many are gone at once it is more likely that the
-        server is cut off: nobody is suspected then."""
+        """The hosts, of those whose agents are gone, that are held to have failed: their ranks died
+        with them, and the others for their sake. When many are gone at once it is more likely that
+        the server is cut off: nobody is suspected then."""
         silent = [host for host in lost_hosts if host in self.by_host]
         return silent if len(silent) <= max(1, len(self.hosts) // 4) else []

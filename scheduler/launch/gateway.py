@@ -80,7 +80,7 @@ class GatewayOptions:
         return GatewayOptions(**fields)
 
     def secrets(self) -> tuple[str, ...]:
-        """Of the file as it is now, and those given."""
+        """The secrets in the file as it is now, and the given ones."""
         if not self.join_secret_file:
             return self.join_secrets
         with open(self.join_secret_file, encoding="ascii") as file:

@@ -606,7 +606,7 @@ class AgentLauncher(Launcher):
         self._submit(ReportHost(host, AGENT_LOST, detail))
 
     def _return_hosts(self, state: State) -> None:
-        """Those that were given up in the moment in which they came back."""
+        """Report hosts that were given up in the moment in which they came back."""
         for index, record in state.hosts.items():
             host = state.loaded_fabric.hosts[index]
             if record.signal == AGENT_LOST and host in self._sessions.connected:

@@ -54,7 +54,7 @@ class AgentSessions:
 
     @property
     def process_id(self) -> int | None:
-        """Of the gateway."""
+        """The process id of the gateway."""
         return self._process.pid if self._process is not None else None
 
     async def _begin(self) -> None:

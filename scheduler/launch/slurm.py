@@ -243,7 +243,7 @@ class SlurmAgents:
         return gangs | {f"lost-{host}": (host,) for host in sorted(_lost_hosts(state))}
 
     def attempts(self, state: State) -> list[StepAttempt]:
-        """Those that are to have steps of their own; jobs on parts of hosts have none."""
+        """Attempts that are to have steps of their own; jobs on parts of hosts have none."""
         if self._settings.step is StepScope.ALLOCATION:
             return []
         names = state.loaded_fabric.names
@@ -503,7 +503,7 @@ class SlurmAgents:
 
 
 def _lost_hosts(state: State) -> set[str]:
-    """Those that are out for the sake of their agents."""
+    """Hosts that are out of service because their agents are lost."""
     return {
         state.loaded_fabric.hosts[index]
         for index, host in state.hosts.items()

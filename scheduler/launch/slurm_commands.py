@@ -88,7 +88,7 @@ class SlurmCommands:
     run: Run = run_command
 
     async def jobs(self) -> list[SlurmJob]:
-        """Those that wait or hold nodes, of everybody. Raises: SlurmFailed."""
+        """Everybody's jobs that wait or hold nodes. Raises: SlurmFailed."""
         states = "PENDING,CONFIGURING,RUNNING,SUSPENDED"
         text = await self.run(["squeue", "-h", "-t", states, "-o", _JOBS])
         return [read_job(row) for row in text.splitlines() if row.strip()]

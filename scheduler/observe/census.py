@@ -62,7 +62,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """Of the gangs that run: bytes per step by tier, outermost first, the lower bounds of
+    """Cuts of the running gangs: bytes per step by tier, outermost first, the lower bounds of
     the outermost tier together, and gangs by what is proved of them."""
 
     by_tier: Mapping[str, int]

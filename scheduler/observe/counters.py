@@ -11,7 +11,8 @@ Counts = Counter[Labels]
 
 
 def zeros(values: Iterable[str]) -> Counts:
-    """Of one label whose values are known: a first increase from nothing would not show."""
+    """Counters at zero for one label whose values are known: a first increase from nothing would
+    not show."""
     return Counter({(value,): 0 for value in values})
 
 

@@ -9,7 +9,7 @@ from placement.workload.request import TierCut
 
 
 class CutProof(StrEnum):
-    """Of the bytes over the outermost tier."""
+    """What is proved of the bytes over the outermost tier."""
 
     OPTIMAL = "optimal"  # no placement cuts less
     BOUNDED = "bounded"  # none cuts less than a bound below it

@@ -88,7 +88,7 @@ class Suspect:
     steps: int
 
     def detail(self, job: str) -> str:
-        """Of a report on it."""
+        """The detail of a report on it."""
         return f"{self.slower:.0%} slower at {self.at or 'its part'} of {job}"
 
 
@@ -172,8 +172,8 @@ def _summed_up(
 
 
 def _candidates(gang: MeasuredGang, groups: Sequence[Key]) -> dict[Candidate, set[int]]:
-    """Of which measurements each is part. A GPU is told from its host where another GPU of the
-    host was measured without it."""
+    """For each candidate: the measurements that it is part of. A GPU is told from its host where
+    another GPU of the host was measured without it."""
     of_host: dict[tuple[str, str], set[int]] = defaultdict(set)
     of_rank: dict[tuple[int, str], set[int]] = defaultdict(set)
     of_uplink: dict[tuple[str, str], set[int]] = defaultdict(set)

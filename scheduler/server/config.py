@@ -616,7 +616,7 @@ def overridden(keys: ServerKeys, given: Mapping[str, Any]) -> ServerKeys:
 
 
 def options() -> Iterator[ServeOption]:
-    """Those of `muster serve`, in the order of their keys."""
+    """The options of `muster serve`, in the order of their keys."""
     for section, known in _SECTIONS.items():
         for key, field in known.model_fields.items():
             for option in field.metadata:

@@ -50,7 +50,7 @@ def jobs_page(
 
 
 def all_jobs(state: State, filter: str) -> Sequence[Job]:
-    """Those that a list has, in the order of their arrival. Raises: ApiError."""
+    """The jobs of a list, in the order of their arrival. Raises: ApiError."""
     query = listing.Query(filter=filter)
     return _checked(lambda: listing.jobs(state, query, _ALL, "", own_jobs(state)).items)
 
@@ -116,7 +116,7 @@ def windows_page(
 
 
 def all_windows(state: State, filter: str) -> Sequence[Booking]:
-    """Those that a list has, in the order in which they were made. Raises: ApiError."""
+    """The windows of a list, in the order in which they were made. Raises: ApiError."""
     query, seen = listing.Query(filter=filter), own_windows(state)
     return _checked(lambda: listing.windows(state, query, _ALL, "", seen).items)
 
@@ -129,7 +129,7 @@ def window_filter(state: State, text: str) -> Callable[[Booking], bool]:
 def tenants_page(
     state: State, request: service_pb2.ListTenantsRequest, now_ns: int
 ) -> service_pb2.ListTenantsResponse:
-    """Those that concern the caller. Raises: ApiError."""
+    """A page of the tenants that concern the caller. Raises: ApiError."""
     who, every = caller(), standings(state, now_ns)
     shown = [standing for standing in every if who.knows(state.tenants, standing.tenant.name)]
     most = size(request.page_size, WHOLE_PAGE, MOST_HOSTS)

@@ -25,7 +25,7 @@ GBPS = 8 / 1e9  # of one byte a second
 
 
 def busy_shares(state: State) -> dict[str, float]:
-    """Of each narrow uplink the part that the gangs that run keep busy, by domain."""
+    """For each narrow uplink: the part that the gangs that run keep busy, by domain."""
     fabric = state.loaded_fabric
     shares = loads(fabric, running(state))
     return {fabric.tiers[depth].domains[at]: share for (depth, at), share in shares.items()}
@@ -70,7 +70,7 @@ def _crossing(state: State, inside: HostSet) -> Iterator[Job]:
 
 
 def link_names(state: State, *, every: bool = False) -> list[str]:
-    """Those that are not plainly up and open, or have windows; all on request. Outermost tier
+    """Links that are not plainly up and open, or have windows; all links on request. Outermost tier
     first, in the order of the fabric."""
     fabric = state.loaded_fabric
     if every:

@@ -239,7 +239,7 @@ def tenants(
     size: int,
     token: str,
 ) -> Page[TenantStanding]:
-    """Of these tenants, in their order, those that pass.
+    """The tenants, of these, that pass, in their order.
 
     Raises: BadToken, BadFilter.
     """

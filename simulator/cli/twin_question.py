@@ -208,7 +208,7 @@ _WRITTEN: tuple[tuple[str, Any, Any], ...] = (
 def asks_twin(
     without: Collection[str] = (), **defaults: str
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Of a command `(question, files, ...)`: the options of both, and its own before them.
+    """Give a command `(question, files, ...)` the options of both, after its own.
     `defaults`: in place of the usual ones; `without`: options that would say nothing here."""
 
     def made(command: Callable[..., None]) -> Callable[..., None]:

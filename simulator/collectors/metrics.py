@@ -135,7 +135,7 @@ class Metrics:
         self._is_unsuccessful = is_unsuccessful
 
     def use_sizes(self, asked_share: Callable[[str], float]) -> None:
-        """Of the GPUs that a job takes, how many it asked for. Without it all of them are."""
+        """Use the share of its GPUs that a job asked for. Without it all of them count as asked for."""
         self._asked_share = asked_share
 
     @property
@@ -253,7 +253,7 @@ class Metrics:
             self._on_row(row)
 
     def _host_time(self, name: str) -> TimeAccount:
-        """Of the attempts of a live job that are over."""
+        """Host time of the ended attempts of a live job."""
         known = self._known.spent(name)[1] if self._known else None
         return settled(self._state.jobs[name].goodput.hosts, known)
 

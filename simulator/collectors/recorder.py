@@ -127,7 +127,7 @@ class Recorder(AbstractContextManager["Recorder"]):
             self._report_data.ended(row)
 
     def digest(self) -> str:
-        """Of the log so far."""
+        """The digest of the log so far."""
         return self.log.digest
 
     def report_data(self, settled: TimeAccount) -> dict[str, Any]:

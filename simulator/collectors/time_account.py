@@ -64,7 +64,7 @@ class TimeAccount:
 
     @property
     def share(self) -> float:
-        """Of the time held, what was productive; 0 before anything was."""
+        """The productive share of the time held; 0 before anything was."""
         return self.productive / self.held if self.held else 0.0
 
 

@@ -77,5 +77,5 @@ def _interval(row: Mapping[str, str]) -> Interval:
 
 
 def _servers(row: Mapping[str, str]) -> int:
-    """Of the system; some rows leave it empty."""
+    """Servers of the system; some rows leave it empty."""
     return count(row["nodes"], "nodes") if row["nodes"] else 0

@@ -162,7 +162,7 @@ def _mix(summary: ClusterSummary, parts: Sequence[_Part], sigma: float) -> JobMi
 
 
 def _mu(mean_s: float, sigma: float, max_s: float) -> float:
-    """Of the log-normal whose part below `max_s` has this mean."""
+    """The mu of the log-normal whose part below `max_s` has this mean."""
     most = log(max_s)
 
     def mean(mu: float) -> float:

@@ -88,7 +88,7 @@ class NetworkModel:
         self._known: dict[tuple[Request, bytes], GangLoad] = {}
 
     def load(self, request: Request, hosts: Sequence[str]) -> GangLoad:
-        """Of a gang with block i on `hosts[i]`."""
+        """The load of a gang with block i on `hosts[i]`."""
         if self._plain is not None:
             return self._plain.load(request, hosts).faster(self._quicker(request, hosts))
         if not self._tiers or len(hosts) == 1:
@@ -138,8 +138,8 @@ class NetworkModel:
         return self._known_speed[key]
 
     def _step_s(self, request: Request, chosen: Ints, plain: NetworkModel | None = None) -> float:
-        """Of a gang alone. `plain`: on which run times were recorded, if not here: the cards there
-        tell how long a job without a model computes."""
+        """The step of a gang alone. `plain`: the fabric on which run times were recorded, if not
+        here: the cards there tell how long a job without a model computes."""
         hosts = chosen.tolist()
         if request.has_step_time:
             return float(step_time(self._fabric, request, hosts).seconds)

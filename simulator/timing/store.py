@@ -49,7 +49,7 @@ class CheckpointStore:
         self._point = point
 
     def write_s(self, request: Request) -> float:
-        """Of a gang alone, without the stall."""
+        """Seconds of a write of a gang alone, without the stall."""
         return self.moved_s(request, self._point.kind, self._point.write_gb_per_s)
 
     def moved_s(self, request: Request, kind: str, gb_per_s: float) -> float:
@@ -99,7 +99,7 @@ class CheckpointStore:
         return [name for _, name in self._by_peak[bisect_left(self._by_peak, (least, "")) :]]
 
     def crowding(self, name: str) -> Crowding:
-        """Of its writes; none for a gang that does not write."""
+        """How much others slow its writes; none for a gang that does not write."""
         if name not in self._writers:
             return Crowding()
         peak, mean = self._writers[name]

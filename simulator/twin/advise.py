@@ -31,8 +31,8 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One of a run. `key`: under which programs find it; `words`: for a head of a table; `axis`:
-    for an axis."""
+    """A figure of a run. `key`: under which programs find it; `words`: for a head of a table;
+    `axis`: for an axis."""
 
     key: str
     words: str

@@ -336,7 +336,8 @@ def _moment(words: re.Match[str], asked: TwinClock) -> int:
 
 
 def _kind(what: str) -> str:
-    """Of which a scenario has one at a time: its first word, or the domain of hardware."""
+    """The kind of a change, of which a scenario has one at a time: its first word, or the domain of
+    hardware."""
     return what.split(":")[0] if ":" in what and "nvlink" in what else what.split()[0]
 
 

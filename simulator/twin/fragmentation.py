@@ -70,7 +70,7 @@ class GangKind:
         return self.per_hour * gpu_h * (1 - 1 / self.stretch)
 
     def cost(self, more: Sequence[int] = ()) -> float:
-        """Of an hour, with so many hosts more in each domain."""
+        """The cost of an hour, with so many hosts more in each domain."""
         free = [a + b for a, b in zip(self.free, more, strict=True)] if more else self.free
         if sum(free) < self.hosts or max(free, default=0) >= self.hosts:
             return 0.0
@@ -124,7 +124,8 @@ def _free(state: State, fabric: Fabric, request: Request) -> list[int]:
 def _stretch(
     network: NetworkModel, fabric: Fabric, request: Request, hosts: int, free: Sequence[int]
 ) -> float:
-    """Of a gang that lies across the domains with most free hosts; 1 where it need not."""
+    """How much longer a step is for a gang that lies across the domains with most free hosts; 1
+    where it need not."""
     fullest = sorted(free, key=int.bit_count, reverse=True)
     chosen = [host for mask in fullest for host in hostset.members(mask)][:hosts]
     if len(chosen) < hosts or (fullest and fullest[0].bit_count() >= hosts):

@@ -74,7 +74,7 @@ def load_prices(path: str) -> PriceList:
 
 
 def uplink_gbps(fabric: Fabric) -> float:
-    """Of all domains of the outermost tier together; 0 where there is one."""
+    """Uplinks of all domains of the outermost tier together; 0 where there is one."""
     if fabric.zone_count < 2:
         return 0.0
     return float(fabric.tiers[0].uplink_bytes_per_s.sum()) * 8 / 1e9

@@ -75,7 +75,7 @@ def _hosts(leaves: list[str], fabric: Fabric, used: Mapping[str, int]) -> dict[s
 
 
 def _rack_hosts(fabric: Fabric) -> int:
-    """Of each domain next to the hosts. Raises: BadInput where they differ."""
+    """Hosts of each domain next to the hosts. Raises: BadInput where they differ."""
     if not fabric.tiers or fabric.is_mixed:
         raise BadInput("", f"guarantees by racks need racks that are alike; {fabric.name} has none")
     rack = fabric.tiers[-1]

@@ -77,9 +77,9 @@ class RunTally:
     def figures(
         self, now_ns: int, worked_host_ns: int | None = None, saved_host_ns: int = 0
     ) -> dict[str, Any]:
-        """Of the run until now. `worked_host_ns`: productive host time, where somebody knows better
-        than the scheduler, in time of the log's hardware; `saved_host_ns`: how much less it took.
-        """
+        """The figures of the run until now. `worked_host_ns`: productive host time, where somebody
+        knows better than the scheduler, in time of the log's hardware; `saved_host_ns`: how much
+        less it took."""
         self._pass(now_ns)
         spent = host_time(self._state, now_ns) - self._start
         still = list(self._waiting.values())

@@ -57,7 +57,7 @@ class IdTokens:
         return self._section()
 
     def issuer(self, section: OidcKeys) -> Issuer:
-        """The one that the section names."""
+        """The issuer that the section names."""
         with self._lock:
             known = self._issuer
             if known is None or (known.url, known.ca) != (section.issuer, section.ca):

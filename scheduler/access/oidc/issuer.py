@@ -173,7 +173,8 @@ def _address(said: dict[str, Any], key: str) -> str:
 
 
 def _keys(said: dict[str, Any]) -> Iterator[tuple[tuple[str, str | None], SigningKey]]:
-    """Those that may sign. Others are passed over: of other algorithms, for encryption, short."""
+    """The keys that may sign. Others are passed over: of other algorithms, for encryption,
+    short."""
     listed = said.get("keys")
     for jwk in (listed if isinstance(listed, list) else [])[:_MOST_KEYS]:
         if not isinstance(jwk, dict) or jwk.get("use", "sig") != "sig":

@@ -25,7 +25,7 @@ def with_tasks(client: Client, texts: Sequence[str], *, live_only: bool = True) 
 
 
 def _tasks(client: Client, text: str, *, live_only: bool) -> list[str]:
-    """Of arrays of this name; empty where it is the name of a job, or of nothing."""
+    """Tasks of arrays of this name; empty where it is the name of a job, or of nothing."""
     tasks = tasks_of(client, text, live_only=live_only)
     if not tasks or is_job(client, text):
         return []

@@ -20,7 +20,7 @@ _ENDS = ("WRONG_STATE", "COMPACTED")  # the job has nothing to certify, or not a
 
 
 def certify_live(path: Path, name: str, address: str) -> None:
-    """Of a job that holds hosts. Raises: Exit where it has none."""
+    """Write the certificate of a job that holds hosts. Raises: Exit where it has none."""
     from scheduler.cli.offline.place import write_certificate
     from scheduler.client import ServiceError
 
@@ -35,7 +35,7 @@ def certify_live(path: Path, name: str, address: str) -> None:
 
 
 def certify_supposed(path: Path, supposed: job_pb2.Job) -> None:
-    """Of what a dry run would give a job; a note where it gives nothing."""
+    """Write the certificate of what a dry run would give a job; a note where it gives nothing."""
     from scheduler.cli.offline.place import note_nothing_certified, write_certificate
 
     if not supposed.answer.HasField("placement"):

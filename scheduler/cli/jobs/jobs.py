@@ -334,7 +334,7 @@ def job(
 
 
 def _write_ranks(name: str, wanted: JobFormat, address: str) -> None:
-    """Of the attempt that holds hosts now: another one after each swap."""
+    """Write the ranks of the attempt that holds hosts now: another one after each swap."""
     from scheduler.cli.jobs.ranks import live_gang, live_nccl
     from scheduler.cli.offline.place import LAUNCHER_FILES, PlacementFormat
     from scheduler.v1 import job_pb2

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 
 def live_gang(message: job_pb2.Job) -> GangOption:
-    """Of a job that holds hosts. Its ranks fill them, also where hosts have different GPUs."""
+    """The gang of a job that holds hosts. Its ranks fill them, also where hosts have different
+    GPUs."""
     axes, hosts = message.spec.parallelism, tuple(message.placement.hosts)
     sizes = (getattr(axes, axis) for axis in ("tp", "cp", "ep", "pp"))
     ranks = message.dp * prod(size or 1 for size in sizes)

@@ -42,7 +42,7 @@ def _cells(row: service_pb2.UsageRow, keys: list[str]) -> list[str]:
 
 
 def _waited_s(row: service_pb2.UsageRow) -> float:
-    """Of all its jobs together."""
+    """Seconds that all its jobs together waited."""
     return next(
         share.duration.ToNanoseconds() / NS_PER_S
         for share in row.goodput.parts

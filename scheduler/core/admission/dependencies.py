@@ -79,7 +79,7 @@ def _meant(state: State, term: DependencyTerm, long_ended: Sequence[LongEnded]) 
 
 
 def _tasks(state: State, name: str) -> list[Job]:
-    """Of the newest array of this name: those that live or are at hand."""
+    """Tasks of the newest array of this name that live, or are still known."""
     known = chain(state.ended.values(), state.jobs.values())
     tasks = [job for job in known if (array := job.spec.array) and array.name == name]
     newest = max(tasks, key=lambda job: job.sequence, default=None)

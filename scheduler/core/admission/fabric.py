@@ -291,7 +291,7 @@ def _some(names: tuple[str, ...]) -> str:
 def _renames(
     before: Fabric, after: Fabric, stated: tuple[tuple[str, str], ...]
 ) -> tuple[tuple[str, str], ...]:
-    """Those that are stated, and domains that have another name and the same hosts.
+    """The renames that are stated, and domains that have another name and the same hosts.
 
     Raises: BadInput for one that cannot be.
     """

@@ -232,7 +232,7 @@ class Outlook:
         return None
 
     def _before(self, job: Job) -> dict[str, BackfillReservation]:
-        """Of each limit that is for `job`, the job before it that waits for room below it."""
+        """For each limit on `job`: the job before it that waits for room below it."""
         ahead = self._ahead.get(job.name)
         path = self._quotas.path(job.tenant) if ahead else ()
         return {name: self.held_back[name] for name in path if ahead and name in ahead}
@@ -245,7 +245,7 @@ class Outlook:
         return not known[1] or time_limit_ns(job, self._limits) >= known[1]
 
     def _moments_for(self, job: Job, has_repairs: bool) -> Sequence[Release]:
-        """Those of `moments`, and when `job` may use hosts again that stopped it."""
+        """The moments among `moments`, and when `job` may use hosts again that stopped it."""
         moments = self.moments(has_repairs)
         clear = clear_moments(job, self._state.tenants.restarts, self._now_ns)
         if not clear:
@@ -353,7 +353,7 @@ class Outlook:
         )
 
     def _below_limits(self, job: Job, book: QuotaBook) -> tuple[tuple[str, int, int], ...]:
-        """Of each limit that is for `job`: what it leaves beside it now, and then, and beside
+        """For each limit on `job`: what it leaves beside it now, and then, and beside
         those before it that wait for room below it, if `job` may count on what they leave."""
         now, then = (b.headrooms(job.tenant) for b in (self._quotas.book, book))
         before = self._before(job)
@@ -374,7 +374,7 @@ class Outlook:
         return self._quotas.path(job.tenant), more + max(0, borrowable)
 
     def _place(self, job: Job, reach: HostSet, free: HostSet) -> HostSet:
-        """Of the hosts that `AffinityIndex.room` leaves, those to reserve."""
+        """The hosts to reserve, of the ones that `AffinityIndex.room` leaves."""
         where = job.request.where
         if not where.same:
             return nearest(self._fabric, reach, free, job.needed)

@@ -41,7 +41,7 @@ class ShrunkGang:
 
     @property
     def hosts(self) -> HostSet:
-        """Those that it keeps, its spares among them."""
+        """The hosts that it keeps, its spares among them."""
         return self.placement.held
 
 

@@ -89,7 +89,7 @@ class SparePools:
         return replace(self.sizing, others=self.hosts, held=self.held)
 
     def kept_for(self, job: Job, idle: HostSet) -> HostSet:
-        """Of these idle hosts those that stay spares when `job` is placed again: what each
+        """The hosts, of these idle ones, that stay spares when `job` is placed again: what each
         zone of gangs wishes for, where spares stand by in every one."""
         if not self.sizing.in_zone or not job.spec.request.spares.is_auto:
             return 0

@@ -268,7 +268,7 @@ class GangMover:
         return swap if self._may(job, moves, cuts, free) else None
 
     def room(self, job: Job, free: HostSet) -> tuple[HostSet, int]:
-        """Those of `free` that the gang may join, and when it ends if it does."""
+        """The free hosts that the gang may join, and when it ends if it does."""
         free &= self._quotas.allowance(job, self._state.free).reach
         free &= ~self._affinity.closed(job.name, job.spec.affinity)
         end_ns = self.now_ns + time_limit_ns(job, self.limits)

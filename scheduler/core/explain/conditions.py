@@ -93,7 +93,7 @@ def _done(state: State, command: Command, now_ns: int) -> State:
 
 
 def _with_hosts(state: State, command: Callable[[str], Command], names: str, now_ns: int) -> State:
-    """Of a domain, those hosts change that can: a failed one is not uncordoned."""
+    """In a domain, the hosts change that can: a failed one is not uncordoned."""
     fabric = state.loaded_fabric
     if names in fabric.index_by_name:
         return _done(state, command(names), now_ns)

@@ -87,7 +87,7 @@ class Reasons:
         return self._explainer.reason(self._turns[name])
 
     def _deferred(self, job: Job) -> Reason:
-        """Of a job that is not considered yet."""
+        """The reason of a job that is not considered yet."""
         cause = deferral(job, self._now_ns)
         free = self._state.free.bit_count()
         if not cause:

@@ -145,11 +145,11 @@ class GangTracker:
 
     @property
     def names(self) -> Collection[str]:
-        """Of the jobs whose attempts these are."""
+        """Names of the jobs whose attempts these are."""
         return self._runs.keys()
 
     def adopt(self, run: Attempt) -> None:
-        """One that is known by a state, where the log is not read from its begin."""
+        """Take in an attempt that a state knows, where the log is not read from its begin."""
         self._enter(run)
         if run.stop_ns is not None:
             self.running += _hosts(run, self._running_on, -1)
@@ -245,7 +245,7 @@ class GangTracker:
 
 
 def _attempt(change: JobChange) -> Attempt:
-    """The one that this change begins."""
+    """The attempt that this change begins."""
     job, names = change.job, change.fabric.names
     hosts = names(job.hosts), names(job.spares)
     return Attempt(job.name, job.attempt, *hosts, change.time_ns, gpus=job.gpus)

@@ -605,7 +605,7 @@ def _gang_moved(before: State, name: str, after: State) -> HostSet:
 
 
 def _hosts(before: State, event: JobEvent, after: State, touched: HostSet) -> Iterator[HostsChange]:
-    """Of hosts that a gang took or left, those that are out show it."""
+    """Host changes for the hosts that a gang took or left and that are out of service."""
     return hosts_change(
         before, event, after, touched & (before.unhealthy | after.unhealthy | after.closed)
     )

@@ -41,7 +41,7 @@ class JobArray(Struct, frozen=True):
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """Of all tasks, ascending."""
+        """Numbers of all tasks, ascending."""
         return tuple(sorted(_numbers(self.tasks)))
 
     def task_uid(self, task: int) -> str:

@@ -223,7 +223,8 @@ class State:
         return self.accounts.get(tenant, _UNUSED)
 
     def mark(self, tenant: str) -> TenantMark:
-        """One that no file has named yet has been there since the fabric was loaded."""
+        """The record of a tenant; one that no file has named yet has been there since the fabric
+        was loaded."""
         return self.marks.get(tenant) or TenantMark(self.faults.since_ns, self.faults.since_ns)
 
     def find(self, name: str, uid: str = "") -> Job | None:

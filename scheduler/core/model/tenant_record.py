@@ -95,7 +95,7 @@ class TenantMark(Struct, frozen=True):
 def marked(
     mark: Callable[[str], TenantMark], was: Tenants, now: Tenants, time_ns: int
 ) -> dict[str, TenantMark]:
-    """Of all tenants of `now`, which holds from `time_ns` on. `mark`: of those of `was`."""
+    """Records of all tenants of `now`, which holds from `time_ns` on. `mark`: of those of `was`."""
     marks = {}
     for tenant in now.tenants:
         before = was.by_name.get(tenant.name)

@@ -79,7 +79,7 @@ class Preemption:
 
 @dataclass(frozen=True, slots=True)
 class Restarts:
-    """When a gang that fails again and again is started again (see `storm`).
+    """When a gang that fails again and again is started again (see core/rules/crash_loop.py).
 
     `attempts`: that may end in a row, by failing hosts, before anything was saved.
     `patience`: from how many on a gang waits before the next, first `backoff_s`, twice as

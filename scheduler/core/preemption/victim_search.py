@@ -111,7 +111,7 @@ class VictimSearch:
         return v.job.is_preemptible and is_taken_back(self._job, v, self._quotas)
 
     def _of(self, running: Iterable[Victim]) -> Iterator[Victim]:
-        """Those among `running` that the job may evict, and the hosts that others give back."""
+        """The gangs among `running` that the job may evict, and the hosts that others give back."""
         for v in running:
             if may_be_evicted(self._job, v, self._is_owed, self._quotas):
                 yield v
@@ -172,7 +172,7 @@ class VictimSearch:
             yield self._eased((single,), target)
 
     def _aimed(self, v: Victim, target: HostSet) -> Victim:
-        """Of what it gives back, as much as may be in `target`."""
+        """The hosts that it gives back, as many as may be in `target`."""
         return (v.smaller and self._shrink_options.least(v, target)) or v
 
     def _eased(self, victims: Victims, target: HostSet) -> Victims:

@@ -1,7 +1,7 @@
 """Gangs that a failure stopped, or that are to leave hosts: which way each goes on.
 
 Hosts are left because they drain, or because a window that opened says so. The ways and
-what they cost are in `restart_options`; a gang that fails again and again is for `storm`.
+what they cost are in `restart_options`; a gang that fails again and again is for rules/crash_loop.py.
 """
 
 from __future__ import annotations

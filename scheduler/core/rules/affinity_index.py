@@ -125,12 +125,12 @@ class AffinityIndex:
         return self._avoided
 
     def room(self, job: Job, hosts: HostSet) -> HostSet:
-        """Those of `hosts` that `job` may use; fewer than it needs if it cannot start."""
+        """The hosts among `hosts` that `job` may use; fewer than it needs if it cannot start."""
         hosts &= ~self.closed(job.name, job.spec.affinity)
         return self.fitting(job, hosts)
 
     def fitting(self, job: Job, hosts: HostSet) -> HostSet:
-        """Those of `hosts` on which the shape and labels that it wants can be had."""
+        """The hosts among `hosts` on which the shape and labels that it wants can be had."""
         where, needed = job.request.where, job.needed
         is_free = where == ANYWHERE and not self._fabric.barred
         if is_free or hosts.bit_count() < needed:

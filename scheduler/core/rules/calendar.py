@@ -111,7 +111,7 @@ class Calendar:
     def in_the_way(
         self, job: Job, hosts: HostSet, start_ns: int, end_ns: int
     ) -> tuple[HostSet, str]:
-        """Those of `hosts` that the first thing closes to `job`, and what that is."""
+        """The hosts among `hosts` that the first obstacle closes to `job`, and what that is."""
         if closed := self.on_probation(job) & hosts:
             return closed, "is suspect"
         for booking in self.closing(job, start_ns, end_ns):

@@ -46,7 +46,7 @@ def _moved(state: State, job: Job, hosts: Sequence[int], blocks: Iterable[int]) 
 
 
 def _sources(state: State, job: Job, moves: Sequence[Move]) -> tuple[str, ...]:
-    """Of each move, the host from whose memory the joining one loads; empty: from storage.
+    """For each move: the host from whose memory the joining one loads; empty: from storage.
 
     A host that is only left, not lost, hands its state over itself. When one block has no
     copy left, the whole gang goes back to storage.

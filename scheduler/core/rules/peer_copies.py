@@ -46,7 +46,7 @@ def refuse_without_peers(request: Request, gpus_per_host: int, peers: int) -> No
 
 @seen_by_gang
 def choose_holders(fabric: Fabric, request: Request, hosts: Sequence[int], peers: int) -> Holders:
-    """Of each block the blocks that hold its copies, the best first.
+    """For each block: the blocks that hold its copies, the best first.
 
     Deterministic. Cost: O(ranks), 30 ms for 16,384.
     """
@@ -121,8 +121,9 @@ class Survival:
 
 
 def survival(holders: Holders, failed: int) -> Survival:
-    """Of N hosts k fail. A set of m = peers + 1 hosts with all copies of a block is lost in
-    C(N - m, k - m) of C(N, k) cases; S such sets are lost at most in S times as many.
+    """The chance that no copy is lost when k of N hosts fail. A set of m = peers + 1 hosts with all
+    copies of a block is lost in C(N - m, k - m) of C(N, k) cases; S such sets are lost at most in S
+    times as many.
 
     Where the sets are disjoint the rest of inclusion and exclusion is known too: j of them
     are lost together in C(N - j m, k - j m) cases.

@@ -71,7 +71,7 @@ class FairShares:
             usage[name] += more
 
     def ranks(self, needed_by_leaf: Mapping[str, int]) -> dict[str, Rank]:
-        """Of tenants that have jobs, whose next job needs so many hosts: the rank of each.
+        """The rank of each tenant that has jobs. Given: how many hosts its next job needs.
 
         Cost: O(tenants log tenants).
         """

@@ -70,7 +70,7 @@ class _Naming:
         }
 
     def full(self, name: str) -> str:
-        """Of a job, or of a pattern of names."""
+        """The full name of a job, or of a pattern of names."""
         if stated_tenant(name):
             return name
         return self._full.get(name) or full_name(self._default, name)

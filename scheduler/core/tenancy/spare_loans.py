@@ -51,7 +51,7 @@ class SpareLoans:
 
     @property
     def vacated(self) -> HostSet:
-        """Those that nobody is on any more: their holders may have them back."""
+        """Lent spares that nobody uses any more: their holders may have them back."""
         return self.hosts & ~self.state.held
 
     def borrowed(self, job: Job) -> HostSet:
@@ -91,7 +91,7 @@ class SpareLoans:
         return spares
 
     def holders(self, hosts: HostSet) -> dict[int, str]:
-        """Of these hosts those that are lent, and whose spares they are."""
+        """The hosts, of these, that are lent, and whose spares they are."""
         gangs = self.state.holding if self.hosts & hosts else ()
         return {h: job.name for job in gangs for h in job.lent if hostset.has(hosts, h)}
 
@@ -104,7 +104,7 @@ class SpareLoans:
     def lend(
         self, borrower: str, hosts: HostSet, holders: Collection[str], now_ns: int
     ) -> tuple[SparesChanged, ...] | Stale:
-        """Those of `hosts` that are spares are lent. Stale: their holders are not these any more,
+        """Lend the spares among `hosts`. Stale: their holders are not these any more,
         or keep them."""
         may, spares = self.lendable(), hosts & (self.state.held | self.hosts)
         wanted = {h: may[h] for h in hostset.members(spares) if h in may}

@@ -29,7 +29,7 @@ class UsageKey(StrEnum):
 
 
 class UsageSum:
-    """Of some jobs. `jobs`: how many, by state. `restarts`: starts after the first of each.
+    """Sums over some jobs. `jobs`: how many, by state. `restarts`: starts after the first of each.
     `time`: their time, in ns. `gpus`: the same of their GPUs, in GPU-ns."""
 
     def __init__(self) -> None:

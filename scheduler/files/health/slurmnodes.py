@@ -70,7 +70,7 @@ def load_slurm(path: str) -> list[ImportedReport]:
 
 
 def read_nodes(text: str, path: str) -> list[ImportedReport]:
-    """Of text that is no JSON; `path` names it in errors. Raises: InputError."""
+    """Reports of nodes in text that is not JSON; `path` names it in errors. Raises: InputError."""
     rows = [(number, row) for number, row in enumerate(text.splitlines(), 1) if row.strip()]
     if not rows:
         raise InputError(Problem("", "holds no node", path))

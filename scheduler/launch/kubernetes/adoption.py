@@ -290,7 +290,7 @@ class PodAdoption:
         self._act(gang.namespace, about, self._deleting(gang, pod, why))
 
     async def _deleting(self, gang: AdoptedGang, pod: AdoptedPod, why: str) -> None:
-        """Of this very pod, and no successor of its name; at once where nobody can end it."""
+        """Delete this very pod, and no successor of its name; at once where nobody can end it."""
         log.warning("deleting pod %s/%s: %s", gang.namespace, pod.name, why)
         options: Json = {"preconditions": {"uid": pod.uid}}
         if not self._is_up(pod.node):

@@ -479,7 +479,7 @@ class KubernetesAgents:
         self._act(pod.name, pod.node, self._deleting(pod, is_forced=is_forced))
 
     async def _deleting(self, pod: PodView, *, is_forced: bool) -> None:
-        """Of this very pod, and no successor of its name."""
+        """Delete this very pod, and no successor of its name."""
         # A first process that has yet to say what SIGTERM does ignores it.
         options: Json = {"preconditions": {"uid": pod.pod_uid}}
         options["gracePeriodSeconds"] = 0 if is_forced else _END_S

@@ -211,7 +211,7 @@ def pod_manifest(settings: PodSettings, host: str, number: int, owner: PodOwner 
 
 
 def _agent_container(spec: Json) -> Json:
-    """The one of the template that is called `agent`, or a new one before the others."""
+    """The container of the template that is called `agent`, or a new one before the others."""
     containers = spec.setdefault("containers", [])
     for container in containers:
         if container.get("name") == CONTAINER:

@@ -57,7 +57,7 @@ class MetricsAuth:
 
 
 def certificate_names(shown: Mapping[str, Any] | None) -> CallerNames:
-    """Those of a client certificate as Python's ssl has it; none without one."""
+    """The names in a client certificate as Python's ssl has it; none without one."""
     names = shown or {}
     subject = dict(chain.from_iterable(names.get("subject", ())))
     sans = tuple(name for _, name in names.get("subjectAltName", ()))

@@ -101,7 +101,7 @@ def _proposed(
 
 
 def _costs(request: Request) -> dict[str, int]:
-    """Those that the request sets, by their names in Costs. Raises: ApiError."""
+    """The costs that the request sets, by their names in Costs. Raises: ApiError."""
     costs = {}
     for field, value in request.ListFields():
         if name := _COSTS.get(field.name):

@@ -398,7 +398,7 @@ class JobServicer:
         )
 
     async def _long_ended(self, terms: Sequence[DependencyTerm]) -> tuple[LongEnded, ...]:
-        """Of jobs that others depend on, those that the state has no more, out of the store.
+        """Jobs that others depend on and that the state no longer has, read from the store.
         Raises: StoreError."""
         writer, state = self._backend.writer, self._backend.writer.state
         known: list[LongEnded] = []

@@ -71,7 +71,8 @@ class LogServicer:
     async def _pieces(
         self, tails: LogSource, job: Job, request: service_pb2.TailLogsRequest
     ) -> AsyncGenerator[bytes, None]:
-        """Of the present attempt, or the last one; with `follow` of those after it too."""
+        """Pieces of the log of the present attempt, or the last one; with `follow` of those after
+        it too."""
         lines, done = request.lines, 0
         while True:
             if job.attempt == done or not job.hosts:

@@ -65,7 +65,7 @@ class UsageServicer:
 async def _add_ended(
     sums: UsageSums, ended: EndedJobs, query: EndedQuery, is_wanted: Callable[[Job], bool]
 ) -> None:
-    """Those of the store, a page at a time: other calls are answered in between."""
+    """Add the ended jobs of the store, a page at a time: other calls are answered in between."""
     rest: EndedQuery | None = query
     while rest is not None:
         rest = await asyncio.to_thread(_add_page, sums, ended, rest, is_wanted)

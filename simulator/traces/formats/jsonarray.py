@@ -112,7 +112,7 @@ class _Splitter:
 
 
 def _line_of(line: int, text: str) -> int:
-    """Of the first character that is no blank, where the text begins on `line`."""
+    """The line of the first character that is not blank, where the text begins on `line`."""
     return line + text.count("\n", 0, len(text) - len(text.lstrip()))
 
 

@@ -168,7 +168,7 @@ def _read(columns: ColumnMap, lines: Lines) -> Iterator[TraceJob | BadRecord]:
 
 
 def _places(columns: ColumnMap, names: Sequence[str]) -> dict[str, tuple[int, TraceColumn, str]]:
-    """Of each key, where its column is and what messages call it."""
+    """For each key: where its column is and what messages call it."""
     found = {}
     for key, column in columns.by_key.items():
         at = column.number

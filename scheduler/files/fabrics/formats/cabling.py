@@ -108,7 +108,7 @@ def natural(name: str) -> tuple[tuple[int, str, int], ...]:
 
 
 def _levels(switches: Mapping[str, str], cables: Sequence[Cable]) -> dict[str, int]:
-    """Of switches by distance, -1 for hosts; only of what hangs together with a host."""
+    """Levels of switches by distance, -1 for hosts; only of what hangs together with a host."""
     neighbours: dict[str, list[str]] = defaultdict(list)
     level: dict[str, int] = {}
     for cable in cables:

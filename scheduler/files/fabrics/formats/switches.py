@@ -70,7 +70,8 @@ def _by_name(switches: Sequence[Switch], notes: list[str]) -> dict[str, Switch]:
 
 
 def _without_parallel(by_name: Mapping[str, Switch], notes: list[str]) -> dict[str, Switch]:
-    """Of switches with the same children, as the spines of a fat tree, the first."""
+    """The switches without parallel ones: of switches with the same children, as the spines of a
+    fat tree, only the first stays."""
     first: dict[frozenset[str], str] = {}
     for name, switch in by_name.items():
         if switch.switches:
