@@ -18,8 +18,8 @@ from typing import Any
 import grpc
 from google.protobuf.message import Message
 
+from scheduler.access.auth_file.entries import EVERY_TENANT
 from scheduler.access.authenticate import Context, Identify, anybody
-from scheduler.access.entries import EVERY_TENANT
 from scheduler.access.limits import Rate, Streams, check_sizes
 from scheduler.access.methods import METHODS, MethodRule
 from scheduler.access.options import CallLimits

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from scheduler.access.authfile import AuthFile, load_auth
+from scheduler.access.auth_file.reading import AuthFile, load_auth
 from scheduler.access.oidc.section import OidcKeys, is_id_token
 from scheduler.access.reloading import Reloading
 from scheduler.identity import ANYBODY, Caller

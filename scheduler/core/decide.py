@@ -34,8 +34,8 @@ from scheduler.core.restart.restart import restarts
 from scheduler.core.rules.calendar import turns
 from scheduler.core.rules.crash_loop import next_attempt_ns
 from scheduler.core.rules.eligibility import deferrals_over, next_eligible_ns
-from scheduler.core.rules.host_evaluation import judgement_due
-from scheduler.core.rules.retiring_hosts import due_ns
+from scheduler.core.rules.hosts.evaluation import judgement_due
+from scheduler.core.rules.hosts.retiring import due_ns
 from scheduler.core.rules.time_limits import next_limit_ns, overruns
 from scheduler.core.spares.replenish import replenishments
 

@@ -16,11 +16,12 @@ from scheduler.identity import caller, own_jobs, own_windows
 from scheduler.service.errors import invalid
 from scheduler.service.names import full_name_of
 from scheduler.v1 import service_pb2
-from scheduler.wire import links, listing, paging, tenants, windows
-from scheduler.wire.audit import audit_filter, audit_record_to_proto
+from scheduler.wire.cluster import links, tenants, windows
+from scheduler.wire.cluster.audit import audit_filter, audit_record_to_proto
 from scheduler.wire.durations import nanoseconds
-from scheduler.wire.filters import BadFilter
 from scheduler.wire.jobs import host_state, host_to_proto, job_state
+from scheduler.wire.lists import listing, paging
+from scheduler.wire.lists.filters import BadFilter
 
 JOBS_PAGE, MOST_JOBS = 100, 1_000
 HOSTS_PAGE, MOST_HOSTS = 1_000, 10_000

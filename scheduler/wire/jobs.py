@@ -24,16 +24,16 @@ from scheduler.core import HostState, Job, JobState, State
 from scheduler.core.admission.etag import host_etag, job_etag
 from scheduler.core.explain.decision import Decision, DecisionKind
 from scheduler.core.fold.effects import JobChange, JobChangeKind
-from scheduler.core.model.goodput import PARTS, Goodput
 from scheduler.core.model.lifecycle import Hold
+from scheduler.core.model.records.goodput import PARTS, Goodput
 from scheduler.core.model.restart_option import RestartOption, WeighedOption
 from scheduler.core.names import short_name
 from scheduler.core.restart.prospect import Prospect
-from scheduler.core.rules.slow_gangs import SlowGang
+from scheduler.core.rules.network.slow_gangs import SlowGang
 from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2, spares_pb2
-from scheduler.wire import listing
+from scheduler.wire.cluster.host_records import record_to_proto
 from scheduler.wire.durations import duration, duration_of_ns
-from scheduler.wire.host_records import record_to_proto
+from scheduler.wire.lists import listing
 from scheduler.wire.names import job_resource
 from scheduler.wire.specs import fill_spec, numbers
 

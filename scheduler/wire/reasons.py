@@ -19,7 +19,7 @@ from scheduler.core.explain.whatif import WhatIf
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.names import HIDDEN
 from scheduler.core.queue.verdict import WaitReason
-from scheduler.core.rules.neighbours import SharedUplink
+from scheduler.core.rules.network.neighbours import SharedUplink
 from scheduler.identity import caller, own_windows
 from scheduler.v1 import advice_pb2, job_pb2, service_pb2
 from scheduler.wire.durations import duration

@@ -6,7 +6,7 @@ from placement import standby_pool
 from placement.fabric.tree import Fabric, from_spec
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import Request
-from scheduler.core.rules.checkpoints import (
+from scheduler.cli.offline.checkpoint_intervals import (
     FailureModel,
     daly,
     effective_share,

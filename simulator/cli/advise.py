@@ -12,7 +12,7 @@ from scheduler.files.errors import InputError, Problem
 from simulator.cli.twin_question import AnswerFiles, TwinQuestion, asks_twin
 
 if TYPE_CHECKING:
-    from simulator.twin.advise import TwinDecision
+    from simulator.twin.advice.choices import TwinDecision
     from simulator.twin.fork import ClusterFork
 
 MOST_SPARES = 100
@@ -44,7 +44,7 @@ def spares(
     Each number is a run of the twin on the same seeds. The front has the numbers that no other
     beats both in hosts that stand idle and in GPU-hours that gangs lose.
     """
-    from simulator.twin.advise import spares
+    from simulator.twin.advice.choices import spares
 
     _advise(question, spares(most), files)
 
@@ -62,7 +62,7 @@ def oversubscription(
 
     With prices of uplinks, what a GPU-hour of work costs decides; else the work itself.
     """
-    from simulator.twin.advise import uplinks
+    from simulator.twin.advice.choices import uplinks
 
     _advise(question, uplinks(_numbers("--ratios", ratios)), files)
 
@@ -79,7 +79,7 @@ def checkpoints(
     Often costs writes, seldom costs work done again. `muster checkpoint JOB` has the optimum of
     one job by formulas.
     """
-    from simulator.twin.advise import checkpoints
+    from simulator.twin.advice.choices import checkpoints
 
     _advise(question, checkpoints(_durations("--every", every)), files)
 
@@ -94,7 +94,7 @@ def policy(
     ],
 ) -> None:
     """Advise by which policy the queue should be served."""
-    from simulator.twin.advise import queue_policies
+    from simulator.twin.advice.choices import queue_policies
 
     if len(set(policies)) < len(policies):
         raise InputError(Problem("policies", "a policy is named twice"))
@@ -115,7 +115,7 @@ def defrag(
     ] = 8,
 ) -> None:
     """Advise whether to defragment by policy, and how often."""
-    from simulator.twin.advise import defragmentation
+    from simulator.twin.advice.choices import defragmentation
 
     _advise(question, defragmentation(_durations("--every", every), hosts), files)
 
@@ -140,8 +140,8 @@ def quotas(
     shape beats in both figures: the mean wait of the tenant that waits longest, and the GPU-hours
     that gangs hold for an hour of work.
     """
-    from simulator.twin.advise import quotas
-    from simulator.twin.quota_shapes import QUOTA_SHAPES
+    from simulator.twin.advice.choices import quotas
+    from simulator.twin.advice.quota_shapes import QUOTA_SHAPES
 
     wanted = shapes or list(QUOTA_SHAPES)
     if len(set(wanted)) < len(wanted):
@@ -157,7 +157,7 @@ def fragmentation(question: TwinQuestion, files: AnswerFiles) -> None:
     Nothing runs: gangs that come, as they did in the log, lie across domains where no domain has
     room for them, and are slower by their step. The front has moves that free hosts in a domain.
     """
-    from simulator.twin.fragmentation_text import fragmentation_text, write_fragmentation
+    from simulator.twin.advice.fragmentation_text import fragmentation_text, write_fragmentation
 
     answer = question.fragmentation()
 
@@ -183,14 +183,14 @@ def maintenance(
     Each is drained by itself in a run of the twin; the order is that of the work that is done all
     the same. A max-flow bounds how many hosts of its gangs find a place elsewhere, were it now.
     """
-    from simulator.twin.advise import maintenance
+    from simulator.twin.advice.choices import maintenance
 
     if len(set(domains)) < len(domains):
         raise InputError(Problem("domains", "a domain is named twice"))
     bounds: dict[str, tuple[int, int]] = {}
 
     def look(fork: ClusterFork) -> None:
-        from simulator.twin.evacuation import evacuated
+        from simulator.twin.advice.evacuation import evacuated
 
         bounds.update({domain: evacuated(fork.state, domain) for domain in domains})
 
@@ -204,7 +204,7 @@ def _advise(
     look: Callable[[ClusterFork], None] | None = None,
     bounds: Mapping[str, tuple[int, int]] | None = None,
 ) -> None:
-    from simulator.twin.advise import advised, text, with_evacuation
+    from simulator.twin.advice.choices import advised, text, with_evacuation
 
     if not 2 <= len(decision.choices) <= MOST_CHOICES:
         message = f"there must be from 2 to {MOST_CHOICES} choices, not {len(decision.choices)}"

@@ -136,7 +136,7 @@ class TwinQuestion:
     def fragmentation(self) -> dict[str, Any]:
         """What it costs now. Raises: InputError; typer.Exit."""
         from simulator.timing import load_time_model
-        from simulator.twin.fragmentation import fragmentation
+        from simulator.twin.advice.fragmentation import fragmentation
         from simulator.twin.prices import load_prices
         from simulator.twin.workload import fit_workload
 

@@ -26,9 +26,9 @@ from scheduler.core.fold.effects import (
     WindowChange,
 )
 from scheduler.core.model.events import Event
-from scheduler.core.model.goodput import NOTHING, Goodput, shown
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import HostMove, JobState, RequeueCause
+from scheduler.core.model.records.goodput import NOTHING, Goodput, shown
 from scheduler.core.model.restart_option import AT_HOME, RestartOption, taken
 from simulator.collectors.time_account import (
     EMPTY,
@@ -135,7 +135,7 @@ class Metrics:
         self._is_unsuccessful = is_unsuccessful
 
     def use_sizes(self, asked_share: Callable[[str], float]) -> None:
-        """Use the share of its GPUs that a job asked for. Without it all of them count as asked for."""
+        """Use the share of its GPUs that a job asked for. Without it: all of them."""
         self._asked_share = asked_share
 
     @property

@@ -1,6 +1,6 @@
 """What the time of jobs went to in the simulated world.
 
-The scheduler keeps an account of each job (scheduler/core/model/goodput.py), by a rule, for no gang
+The scheduler keeps an account of each job (core/model/records/goodput.py), by a rule, for no gang
 reports when it saves or how long it starts. With a time model there is somebody who knows:
 what an attempt spent its time on is then the model's word, and who waited, stood still or
 stood by is the scheduler's, for that is what it decided. Without one gangs
@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from typing import Protocol
 
-from scheduler.core.model.goodput import Parts
+from scheduler.core.model.records.goodput import Parts
 from simulator.timing import AttemptTime
 
 

@@ -14,8 +14,8 @@ from scheduler.core.fold.attempts import Attempt, AttemptLeft
 class AttemptTime:
     """The time of one attempt, per host; the parts add up to how long it ran. Units: ns.
 
-    As in scheduler.core.model.goodput, with two parts that the scheduler cannot know, and counts
-    as productive: `checkpoint`, waiting for writes; `network`, steps longer than on a
+    As in scheduler.core.model.records.goodput, with two parts that the scheduler cannot know, and
+    counts as productive: `checkpoint`, waiting for writes; `network`, steps longer than on a
     network without bottlenecks.
     """
 

@@ -12,9 +12,7 @@ scheduler that serves, from the very state of the cluster.
     tally      what came of a run: waits, host time, restarts
     prices     what host time, uplinks and repairs cost
     study      all runs side by side, means and intervals
-    advise     what a study of several numbers of spares advises
-    quota_shapes   what tenants are promised, in several shapes;  hardware: other links
-    evacuation     how many hosts of gangs find a place when a domain is taken out
-    fragmentation  what scattered free hosts cost now;  fragmentation_text: that for people
+    hardware   other links
+    advice/    which of several choices to make, and what fragmentation costs now
     answer     the sentence and the tables for people;  page: the same as a page
 """

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from random import Random
 
 from scheduler.core import HostState, State
-from scheduler.core.model.failure_rates import DAY_NS, DOWN, sizing
-from scheduler.core.model.host_record import DAYS, DailyCount
+from scheduler.core.model.records.failure_rates import DAY_NS, DOWN, sizing
+from scheduler.core.model.records.host import DAYS, DailyCount
 from simulator.failures import Outage, merged
 from simulator.failures.cause import DAY_S, FailureCause, RepairTime
 from simulator.failures.process import outages

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from simulator.report import theme
 from simulator.report.html import TableCell, render
-from simulator.twin.advise import TwinDecision, advice_notes, rows
+from simulator.twin.advice.choices import TwinDecision, advice_notes, rows
 from simulator.twin.answer import Entry, Values, header, notes, sections, sentence
 
 DRAWN = (

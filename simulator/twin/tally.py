@@ -17,7 +17,7 @@ from scheduler.core.model.events import (
     JobStarted,
     JobSubmitted,
 )
-from scheduler.core.model.goodput import Parts, shown
+from scheduler.core.model.records.goodput import Parts, shown
 from simulator.collectors.metrics import percentile
 from simulator.collectors.size_classes import label, size_class
 from simulator.traces.record import SECOND_NS

@@ -24,7 +24,7 @@ from scheduler.core.model.lifecycle import HostMove
 from scheduler.core.policies.tenants import GuaranteedCell, PriorityClass, Tenant, Tenants
 from scheduler.files import fabrics
 from scheduler.files.importers.tools import Tool
-from scheduler.wire import listing
+from scheduler.wire.lists import listing
 from tests.build import fabric, fabric_spec, flat, spec, two_tiers
 
 EXAMPLES: Final = Path(__file__).resolve().parents[2] / "examples"

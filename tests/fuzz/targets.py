@@ -10,7 +10,7 @@ from random import Random
 from placement.errors import BadInput
 from placement.fabric import hostlist
 from placement.fabric.tree import from_spec, preset
-from scheduler.access.authfile import load_auth
+from scheduler.access.auth_file.reading import load_auth
 from scheduler.core import State
 from scheduler.core.explain.conditions import supposed
 from scheduler.eventlog import codec, snapshots
@@ -29,7 +29,7 @@ from scheduler.files.old_placement import load_placement
 from scheduler.files.tenants import load_tenants
 from scheduler.files.windows import load_windows
 from scheduler.server.config import ServerKeys, load_server_file
-from scheduler.wire import filters, listing, paging
+from scheduler.wire.lists import filters, listing, paging
 from simulator import failures
 from simulator.traces.load import FORMATS, TraceFile
 from tests.build import cordon, fabric, loaded, started, submit

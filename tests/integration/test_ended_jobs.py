@@ -116,7 +116,7 @@ async def test_pages_meet_live_and_ended_jobs_in_one_order(tmp_path: Path, order
 async def test_a_page_reads_so_much_and_says_where_the_next_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scheduler.wire.listing._MOST_READ", 3)
+    monkeypatch.setattr("scheduler.wire.lists.listing._MOST_READ", 3)
     async with serving(tmp_path) as served:
         await live_and_die(served)
         pages = await listed(served.stub, filter='name = "j07" OR name = "j11"')

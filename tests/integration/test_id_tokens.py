@@ -18,9 +18,9 @@ import pytest
 import trustme
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from scheduler.access.authedit import add_token, revoke
+from scheduler.access.auth_file.editing import add_token, revoke
+from scheduler.access.auth_file.reading import load_auth
 from scheduler.access.authenticate import Authenticator, CallerNames
-from scheduler.access.authfile import load_auth
 from scheduler.access.oidc import http, id_tokens
 from scheduler.access.oidc import issuer as issuer_module
 from scheduler.access.oidc.http import IssuerFailed, ask

@@ -14,8 +14,8 @@ from scheduler.core.defrag.proposal import GangMover, candidates
 from scheduler.core.model.commands import ReportLink
 from scheduler.core.policies.costs import Costs
 from scheduler.core.restart.restart import search_restart
-from scheduler.core.rules.neighbours import beside, loads, shared_uplinks
-from scheduler.core.rules.neighbours import running as neighbours
+from scheduler.core.rules.network.neighbours import beside, loads, shared_uplinks
+from scheduler.core.rules.network.neighbours import running as neighbours
 from scheduler.core.tenancy.quota import domain_masks
 from tests.build import (
     cordon,

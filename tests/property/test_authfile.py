@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from scheduler.access.authedit import add_token, revoke
-from scheduler.access.authfile import load_auth
+from scheduler.access.auth_file.editing import add_token, revoke
+from scheduler.access.auth_file.reading import load_auth
 from scheduler.identity import Role
 from tests.cases import case
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from scheduler.access.authfile import load_auth
+from scheduler.access.auth_file.reading import load_auth
 from scheduler.access.oidc.section import OidcKeys, RuleKeys
 from scheduler.cli.program import app
 from scheduler.files.yaml12 import load, parse

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.parametrize(
     ("file", "line", "broken"),
     [
-        ("scheduler/core/queue/order.py", "from scheduler.wire import listing", "the core"),
+        ("scheduler/core/queue/order.py", "from scheduler.wire.lists import listing", "the core"),
         (
             "scheduler/core/model/job.py",
             "def lazily() -> None:\n    import scheduler.core.decide",

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Field, ValidationInfo
 
 from scheduler.access.addresses import is_loopback
-from scheduler.access.entries import EntryKeys, refusal, tenancy
+from scheduler.access.auth_file.entries import EntryKeys, refusal, tenancy
 from scheduler.files.errors import InputError, Problem, short
 from scheduler.files.job_keys import Keys, Text
 from scheduler.files.yaml12 import read_text

@@ -13,7 +13,7 @@ from scheduler.cli.calls import AnswerFormat, Output, formatted
 from scheduler.cli.numbers import finite
 
 if TYPE_CHECKING:
-    from scheduler.core.rules.checkpoints import CheckpointSizes, FailureModel
+    from scheduler.cli.offline.checkpoint_intervals import CheckpointSizes, FailureModel
 
 
 # In seconds some thirty years and a nanosecond: beyond them anything is a slip of the hand.
@@ -69,7 +69,7 @@ def checkpoint_command(
     """
     from placement import BadInput
     from placement.fabric.constraints import gpus_wanted
-    from scheduler.core.rules.checkpoints import sizes_of
+    from scheduler.cli.offline.checkpoint_intervals import sizes_of
     from scheduler.files import inputs
 
     file, network = inputs.read_job(str(job)), inputs.load_fabric(fabric)
@@ -93,7 +93,11 @@ def _faults(
     after_s: tuple[float, float],
 ) -> FailureModel:
     from placement import FAILURES_PER_HOST_DAY
-    from scheduler.core.rules.checkpoints import STORAGE_GB_PER_S, FailureModel, mean_between_s
+    from scheduler.cli.offline.checkpoint_intervals import (
+        STORAGE_GB_PER_S,
+        FailureModel,
+        mean_between_s,
+    )
     from scheduler.files.errors import InputError, Problem
 
     given = {"--rate": rate, "--write-s": write_s, "--bandwidth": bandwidth}
@@ -118,7 +122,7 @@ def _faults(
 def _mapping(
     name: str, hosts: int, faults: FailureModel, sizes: CheckpointSizes | None
 ) -> dict[str, Any]:
-    from scheduler.core.rules import checkpoints
+    from scheduler.cli.offline import checkpoint_intervals as checkpoints
 
     best = checkpoints.optimal(faults)
     peak = checkpoints.efficiency(faults, best)

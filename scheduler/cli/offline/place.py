@@ -317,7 +317,7 @@ def place_job(
     from scheduler.core.names import is_name
     from scheduler.core.policies.affinity import Affinity
     from scheduler.core.rules.calendar import Calendar
-    from scheduler.core.rules.links import fabric_between
+    from scheduler.core.rules.network.links import fabric_between
 
     limits, seconds = SchedulingOptions(), 0.0
 

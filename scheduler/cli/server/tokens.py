@@ -10,7 +10,7 @@ import typer
 from scheduler.cli.calls import AnswerFormat, Output, formatted
 
 if TYPE_CHECKING:
-    from scheduler.access.authfile import TokenKeys
+    from scheduler.access.auth_file.reading import TokenKeys
 
 AuthFile = Annotated[
     str, typer.Option("--auth-file", envvar="MUSTER_AUTH_FILE", help="The server's auth file.")
@@ -54,7 +54,7 @@ def new(
     auth_file: AuthFile = DEFAULT_FILE,
 ) -> None:
     """Create a token and print it; the file keeps only its hash."""
-    from scheduler.access.authedit import add_token
+    from scheduler.access.auth_file.editing import add_token
     from scheduler.identity import Role
 
     now = datetime.now(UTC).replace(microsecond=0)
@@ -66,7 +66,7 @@ def new(
 
 def list_tokens(output: Output = AnswerFormat.TABLE, auth_file: AuthFile = DEFAULT_FILE) -> None:
     """List the tokens of an auth file."""
-    from scheduler.access.authfile import load_auth
+    from scheduler.access.auth_file.reading import load_auth
     from scheduler.cli.render.text import columns
 
     rows = [_row(token) for token in load_auth(auth_file).tokens]
@@ -85,7 +85,7 @@ def revoke(
     auth_file: AuthFile = DEFAULT_FILE,
 ) -> None:
     """Remove tokens; a running server refuses them within a second."""
-    from scheduler.access.authedit import revoke as revoke_in
+    from scheduler.access.auth_file.editing import revoke as revoke_in
 
     for token in revoke_in(auth_file, which):
         typer.echo(f"revoked {token.id} of {token.name}")

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from hashlib import blake2b
 
 from scheduler.core.model.job import Job
+from scheduler.core.model.records.tenant import TenantMark
 from scheduler.core.model.rejected import Code, Rejected
 from scheduler.core.model.state import Host, LinkRecord
-from scheduler.core.model.tenant_record import TenantMark
 from scheduler.core.model.window import Booking
 from scheduler.core.policies.tenants import Tenant
 

@@ -7,8 +7,8 @@ from scheduler.core.capacity.window_hosts import domain
 from scheduler.core.fold.host_record import is_trouble, reported
 from scheduler.core.model.commands import ReportHost
 from scheduler.core.model.events import Event, HostMoved, HostSignalled
-from scheduler.core.model.host_record import HostRecord
 from scheduler.core.model.lifecycle import HOST_MOVES, HostMove, HostState, Mover
+from scheduler.core.model.records.host import HostRecord
 from scheduler.core.model.rejected import Code, Rejected, invalid, no_host
 from scheduler.core.model.state import State
 from scheduler.core.policies.health import BLAMES, HealthPolicy

@@ -24,9 +24,9 @@ from placement.fabric import hostset
 from placement.fabric.constraints import tier_of
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, masks
-from scheduler.core.model.failure_rates import DOWN, mean_repair_ns
 from scheduler.core.model.job import Job, Release
 from scheduler.core.model.plan import BackfillReservation
+from scheduler.core.model.records.failure_rates import DOWN, mean_repair_ns
 from scheduler.core.model.scheduling_options import (
     SchedulingOptions,
     expected_end_ns,

@@ -12,8 +12,8 @@ from scheduler.core.capacity.spare_pools import SparePools
 from scheduler.core.model.job import Job
 from scheduler.core.model.scheduling_options import SchedulingOptions, time_limit_ns
 from scheduler.core.model.state import State
-from scheduler.core.rules.links import fabric_between
-from scheduler.core.rules.neighbours import Traffic
+from scheduler.core.rules.network.links import fabric_between
+from scheduler.core.rules.network.neighbours import Traffic
 
 
 def on_part(fabric: Fabric, host: int, gpus: tuple[int, ...]) -> Placement:

@@ -16,8 +16,8 @@ from placement import Sizing
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
-from scheduler.core.model.failure_rates import sizing
 from scheduler.core.model.job import Job
+from scheduler.core.model.records.failure_rates import sizing
 from scheduler.core.model.state import State
 from scheduler.core.tenancy.guarantees import highest
 from scheduler.core.tenancy.quota import domain_masks

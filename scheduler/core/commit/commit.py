@@ -60,9 +60,9 @@ from scheduler.core.rules import memory_copies
 from scheduler.core.rules.calendar import Calendar, turned
 from scheduler.core.rules.crash_loop import avoided
 from scheduler.core.rules.eligibility import deferral_ended, deferral_text
-from scheduler.core.rules.gang_step import false_step
-from scheduler.core.rules.host_evaluation import judged
+from scheduler.core.rules.hosts.evaluation import judged
 from scheduler.core.rules.job_size import is_needless, misfit, resized
+from scheduler.core.rules.network.gang_step import false_step
 from scheduler.core.rules.time_limits import enforced
 from scheduler.core.tenancy.quota_check import Allowance
 from scheduler.core.tenancy.spare_loans import SpareLoans

@@ -1,7 +1,7 @@
 """Moves of gangs that degraded links hold up, where what they save is worth their price.
 
-Each gang that is slow (rules/slow_gangs.py) is placed again on its own hosts and the free ones,
-by what other gangs leave of uplinks, the one that loses most first. A move stops the gang: it pays
+Each slow gang (rules/network/slow_gangs.py) is placed again on its own hosts and the free ones, by
+what other gangs leave of uplinks, the one that loses most first. A move stops the gang: it pays
 when the GPU time that the gang and its neighbours save until its expected end is more than the
 work since its last checkpoint and a restart.
 """
@@ -24,9 +24,9 @@ from scheduler.core.model.plan import Move, Swap
 from scheduler.core.model.scheduling_options import SchedulingOptions, expected_end_ns
 from scheduler.core.model.state import State
 from scheduler.core.policies.costs import Costs
-from scheduler.core.rules.gang_step import seconds_now
-from scheduler.core.rules.neighbours import as_neighbour, lost_gpus, others_of
-from scheduler.core.rules.slow_gangs import SlowGang, slow_gangs
+from scheduler.core.rules.network.gang_step import seconds_now
+from scheduler.core.rules.network.neighbours import as_neighbour, lost_gpus, others_of
+from scheduler.core.rules.network.slow_gangs import SlowGang, slow_gangs
 
 WANTED = "slow gangs"  # in the words of requests
 

@@ -30,7 +30,7 @@ from scheduler.core.model.state import State
 from scheduler.core.policies.costs import Costs
 from scheduler.core.rules.affinity_index import AffinityIndex
 from scheduler.core.rules.calendar import Calendar
-from scheduler.core.rules.neighbours import beside, loads, others_of
+from scheduler.core.rules.network.neighbours import beside, loads, others_of
 from scheduler.core.tenancy.quota import domain_masks
 from scheduler.core.tenancy.quota_check import Quotas
 from scheduler.core.wording import hosts_text

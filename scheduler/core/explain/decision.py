@@ -21,7 +21,7 @@ from scheduler.core.model.plan import Plan, Start
 from scheduler.core.model.scheduling_options import SchedulingOptions, time_limit_ns
 from scheduler.core.model.state import State
 from scheduler.core.rules.calendar import Calendar
-from scheduler.core.rules.links import fabric_between
+from scheduler.core.rules.network.links import fabric_between
 
 PlacingEvent = JobStarted | GangSwapped | GangResized  # begins an attempt
 

@@ -29,8 +29,8 @@ from scheduler.core.queue.verdict import QueueVerdict, WaitReason
 from scheduler.core.rules.affinity_index import AffinityIndex
 from scheduler.core.rules.crash_loop import avoided_text, resting_text
 from scheduler.core.rules.eligibility import deferral, deferral_text
-from scheduler.core.rules.gang_step import present_step
-from scheduler.core.rules.slow_gangs import slow_gang
+from scheduler.core.rules.network.gang_step import present_step
+from scheduler.core.rules.network.slow_gangs import slow_gang
 from scheduler.core.tenancy.guarantees import highest
 from scheduler.core.tenancy.quota import domain_masks
 from scheduler.core.wording import duration, ending, hosts_text, jobs_text, step_text

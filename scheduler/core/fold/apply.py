@@ -14,7 +14,6 @@ from placement.fabric.tree import from_spec
 from scheduler.core.collections.evolve import evolve
 from scheduler.core.fold import fabric, hosts, jobs, links, windows
 from scheduler.core.fold.effects import EventEffect
-from scheduler.core.model import failure_rates
 from scheduler.core.model.events import (
     ClusterEvent,
     Defragmented,
@@ -29,6 +28,7 @@ from scheduler.core.model.events import (
     TenantsLoaded,
     WindowEvent,
 )
+from scheduler.core.model.records import failure_rates
 from scheduler.core.model.requests import Remembered, remembered
 from scheduler.core.model.state import State
 from scheduler.core.tenancy.ownership import reloaded

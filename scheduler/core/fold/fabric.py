@@ -22,12 +22,12 @@ from scheduler.core.collections.evolve import evolve
 from scheduler.core.collections.persistent_map import PersistentMap
 from scheduler.core.fold.effects import EventEffect, HostsChange
 from scheduler.core.fold.hosts import rejudged
-from scheduler.core.model import failure_rates
 from scheduler.core.model.events import FabricChanged
-from scheduler.core.model.failure_rates import DOWN
-from scheduler.core.model.host_record import HostRecord
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
+from scheduler.core.model.records import failure_rates
+from scheduler.core.model.records.failure_rates import DOWN
+from scheduler.core.model.records.host import HostRecord
 from scheduler.core.model.state import State
 from scheduler.core.model.window import Booking, Shares
 from scheduler.core.rules.job_size import fitted

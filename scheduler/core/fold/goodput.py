@@ -16,9 +16,9 @@ from scheduler.core.model.events import (
     RankFailed,
     SparesChanged,
 )
-from scheduler.core.model.goodput import Goodput, Parts, counted, kept
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
+from scheduler.core.model.records.goodput import Goodput, Parts, counted, kept
 from scheduler.core.model.state import State
 from scheduler.core.policies.costs import Ending
 

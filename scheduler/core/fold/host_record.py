@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from scheduler.core.collections.evolve import evolve
 from scheduler.core.collections.persistent_map import with_entry
 from scheduler.core.model.events import HostMoved, HostSignalled
-from scheduler.core.model.host_record import DailyCount, HostMark, HostRecord
 from scheduler.core.model.lifecycle import HostMove
+from scheduler.core.model.records.host import DailyCount, HostMark, HostRecord
 from scheduler.core.model.state import State
 from scheduler.core.policies.health import HealthPolicy
 from scheduler.core.policies.health_signals import ENDS, SIGNALS, XID

@@ -21,7 +21,6 @@ from scheduler.core.fold.effects import (
     job_change,
 )
 from scheduler.core.fold.goodput import account
-from scheduler.core.model import failure_rates
 from scheduler.core.model.events import (
     HealthLoaded,
     HostEvent,
@@ -29,7 +28,6 @@ from scheduler.core.model.events import (
     HostSignalled,
     HostsJudged,
 )
-from scheduler.core.model.host_record import BLANK, HostRecord
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import (
     ALLOWS,
@@ -43,9 +41,11 @@ from scheduler.core.model.lifecycle import (
     JobMove,
     after,
 )
+from scheduler.core.model.records import failure_rates
+from scheduler.core.model.records.host import BLANK, HostRecord
 from scheduler.core.model.state import Host, State
 from scheduler.core.rules.crash_loop import since_stop, struck
-from scheduler.core.rules.host_evaluation import is_early, verdict
+from scheduler.core.rules.hosts.evaluation import is_early, verdict
 from scheduler.core.tenancy.ownership import charged
 from scheduler.core.wording import listed
 

@@ -46,7 +46,6 @@ from scheduler.core.model.events import (
     RankFailed,
     SparesChanged,
 )
-from scheduler.core.model.goodput import Goodput
 from scheduler.core.model.job import Job
 from scheduler.core.model.job_array import ArrayTurns, JobArray
 from scheduler.core.model.lifecycle import (
@@ -57,6 +56,7 @@ from scheduler.core.model.lifecycle import (
     RequeueCause,
     after,
 )
+from scheduler.core.model.records.goodput import Goodput
 from scheduler.core.model.state import RETAINED, State
 from scheduler.core.policies.run import SavedCheckpoint
 from scheduler.core.rules.crash_loop import stopped, struck

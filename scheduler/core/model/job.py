@@ -14,9 +14,9 @@ from placement.workload.replicas import sized
 from placement.workload.request import Request, StepBound, TierCut
 from scheduler.core.collections.evolve import derived_from, evolve
 from scheduler.core.model.dependency import Dependency, DependencyTerm
-from scheduler.core.model.goodput import UNCOUNTED, Goodput
 from scheduler.core.model.job_array import JobArray
 from scheduler.core.model.lifecycle import Hold, JobState
+from scheduler.core.model.records.goodput import UNCOUNTED, Goodput
 from scheduler.core.model.restart_option import WeighedOptions
 from scheduler.core.names import DEFAULT_TENANT
 from scheduler.core.policies.affinity import ANYBODY, Affinity

@@ -15,14 +15,14 @@ from placement.fabric.tree import Fabric
 from scheduler.core.collections.evolve import derived_from, evolve
 from scheduler.core.collections.name_list import NameList
 from scheduler.core.collections.persistent_map import PersistentMap, with_entry
-from scheduler.core.model.failure_rates import NO_FAULTS, FailureRates
-from scheduler.core.model.goodput import NOTHING, Parts
-from scheduler.core.model.host_record import BLANK, HostRecord
 from scheduler.core.model.job import Job, Release
 from scheduler.core.model.job_array import ArrayTurns
 from scheduler.core.model.lifecycle import HOLDING, IN_SERVICE, HostState, JobState, LinkUse
+from scheduler.core.model.records.failure_rates import NO_FAULTS, FailureRates
+from scheduler.core.model.records.goodput import NOTHING, Parts
+from scheduler.core.model.records.host import BLANK, HostRecord
+from scheduler.core.model.records.tenant import TenantMark, UsageAccount
 from scheduler.core.model.requests import CompletedRequest, parse_request_id
-from scheduler.core.model.tenant_record import TenantMark, UsageAccount
 from scheduler.core.model.window import Booking, Shares
 from scheduler.core.names import full_name
 from scheduler.core.policies.health import AS_STATED, HealthPolicy

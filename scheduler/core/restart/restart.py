@@ -1,7 +1,8 @@
 """Gangs that a failure stopped, or that are to leave hosts: which way each goes on.
 
 Hosts are left because they drain, or because a window that opened says so. The ways and
-what they cost are in `restart_options`; a gang that fails again and again is for rules/crash_loop.py.
+what they cost are in `restart_options`; a gang that fails again and again is for
+rules/crash_loop.py.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from scheduler.core.restart.search import Loss, RestartSearch
 from scheduler.core.rules.affinity_index import AffinityIndex
 from scheduler.core.rules.calendar import Calendar
 from scheduler.core.rules.crash_loop import avoided, given_up, is_soon, retry_ns
-from scheduler.core.rules.retiring_hosts import has_just_saved
+from scheduler.core.rules.hosts.retiring import has_just_saved
 
 FEW = 8  # hosts that are looked for one by one
 

@@ -37,7 +37,13 @@ from scheduler.core.preemption.reclaim import Reclaimer
 from scheduler.core.restart.prices import RestartPrices
 from scheduler.core.restart.recall import Recalls
 from scheduler.core.restart.relief import MOST_RISE, relieved
-from scheduler.core.rules.neighbours import Neighbour, beside, better_beside, loads, others_of
+from scheduler.core.rules.network.neighbours import (
+    Neighbour,
+    beside,
+    better_beside,
+    loads,
+    others_of,
+)
 from scheduler.core.wording import hosts_text, listed
 
 REPLACED_TREES = 2_000  # slicing trees tried when a gang is placed again

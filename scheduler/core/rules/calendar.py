@@ -22,7 +22,7 @@ from scheduler.core.model.plan import Stale, StaleReason, WindowTransition
 from scheduler.core.model.state import State
 from scheduler.core.model.window import Booking, Leave, WindowKind
 from scheduler.core.policies.affinity import matches
-from scheduler.core.rules.links import closed_links
+from scheduler.core.rules.network.links import closed_links
 
 _WILD = re.compile(r"[*?[]")
 

@@ -18,8 +18,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from heapq import heapify, heappop, heappush
 
+from scheduler.core.model.records.tenant import standing
 from scheduler.core.model.state import State
-from scheduler.core.model.tenant_record import standing
 from scheduler.core.tenancy.ownership import half_life_ns
 from scheduler.core.tenancy.quota import QuotaBook
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from scheduler.core.model.job import Job, Release
-from scheduler.core.model.tenant_record import hosts_filled
+from scheduler.core.model.records.tenant import hosts_filled
 from scheduler.core.policies.tenants import Tenants
 from scheduler.core.tenancy.guarantees import kept_hosts
 from scheduler.core.tenancy.quota import QuotaBook, QuotaNode, cell_hosts

@@ -11,8 +11,8 @@ from scheduler.core.collections.persistent_map import PersistentMap
 from scheduler.core.model.events import TenantsLoaded
 from scheduler.core.model.job import SECOND_NS, Job, JobSpec
 from scheduler.core.model.lifecycle import JobState
+from scheduler.core.model.records.tenant import UsageAccount, hosts_filled, marked
 from scheduler.core.model.state import State
-from scheduler.core.model.tenant_record import UsageAccount, hosts_filled, marked
 from scheduler.core.policies.tenants import PriorityClass, Tenants
 
 

@@ -17,9 +17,9 @@ from msgspec import structs
 from scheduler.core.collections.evolve import evolve
 from scheduler.core.collections.name_list import NameList
 from scheduler.core.collections.persistent_map import PersistentMap
-from scheduler.core.model.host_record import HostRecord
 from scheduler.core.model.job import Job
 from scheduler.core.model.job_array import ArrayTurns, JobArray
+from scheduler.core.model.records.host import HostRecord
 from scheduler.core.model.state import State
 from scheduler.core.model.window import Booking
 from scheduler.core.names import full_name, stated_tenant

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from placement.fabric.hostset import HostSet
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
+from scheduler.core.model.records.tenant import hosts_filled
 from scheduler.core.model.state import State
-from scheduler.core.model.tenant_record import hosts_filled
 from scheduler.core.tenancy.future_quota import FutureQuota
 from scheduler.core.tenancy.guarantees import kept_hosts
 from scheduler.core.tenancy.quota import UNLIMITED, QuotaBook, empty_book

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import chain
 
 from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.records.tenant import hosts_filled
 from scheduler.core.model.state import State
-from scheduler.core.model.tenant_record import hosts_filled
 from scheduler.core.policies.tenants import Tenant
 from scheduler.core.tenancy.ownership import half_life_ns
 from scheduler.core.tenancy.quota import nodes

@@ -1,7 +1,7 @@
 """What jobs waited for, held and achieved, summed up by tenant, user and day: accounting.
 
-A job is counted whole, on the day (UTC) on which it ended: its account (model/goodput.py) says how
-much it held, not when. One that lives is counted until now, on the present day.
+A job is counted whole, on the day (UTC) on which it ended: its account says how much
+it held (model/records/goodput.py), not when. A live job is counted until now, on the present day.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import assert_never
 
 from placement.fabric.constraints import gpus_wanted
 from placement.fabric.tree import Fabric
-from scheduler.core.model.goodput import NOTHING, Goodput, shown
 from scheduler.core.model.job import SECOND_NS, Job
 from scheduler.core.model.lifecycle import LIVE, JobState
+from scheduler.core.model.records.goodput import NOTHING, Goodput, shown
 from scheduler.core.policies.costs import Costs
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from scheduler.core.model.host_record import DAYS
+from scheduler.core.model.records.host import DAYS
 from scheduler.core.policies.health import (
     AS_STATED,
     HealthPolicy,

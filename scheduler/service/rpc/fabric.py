@@ -16,7 +16,7 @@ from scheduler.files.errors import InputError
 from scheduler.service.backend import Backend
 from scheduler.service.errors import ApiError, error_boundary, invalid, invalid_input, rejected
 from scheduler.v1 import fabric_pb2, service_pb2
-from scheduler.wire.fabric import change_from_proto, change_to_proto, fabric_to_proto
+from scheduler.wire.cluster.fabric import change_from_proto, change_to_proto, fabric_to_proto
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

@@ -16,7 +16,7 @@ from scheduler.service.errors import error_boundary, not_found
 from scheduler.service.pagination import hosts_page
 from scheduler.v1 import host_pb2, service_pb2
 from scheduler.wire.jobs import host_to_proto
-from scheduler.wire.listing import held
+from scheduler.wire.lists.listing import held
 
 Context = grpc.aio.ServicerContext[Any, Any]
 MoveRequest = (

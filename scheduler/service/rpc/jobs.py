@@ -42,15 +42,15 @@ from scheduler.core.model.commands import (
     SubmitJob,
 )
 from scheduler.core.model.dependency import DependencyTerm
-from scheduler.core.model.goodput import shown
 from scheduler.core.model.lifecycle import Hold
 from scheduler.core.model.plan import Start
+from scheduler.core.model.records.goodput import shown
 from scheduler.core.model.requests import CompletedRequest, parse_request_id
 from scheduler.core.names import full_name, short_name, stated_tenant
 from scheduler.core.restart.prospect import prospect
-from scheduler.core.rules.gang_step import at_present
-from scheduler.core.rules.neighbours import shared_uplinks
-from scheduler.core.rules.slow_gangs import slow_gangs
+from scheduler.core.rules.network.gang_step import at_present
+from scheduler.core.rules.network.neighbours import shared_uplinks
+from scheduler.core.rules.network.slow_gangs import slow_gangs
 from scheduler.core.tenancy.ownership import tenant_of
 from scheduler.engine.authorisation import unauthorised
 from scheduler.engine.writer import Writer

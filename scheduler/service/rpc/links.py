@@ -14,7 +14,7 @@ from scheduler.service.backend import Backend
 from scheduler.service.errors import error_boundary
 from scheduler.service.pagination import links_page
 from scheduler.v1 import link_pb2, service_pb2
-from scheduler.wire.links import link_to_proto
+from scheduler.wire.cluster.links import link_to_proto
 
 Context = grpc.aio.ServicerContext[Any, Any]
 MoveRequest = (

@@ -16,8 +16,8 @@ from scheduler.service.errors import error_boundary
 from scheduler.service.pagination import whole_page
 from scheduler.v1 import service_pb2, spares_pb2
 from scheduler.wire.durations import duration
+from scheduler.wire.lists.paging import Page
 from scheduler.wire.names import job_resource
-from scheduler.wire.paging import Page
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

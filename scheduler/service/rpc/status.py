@@ -15,8 +15,8 @@ from scheduler.service import pagination
 from scheduler.service.backend import Backend
 from scheduler.service.errors import error_boundary
 from scheduler.v1 import service_pb2
+from scheduler.wire.cluster.status import Server, status
 from scheduler.wire.reasons import ReasonCache
-from scheduler.wire.status import Server, status
 
 Context = grpc.aio.ServicerContext[Any, Any]
 GANGS, INCIDENTS = 20, 10  # shown when the request names no number

@@ -12,7 +12,7 @@ from scheduler.service.backend import Backend
 from scheduler.service.errors import error_boundary, not_found
 from scheduler.service.pagination import tenants_page
 from scheduler.v1 import service_pb2, tenant_pb2
-from scheduler.wire.tenants import tenant_to_proto
+from scheduler.wire.cluster.tenants import tenant_to_proto
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

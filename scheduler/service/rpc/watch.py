@@ -30,10 +30,10 @@ from scheduler.service.backend import Backend
 from scheduler.service.errors import ApiError, error_boundary, invalid, not_caught_up, not_found
 from scheduler.service.names import meant
 from scheduler.v1 import service_pb2
+from scheduler.wire.cluster.links import link_change_to_proto, link_names, link_to_proto
+from scheduler.wire.cluster.windows import listed_window, window_change_to_proto
 from scheduler.wire.jobs import change_to_proto, host_to_proto, listed_job, timestamp
-from scheduler.wire.links import link_change_to_proto, link_names, link_to_proto
-from scheduler.wire.listing import domains, held_hosts
-from scheduler.wire.windows import listed_window, window_change_to_proto
+from scheduler.wire.lists.listing import domains, held_hosts
 
 MOST_HOSTS: Final = 2_000  # of one message: half a megabyte
 _KEPT: Final = 256  # changes whose messages are kept for those who watch a little later

@@ -19,7 +19,7 @@ from scheduler.service.errors import ApiError, conflict, error_boundary, invalid
 from scheduler.service.names import pattern_of
 from scheduler.service.pagination import windows_page
 from scheduler.v1 import error_pb2, service_pb2, window_pb2
-from scheduler.wire.windows import changed, window_from_proto, window_to_proto
+from scheduler.wire.cluster.windows import changed, window_from_proto, window_to_proto
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

@@ -19,10 +19,10 @@ from scheduler.core.model.commands import (
     MoveLink,
     ReportLink,
 )
-from scheduler.core.model.failure_rates import sizing
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import LinkMove
 from scheduler.core.model.plan import StaleReason
+from scheduler.core.model.records.failure_rates import sizing
 from scheduler.core.names import DEFAULT_TENANT
 from scheduler.core.policies.spares import SparePolicy
 from scheduler.core.policies.tenants import GuaranteedCell, Tenant, Tenants

@@ -10,7 +10,7 @@ from scheduler.core.collections.persistent_map import PersistentMap
 from scheduler.core.model.commands import SetWindow
 from scheduler.core.model.dependency import DependencyKind, DependencyTerm
 from scheduler.core.model.events import JobsReserved, NamesQualified
-from scheduler.core.model.host_record import HostRecord
+from scheduler.core.model.records.host import HostRecord
 from scheduler.core.model.window import Window, WindowKind
 from scheduler.core.policies.affinity import Affinity
 from scheduler.core.policies.tenants import OPEN

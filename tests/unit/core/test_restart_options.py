@@ -12,10 +12,10 @@ from placement.spares.sizing import Sizing, standby_pool
 from placement.workload.request import AUTO
 from scheduler.core import HostState, JobState, SchedulingOptions, State, decide, explain
 from scheduler.core.capacity.spare_pools import SparePools
-from scheduler.core.model import failure_rates
 from scheduler.core.model.commands import LoadTenants, MoveHost
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.plan import GiveUp, ReplenishSpares, Swap
+from scheduler.core.model.records import failure_rates
 from scheduler.core.model.restart_option import RestartOption, taken
 from scheduler.core.policies.spares import SparePolicy
 from scheduler.core.policies.tenants import OPEN, Preemption, PriorityClass, Restarts

@@ -17,8 +17,8 @@ from scheduler.core.model.commands import ChangeFabric, ReportLink, SetWindow, S
 from scheduler.core.model.events import Defragmented, GangSwapped
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.policies.costs import Costs
-from scheduler.core.rules.gang_step import at_present, present_step
-from scheduler.core.rules.slow_gangs import slow_gang, slow_gangs
+from scheduler.core.rules.network.gang_step import at_present, present_step
+from scheduler.core.rules.network.slow_gangs import slow_gang, slow_gangs
 from scheduler.files.job import job_from_mapping
 from tests.build import (
     HOUR_NS,

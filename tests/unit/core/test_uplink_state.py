@@ -18,7 +18,7 @@ from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import LinkMove, LinkUse, RequeueCause
 from scheduler.core.model.state import PLAIN_LINK, LinkRecord
 from scheduler.core.model.window import Window, WindowKind
-from scheduler.core.rules.links import fabric_between
+from scheduler.core.rules.network.links import fabric_between
 from tests.build import (
     HOUR_NS,
     admitted,

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from scheduler.core.model.tenant_record import UsageAccount, kept_share, standing
+from scheduler.core.model.records.tenant import UsageAccount, kept_share, standing
 
 H = 3_600_000_000_000
 

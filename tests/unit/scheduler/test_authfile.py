@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from scheduler.access import tokens
-from scheduler.access.authedit import add_token, revoke
-from scheduler.access.authfile import load_auth
+from scheduler.access.auth_file.editing import add_token, revoke
+from scheduler.access.auth_file.reading import load_auth
 from scheduler.client.credentials import Credentials
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.files.errors import InputError

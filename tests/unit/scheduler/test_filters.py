@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from scheduler.wire.filters import (
+from scheduler.wire.lists.filters import (
     DEEPEST,
     LONGEST,
     BadFilter,

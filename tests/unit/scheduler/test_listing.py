@@ -13,8 +13,8 @@ import pytest
 from scheduler.core import HostState, JobState, State
 from scheduler.core.model.commands import UpdateJob
 from scheduler.core.model.lifecycle import WindowState
-from scheduler.wire.listing import Query, hosts, jobs, windows
-from scheduler.wire.paging import BadOrder, BadToken, page, parse_order
+from scheduler.wire.lists.listing import Query, hosts, jobs, windows
+from scheduler.wire.lists.paging import BadOrder, BadToken, page, parse_order
 from tests.build import cancel, cordon, loaded, run, started, submit
 from tests.cases import case
 from tests.windows import remove_window, set_window

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from placement.workload.request import Placement
+from scheduler.cli.offline.checkpoint_intervals import sizes_of
 from scheduler.cli.render.text import bytes_text, counted, seconds_text
 from scheduler.core.policies.checkpoint import Holders
-from scheduler.core.rules.checkpoints import sizes_of
 from scheduler.core.rules.peer_copies import (
     choose_holders,
     close_copies,

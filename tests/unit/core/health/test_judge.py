@@ -9,12 +9,12 @@ import pytest
 from scheduler.core import HostState, SchedulingOptions, State, decide, replay
 from scheduler.core.model.commands import LoadHealth, LoadTenants, ReportHost
 from scheduler.core.model.events import GangSwapped, HostMoved
-from scheduler.core.model.host_record import DAY_NS, MOST, DailyCount, HostMark, HostRecord
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import HostMove, Mover
+from scheduler.core.model.records.host import DAY_NS, MOST, DailyCount, HostMark, HostRecord
 from scheduler.core.policies.health import HealthPolicy, LemonAction, LemonPolicy
 from scheduler.core.policies.tenants import OPEN, PriorityClass
-from scheduler.core.rules.lemons import lemon_signals, lemon_text, seven
+from scheduler.core.rules.hosts.lemons import lemon_signals, lemon_text, seven
 from tests.build import (
     committed,
     end,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from simulator.twin.advise import advised, checkpoints, maintenance, spares, text
+from simulator.twin.advice.choices import advised, checkpoints, maintenance, spares, text
 from simulator.twin.study import SeedMean
 
 Run = tuple[float, float, float]  # effective, lost and spare GPU-hours

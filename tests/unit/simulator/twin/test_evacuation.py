@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from placement import BadInput
-from simulator.twin.evacuation import evacuated
+from simulator.twin.advice.evacuation import evacuated
 from tests.unit.simulator.twin.test_fragmentation import busy
 
 

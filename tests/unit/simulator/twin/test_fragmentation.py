@@ -14,9 +14,9 @@ from scheduler.core.model.events import FabricLoaded, JobStarted, JobSubmitted
 from simulator.timing import load_time_model
 from simulator.timing.network import NetworkModel
 from simulator.traces.record import TraceOutcome
+from simulator.twin.advice.fragmentation import fragmentation
+from simulator.twin.advice.fragmentation_text import fragmentation_text, write_fragmentation
 from simulator.twin.fork import ClusterFork
-from simulator.twin.fragmentation import fragmentation
-from simulator.twin.fragmentation_text import fragmentation_text, write_fragmentation
 from simulator.twin.hardware import with_oversubscription
 from simulator.twin.workload import JobSample, Workload
 from tests.twins import MONDAY_NS, cluster

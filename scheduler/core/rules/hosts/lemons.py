@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from scheduler.core.model.host_record import DAY_NS, DailyCount, HostRecord
+from scheduler.core.model.records.host import DAY_NS, DailyCount, HostRecord
 from scheduler.core.policies.health import LemonPolicy
 
 

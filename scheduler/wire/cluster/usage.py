@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from placement import BadInput
-from scheduler.core.model.goodput import Goodput
 from scheduler.core.model.lifecycle import JobState
+from scheduler.core.model.records.goodput import Goodput
 from scheduler.core.tenancy.usage_sums import UsageKey, UsageSum, UsageSums
 from scheduler.v1 import service_pb2
 from scheduler.wire.jobs import HOUR_NS, goodput_to_proto, timestamp

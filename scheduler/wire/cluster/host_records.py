@@ -8,9 +8,9 @@ from collections.abc import Callable
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from scheduler.core import State
-from scheduler.core.model.host_record import DAY_NS
-from scheduler.core.rules.host_evaluation import is_early
-from scheduler.core.rules.lemons import lemon_signals, passed, seven
+from scheduler.core.model.records.host import DAY_NS
+from scheduler.core.rules.hosts.evaluation import is_early
+from scheduler.core.rules.hosts.lemons import lemon_signals, passed, seven
 from scheduler.v1 import host_pb2
 
 

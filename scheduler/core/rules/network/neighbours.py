@@ -31,7 +31,7 @@ from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.scheduling_options import SchedulingOptions
 from scheduler.core.model.state import State
-from scheduler.core.rules.gang_step import present_step, seconds_now
+from scheduler.core.rules.network.gang_step import present_step, seconds_now
 
 WORTH_MOVING = 0.02  # of its GPUs that a gang has to save: what spreads out meets others later
 MOST_NEIGHBOURS = 16  # whose steps are looked at, the largest

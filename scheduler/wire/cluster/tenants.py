@@ -7,7 +7,7 @@ from scheduler.core.admission.etag import tenant_etag
 from scheduler.core.tenancy.standing import TenantStanding
 from scheduler.v1 import tenant_pb2
 from scheduler.wire.jobs import timestamp
-from scheduler.wire.listing import tenant_uid
+from scheduler.wire.lists.listing import tenant_uid
 
 
 def tenant_to_proto(state: State, standing: TenantStanding) -> tenant_pb2.Tenant:

@@ -16,8 +16,8 @@ from scheduler.core.tenancy.standing import TenantStanding
 from scheduler.eventlog.ended_jobs import EndedJobs
 from scheduler.eventlog.store import EndedQuery
 from scheduler.identity import own_texts, user
-from scheduler.wire import filters, paging
-from scheduler.wire.paging import Order, Page
+from scheduler.wire.lists import filters, paging
+from scheduler.wire.lists.paging import Order, Page
 
 Item = TypeVar("Item")
 

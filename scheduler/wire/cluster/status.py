@@ -12,8 +12,8 @@ from scheduler.observe.incidents import Incident, IncidentKind
 from scheduler.observe.proof import gap
 from scheduler.release import release
 from scheduler.v1 import service_pb2, status_pb2
+from scheduler.wire.cluster.links import link_names, link_to_proto
 from scheduler.wire.jobs import JOB_STATES, cut_to_proto, timestamp
-from scheduler.wire.links import link_names, link_to_proto
 from scheduler.wire.names import job_resource, resource_of
 from scheduler.wire.specs import numbers
 

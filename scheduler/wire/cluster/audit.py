@@ -9,8 +9,8 @@ from scheduler.eventlog.audit import reason, subject
 from scheduler.eventlog.codec import encode
 from scheduler.eventlog.store import LoggedRequest
 from scheduler.v1 import service_pb2
-from scheduler.wire import filters
 from scheduler.wire.jobs import timestamp
+from scheduler.wire.lists import filters
 
 _FIELDS: Final[dict[str, filters.Field]] = {
     "actor": filters.TextField(lambda record: record.actor),

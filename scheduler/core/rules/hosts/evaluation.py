@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scheduler.core.model.events import Event, HostMoved, HostsJudged
-from scheduler.core.model.host_record import HostRecord
 from scheduler.core.model.lifecycle import IN_SERVICE, HostMove, HostState, Mover
 from scheduler.core.model.plan import EvaluateHosts, Stale, StaleReason
+from scheduler.core.model.records.host import HostRecord
 from scheduler.core.model.state import Host, State
 from scheduler.core.policies.health import HealthPolicy, LemonAction
-from scheduler.core.rules.lemons import lemon_text
+from scheduler.core.rules.hosts.lemons import lemon_text
 
 _SECOND_NS = 1_000_000_000
 _BROKEN = (HostState.FAILED, HostState.IN_REPAIR)

@@ -16,7 +16,7 @@ from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.scheduling_options import SchedulingOptions
 from scheduler.core.model.state import State
-from scheduler.core.rules.gang_step import seconds_now
+from scheduler.core.rules.network.gang_step import seconds_now
 from scheduler.core.wording import listed, share_text
 
 

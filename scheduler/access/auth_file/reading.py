@@ -32,7 +32,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, ValidationError
 
 from scheduler.access import tokens
-from scheduler.access.entries import EntryKeys, refusal, tenancy
+from scheduler.access.auth_file.entries import EntryKeys, refusal, tenancy
 from scheduler.access.oidc import section
 from scheduler.access.oidc.section import PREFIX, OidcKeys, RuleKeys, file_faults
 from scheduler.core.model.job import SECOND_NS

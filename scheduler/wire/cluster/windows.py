@@ -19,7 +19,7 @@ from scheduler.core.rules.calendar import Calendar
 from scheduler.v1 import service_pb2, window_pb2
 from scheduler.wire.durations import nanoseconds
 from scheduler.wire.jobs import timestamp
-from scheduler.wire.listing import window_uid
+from scheduler.wire.lists.listing import window_uid
 from scheduler.wire.names import job_resource
 from scheduler.wire.specs import numbers
 

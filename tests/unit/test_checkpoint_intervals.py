@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 
-from scheduler.core.rules.checkpoints import (
+from scheduler.cli.offline.checkpoint_intervals import (
     FailureModel,
     advise,
     daly_higher,

@@ -12,11 +12,11 @@ from scheduler.core import Job, JobState, State
 from scheduler.core.admission.etag import link_etag
 from scheduler.core.fold.effects import LinkChange
 from scheduler.core.model.lifecycle import LinkUse
-from scheduler.core.rules.neighbours import loads, running
+from scheduler.core.rules.network.neighbours import loads, running
 from scheduler.identity import own_texts
 from scheduler.v1 import link_pb2, service_pb2
-from scheduler.wire import filters
 from scheduler.wire.jobs import timestamp
+from scheduler.wire.lists import filters
 from scheduler.wire.names import job_resource
 from scheduler.wire.specs import numbers
 

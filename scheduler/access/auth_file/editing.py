@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
-from scheduler.access.authfile import AuthFile, TokenKeys, from_document, load_auth
-from scheduler.access.entries import tenancy
+from scheduler.access.auth_file.entries import tenancy
+from scheduler.access.auth_file.reading import AuthFile, TokenKeys, from_document, load_auth
 from scheduler.access.oidc.section import PREFIX
 from scheduler.access.tokens import Minted, mint
 from scheduler.files.errors import InputError, Problem

@@ -15,7 +15,7 @@ from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.plan import Stale, StaleReason, stale_job
 from scheduler.core.model.state import State
-from scheduler.core.rules.links import fabric_between
+from scheduler.core.rules.network.links import fabric_between
 
 # Of smaller gangs the claim is taken: their hosts are a millisecond's work for the writer as
 # well, and a decision starts many of them. So a decision adds ten milliseconds at most.
