@@ -22,8 +22,7 @@ from placement.workload.request import Request
 
 FIRST_WALKS, MORE_WALKS = (2, 5), (16, 24)  # cut at a time, before and after the proof
 MOST_PROPOSALS = 1_000_000  # in all the passes
-PASSES = 8  # of annealing over a large part, one for each A_PASS blocks of others
-A_PASS = 256
+PASSES = 8  # of annealing over the whole gang in one domain; a part of it gets its share
 SEQUENCES = 16  # of domains, for each pass
 
 
@@ -119,7 +118,7 @@ class Descent:
         if is_new and blocks == gang and not packer.is_done:
             packer.bound(self._gang.proved(self._anywhere(tier) or room, packer.cost))
         per_block = min(QUICK, MOST_PROPOSALS // gang, blocks)
-        passes = min(PASSES, -(-blocks // A_PASS), MOST_PROPOSALS // (per_block * gang))
+        passes = min(-(-PASSES * blocks // gang), MOST_PROPOSALS // (per_block * gang))
         packer.walk(MORE_WALKS)
         packer.climb(passes * SEQUENCES)
         if not packer.can_climb and not packer.is_done:
