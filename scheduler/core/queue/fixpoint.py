@@ -60,5 +60,8 @@ def _waits_plainly(state: State, cycle: SchedulingCycle) -> bool:
         return False
     queue = state.queue if isinstance(state.queue, NameList) else NameList(state.queue)
     by_tenant = queue.by_group(lambda name: state.jobs[name].tenant)
-    parts = (part for names in by_tenant.values() for part in names.parts)
-    return not any(has_strikes(part, state.jobs) for part in parts)
+    for names in by_tenant.values():
+        for part in names.parts:
+            if has_strikes(part, state.jobs):
+                return False
+    return True

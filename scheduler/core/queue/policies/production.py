@@ -116,7 +116,7 @@ class _Sorted(NamedTuple):
     """Names of a chunk in the order of one run. `first_ns`, `last_ns`: since when its first and
     its last wait."""
 
-    names: Chunk
+    names: Sequence[str]
     first_ns: int
     last_ns: int
 
@@ -146,13 +146,11 @@ def _aging_runs(
 ) -> Iterator[QueueWalk]:
     """Those of one tenant. Who waits for less long than another that came later is in a run
     of those alone, which is sorted: they are few."""
-    parts: dict[tuple[int, bool], list[Chunk]] = {}
+    parts: dict[tuple[int, bool], list[Sequence[str]]] = {}
     since_ns: dict[tuple[int, bool], int] = {}
     others: list[str] = []
     for chunk in chunks:
-        if chunk.runs is None:
-            chunk.runs = _sorted_runs(chunk, jobs, tenants)
-        runs: _ChunkRuns = chunk.runs
+        runs = _sorted_runs(chunk, jobs, tenants)
         others += runs.others
         for kind, run in runs.by_kind.items():
             if run.first_ns < since_ns.get(kind, run.first_ns):
@@ -170,24 +168,44 @@ def _aging_runs(
 
 
 def _sorted_runs(chunk: Chunk, jobs: Mapping[str, Job], tenants: Tenants) -> _ChunkRuns:
+    """Found once: from its blocks, of which the next version has all but one."""
+    if chunk.runs is None:
+        if len(chunk.blocks) == 1:
+            pieces = [_run_of(jobs[name], tenants) for name in chunk]
+        else:
+            pieces = [_sorted_runs(block, jobs, tenants) for block in chunk.blocks]
+        chunk.runs = _joined(chunk, pieces)
+    runs: _ChunkRuns = chunk.runs
+    return runs
+
+
+def _run_of(job: Job, tenants: Tenants) -> _ChunkRuns:
+    ages = _ages(job, tenants)
+    if ages and job.attempt:
+        return _ChunkRuns({}, (job.name,))
+    since_ns = job.state_ns if ages else 0
+    return _ChunkRuns({(job.priority, ages): _Sorted((job.name,), since_ns, since_ns)}, ())
+
+
+def _joined(chunk: Chunk, pieces: Iterable[_ChunkRuns]) -> _ChunkRuns:
+    """The runs of a chunk, of which these are the pieces."""
     names: dict[tuple[int, bool], list[str]] = {}
     ends: dict[tuple[int, bool], tuple[int, int]] = {}
     others: list[str] = []
-    for job in map(jobs.__getitem__, chunk):
-        kind, since_ns = (
-            (job.priority, _ages(job, tenants)),
-            job.state_ns if _ages(job, tenants) else 0,
-        )
-        first_ns, last_ns = ends.get(kind, (since_ns, since_ns))
-        if since_ns < last_ns or (kind[1] and job.attempt):
-            others.append(job.name)
-        else:
-            names.setdefault(kind, []).append(job.name)
-            ends[kind] = (first_ns, since_ns)
-    chunks = {
-        kind: chunk if len(part) == len(chunk) else Chunk(part) for kind, part in names.items()
+    for piece in pieces:
+        others += piece.others
+        for kind, run in piece.by_kind.items():
+            first_ns, last_ns = ends.get(kind, (run.first_ns, run.first_ns))
+            if run.first_ns < last_ns:
+                others += run.names
+            else:
+                names.setdefault(kind, []).extend(run.names)
+                ends[kind] = (first_ns, run.last_ns)
+    runs = {
+        kind: _Sorted(chunk if len(part) == len(chunk) else Chunk(part), *ends[kind])
+        for kind, part in names.items()
     }
-    return _ChunkRuns({kind: _Sorted(part, *ends[kind]) for kind, part in chunks.items()}, others)
+    return _ChunkRuns(runs, others)
 
 
 def _needed_by_leaf(runs: Iterable[QueueWalk], tenants: Tenants, now_ns: int) -> dict[str, int]:
