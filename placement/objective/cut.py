@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from placement.fabric.constraints import seen_by_gang
-from placement.fabric.tree import Fabric, Ints, Uplink
+from placement.fabric.tree import Fabric, Ints, Uplink, of_built
 from placement.workload.request import Request, TierCut
 from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic, groups_of
 
@@ -31,15 +31,24 @@ def cut(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[TierCut
     Units: bytes per step, each byte counted once. Cost: O(ranks x axes), 0.1 ms a
     tier for 16,384 ranks; sorted for hierarchical and all-to-all axes, 0.5 ms.
     """
+    if len(hosts) == 1:
+        return uncut(fabric)
     cuts, chosen = [], np.asarray(hosts, dtype=np.int64)
     for tier in fabric.tiers:
-        if len(tier.domains) == 1 or len(hosts) == 1:  # there is nothing to cross
+        if len(tier.domains) == 1:  # there is nothing to cross
             cuts.append(TierCut(tier.name, 0))
             continue
         domain_by_block = tier.domain_by_host[chosen]
         by_axis = cut_by_axis(request, fabric.gpus_per_host, domain_by_block)
         cuts.append(TierCut(tier.name, sum(b for _, b in by_axis), by_axis))
     return tuple(cuts)
+
+
+@of_built
+@lru_cache(maxsize=64)
+def uncut(fabric: Fabric) -> tuple[TierCut, ...]:
+    """Of a gang of one host, from which nothing leaves."""
+    return tuple(TierCut(tier.name, 0) for tier in fabric.tiers)
 
 
 def cut_by_axis(

@@ -36,10 +36,14 @@ def single_domains(fabric: Fabric, free: Ints, gang: int, room: int) -> list[tup
         if room > gang:
             roomy = candidates[counts[0][above(fabric, depth)[0][candidates]] >= room]
             candidates = roomy if len(roomy) else candidates
-        keys = _keys(fabric, counts, depth, candidates)
         if depth + 1 == len(counts):  # the first one, without a sort
-            chosen = [int(candidates[keys.argmin()])]
+            # What is around a broken domain is broken as well, so those are first.
+            size = sizes_of(fabric.tiers[depth])
+            broken = candidates[counts[depth][candidates] < size[candidates]]
+            candidates = broken if len(broken) else candidates
+            chosen = [int(candidates[_keys(fabric, counts, depth, candidates).argmin()])]
         else:
+            keys = _keys(fabric, counts, depth, candidates)
             chosen = candidates[keys.argsort(kind="stable")[:MOST_COMPARED]].tolist()
         inside = [_inside(fabric, free, depth, number) for number in chosen]
         return [(hosts, depth + 1) for hosts in _least_parted(fabric, inside, depth + 1, gang)]

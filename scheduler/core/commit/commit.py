@@ -271,8 +271,9 @@ def _start(ledger: Ledger, action: Start, now_ns: int) -> JobStarted | Stale:
         return stale_job(action.name, StaleReason.JOB, text)
     fabric = state.loaded_fabric
     job = job.on(len(action.placement.hosts))
-    # Its step is with links as they will be while it runs, not as they are.
-    placed = replace(action.placement, step=None)
+    placed = action.placement
+    if placed.step is not None:  # it is with links as they will be while it runs, not as they are
+        placed = replace(placed, step=None)
     allowed, hosts = ledger.quotas.allowance(job, ledger.free), taken(action)
     free = ledger.free
     if _joins(state, job, action.placement):

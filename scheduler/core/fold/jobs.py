@@ -70,6 +70,10 @@ def applied(state: State, event: JobEvent) -> State:
     match event:
         case JobSubmitted():
             return _submitted(state, event)
+        case JobStarted():
+            return _started(state, event)
+        case JobEnded():
+            return _ended(state, event)
         case JobUpdated():
             return _updated(state, event)
         case JobHeld():
@@ -78,8 +82,6 @@ def applied(state: State, event: JobEvent) -> State:
             return _considered(state, event)
         case JobsReserved():
             return _reserved(state, event)
-        case JobStarted():
-            return _started(state, event)
         case GangSwapped():
             return _swapped(state, event)
         case GangResized():
@@ -96,8 +98,6 @@ def applied(state: State, event: JobEvent) -> State:
             return _saved(state, event)
         case LaunchFailed() | RankFailed():
             return _attempt_failed(state, event)
-        case JobEnded():
-            return _ended(state, event)
         case _:
             assert_never(event)
 
@@ -105,10 +105,16 @@ def applied(state: State, event: JobEvent) -> State:
 def effects(before: State, event: JobEvent, after: State) -> Iterator[EventEffect]:
     """What `event` did to its job, and to hosts that its gang took or left."""
     match event:
-        case JobsReserved():
-            return
         case JobSubmitted():
             yield job_change(before, event, after, event.spec.name, JobChangeKind.SUBMITTED)
+        case JobStarted():
+            yield job_change(before, event, after, event.name, JobChangeKind.STARTED)
+            yield from _hosts(before, event, after, before.held ^ after.held)
+        case JobEnded():
+            yield job_change(before, event, after, event.name, JobChangeKind.ENDED)
+            yield from _hosts(before, event, after, before.held ^ after.held)
+        case JobsReserved():
+            return
         case JobUpdated():
             yield job_change(before, event, after, event.name, JobChangeKind.UPDATED)
         case JobHeld():
@@ -117,9 +123,6 @@ def effects(before: State, event: JobEvent, after: State) -> Iterator[EventEffec
             yield job_change(before, event, after, event.name, JobChangeKind.RELEASED)
         case JobEligible():
             yield job_change(before, event, after, event.name, JobChangeKind.ELIGIBLE)
-        case JobStarted():
-            yield job_change(before, event, after, event.name, JobChangeKind.STARTED)
-            yield from _hosts(before, event, after, before.held ^ after.held)
         case GangSwapped():
             yield job_change(before, event, after, event.name, JobChangeKind.SWAPPED)
             yield from _hosts(before, event, after, _gang_moved(before, event.name, after))
@@ -143,9 +146,6 @@ def effects(before: State, event: JobEvent, after: State) -> Iterator[EventEffec
             yield job_change(before, event, after, event.name, JobChangeKind.SAVED)
         case LaunchFailed() | RankFailed():
             yield job_change(before, event, after, event.name, JobChangeKind.INTERRUPTED)
-        case JobEnded():
-            yield job_change(before, event, after, event.name, JobChangeKind.ENDED)
-            yield from _hosts(before, event, after, before.held ^ after.held)
         case _:
             assert_never(event)
 
@@ -307,12 +307,12 @@ def _started(state: State, event: JobStarted) -> State:
         goodput=account(state, job, event),
     )
     started = evolve(
-        _unreserved(state, job.name),
+        _unreserved(state, event.name),
         records=begun(state.records, running.hosts, event.time_ns),
-        jobs=_with(state.jobs, job.name, running),
+        jobs=_with(state.jobs, event.name, running),
         queue=_unqueued(state, job),
-        running=(*state.running, job.name),
-        special=(*state.special, job.name) if job.is_special else state.special,
+        running=(*state.running, event.name),
+        special=(*state.special, event.name) if job.is_special else state.special,
     )
     return with_hosts(started, job, running, event.time_ns)
 
@@ -490,13 +490,13 @@ def _ended(state: State, event: JobEnded) -> State:
         lambda _, other: other.tenant,
     )
     left = _left(state, job) if job.state is JobState.QUEUED else state
-    left = _informed(_independent(_unreserved(left, job.name), job), over)
+    left = _informed(_independent(_unreserved(left, event.name), job), over)
     freed = evolve(
         left,
-        jobs=_without(left.jobs, job.name),
-        running=_less(state.running, job.name),
-        interrupted=_less(state.interrupted, job.name),
-        special=_less(state.special, job.name),
+        jobs=_without(left.jobs, event.name),
+        running=_less(state.running, event.name),
+        interrupted=_less(state.interrupted, event.name),
+        special=_less(state.special, event.name),
         ended=ended,
         ended_counts=counts,
         spent=state.spent + over.goodput.hosts,

@@ -101,11 +101,12 @@ class SchedulingCycle:
 
     def start(self, job: Job, placement: Placement) -> Start:
         """The action for one of `starts`."""
-        victims, is_counted = self.evicted.get(job.name, ()), job.name in self._counted
-        lenders = self._loans.by_name.get(job.name, ())
+        name = job.name
+        victims, is_counted = self.evicted.get(name, ()), name in self._counted
+        lenders = self._loans.by_name.get(name, ())
         names, shrinks = parted(victims)
         end_ns = self.end_ns(job.on(len(placement.hosts)))
-        return Start(job.name, placement, names, shrinks, is_counted, end_ns, lenders)
+        return Start(name, placement, names, shrinks, is_counted, end_ns, lenders)
 
     def _is_done(self, job: Job) -> bool:
         """Whether nobody behind `job` can start."""

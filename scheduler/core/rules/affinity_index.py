@@ -50,10 +50,10 @@ class AffinityIndex:
 
     def took(self, job: Job, hosts: HostSet) -> None:
         """`job` starts on these hosts."""
-        wants = job.spec.affinity
-        self._change(Occupant(job.name, wants, hosts))
-        if wants != ANYBODY and job.name not in self._wanting:
-            self._wanting.append(job.name)
+        wants, name = job.spec.affinity, job.spec.name
+        self._change(Occupant(name, wants, hosts))
+        if wants is not ANYBODY and wants != ANYBODY and name not in self._wanting:
+            self._wanting.append(name)
         self._forget()
 
     def left(self, names: Collection[str]) -> None:
