@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from scheduler.cli.signatures import with_parameters
 from simulator.options import (
     OPTIONS,
     ChoiceKind,
@@ -28,15 +29,12 @@ def with_options(command: Callable[..., None], takes_several: bool = False) -> C
     kept = [each for each in own if each.kind is not inspect.Parameter.VAR_KEYWORD]
     made = [_parameter(option, takes_several) for option in OPTIONS if option.is_command_line]
     keyword = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in kept]
-    signature = inspect.Signature([*made, *keyword])
 
     @wraps(command)
     def wrapped(**values: Any) -> None:
         command(**values)
 
-    wrapped.__signature__ = signature  # type: ignore[attr-defined]
-    wrapped.__annotations__ = {each.name: each.annotation for each in signature.parameters.values()}
-    return wrapped
+    return with_parameters(wrapped, [*made, *keyword])
 
 
 def _parameter(option: ReplayOption, takes_several: bool) -> inspect.Parameter:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scheduler.cli.calls import DEFAULT_ADDRESS, Address
+from scheduler.cli.signatures import with_parameters
 from scheduler.files.errors import InputError, Problem
 from simulator.cli.replay import TotalsFormat
 from simulator.cli.studies import DaskScheduler, Processes, counted
@@ -224,7 +225,6 @@ def asks_twin(
             if key not in without
         ]
         keyword = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own]
-        signature = inspect.Signature([*keyword, *common])
 
         @wraps(command)
         def wrapped(**values: Any) -> None:
@@ -232,10 +232,7 @@ def asks_twin(
             files = AnswerFiles(**{key: values.pop(key) for key, _, _ in _WRITTEN})
             command(question, files, **values)
 
-        wrapped.__signature__ = signature  # type: ignore[attr-defined]
-        parameters = signature.parameters.values()
-        wrapped.__annotations__ = {each.name: each.annotation for each in parameters}
-        return wrapped
+        return with_parameters(wrapped, [*keyword, *common])
 
     return made
 

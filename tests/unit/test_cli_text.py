@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.cli.render.messages import tenants_text
+from scheduler.cli.render.messages import tenants_table
 from scheduler.cli.render.text import gbps_text, seconds_text
-from scheduler.v1 import service_pb2, tenant_pb2
+from scheduler.v1 import tenant_pb2
 
 
 @pytest.mark.parametrize(
@@ -50,6 +50,6 @@ def test_a_tenant_whose_parent_a_filter_leaves_out_stands_at_the_left() -> None:
         tenant_pb2.Tenant(name="vision", parent="research"),
         tenant_pb2.Tenant(name="video", parent="vision"),
     ]
-    rows = tenants_text(service_pb2.ListTenantsResponse(tenants=found)).splitlines()
+    rows = tenants_table(found, "default").text(found).splitlines()
 
     assert [row.partition("  0 ")[0].rstrip() for row in rows[1:]] == ["vision", "  video"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,15 +20,11 @@ from scheduler.cli.calls import (
     write,
 )
 from scheduler.cli.exit_codes import BAD_INPUT, FAILED
+from scheduler.cli.parameters import OutFile
 
 if TYPE_CHECKING:
     from scheduler.client import ServiceError
     from scheduler.files.yaml12 import Document
-
-OutFile = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", help="File to write. (default: standard output)"),
-]
 
 
 def apply_command(

@@ -20,6 +20,7 @@ from scheduler.cli.contexts import load_contexts, quiet_grpc, unknown
 from scheduler.cli.exit_codes import EXIT_CODES, FAILED, INFEASIBLE, TIMED_OUT, UNKNOWN
 from scheduler.cli.jobs.wait import Awaited, is_there
 from scheduler.cli.numbers import some_seconds
+from scheduler.cli.parameters import Timeout
 
 if TYPE_CHECKING:
     from scheduler.client import Client
@@ -229,9 +230,7 @@ def wait(
     awaited: Annotated[
         Awaited, typer.Option("--for", help="`start`: until its gang runs, or it has ended.")
     ] = Awaited.END,
-    timeout: Annotated[
-        str, typer.Option(help="Wait no longer than this, such as 2h30m. (default: for ever)")
-    ] = "",
+    timeout: Timeout = "",
     answer_within: Patience = "60s",
     output: Output = AnswerFormat.TABLE,
 ) -> None:

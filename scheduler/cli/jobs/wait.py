@@ -13,6 +13,7 @@ from scheduler.cli.contexts import quoted
 from scheduler.cli.exit_codes import FAILED, TIMED_OUT
 from scheduler.cli.jobs.holds import JobNames
 from scheduler.cli.numbers import some_seconds
+from scheduler.cli.parameters import Timeout
 
 if TYPE_CHECKING:
     from scheduler.client import Client
@@ -31,9 +32,7 @@ def wait(
     awaited: Annotated[
         Awaited, typer.Option("--for", help="`start`: until their gangs run, or they have ended.")
     ] = Awaited.END,
-    timeout: Annotated[
-        str, typer.Option(help="Wait no longer than this, such as 2h30m. (default: for ever)")
-    ] = "",
+    timeout: Timeout = "",
     output: Output = AnswerFormat.TABLE,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scheduler.cli import complete
 from scheduler.cli.calls import AnswerFormat, Output, formatted
 from scheduler.cli.numbers import finite
+from scheduler.cli.parameters import FabricName, JobPath
 
 if TYPE_CHECKING:
     from scheduler.cli.offline.checkpoint_intervals import CheckpointSizes, FailureModel
@@ -26,13 +25,8 @@ def register(app: typer.Typer) -> None:
 
 
 def checkpoint_command(
-    job: Annotated[Path, typer.Argument(help="The job file (YAML).", show_default=False)],
-    fabric: Annotated[
-        str,
-        typer.Option(
-            help="A preset or a fabric file.", autocompletion=complete.fabrics, show_default=False
-        ),
-    ],
+    job: JobPath,
+    fabric: FabricName,
     rate: Annotated[
         float | None,
         typer.Option(help="Failures per 1,000 host-days. (default: 3.79, Llama 3)"),

@@ -12,6 +12,7 @@ from scheduler.cli import clock, complete
 from scheduler.cli.calls import AnswerFormat, Output, formatted
 from scheduler.cli.exit_codes import EXIT_CODES
 from scheduler.cli.offline.place import cluster_of, outcome_of, place_job
+from scheduler.cli.parameters import JobPath
 from scheduler.cli.plot.options import Plot, PlotBy, drawers
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def register(app: typer.Typer) -> None:
 
 
 def estimate_command(
-    job: Annotated[Path, typer.Argument(help="The job file (YAML).", show_default=False)],
+    job: JobPath,
     fabric: Annotated[
         list[str],
         typer.Option(

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scheduler.cli import complete
 from scheduler.cli.calls import AnswerFormat, Output, formatted
 from scheduler.cli.hosts.fabrics import apply_command, get_command
+from scheduler.cli.parameters import FabricName, OutFile
 from scheduler.cli.render.text import columns, gbps_text
 
 if TYPE_CHECKING:
@@ -29,21 +29,6 @@ class FileFormat(StrEnum):
     TOPOGRAPH = "topograph"
     IBNETDISCOVER = "ibnetdiscover"
     KUBERNETES = "kubernetes"
-
-
-FabricName = Annotated[
-    str,
-    typer.Option(
-        "--fabric",
-        help="A preset or a fabric file.",
-        autocompletion=complete.fabrics,
-        show_default=False,
-    ),
-]
-OutFile = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", help="File to write. (default: standard output)"),
-]
 
 
 def register(app: typer.Typer) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any, Final
@@ -54,10 +53,6 @@ _UNITS: Final[dict[str, tuple[str, Callable[[Decimal], object]]]] = {
     "GoodputShare.duration": ("time_ns", lambda seconds: str(int(seconds * 10**9))),
     "ListSparesResponse.mean_repair_duration": ("repair_hours", lambda s: float(s / 3600)),
 }
-
-
-def to_json(message: Message) -> str:
-    return json.dumps(to_mapping(message), indent=2)
 
 
 def job_state(job: job_pb2.Job | service_pb2.ExplainJobResponse) -> str:
@@ -207,11 +202,6 @@ def tenants_table(tenants: Sequence[tenant_pb2.Tenant], default: str = "") -> Li
         ),
         "no tenants",
     )
-
-
-def tenants_text(answer: service_pb2.ListTenantsResponse) -> str:
-    """A line each."""
-    return tenants_table(answer.tenants, answer.default_tenant).text(answer.tenants)
 
 
 def tenant_text(tenant: tenant_pb2.Tenant) -> str:

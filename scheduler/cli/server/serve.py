@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
-from inspect import Parameter, Signature
+from inspect import Parameter
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
@@ -15,6 +15,7 @@ from typer.core import TyperCommand
 from scheduler.cli.calls import end
 from scheduler.cli.contexts import quiet_grpc
 from scheduler.cli.exit_codes import BAD_INPUT, FAILED
+from scheduler.cli.signatures import with_parameters
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,9 +76,7 @@ def _with_options(run: Callable[..., None]) -> Callable[..., None]:
     def command(config: str | None, **values: Any) -> None:
         run(config, {paths[name]: value for name, value in values.items() if value is not None})
 
-    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {p.name: p.annotation for p in parameters}
-    return command
+    return with_parameters(command, parameters)
 
 
 def _parameter(name: str, kind: type, option: str, text: str, default: str) -> Parameter:
