@@ -1,7 +1,7 @@
 """What can be kept of a log that is damaged or has lost its end.
 
 Events after the last sound one are given up, unless a sound snapshot comes after the damage: then
-the log goes on from there, and only history is lost.
+the log goes on from there, and only history is lost, up to the next damage.
 """
 
 from __future__ import annotations
@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from scheduler.core.model.events import Event
 from scheduler.eventlog import snapshots
 from scheduler.eventlog.store import Store, StoreError, look_at, truncate
 from scheduler.eventlog.store.mark import LogPosition, read_mark
+
+NOTHING: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +59,15 @@ def _plan(store: Store) -> RepairPlan:
     known = _mark_if_readable(store)
     first, last = store.first_version(), store.last_version()
     keep_from, keep_to = first, _sound_to(store, first - 1)
+    has_base = keep_to >= first if first == 1 else _has_snapshot(store, first - 1)
+    if not has_base:
+        keep_to = NOTHING
     if keep_to < last:
-        for version, body in store.snapshots():
-            if version > keep_to and _goes_on(store, version, body, last):
-                keep_from, keep_to = version + 1, last
-                break
-    if keep_to < first and not _has_snapshot(store, keep_to):
+        after = (v for v, body in store.snapshots() if v > keep_to and _is_sound(v, body))
+        ends = ((_sound_to(store, version), -version) for version in after)
+        if (end := max(ends, default=None)) is not None:  # the latest, with the most history
+            keep_to, keep_from = end[0], 1 - end[1]
+    if keep_to == NOTHING:
         raise StoreError(f"nothing of {store.name} can be kept: restore a backup ({problem})")
     lost = tuple(_readable(store, keep_to, last))
     had = max(last, known.version if known else 0)
@@ -86,17 +92,18 @@ def _sound_to(store: Store, after_version: int) -> int:
     return version
 
 
-def _goes_on(store: Store, version: int, body: bytes, last: int) -> bool:
-    """Whether a snapshot, and the events after it, are sound."""
+def _is_sound(version: int, body: bytes) -> bool:
+    """Whether a snapshot is of this version, and as it was written."""
     try:
         state, _ = snapshots.decode(body)
     except snapshots.BadSnapshot:
         return False
-    return state.version == version and _sound_to(store, version) == last
+    return state.version == version
 
 
 def _has_snapshot(store: Store, version: int) -> bool:
-    return any(kept == version for kept, _ in store.snapshots())
+    """One that can be read."""
+    return any(kept == version and _is_sound(kept, body) for kept, body in store.snapshots())
 
 
 def _readable(store: Store, after_version: int, last: int) -> Iterator[tuple[int, Event]]:

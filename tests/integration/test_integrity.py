@@ -373,6 +373,41 @@ def test_a_snapshot_after_the_damage_saves_all_but_history(path: Path) -> None:
         assert [version for version, _ in store.snapshots()] == [30, 20]
 
 
+def test_between_two_damages_all_that_follows_a_snapshot_is_kept(path: Path) -> None:
+    written(path)
+    with closing(opened(path)) as store:
+        for version in (10, 20):
+            store.save_snapshot(version, snapshots.encode(replay(EVENTS[:version]), version))
+    for version in (7, 35):
+        change(path, f"UPDATE log SET actor = 'eve' WHERE version = {version}")
+    plan = repair_plan(url(path), None)
+    assert (plan.keep_from, plan.keep_to, plan.lost_count) == (11, 34, 6)
+    assert [version for version, _ in plan.lost] == [36, 37, 38, 39, 40]
+    repair(url(path), plan, None)
+    assert checked(path) == ""
+    with closing(opened(path)) as store:
+        assert [event for _, event in store.read(10)] == EVENTS[10:34]
+        assert store.append(34, [note(35)]) == 35
+
+
+def test_a_compacted_log_needs_the_snapshot_that_it_begins_with(path: Path) -> None:
+    """Else what is kept could not be served."""
+    written(path)
+    with closing(opened(path)) as store:
+        for version in (20, 30):
+            store.save_snapshot(version, snapshots.encode(replay(EVENTS[:version]), version))
+        store.compact(20)
+    change(path, "UPDATE log SET actor = 'eve' WHERE version = 25")
+    plan = repair_plan(url(path), None)
+    assert (plan.keep_from, plan.keep_to) == (31, 40)
+    change(path, "UPDATE snapshot SET body = x'00' WHERE version = 30")
+    plan = repair_plan(url(path), None)
+    assert (plan.keep_from, plan.keep_to, plan.lost_count) == (21, 24, 16)
+    change(path, "UPDATE snapshot SET body = x'00' WHERE version = 20")
+    with pytest.raises(StoreError, match="can be kept: restore a backup"):
+        repair_plan(url(path), None)
+
+
 def test_nothing_is_kept_of_a_log_without_a_beginning(path: Path) -> None:
     written(path)
     change(path, "UPDATE log SET actor = 'eve' WHERE version = 1")
