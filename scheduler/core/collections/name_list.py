@@ -68,9 +68,9 @@ def _cut(names: tuple[str, ...]) -> Iterator[Chunk]:
 
 
 class NameList(Sequence[str]):
-    """Equal to any sequence of the same names in the same order."""
+    """Equal to any sequence of the same names in the same order. `runs`: as of a chunk."""
 
-    __slots__ = ("_chunks", "_groups", "_size")
+    __slots__ = ("_chunks", "_groups", "_size", "runs")
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         every = tuple(names)
@@ -78,6 +78,7 @@ class NameList(Sequence[str]):
         self._chunks = tuple(Chunk(every[at : at + half]) for at in range(0, len(every), half))
         self._size = len(every)
         self._groups: PersistentMap[str, NameList] | None = None
+        self.runs: Any = None
 
     def by_group(self, group: Callable[[str], str]) -> Mapping[str, NameList]:
         """The names of each group, in order. Cost: O(names) once, O(1) for next versions."""
@@ -138,7 +139,7 @@ class NameList(Sequence[str]):
         following = NameList.__new__(NameList)
         following._chunks = (*self._chunks[:at], *parts, *self._chunks[at + 1 :])
         following._size = size
-        following._groups = None
+        following._groups = following.runs = None
         return following
 
     @property

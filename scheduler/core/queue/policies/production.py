@@ -129,21 +129,33 @@ class _ChunkRuns(NamedTuple):
     others: Sequence[str]
 
 
+class _TenantRuns(NamedTuple):
+    """The queue of one tenant: each run in its parts, and the jobs that are in none."""
+
+    by_kind: Sequence[Sequence[Sequence[str]]]
+    others: Sequence[str]
+
+
 def _runs(state: State, now_ns: int) -> list[QueueWalk]:
     jobs, tenants = state.jobs, state.tenants
     queue = state.queue if isinstance(state.queue, NameList) else NameList(state.queue)
     by_tenant = queue.by_group(lambda name: jobs[name].tenant)
     if tenants.aging is None:
         return [QueueWalk(names.parts, jobs) for names in by_tenant.values()]
-    runs: list[QueueWalk] = []
+    walks: list[QueueWalk] = []
     for names in by_tenant.values():
-        runs += _aging_runs(names.parts, jobs, tenants, now_ns)
-    return runs
+        if names.runs is None:
+            names.runs = _aging_runs(names.parts, jobs, tenants)
+        runs: _TenantRuns = names.runs
+        walks += (QueueWalk(parts, jobs) for parts in runs.by_kind)
+        if runs.others:
+            others = map(jobs.__getitem__, runs.others)
+            by_age = sorted(others, key=lambda job: _within(job, tenants, now_ns))
+            walks.append(QueueWalk([tuple(job.name for job in by_age)], jobs))
+    return walks
 
 
-def _aging_runs(
-    chunks: Iterable[Chunk], jobs: Mapping[str, Job], tenants: Tenants, now_ns: int
-) -> Iterator[QueueWalk]:
+def _aging_runs(chunks: Iterable[Chunk], jobs: Mapping[str, Job], tenants: Tenants) -> _TenantRuns:
     """Those of one tenant. Who waits for less long than another that came later is in a run
     of those alone, which is sorted: they are few."""
     parts: dict[tuple[int, bool], list[Sequence[str]]] = {}
@@ -158,13 +170,7 @@ def _aging_runs(
                 continue
             since_ns[kind] = run.last_ns
             parts.setdefault(kind, []).append(run.names)
-    for run_parts in parts.values():
-        yield QueueWalk(run_parts, jobs)
-    if others:
-        by_age = sorted(
-            map(jobs.__getitem__, others), key=lambda job: _within(job, tenants, now_ns)
-        )
-        yield QueueWalk([tuple(job.name for job in by_age)], jobs)
+    return _TenantRuns(tuple(parts.values()), others)
 
 
 def _sorted_runs(chunk: Chunk, jobs: Mapping[str, Job], tenants: Tenants) -> _ChunkRuns:
