@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+import pytest
+
+from scheduler.client import connection
 
 MINI = """\
 name: mini
@@ -35,3 +40,13 @@ class Result:
 
 
 Muster = Callable[..., Result]
+
+
+def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients of this process call as often as ever where no server answers, with shorter pauses:
+    a fifth of a second in all, for two."""
+    retries = copy.deepcopy(connection._RETRIES)
+    retries["methodConfig"][0]["retryPolicy"] |= {"initialBackoff": "0.02s", "maxBackoff": "0.1s"}
+    kept = [option for option in connection._OPTIONS if option[0] != "grpc.service_config"]
+    options = (("grpc.service_config", json.dumps(retries)), *kept)
+    monkeypatch.setattr(connection, "_OPTIONS", options)

@@ -59,6 +59,7 @@ def test_a_gang_runs_and_its_job_ends_by_exit_codes(tmp_path: Path) -> None:
         until(client, "d", lambda _: no_ranks(server))
 
 
+@pytest.mark.slow
 def test_a_slow_rank_is_found_by_what_ranks_tell_their_agents(tmp_path: Path) -> None:
     """Named with its host, without a file; three reports move the gang off that host."""
     with local_server(tmp_path, lease_s=20) as (server, client):

@@ -23,10 +23,12 @@ from scheduler.console.thread import ConsoleEndpoint
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.v1 import service_pb2
 from tests.browser import HAS_BROWSER, MISSING, browsing
+from tests.commands import Muster
 from tests.e2e.processes import MUSTER
 from tests.ports import free_port
 from tests.secured import House
 from tests.serving import RUNNING, create, path, serving
+from tests.unit.conftest import muster as muster
 
 LOCAL = ConsoleEndpoint("127.0.0.1", 0)
 TENANTS = Tenants((Tenant("vision"), Tenant("speech")), "vision")
@@ -163,7 +165,7 @@ def test_events_of_a_replay_are_a_log(report: Path) -> None:
         assert head_of(fetched(address))["end"] > 86_400
 
 
-def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_log_is_refused(tmp_path: Path, muster: Muster) -> None:
     (tmp_path / "bad.jsonl").write_text('{"version":1,"type":"FabricLoaded"}\n')
     (tmp_path / "empty.jsonl").write_text("")
     (tmp_path / "text.db").write_text("x" * 5_000)
@@ -174,12 +176,8 @@ def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
         ("none.db", "none.db"),
         (".", "events.jsonl"),
     ):
-        refused = subprocess.run(
-            [MUSTER, "console", str(tmp_path / source)], capture_output=True, text=True
-        )
-        assert (refused.returncode, words in refused.stderr) == (2, True), (source, refused.stderr)
-        assert "Traceback" not in refused.stderr
-    words = [MUSTER, "console", str(tmp_path), "--listen", "0.0.0.0:80"]
-    public = subprocess.run(words, capture_output=True, text=True)
-    assert (public.returncode, "of this machine alone" in public.stderr) == (2, True)
+        refused = muster("console", str(tmp_path / source))
+        assert (refused.code, words in refused.err) == (2, True), (source, refused.err)
+    public = muster("console", str(tmp_path), "--listen", "0.0.0.0:80")
+    assert (public.code, "of this machine alone" in public.err) == (2, True)
     assert not os.path.exists(tmp_path / "none.db")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from scheduler.cli import program
@@ -19,6 +20,7 @@ from scheduler.client import Client, ServiceError
 from scheduler.core import JobSpec
 from scheduler.v1 import job_pb2, service_pb2
 from tests.build import fabric_spec
+from tests.commands import quick_retries
 from tests.serving import RUNNING, Served, create, serving
 
 JOB = "name: {}\nparallelism: {{tp: 8, dp: {}}}\ntraffic: {{dp: 10}}\nspares: 0\n"
@@ -73,6 +75,7 @@ class Sites:
 @asynccontextmanager
 async def _sites(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Sites]:
     monkeypatch.setenv("MUSTER_CONFIG", str(folder / "config.yaml"))
+    quick_retries(monkeypatch)
     sites = Sites(folder)
     for name in ("east", "west", "lab"):
         await sites.start(name)
@@ -297,9 +300,17 @@ async def test_waiting_goes_on_while_the_cluster_is_away(
         assert begun.exit_code == 0
         early = await sites.muster("wait", "a", *ALL, "--timeout", "1s")
         assert early.exit_code == 124
+        said, say = list[str](), typer.echo
+
+        def heard(message: str = "", **options: Any) -> None:
+            said.append(message)
+            say(message, **options)
+
+        monkeypatch.setattr(typer, "echo", heard)
         waiting = asyncio.create_task(sites.muster("wait", "a", *ALL))
         await sites.stop("east")
-        await asyncio.sleep(4)  # the client tries again for a second or two
+        while not any("east does not answer" in text for text in said):
+            await asyncio.sleep(0.02)
         assert not waiting.done()
         await sites.start("east")
         ended = service_pb2.EndJobRequest(name="a", outcome=job_pb2.JOB_STATE_COMPLETED)

@@ -16,6 +16,7 @@ import pytest
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.files.errors import InputError
 from tests.build import fabric_spec
+from tests.commands import quick_retries
 from tests.integration.test_route import Sites
 from tests.secured import House
 from tests.serving import serving
@@ -71,6 +72,7 @@ async def _secured(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     for variable in ("MUSTER_TOKEN", "MUSTER_TOKEN_FILE", "MUSTER_CA"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("MUSTER_CONFIG", str(folder / "config.yaml"))
+    quick_retries(monkeypatch)
     sites = Secured(folder)
     await sites.open("east")
     await sites.open("west", mtls=True)
