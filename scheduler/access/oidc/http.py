@@ -91,7 +91,7 @@ def _object(content: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        raise IssuerFailed("the answer is not JSON object")
+        raise IssuerFailed("the answer is not a JSON object")
     return value
 
 
