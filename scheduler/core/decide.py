@@ -31,10 +31,10 @@ from scheduler.core.model.state import State
 from scheduler.core.queue.cycle import SchedulingCycle
 from scheduler.core.queue.fixpoint import is_fixpoint
 from scheduler.core.restart.restart import restarts
-from scheduler.core.rules.calendar import turns
+from scheduler.core.rules.calendar import due_transitions
 from scheduler.core.rules.crash_loop import next_attempt_ns
 from scheduler.core.rules.eligibility import deferrals_over, next_eligible_ns
-from scheduler.core.rules.hosts.evaluation import judgement_due
+from scheduler.core.rules.hosts.evaluation import evaluation_due
 from scheduler.core.rules.hosts.retiring import due_ns
 from scheduler.core.rules.time_limits import next_limit_ns, overruns
 from scheduler.core.spares.replenish import replenishments
@@ -67,11 +67,11 @@ def _urgent(state: State, now_ns: int, limits: SchedulingOptions, find: Placer) 
     A requeued gang may be first in the queue, so nothing starts before it is there; nor
     before windows are as they should be.
     """
-    if edges := turns(state, now_ns):
+    if edges := due_transitions(state, now_ns):
         return Plan(state.version, edges)
     if over := deferrals_over(state, now_ns):
         return Plan(state.version, over)
-    if judge := judgement_due(state, now_ns):
+    if judge := evaluation_due(state, now_ns):
         return Plan(state.version, (judge,))
     if at_limit := overruns(state, now_ns, limits):
         return Plan(state.version, at_limit)

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
 from typing import Final
 
 from placement import BadInput
@@ -95,6 +96,12 @@ class FabricChange:
         return (
             ", ".join([*parts, *self.settings]) or "the same hosts and domains, written otherwise"
         )
+
+    @cached_property
+    def drains(self) -> tuple[str, ...]:
+        """Hosts that must be drained before it can be."""
+        held = (FabricObstacle.GANG, FabricObstacle.SPARE)
+        return tuple(each.subject for each in self.refusals if each.obstacle in held)
 
 
 def change_fabric(state: State, command: ChangeFabric, now_ns: int) -> tuple[Event, ...] | Rejected:

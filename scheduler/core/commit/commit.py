@@ -57,10 +57,10 @@ from scheduler.core.model.plan import (
 )
 from scheduler.core.model.state import State
 from scheduler.core.rules import memory_copies
-from scheduler.core.rules.calendar import Calendar, turned
+from scheduler.core.rules.calendar import Calendar, transition_event
 from scheduler.core.rules.crash_loop import avoided
 from scheduler.core.rules.eligibility import deferral_ended, deferral_text
-from scheduler.core.rules.hosts.evaluation import judged
+from scheduler.core.rules.hosts.evaluation import evaluation_events
 from scheduler.core.rules.job_size import is_needless, misfit, resized
 from scheduler.core.rules.network.gang_step import false_step
 from scheduler.core.rules.time_limits import enforced
@@ -177,13 +177,13 @@ def _event(ledger: Ledger, action: Action, now_ns: int) -> Event | tuple[Event, 
         case Reserve():
             return _reserve(state, action, now_ns)
         case WindowTransition():
-            return turned(state, action, now_ns)
+            return transition_event(state, action, now_ns)
         case EndDeferral():
             return deferral_ended(state, action, now_ns)
         case ReplaceReservedHosts():
             return rehosted(state, action, now_ns)
         case EvaluateHosts():
-            return judged(state, action, now_ns)
+            return evaluation_events(state, action, now_ns)
     assert_never(action)
 
 

@@ -171,7 +171,7 @@ class Calendar:
         return times[::-1]
 
 
-def turns(state: State, now_ns: int) -> tuple[WindowTransition, ...]:
+def due_transitions(state: State, now_ns: int) -> tuple[WindowTransition, ...]:
     """The edges that have come, in order of time, then name."""
     if not state.windows:
         return ()
@@ -181,7 +181,7 @@ def turns(state: State, now_ns: int) -> tuple[WindowTransition, ...]:
     )
 
 
-def turned(
+def transition_event(
     state: State, turn: WindowTransition, now_ns: int
 ) -> WindowOpened | WindowClosed | Stale:
     """The event of `turn`, if the window is still the same."""

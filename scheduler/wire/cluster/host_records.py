@@ -10,7 +10,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from scheduler.core import State
 from scheduler.core.model.records.host import DAY_NS
 from scheduler.core.rules.hosts.evaluation import is_early
-from scheduler.core.rules.hosts.lemons import lemon_signals, passed, seven
+from scheduler.core.rules.hosts.lemons import lemon_signals, passed, seven_signals
 from scheduler.v1 import host_pb2
 
 
@@ -25,7 +25,7 @@ def record_to_proto(
     def moment(time_ns: int) -> Timestamp | None:
         return timestamp(time_ns) if time_ns else None
 
-    signals, recent = seven(record, policy.lemons, now_ns), Counter[str]()
+    signals, recent = seven_signals(record, policy.lemons, now_ns), Counter[str]()
     for mark in record.marks:
         if mark.time_ns > now_ns - DAY_NS:
             recent[mark.kind] += mark.amount

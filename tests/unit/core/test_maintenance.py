@@ -20,7 +20,7 @@ from scheduler.core import (
 from scheduler.core.model.events import JobRequeued, WindowClosed
 from scheduler.core.model.lifecycle import RequeueCause, WindowState
 from scheduler.core.model.plan import Plan, Stale, StaleReason, Start
-from scheduler.core.rules.calendar import turns
+from scheduler.core.rules.calendar import due_transitions
 from tests.build import (
     HOUR_NS,
     committed,
@@ -68,7 +68,7 @@ def test_a_window_that_passed_unseen_never_opens() -> None:
 
 def test_an_edge_that_was_moved_meanwhile_is_a_conflict() -> None:
     state = with_window(EMPTY, "z0")
-    plan = Plan(state.version, turns(state, HOUR_NS))
+    plan = Plan(state.version, due_transitions(state, HOUR_NS))
     later = set_window("w", "z0", start_s=2 * HOUR, end_s=3 * HOUR, is_change=True)
     answer = commit(run(state, later, now_ns=HOUR_NS), plan, HOUR_NS)
     assert answer == Conflict((Stale(StaleReason.WINDOW, "window w has changed meanwhile"),))

@@ -6,19 +6,19 @@ import math
 
 import pytest
 
-from scheduler.core.model.records.tenant import UsageAccount, kept_share, standing
+from scheduler.core.model.records.tenant import UsageAccount, standing, usage_decay
 
 H = 3_600_000_000_000
 
 
 @pytest.mark.parametrize("elapsed", [0, 1, H // 7, H // 2, H, 3 * H + 17, 20 * H])
 def test_what_is_kept_halves_with_every_half_life(elapsed: int) -> None:
-    assert kept_share(elapsed, H) / 2**64 == pytest.approx(2 ** (-elapsed / H), rel=1e-8)
+    assert usage_decay(elapsed, H) / 2**64 == pytest.approx(2 ** (-elapsed / H), rel=1e-8)
 
 
 def test_nothing_is_left_in_the_end() -> None:
-    assert kept_share(64 * H, H) == 0
-    assert kept_share(-5, H) == 2**64  # a clock that went back adds nothing
+    assert usage_decay(64 * H, H) == 0
+    assert usage_decay(-5, H) == 2**64  # a clock that went back adds nothing
 
 
 @pytest.mark.parametrize("hours", [0.5, 1, 2.25, 30])

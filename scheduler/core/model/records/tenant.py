@@ -51,7 +51,7 @@ class UsageAccount(Struct, frozen=True):
 
     def used_at(self, now_ns: int, half_life_ns: int) -> int:
         """Host-nanoseconds as they count at `now_ns`. Cost: 2 us."""
-        kept = kept_share(now_ns - self.as_of_ns, half_life_ns)
+        kept = usage_decay(now_ns - self.as_of_ns, half_life_ns)
         since = self.held * half_life_ns * (_ONE - kept) * _LOG2_E >> 2 * _BITS
         return (self.used * kept >> _BITS) + since
 
@@ -67,7 +67,7 @@ def hosts_filled(part_gpus: int, gpus_per_host: int) -> int:
     return -(-part_gpus // gpus_per_host)
 
 
-def kept_share(elapsed_ns: int, half_life_ns: int) -> int:
+def usage_decay(elapsed_ns: int, half_life_ns: int) -> int:
     """2^(-elapsed / half-life) times 2^64."""
     halvings, rest = divmod(max(0, elapsed_ns), half_life_ns)
     if halvings >= _BITS:

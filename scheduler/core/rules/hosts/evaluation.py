@@ -71,12 +71,14 @@ def is_early(policy: HealthPolicy, record: HostRecord, now_ns: int) -> bool:
     return record.service_ns > 0 and now_ns < record.service_ns + policy.early_s * _SECOND_NS
 
 
-def judgement_due(state: State, now_ns: int) -> EvaluateHosts | None:
+def evaluation_due(state: State, now_ns: int) -> EvaluateHosts | None:
     """The action of looking at the hosts, if somebody may be due."""
     return EvaluateHosts(state.judge_ns) if 0 < state.judge_ns <= now_ns else None
 
 
-def judged(state: State, action: EvaluateHosts, now_ns: int) -> tuple[Event, ...] | Stale:
+def evaluation_events(
+    state: State, action: EvaluateHosts, now_ns: int
+) -> tuple[Event, ...] | Stale:
     """The events of looking at the hosts now. Cost: O(hosts with a record)."""
     if state.judge_ns != action.due_ns:
         return Stale(StaleReason.HEALTH, "the hosts have new reports meanwhile")

@@ -26,7 +26,7 @@ class LemonSignals:
     single_node_failure_percent: int
 
 
-def seven(record: HostRecord, policy: LemonPolicy, now_ns: int) -> LemonSignals:
+def seven_signals(record: HostRecord, policy: LemonPolicy, now_ns: int) -> LemonSignals:
     """The seven signals of a host over the days before `now_ns`."""
     from_ns = now_ns - policy.days * DAY_NS
 
@@ -56,13 +56,13 @@ def passed(signals: LemonSignals, policy: LemonPolicy) -> tuple[str, ...]:
 
 def lemon_signals(record: HostRecord, policy: LemonPolicy, now_ns: int) -> tuple[str, ...]:
     """The signals for which the host is a lemon; empty when it is none."""
-    names = passed(seven(record, policy, now_ns), policy)
+    names = passed(seven_signals(record, policy, now_ns), policy)
     return names if len(names) >= policy.at_least else ()
 
 
 def lemon_text(record: HostRecord, policy: LemonPolicy, now_ns: int) -> str:
     """`lemon: out_count 4, xid_cnt 3 in 28 days`, or nothing."""
-    names, signals = lemon_signals(record, policy, now_ns), seven(record, policy, now_ns)
+    names, signals = lemon_signals(record, policy, now_ns), seven_signals(record, policy, now_ns)
     if not names:
         return ""
     counts = ", ".join(f"{name} {getattr(signals, name)}" for name in names)

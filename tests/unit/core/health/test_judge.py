@@ -14,7 +14,7 @@ from scheduler.core.model.lifecycle import HostMove, Mover
 from scheduler.core.model.records.host import DAY_NS, MOST, DailyCount, HostMark, HostRecord
 from scheduler.core.policies.health import HealthPolicy, LemonAction, LemonPolicy
 from scheduler.core.policies.tenants import OPEN, PriorityClass
-from scheduler.core.rules.hosts.lemons import lemon_signals, lemon_text, seven
+from scheduler.core.rules.hosts.lemons import lemon_signals, lemon_text, seven_signals
 from tests.build import (
     committed,
     end,
@@ -182,12 +182,12 @@ def test_the_seven_signals_are_counted_over_their_days() -> None:
     for _ in range(4):
         record = record.counted(DailyCount.START, 0)
     record = record.saw("xid 79", 0).saw("xid 79", 1).saw("xid 48", 2).saw("job a", 3)
-    found = seven(record, policy, DAY_NS)
+    found = seven_signals(record, policy, DAY_NS)
     assert (found.excl_jobid_count, found.xid_cnt, found.tickets, found.out_count) == (1, 2, 1, 1)
     assert (found.multi_node_node_fails, found.single_node_node_fails) == (1, 2)
     assert found.single_node_failure_percent == 50
     assert "single_node_failure_percent 50" in lemon_text(record, policy, DAY_NS)
-    later = seven(record, policy, 30 * DAY_NS)
+    later = seven_signals(record, policy, 30 * DAY_NS)
     assert set(map(later.__getattribute__, type(later).__dataclass_fields__)) == {0}
 
 
