@@ -16,7 +16,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from scheduler.access import tls
 from scheduler.access.addresses import is_loopback
@@ -27,10 +27,22 @@ from scheduler.access.tls import TlsFiles
 if TYPE_CHECKING:
     import ssl
 
-    from scheduler.console.server import ConsoleServer
 
 BACKLOG = 128
 STOP_S = 5.0  # for answers under way, at the end
+
+Renew = Callable[[], Awaitable[None]]
+
+
+class HttpServer(Protocol):
+    """What the thread runs: console/server.py has it, with all that it imports."""
+
+    def run(self, listening: socket.socket, context: ssl.SSLContext | None, renew: Renew) -> None:
+        """Serve until `stop`."""
+
+    def stop(self) -> None:
+        """End `run`, from any thread."""
+
 
 log = logging.getLogger("muster.console")
 
@@ -62,7 +74,7 @@ class ConsoleThread:
         self._socket = bound(endpoint)
         self._wake, self._waker = os.pipe()
         self._thread: threading.Thread | None = None
-        self._server: ConsoleServer | None = None
+        self._server: HttpServer | None = None
         self._lock = threading.Lock()
         self._is_stopping = False
 
@@ -77,7 +89,7 @@ class ConsoleThread:
     def is_local(self) -> bool:
         return is_loopback(self._endpoint.host)
 
-    def start(self, make: Callable[[], ConsoleServer]) -> None:
+    def start(self, make: Callable[[], HttpServer]) -> None:
         """`make` runs in the console's thread, once somebody comes."""
         self._thread = threading.Thread(
             target=self._run, args=(make,), name="muster-console", daemon=True
@@ -105,7 +117,7 @@ class ConsoleThread:
         if self._certificates is not None:
             self._certificates.look()
 
-    def _run(self, make: Callable[[], ConsoleServer]) -> None:
+    def _run(self, make: Callable[[], HttpServer]) -> None:
         select.select([self._socket.fileno(), self._wake], [], [])
         with self._lock:
             if self._is_stopping:
@@ -135,9 +147,6 @@ class ConsoleThread:
         while self._certificates is not None:
             await asyncio.sleep(LOOK_EVERY_S)
             await asyncio.to_thread(self._certificates.look)
-
-
-Renew = Callable[[], Awaitable[None]]
 
 
 def bound(endpoint: ConsoleEndpoint) -> socket.socket:

@@ -27,8 +27,9 @@ from scheduler.core.fold.effects import (
 )
 from scheduler.core.model.events import Event
 from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.job_account import shown
 from scheduler.core.model.lifecycle import HostMove, JobState, RequeueCause
-from scheduler.core.model.records.goodput import NOTHING, Goodput, shown
+from scheduler.core.model.records.goodput import NOTHING, Goodput
 from scheduler.core.model.restart_option import AT_HOME, RestartOption, taken
 from simulator.collectors.time_account import (
     EMPTY,

@@ -17,7 +17,8 @@ from scheduler.core.model.events import (
     JobStarted,
     JobSubmitted,
 )
-from scheduler.core.model.records.goodput import Parts, shown
+from scheduler.core.model.job_account import shown
+from scheduler.core.model.records.goodput import Parts
 from simulator.collectors.metrics import percentile
 from simulator.collectors.size_classes import label, size_class
 from simulator.traces.record import SECOND_NS

@@ -20,7 +20,7 @@ from random import Random
 
 from scheduler.core import Job, JobState, State
 from scheduler.core.model.job import JobSpec
-from scheduler.core.model.records.goodput import shown
+from scheduler.core.model.job_account import shown
 from scheduler.core.names import is_name
 from scheduler.core.policies.affinity import ANYBODY
 from simulator.report.text import duration

@@ -9,8 +9,9 @@ from scheduler.core import State, Tenants, apply
 from scheduler.core.fold.goodput import spent
 from scheduler.core.model.events import Event
 from scheduler.core.model.job import Job
+from scheduler.core.model.job_account import shown
 from scheduler.core.model.lifecycle import JobState
-from scheduler.core.model.records.goodput import NOTHING, PARTS, shown
+from scheduler.core.model.records.goodput import NOTHING, PARTS
 from scheduler.core.policies.costs import Costs
 from scheduler.core.policies.tenants import Preemption, PriorityClass
 from simulator.replay import run_script

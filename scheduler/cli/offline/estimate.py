@@ -18,7 +18,7 @@ from scheduler.cli.plot.options import Plot, PlotBy, drawers
 if TYPE_CHECKING:
     from placement.objective.step_time import Assumptions
     from placement.workload.request import Answer
-    from scheduler.cli.render.place.answers import Question
+    from scheduler.cli.render.place.question import Question
     from scheduler.cli.render.place.steps import Estimate, NetworkChoice
     from scheduler.files.inputs import JobFile
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from placement import Hint
     from placement.fabric.hostset import HostSet
     from placement.fabric.tree import Fabric
-    from scheduler.cli.render.place.answers import Question
+    from scheduler.cli.render.place.question import Question
     from scheduler.core import Job, SchedulingOptions, State, Tenants
     from scheduler.core.capacity.placer import Placer
     from scheduler.files.inputs import JobFile
@@ -308,7 +308,7 @@ def place_job(
     """
     from placement.fabric.constraints import seen_by
     from placement.workload.request import Infeasible
-    from scheduler.cli.render.place.answers import Question
+    from scheduler.cli.render.place.question import Question
     from scheduler.core import Rejected, SchedulingOptions, dry_run
     from scheduler.core.admission.admit import Code
     from scheduler.core.capacity.placer import make_placer

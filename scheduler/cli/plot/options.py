@@ -14,7 +14,7 @@ from scheduler.files.errors import InputError, Problem
 if TYPE_CHECKING:
     from network.routing import Congestion
     from placement.workload.request import Answer
-    from scheduler.cli.render.place.answers import Question
+    from scheduler.cli.render.place.question import Question
 
 Plot = Annotated[
     Path | None,

@@ -17,8 +17,9 @@ from scheduler.core.model.events import (
     SparesChanged,
 )
 from scheduler.core.model.job import Job
+from scheduler.core.model.job_account import counted, kept
 from scheduler.core.model.lifecycle import JobState
-from scheduler.core.model.records.goodput import Goodput, Parts, counted, kept
+from scheduler.core.model.records.goodput import Goodput, Parts
 from scheduler.core.model.state import State
 from scheduler.core.policies.costs import Ending
 

@@ -15,8 +15,9 @@ from typing import assert_never
 from placement.fabric.constraints import gpus_wanted
 from placement.fabric.tree import Fabric
 from scheduler.core.model.job import SECOND_NS, Job
+from scheduler.core.model.job_account import shown
 from scheduler.core.model.lifecycle import LIVE, JobState
-from scheduler.core.model.records.goodput import NOTHING, Goodput, shown
+from scheduler.core.model.records.goodput import NOTHING, Goodput
 from scheduler.core.policies.costs import Costs
 
 

@@ -9,8 +9,9 @@ from typing import Any
 from scheduler.core import JobState, State
 from scheduler.core.fold import goodput
 from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.job_account import shown
 from scheduler.core.model.lifecycle import LIVE
-from scheduler.core.model.records.goodput import PARTS, shown
+from scheduler.core.model.records.goodput import PARTS
 from scheduler.eventlog.store import StoreError
 from scheduler.eventlog.store.sqlite import SqliteStore
 from scheduler.observe import catalogue as c

@@ -42,9 +42,9 @@ from scheduler.core.model.commands import (
     SubmitJob,
 )
 from scheduler.core.model.dependency import DependencyTerm
+from scheduler.core.model.job_account import shown
 from scheduler.core.model.lifecycle import Hold
 from scheduler.core.model.plan import Start
-from scheduler.core.model.records.goodput import shown
 from scheduler.core.model.requests import CompletedRequest, parse_request_id
 from scheduler.core.names import full_name, short_name, stated_tenant
 from scheduler.core.restart.prospect import prospect

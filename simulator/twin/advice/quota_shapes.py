@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from placement import BadInput
 from placement.fabric.tree import Fabric
-from scheduler.core.model.records.goodput import shown
+from scheduler.core.model.job_account import shown
 from scheduler.core.policies.tenants import GuaranteedCell, Tenant, Tenants
 from simulator.twin.fork import ClusterFork
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from scheduler.core import JobState, State, Tenants, replay
 from scheduler.core.fold.goodput import spent
-from scheduler.core.model.records.goodput import Goodput, Parts, shown
+from scheduler.core.model.job_account import shown
+from scheduler.core.model.records.goodput import Goodput, Parts
 from scheduler.core.policies.costs import Costs
 from scheduler.core.policies.tenants import Preemption
 from simulator.replay import run_script

@@ -13,8 +13,8 @@ from scheduler.core.capacity.victims import cost_ns
 from scheduler.core.fold.apply import effects
 from scheduler.core.model.commands import SubmitJob
 from scheduler.core.model.events import Event, GangSwapped, JobEnded
+from scheduler.core.model.job_account import kept, shown
 from scheduler.core.model.lifecycle import HostState
-from scheduler.core.model.records.goodput import kept, shown
 from scheduler.core.model.rejected import Code, Rejected
 from scheduler.core.policies.run import RunSpec
 from scheduler.core.rules.hosts.retiring import has_just_saved

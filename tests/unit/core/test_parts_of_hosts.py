@@ -26,8 +26,8 @@ from scheduler.core import (
 )
 from scheduler.core.model.commands import LoadTenants, SubmitJob
 from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.job_account import shown
 from scheduler.core.model.plan import Start
-from scheduler.core.model.records.goodput import shown
 from scheduler.core.policies.tenants import Preemption, PriorityClass, Tenant, Tenants
 from scheduler.core.tenancy.standing import standings
 from tests.build import (

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, assert_never
 
 import numpy as np
 
-from placement import Hint, RunnerUp, runners_up
+from placement import RunnerUp, runners_up
 from placement.fabric.constraints import fullest, labelled
-from placement.fabric.hostset import HostSet, to_mask
-from placement.fabric.tree import Fabric
+from placement.fabric.hostset import to_mask
 from placement.objective.cut import egress
 from placement.objective.step_time import Assumptions
 from placement.workload.request import (
@@ -25,6 +23,7 @@ from placement.workload.request import (
 )
 from placement.workload.traffic import axis_traffic
 from scheduler.cli.render.place import around, copies, step_tables, steps
+from scheduler.cli.render.place.question import Question
 from scheduler.cli.render.text import (
     bytes_text,
     columns,
@@ -33,21 +32,6 @@ from scheduler.cli.render.text import (
     seconds_text,
     step_text,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What was asked: the job's name and gang, on which fabric, with which hosts free,
-    near which old placement. `legal_dp`: the sizes of an elastic gang, which `request` is at
-    one of. `peers`: how many hosts have copies of each one's state."""
-
-    name: str
-    fabric: Fabric
-    request: Request
-    free: HostSet
-    near: Hint | None = None
-    legal_dp: tuple[int, ...] = ()
-    peers: int = 0
 
 
 def outcome(answer: Answer) -> str:

@@ -17,7 +17,7 @@ from scheduler.core.rules.peer_copies import (
 )
 
 if TYPE_CHECKING:
-    from scheduler.cli.render.place.answers import Question
+    from scheduler.cli.render.place.question import Question
 
 SHOWN_FAILED = (2, 3, 4, 8)
 

@@ -20,7 +20,7 @@ from placement.objective.step_time import Assumptions, StepTime, step_time
 from placement.workload.request import Placement
 
 if TYPE_CHECKING:
-    from scheduler.cli.render.place.answers import Question
+    from scheduler.cli.render.place.question import Question
 
 MUSTER, FEWEST, BY_NAME, AT_RANDOM = "muster", "fewest domains", "by name", "at random"
 

@@ -1,0 +1,25 @@
+"""What a placement was asked for, as its answers are shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from placement import Hint
+from placement.fabric.hostset import HostSet
+from placement.fabric.tree import Fabric
+from placement.workload.request import Request
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What was asked: the job's name and gang, on which fabric, with which hosts free,
+    near which old placement. `legal_dp`: the sizes of an elastic gang, which `request` is at
+    one of. `peers`: how many hosts have copies of each one's state."""
+
+    name: str
+    fabric: Fabric
+    request: Request
+    free: HostSet
+    near: Hint | None = None
+    legal_dp: tuple[int, ...] = ()
+    peers: int = 0
