@@ -5,7 +5,8 @@ has grown with what the log shows, may be so full of a gang that no spare finds 
 later failure there leaves the zone, one block after the other, and fills up the next. Once the
 gang stands still in any case, the zones that have too few spares give up some blocks at their
 borders, if that cuts about as much as going on without: until all have the spares that they wish
-for, or half of them, or a third. A block that lost its host counts in the zone of that host: where
+for, or half of them, or a third, whichever is the most that cuts about as little as the least does.
+A block that lost its host counts in the zone of that host: where
 no spare was left in it, a block at the border leaves in its stead.
 """
 
@@ -24,8 +25,8 @@ from scheduler.core.capacity.spare_pools import SparePools
 from scheduler.core.model.job import Job
 
 THIN = 0.125  # of what a zone wishes for: fewer spares than this, and room is made
-ROOM = (1.0, 0.5, 0.35)  # of what it wishes for: so much is made, the first that can be had
-MOST_RISE = 0.02  # of the cut without it, that this may cost
+ROOM = (1.0, 0.5, 0.35)  # of what it wishes for: so much is made
+MOST_RISE = 0.02  # of the cut without it, or with less of it, that this may cost
 
 
 def relieved(
@@ -44,15 +45,20 @@ def relieved(
     most_cut = [(1 + MOST_RISE) * tier.bytes_per_step for tier in cut(fabric, job.request, hosts)]
     may_rise = most_cut[0] - job.cuts[0].bytes_per_step if job.cuts else 0.0
     held = [((gang | idle) & zone).bit_count() for zone in pools.zones]
+    found: list[tuple[tuple[int, ...], tuple[TierCut, ...]]] = []
     for share in ROOM:
         most = [max(0, count - ceil(share * pools.sizing.size(count))) for count in held]
         moved = shifted(fabric, job.request, job.hosts, gang | idle, most, may_rise)
         if moved is None or misplaced(fabric, job.request, moved):
             continue
         cuts = cut(fabric, job.request, moved)
-        if not thin(pools, moved, (idle | gang) & ~hostset.of(moved)):
-            return moved, cuts
-    return None
+        if thin(pools, moved, (idle | gang) & ~hostset.of(moved)):
+            continue
+        found.append((tuple(moved), cuts))
+        if job.cuts and cuts[0].bytes_per_step <= (1 + MOST_RISE) * job.cuts[0].bytes_per_step:
+            break  # with less room it would hardly be less
+    least = min((cuts[0].bytes_per_step for _, cuts in found), default=0)
+    return next((f for f in found if f[1][0].bytes_per_step <= (1 + MOST_RISE) * least), None)
 
 
 def thin(pools: SparePools, hosts: Sequence[int], idle: HostSet) -> bool:

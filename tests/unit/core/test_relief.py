@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
+from unittest.mock import Mock
+
+import pytest
 
 from placement.fabric import hostset
 from placement.objective.cut import cut
@@ -56,6 +60,28 @@ def test_it_moves_few_blocks_and_cuts_about_as_much() -> None:
     hosts, cuts = found
     assert 0 < sum(a != b for a, b in zip(hosts, job.hosts, strict=True)) <= 4
     assert cuts[0].bytes_per_step <= job.cuts[0].bytes_per_step * 1.02
+
+
+def test_more_room_is_made_only_where_it_cuts_about_as_much_as_less(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Going on without may cut far more than before, and that is no reason to cut as much."""
+    state = gang(replace(TOGETHER, in_zone=True))
+    job, pools = state.jobs["a"], SparePools(state)
+    found = relieved(pools, job, job.hosts, state.free)
+    assert found is not None
+    near = found[0]
+    far = tuple(random.Random(1).sample(near, len(near)))
+    for by_room, expected, looks in (
+        ((near, far, far), near, 1),
+        ((far, near, far), near, 2),
+        ((far, far, far), far, 3),
+    ):
+        shifts = Mock(side_effect=by_room)
+        monkeypatch.setattr("scheduler.core.restart.relief.shifted", shifts)
+        found = relieved(pools, job, job.hosts, state.free)
+        assert found is not None
+        assert (found[0], shifts.call_count) == (expected, looks)
 
 
 def test_zones_with_spares_enough_are_left_alone() -> None:
