@@ -4,7 +4,8 @@
 
 Rows of one number are computed again together, in a process of their own in which one thing is
 wrong wherever muster computes with it: failures a tenth or ten times as often, network cards at
-half their rate, uplinks likewise, recorded jobs that run half as long, no hosts kept for cells.
+half their rate, uplinks likewise, recorded jobs that run half as long, no hosts kept for cells, no
+segments kept.
 A row notices when it fails. Rows that last a thousand failures last a hundred
 here: the factors are far outside of what chance does. What has no end within --longest seconds
 (gangs that fail before they can complete) is said, and not counted.
@@ -80,6 +81,13 @@ def _forget_cells() -> None:
         module.__dict__["kept_hosts"] = lambda *_: {}
 
 
+def _forget_segments() -> None:
+    """Jobs in segments get hosts as if they had asked for none."""
+    from placement.fabric.constraints import Constraints
+
+    type.__setattr__(Constraints, "has_segments", property(lambda _: False))
+
+
 FAILED = "FAIL"
 MUTATIONS: dict[str, Callable[[], None]] = {
     "failures x 0.1": lambda: _rates(0.1),
@@ -88,6 +96,7 @@ MUTATIONS: dict[str, Callable[[], None]] = {
     "uplinks x 0.5": lambda: _fabric("oversubscription", 2),
     "runs x 0.5": lambda: _runs(0.5),
     "no cells": _forget_cells,
+    "no segments": _forget_segments,
 }
 
 
