@@ -408,6 +408,29 @@ def test_a_compacted_log_needs_the_snapshot_that_it_begins_with(path: Path) -> N
         repair_plan(url(path), None)
 
 
+def test_a_snapshot_of_another_version_saves_nothing(path: Path) -> None:
+    written(path)
+    with closing(opened(path)) as store:
+        store.save_snapshot(20, snapshots.encode(replay(EVENTS[:20]), 20))
+    change(path, "UPDATE snapshot SET version = 21")
+    change(path, "UPDATE log SET actor = 'eve' WHERE version = 7")
+    plan = repair_plan(url(path), None)
+    assert (plan.keep_from, plan.keep_to, plan.lost_count) == (1, 6, 34)
+
+
+def test_a_mark_that_nobody_can_read_is_replaced(path: Path) -> None:
+    written(path)
+    change(path, "UPDATE log SET actor = 'eve' WHERE version = 37")
+    mark_of(path).write_bytes(b"?" * mark_of(path).stat().st_size)
+    plan = repair_plan(url(path), None)
+    assert (plan.keep_to, plan.lost_count, plan.mark) == (36, 4, None)
+    repair(url(path), plan, None)
+    assert checked(path) == ""
+    mark = read_mark(mark_of(path))
+    assert mark is not None
+    assert mark.version == 36
+
+
 def test_nothing_is_kept_of_a_log_without_a_beginning(path: Path) -> None:
     written(path)
     change(path, "UPDATE log SET actor = 'eve' WHERE version = 1")
