@@ -431,6 +431,15 @@ def test_a_mark_that_nobody_can_read_is_replaced(path: Path) -> None:
     assert mark.version == 36
 
 
+def test_a_store_in_use_is_not_repaired(path: Path) -> None:
+    written(path)
+    change(path, "UPDATE log SET actor = 'eve' WHERE version = 37")
+    plan = repair_plan(url(path), None)
+    with closing(opened(path)), pytest.raises(StoreError, match="in use"):
+        repair(url(path), plan, None)
+    assert repair_plan(url(path), None) == plan
+
+
 def test_nothing_is_kept_of_a_log_without_a_beginning(path: Path) -> None:
     written(path)
     change(path, "UPDATE log SET actor = 'eve' WHERE version = 1")
