@@ -13,6 +13,7 @@ import pytest
 from scheduler.core import replay
 from scheduler.core.model.events import Event, FabricLoaded, HostSignalled
 from scheduler.eventlog import snapshots
+from scheduler.eventlog.recovery import recover
 from scheduler.eventlog.repair import repair, repair_plan
 from scheduler.eventlog.store import Store, StoreError, look_at, open_store
 from scheduler.eventlog.store.mark import HighWaterMark, LogPosition, mark_of, read_mark
@@ -376,18 +377,41 @@ def test_a_snapshot_after_the_damage_saves_all_but_history(path: Path) -> None:
 def test_between_two_damages_all_that_follows_a_snapshot_is_kept(path: Path) -> None:
     written(path)
     with closing(opened(path)) as store:
-        for version in (10, 20):
+        for version in (5, 10, 20, 38):
             store.save_snapshot(version, snapshots.encode(replay(EVENTS[:version]), version))
-    for version in (7, 35):
+    for version in (7, 35, 39):
         change(path, f"UPDATE log SET actor = 'eve' WHERE version = {version}")
     plan = repair_plan(url(path), None)
+    assert (plan.keep_from, plan.keep_to, plan.lost_count) == (39, 38, 2)
+    change(path, "DELETE FROM snapshot WHERE version = 38")
+    plan = repair_plan(url(path), None)
     assert (plan.keep_from, plan.keep_to, plan.lost_count) == (11, 34, 6)
-    assert [version for version, _ in plan.lost] == [36, 37, 38, 39, 40]
+    assert [version for version, _ in plan.lost] == [36, 37, 38, 40]
+    repair(url(path), plan, None)
+    assert checked(path) == ""
+    with closing(sqlite3.connect(path)) as kept:
+        assert kept.execute("SELECT min(version), max(version) FROM log").fetchone() == (11, 34)
+    with closing(opened(path)) as store:
+        assert (store.first_version(), [v for v, _ in store.snapshots()]) == (11, [20, 10])
+        assert [event for _, event in store.read(10)] == EVENTS[10:34]
+        assert store.append(34, [note(35)]) == 35
+
+
+def test_a_snapshot_with_nothing_sound_behind_it_is_kept_alone(path: Path) -> None:
+    written(path)
+    with closing(opened(path)) as store:
+        store.save_snapshot(38, snapshots.encode(replay(EVENTS[:38]), 38))
+    for version in (7, 39):
+        change(path, f"UPDATE log SET actor = 'eve' WHERE version = {version}")
+    plan = repair_plan(url(path), None)
+    assert (plan.keep_from, plan.keep_to, plan.lost_count) == (39, 38, 2)
     repair(url(path), plan, None)
     assert checked(path) == ""
     with closing(opened(path)) as store:
-        assert [event for _, event in store.read(10)] == EVENTS[10:34]
-        assert store.append(34, [note(35)]) == 35
+        assert (store.first_version(), store.last_version()) == (39, 38)
+        assert recover(store, None, 0).state == replay(EVENTS[:38])
+        assert store.append(38, [note(39)]) == 39
+    assert checked(path) == ""
 
 
 def test_a_compacted_log_needs_the_snapshot_that_it_begins_with(path: Path) -> None:
