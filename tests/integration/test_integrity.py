@@ -440,6 +440,9 @@ def test_a_snapshot_of_another_version_saves_nothing(path: Path) -> None:
     change(path, "UPDATE log SET actor = 'eve' WHERE version = 7")
     plan = repair_plan(url(path), None)
     assert (plan.keep_from, plan.keep_to, plan.lost_count) == (1, 6, 34)
+    repair(url(path), plan, None)
+    with closing(opened(path)) as store:
+        assert list(store.snapshots()) == []  # of what is lost: other events get its version
 
 
 def test_a_mark_that_nobody_can_read_is_replaced(path: Path) -> None:

@@ -45,7 +45,7 @@ def relieved(
     most_cut = [(1 + MOST_RISE) * tier.bytes_per_step for tier in cut(fabric, job.request, hosts)]
     may_rise = most_cut[0] - job.cuts[0].bytes_per_step if job.cuts else 0.0
     held = [((gang | idle) & zone).bit_count() for zone in pools.zones]
-    found: list[tuple[tuple[int, ...], tuple[TierCut, ...]]] = []
+    shifts: list[tuple[tuple[int, ...], tuple[TierCut, ...]]] = []
     for share in ROOM:
         most = [max(0, count - ceil(share * pools.sizing.size(count))) for count in held]
         moved = shifted(fabric, job.request, job.hosts, gang | idle, most, may_rise)
@@ -54,11 +54,12 @@ def relieved(
         cuts = cut(fabric, job.request, moved)
         if thin(pools, moved, (idle | gang) & ~hostset.of(moved)):
             continue
-        found.append((tuple(moved), cuts))
+        shifts.append((tuple(moved), cuts))
         if job.cuts and cuts[0].bytes_per_step <= (1 + MOST_RISE) * job.cuts[0].bytes_per_step:
             break  # with less room it would hardly be less
-    least = min((cuts[0].bytes_per_step for _, cuts in found), default=0)
-    return next((f for f in found if f[1][0].bytes_per_step <= (1 + MOST_RISE) * least), None)
+    least = min((cuts[0].bytes_per_step for _, cuts in shifts), default=0)
+    most = (1 + MOST_RISE) * least
+    return next((shift for shift in shifts if shift[1][0].bytes_per_step <= most), None)
 
 
 def thin(pools: SparePools, hosts: Sequence[int], idle: HostSet) -> bool:
