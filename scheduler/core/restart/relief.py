@@ -58,8 +58,8 @@ def relieved(
         if job.cuts and cuts[0].bytes_per_step <= (1 + MOST_RISE) * job.cuts[0].bytes_per_step:
             break  # with less room it would hardly be less
     least = min((cuts[0].bytes_per_step for _, cuts in shifts), default=0)
-    most = (1 + MOST_RISE) * least
-    return next((shift for shift in shifts if shift[1][0].bytes_per_step <= most), None)
+    dearest = (1 + MOST_RISE) * least
+    return next((shift for shift in shifts if shift[1][0].bytes_per_step <= dearest), None)
 
 
 def thin(pools: SparePools, hosts: Sequence[int], idle: HostSet) -> bool:
