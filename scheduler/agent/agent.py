@@ -105,7 +105,9 @@ class Agent:
             if not (folder / "forgotten").exists() and (attempt := HostAttempt.from_folder(folder)):
                 self._attempts[attempt.key] = attempt
                 if attempt.has_processes:
-                    log.warning("%s: found again", attempt.key.folder_name)
+                    log.warning(
+                        "%s: its ranks have run on without the agent", attempt.key.folder_name
+                    )
                     self._lease_s = self._lease_found()
 
     def _listen(self) -> socket.socket:

@@ -61,7 +61,7 @@ class LoginOfServer:
         metadata = issuer.metadata()
         offer = {"label": section.shown_label, "issuer": section.issuer}
         if metadata is None:
-            return {**offer, "problem": issuer.problem or "is being asked"}
+            return {**offer, "problem": issuer.problem or "has not answered yet"}
         return {
             **offer,
             "authorize": metadata.authorization_endpoint,

@@ -30,7 +30,7 @@ def stragglers_command(
         typer.Argument(
             metavar="[TIMES]",
             help="A CSV file with the columns step, seconds, rank or ranks, and maybe kind; `-`:"
-            " standard input. Without it: what ranks have told their agents.",
+            " standard input. Without it: the times that ranks report to their agents.",
             show_default=False,
         ),
     ] = "",

@@ -43,7 +43,7 @@ def requeue(state: State, command: RequeueJob, now_ns: int) -> tuple[Event, ...]
     if JobMove.REQUEUE not in JOB_MOVES[job.state]:  # it waits already
         held = JobHeld(now_ns, job.name, command.by, command.reason, command.request_id)
         return (held,) if is_to_hold else ()
-    reason, cause = command.reason or "a requeue was asked for", RequeueCause.REQUESTED
+    reason, cause = command.reason or "requeued by request", RequeueCause.REQUESTED
     requeued = JobRequeued(now_ns, job.name, reason, cause, request_id=command.request_id)
     held = JobHeld(now_ns, job.name, command.by, command.reason)
     return (held, requeued) if is_to_hold else (requeued,)

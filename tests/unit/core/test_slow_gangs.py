@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from math import isinf
 
 import pytest
@@ -53,6 +54,7 @@ def trained(name: str, hosts: int, limit_s: int = 86_400) -> SubmitJob:
     return SubmitJob(spec, f"uid-{name}")
 
 
+@cache
 def spread() -> State:
     """a lies in two zones, of which one is about to lose most of its uplink; a third is free."""
     state = started(EMPTY, trained("a", 6))
