@@ -49,6 +49,8 @@ class FakeIssuer:
         self.asked: list[str] = []
         self.is_down = False
         self.hang_s = 0.0
+        self.may_answer = threading.Event()  # until it is set, whoever asks waits
+        self.may_answer.set()
         self.secret = secret
         self.ids = ["k1"]
         self.elliptic = ec.generate_private_key(ec.SECP256R1())
@@ -67,6 +69,7 @@ class FakeIssuer:
                 parts = urlsplit(self.path)
                 issuer.asked.append(parts.path)
                 time.sleep(issuer.hang_s)
+                issuer.may_answer.wait(60)
                 query = {k: v[0] for k, v in parse_qs(parts.query).items()}
                 status, headers, body = issuer.answer(
                     parts.path, query, form, self.headers.get("authorization", "")

@@ -188,7 +188,7 @@ def test_a_follower_hears_of_an_append_at_once(store: PostgresStore, opened: Ope
         began = time.monotonic()
         store.append(0, [note(1)], 1)
         assert polling.result() == [(1, note(1))]
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 8  # a poll takes 10 s where nothing comes
 
 
 def test_a_cut_ends_what_hangs(store: PostgresStore, opened: Opener) -> None:

@@ -115,6 +115,6 @@ async def test_a_stopping_server_finishes_what_it_has_begun(
         await asyncio.sleep(0.05)
         served.stop.set()
         assert (await submit).spec.name == "a"
-        await asyncio.wait_for(served.task, 5)
+        await asyncio.wait_for(served.task, 30)
     async with serving(tmp_path) as served:
         assert (await served.get("a")).spec.name == "a"

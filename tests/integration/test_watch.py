@@ -163,7 +163,7 @@ async def test_a_stopping_server_ends_its_watches_as_unavailable(tmp_path: Path)
         served.stop.set()
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await anext(aiter(stream))
-        await asyncio.wait_for(served.task, 3)
+        await asyncio.wait_for(served.task, 30)
     assert error_of(caught.value).code is grpc.StatusCode.UNAVAILABLE
 
 
