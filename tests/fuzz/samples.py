@@ -94,12 +94,13 @@ SLURM_NODES: Final = (
 )
 AUTH: Final = (
     'tokens:\n  - {id: "1f0c9a2e", name: ci, role: submitter, tenant: vision,\n'
-    f'     expires: 2027-01-31, sha256: "{"0a" * 32}"}}\n'
+    f'     run_as: [alice, "*"], expires: 2027-01-31, sha256: "{"0a" * 32}"}}\n'
     "certificates:\n  - {san: head-1.example.org, name: launcher, role: operator}\n"
     '  - {common_name: ada, role: viewer, tenant: "*"}\n',
     "oidc:\n  issuer: https://sso.example.org/realms/lab\n  client_id: muster\n  user: sub\n"
     "  scopes: [openid, groups]\n  rules:\n"
-    "    - {claim: realm_access.roles, contains: vision, role: submitter, tenant: vision}\n"
+    "    - {claim: realm_access.roles, contains: vision, role: submitter, tenant: vision,\n"
+    "       run_as: [bob]}\n"
     "    - {claim: staff, equals: true, role: operator}\n",
 )
 SERVERS: Final = (
