@@ -311,6 +311,29 @@ def test_a_mark_outside_knows_how_far_the_log_had_come(database: str, tmp_path: 
         assert store.append(1, [note(4)], 3) == 2
 
 
+def test_a_repair_keeps_what_was_there_and_waits_for_every_server(
+    database: str, store: PostgresStore, opened: Opener
+) -> None:
+    store.append(0, [FabricLoaded(1, fabric_spec()), note(2), note(3), note(4)], 1)
+    change(database, "UPDATE log SET actor = 'eve' WHERE version = 3")
+    plan = repair_plan(database, None)
+    assert (plan.keep_to, plan.lost_count) == (2, 2)
+    follower = opened()
+    assert follower.try_lead("b:1", LEASE_S) is None
+    for who, server in (("a server leads", store), ("servers follow", follower)):
+        with pytest.raises(StoreError, match=f"is in use: {who} there"):
+            repair(database, plan, None)
+        server.close()
+    repair(database, plan, None)
+    with psycopg.connect(database) as connection:
+        versions = [
+            connection.execute(f"SELECT max(version) FROM {table}".encode()).fetchone()
+            for table in ("log", "log_replaced")
+        ]
+    assert versions == [(2,), (4,)]
+    open_store(database).close()
+
+
 def test_an_emptied_database_is_not_taken_for_a_new_one(database: str, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     with pytest.raises(StoreError, match="muster store init makes one, or --init"):
