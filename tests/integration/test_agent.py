@@ -36,7 +36,7 @@ class Server:
         agent.say = self.heard.put_nowait
 
     async def until(self, kind: str) -> Any:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 word = await self.heard.get()
                 if word.WhichOneof("message") == kind:

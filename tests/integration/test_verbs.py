@@ -121,7 +121,7 @@ async def test_a_day_with_the_verbs(tmp_path: Path) -> None:
         assert longer.exit_code == 0, longer.output
         assert (await served.get("train")).spec.time_limit.seconds == 7_200
         stale = await muster(served, "hold", "train", "prepare", "--etag", "1")
-        assert (stale.exit_code, "of one job" in stale.output) == (2, True)
+        assert (stale.exit_code, "with one job" in stale.output) == (2, True)
         later = await muster(served, "update", "nightly-1", "--begin", "2999-01-01")
         assert later.exit_code == 0, later.output
         assert (await served.get("nightly-1")).spec.begin_time.seconds > 2**34
