@@ -51,16 +51,9 @@ def _partitions(blocks: int) -> tuple[Ints, Ints]:
     """Every set partition as labels in order of first occurrence, those before others whose
     first blocks stay together, and the sizes of its parts, the largest first. Shape of both:
     (many, blocks)."""
-    labels = np.zeros((1, 1), dtype=np.int64)
+    grown: list[tuple[int, ...]] = [(0,)]
     for _ in range(blocks - 1):
-        highest = labels.max(axis=1)
-        grown = [
-            np.column_stack(
-                [labels[highest >= part - 1], np.full((highest >= part - 1).sum(), part)]
-            )
-            for part in range(int(highest.max()) + 2)
-        ]
-        labels = np.concatenate(grown)
-    labels = labels[np.lexsort(labels.T[::-1])]
+        grown = [(*label, part) for label in grown for part in range(max(label) + 2)]
+    labels = np.array(grown)
     sizes = np.stack([(labels == part).sum(axis=1) for part in range(blocks)], axis=1)
     return labels, -np.sort(-sizes, axis=1)

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from placement.fabric.tree import Fabric, Ints
-from placement.graph.exhaustive import MOST_BLOCKS, best_partition
 from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import Layout, Region
 from placement.search.multilevel import QUICK
@@ -77,11 +76,7 @@ class Descent:
         if max(room) == 1:  # every block is alone, wherever it is
             layout[region] = np.arange(np.count_nonzero(region))
             return layout
-        part = self._gang.part(region)
-        if self._tries and part.graph.blocks <= MOST_BLOCKS:
-            layout[region] = fitted(best_partition(part.graph, room), room)
-        else:
-            layout[region] = self._at_best(part, region, room, tier)
+        layout[region] = self._at_best(self._gang.part(region), region, room, tier)
         return layout
 
     def _at_best(self, part: Part, region: Region, room: list[int], tier: int) -> Ints:
