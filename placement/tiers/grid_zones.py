@@ -16,7 +16,7 @@ from math import floor
 
 import numpy as np
 
-from placement.bound.size_relaxation import ChargingForm, by_sizes, forms
+from placement.bound.size_relaxation import by_sizes
 from placement.grid.block_grid import BlockGrid
 from placement.grid.groups import Groups, groups_of
 from placement.grid.layout import Layout, ZonePattern, layout_cost, patterns_of
@@ -93,7 +93,8 @@ def _of_groups(
     proved = parted.prove(min(whole.bound, best.cost), 0, limits.rounds)
     bound = max(best.bound, min(whole.bound, proved))
     if proved < whole.bound and bound < best.cost:
-        bound = max(bound, _Proof.begun(grid, capacities, best, limits.rounds // SHARES[0]).bound)
+        proof = _Proof(grid, capacities, best)
+        bound = max(bound, proof.prover.prove(best.cost, max(1, limits.rounds // SHARES[0])))
     return replace(best, bound=min(best.cost, bound)), True
 
 
@@ -105,8 +106,8 @@ def _in_turns(
 ) -> ZoneStep:
     """Proof and search by turns, each with a larger share of the work than the time before; then
     the proof goes on with as much work again."""
-    proof = _Proof.begun(grid, capacities, best, limits.rounds // SHARES[0])
-    best = proof.learned(best, limits.trees)
+    proof = _Proof(grid, capacities, best)
+    best = proof.pursued(best, max(1, limits.rounds // SHARES[0]), limits.trees)
     best = replace(
         best, bound=max(best.bound, by_sizes(grid, capacities, limits.entries // SHARES[1]))
     )
@@ -124,57 +125,27 @@ def _in_turns(
 
 
 class _Proof:
-    """Branch and price over one way to charge zones, and layouts out of its patterns."""
+    """Branch and price, and layouts out of its patterns."""
 
-    def __init__(self, form: ChargingForm, capacities: Sequence[int], best: ZoneStep) -> None:
-        self.form, self._capacities = form, capacities
-        seeds = patterns_of(best.layout, len(capacities))
-        self.prover = Prover(form.charged, capacities, seeds)
-        self.bound = 0
+    def __init__(self, grid: BlockGrid, capacities: Sequence[int], best: ZoneStep) -> None:
+        self._grid, self._capacities = grid, capacities
+        self.prover = Prover(grid, capacities, patterns_of(best.layout, len(capacities)))
         self._cover: Sequence[ZonePattern] = self.prover.cover
 
-    @classmethod
-    def begun(
-        cls, grid: BlockGrid, capacities: Sequence[int], best: ZoneStep, rounds: int
-    ) -> _Proof:
-        """Of the ways to charge zones the one that proves most in so many rounds; the first that
-        proves all, and the grid's own on a tie."""
-
-        def tried(form: ChargingForm) -> _Proof:
-            proof = cls(form, capacities, best)
-            proof.prove(best.cost, max(1, rounds))
-            return proof
-
-        proofs: list[_Proof] = []
-        for proof in ahead([partial(tried, form) for form in forms(grid)]):
-            proofs.append(proof)
-            if proof.bound >= best.cost:
-                break
-        return max(proofs, key=lambda proof: proof.bound)
-
-    def prove(self, cost: int, rounds: int) -> None:
-        doubled = self.prover.prove(cost * self.form.parts, rounds)
-        self.bound = max(self.bound, self.form.whole(doubled))
-
     def pursued(self, best: ZoneStep, rounds: int, trees: int) -> ZoneStep:
-        """With so many rounds more."""
+        """With so many rounds more: the best layout with the bound, or a better one of patterns
+        that a node chose whole."""
         if best.is_proved:
             return best
-        self.prove(best.cost, rounds)
-        return self.learned(best, trees)
-
-    def learned(self, best: ZoneStep, trees: int) -> ZoneStep:
-        """The best layout with the bound, or a better one of patterns that a node chose whole."""
-        grid, capacities = self.form.grid, self._capacities
-        best = replace(best, bound=max(best.bound, min(best.cost, self.bound)))
+        best = replace(best, bound=max(best.bound, self.prover.prove(best.cost, rounds)))
         if self.prover.cover is not self._cover:
             self._cover = self.prover.cover
-            best = _covered(grid, capacities, best, self._cover, (), trees)
+            best = _covered(self._grid, self._capacities, best, self._cover, (), trees)
         return best
 
     def chosen(self, best: ZoneStep, trees: int) -> ZoneStep:
         """The best layout, or a better one of the patterns in use, by an integer program."""
-        grid, capacities = self.form.grid, self._capacities
+        grid, capacities = self._grid, self._capacities
         if best.is_proved or not is_counted(grid):
             return best
         known = patterns_of(best.layout, len(capacities))
