@@ -35,13 +35,13 @@ IN_CACHE = 65_536  # entries of the parts of a table that are transformed at a t
 class Prices(NamedTuple):
     """What patterns cost at the prices of a master program, `scale` to a unit of the grid: of each
     row by `slots`, shape (rows, width + 1); less by size; less by `links`, as in `Pricer.price`.
-    `constant`: what all zones together pay beside that, of each row and of all of them.
+    `constant`: what all zones together pay beside that.
     `of_slot`, `of_counter`: the prices themselves, of a slot of each row and of each counter."""
 
     slots: Ints
     sizes: Ints
     links: Ints
-    constant: tuple[int, ...]
+    constant: int
     scale: int
     of_slot: Ints
     of_counter: Ints

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import compress
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -92,71 +91,6 @@ class Held:
 Range = tuple[int, int]
 
 
-class Counted(NamedTuple):
-    """What counters count, in their order, as tables.
-
-    `by_row`, `by_every`, `by_size`, `by_link`: numbers of those that count slots of a row, of every
-    row, hosts of the whole gang, links; `rows`, `link_rows`: of which row; `in_row`, `in_every`,
-    `in_all`: what they count of 0, 1, .. slots or hosts. Of each counter `places`, its row, -1 for
-    all of them, or the second one of a link; `last`, what it counts of the most; `low` and `high`.
-    """
-
-    by_row: Ints
-    by_every: Ints
-    by_size: Ints
-    by_link: Ints
-    rows: Ints
-    link_rows: Ints
-    in_row: Ints
-    in_every: Ints
-    in_all: Ints
-    places: Ints
-    last: Ints
-    low: Ints
-    high: Ints
-
-    def of(self, patterns: Ints) -> Ints:
-        """What each counts. Shapes: (patterns, rows) to (counters, patterns)."""
-        counts: Ints = np.empty((len(self.last), len(patterns)), dtype=np.int64)
-        counts[self.by_row] = np.take_along_axis(self.in_row, patterns.T[self.rows], axis=1)
-        counts[self.by_every] = self.in_every[:, patterns].sum(axis=2)
-        counts[self.by_size] = self.in_all[:, patterns.sum(axis=1)]
-        some = patterns.T > 0
-        counts[self.by_link] = some[self.link_rows] & some[self.link_rows + 1]
-        return counts
-
-
-def _counted_by(ranges: Mapping[Counter, Range], width: int, largest: int, first: int) -> Counted:
-    """Tables for up to `width` slots and `largest` hosts. `first`: number of the first counter."""
-    every = list(ranges)
-    kind = np.array([_kind(counter) for counter in every], dtype=np.int64)
-    by_row, by_every, by_size, by_link = (np.flatnonzero(kind == wanted) for wanted in range(4))
-    row = np.array([c.row for c in every], dtype=np.int64)
-    last = np.ones(len(every), dtype=np.int64)
-
-    def table(which: Ints, length: int) -> Ints:
-        counted = [every[k].values(length) for k in which]
-        values: Ints = np.array(counted, dtype=np.int64).reshape(-1, length)
-        last[which] = values[:, -1]
-        return values
-
-    return Counted(
-        *(first + by_row, first + by_every, first + by_size, first + by_link),
-        *(row[by_row], row[by_link]),
-        *(table(by_row, width + 1), table(by_every, width + 1), table(by_size, largest + 1)),
-        np.array([max(c.row, WHOLE_GANG) + c.is_link for c in every], dtype=np.int64),
-        last,
-        *np.array(list(ranges.values()), dtype=np.int64).reshape(-1, 2).T,
-    )
-
-
-def _kind(counter: Counter) -> int:
-    """0 of a row, 1 of every row, 2 of the whole gang, 3 a link."""
-    if counter.is_link:
-        return 3
-    return {EVERY_ROW: 1, WHOLE_GANG: 2}.get(counter.row, 0)
-
-
 class Master:
     """The LP of one node: covering rows, then one row for each counter."""
 
@@ -165,18 +99,16 @@ class Master:
         grid: BlockGrid,
         ranges: Mapping[Counter, Range],
         norm: float,
-        largest: int,
         *,
         is_equal: bool = False,
     ) -> None:
-        """Patterns have up to `largest` hosts, and cost so many times `norm`. `is_equal`: rows are
-        covered once, and prices of slots have either sign."""
+        """Patterns cost so many times `norm`. `is_equal`: rows are covered once, and prices of
+        slots have either sign."""
         self.grid, self.is_equal = grid, is_equal
         self.ranges: dict[Counter, Range] = {}
-        self._norm, self._largest = norm, largest
+        self._norm = norm
         self._patterns: dict[ZonePattern, None] = {}
         self._array: Ints = np.empty((0, grid.rows), dtype=np.int64)
-        self.counted = _counted_by({}, grid.width, largest, 0)
         self._lp = ColumnLp()
         width = np.full(grid.rows, grid.width)
         self._lp.add_rows(width, width if is_equal else np.full(grid.rows, np.inf))
@@ -187,9 +119,6 @@ class Master:
         if not ranges:
             return
         self.ranges |= ranges
-        first = len(self.counted.last)
-        more = _counted_by(ranges, self.grid.width, self._largest, first)
-        self.counted = Counted(*map(np.concatenate, zip(self.counted, more, strict=True)))
         held, units = Held(self._array), []
         for counter in ranges:
             whole = self.grid.size if counter.row == WHOLE_GANG else self.grid.width
@@ -207,7 +136,8 @@ class Master:
         held = np.array(fresh, dtype=np.int64)
         self._array = np.concatenate([self._array, held])
         cost = self.grid.step[held].sum(axis=1) + self.grid.between(held)
-        by_row = np.concatenate([held.T, self.counted.of(held)])
+        counting = Held(held)
+        by_row = np.array([*held.T, *map(counting.counted, self.ranges)])
         self._lp.add_columns(cost / self._norm, by_row.T)
         return fresh
 

@@ -18,7 +18,7 @@ from placement.fabric.tree import Ints
 from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import ZonePattern
 from placement.proof.branching import HARDLY, split
-from placement.proof.master import WHOLE_GANG, Counter, Floats, Master, Pool, Range
+from placement.proof.master import EVERY_ROW, WHOLE_GANG, Counter, Floats, Master, Pool, Range
 from placement.search.graph_slicing import SMALL
 from placement.solver import ARTIFICIAL, LpSolution
 
@@ -51,25 +51,27 @@ class Duals:
 
     def prices(self, master: Master, solution: LpSolution) -> Prices:
         g, highest = self._grid, self._highest
-        counted = master.counted
         scaled = np.array(solution.duals) * self._norm * self.scale
         duals = np.rint(np.clip(scaled, -highest, highest)).astype(np.int64)
         slot = duals[: g.rows] if master.is_equal else np.maximum(0, duals[: g.rows])
-        most = highest // np.maximum(1, counted.last)
-        price = np.clip(duals[g.rows :], -most, most)
         cost = self._step - slot[:, None] * np.arange(g.width + 1, dtype=np.int64)
-        of_row = price[counted.by_row]
-        np.subtract.at(cost, counted.rows, of_row[:, None] * counted.in_row)
-        cost -= price[counted.by_every] @ counted.in_every
-        links = np.zeros(g.rows, dtype=np.int64)
-        np.add.at(links, counted.link_rows, price[counted.by_link])
-        constant = [*(g.width * each for each in slot.tolist()), 0]  # the gang's comes last
-        bounds = np.where(price > 0, counted.low, counted.high)
-        paid = zip(counted.places.tolist(), price.tolist(), bounds.tolist(), strict=True)
-        for place, each, bound in paid:
-            constant[place] += each * bound
-        sizes = price[counted.by_size] @ counted.in_all
-        return Prices(cost, sizes, links, tuple(constant), self.scale, slot, price)
+        sizes, links = np.zeros(self._largest + 1, np.int64), np.zeros(g.rows, np.int64)
+        constant = g.width * int(slot.sum())
+        price = duals[g.rows :]
+        for k, (counter, (low, high)) in enumerate(master.ranges.items()):
+            if not price[k]:
+                continue
+            values = counter.values(len(sizes) if counter.row == WHOLE_GANG else g.width + 1)
+            most = highest // (1 if counter.is_link else max(1, int(values[-1])))
+            price[k] = each = min(max(int(price[k]), -most), most)
+            constant += each * (low if each > 0 else high)
+            if counter.is_link:
+                links[counter.row] += each
+            elif counter.row == WHOLE_GANG:
+                sizes += each * values
+            else:
+                cost[slice(None) if counter.row == EVERY_ROW else counter.row] -= each * values
+        return Prices(cost, sizes, links, constant, self.scale, slot, price)
 
 
 class Stairs:
@@ -160,7 +162,7 @@ class PricingTables:
         """The table at these prices, and the bound."""
         self.pricer.price(*prices[:3])
         per_zone = sum(min(0, int(self.pricer.best[c])) for c in self._capacities)
-        self.priced = sum(prices.constant) + per_zone
+        self.priced = prices.constant + per_zone
 
 
 class Exploration:
@@ -200,8 +202,8 @@ class Exploration:
     def explore(self, most: float) -> Exploration:
         """Itself, explored. After so many rounds, `most`, it is not split."""
         node, case = self.node, self._case
-        ranges, largest = {**node.ranges, **self.cuts}, case.classes[0]
-        master = Master(case.grid, ranges, case.norm, largest, is_equal=node.is_equal)
+        ranges = {**node.ranges, **self.cuts}
+        master = Master(case.grid, ranges, case.norm, is_equal=node.is_equal)
         master.add(self._pool.cheapest(node.slot_price, node.price, COLUMNS, np.inf))
         solution = self._generated(master)
         if solution is None:

@@ -56,7 +56,7 @@ STAIRS = {Counter(row, rise=1, run=2, top=1): (3, 9) for row in (0, 1)}
 def master(more: dict[Counter, Range]) -> Master:
     """Of the root and more rows, over all patterns; costs are divided by what the prover takes."""
     root = Prover(GRID, ROOM, [])._root()
-    program = Master(GRID, {**root.ranges, **more}, 1.0, max(ROOM))
+    program = Master(GRID, {**root.ranges, **more}, 1.0)
     program.add(p for p in product(range(6), repeat=2) if 1 <= sum(p) <= max(ROOM))
     return program
 
