@@ -45,7 +45,6 @@ from placement.tiers.single_domain import single_domains
 from placement.tiers.step_clock import MOST_TRIED, step_clock
 from placement.workload.memory import refuse_too_large
 from placement.workload.request import (
-    SHARES,
     Answer,
     Infeasible,
     Insufficient,
@@ -389,7 +388,7 @@ class _Placer:
             for tree, free in subsets:
                 layouts += self._of_least_cut(tree, free, prices)
         if not clock.is_good(min(layouts, key=clock.delay), self.free):
-            bands = replace(self.zone_limits, rounds=0, trees=self.limits.trees // SHARES[0])
+            bands = replace(self.zone_limits, rounds=0, trees=self.limits.first.trees)
             layouts += self._solved(self.fabric, by_spread(self.request), self.free, bands)
         return layouts
 
@@ -484,7 +483,7 @@ class _Placer:
         return seating, seating.inside([(self.free, 0)]), grid.to_bytes(bound)
 
     def _seating(self, grid: BlockGrid) -> Seating:
-        return Seating(self.fabric, self.request, self.free, grid, self.limits.trees)
+        return Seating(self.fabric, self.request, self.free, grid, self.limits)
 
     def _zones(self, capacities: list[int], wanted: list[int]) -> tuple[BlockGrid, ZoneStep]:
         """The outermost tier by the request's objective. `wanted`: spares by zone."""

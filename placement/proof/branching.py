@@ -13,7 +13,8 @@ from placement.proof.master import EVERY_ROW, WHOLE_GANG, Counter, Floats, Maste
 from placement.solver import LpSolution
 
 FRACTIONAL = 1e-4  # zones
-HARDLY = 1e-6  # of the gap: what a child counts that costs no more; of a cost, a tie
+LEAST_RISE = 1e-6  # of the gap: what a child counts that costs no more
+TIE = 1e-6  # of a product of rises
 Decision = tuple[Counter, Range]
 
 
@@ -50,11 +51,11 @@ def split(
                 master.open({counter: ranges.get(counter, (0, every))})
             cost = master.cost_within(counter, half) if half[0] <= half[1] else None
             risen = gap if cost is None else min(gap, cost - solution.cost)
-            dearer *= max(risen, HARDLY * gap)
+            dearer *= max(risen, LEAST_RISE * gap)
             is_closed = is_closed or risen >= gap
         if halves[0][0].row == EVERY_ROW and len(candidates) > 1 and not is_closed:
             continue
-        if best is None or dearer > most * (1 + HARDLY):
+        if best is None or dearer > most * (1 + TIE):
             best, most = halves, dearer
     return best
 

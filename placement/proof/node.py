@@ -17,7 +17,7 @@ from placement.bound.rounding import attainable, stairs
 from placement.fabric.tree import Ints
 from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import ZonePattern
-from placement.proof.branching import HARDLY, split
+from placement.proof.branching import split
 from placement.proof.master import EVERY_ROW, WHOLE_GANG, Counter, Floats, Master, Pool, Range
 from placement.search.graph_slicing import SMALL
 from placement.solver import ARTIFICIAL, LpSolution
@@ -33,6 +33,7 @@ LEAST_WORK = 0.25  # of a round: what even the smallest case needs to price and 
 CLASSES = 8  # capacity classes that get a pattern each round
 COLUMNS = 160  # columns that a node starts with
 HANDFUL = 24  # columns taken from the pool between two pricing rounds
+LEAST_GAP = 1e-6  # of a program's cost: a node that is open for rounding alone
 PROBES = 4  # programs whose work it takes to find out on what to split
 
 
@@ -300,7 +301,7 @@ class Exploration:
         case, node = self._case, self.node
         slot_price, price = master.prices(solution)
         norm, zones = case.norm, len(case.capacities)
-        gap = max(HARDLY, (self.incumbent + case.grid.offset) / norm - solution.cost)
+        gap = max(LEAST_GAP, (self.incumbent + case.grid.offset) / norm - solution.cost)
         self.rounds += PROBES * master.entries / ENTRIES_A_ROUND
         children = split(master, solution, node.ranges, zones, gap)
         if children is None:  # as a rule, patterns are whole as well

@@ -20,7 +20,7 @@ from placement.objective.cut import cut
 from placement.search.graph_slicing import slice_grid
 from placement.tiers.descent import Descent
 from placement.tiers.fragmentation import broken_below, harm, kindest, rehoused, sparing
-from placement.workload.request import SHARES, Request
+from placement.workload.request import Limits, Request
 
 Hosts = tuple[int, ...]
 
@@ -44,14 +44,14 @@ class Seating:
         request: Request,
         free: Ints,
         grid: BlockGrid,
-        tries: int,
+        limits: Limits,
     ) -> None:
         self._fabric = fabric
         self._request = request
         self._free = free
         self._grid = grid
-        self._few_trees = tries // SHARES[0]
-        self._descent = Descent(fabric, grid, tries, request, free)
+        self._few_trees = limits.first.trees
+        self._descent = Descent(fabric, grid, limits.trees, request, free)
         self._known: dict[tuple[bytes, bytes], Ints] = {}
 
     def in_zones(self, layout: Layout, kept: Ints, kind: Ints) -> Iterator[Way]:

@@ -140,7 +140,7 @@ class Request:
         return ranks // gpus_per_host
 
 
-SHARES = (25, 4, 1)  # one part in so many of the work allowed, one after the other
+SHARES = (25, 4, 1)  # turn by turn, one part in so many of the work allowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +163,11 @@ class Limits:
     states: int = 30_000_000
     walk: int = 600_000_000
     turns: int = 3
+
+    @property
+    def first(self) -> Limits:
+        """The work of the first turn, which is all that a quick search gets."""
+        return self.part(SHARES[0])
 
     def part(self, share: int) -> Limits:
         """One part in so many of the work, but for tables of parts, which are made once; rounds
