@@ -1,9 +1,7 @@
 """The outermost tier of a gang whose blocks form a grid: which zone carries which block.
 
 A search over layouts works from above and a proof from below, in turns and with growing effort,
-until the two meet or the work that the limits allow is done. Where the blocks of an axis are best
-kept together, the grid of its groups is solved instead, and what a layout costs that splits a
-group is bounded beside it (`split_groups`).
+until the two meet or the work that the limits allow is done.
 See docs/engine.md, "The tiers".
 """
 
@@ -12,23 +10,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import floor
 
 import numpy as np
 
 from placement.bound.size_relaxation import by_sizes
 from placement.grid.block_grid import BlockGrid
-from placement.grid.groups import Groups, groups_of
+from placement.grid.groups import groups_of
 from placement.grid.layout import Layout, ZonePattern, layout_cost, patterns_of
 from placement.proof.branch_and_price import Prover
-from placement.proof.split_groups import Parted
 from placement.search.graph_slicing import SLACKS, SMALL, grid_sweeper, slice_grid
 from placement.search.integer_cover import counts_cost, covering_slots, is_counted, laid_out
 from placement.search.multilevel import PROPOSALS, refined
 from placement.speculative import ahead
 from placement.workload.request import SHARES, Limits
 
-NEARLY = 0.96  # of a quick layout's cut: a bound that a better one may meet
 MOST_COLUMNS = 140  # of an integer program that chooses patterns
 
 
@@ -54,70 +49,30 @@ def solve_zones(
     that costs no cut. The zones must hold the grid, and no single zone can.
     """
     best = _solved(grid, capacities, limits)
-    layout = _with_spares(grid, capacities, reserved, best, limits.trees // SHARES[0])
+    layout = _with_spares(grid, capacities, reserved, best, limits.first.trees)
     return ZoneStep(_in_name_order(layout, capacities), best.cost, best.bound)
 
 
 def _solved(grid: BlockGrid, capacities: Sequence[int], limits: Limits) -> ZoneStep:
-    """The same whichever hosts of a zone and whichever zones of one size are used."""
+    """Proof and search by turns, each with a larger share of the work than the time before; then
+    the proof goes on with as much work again. The same whichever hosts of a zone and whichever
+    zones of one size are used."""
     bound = by_sizes(grid, capacities) if limits.rounds else 0
-    best = _sliced(grid, capacities, limits.trees // SHARES[0], bound)
+    best = _sliced(grid, capacities, limits.first.trees, bound)
     if best.is_proved or not limits.rounds:
         return best
-    groups = groups_of(grid) if grid.size > SMALL else None
-    if groups is not None and sum(groups.room(capacities)) >= groups.whole.size:
-        best, is_known = _of_groups(grid, groups, capacities, limits, best)
-        if is_known or best.is_proved:
-            return best
-    return _in_turns(grid, capacities, limits, best)
-
-
-def _of_groups(
-    grid: BlockGrid, groups: Groups, capacities: Sequence[int], limits: Limits, best: ZoneStep
-) -> tuple[ZoneStep, bool]:
-    """The better of `best` and the best layout that splits no group, and what no layout beats;
-    whether that is all, since layouts that split a group are known to cost hardly less."""
-
-    def kept(step: ZoneStep) -> ZoneStep:
-        return _better(best, replace(step, layout=groups.laid_out(step.layout)))
-
-    room = groups.room(capacities)
-    whole = _sliced(groups.whole, room, limits.trees // SHARES[0], best.bound)
-    best = kept(whole)
-    parted = Parted(groups, capacities, whole.layout)
-    enough = floor(NEARLY * whole.cost)
-    if parted.prove(whole.cost, enough, 1) < enough:
-        return best, False
-    whole = _solved(groups.whole, room, limits)
-    best = kept(whole)
-    proved = parted.prove(min(whole.bound, best.cost), 0, limits.rounds)
-    bound = max(best.bound, min(whole.bound, proved))
-    if proved < whole.bound and bound < best.cost:
-        proof = _Proof(grid, capacities, best)
-        bound = max(bound, proof.prover.prove(best.cost, max(1, limits.rounds // SHARES[0])))
-    return replace(best, bound=min(best.cost, bound)), True
-
-
-def _in_turns(
-    grid: BlockGrid,
-    capacities: Sequence[int],
-    limits: Limits,
-    best: ZoneStep,
-) -> ZoneStep:
-    """Proof and search by turns, each with a larger share of the work than the time before; then
-    the proof goes on with as much work again."""
+    best = _in_groups(grid, capacities, best, limits.part(SHARES[1]))
     proof = _Proof(grid, capacities, best)
-    best = proof.pursued(best, max(1, limits.rounds // SHARES[0]), limits.trees)
-    best = replace(
-        best, bound=max(best.bound, by_sizes(grid, capacities, limits.entries // SHARES[1]))
-    )
-    for share in SHARES[: limits.turns]:
-        trees = limits.trees // share
+    best = proof.pursued(best, limits.first.rounds, limits.trees)
+    sizes = by_sizes(grid, capacities, limits.part(SHARES[1]).entries)
+    best = replace(best, bound=max(best.bound, sizes))
+    for turn, share in enumerate(SHARES[: limits.turns]):
         if best.is_proved:
             return best
+        trees = limits.trees // share
         best = _searched(grid, capacities, best, trees)
         best = proof.pursued(best, limits.rounds // share, trees)
-        if share < SHARES[0]:
+        if turn:
             best = proof.chosen(best, trees)
     if limits.turns < len(SHARES):
         return best
@@ -129,17 +84,17 @@ class _Proof:
 
     def __init__(self, grid: BlockGrid, capacities: Sequence[int], best: ZoneStep) -> None:
         self._grid, self._capacities = grid, capacities
-        self.prover = Prover(grid, capacities, patterns_of(best.layout, len(capacities)))
-        self._cover: Sequence[ZonePattern] = self.prover.cover
+        self._prover = Prover(grid, capacities, patterns_of(best.layout, len(capacities)))
+        self._cover: Sequence[ZonePattern] = self._prover.cover
 
     def pursued(self, best: ZoneStep, rounds: int, trees: int) -> ZoneStep:
         """With so many rounds more: the best layout with the bound, or a better one of patterns
         that a node chose whole."""
         if best.is_proved:
             return best
-        best = replace(best, bound=max(best.bound, self.prover.prove(best.cost, rounds)))
-        if self.prover.cover is not self._cover:
-            self._cover = self.prover.cover
+        best = replace(best, bound=max(best.bound, self._prover.prove(best.cost, rounds)))
+        if self._prover.cover is not self._cover:
+            self._cover = self._prover.cover
             best = _covered(self._grid, self._capacities, best, self._cover, (), trees)
         return best
 
@@ -149,7 +104,7 @@ class _Proof:
         if best.is_proved or not is_counted(grid):
             return best
         known = patterns_of(best.layout, len(capacities))
-        good = self.prover.good_patterns(MOST_COLUMNS)
+        good = self._prover.good_patterns(MOST_COLUMNS)
         return _covered(grid, capacities, best, good, known, trees)
 
 
@@ -180,6 +135,20 @@ def _searched(grid: BlockGrid, capacities: Sequence[int], best: ZoneStep, trees:
         if best.is_proved:
             return best
     return _better(best, _moved(grid, capacities, best, trees))
+
+
+def _in_groups(
+    grid: BlockGrid, capacities: Sequence[int], best: ZoneStep, limits: Limits
+) -> ZoneStep:
+    """The better of `best` and the best layout that parts no group of an axis, if a quick one of
+    that kind is as good."""
+    groups = groups_of(grid) if grid.size > SMALL else None
+    if groups is None or sum(room := groups.room(capacities)) < groups.whole.size:
+        return best
+    if _sliced(groups.whole, room, limits.first.trees, best.bound).cost > best.cost:
+        return best
+    whole = _solved(groups.whole, room, limits)
+    return _better(best, replace(whole, layout=groups.laid_out(whole.layout)))
 
 
 def _sliced(

@@ -53,7 +53,7 @@ def test_sparing_costs_no_cut_on_any_tier(
     plain = np.empty(grid.size, dtype=np.int64)
     plain[grid.block] = descent.host
     nothing = np.zeros(len(room), dtype=np.int64)
-    seating = Seating(on, req, free, grid, 20)
+    seating = Seating(on, req, free, grid, Limits(trees=20))
     seated = seating.seated(list(seating.in_zones(layout, nothing, nothing)))
     before = key(on, req, free, tuple(plain.tolist()))
     assert min(key(on, req, free, hosts) for hosts in seated) <= before
