@@ -99,19 +99,16 @@ class Master:
         grid: BlockGrid,
         ranges: Mapping[Counter, Range],
         norm: float,
-        *,
-        is_equal: bool = False,
     ) -> None:
-        """Patterns cost so many times `norm`. `is_equal`: rows are covered once, and prices of
-        slots have either sign."""
-        self.grid, self.is_equal = grid, is_equal
+        """Patterns cost so many times `norm`."""
+        self.grid = grid
         self.ranges: dict[Counter, Range] = {}
         self._norm = norm
         self._patterns: dict[ZonePattern, None] = {}
         self._array: Ints = np.empty((0, grid.rows), dtype=np.int64)
         self._lp = ColumnLp()
         width = np.full(grid.rows, grid.width)
-        self._lp.add_rows(width, width if is_equal else np.full(grid.rows, np.inf))
+        self._lp.add_rows(width, np.full(grid.rows, np.inf))
         self.open(ranges)
 
     def open(self, ranges: Mapping[Counter, Range]) -> None:

@@ -54,7 +54,7 @@ class Duals:
         g, highest = self._grid, self._highest
         scaled = np.array(solution.duals) * self._norm * self.scale
         duals = np.rint(np.clip(scaled, -highest, highest)).astype(np.int64)
-        slot = duals[: g.rows] if master.is_equal else np.maximum(0, duals[: g.rows])
+        slot = np.maximum(0, duals[: g.rows])
         cost = self._step - slot[:, None] * np.arange(g.width + 1, dtype=np.int64)
         sizes, links = np.zeros(self._largest + 1, np.int64), np.zeros(g.rows, np.int64)
         constant = g.width * int(slot.sum())
@@ -115,13 +115,11 @@ class Witness:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Ranges of the counters that are bounded here, and the parent's last prices. `is_equal`:
-    rows are covered once."""
+    """Ranges of the counters that are bounded here, and the parent's last prices."""
 
     ranges: Mapping[Counter, Range]
     slot_price: tuple[float, ...]
     price: Mapping[Counter, float]
-    is_equal: bool = False
 
 
 class Case:
@@ -204,7 +202,7 @@ class Exploration:
         """Itself, explored. After so many rounds, `most`, it is not split."""
         node, case = self.node, self._case
         ranges = {**node.ranges, **self.cuts}
-        master = Master(case.grid, ranges, case.norm, is_equal=node.is_equal)
+        master = Master(case.grid, ranges, case.norm)
         master.add(self._pool.cheapest(node.slot_price, node.price, COLUMNS, np.inf))
         solution = self._generated(master)
         if solution is None:
@@ -305,14 +303,11 @@ class Exploration:
         self.rounds += PROBES * master.entries / ENTRIES_A_ROUND
         children = split(master, solution, node.ranges, zones, gap)
         if children is None:  # as a rule, patterns are whole as well
-            patterns, share = master.support(solution)
+            patterns, _ = master.support(solution)
             self.cover = [tuple(p) for p in patterns.tolist()]
-            is_over = bool(np.any(share @ patterns > case.grid.width + VIOLATED))
-            if is_over and not node.is_equal:
-                self.children = [Node(node.ranges, slot_price, price, is_equal=True)]
             return
         self.children = [
-            Node({**node.ranges, counter: half}, slot_price, price, node.is_equal)
+            Node({**node.ranges, counter: half}, slot_price, price)
             for counter, half in children
             if half[0] <= half[1]
         ]

@@ -115,8 +115,6 @@ class _Writer:
         if step is None or bound >= self._target or not step.children:
             return self._leaf(known), bound
         parts = [self.below(child, known, bound) for child in step.children]
-        if step.children[0].ranges == node.ranges:  # the same node, with rows covered once
-            return parts[0]
         counter = next(
             c for c, r in step.children[0].ranges.items() if self._tree.range(node, c) != r
         )

@@ -209,15 +209,6 @@ def test_bound_and_search_enclose_the_optimum(
     assert cost >= optimum
     if cost:
         assert Prover(grid, capacities, []).prove(cost, rounds) <= optimum
-        assert once(grid, capacities, cost).prove(cost, rounds) <= optimum
-
-
-def once(grid: BlockGrid, capacities: list[int], incumbent: int) -> Prover:
-    """A prover that covers rows once from the root on, with prices of either sign."""
-    prover = Prover(grid, capacities, [])
-    prover.incumbent, prover.made = incumbent, 1
-    prover.heap = [(0, 0, replace(prover._root(), is_equal=True))]
-    return prover
 
 
 @settings(max_examples=20)
