@@ -6,7 +6,6 @@ from dataclasses import replace
 from itertools import pairwise, product
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,15 +17,14 @@ from placement.grid.block_grid import BlockGrid, block_grid, joint_cost
 from placement.grid.isoperimetry import MUCH
 from placement.grid.layout import counts, layout_cost
 from placement.objective.cut import cut_by_axis, egress
-from placement.proof import branching
 from placement.proof.branch_and_price import Prover
-from placement.proof.master import EVERY_ROW, Counter
+from placement.proof.master import Counter
 from placement.replace.swaps import added_cut
 from placement.search.graph_slicing import grid_sweeper, slice_grid
 from placement.search.multilevel import refined
 from placement.tiers.grid_zones import solve_zones
-from placement.workload.request import Collective, Limits, Request
-from tests.build import flat, request
+from placement.workload.request import Limits, Request
+from tests.build import flat
 from tests.property.grids import requests
 
 
@@ -209,59 +207,6 @@ def test_bound_and_search_enclose_the_optimum(
     assert cost >= optimum
     if cost:
         assert Prover(grid, capacities, []).prove(cost, rounds) <= optimum
-
-
-@settings(max_examples=20)
-@given(
-    req=requests(most=8),
-    capacities=st.lists(st.integers(1, 6), min_size=2, max_size=3),
-    counted=st.tuples(st.integers(1, 2), st.integers(0, 6), st.integers(0, 6)),
-)
-def test_a_sum_over_all_rows_bounds_the_layouts_that_have_it(
-    req: Request, capacities: list[int], counted: tuple[int, int, int]
-) -> None:
-    """How often zones hold one slot of a row, or two: against every layout."""
-    grid = block_grid(req, 2)
-    assert grid is not None
-    if sum(capacities) < grid.size or not grid.weights:
-        return
-    least, low, more = counted
-    counter, bounds = Counter(EVERY_ROW, least), (low, low + more)
-    optimum = 1 << 40
-    for zones in product(range(len(capacities)), repeat=grid.size):
-        layout = np.array(zones).reshape(grid.rows, grid.width)
-        held = counts(layout, len(capacities))
-        assert counter.of(held).sum() == sum(
-            Counter(s, least).of(held).sum() for s in range(len(held.T))
-        )
-        is_counted = low <= counter.of(held).sum() <= low + more
-        if is_counted and all(held.sum(axis=1) <= capacities):
-            optimum = min(optimum, layout_cost(grid, layout))
-    prover = Prover(grid, capacities, [])
-    prover.incumbent, prover.made = 1 << 40, 1
-    root = prover._root()
-    prover.heap = [(0, 0, replace(root, ranges={**root.ranges, counter: bounds}))]
-    assert prover.prove(1 << 40, 20) <= optimum
-
-
-def test_a_split_on_all_touches_closes_the_proof(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fifteen zones of 16 for eight rows of 28: no row says that they are touched 18 times, not
-    17.5 times."""
-    gang = request(
-        tp=2,
-        pp=8,
-        dp=28,
-        traffic={"dp": 50, "pp": 1},
-        collectives={"dp": Collective.HIERARCHICAL},
-    )
-    grid = block_grid(gang, 2)
-    assert grid is not None
-    capacities = [16] * 15 + [6, 3, 1, 1]
-    step = solve_zones(grid, capacities, capacities, Limits())
-    assert step.bound == step.cost
-    families = tuple(family for family in branching.FAMILIES if family != branching._all_touches)
-    monkeypatch.setattr(branching, "FAMILIES", families)
-    assert Prover(grid, capacities, []).prove(step.cost, 100) < step.cost
 
 
 @settings(max_examples=60)
