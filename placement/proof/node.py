@@ -54,7 +54,7 @@ class Duals:
         g, highest = self._grid, self._highest
         scaled = np.array(solution.duals) * self._norm * self.scale
         duals = np.rint(np.clip(scaled, -highest, highest)).astype(np.int64)
-        slot = np.maximum(0, duals[: g.rows])
+        slot: Ints = np.maximum(0, duals[: g.rows])
         cost = self._step - slot[:, None] * np.arange(g.width + 1, dtype=np.int64)
         sizes, links = np.zeros(self._largest + 1, np.int64), np.zeros(g.rows, np.int64)
         constant = g.width * int(slot.sum())

@@ -13,7 +13,7 @@ from placement.search.graph_slicing import slice_grid
 from placement.tiers.descent import Descent
 from placement.tiers.fragmentation import harm, rehoused
 from placement.tiers.seating import Seating
-from placement.workload.request import Request
+from placement.workload.request import Limits, Request
 from tests.build import request, two_tiers
 
 ZONE = st.lists(st.integers(1, 5), min_size=1, max_size=4)
