@@ -16,10 +16,9 @@ import numpy as np
 from placement.fabric.tree import Fabric, Ints, sizes_of
 from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import Layout, Region, layout_cost
-from placement.objective.cut import cut
 from placement.search.graph_slicing import slice_grid
 from placement.tiers.descent import Descent
-from placement.tiers.fragmentation import broken_below, harm, kindest, rehoused, sparing
+from placement.tiers.fragmentation import broken_below, kindest, rehoused, sparing
 from placement.workload.request import Limits, Request
 
 Hosts = tuple[int, ...]
@@ -90,17 +89,8 @@ class Seating:
                 continue
             free = sparing(self._fabric, way.free, hosts)
             if np.isin(hosts, np.setdiff1d(way.free, free)).any():
-                layouts.append(self._mixed(hosts, self._hosts(replace(way, free=free))))
+                layouts.append(self._hosts(replace(way, free=free)))
         return layouts
-
-    def _mixed(self, hosts: Hosts, other: Hosts) -> Hosts:
-        """`other` in the zones where it is better, `hosts` elsewhere."""
-        zone = self._fabric.tiers[0].domain_by_host[list(other)]
-        for number in np.unique(zone):
-            mixed = tuple(np.where(zone == number, other, hosts).tolist())
-            if self._key(mixed) < self._key(hosts):
-                hosts = mixed
-        return hosts
 
     def _hosts(self, way: Way) -> Hosts:
         if way.tier >= len(self._fabric.tiers) and way.zones is None:
@@ -122,10 +112,6 @@ class Seating:
             self._descent.into(part, free, tier)
             self._known[key] = self._descent.host[part]
         return self._known[key]
-
-    def _key(self, hosts: Hosts) -> tuple[int, ...]:
-        cuts = cut(self._fabric, self._request, hosts)
-        return (*(tier.bytes_per_step for tier in cuts), *harm(self._fabric, self._free, hosts))
 
     def _kindest(self, layout: Layout, kept: Ints, kind: Ints) -> Ints:
         tier = self._fabric.tiers[0]
