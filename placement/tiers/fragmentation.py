@@ -52,27 +52,20 @@ def harm(fabric: Fabric, free: Ints, taken: Sequence[int]) -> tuple[int, ...]:
     return (*broken, *scattered)
 
 
-def kindest(
-    used: Ints, free: Ints, size: Ints, kept: Ints, kind: Ints, inner: Ints | None = None
-) -> Ints:
+def kindest(used: Ints, free: Ints, size: Ints, kept: Ints, kind: Ints) -> Ints:
     """For each domain where its part of the gang should go; where none is, itself.
 
     `used`: hosts of the part in each domain, 0 for none; `free` and `size`: of the domain
     before. `kept`: spares beside the part, which its new domain must hold as well. Parts
-    move between domains of one `kind` only. `inner[part, domain]`: whole domains below
-    that the part would break there. All shapes but this one: (domains,).
+    move between domains of one `kind` only. Shapes: (domains,).
     """
-    at_home = np.zeros(len(used), dtype=np.int64) if inner is None else inner.diagonal()
-    parts, places = _movable(used, free, size, kept, at_home)
+    parts, places = _movable(used, free, size, kept)
     to = np.arange(len(used))
     if not len(parts) or len(places) > MOST_DOMAINS:
         return to
     left = free[None, places] - used[parts, None]
     scattering = free[None, places] ** 2 - left**2
     below = 1 + int((free**2).sum())  # outweighs all scattering
-    if inner is not None:
-        scattering += below * inner[np.ix_(parts, places)]
-        below *= 1 + int(inner[parts].max(axis=1).sum())
     cost = 2 * (scattering + below * (free == size)[None, places])
     cost += parts[:, None] != places[None, :]  # at equal harm nothing moves
     fits = (left >= kept[parts, None]) & (kind[parts, None] == kind[None, places])
@@ -83,46 +76,19 @@ def kindest(
     return to
 
 
-def _movable(used: Ints, free: Ints, size: Ints, kept: Ints, at_home: Ints) -> tuple[Ints, Ints]:
+def _movable(used: Ints, free: Ints, size: Ints, kept: Ints) -> tuple[Ints, Ints]:
     """Parts that may be better off elsewhere, and the domains that they may go to.
 
     A part that fills a broken domain to the last host is in its best place: whatever
-    takes that place would rather take the other one; unless it breaks whole domains
-    below. One that fills a whole domain can only go to a broken one with more room.
+    takes that place would rather take the other one. One that fills a whole domain can
+    only go to a broken one with more room.
     """
     is_full = used + kept == free
     is_broken = free < size
     roomy = int(free[is_broken & (~is_full | (used == 0))].max(initial=0))
-    is_stuck = is_full & (at_home == 0) & (is_broken | (roomy < used + kept))
+    is_stuck = is_full & (is_broken | (roomy < used + kept))
     parts = np.flatnonzero((used > 0) & ~is_stuck)
     return parts, np.flatnonzero((free > 0) & ((used == 0) | ((used > 0) & ~is_stuck)))
-
-
-def broken_below(fabric: Fabric, free: Ints, used: Ints) -> Ints | None:
-    """Whole innermost domains that `used[i]` hosts break in outermost domain j, at least.
-
-    Shape: (outermost domains, outermost domains); None when the two tiers are the same,
-    or when there are too many to be assigned anyway.
-    """
-    if len(fabric.tiers) < 2 or len(used) > MOST_DOMAINS:
-        return None
-    tier, outer = fabric.tiers[-1], above(fabric, len(fabric.tiers) - 1)[0]
-    count, size = tier.count(free), sizes_of(tier)
-    is_whole = count == size
-    broken: Ints = np.zeros(len(used), dtype=np.int64)
-    np.add.at(broken, outer[~is_whole], count[~is_whole])
-    # Whole ones by outermost domain, large ones first, and what those before them hold together.
-    whole = np.flatnonzero(is_whole)
-    whole = whole[np.lexsort((-size[whole], outer[whole]))]
-    held, at = np.cumsum(size[whole]) - size[whole], outer[whole]
-    first = np.searchsorted(at, np.arange(len(used)))
-    held -= held[first[at]]
-    room = np.bincount(at, weights=size[whole], minlength=len(used))
-    lost = np.zeros((len(used), len(used)), dtype=np.int64)
-    for part in np.flatnonzero(used):
-        missing = used[part] - broken
-        lost[part] = np.bincount(at[held < missing[at]], minlength=len(used)) + (missing > room)
-    return lost
 
 
 def rehoused(fabric: Fabric, free: Ints, hosts: tuple[int, ...]) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import Layout, Region, layout_cost
 from placement.search.graph_slicing import slice_grid
 from placement.tiers.descent import Descent
-from placement.tiers.fragmentation import broken_below, kindest, rehoused, sparing
+from placement.tiers.fragmentation import kindest, rehoused, sparing
 from placement.workload.request import Limits, Request
 
 Hosts = tuple[int, ...]
@@ -46,7 +46,6 @@ class Seating:
         limits: Limits,
     ) -> None:
         self._fabric = fabric
-        self._request = request
         self._free = free
         self._grid = grid
         self._few_trees = limits.first.trees
@@ -120,8 +119,7 @@ class Seating:
         free = tier.count(self._free)
         used = np.bincount(layout.ravel(), minlength=zones)
         kept = np.minimum(kept, free - used) * (used > 0)
-        inner = broken_below(self._fabric, self._free, used)
-        return kindest(used, free, size, kept, kind, inner)
+        return kindest(used, free, size, kept, kind)
 
     def _without_whole_zones(self, layout: Layout) -> Layout | None:
         """A layout of the same cut in broken zones and as few whole ones as these leave

@@ -21,7 +21,7 @@ from placement.objective.check import violations
 from placement.objective.cut import cut_by_axis
 from placement.placer import place
 from placement.search.multilevel import Multilevel
-from placement.tiers.inner_bound import _bound, _is_connected, _least_bound, proved
+from placement.tiers.inner_bound import proved
 from placement.tiers.packing import Gang, Packer
 from placement.workload.request import Collective, Placement, Request
 from tests.build import request, two_tiers
@@ -213,17 +213,3 @@ def test_such_placements_are_met() -> None:
     assert isinstance(answer, Placement)
     assert answer.inner is not None
     assert answer.inner.bytes_per_step == answer.cuts[1].bytes_per_step == 2
-
-
-@settings(max_examples=30)
-@given(job=jobs(), makes=st.lists(st.lists(st.integers(1, 5), min_size=3, max_size=3), min_size=2))
-def test_a_bound_for_several_zones_holds_in_each(job: Request, makes: list[list[int]]) -> None:
-    """And is as good as the least of their own bounds."""
-    grid = grid_of(job)
-    rooms = [tuple(sorted(make, reverse=True)) for make in makes if sum(make) >= grid.size]
-    if not rooms or not _is_connected(grid):
-        return
-    together = tuple(map(max, zip(*rooms, strict=True)))
-    cost, known = 1 << 40, _bound(grid, together, 1 << 40)
-    own = min(_bound(grid, room, cost) for room in rooms)
-    assert _least_bound(grid, rooms, cost, known) == max(known, own)
