@@ -1,17 +1,13 @@
 """Cells: the most neighbouring ranks that form a grid, for jobs whose blocks form none.
 
 What no layout of cells beats, no layout of blocks does, for a host's cells may part here.
-Views of the cells bound a job from below.
 
-*Stages*: rows are pipeline stages, as ever, and the bound of the grid holds. Where stages do not
-end where hosts do, each host overlaps two of the other stage. The overlaps make a path, or a circle
-where one host holds the last cells of one stage and the first of the next. A zone that holds
-neither nothing nor everything cuts a path at its smallest overlap at least, a circle at its two
-smallest (`floors`). Who cuts a path once holds one of its ends, so all zones but two cut a path at
-its two smallest overlaps too.
-
-*Whole blocks*: where the pipeline is the outermost axis and stages are whole blocks, a slot
-is a block, and only the axes inside a stage are bounded cell by cell.
+Rows are pipeline stages, as ever, and the bound of the grid holds. Where stages do not end where
+hosts do, each host overlaps two of the other stage. The overlaps make a path, or a circle where one
+host holds the last cells of one stage and the first of the next. A zone that holds neither nothing
+nor everything cuts a path at its smallest overlap at least, a circle at its two smallest
+(`floors`). Where the pipeline is the outermost axis and stages are whole blocks, a slot is a block,
+and only the axes inside a stage are bounded cell by cell.
 See docs/engine.md, "Gangs that are no grid".
 """
 
@@ -31,7 +27,7 @@ from placement.workload.traffic import Pattern
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """A view: a grid of cells, how many of its slots a host holds, and how many cells."""
+    """A grid of cells, how many of its slots a host holds, and how many cells."""
 
     grid: BlockGrid
     lot: int
@@ -46,38 +42,33 @@ class Cells:
         return 2 * ceil(self.grid.to_bytes(doubled))
 
 
-def cell_views(request: Request, gpus: int) -> list[Cells]:
-    """Grids of cells whose bounds hold for blocks, the stages first."""
+def cells_of(request: Request, gpus: int) -> Cells:
+    """The grid of cells whose bounds hold for blocks."""
     cell, grid = _cells(request, gpus)
     lot = gpus // cell
     chain = next((a for a in block_axes(request, cell) or () if a.pattern is Pattern.CHAIN), None)
     stage = chain.stride if chain else grid.size
     if stage * grid.rows == grid.size and stage % lot == 0:
-        return [Cells(_whole(grid, lot), 1, lot)]
+        return Cells(_whole(grid, lot), 1, lot)
     if stage * grid.rows == grid.size and stage > 2 * lot:
-        fine = replace(grid, floors=floors(grid, lot))
-        higher = floors(grid, lot, is_inner=True)
-        grids = [fine] if fine.floors == higher else [fine, _but_two(fine, higher)]
-        return [Cells(_floored(each), lot, lot) for each in grids]
-    return [Cells(grid, lot, lot)]
+        return Cells(_floored(replace(grid, floors=floors(grid, lot))), lot, lot)
+    return Cells(grid, lot, lot)
 
 
-def floors(grid: BlockGrid, lot: int, *, is_inner: bool = False) -> tuple[int, ...]:
-    """Of each pair of neighbouring stages, as of a BlockGrid; rows are stages of cells.
-    `is_inner`: for zones that hold no end of a path."""
+def floors(grid: BlockGrid, lot: int) -> tuple[int, ...]:
+    """Of each pair of neighbouring stages, as of a BlockGrid; rows are stages of cells."""
     pairs = range(grid.rows - 1)
-    return tuple(grid.row_weight * _least_parted(grid.width, lot, s, is_inner) for s in pairs)
+    return tuple(grid.row_weight * _least_parted(grid.width, lot, s) for s in pairs)
 
 
-def _least_parted(width: int, lot: int, stage: int, is_inner: bool) -> int:
-    """Pipeline edges between a stage and the next that any zone cuts which holds a part, or any
-    that holds no end as well."""
+def _least_parted(width: int, lot: int, stage: int) -> int:
+    """Pipeline edges between a stage and the next that any zone cuts which holds a part."""
     cell = np.arange(width) + stage * width
     overlaps = Counter(zip((cell // lot).tolist(), ((cell + width) // lot).tolist(), strict=True))
     hosts = {host for pair in overlaps for host in pair}
     smallest = sorted(overlaps.values())
     is_circle = len(overlaps) == len(hosts)
-    return sum(smallest[:2]) if is_circle or is_inner else smallest[0]
+    return sum(smallest[:2]) if is_circle else smallest[0]
 
 
 def _cells(request: Request, gpus: int) -> tuple[int, BlockGrid]:
@@ -103,13 +94,6 @@ def _whole(grid: BlockGrid, lot: int) -> BlockGrid:
         block=in_ranks[:, ::lot],
         slopes=(((grid.row_weight * lot, width),),) * (grid.rows - 1),
     )
-
-
-def _but_two(grid: BlockGrid, higher: tuple[int, ...]) -> BlockGrid:
-    """`grid` with floors that all zones pay but two between any two stages: all are charged
-    them, and what two need not pay is taken off."""
-    saved = 2 * (sum(higher) - sum(grid.floors))
-    return replace(grid, floors=higher, offset=grid.offset + saved)
 
 
 def _floored(grid: BlockGrid) -> BlockGrid:

@@ -97,14 +97,11 @@ class Prover:
         share = (self.incumbent + g.offset) / g.size / self._case.norm
         return Node(known, (share,) * g.rows, {})
 
-    def prove(
-        self, incumbent: int, rounds: int, *, is_last: bool = False, is_alone: bool = True
-    ) -> int:
+    def prove(self, incumbent: int, rounds: int, *, is_last: bool = False) -> int:
         """Spend about `rounds` more rounds; the best bound so far, at most `incumbent`.
 
         A round is an amount of work; large tables and programs take several at once. `is_last`:
-        nobody asks for more, and the last node is not split. `is_alone`: no other proof takes the
-        second core.
+        nobody asks for more, and the last node is not split.
 
         Best-first search; ties to the node made first. A node once begun is finished:
         half of its columns prove next to nothing. Where nodes are long, two are explored at a
@@ -118,8 +115,7 @@ class Prover:
             self.heap.append((0, 0, self._root()))
         while self._is_open and self._rounds < most:
             left = most - self._rounds if is_last else inf
-            begun = self._begun(2 if is_alone else 1)
-            calls = [partial(each.explore, left) for each in begun]
+            calls = [partial(each.explore, left) for each in self._begun()]
             for done in list(ahead(calls)):
                 self._learn(done)
         open_ = (known for known, _, _ in self.heap)
@@ -129,10 +125,10 @@ class Prover:
     def _is_open(self) -> bool:
         return bool(self.heap) and self.heap[0][0] < min([self.incumbent, *self._leaves])
 
-    def _begun(self, most: int) -> list[Exploration]:
-        """The next node, or as many as `most` where nodes are long."""
+    def _begun(self) -> list[Exploration]:
+        """The next node, or two where nodes are long."""
         is_long = self._rounds >= TWO_AT_ONCE * self._explored > 0
-        many = most if is_long and self._case.rounds == ROUNDS else 1
+        many = 2 if is_long and self._case.rounds == ROUNDS else 1
         begun: list[Exploration] = []
         while self._is_open and len(begun) < many:
             known, _, node = heapq.heappop(self.heap)

@@ -21,7 +21,7 @@ from placement.graph.exhaustive import MOST_BLOCKS, best_partition
 from placement.graph.hypergraph import Hypergraph
 from placement.grid.block_grid import BlockGrid
 from placement.grid.isoperimetry import MUCH
-from placement.proof.cell_proofs import Views
+from placement.proof.cell_proofs import CellProof
 from placement.search.graph_portfolio import Blocks
 from placement.tiers.grid_zones import ZoneStep
 from placement.workload.request import SHARES, Limits, Request
@@ -38,34 +38,34 @@ def solve_ragged(
     if job.graph is not None and job.graph.blocks <= MOST_BLOCKS:
         layout = best_partition(job.graph, capacities)
         return grid, ZoneStep(layout[None, :], job.cost(layout), job.cost(layout))
-    views = Views(request, gpus, capacities, limits.states)
+    cells = CellProof(request, gpus, capacities, limits.states)
     best = ZoneStep(np.zeros((1, grid.size), dtype=np.int64), int(MUCH), 0)
     for share in SHARES[: limits.turns]:
         if not best.is_proved:
-            best = _step(job, limits.part(share), limits.walk // share, views, best)
+            best = _step(job, limits.part(share), limits.walk // share, cells, best)
     if best.bound < CLOSE * best.cost and limits.turns >= len(SHARES):
         best = _better(job, best, job.put_anew(best.layout[0], limits.trees, best.bound))
     return grid, best
 
 
-def _step(job: Blocks, limits: Limits, walk: int, views: Views, best: ZoneStep) -> ZoneStep:
+def _step(job: Blocks, limits: Limits, walk: int, cells: CellProof, best: ZoneStep) -> ZoneStep:
     """A layout and a bound at least as good as `best`: cheap bounds, then layouts, then others.
     `walk`: steps round a ring."""
     is_bounded = limits.rounds > 0
     if is_bounded:
         best = _raised(best, _by_parts(job, limits.walk))
         if not best.bound:
-            best = _raised(best, views.by_sizes(limits.entries))
+            best = _raised(best, cells.by_sizes(limits.entries))
     best = _better(job, best, job.searched(limits.trees, best.bound))
     if is_bounded and not best.is_proved:
-        best = _raised(best, views.by_sizes(limits.entries))
+        best = _raised(best, cells.by_sizes(limits.entries))
         if job.graph is not None and not best.is_proved:
             least = job.parts.least_by_orbits(job.capacities, limits.walk)
             best = _raised(best, _in_bytes(job.graph, least))
     if not best.is_proved:
         best = _better(job, best, job.moved(best.layout[0], limits.trees, best.bound))
     if is_bounded and not best.is_proved:
-        bound, layout = views.prove(best.layout[0], best.cost, limits.rounds, best.bound)
+        bound, layout = cells.prove(best.layout[0], best.cost, limits.rounds, best.bound)
         best = _raised(best, bound)
         if layout is not None:
             best = _better(job, best, layout)

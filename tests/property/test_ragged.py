@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement.bound.cells import cell_views
+from placement.bound.cells import cells_of
 from placement.bound.part_sizes import QUICK
 from placement.bound.pricing import pattern_cost
 from placement.graph.hypergraph import block_graph
@@ -17,7 +17,7 @@ from placement.grid.block_grid import block_axes
 from placement.grid.layout import counts
 from placement.objective.cut import cut_by_axis
 from placement.proof.branch_and_price import Prover
-from placement.proof.cell_proofs import Views
+from placement.proof.cell_proofs import CellProof
 from placement.search.graph_portfolio import Blocks, orders
 from placement.tiers.graph_zones import _by_parts, solve_ragged
 from placement.workload.request import Collective, Limits, Request
@@ -79,22 +79,20 @@ def test_a_handful_of_blocks_is_solved(job: tuple[Request, int], capacities: lis
 
 @settings(max_examples=40)
 @given(job=ragged(), capacities=st.lists(st.integers(1, 6), min_size=2, max_size=3))
-def test_no_view_of_the_cells_proves_too_much(
-    job: tuple[Request, int], capacities: list[int]
-) -> None:
+def test_cells_never_prove_too_much(job: tuple[Request, int], capacities: list[int]) -> None:
     asked, gpus = job
     capacities = enough(capacities, asked.hosts_needed(gpus))
     least = least_cut(asked, gpus, capacities)
-    for view in cell_views(asked, gpus):
-        room = [c * view.lot for c in capacities]
-        prover = Prover(view.grid, room, [], view.lot)
-        proved = prover.prove(ceil(2 * (least + 1) / view.grid.unit), 40)
-        assert view.grid.to_bytes(proved) <= least
+    cells = cells_of(asked, gpus)
+    room = [c * cells.lot for c in capacities]
+    prover = Prover(cells.grid, room, [], cells.lot)
+    proved = prover.prove(ceil(2 * (least + 1) / cells.grid.unit), 40)
+    assert cells.grid.to_bytes(proved) <= least
     layout = np.repeat(np.arange(len(capacities)), capacities)[: asked.hosts_needed(gpus)]
-    views = Views(asked, gpus, capacities, Limits().states)
-    assert views.by_sizes(Limits().entries) <= 2 * least
+    proof = CellProof(asked, gpus, capacities, Limits().states)
+    assert proof.by_sizes(Limits().entries) <= 2 * least
     for rounds in (2, 20):
-        bound, _ = views.prove(layout, 2 * (least + 1), rounds, 0)
+        bound, _ = proof.prove(layout, 2 * (least + 1), rounds, 0)
         assert bound <= 2 * least
     assert _by_parts(Blocks(asked, gpus, capacities), QUICK) <= 2 * least
 
@@ -115,9 +113,7 @@ def larger(draw: st.DrawFn) -> tuple[Request, int]:
 
 @settings(max_examples=120)
 @given(job=larger(), seed=st.integers(0, 2**32 - 1), kind=st.sampled_from(("any", "run", "axis")))
-def test_zones_pay_at_least_what_every_view_says(
-    job: tuple[Request, int], seed: int, kind: str
-) -> None:
+def test_zones_pay_at_least_what_cells_say(job: tuple[Request, int], seed: int, kind: str) -> None:
     """The inequality that the bounds rest on, for scattered and for compact layouts."""
     asked, gpus = job
     rng = np.random.default_rng(seed)
@@ -129,12 +125,12 @@ def test_zones_pay_at_least_what_every_view_says(
         order = rng.choice(np.array(orders(asked, gpus)))
         layout[order] = np.sort(layout)
     counted = sum(b for _, b in cut_by_axis(asked, gpus, layout))
-    for view in cell_views(asked, gpus):
-        zones = np.repeat(layout, view.cells_of_host)[view.grid.block]
-        patterns = [tuple(int(n) for n in rows) for rows in counts(zones, 3)]
-        paid = sum(pattern_cost(view.grid, pattern) for pattern in patterns)
-        assert view.grid.to_bytes(paid - view.grid.offset) <= counted
-        assert all(sum(pattern) % view.lot == 0 for pattern in patterns)
+    cells = cells_of(asked, gpus)
+    zones = np.repeat(layout, cells.cells_of_host)[cells.grid.block]
+    patterns = [tuple(int(n) for n in rows) for rows in counts(zones, 3)]
+    paid = sum(pattern_cost(cells.grid, pattern) for pattern in patterns)
+    assert cells.grid.to_bytes(paid - cells.grid.offset) <= counted
+    assert all(sum(pattern) % cells.lot == 0 for pattern in patterns)
 
 
 @given(job=larger(), seed=st.integers(0, 2**32 - 1))
@@ -161,34 +157,6 @@ def test_larger_jobs_respect_capacities_and_bounds(
     assert np.all(used <= capacities)
     assert step.bound <= step.cost
     assert step.cost == 2 * sum(b for _, b in cut_by_axis(asked, gpus, step.layout.ravel()))
-
-
-def test_rows_covered_once_cost_more_than_rows_covered_more_than_once() -> None:
-    """Ten zones of 68 hosts and stages of 95: 9.5 hosts of each stage to each zone. Whole groups
-    are five hosts, and ten, but for one or two stages, would cover some stages twice."""
-    sizes = {"cp": 5, "dp": 152, "pp": 7}
-    traffic = {"cp": 500, "dp": 500, "pp": 380}
-    asked, capacities = request(**sizes, order="tp-cp-dp-pp", traffic=traffic), [68] * 10
-    (view,) = cell_views(asked, 8)
-    cost = ceil(solve_ragged(asked, 8, capacities, Limits(rounds=2))[1].cost / view.grid.unit)
-    bound = Prover(view.grid, capacities, []).prove(cost, 40)
-    assert 20_620 < bound <= cost  # that is what the cheapest cover costs
-
-
-def test_the_view_that_proves_it_was_behind_at_first() -> None:
-    """Stages of 9.25 hosts: who leads after ten rounds would end 1 % short in the same work."""
-    gang = request(
-        tp=2,
-        dp=37,
-        pp=8,
-        traffic={"dp": 1137, "pp": 134},
-        collectives={"dp": Collective.HIERARCHICAL},
-        order="tp-dp-pp-cp-ep",
-    )
-    capacities = [75, 30, 47]
-    _, step = solve_ragged(gang, 4, capacities, Limits(trees=20))
-    assert step.bound == step.cost
-    assert np.all(np.bincount(step.layout[0], minlength=3) <= capacities)
 
 
 def test_there_are_such_jobs() -> None:

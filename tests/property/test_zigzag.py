@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from itertools import product
 from math import prod
 
@@ -55,29 +54,3 @@ def test_between_two_stages_a_part_pays_the_floor_and_some_part_no_more(
     is_part = (held.sum(axis=1) > 0) & (held.sum(axis=1) < grid.size)
     parted = np.count_nonzero(here != after, axis=1)[is_part]
     assert floors(grid, lot) == (grid.row_weight * parted.min(),)
-
-
-@given(stages(STAGGERED, pp=2), st.randoms(use_true_random=False))
-def test_all_zones_but_two_pay_the_higher_floor(
-    job: tuple[Request, int], rng: random.Random
-) -> None:
-    asked, lot = job
-    grid = cells_of(asked)
-    (higher,) = floors(grid, lot, is_inner=True)
-    for _ in range(20):
-        zone = np.repeat(runs_of_hosts(grid.size // lot, rng), lot)
-        here, after = zone[: grid.width], zone[grid.width :]
-        parted = [
-            int(np.count_nonzero((here == z) != (after == z)))
-            for z in np.unique(zone)
-            if (zone != z).any()
-        ]
-        assert sum(n * grid.row_weight < higher for n in parted) <= 2
-
-
-def runs_of_hosts(hosts: int, rng: random.Random) -> np.ndarray:
-    """Zones of runs on the circle, now and then of two runs."""
-    cuts = sorted(rng.sample(range(hosts), rng.randint(2, 5)))
-    zones = [rng.randrange(len(cuts)) for _ in cuts]
-    run = np.searchsorted(cuts, np.arange(hosts), side="right") % len(cuts)
-    return np.unique(np.array(zones)[run], return_inverse=True)[1]
