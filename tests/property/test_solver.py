@@ -209,6 +209,36 @@ def test_bound_and_search_enclose_the_optimum(
         assert Prover(grid, capacities, []).prove(cost, rounds) <= optimum
 
 
+@settings(max_examples=40)
+@given(
+    req=requests(most=8),
+    capacities=st.lists(st.integers(1, 6), min_size=2, max_size=3),
+    counted=st.tuples(st.integers(-1, 0), st.integers(1, 4), st.integers(0, 3), st.integers(0, 1)),
+)
+def test_a_range_of_a_counter_bounds_the_layouts_that_have_it(
+    req: Request, capacities: list[int], counted: tuple[int, int, int, int]
+) -> None:
+    """How many zones hold so many slots of the first row, or hosts: against every layout."""
+    grid = block_grid(req, 2)
+    assert grid is not None
+    if sum(capacities) < grid.size or not grid.weights:
+        return
+    row, least, low, more = counted
+    optimum = 1 << 40
+    for zones in product(range(len(capacities)), repeat=grid.size):
+        layout = np.array(zones).reshape(grid.rows, grid.width)
+        held = counts(layout, len(capacities))
+        slots = held[:, 0] if row == 0 else held.sum(axis=1)
+        is_counted = low <= np.count_nonzero(slots >= least) <= low + more
+        if is_counted and all(held.sum(axis=1) <= capacities):
+            optimum = min(optimum, layout_cost(grid, layout))
+    prover = Prover(grid, capacities, [])
+    prover.incumbent, prover.made = 1 << 40, 1
+    root, counter = prover._root(), Counter(row, least)
+    prover.heap = [(0, 0, replace(root, ranges={**root.ranges, counter: (low, low + more)}))]
+    assert prover.prove(1 << 40, 20) <= optimum
+
+
 @settings(max_examples=60)
 @given(
     req=requests(most=8),
