@@ -50,13 +50,12 @@ def certificate(
     request: Request,
     placement: Placement,
     name: str = "job",
-    limits: Limits | None = None,
 ) -> dict[str, Any]:
     """The content of a certificate file. `free`: hosts that the job could have been given.
 
     Cost: about that of the placement once more.
     """
-    bounds = _bounds(fabric, free, request, placement, limits or Limits())
+    bounds = _bounds(fabric, free, request, placement, Limits())
     return _sealed(fabric, free, request, placement, name, bounds)
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import lcm
 from typing import NamedTuple
 
@@ -332,8 +332,10 @@ def grid_graph(grid: BlockGrid, region: Mask) -> Hypergraph:
     return made.graph(count)
 
 
+@lru_cache(maxsize=8)
 def block_graph(request: Request, gpus_per_host: int) -> Hypergraph | None:
-    """The graph of a request's blocks; None when it has too many edges."""
+    """The graph of a request's blocks; None when it has too many edges. Remembered, for a gang is
+    placed, and moved, again and again."""
     world = request.parallelism.world_size
     axes = axis_traffic(request)
     if sum(world * _steps(t) for t in axes) > MOST_LINKS:

@@ -62,7 +62,7 @@ class Prover:
         self.pool = Pool(grid, case.norm)
         self.pool.add(seeds)
         spaced = case.classes[:: max(1, len(case.classes) // 4)]
-        self.pool.add_many(rectangles(grid, spaced, lot))
+        self.pool.add(rectangles(grid, spaced, lot))
         self._cuts: dict[Counter, Range] = {}
         self._in_use: dict[ZonePattern, None] = {}  # in the last solution of some node
         self.heap: list[tuple[int, int, Node]] = []

@@ -14,7 +14,7 @@ import numpy as np
 from placement.bound.cells import Cells, cells_of
 from placement.bound.size_relaxation import SizeBound
 from placement.fabric.tree import Ints
-from placement.grid.layout import ZonePattern, counts
+from placement.grid.layout import ZonePattern, patterns_of
 from placement.proof.branch_and_price import Prover
 from placement.search.integer_cover import arranged, covering_slots
 from placement.workload.request import Request
@@ -82,5 +82,4 @@ class CellProof:
     def _patterns(self, layout: Ints) -> list[ZonePattern]:
         """Of a layout, which a proof begins with or learns of."""
         zone_of_cell = np.repeat(layout, self._cells.cells_of_host)
-        by_zone = counts(zone_of_cell[self._cells.grid.block], len(self._room))
-        return [tuple(int(n) for n in rows) for rows in by_zone if rows.any()]
+        return patterns_of(zone_of_cell[self._cells.grid.block], len(self._room))

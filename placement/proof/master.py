@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import compress
 
 import numpy as np
 import numpy.typing as npt
@@ -179,17 +178,10 @@ class Pool:
 
     def add(self, patterns: Iterable[ZonePattern]) -> None:
         fresh = [p for p in dict.fromkeys(patterns) if p not in self._seen]
-        if fresh:
-            self._add(fresh, np.array(fresh, dtype=np.int64))
-
-    def add_many(self, array: Ints) -> None:
-        """The same of rows that differ."""
-        patterns = list(map(tuple, array.tolist()))
-        is_fresh = [p not in self._seen for p in patterns]
-        self._add(list(compress(patterns, is_fresh)), array[is_fresh])
-
-    def _add(self, fresh: list[ZonePattern], array: Ints) -> None:
+        if not fresh:
+            return
         self._seen.update(dict.fromkeys(fresh))
+        array = np.array(fresh, dtype=np.int64)
         cost = self._grid.step[array].sum(axis=1) + self._grid.between(array)
         self._array = np.concatenate([self._array, array])
         self._cost = np.concatenate([self._cost, cost / self._norm])
@@ -218,11 +210,9 @@ class Pool:
         return known
 
 
-def rectangles(grid: BlockGrid, capacities: Sequence[int], lot: int) -> Ints:
+def rectangles(grid: BlockGrid, capacities: Sequence[int], lot: int) -> list[ZonePattern]:
     """Bands of consecutive rows of one width, as wide as each capacity allows, of whole lots.
-
-    Capacities descend. Shape: (patterns, rows); no pattern twice.
-    """
+    Capacities descend."""
     first, more = (part.ravel() for part in np.indices((grid.rows, grid.rows)))
     is_inside = first + more < grid.rows
     first, height = first[is_inside], 1 + more[is_inside]
@@ -232,4 +222,4 @@ def rectangles(grid: BlockGrid, capacities: Sequence[int], lot: int) -> Ints:
     is_new[1:] &= width[1:] != width[:-1]
     _, band = np.nonzero(is_new)
     bands = (row >= first[band, None]) & (row < (first + height)[band, None])
-    return np.asarray(bands * width[is_new][:, None])
+    return [tuple(pattern) for pattern in (bands * width[is_new][:, None]).tolist()]

@@ -12,7 +12,6 @@ See docs/engine.md, "Near an old placement".
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from itertools import product
 from math import inf
 
@@ -50,7 +49,7 @@ def shifted(
     if not fabric.tiers or not by_cut or request.where.has_segments:
         return None
     zones = fabric.tiers[0].domain_by_host[list(hosts)]
-    graph = _graph(request, fabric.gpus_per_host)
+    graph = block_graph(request, fabric.gpus_per_host)
     if graph is None or len(most) > MOST_ZONES or sum(most) < len(hosts):
         return None
     border = _Borders(graph, zones.copy(), np.array(most, dtype=np.int64))
@@ -61,12 +60,6 @@ def shifted(
     if border.risen > most_rise * graph.scale:
         return None
     return seated_near(fabric, request, room, Hint(tuple(hosts)), border.zone)
-
-
-@lru_cache(maxsize=8)
-def _graph(request: Request, gpus_per_host: int) -> Hypergraph | None:
-    """Remembered, with its incidence: zones are relieved again and again."""
-    return block_graph(request, gpus_per_host)
 
 
 class _Borders:

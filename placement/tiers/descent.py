@@ -132,21 +132,6 @@ class Descent:
     def _seat(self, region: Region, layout: Layout, numbers: Ints, free: Ints) -> None:
         """Blocks of each innermost domain onto its hosts, both in ascending order."""
         domain = self._fabric.tiers[-1].domain_by_host[free]
-        position = {int(number): label for label, number in enumerate(numbers)}
-        label_by_host = np.array([position.get(int(d), -1) for d in domain])
-        labels = layout[region]
-        seats = np.empty(len(labels), dtype=np.int64)
-        seats[np.argsort(labels, kind="stable")] = _first_of_each(
-            free, label_by_host, np.bincount(labels, minlength=len(numbers))
-        )
-        self.host[region] = seats
-
-
-def _first_of_each(hosts: Ints, labels: Ints, wanted: Ints) -> Ints:
-    """The first wanted[k] hosts with label k, for k = 0, 1, .. one after the other."""
-    order = np.argsort(labels, kind="stable")
-    order = order[labels[order] >= 0]
-    sorted_labels = labels[order]
-    starts = np.searchsorted(sorted_labels, np.arange(len(wanted)))
-    rank = np.arange(len(order)) - starts[sorted_labels]
-    return np.asarray(hosts[order[rank < wanted[sorted_labels]]])
+        for label in np.unique(layout[region]):
+            part = layout == label
+            self.host[part] = free[domain == numbers[label]][: np.count_nonzero(part)]

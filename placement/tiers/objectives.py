@@ -31,17 +31,12 @@ SCORED = 10  # slicing trees that one stands for whose layout is scored
 
 
 def score_of(request: Request, grid: BlockGrid, uplink: Floats) -> Score:
-    """What the request minimises before the cut. `uplink`: bytes/s by zone."""
-    match request.objective:
-        case Objective.CUT | Objective.TIME:
-            return lambda layout: float(layout_cost(grid, layout))
-        case Objective.BOTTLENECK:
-            graph, zones = grid_sweeper(grid).graph, len(uplink)
-            return lambda layout: float(
-                seconds_over(graph.egress(layout.ravel(), zones), uplink).max()
-            )
-        case Objective.SPREAD:
-            return lambda layout: spread(grid, layout, request.spread_alpha)
+    """What the request minimises before the cut, the spread or the worst uplink. `uplink`: bytes/s
+    by zone."""
+    if request.objective is Objective.SPREAD:
+        return lambda layout: spread(grid, layout, request.spread_alpha)
+    graph, zones = grid_sweeper(grid).graph, len(uplink)
+    return lambda layout: float(seconds_over(graph.egress(layout.ravel(), zones), uplink).max())
 
 
 @seen_by_gang
