@@ -18,14 +18,14 @@ from placement.grid.layout import ZonePattern
 from placement.solver import ColumnLp, LpSolution
 
 Floats = npt.NDArray[np.float64]
-WHOLE_GANG = -1  # in place of a row
+WHOLE_GANG, EVERY_ROW = -1, -2
 KEPT = 1024  # tables of counters: some 10 KB each
 
 
 @dataclass(frozen=True, slots=True)
 class Counter:
     """A count over zones: of those that hold at least `least` slots of `row` (or hosts of
-    the whole gang), of those that hold some of `row` and some of the
+    the whole gang; or of each row, added up), of those that hold some of `row` and some of the
     next row if it is a link, or, with `rise`, of what the zones climb on a staircase with ramps, in
     parts of a step of which `top` make one.
 
@@ -45,6 +45,14 @@ class Counter:
     def values(self, length: int) -> Ints:
         """f(n) for n = 0 .. length - 1, of one row or of the gang; not to be written to."""
         return _counted(self, length)
+
+    def most(self, zones: int, rows: int) -> int:
+        """What so many zones count at most, if it is no staircase."""
+        return zones * (rows if self.row == EVERY_ROW else 1)
+
+    def of(self, patterns: Ints) -> Ints:
+        """What each pattern counts. Shape: (patterns,)."""
+        return Held(patterns).counted(self)
 
 
 @lru_cache(maxsize=KEPT)
@@ -73,6 +81,8 @@ class Held:
         if counter.is_link:
             both = (self._by_row[counter.row] > 0) & (self._by_row[counter.row + 1] > 0)
             return np.asarray(both, int)
+        if counter.row == EVERY_ROW:
+            return np.asarray(np.count_nonzero(self._by_row >= counter.least, axis=0))
         held = self._in_all if counter.row == WHOLE_GANG else self._by_row[counter.row]
         return np.asarray(_counted(counter, self._length)[held])
 

@@ -94,7 +94,7 @@ class _Tree:
         return self._steps.get(id(node))
 
     def range(self, node: Node, counter: Counter) -> Range:
-        return node.ranges.get(counter, (0, self._zones))
+        return node.ranges.get(counter, (0, counter.most(self._zones, self.rows)))
 
 
 class _Writer:
