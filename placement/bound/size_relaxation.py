@@ -11,6 +11,7 @@ See docs/engine.md, "The relaxation".
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy as np
 from placement.bound.pricing import Pricer, pattern_cost
 from placement.bound.rounding import attainable, fewest
 from placement.fabric.tree import Ints
-from placement.grid.block_grid import BlockGrid
+from placement.grid.block_grid import BlockGrid, shared
 from placement.grid.isoperimetry import MUCH, convolve
 from placement.grid.layout import Region, layout_cost
 
@@ -101,6 +102,30 @@ def least_sum(blocks: int, capacities: Sequence[int], cost: Ints) -> int:
     return int(least[blocks])
 
 
+@dataclass(frozen=True, slots=True)
+class ChargingForm:
+    """A way to charge zones for what `grid` cuts: `charged`, in `parts` of its units."""
+
+    grid: BlockGrid
+    charged: BlockGrid
+    parts: int
+
+    def by_sizes(self, capacities: Sequence[int], entries: int) -> int:
+        sizes = size_bound(self.charged)
+        return self.whole(sizes.least_cut(self.grid.everywhere, capacities, entries))
+
+    def whole(self, doubled: int) -> int:
+        """A bound on what is charged as one on the cut, in units of `grid`."""
+        return attainable(self.grid, -(-doubled // self.parts))
+
+
+def forms(grid: BlockGrid) -> list[ChargingForm]:
+    """The grid's own charges, and those that zones share if they are others."""
+    other = shared(grid)
+    own = ChargingForm(grid, grid, 1)
+    return [own] if other is None else [own, ChargingForm(grid, other, 2)]
+
+
 def by_sizes(grid: BlockGrid, capacities: Sequence[int], entries: int = MOST_ENTRIES) -> int:
     """A bound in a few milliseconds, which small jobs often meet; 0 where it takes longer."""
-    return size_bound(grid).least_cut(grid.everywhere, capacities, entries)
+    return max(form.by_sizes(capacities, entries) for form in forms(grid))

@@ -187,6 +187,43 @@ def block_grid(request: Request, gpus_per_host: int) -> BlockGrid | None:
     )
 
 
+def finer(grid: BlockGrid, factor: int) -> BlockGrid:
+    """The same costs in smaller units."""
+    return replace(
+        grid,
+        row_weight=grid.row_weight * factor,
+        row_wrap=grid.row_wrap * factor,
+        slice_axes=tuple(replace(a, weight=a.weight * factor) for a in grid.slice_axes),
+        step=grid.step * factor,
+        offset=grid.offset * factor,
+        unit=grid.unit / factor,
+        slopes=tuple(tuple((w * factor, many) for w, many in each) for each in grid.slopes),
+        floors=tuple(floor * factor for floor in grid.floors),
+    )
+
+
+def shared(grid: BlockGrid) -> BlockGrid | None:
+    """`grid` in halves of its units, with what parts a hierarchical axis shared by the zones.
+
+    A group that touches Z zones costs its weight Z - 1 times: the grid charges every zone
+    that touches it, and takes one off. Here each zone that holds some of it and not all
+    pays half, which is no more, and all of it where Z = 2. Then the zone that holds nearly
+    all of a group pays for the few elsewhere. A ring of half the weight is charged like that.
+    None where no axis is hierarchical or longer than two.
+    """
+    if not any(a.pattern is Pattern.HIERARCHICAL and a.size > 2 for a in grid.slice_axes):
+        return None
+    fine = finer(grid, 2)
+    axes = tuple(
+        replace(a, pattern=Pattern.RING, weight=a.weight // 2)
+        if a.pattern is Pattern.HIERARCHICAL
+        else a
+        for a in fine.slice_axes
+    )
+    step, offset = steps(axes, grid.width)
+    return replace(fine, slice_axes=axes, step=step, offset=offset * grid.rows)
+
+
 def _scaled(
     request: Request, axes: tuple[BlockAxis, ...]
 ) -> tuple[Fraction, tuple[BlockAxis, ...]]:

@@ -13,7 +13,7 @@ from math import ceil, floor
 from typing import Any, NamedTuple
 
 from placement.bound.rounding import attainable
-from placement.bound.size_relaxation import by_sizes
+from placement.bound.size_relaxation import ChargingForm, forms
 from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import Layout, patterns_of
 from placement.proof.branch_and_price import Prover, Step
@@ -23,7 +23,7 @@ from placement.proof.node import Node, Witness
 MOST_STATES = 60_000_000  # of pricing tables that a checker fills: some 20 s
 AGAIN = 4  # times the rounds of a placement, for a proof that is to be written
 MOST_ENTRIES = 30_000_000  # of tables by sizes: some 10 s
-CHARGE = "own"  # each zone in full; a checker knows another way as well
+OWN, SHARED = "own", "shared"
 
 
 class WrittenProof(NamedTuple):
@@ -54,13 +54,19 @@ def _proofs(
     grid: BlockGrid, room: Sequence[int], layout: Layout, claimed: int, rounds: int
 ) -> Iterator[tuple[dict[str, Any], int]]:
     """Proofs with their doubled bounds, what is easy to check first."""
-    yield {"by": "sizes", "charge": CHARGE}, by_sizes(grid, room, MOST_ENTRIES)
+    for form in forms(grid):
+        yield {"by": "sizes", "charge": _charge(form)}, form.by_sizes(room, MOST_ENTRIES)
     enough = attainable(grid, floor((claimed - 1) * 2 / grid.unit) + 1)
-    prover = Prover(grid, room, patterns_of(layout, len(room)))
-    prover.prove(enough, AGAIN * rounds)
-    if prover.steps:
-        content, doubled = _Tree(prover).written(MOST_STATES)
-        yield {"by": "prices", "charge": CHARGE, **content}, doubled
+    for form in forms(grid):
+        prover = Prover(form.charged, room, patterns_of(layout, len(room)))
+        prover.prove(enough * form.parts, AGAIN * rounds)
+        if prover.steps:
+            content, doubled = _Tree(prover).written(MOST_STATES)
+            yield {"by": "prices", "charge": _charge(form), **content}, form.whole(doubled)
+
+
+def _charge(form: ChargingForm) -> str:
+    return OWN if form.grid is form.charged else SHARED
 
 
 class _Tree:

@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from placement.bound.size_relaxation import by_sizes
+from placement.bound.size_relaxation import ChargingForm, by_sizes, forms
 from placement.grid.block_grid import BlockGrid
 from placement.grid.groups import groups_of
 from placement.grid.layout import Layout, ZonePattern, layout_cost, patterns_of
@@ -62,8 +62,8 @@ def _solved(grid: BlockGrid, capacities: Sequence[int], limits: Limits) -> ZoneS
     if best.is_proved or not limits.rounds:
         return best
     best = _in_groups(grid, capacities, best, limits.part(SHARES[1]))
-    proof = _Proof(grid, capacities, best)
-    best = proof.pursued(best, limits.first.rounds, limits.trees)
+    proof = _Proof.begun(grid, capacities, best, limits.first.rounds)
+    best = proof.learned(best, limits.trees)
     sizes = by_sizes(grid, capacities, limits.part(SHARES[1]).entries)
     best = replace(best, bound=max(best.bound, sizes))
     for turn, share in enumerate(SHARES[: limits.turns]):
@@ -80,19 +80,47 @@ def _solved(grid: BlockGrid, capacities: Sequence[int], limits: Limits) -> ZoneS
 
 
 class _Proof:
-    """Branch and price, and layouts out of its patterns."""
+    """Branch and price over one way to charge zones, and layouts out of its patterns."""
 
-    def __init__(self, grid: BlockGrid, capacities: Sequence[int], best: ZoneStep) -> None:
-        self._grid, self._capacities = grid, capacities
-        self._prover = Prover(grid, capacities, patterns_of(best.layout, len(capacities)))
+    def __init__(self, form: ChargingForm, capacities: Sequence[int], best: ZoneStep) -> None:
+        self._form, self._grid, self._capacities = form, form.grid, capacities
+        self._prover = Prover(form.charged, capacities, patterns_of(best.layout, len(capacities)))
         self._cover: Sequence[ZonePattern] = self._prover.cover
+        self.bound = 0
+
+    @classmethod
+    def begun(
+        cls, grid: BlockGrid, capacities: Sequence[int], best: ZoneStep, rounds: int
+    ) -> _Proof:
+        """Of the ways to charge zones the one that proves most in so many rounds; the first that
+        proves all, and the grid's own on a tie."""
+
+        def tried(form: ChargingForm) -> _Proof:
+            proof = cls(form, capacities, best)
+            proof._prove(best.cost, rounds)
+            return proof
+
+        proofs: list[_Proof] = []
+        for proof in ahead([partial(tried, form) for form in forms(grid)]):
+            proofs.append(proof)
+            if proof.bound >= best.cost:
+                break
+        return max(proofs, key=lambda proof: proof.bound)
+
+    def _prove(self, cost: int, rounds: int) -> None:
+        doubled = self._prover.prove(cost * self._form.parts, rounds)
+        self.bound = max(self.bound, self._form.whole(doubled))
 
     def pursued(self, best: ZoneStep, rounds: int, trees: int) -> ZoneStep:
-        """With so many rounds more: the best layout with the bound, or a better one of patterns
-        that a node chose whole."""
+        """With so many rounds more."""
         if best.is_proved:
             return best
-        best = replace(best, bound=max(best.bound, self._prover.prove(best.cost, rounds)))
+        self._prove(best.cost, rounds)
+        return self.learned(best, trees)
+
+    def learned(self, best: ZoneStep, trees: int) -> ZoneStep:
+        """The best layout with the bound, or a better one of patterns that a node chose whole."""
+        best = replace(best, bound=max(best.bound, min(best.cost, self.bound)))
         if self._prover.cover is not self._cover:
             self._cover = self._prover.cover
             best = _covered(self._grid, self._capacities, best, self._cover, (), trees)

@@ -14,7 +14,7 @@ from placement.bound.pricing import Pricer, pattern_cost
 from placement.bound.rounding import attainable, stairs
 from placement.bound.size_relaxation import SizeBound
 from placement.graph.hypergraph import grid_graph
-from placement.grid.block_grid import BlockGrid, block_grid, joint_cost
+from placement.grid.block_grid import BlockGrid, block_grid, joint_cost, shared
 from placement.grid.isoperimetry import MUCH
 from placement.grid.layout import counts, layout_cost
 from placement.objective.cut import cut_by_axis, egress
@@ -51,6 +51,32 @@ def test_zones_pay_at_least_what_the_grid_says(req: Request, seed: int) -> None:
     patterns = [tuple(int(n) for n in rows) for rows in counts(layout, 3)]
     cost = layout_cost(grid, layout)
     assert sum(pattern_cost(grid, pattern) for pattern in patterns) - grid.offset <= cost
+    other = shared(grid)
+    if other is not None:
+        assert sum(pattern_cost(other, pattern) for pattern in patterns) - other.offset <= 2 * cost
+
+
+def test_what_a_zone_misses_of_every_group_is_paid_for() -> None:
+    """Two zones of which one lacks three of 48 hosts a stage: it cannot lack whole groups of
+    one axis while the other zone holds few groups of the other axis."""
+    gang = request(
+        tp=2,
+        cp=16,
+        pp=2,
+        dp=3,
+        traffic={"cp": 900, "dp": 100, "pp": 900},
+        collectives={"cp": Collective.HIERARCHICAL},
+        order="tp-cp-pp-dp-ep",
+    )
+    grid = block_grid(gang, 2)
+    assert grid is not None
+    step = solve_zones(grid, [90, 40], [90, 40], Limits())
+    assert step.bound == step.cost
+    other = shared(grid)
+    assert other is not None
+    whole = np.ones((grid.rows, grid.width), dtype=np.bool_)
+    by_sizes = [SizeBound(each).least_cut(whole, [90, 40]) for each in (grid, other)]
+    assert 2 * by_sizes[0] < by_sizes[1] == 2 * step.cost
 
 
 @given(zones=st.lists(st.integers(1, 40), min_size=1, max_size=8), missing=st.integers(0, 5))
