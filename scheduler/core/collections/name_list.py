@@ -34,8 +34,11 @@ class Chunk(tuple[str, ...]):
 
     @property
     def blocks(self) -> tuple[Chunk, ...]:
-        """The same names in shorter pieces, all but one of which the next version has as well."""
+        """The same names in shorter pieces, all but one of which the next version has as well;
+        itself where it is short."""
         if self._blocks is None:
+            if len(self) <= 2 * BLOCK:
+                return (self,)
             self._blocks = tuple(_cut(self))
         return self._blocks
 

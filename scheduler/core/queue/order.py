@@ -108,6 +108,8 @@ class QueueWalk:
         if _is_look(self._looked) and all_wait(part):
             return self._passed_to(len(part) - 1)
         ends = part.block_ends
+        if len(ends) == 1:  # which has been asked
+            return False
         block = bisect_right(ends, self._at)
         begin, end = ends[block - 1] if block else 0, ends[block]
         if self._at + 1 == end or not _is_look(self._at - begin):
