@@ -78,6 +78,7 @@ class HostAttempt:
         self.folder = folder
         self.order = order
         self.phase = Phase.PREPARED
+        self.has_started = False  # all ranks, whatever became of them
         self.exits: list[RankExit] = []
         self.said = Said()
         self.refusal = ""
@@ -177,12 +178,12 @@ class HostAttempt:
         if not self.has_processes:
             return []
         is_alive = self._is_supervised()  # asked first: what it wrote before it left is read
+        new, is_over = self._new_exits()  # before `started`, which is written before any exit
         if self.phase is Phase.STARTING:
             if (self.folder / "started").exists():
-                self.phase = Phase.STARTED
+                self.phase, self.has_started = Phase.STARTED, True
             elif (self.folder / "refused").exists():
                 self.refusal = (self.folder / "refused").read_text(encoding="utf-8")
-        new, is_over = self._new_exits()
         if not is_over and not is_alive:
             new += self._orphaned()
             is_over = not self._is_populated()

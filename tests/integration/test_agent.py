@@ -137,6 +137,23 @@ async def test_a_rank_that_fails_is_reported_with_its_last_words(tmp_path: Path)
         assert (done.rank, done.code, done.log_tail) == (0, 1, "out of memory")
 
 
+async def test_a_rank_that_ends_before_the_agent_looks_has_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as server:
+        monkeypatch.setattr(server.agent, "_look", lambda: None)
+        server.prepare(*python(""), ranks=1)
+        ready = await server.until("prepared")
+        launch = agent_pb2.Launch(key=key(1), master_address=ready.address, master_port=ready.port)
+        server.agent.hear(Response(launch=launch))
+        exits = tmp_path / "attempts" / "uid.1" / "exits"
+        while not (exits.exists() and "over" in exits.read_text()):
+            await asyncio.sleep(0.01)
+        Agent._look(server.agent)
+        words = [server.heard.get_nowait().WhichOneof("message") for _ in range(3)]
+        assert words == ["started", "exited", "stopped"]
+
+
 async def test_no_process_of_an_attempt_survives_its_end(tmp_path: Path) -> None:
     """Not even one that has a session of its own, and has closed everything."""
     leave = "import os, time\nif os.fork() == 0:\n os.setsid()\n if os.fork() == 0:\n"

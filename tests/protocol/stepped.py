@@ -93,7 +93,7 @@ class SteppedAttempt(HostAttempt):
     def look(self) -> list[RankExit]:
         if not self.has_processes:
             return []
-        self.phase = Phase.STARTED
+        self.phase, self.has_started = Phase.STARTED, True
         if self.is_alive:
             return []
         code, number = self.ends or (0, 9)
