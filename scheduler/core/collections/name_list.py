@@ -71,9 +71,9 @@ def _cut(names: tuple[str, ...]) -> Iterator[Chunk]:
 
 
 class NameList(Sequence[str]):
-    """Equal to any sequence of the same names in the same order. `runs`: as of a chunk."""
+    """Equal to any sequence of the same names in the same order. `cached`, `runs`: as of chunks."""
 
-    __slots__ = ("_chunks", "_groups", "_size", "runs")
+    __slots__ = ("_chunks", "_groups", "_size", "cached", "runs")
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         every = tuple(names)
@@ -81,6 +81,7 @@ class NameList(Sequence[str]):
         self._chunks = tuple(Chunk(every[at : at + half]) for at in range(0, len(every), half))
         self._size = len(every)
         self._groups: PersistentMap[str, NameList] | None = None
+        self.cached: Any = None
         self.runs: Any = None
 
     def by_group(self, group: Callable[[str], str]) -> Mapping[str, NameList]:
@@ -142,7 +143,7 @@ class NameList(Sequence[str]):
         following = NameList.__new__(NameList)
         following._chunks = (*self._chunks[:at], *parts, *self._chunks[at + 1 :])
         following._size = size
-        following._groups = following.runs = None
+        following._groups = following.cached = following.runs = None
         return following
 
     @property

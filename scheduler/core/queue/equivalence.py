@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 
-from scheduler.core.collections.name_list import Chunk
+from scheduler.core.collections.name_list import Chunk, NameList
 from scheduler.core.model.job import Job
 
 
@@ -45,9 +45,11 @@ def outermost(part: Chunk, jobs: Mapping[str, Job], parted_ns: int | None) -> tu
     return in_part.all if parted_ns is None else in_part.beside(parted_ns)
 
 
-def has_strikes(part: Chunk, jobs: Mapping[str, Job]) -> bool:
-    """Whether a host has stopped one of them."""
-    return _outermost(part, jobs).has_strikes
+def has_strikes(names: NameList, jobs: Mapping[str, Job]) -> bool:
+    """Whether a host has stopped one of them. Found once for a list."""
+    if names.cached is None:
+        names.cached = any(_outermost(part, jobs).has_strikes for part in names.parts)
+    return bool(names.cached)
 
 
 def _outermost(part: Chunk, jobs: Mapping[str, Job]) -> _Outermost:

@@ -60,8 +60,4 @@ def _waits_plainly(state: State, cycle: SchedulingCycle) -> bool:
         return False
     queue = state.queue if isinstance(state.queue, NameList) else NameList(state.queue)
     by_tenant = queue.by_group(lambda name: state.jobs[name].tenant)
-    for names in by_tenant.values():
-        for part in names.parts:
-            if has_strikes(part, state.jobs):
-                return False
-    return True
+    return not any(has_strikes(names, state.jobs) for names in by_tenant.values())

@@ -221,6 +221,8 @@ def _needed_by_leaf(runs: Iterable[QueueWalk], tenants: Tenants, now_ns: int) ->
         if not run.is_over:
             job = run.head
             first = heads.setdefault(job.tenant, job)
+            if first is job:
+                continue
             if _within(job, tenants, now_ns) < _within(first, tenants, now_ns):
                 heads[job.tenant] = job
     return {leaf: job.needed for leaf, job in heads.items()}
