@@ -28,58 +28,27 @@ def single_domains(fabric: Fabric, free: Ints, gang: int, room: int) -> list[tup
         return [(free, 0)]
     if all(len(tier.domains) == 1 for tier in fabric.tiers):
         return [(free, len(fabric.tiers))] if len(free) >= gang else []
-    counts = _counts(fabric, free)
+    levels = _levels(fabric)
+    counts = _counts(fabric, levels, free)
     for depth in range(len(counts) - 1, -1, -1):
-        candidates = (counts[depth] >= gang).nonzero()[0]
+        level, count = levels[depth], counts[depth]
+        candidates = (count >= gang).nonzero()[0]
         if not len(candidates):
             continue
         if room > gang:
-            roomy = candidates[counts[0][above(fabric, depth)[0][candidates]] >= room]
+            roomy = candidates[counts[0][level.outermost[candidates]] >= room]
             candidates = roomy if len(roomy) else candidates
         if depth + 1 == len(counts):  # the first one, without a sort
             # What is around a broken domain is broken as well, so those are first.
-            size = sizes_of(fabric.tiers[depth])
-            broken = candidates[counts[depth][candidates] < size[candidates]]
+            broken = candidates[count[candidates] < level.sizes[candidates]]
             candidates = broken if len(broken) else candidates
-            chosen = [int(candidates[_keys(fabric, counts, depth, candidates).argmin()])]
+            chosen = [int(candidates[_keys(levels, counts, depth, candidates).argmin()])]
         else:
-            keys = _keys(fabric, counts, depth, candidates)
+            keys = _keys(levels, counts, depth, candidates)
             chosen = candidates[keys.argsort(kind="stable")[:MOST_COMPARED]].tolist()
         inside = [_inside(fabric, free, depth, number) for number in chosen]
         return [(hosts, depth + 1) for hosts in _least_parted(fabric, inside, depth + 1, gang)]
     return []
-
-
-def _counts(fabric: Fabric, free: Ints) -> list[Ints]:
-    """Free hosts of each domain, tier by tier. Hosts are numbered in the order of the tree, so
-    what a domain has is what the next domains below it have together."""
-    counts = [fabric.tiers[-1].count(free)]
-    for depth in range(len(fabric.tiers) - 1, 0, -1):
-        counts.append(np.add.reduceat(counts[-1], _firsts(fabric, depth)))
-    return counts[::-1]
-
-
-def _inside(fabric: Fabric, free: Ints, depth: int, number: int) -> Ints:
-    """The free hosts of one domain of tier `depth`; `free` ascends, as the domains do."""
-    first = fabric.tiers[depth].domain_by_host.searchsorted([number, number + 1])
-    begin, end = free.searchsorted(first)
-    return free[begin:end]
-
-
-def _keys(fabric: Fabric, counts: Sequence[Ints], depth: int, candidates: Ints) -> Ints:
-    """What these domains of tier `depth` are compared by, as one number each: whether whole
-    domains would be broken, then what is free around them, both tier by tier."""
-    weights = _weights(fabric, depth)
-    # Python's own integers where those of the machine are too short.
-    kind = np.int64 if 2 * weights[0].whole < 1 << 63 else object
-    keys: Ints = np.zeros(1, dtype=kind)
-    for k, weight in enumerate(weights):
-        own = candidates if k == depth else slice(None)
-        is_inside = above(fabric, k)[k - 1][own] if k else 0
-        count = counts[k][own].astype(kind, copy=False)
-        is_whole = (count == sizes_of(fabric.tiers[k])[own]).astype(kind)
-        keys = keys[is_inside] + is_whole * weight.whole + count * weight.free
-    return keys
 
 
 class _Weight(NamedTuple):
@@ -90,22 +59,65 @@ class _Weight(NamedTuple):
     free: int
 
 
-@of_built
-@lru_cache(maxsize=64)
-def _weights(fabric: Fabric, depth: int) -> tuple[_Weight, ...]:
-    """Of each tier down to `depth`: places of digits, the outermost tier first."""
-    radices = [int(sizes_of(tier).max()) + 1 for tier in fabric.tiers[: depth + 1]]
-    return tuple(
-        _Weight(prod(radices) << depth - k, prod(radices[k + 1 :])) for k in range(depth + 1)
-    )
+class _Level(NamedTuple):
+    """One tier of a fabric. By domain: the domain outside it that is in `parents` on the next tier
+    and in `outermost` on the first, and its hosts. `firsts`: of each domain of the tier above, its
+    first domain here. `weights`: of the tiers down to here, the outermost first."""
+
+    parents: Ints
+    outermost: Ints
+    sizes: Ints
+    firsts: Ints
+    weights: tuple[_Weight, ...]
 
 
 @of_built
 @lru_cache(maxsize=64)
-def _firsts(fabric: Fabric, depth: int) -> Ints:
-    """Of each domain of the tier above `depth`, its first domain of tier `depth`."""
-    parents = above(fabric, depth)[depth - 1]
-    return np.flatnonzero(np.diff(parents, prepend=-1))
+def _levels(fabric: Fabric) -> tuple[_Level, ...]:
+    sizes = [sizes_of(tier) for tier in fabric.tiers]
+    radices = [int(hosts.max()) + 1 for hosts in sizes]
+    levels = []
+    for depth, hosts in enumerate(sizes):
+        outside = above(fabric, depth)
+        parents = outside[depth - 1] if depth else np.zeros_like(hosts)
+        weights = tuple(
+            _Weight(prod(radices[: depth + 1]) << depth - k, prod(radices[k + 1 : depth + 1]))
+            for k in range(depth + 1)
+        )
+        firsts = np.flatnonzero(np.diff(parents, prepend=-1))
+        levels.append(_Level(parents, outside[0], hosts, firsts, weights))
+    return tuple(levels)
+
+
+def _counts(fabric: Fabric, levels: Sequence[_Level], free: Ints) -> list[Ints]:
+    """Free hosts of each domain, tier by tier. Hosts are numbered in the order of the tree, so
+    what a domain has is what the next domains below it have together."""
+    counts = [fabric.tiers[-1].count(free)]
+    for level in levels[:0:-1]:
+        counts.append(np.add.reduceat(counts[-1], level.firsts))
+    return counts[::-1]
+
+
+def _inside(fabric: Fabric, free: Ints, depth: int, number: int) -> Ints:
+    """The free hosts of one domain of tier `depth`; `free` ascends, as the domains do."""
+    first = fabric.tiers[depth].domain_by_host.searchsorted([number, number + 1])
+    begin, end = free.searchsorted(first)
+    return free[begin:end]
+
+
+def _keys(levels: Sequence[_Level], counts: Sequence[Ints], depth: int, candidates: Ints) -> Ints:
+    """What these domains of tier `depth` are compared by, as one number each: whether whole
+    domains would be broken, then what is free around them, both tier by tier."""
+    weights = levels[depth].weights
+    # Python's own integers where those of the machine are too short.
+    kind = np.int64 if 2 * weights[0].whole < 1 << 63 else object
+    keys: Ints = np.zeros(1, dtype=kind)
+    for k, weight in enumerate(weights):
+        own, level = candidates if k == depth else slice(None), levels[k]
+        count = counts[k][own].astype(kind, copy=False)
+        is_whole = (count == level.sizes[own]).astype(kind)
+        keys = keys[level.parents[own]] + is_whole * weight.whole + count * weight.free
+    return keys
 
 
 def _least_parted(fabric: Fabric, inside: list[Ints], tier: int, gang: int) -> list[Ints]:
