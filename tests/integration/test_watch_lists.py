@@ -74,8 +74,7 @@ async def test_jobs_at_hand_come_first_then_a_bookmark_then_every_change(tmp_pat
 
 
 async def test_a_list_has_what_the_watch_is_for(tmp_path: Path) -> None:
-    """And is of the version after which the changes come, whatever happens while it is sent."""
-    async with serving(tmp_path) as served:
+    async with serving(tmp_path) as served, asyncio.timeout(60):
         for name in ("a", "b", "c"):
             await served.stub.CreateJob(create(name))
             await served.until(name, RUNNING)
@@ -133,7 +132,7 @@ async def test_a_watch_without_news_is_told_how_far_it_has_come(tmp_path: Path, 
     """Where nothing happens, and where nothing that happens concerns it; and not beyond what came
     before it."""
     other = {"Jobs": "nobody", "Hosts": "z1", "Windows": "w", "Links": "z1"}[kind]
-    async with serving(tmp_path) as served:
+    async with serving(tmp_path) as served, asyncio.timeout(60):
         await served.stub.CreateJob(create("a"))
         await served.until("a", RUNNING)
         request = getattr(service_pb2, f"Watch{kind}Request")
