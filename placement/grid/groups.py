@@ -1,7 +1,9 @@
-"""Groups of one axis kept whole: a smaller grid whose layouts are often the best there are.
+"""Groups of one axis kept whole: a smaller grid that is often all there is to search.
 
-Blocks of a group move together: the grid has one slot for each group, and zones hold as many groups
-as fit. See docs/engine.md, "The search".
+Blocks of a group move together: the grid has one slot for each group, zones hold as many groups as
+fit, and layouts and bounds of that grid are those of the whole, unless it pays to part a group:
+then a layout pays at least what the cheapest such group has lost on the *loose* grid, which has
+less weight on the axis. See docs/engine.md, "Groups kept together".
 """
 
 from __future__ import annotations
@@ -17,14 +19,23 @@ from placement.grid.isoperimetry import BlockAxis, steps
 from placement.grid.layout import Layout
 from placement.workload.traffic import Pattern
 
+TAKEN, OF = 3, 4  # of the weight; a little is left, so that groups do not fall apart for free
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Groups:
-    """`whole`: the grid of groups, of `size` blocks each. `group`: of each slot of the grid."""
+    """`whole`: the grid of groups, of `size` blocks each. `group`: of each slot of the grid.
+
+    `loose`: the grid with less weight on the axis. `parted`: what that takes off the doubled
+    cut of any layout for each group that it parts, at least; `price`: what such a group costs.
+    """
 
     whole: BlockGrid
     size: int
     group: Ints
+    loose: BlockGrid
+    parted: int
+    price: int
 
     def room(self, capacities: Sequence[int]) -> list[int]:
         """Whole groups that zones hold."""
@@ -35,13 +46,17 @@ class Groups:
         return np.asarray(layout[:, self.group])
 
 
+def _dearest(grid: BlockGrid) -> BlockAxis:
+    return max(grid.slice_axes, key=lambda a: (_parted(a, a.weight), -a.size))
+
+
 def groups_of(grid: BlockGrid) -> Groups | None:
     """Of the axis that is dearest to part; None where there are no two axes to tell apart."""
     if len(grid.slice_axes) < 2:
         return None
-    axis = max(grid.slice_axes, key=lambda a: (_to_part(a), -a.size))
+    axis = _dearest(grid)
     group, first = _numbered(grid, axis)
-    rest = tuple(replace(a, weight=a.weight * axis.size) for a in grid.slice_axes if a is not axis)
+    rest = tuple(_lines(a, axis.size) for a in grid.slice_axes if a is not axis)
     width = grid.width // axis.size
     step, offset = steps(rest, width)
     weight = grid.row_weight * axis.size
@@ -56,13 +71,9 @@ def groups_of(grid: BlockGrid) -> Groups | None:
         block=grid.block[:, first],
         slopes=(((weight, width),),) * (grid.rows - 1),
     )
-    return Groups(whole, axis.size, group)
-
-
-def _to_part(axis: BlockAxis) -> int:
-    """What a group in several zones costs at least."""
-    pairs = axis.size - 1 if axis.pattern is Pattern.ALL_TO_ALL else 1
-    return axis.weight * (1 if axis.pattern is Pattern.HIERARCHICAL else 2 * pairs)
+    taken = axis.weight * TAKEN // OF
+    loose, price = _loosened(grid, axis, taken), _parted(axis, axis.weight)
+    return Groups(whole, axis.size, group, loose, _parted(axis, taken), price)
 
 
 def _numbered(grid: BlockGrid, axis: BlockAxis) -> tuple[Ints, Ints]:
@@ -79,3 +90,21 @@ def _numbered(grid: BlockGrid, axis: BlockAxis) -> tuple[Ints, Ints]:
             group += index * groups
             groups *= other.size
     return group, np.flatnonzero(first)
+
+
+def _lines(axis: BlockAxis, many: int) -> BlockAxis:
+    """So many lines of an axis that are cut together."""
+    return replace(axis, weight=axis.weight * many)
+
+
+def _parted(axis: BlockAxis, weight: int) -> int:
+    """What a group in several zones costs at least, doubled, at this weight."""
+    if axis.pattern is Pattern.HIERARCHICAL:
+        return 2 * weight
+    return 4 * weight * (axis.size - 1 if axis.pattern is Pattern.ALL_TO_ALL else 1)
+
+
+def _loosened(grid: BlockGrid, axis: BlockAxis, taken: int) -> BlockGrid:
+    axes = tuple(replace(a, weight=a.weight - taken) if a is axis else a for a in grid.slice_axes)
+    step, offset = steps(axes, grid.width)
+    return replace(grid, slice_axes=axes, step=step, offset=offset * grid.rows)

@@ -2,6 +2,6 @@
 
 Enters: a grid, capacities, and patterns of a good layout. Leaves: `Prover`, whose bound rises by
 rounds of work: master, pricing, MIR cuts and Lagrangian bounds from rounded duals (master.py,
-node.py), branching (branching.py), and provers of two relaxations side by side (cell_proofs.py).
+node.py), branching (branching.py), and provers of other grids (cell_proofs.py, split_groups.py).
 See docs/engine.md, "The proof".
 """

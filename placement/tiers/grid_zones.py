@@ -1,7 +1,9 @@
 """The outermost tier of a gang whose blocks form a grid: which zone carries which block.
 
 A search over layouts works from above and a proof from below, in turns and with growing effort,
-until the two meet or the work that the limits allow is done.
+until the two meet or the work that the limits allow is done. Where the blocks of an axis are best
+kept together, the grid of its groups is solved instead, and what a layout costs that splits a
+group is bounded beside it (`split_groups`).
 See docs/engine.md, "The tiers".
 """
 
@@ -10,20 +12,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import floor
 
 import numpy as np
 
 from placement.bound.size_relaxation import ChargingForm, by_sizes, forms
 from placement.grid.block_grid import BlockGrid
-from placement.grid.groups import groups_of
+from placement.grid.groups import Groups, groups_of
 from placement.grid.layout import Layout, ZonePattern, layout_cost, patterns_of
 from placement.proof.branch_and_price import Prover
+from placement.proof.split_groups import Parted
 from placement.search.graph_slicing import SLACKS, SMALL, grid_sweeper, slice_grid
 from placement.search.integer_cover import counts_cost, covering_slots, is_counted, laid_out
 from placement.search.multilevel import PROPOSALS, refined
 from placement.speculative import ahead
 from placement.workload.request import SHARES, Limits
 
+NEARLY = 0.96  # of a quick layout's cut: a bound that a better one may meet
 MOST_COLUMNS = 140  # of an integer program that chooses patterns
 
 
@@ -61,7 +66,11 @@ def _solved(grid: BlockGrid, capacities: Sequence[int], limits: Limits) -> ZoneS
     best = _sliced(grid, capacities, limits.first.trees, bound)
     if best.is_proved or not limits.rounds:
         return best
-    best = _in_groups(grid, capacities, best, limits.part(SHARES[1]))
+    groups = groups_of(grid) if grid.size > SMALL else None
+    if groups is not None and sum(groups.room(capacities)) >= groups.whole.size:
+        best, is_known = _of_groups(grid, groups, capacities, limits, best)
+        if is_known or best.is_proved:
+            return best
     proof = _Proof.begun(grid, capacities, best, limits.first.rounds)
     best = proof.learned(best, limits.trees)
     sizes = by_sizes(grid, capacities, limits.part(SHARES[1]).entries)
@@ -77,6 +86,31 @@ def _solved(grid: BlockGrid, capacities: Sequence[int], limits: Limits) -> ZoneS
     if limits.turns < len(SHARES):
         return best
     return proof.chosen(proof.pursued(best, limits.rounds, limits.trees), limits.trees)
+
+
+def _of_groups(
+    grid: BlockGrid, groups: Groups, capacities: Sequence[int], limits: Limits, best: ZoneStep
+) -> tuple[ZoneStep, bool]:
+    """The better of `best` and the best layout that splits no group, and what no layout beats;
+    whether that is all, since layouts that split a group are known to cost hardly less."""
+
+    def kept(step: ZoneStep) -> ZoneStep:
+        return _better(best, replace(step, layout=groups.laid_out(step.layout)))
+
+    room = groups.room(capacities)
+    whole = _sliced(groups.whole, room, limits.first.trees, best.bound)
+    best = kept(whole)
+    parted = Parted(groups, capacities, whole.layout)
+    enough = floor(NEARLY * whole.cost)
+    if parted.prove(whole.cost, enough, 1) < enough:
+        return best, False
+    whole = _solved(groups.whole, room, limits)
+    best = kept(whole)
+    proved = parted.prove(min(whole.bound, best.cost), 0, limits.rounds)
+    bound = max(best.bound, min(whole.bound, proved))
+    if proved < whole.bound and bound < best.cost:
+        bound = max(bound, _Proof.begun(grid, capacities, best, limits.first.rounds).bound)
+    return replace(best, bound=min(best.cost, bound)), True
 
 
 class _Proof:
@@ -163,20 +197,6 @@ def _searched(grid: BlockGrid, capacities: Sequence[int], best: ZoneStep, trees:
         if best.is_proved:
             return best
     return _better(best, _moved(grid, capacities, best, trees))
-
-
-def _in_groups(
-    grid: BlockGrid, capacities: Sequence[int], best: ZoneStep, limits: Limits
-) -> ZoneStep:
-    """The better of `best` and the best layout that parts no group of an axis, if a quick one of
-    that kind is as good."""
-    groups = groups_of(grid) if grid.size > SMALL else None
-    if groups is None or sum(room := groups.room(capacities)) < groups.whole.size:
-        return best
-    if _sliced(groups.whole, room, limits.first.trees, best.bound).cost > best.cost:
-        return best
-    whole = _solved(groups.whole, room, limits)
-    return _better(best, replace(whole, layout=groups.laid_out(whole.layout)))
 
 
 def _sliced(
