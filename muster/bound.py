@@ -140,8 +140,9 @@ def plane(a: Line, b: Line) -> list[int]:
 
 
 def stack(base: list[int], line: Line) -> list[int]:
-    """Of layers that cost `base` each: where they hold low to high cells, at least high - low
-    lines are held in part, or high touched. In large layers low and high are intervals."""
+    """The floor of a stack of layers that cost `base` each: where they hold low to high cells, at
+    least high - low lines are held in part, or high touched. In large layers low and high are
+    intervals."""
     cells, cost = len(base) - 1, line.cost()
     begins = {0, 1, cells // 4, cells // 2, cells - 1, cells}
     ends = sorted(begins if cells > FINE else range(cells + 1))

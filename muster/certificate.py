@@ -47,7 +47,7 @@ def kind(value: Any, path: str) -> None:
 
 
 def claims(value: Any, path: str) -> None:
-    """Those of a server say also what it decided."""
+    """The claims; those of a server say also what it decided."""
     is_decided = isinstance(value, dict) and "decision" in value
     check(value, {**CLAIMS, "decision": DECISION} if is_decided else CLAIMS, path)
 
@@ -79,7 +79,7 @@ def proof(value: Any, path: str) -> None:
 
 
 def tree(value: Any, path: str, depth: int = 0) -> None:
-    """Of branches: the number of a leaf's prices, or a counter that parts two subtrees."""
+    """The tree of branches: the number of a leaf's prices, or a counter that parts two subtrees."""
     if depth > MOST_BRANCHES:
         raise Malformed(path, "branches too deep")
     if isinstance(value, dict):

@@ -233,7 +233,7 @@ def _runs(values: Sequence[int]) -> list[list[int]]:
 def _outermost(
     fabric: Fabric, free: HostSet, request: Request, placement: Placement, limits: Limits
 ) -> WrittenProof:
-    """Of the bound on the outermost cut."""
+    """The proof of the bound on the outermost cut."""
     grid = block_grid(request, fabric.gpus_per_host)
     if not placement.lower_bound or grid is None:
         return NOTHING
@@ -254,7 +254,7 @@ def _inner(
     inner: TierBound,
     limits: Limits,
 ) -> WrittenProof:
-    """Of the bound on the first tier that is cut, in one domain of the tier outside."""
+    """The proof of the bound on the first tier that is cut, in one domain of the tier outside."""
     depth = next(i for i, tier in enumerate(fabric.tiers) if tier.name == inner.tier)
     own = labelled(fabric, request.where, free)
     hosts = np.flatnonzero(hostset.to_mask(own, fabric.host_count))

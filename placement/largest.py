@@ -44,7 +44,7 @@ def legal_sizes(fabric: Fabric, request: Request, least: int) -> tuple[int, ...]
 
 
 def _of_whole_hosts(fabric: Fabric, request: Request, least: int) -> Sequence[int]:
-    """Those whose ranks fill hosts, up to as many as the fabric has, and the batch allows."""
+    """The sizes whose ranks fill hosts, up to as many as the fabric has, and the batch allows."""
     full, gpus = request.parallelism.dp, fabric.gpus_per_host
     ranks = request.parallelism.world_size // full
     step = gpus // gcd(gpus, ranks)

@@ -100,7 +100,7 @@ class SimulatedLauncher(Launcher):
             self.hurry()
 
     def revive(self, host: str) -> None:
-        """It is known to have failed, or works again."""
+        """Note that a host is known to have failed, or works again."""
         self._silent.discard(host)
 
     def begin(self, run: Attempt) -> None:

@@ -34,7 +34,7 @@ class Cells:
     cells_of_host: int
 
     def states(self, room: Sequence[int]) -> int:
-        """Of the pricing table, for zones with room for so many slots."""
+        """Entries of the pricing table, for zones with room for so many slots."""
         return self.grid.rows * (self.grid.width + 1) * max(room)
 
     def in_bytes(self, doubled: int) -> int:
@@ -56,7 +56,7 @@ def cells_of(request: Request, gpus: int) -> Cells:
 
 
 def floors(grid: BlockGrid, lot: int) -> tuple[int, ...]:
-    """Of each pair of neighbouring stages, as of a BlockGrid; rows are stages of cells."""
+    """Floors between neighbouring stages, as those of a BlockGrid; rows are stages of cells."""
     pairs = range(grid.rows - 1)
     return tuple(grid.row_weight * _least_parted(grid.width, lot, s) for s in pairs)
 

@@ -135,7 +135,7 @@ class Walk:
             self._used |= 1 << (bit if element == ENTER else other)
 
     def _bit_of(self, is_group: bool, number: int) -> int:
-        """Of a block or a group: the lowest that is free, if it has none."""
+        """The bit of a block or a group: the lowest that is free, if it has none."""
         if (is_group, number) not in self._bit:
             self._spare.sort(reverse=True)
             if not self._spare:

@@ -70,8 +70,8 @@ class _Ring:
         return self.order[(self._place[blocks] + by) % self.graph.blocks]
 
     def gates(self, of_period: int) -> Iterator[tuple[_Gate, list[int]]]:
-        """So many in each period, but for the beginning: one of each kind, and the places of its
-        like."""
+        """So many gates in each period, but for the beginning: one of each kind, and the places of
+        its like."""
         blocks, period = self.graph.blocks, self.period
         for first in (k * period // of_period for k in range(of_period)):
             places = range(first or period, blocks, period)

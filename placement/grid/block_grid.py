@@ -102,7 +102,7 @@ class BlockGrid:
 
     @property
     def weights(self) -> tuple[int, ...]:
-        """Of everything that can be cut, without zeros."""
+        """The weights of everything that can be cut, without zeros."""
         all_weights = [self.row_weight, self.row_wrap, *(axis.weight for axis in self.slice_axes)]
         return tuple(w for w in all_weights if w)
 
@@ -119,7 +119,7 @@ def joint_costs(every: tuple[Slopes, ...], width: int) -> Ints:
 
 
 def joint_cost(slopes: Slopes, most: int) -> Ints:
-    """Of a difference of 0 .. `most` slots."""
+    """What a difference of 0 .. `most` slots between two rows costs."""
     cost = np.full(most + 1, MUCH)
     cost[0] = 0
     reached = total = 0

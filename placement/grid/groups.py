@@ -51,7 +51,8 @@ def _dearest(grid: BlockGrid) -> BlockAxis:
 
 
 def groups_of(grid: BlockGrid) -> Groups | None:
-    """Of the axis that is dearest to part; None where there are no two axes to tell apart."""
+    """Groups of the axis that is dearest to part; None where there are no two axes to tell
+    apart."""
     if len(grid.slice_axes) < 2:
         return None
     axis = _dearest(grid)
@@ -93,7 +94,7 @@ def _numbered(grid: BlockGrid, axis: BlockAxis) -> tuple[Ints, Ints]:
 
 
 def _lines(axis: BlockAxis, many: int) -> BlockAxis:
-    """So many lines of an axis that are cut together."""
+    """How many lines of an axis are cut together."""
     return replace(axis, weight=axis.weight * many)
 
 

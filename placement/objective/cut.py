@@ -47,7 +47,7 @@ def cut(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[TierCut
 @of_built
 @lru_cache(maxsize=64)
 def uncut(fabric: Fabric) -> tuple[TierCut, ...]:
-    """Of a gang of one host, from which nothing leaves."""
+    """The cuts of a gang of one host, from which nothing leaves."""
     return tuple(TierCut(tier.name, 0) for tier in fabric.tiers)
 
 

@@ -206,7 +206,7 @@ class Exposure:
     hidden: dict[str, float]
 
     def slope(self, axis: str, start_s: float, end_s: float) -> float:
-        """Of the time between, the share that the step waits for."""
+        """The share of the time between for which the step waits."""
         if end_s <= start_s:
             return 0.0
         waited_s = self.exposed_s(axis, end_s) - self.exposed_s(axis, start_s)

@@ -75,7 +75,7 @@ class Prover:
 
     @property
     def scale(self) -> int:
-        """Of the prices of witnesses, to a unit of the grid."""
+        """Units of witnesses' prices in a unit of the grid."""
         return self._tables.scale
 
     @cached_property

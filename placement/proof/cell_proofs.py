@@ -80,6 +80,6 @@ class CellProof:
         return layout
 
     def _patterns(self, layout: Ints) -> list[ZonePattern]:
-        """Of a layout, which a proof begins with or learns of."""
+        """The patterns of a layout, which a proof begins with or learns of."""
         zone_of_cell = np.repeat(layout, self._cells.cells_of_host)
         return patterns_of(zone_of_cell[self._cells.grid.block], len(self._room))

@@ -77,7 +77,7 @@ class Parted:
         return bound
 
     def _proved_loose(self, cost: int) -> int:
-        """Of the loose grid; 0 where it takes long or is far below `cost`."""
+        """The bound of the loose grid; 0 where it takes long or is far below `cost`."""
         groups = self.groups
         need, bound = cost - groups.parted, by_sizes(groups.loose, self._capacities)
         if bound < need:
@@ -88,8 +88,8 @@ class Parted:
         return bound
 
     def _by_lanes(self, parted: int, need: int, known: int, rounds: int) -> int:
-        """Of whole groups over zones that hold a lane if so many groups are parted. A proof that
-        is behind what is `known` after one round gets a small share of them."""
+        """The bound of whole groups over zones that hold a lane if so many groups are parted. A
+        proof that is behind what is `known` after one round gets a small share of them."""
         whole = self.groups.whole
         rooms = lane_rooms(self._capacities, self.groups.size, parted)
         if parted not in self._known:

@@ -148,7 +148,7 @@ class Near:
         return _fewest_moves(candidates, moves, delays, max(most, min(delays)))
 
     def _chosen(self, layouts: Sequence[Ints]) -> list[Ints]:
-        """Those that move the fewest blocks, of those whose cut, or whatever else is
+        """The options that move the fewest blocks, of those whose cut, or whatever else is
         minimised, is the least or allowed."""
         values = [self._value(zones) for zones in layouts]
         moves = [int((zones != self._old_zone).sum()) for zones in layouts]
@@ -293,7 +293,7 @@ def seated_near(
 def _fewest_moves(
     options: Sequence[Option], moves: Sequence[int], values: Sequence[float], most: float
 ) -> list[Option]:
-    """Of the options whose value is at most so much those that move the fewest blocks."""
+    """The options that move the fewest blocks, of those whose value is at most so much."""
     may = [i for i, value in enumerate(values) if value <= most]
     fewest = min(moves[i] for i in may)
     return [options[i] for i in may if moves[i] == fewest]

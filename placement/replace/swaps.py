@@ -85,7 +85,7 @@ def choose_swaps(
 
 
 def _together(fabric: Fabric, left: Sequence[int]) -> set[int]:
-    """Those of the hosts that are left which share their rack with another one."""
+    """The hosts left that share their rack with another one."""
     if len(left) < 2 or len(fabric.tiers) < 2:
         return set()
     rack_of = fabric.tiers[-1].domain_by_host

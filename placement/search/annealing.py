@@ -158,7 +158,7 @@ def _anneal(
     enough: int,
     word: int,
 ) -> int:
-    """So many proposals at each temperature, until `enough` is saved; how much was at most.
+    """Make so many proposals at each temperature, until `enough` is saved; how much was at most.
 
     `movable`: vertices with somewhere to go; `open_`: domains with room; `word`: not zero.
     """

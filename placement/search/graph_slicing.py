@@ -232,7 +232,7 @@ def _search(
     target: int,
     word: int,
 ) -> int:
-    """So many neighbours of a plan, until one cuts `target` or less; the least met.
+    """Try so many neighbours of a plan, until one cuts `target` or less; the least met.
     `word`: a random one, not zero."""
     cost = least = _parted_anew(now, graph, sweeps, 0)
     refill(now.layout, now.next)
@@ -383,7 +383,7 @@ def combs(zones: Sequence[int], axes: int) -> list[Tree]:
 
 
 def bands(zones: Sequence[int], many: int, inner: int, outer: int) -> Tree:
-    """So `many` zones side by side along one axis, and such bands along another."""
+    """Lay `many` zones side by side along one axis, and such bands along another."""
     leaves = [Tree(zone=z) for z in zones]
     parts = [leaves[k : k + many] for k in range(0, len(leaves), many)]
     return comb([comb(part, inner) for part in parts], outer)
@@ -414,7 +414,8 @@ def orders_along(coordinates: Sequence[Ints]) -> list[Ints]:
 
 @lru_cache(maxsize=16)
 def grid_sweeper(grid: BlockGrid) -> Sweeper:
-    """Of all blocks of a grid in reading order; weights are the grid's, each edge once."""
+    """The sweeper of all blocks of a grid in reading order; weights are the grid's, each edge
+    once."""
     return _region_sweeper(grid, grid.everywhere)
 
 

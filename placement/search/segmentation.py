@@ -110,7 +110,7 @@ class Segmenter:
         return at
 
     def _saved_inside(self, orders: Ints) -> Ints:
-        """Of each order, length and place: weight of the pairs inside that segment; of those
+        """Weight of the pairs inside the segment of each order, length and place; of those
         that go past the end, anything. Shape: (orders, longest + 1, blocks + 1)."""
         graph, longest = self._pairs, max(self._capacities)
         place, line = np.argsort(orders, axis=1), graph.blocks + 1
@@ -140,7 +140,7 @@ class Segmenter:
         return values
 
     def _lengths(self, order: int, domains: Sequence[int]) -> list[int]:
-        """Of each domain's segment, traced back."""
+        """The length of each domain's segment, traced back."""
         values, table = self._values(order, domains), self._tables[order]
         end, lengths = self._graph.blocks, []
         for k in reversed(range(len(domains))):

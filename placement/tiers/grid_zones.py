@@ -126,7 +126,7 @@ class _Proof:
     def begun(
         cls, grid: BlockGrid, capacities: Sequence[int], best: ZoneStep, rounds: int
     ) -> _Proof:
-        """Of the ways to charge zones the one that proves most in so many rounds; the first that
+        """The way to charge zones that proves most in so many rounds; the first that
         proves all, and the grid's own on a tie."""
 
         def tried(form: ChargingForm) -> _Proof:

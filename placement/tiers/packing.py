@@ -85,7 +85,7 @@ class Gang:
 
     @cached_property
     def _coordinates(self) -> Ints:
-        """Of every cell in reading order, by axis. Shape: (axes, cells)."""
+        """The coordinates of every cell in reading order, by axis. Shape: (axes, cells)."""
         if self._is_grid:
             return _dearest_first(self._grid)
         assert self._request is not None

@@ -190,7 +190,7 @@ def _activations(work: Work, stage: int, layers: _Layers) -> Fraction:
 
 
 def _kept(work: Work, *, has_experts: bool) -> Fraction:
-    """Of one layer and micro-batch, from forward to backward."""
+    """Bytes that one layer keeps of a micro-batch, from forward to backward."""
     if work.training.recompute is Recompute.FULL:
         return work.activations / _sharers(work)
     kept = _layer(work, has_experts=has_experts)

@@ -38,7 +38,7 @@ def anybody(_: Context) -> Caller:
 
 
 class Authenticator:
-    """Whom the auth file knows. `clock`: nanoseconds since 1970. Use from any thread.
+    """The callers whom the auth file knows. `clock`: nanoseconds since 1970. Use from any thread.
 
     Raises: InputError when the file cannot be read."""
 

@@ -284,7 +284,7 @@ class HostAttempt:
         return group != "" and is_populated(group)
 
     def _new_exits(self) -> tuple[list[RankExit], bool]:
-        """And whether nothing of the attempt is left."""
+        """New exits of its ranks, and whether nothing of the attempt is left."""
         try:
             with (self.folder / "exits").open("rb") as file:
                 file.seek(self._read_bytes)

@@ -218,7 +218,7 @@ class Client:
     def hold_job(
         self, name: str, reason: str = "", uid: str = "", **options: Unpack[ChangeOptions]
     ) -> job_pb2.Job:
-        """It is not considered until it is released; a gang that runs goes on."""
+        """Keep a job from starting until it is released; a gang that runs goes on."""
         request = service_pb2.HoldJobRequest(
             name=name, reason=reason, uid=uid, **_change_fields(options)
         )

@@ -126,7 +126,7 @@ class NotRouted:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """It cannot be known now whether a cluster has the job. `cluster`: that might have it, ""
+    """Nobody can say now whether a cluster has the job. `cluster`: that might have it, ""
     for any that is silent."""
 
     reason: str

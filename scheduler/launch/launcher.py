@@ -380,7 +380,7 @@ class AgentLauncher(Launcher):
         self._submit(EndJob(gang.name, JobState.COMPLETED, gang.attempt, uid=gang.uid))
 
     def _over(self, gang: LaunchedGang) -> None:
-        """It has come to its end; the log is about to say so."""
+        """Note that an attempt has ended; the log is about to say so."""
         self._write_down(gang)
         gang.enter(GangPhase.OVER, self._clock())
 
@@ -613,7 +613,7 @@ class AgentLauncher(Launcher):
                 self._return_host(state, host)
 
     def _return_host(self, state: State, host: str) -> None:
-        """It is out for the sake of its agent alone, which is back."""
+        """Return a host that is out for the sake of its agent alone, which is back."""
         host_state = state.host(state.loaded_fabric.index_by_name[host])
         if host_state.state is HostState.FAILED and host_state.signal == AGENT_LOST:
             self._submit(ReportHost(host, AGENT_BACK))

@@ -101,7 +101,7 @@ def _domains(fabric: Fabric, scope: str) -> tuple[tuple[str, ...], ...]:
 def _grouped(
     fabric: Fabric, units: Sequence[tuple[str, ...]], group: int
 ) -> Iterator[tuple[str, ...]]:
-    """So many neighbours at a time, never across an outermost domain."""
+    """Groups of so many neighbours, never across an outermost domain."""
     index = fabric.index_by_name
     for _, near in groupby(units, key=lambda hosts: fabric.domain(index[hosts[0]])):
         inside = list(near)

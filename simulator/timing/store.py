@@ -84,7 +84,7 @@ class CheckpointStore:
         return self._crowded()
 
     def end(self, name: str) -> Sequence[str]:
-        """It writes no more; see `begin`. One that never wrote is no error."""
+        """Note that a job writes no more; see `begin`. One that never wrote is no error."""
         if name not in self._writers:
             return ()
         crowded = self._crowded()

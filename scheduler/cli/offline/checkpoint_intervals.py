@@ -47,7 +47,7 @@ class FailureModel:
 
     @property
     def lost_s(self) -> float:
-        """Of each failure, beside the work since the last checkpoint."""
+        """Seconds that each failure costs beside the work since the last checkpoint."""
         return self.restart_s + self.down_s
 
 

@@ -1,4 +1,4 @@
-"""Those who make room for a job, as a plan, a sentence and the log have them."""
+"""Jobs that make room for another one, as a plan, a sentence and the log name them."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ class Outlook:
         return _kept(in_order, several) if several else in_order
 
     def comes(self, job: Job) -> None:
-        """It is the turn of `job`: those that limits hold back until here are before it."""
+        """Take the turn of `job`: jobs that limits hold back until here are before it."""
         self._ahead.setdefault(job.name, frozenset(self.held_back))
 
     def reservation(self, job: Job, free: HostSet) -> BackfillReservation | None:

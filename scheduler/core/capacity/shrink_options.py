@@ -25,7 +25,7 @@ IsEnough = Callable[[Victims], bool]
 
 @dataclass(frozen=True, slots=True)
 class Surplus:
-    """Of the `useful` hosts that victims leave, `count` are more than it takes."""
+    """Victims leave `useful` hosts, `count` more than the job takes."""
 
     useful: HostSet
     count: int

@@ -44,7 +44,7 @@ class Chunk(tuple[str, ...]):
 
     @cached_property
     def block_ends(self) -> list[int]:
-        """Of each block, the place of the first name behind it."""
+        """The place of the first name behind each block."""
         return list(accumulate(map(len, self.blocks)))
 
     def spliced(self, at: int, count: int, names: tuple[str, ...]) -> Chunk:

@@ -40,7 +40,7 @@ class Backfill(Protocol):
         ...
 
     def permitted(self, job: Job, end_ns: int, allowed: Allowance) -> Allowance:
-        """Of what is allowed, what `job` may take now if it ends by `end_ns`."""
+        """The allowed hosts that `job` may take now if it ends by `end_ns`."""
         ...
 
     def room(self, job: Job, end_ns: int, allowed: Allowance) -> int | None:
@@ -62,7 +62,7 @@ class Backfill(Protocol):
         ...
 
     def shared(self, job: Job, host: HostSet, end_ns: int, until_ns: int) -> None:
-        """It does, and is not entered otherwise."""
+        """`job` starts on a part of this host; `took` is not called for it."""
         ...
 
     def waits(self, job: Job, free: HostSet) -> None:
@@ -96,7 +96,7 @@ class LimitReservations:
         self._first = outlook.held_back  # so that reservations of hosts leave it its room, too
 
     def room(self, job: Job, end_ns: int, room: int) -> int:
-        """Of `room` hosts, whoever's they are, those that delay no job of the same tenant."""
+        """How many of `room` hosts, whoever's they are, delay no job of the same tenant."""
         if not self._first:
             return room
         for name in self._quotas.path(job.tenant):
@@ -175,7 +175,7 @@ def draws_alike(first: BackfillReservation, job: Job, quotas: Quotas) -> bool:
 
 
 def uncounted(first: BackfillReservation, hosts: HostSet) -> HostSet:
-    """Those of `hosts` that `first` could not use, for a window closes them to it then."""
+    """The `hosts` that `first` could not use, for a window closes them to it then."""
     return 0 if first.among is None else hosts & ~first.among
 
 

@@ -336,7 +336,7 @@ class SchedulingCycle:
         self._gives(more)
 
     def _allowed(self, job: Job) -> Allowance:
-        """Of what quotas leave, what windows, its constraints and affinity leave."""
+        """The hosts that quotas, windows, its constraints and affinity leave."""
         allowed = self._unclosed(job)
         return allowed.on(self.affinity.room(job, allowed.reach))
 
@@ -349,7 +349,7 @@ class SchedulingCycle:
         return allowed.on(allowed.reach & ~barred)
 
     def _open(self, job: Job, end_ns: int) -> Allowance:
-        """Of what quotas leave, what no window closes to `job` until then: the same for all
+        """The hosts that quotas leave and no window closes to `job` until then: the same for all
         jobs of one kind, until somebody takes hosts."""
         if not self._has_windows:
             return self.quotas.allowance(job, self.free)

@@ -29,7 +29,7 @@ class EquivalenceCache:
         return sizes is not None and sizes[0] <= needed <= sizes[1]
 
     def add(self, kind: Hashable, least: int, most: int) -> None:
-        """Those of `kind` wait that need so many hosts."""
+        """Note that jobs of `kind` wait that need so many hosts."""
         self._sizes[kind] = (least, most)
 
     def clear(self) -> None:
@@ -90,13 +90,12 @@ class _Outermost:
 
     @property
     def corners(self) -> Iterator[Job]:
-        """Those of which `beside` gives some, whatever the time limit."""
+        """The jobs of which `beside` gives some, whatever the time limit."""
         return chain(self._elastic, chain.from_iterable(step.corners for step in self._steps))
 
     @cached_property
     def all(self) -> tuple[Job, ...]:
-        """Of the jobs that are alike and of one size, the one with the shortest time limit and
-        the one with the longest."""
+        """The jobs with the shortest and with the longest time limit of each size and kind."""
         if self._inner:
             return _Outermost(chain.from_iterable(part.all for part in self._inner)).all
         ends: dict[Hashable, tuple[Job, Job]] = {}
@@ -111,8 +110,8 @@ class _Outermost:
         return (*self._elastic, *chain.from_iterable(ends.values()))
 
     def beside(self, limit_ns: int) -> tuple[Job, ...]:
-        """Of the jobs that are alike, the smallest and the largest of those whose time limit is
-        at most `limit_ns`, and of the others: between them others wait as well."""
+        """The smallest and the largest of the jobs of each kind whose time limit is at most
+        `limit_ns`, and of the others: between them others wait as well."""
         return (*self._elastic, *chain.from_iterable(s.beside(limit_ns) for s in self._steps))
 
 

@@ -119,7 +119,7 @@ class QueueLoans:
         return room if room.bit_count() >= job.needed else 0
 
     def _nearest(self, lent: HostSet, reach: HostSet, count: int) -> HostSet:
-        """So many of these spares, where most can be reached beside them."""
+        """So many of these spares, chosen where most other hosts are near."""
         fabric = self._state.loaded_fabric
         zones = domain_masks(fabric, fabric.tiers[0].name) if fabric.tiers else (-1,)
         chosen = 0

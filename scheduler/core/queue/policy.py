@@ -33,8 +33,9 @@ class QueueOrder(Protocol):
     def is_stable(self) -> bool: ...
 
     def jobs(self, all_wait: AllWait) -> Iterator[Job]:
-        """Of neighbours in the queue for which `all_wait` holds when it is their turn, the
-        last one alone will do; an order other than the queue's own asks about none."""
+        """The jobs to consider. Of neighbours in the queue for which `all_wait` holds when it is
+        their turn, the last one alone will do; an order other than the queue's own asks about
+        none."""
         ...
 
     def took(self, job: Job, hosts: int) -> None:

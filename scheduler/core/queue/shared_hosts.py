@@ -28,7 +28,7 @@ class SharedHosts:
         self._until_ns: dict[int, int] = {}
 
     def with_room(self, gpus: int) -> HostSet:
-        """Those with so many GPUs free."""
+        """The hosts with so many GPUs free."""
         reach = 0
         for room, hosts in self._by_room.items():
             reach |= hosts if room >= gpus else 0
@@ -41,12 +41,12 @@ class SharedHosts:
         return self._until_ns[host]
 
     def fullest_first(self, job: Job, hosts: HostSet) -> list[int]:
-        """Those of `hosts` with room for `job`."""
+        """The `hosts` with room for `job`, fullest first."""
         rooms = sorted(room for room in self._by_room if room >= job.part_gpus)
         return [h for room in rooms for h in hostset.members(self._by_room[room] & hosts)]
 
     def gpus_for(self, job: Job, host: int) -> tuple[int, ...]:
-        """Those that `job` takes of this host; of one that is free, too."""
+        """The GPUs that `job` takes of this host, which may be free as a whole."""
         taken = self._taken.get(host, set())
         return choose_gpus(self._fabric, host, taken, job.part_gpus) or ()
 

@@ -126,8 +126,7 @@ class SpareLoans:
         return self.holds(job, spares, reason, now_ns, more)
 
     def give_back(self, hosts: HostSet, now_ns: int) -> Iterator[SparesChanged]:
-        """Those of `hosts` that are lent and nobody is on any more are spares of their holders
-        again."""
+        """Give lent `hosts` that nobody is on any more back to their holders, as spares."""
         home = hosts & self.vacated
         for job in self.state.holding if home else ():
             if mine := tuple(h for h in job.lent if hostset.has(home, h)):

@@ -157,8 +157,8 @@ class EndedTable(NamedTuple):
         return self.execute(statement.replace("?", self.mark), values)
 
     def _checked(self, rows: Sequence[Sequence[Any]]) -> Iterator[EndedRow]:
-        """Of the rows before these the digests are read at once: in the order of a list few rows
-        follow one another, and a question for each would take as many round trips."""
+        """Check these rows. The digests of the rows before them are read at once: in the order of a
+        list few rows follow one another, and a question for each would take as many round trips."""
         ended = [EndedRow.of(row) for row in rows]
         base = self.base()
         digests = {base.number: base.digest}

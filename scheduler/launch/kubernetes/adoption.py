@@ -201,7 +201,8 @@ class PodAdoption:
                 self._delete(gang, pod, why)
 
     def _end(self, namespace: str, gang: str, pods: list[AdoptedPod], job: Job) -> None:
-        """It has no pod that runs: at once when all have succeeded, else when none came anew."""
+        """End a job without a running pod: at once when all have succeeded, else when none came
+        anew."""
         succeeded = {pod.order for pod in pods if pod.phase == "Succeeded"}
         since_s = self._gone_since_s.setdefault(job.uid, self._clock())
         command: Command

@@ -31,7 +31,8 @@ from scheduler.core.tenancy.quota_check import Allowance
 
 @dataclass(frozen=True, slots=True)
 class Booked:
-    """So many hosts in [start, end), in these shares where windows tell hosts apart."""
+    """A booking of so many hosts in [start, end), in these shares where windows tell hosts
+    apart."""
 
     start_ns: int
     end_ns: int

@@ -156,8 +156,8 @@ def _runs(state: State, now_ns: int) -> list[QueueWalk]:
 
 
 def _aging_runs(chunks: Iterable[Chunk], jobs: Mapping[str, Job], tenants: Tenants) -> _TenantRuns:
-    """Those of one tenant. Who waits for less long than another that came later is in a run
-    of those alone, which is sorted: they are few."""
+    """The runs of one tenant's jobs. Who waits for less long than another that came later is in a
+    run of those alone, which is sorted: they are few."""
     parts: dict[tuple[int, bool], list[Sequence[str]]] = {}
     since_ns: dict[tuple[int, bool], int] = {}
     others: list[str] = []
