@@ -111,8 +111,8 @@ def test_a_proof_in_pairs_of_nodes_is_the_same_on_one_core(
     nodes: list[int] = []
     begin = Prover._begun
 
-    def begun(prover: Prover, most: int) -> list[Exploration]:
-        found = begin(prover, most)
+    def begun(prover: Prover) -> list[Exploration]:
+        found = begin(prover)
         nodes.append(len(found))
         return found
 
