@@ -83,21 +83,24 @@ class FairOrder:
         def key(job: Job) -> Key:
             return self._key(job, rank_by_leaf)
 
-        def heap_of_heads() -> list[tuple[Key, int]]:
+        def entry(at: int) -> tuple[Key, int, Job]:
+            head = runs[at].head
+            return key(head), at, head
+
+        def heap_of_heads() -> list[tuple[Key, int, Job]]:
             nonlocal rank_by_leaf
             rank_by_leaf = shares.ranks(_needed_by_leaf(runs, self._state.tenants, self._now_ns))
-            heap = [(key(run.head), at) for at, run in enumerate(runs) if not run.is_over]
+            heap = [entry(at) for at, run in enumerate(runs) if not run.is_over]
             heapify(heap)
             return heap
 
         heap = heap_of_heads()
         while heap:
-            started_key, at = heap[0]
+            started_key, at, job = heap[0]
             run = runs[at]
             if run.passes(all_wait):
-                heapreplace(heap, (key(run.head), at))
+                heapreplace(heap, entry(at))
                 continue
-            job = run.head
             run.advance()
             yield job
             if self._started is not None:
@@ -109,7 +112,7 @@ class FairOrder:
             elif run.is_over:
                 heappop(heap)
             else:
-                heapreplace(heap, (key(run.head), at))
+                heapreplace(heap, entry(at))
 
 
 class _Sorted(NamedTuple):
@@ -244,9 +247,9 @@ def priority_of(job: Job, tenants: Tenants, now_ns: int) -> int:
     would evict it, or another in its place, in the second in which it starts.
     """
     aging = tenants.aging
-    if aging is None or not _ages(job, tenants):
+    waited_ns = now_ns - job.state_ns
+    if aging is None or waited_ns <= 0 or not _ages(job, tenants):
         return job.priority
-    waited_ns = max(0, now_ns - job.state_ns)
     return job.priority + waited_ns // (aging.every_s * SECOND_NS) * aging.by
 
 
