@@ -33,7 +33,7 @@ def no_ranks(server: LocalServer) -> bool:
 
 
 def test_a_gang_runs_and_its_job_ends_by_exit_codes(tmp_path: Path) -> None:
-    with local_server(tmp_path) as (server, client):
+    with local_server(tmp_path, lease_s=15) as (server, client):  # no agent is lost here
         client.create_job(gang("a", tmp_path, steps=20))
         job = until(client, "a", lambda job: job.state == COMPLETED)
         assert (job.attempt, job.saved_checkpoint.step) == (1, 20)
@@ -183,7 +183,7 @@ def test_a_gang_that_is_moved_to_free_a_zone_saves_before(tmp_path: Path) -> Non
 
 def test_jobs_share_a_host_each_with_its_own_gpus(tmp_path: Path) -> None:
     """A rank that ends does not touch who is beside it, nor does the attempt after it."""
-    with local_server(tmp_path, racks=1, hosts=2) as (server, client):
+    with local_server(tmp_path, racks=1, hosts=2, lease_s=15) as (server, client):
         show = ("/bin/sh", "-c", "echo $CUDA_VISIBLE_DEVICES; exec sleep 300")
         for name in "ab":
             made = gang(name, tmp_path, 1, spares=NO_SPARES)
