@@ -77,7 +77,7 @@ class CountedStep:
         return self._total(spent, busy.values())
 
     def least(self) -> Fraction:
-        """What no hosts of those that are free go below: as if the network never held it up."""
+        """What no free hosts go below: as if the network never held it up."""
         blocks, gpus = self.case.blocks, self.case.gpus
         own = [block for block in range(blocks) for _ in range(gpus)]
         inside = max(self.links.inside[host] for host in self.case.free)

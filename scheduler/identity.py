@@ -130,5 +130,5 @@ def user() -> str:
 
 
 def act_for(who: Caller) -> None:
-    """From here on this task, and those that it begins, act for `who`."""
+    """From here on this task, and tasks that it begins, act for `who`."""
     _CALLER.set(who)

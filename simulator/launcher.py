@@ -32,7 +32,7 @@ class SimulatedLauncher(Launcher):
     interrupted keeps what was checkpointed. Work is host-time, so that a gang with half the
     replicas takes twice as long: a step takes the same samples in all, and a replica works
     through its share at the same rate whatever their number. A job ends as its trace says that
-    it did; `unsuccessful`: those that have just failed or been cancelled so, until they are
+    it did; `unsuccessful`: jobs that have just failed or been cancelled so, until they are
     forgotten. Memory: O(live jobs).
     """
 

@@ -57,7 +57,7 @@ class PendingPoint:
 
 
 def split(grid: ParameterGrid, store: PointStore) -> tuple[list[PendingPoint], list[str]]:
-    """The points to run, and the digests of those that are there. Raises: InputError."""
+    """The points to run, and the digests of points that are there. Raises: InputError."""
     waiting: dict[str, PendingPoint] = {}
     ready: list[str] = []
     for point in grid.points:
@@ -81,7 +81,7 @@ def run_points(
     on_done: Callable[[], None] | None = None,
 ) -> None:
     """Run these points, keeping each as it ends. Raises: InputError; InvariantViolated
-    naming the point: those that ended before it are kept."""
+    naming the point: points that ended before it are kept."""
     for number, result in run_all(run_point, waiting, processes, dask):
         store.put(waiting[number].name, result)
         if on_done:
@@ -91,7 +91,7 @@ def run_points(
 def run_point(point: PendingPoint) -> dict[str, Any]:
     """One replay, in a process of its own, perhaps on another machine.
 
-    Raises: InputError when the files there are not those that the point was made from.
+    Raises: InputError when the files there are not the point's own.
     """
     if digest(point.options) != point.name:
         message = "differs from the one that the sweep was started with (or muster itself does)"

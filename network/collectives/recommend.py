@@ -3,7 +3,7 @@
 Every algorithm that could carry the axis is laid over the groups as they were placed; the
 bytes over the outermost tier are counted from its messages, and its time is the longer of
 two: group by group on NVLink and network cards (alpha-beta), and all groups together on
-the busiest uplink. Recommended is the smallest cut among those that are as good as the fastest.
+the busiest uplink. Recommended is the smallest cut among rings as good as the fastest.
 
 `nccl_tunings` says that to NCCL, with the algorithms that it has: rings, and for an all-reduce
 double binary trees; all-gathers and reduce-scatters of groups with one rank a node may use PAT,

@@ -35,7 +35,7 @@ class Steps(NamedTuple):
 
     Shapes: what, bit, other (a group's bit), weight (a group's, doubled), tie (what a block pays,
     if it is in, beside its edges), used (bits before the step)
-    (steps,); begin (steps + 1,), of those that enter, where edges begin in at (bits) and paid
+    (steps,); begin (steps + 1,), of blocks that enter, where edges begin in at (bits) and paid
     (their weights).
     """
 
@@ -65,8 +65,8 @@ def paid_for(steps: Steps, step: int, state: int) -> tuple[int, int]:
 class Walk:
     """Along an order of the blocks that are not `pinned`; those are all out of the part.
 
-    `bits`: of the frontier. `states`: that it can have, one step after the other; of the groups in
-    it, those that a block in it has touched tell nothing. `done`: for each block of the order,
+    `bits`: of the frontier. `states`: that it can have, one step after the other; groups in it
+    that a block in it has touched tell nothing. `done`: for each block of the order,
     after how many steps it is done, and what blocks are in the frontier then.
     """
 

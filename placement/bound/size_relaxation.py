@@ -120,7 +120,7 @@ class ChargingForm:
 
 
 def forms(grid: BlockGrid) -> list[ChargingForm]:
-    """The grid's own charges, and those that zones share if they are others."""
+    """The grid's own charges, and charges that zones share if they are others."""
     other = shared(grid)
     own = ChargingForm(grid, grid, 1)
     return [own] if other is None else [own, ChargingForm(grid, other, 2)]

@@ -60,7 +60,7 @@ def _numbers(fabric: Fabric) -> dict[str, tuple[int, int]]:
 def with_links(
     fabric: Fabric, share_by_domain: Mapping[str, float], closed: Collection[str] = ()
 ) -> Fabric:
-    """The fabric with these shares of its uplinks, in place of those that it had.
+    """The fabric with these shares of its uplinks, in place of its own.
 
     `closed`: domains whose uplink no gang may newly cross, whatever it carries. Equal
     states of the links make equal fabrics. The digest stays: it names what was built.
@@ -103,8 +103,8 @@ def seconds_over(sent: Floats, bytes_per_s: Floats | float) -> Floats:
 
 @lru_cache(maxsize=64)
 def islands(fabric: Fabric) -> tuple[HostSet, ...]:
-    """Sets of hosts that reach each other over uplinks which gangs may cross; those that hang
-    together at the top first. One where no uplink is barred."""
+    """Sets of hosts that reach each other over uplinks which gangs may cross; islands that
+    hang together at the top first. One where no uplink is barred."""
     rest = hostset.full(fabric.host_count)
     parts: list[HostSet] = []
     for depth, number in fabric.barred:  # from the outside: inner ones are taken out of outer

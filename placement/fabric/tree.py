@@ -141,8 +141,8 @@ class Fabric:
     `gpus_per_host`: of the hosts that a gang takes unless it asks for others; `nic_gbps`,
     `scale_up_gbps`: of one GPU of these, one direction: out of its host, and inside it.
     `by_host`: the same of every host. `labels`: the hosts of each value of each label.
-    `links`: the share that is left of uplinks, by tier and domain, and `barred`: those that no
-    gang may cross; `base`: the fabric as it was built, where that is another (links.py).
+    `links`: the share that is left of uplinks, by tier and domain, and `barred`: uplinks that
+    no gang may cross; `base`: the fabric as it was built, where that is another (links.py).
     """
 
     name: str

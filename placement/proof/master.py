@@ -124,7 +124,7 @@ class Master:
         self._lp.add_rows(low, high, counted, np.array(units))
 
     def add(self, patterns: Iterable[ZonePattern]) -> list[ZonePattern]:
-        """Make each pattern a column; those that were none yet."""
+        """Make each pattern a column, unless it is one."""
         fresh = [p for p in dict.fromkeys(patterns) if p not in self._patterns]
         if not fresh:
             return []

@@ -75,7 +75,7 @@ class Sizing:
         return max(0.0, 1 - sum(islice(self._chances(hosts, spares), spares + 1)))
 
     def wish(self, hosts: int, zone: int | None = None) -> int:
-        """Spares that `hosts` hosts of a gang want beside those that stand by in the zone."""
+        """Spares that `hosts` hosts of a gang want beside spares that stand by in the zone."""
         if not hosts or zone is None or not self.others:
             return self.size(hosts)
         return max(0, self.size(hosts + self.others[zone]) - self.held[zone])

@@ -53,7 +53,7 @@ class Parallelism:
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """Axes fastest-varying first; those that `order` leaves out have size 1."""
+        """Axes fastest-varying first; axes that `order` leaves out have size 1."""
         return tuple(self.order.split("-"))
 
     @property

@@ -1,7 +1,7 @@
 """The server's side of TLS: certificates that can be replaced while connections go on.
 
 gRPC asks for the certificate before every handshake, so that a new one serves the next
-connection and leaves those that are open alone.
+connection and leaves open connections alone.
 """
 
 from __future__ import annotations

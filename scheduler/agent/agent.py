@@ -7,8 +7,8 @@ ends all others first that have any of its GPUs, and older ones of its job, so t
 old attempt is there when its successor starts. What the agent says again after a broken stream
 or its own restart follows from the folders of its attempts, so nothing depends on a word that got
 lost. Two clocks: the server takes a host for lost after one lease; the agent, which cannot know
-that, ends its ranks after three without a word (`_check_lease`), and does nothing more that it is
-told on the same stream. A lease outlives the agent, as its ranks do.
+that, ends its ranks after three without a word (`_check_lease`), and follows no further order of
+the same stream. A lease outlives the agent, as its ranks do.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Request = agent_pb2.SessionRequest
 
 
 class Preparation(NamedTuple):
-    """An attempt that is made ready. `gpus`: those that it has; none for all of the host."""
+    """An attempt that is made ready. `gpus`: GPUs that it has; none for all of the host."""
 
     task: asyncio.Task[None]
     gpus: frozenset[int]

@@ -1,4 +1,4 @@
-"""What the supervisor is told to run: the order of an attempt, and what every rank finds in its
+"""The order to the supervisor: what to run of an attempt, and what every rank finds in its
 environment."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where a host is in the fabric, as its agent is told: pairs KEY=VALUE.
+"""Where a host is in the fabric, as its agent learns: pairs KEY=VALUE.
 
 On the command line with commas between them; in a file one a line, with or without quotes around
 the value, as Kubernetes writes the labels of a pod into one.

@@ -63,7 +63,7 @@ class CgroupRoot:
 
 
 def kill_group(group: str) -> None:
-    """SIGKILL to every process in the cgroup, also to those that are being forked."""
+    """SIGKILL to every process in the cgroup, also to processes that are being forked."""
     with contextlib.suppress(OSError):
         Path(group, "cgroup.kill").write_text("1")
 

@@ -1,4 +1,4 @@
-"""Runs the agent of one host until it is told to end."""
+"""Runs the agent of one host until a signal ends it."""
 
 from __future__ import annotations
 

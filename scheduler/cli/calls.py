@@ -230,7 +230,7 @@ def expanded(texts: Sequence[str]) -> list[str]:
 def each_done(
     client: Client, things: Sequence[Thing], act: Callable[[Client, Thing], Result]
 ) -> tuple[list[Result], int]:
-    """Do it for each. Refusals are told, and the others are done.
+    """Do it for each. Report refusals, and go on with the others.
 
     Returns: the results, and the exit code: that of the refusals where they are alike.
     """

@@ -226,7 +226,7 @@ _GLOBAL_OPTIONS = ("--context", "--address", "--ca", "--cert", "--key", "--token
 
 def with_global_options_first(words: Sequence[str]) -> list[str]:
     """The command line with `--ca` and the like before the command, wherever they stand, but for
-    those that the command has itself."""
+    options that the command has itself."""
     name, at = _command_of(words)
     if name is None:
         return list(words)

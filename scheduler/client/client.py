@@ -71,8 +71,8 @@ def _duration(seconds: int | None) -> Duration | None:
 class Client:
     """A connection to one server, or to several that share a store. Use from any thread.
 
-    `latest`: reads see everything that anybody was told before, whichever server answers;
-    without it, everything that this client was told. Every method raises ServiceError.
+    `latest`: reads see everything that any caller has seen before, whichever server
+    answers; without it, everything that this client has seen. Every method raises ServiceError.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class Client:
         recent_only: bool = False,
     ) -> list[job_pb2.Job]:
         """All jobs, page by page, by default in the order of their arrival. `recent_only`: without
-        those that ended long ago, of which there may be very many."""
+        jobs that ended long ago, of which there may be very many."""
         return list(self.jobs_answer(states, filter, order_by, recent_only=recent_only).jobs)
 
     def jobs_answer(
@@ -344,7 +344,7 @@ class Client:
         """What jobs have used: a row for each combination of `group_by` (tenant, user, day).
 
         Of jobs that ended from `start_ns` on (None: in the last 30 days) and before `end_ns`
-        (None: until now, with those that live).
+        (None: until now, with live jobs).
         """
         keys = [service_pb2.UsageKey.Value(f"USAGE_KEY_{key.upper()}") for key in group_by]
         request = service_pb2.SumUsageRequest(group_by=keys, filter=filter)
@@ -531,7 +531,7 @@ class Client:
         **options: Unpack[ChangeOptions],
     ) -> service_pb2.DefragmentResponse:
         """Moves that free `hosts`, or as many as `job` needs, in one outermost domain; or, for
-        `slow_gangs`, those that pay for gangs which degraded links hold up.
+        `slow_gangs`, moves that pay for gangs which degraded links hold up.
 
         `etag`: of the proposal; other moves are not made.
         """

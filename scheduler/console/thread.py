@@ -1,7 +1,7 @@
 """The port of the console, and the thread with the event loop that answers there.
 
-The port is taken before the server says that it is ready, so that whoever wants it elsewhere is
-told. Everything else waits for the first connection: a server at whose console nobody looks pays
+The port is taken before the server says that it is ready, so that whoever wants it elsewhere
+knows. Everything else waits for the first connection: a server at whose console nobody looks pays
 for one thread that sleeps.
 """
 

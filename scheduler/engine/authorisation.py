@@ -60,7 +60,7 @@ def refused(tenants: Tenants, who: Caller, job: Job, act: Act) -> Rejected | Non
     """Why `who` may not do this to the job; None when they may.
 
     A job of another tenant is answered like one that does not exist (AIP-211). Of its own tenant a
-    caller sees every job, and acts on those that it submitted; coordinators act on all of the
+    caller sees every job, and acts on jobs that it submitted; coordinators act on all of the
     tenant, operators on all there are, and a launcher ends the gangs that no agent starts.
     A job whose user is not known is everybody's in its tenant.
     """

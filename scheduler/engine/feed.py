@@ -262,7 +262,7 @@ class Subscription(Generic[Change]):
 class Feed:
     """The rings and the subscriptions. All of it runs on the event loop's thread.
 
-    `depth`: changes by which a watch may lag. `kept`: changes of each kind for those that resume.
+    `depth`: changes by which a watch may lag. `kept`: changes of each kind for watches that resume.
     """
 
     def __init__(self, depth: int, kept: int = RING) -> None:
@@ -306,7 +306,7 @@ class Feed:
             subscriptions.discard(subscription)
 
     def publish(self, effect: EventEffect) -> None:
-        """Keep it, and wake those who watch effects of its kind."""
+        """Keep it, and wake watches of effects of its kind."""
         if isinstance(effect, JobChange | HostsChange | WindowChange | LinkChange):
             self._rings[type(effect)].add(effect)
             for subscription in self._subscriptions[type(effect)]:

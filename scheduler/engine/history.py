@@ -144,7 +144,7 @@ class Pass:
 
 
 class History:
-    """The passes of now. `most_per_caller`: of those that one caller made necessary."""
+    """The passes of now. `most_per_caller`: passes that one caller makes necessary."""
 
     def __init__(
         self, store: Store, most: int = PASSES, most_per_caller: int = PASSES_PER_CALLER

@@ -61,10 +61,10 @@ class StateListener(Protocol):
 
 class Writer:
     """Owns the state, and the log while it leads. A server alone leads from `run` to `stop`;
-    one of several follows what others write until it is told to `lead`.
+    one of several follows what others write until it has to `lead`.
 
     `leader`: where the server listens that leads instead, "" when that is not known. `ended`: jobs
-    that ended, with those that the state has no more.
+    that ended, also jobs that the state has no more.
     `admission` checks commands: the core's own rule, or one that is stricter. `clock`, `measure`:
     as for LogClock.
     """
@@ -126,7 +126,7 @@ class Writer:
 
     @property
     def store(self) -> Store:
-        """The log, for those who read it in a thread of their own."""
+        """The log, to be read in another thread."""
         return self._store
 
     @property
@@ -201,7 +201,7 @@ class Writer:
         """Every change of jobs, hosts or windows after `after_version`, for ever, and a bookmark
         when there was none for `idle_s`.
 
-        Those that the feed no longer keeps come out of the log first.
+        Changes that the feed no longer keeps come out of the log first.
 
         Raises: Compacted when they are no longer kept; FellBehind, Closed (see feed);
         TooManyPasses (see history).

@@ -1,4 +1,4 @@
-"""Ended jobs beyond those that a state keeps: written with the event that ends them, and read back.
+"""Ended jobs that a state keeps no more: written with the event that ends them, and read back.
 
 A row has the whole job as it was in the state, so that it can be shown, listed and filtered like
 any other. A field that an old row lacks has its default.
@@ -72,7 +72,7 @@ class EndedJobs:
         self._store = store
 
     def find(self, to_version: int, uid: str = "", tenant: str = "", name: str = "") -> Job | None:
-        """The newest with this uid, or with this name of its tenant, of those that had ended at
+        """The newest with this uid, or with this name of its tenant, of jobs that had ended at
         `to_version`."""
         tenants = frozenset({tenant}) if tenant else None
         newest = (("number", True),)

@@ -51,7 +51,7 @@ def encode(state: State, last_ns: int, pause: Pause = lambda: None) -> bytes:
 
 
 def entries(state: State) -> int:
-    """Lines of its snapshot, but for those that every snapshot has."""
+    """Lines of its snapshot, but for lines that every snapshot has."""
     return sum(len(getattr(state, name)) for name, form in _FORMS.items() if form.is_map)
 
 

@@ -29,8 +29,8 @@ log = logging.getLogger("muster.launch")
 
 
 class HostJoins:
-    """`joined`: is told of each host that is in the fabric by now; `refused`: of one that is not,
-    and why."""
+    """`joined`: is called for each host that is in the fabric by now; `refused`: of one that is
+    not, and why."""
 
     def __init__(
         self,

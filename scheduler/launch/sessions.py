@@ -29,7 +29,7 @@ class CannotServeAgents(Exception):
 
 
 class AgentSessions:
-    """`connected`: hosts whose agents are there. What happens is told to whoever set the `on_`
+    """`connected`: hosts whose agents are there. What happens goes to the `on_`
     callables; they run on the event loop's thread."""
 
     def __init__(self, options: GatewayOptions) -> None:
@@ -130,7 +130,7 @@ class AgentSessions:
         self.connected.clear()
 
     def send(self, host: str, message: agent_pb2.SessionResponse) -> None:
-        """To a host that is not there nothing is sent; it will be told when it is."""
+        """To a host that is not there nothing is sent until it is."""
         if host in self.connected:
             self._tell(Frame(FrameKind.SEND, host, message.SerializeToString()))
 

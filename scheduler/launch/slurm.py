@@ -13,7 +13,8 @@ is asked for; so a server that starts again, or a slurmctld that does, changes n
 is one allocation more beside the first, which no site has to permit, unlike `expand`. Allocations
 of this name that nothing accounts for are cancelled.
 
-What Slurm says of its nodes is told to the log: drained, down, or held by a job of somebody else.
+What Slurm says of its nodes is written to the log: drained, down, or held by a job of somebody
+else.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class SlurmCommands:
         return [read_job(row) for row in text.splitlines() if row.strip()]
 
     async def nodes(self) -> tuple[list[ImportedReport], dict[str, int]]:
-        """How Slurm sees its nodes, and the GPUs of those that have some for it. Raises:
+        """How Slurm sees its nodes, and the GPUs of nodes that have some for it. Raises:
         SlurmFailed."""
         text = await self.run(["scontrol", "show", "nodes", "-o"])
         try:

@@ -382,11 +382,11 @@ class KubernetesKeys(Keys):
 
 
 class ServerKeys(Keys):
-    """Everything that `muster serve` can be told; its defaults are those without a file.
+    """Every setting of `muster serve`; its defaults are those without a file.
 
     `resize_every_s`, `least_gain_percent`: how often an elastic gang grows, and by how much.
     `slow_percent`: how much longer links make the step of a gang that is named as slow.
-    `drain_s`: how long calls may take to finish once the server is told to stop.
+    `drain_s`: how long calls may take to finish once the server has to stop.
     `advertise`: where clients and other servers on the same store find this one. `lease_s`:
     a leader among them that is not heard of for so long is replaced.
     `traces`: the OTLP collector that spans are sent to, http(s)://HOST:PORT.

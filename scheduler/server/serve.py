@@ -74,9 +74,9 @@ _OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`fabric_spec` is needed for a new store only; `clock` gives nanoseconds, and `measure` those
-    that passed, against which it is checked; None: it is trusted.
-    `tenants` None: those that the store has.
+    """`fabric_spec` is needed for a new store only; `clock` gives nanoseconds, and `measure`
+    nanoseconds that passed, against which it is checked; None: it is trusted.
+    `tenants` None: the store's own.
 
     `watch_depth`: changes by which a slow watcher may lag before it is cut off. `watch_changes`:
     of each kind, kept in memory for watches that resume. `drain_s`: how long calls may take to
@@ -131,7 +131,7 @@ class Ready:
 async def serve(
     settings: Settings, on_ready: Callable[[Ready], None], signals: Signals | None = None
 ) -> None:
-    """Serve until told to stop; finish what runs, then close the log.
+    """Serve until a signal; finish what runs, then close the log.
 
     `signals`: the process's own, unless given.
 

@@ -1,5 +1,5 @@
-"""Traces by OpenTelemetry. This module needs the extra `tracing`; nothing imports it but
-a server that is told where to send spans.
+"""Traces by OpenTelemetry. This module needs the extra `tracing`; only a server that
+sends spans imports it.
 
 A call is one trace: its own span, and below it how long it waited for the writer, how long
 it was checked, and the append that it shared with others. A decision is another: deciding

@@ -95,7 +95,7 @@ async def long_ended(
 
 
 def no_job(state: State, text: str, uid: str = "") -> ApiError:
-    """Says also where there are jobs of that name, to those who see every tenant's."""
+    """Says also where there are jobs of that name, to callers who see every tenant's."""
     refusal = not_found("job", text)
     if uid:
         refusal.message += f" with uid {uid!r}"

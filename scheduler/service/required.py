@@ -1,4 +1,4 @@
-"""Fields that a request must set: those that google.api.field_behavior says are REQUIRED."""
+"""Fields that a request must set: REQUIRED by google.api.field_behavior."""
 
 from __future__ import annotations
 

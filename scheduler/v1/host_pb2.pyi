@@ -245,7 +245,7 @@ class HostRecord(_message.Message):
     LEMON_FIELD_NUMBER: _builtins.int
     RECENT_FIELD_NUMBER: _builtins.int
     reports: _builtins.int
-    """Health signals that were recorded; those that take it out at once are failures."""
+    """Health signals that were recorded; signals that take it out at once are failures."""
     failures: _builtins.int
     """Times that it was taken out of service by a signal."""
     early_life: _builtins.bool

@@ -368,8 +368,8 @@ class Decision(_message.Message):
     spares: _builtins.str
     """Its spares then, as a hostlist."""
     free_hosts: _builtins.str
-    """Hosts that it could have had: those that were free right before, in no window that it would run
-    into, and those that it got or kept. As a hostlist, in the order of the fabric. The scheduler may
+    """Hosts that it could have had: hosts that were free right before, in no window that it would run
+    into, and its own. As a hostlist, in the order of the fabric. The scheduler may
     have kept some of them for others.
     """
     dp: _builtins.int

@@ -1253,7 +1253,7 @@ class ExplainJobResponse(_message.Message):
 
     @_builtins.property
     def shared_uplinks(self) -> _containers.RepeatedCompositeFieldContainer[_advice_pb2.SharedUplink]:
-        """Uplinks that the gang shares with others that run, the busiest first. Only those that carry less
+        """Uplinks that the gang shares with others that run, the busiest first. Only uplinks that carry less
         than the hosts behind them send, and only of gangs whose step time is known.
         """
 

@@ -284,7 +284,7 @@ class SchedulerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListJobs(self, request, context):
-        """Lists live jobs and those that have ended, for as long as the server keeps them (a year unless
+        """Lists live and ended jobs, for as long as the server keeps them (a year unless
         its operator says otherwise), by default in the order of their arrival.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -47,7 +47,7 @@ class SchedulerServiceStub:
     GetJob: _grpc.UnaryUnaryMultiCallable[_service_pb2.GetJobRequest, _job_pb2.Job]
     """Returns one job with its goodput; a waiting one with the reason why it waits."""
     ListJobs: _grpc.UnaryUnaryMultiCallable[_service_pb2.ListJobsRequest, _service_pb2.ListJobsResponse]
-    """Lists live jobs and those that have ended, for as long as the server keeps them (a year unless
+    """Lists live and ended jobs, for as long as the server keeps them (a year unless
     its operator says otherwise), by default in the order of their arrival.
     """
     UpdateJob: _grpc.UnaryUnaryMultiCallable[_service_pb2.UpdateJobRequest, _job_pb2.Job]
@@ -180,7 +180,7 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     GetJob: _aio.UnaryUnaryMultiCallable[_service_pb2.GetJobRequest, _job_pb2.Job]  # type: ignore[assignment]
     """Returns one job with its goodput; a waiting one with the reason why it waits."""
     ListJobs: _aio.UnaryUnaryMultiCallable[_service_pb2.ListJobsRequest, _service_pb2.ListJobsResponse]  # type: ignore[assignment]
-    """Lists live jobs and those that have ended, for as long as the server keeps them (a year unless
+    """Lists live and ended jobs, for as long as the server keeps them (a year unless
     its operator says otherwise), by default in the order of their arrival.
     """
     UpdateJob: _aio.UnaryUnaryMultiCallable[_service_pb2.UpdateJobRequest, _job_pb2.Job]  # type: ignore[assignment]
@@ -328,7 +328,7 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _service_pb2.ListJobsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_service_pb2.ListJobsResponse, _abc.Awaitable[_service_pb2.ListJobsResponse]]:
-        """Lists live jobs and those that have ended, for as long as the server keeps them (a year unless
+        """Lists live and ended jobs, for as long as the server keeps them (a year unless
         its operator says otherwise), by default in the order of their arrival.
         """
 

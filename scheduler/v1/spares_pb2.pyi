@@ -160,7 +160,7 @@ class SpareHolder(_message.Message):
     job: _builtins.str
     """Name of the job."""
     spares: _builtins.int
-    """Hosts that it holds as spares in the domain, lent ones among them; of a borrower those that
+    """Hosts that it holds as spares in the domain, lent ones among them; of a borrower hosts that
     it has borrowed.
     """
     def __init__(

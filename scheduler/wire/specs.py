@@ -118,7 +118,7 @@ def _renamed(spec: JobSpec, name_of: Callable[[str], str]) -> JobSpec:
 
 
 class SpecReader:
-    """Reads specifications; those that are alike but for their names share what they mean.
+    """Reads specifications; specifications alike but for their names share what they mean.
 
     Such jobs are common: sweeps, runs that are repeated. What they say is checked once, and
     values that are the same object are found equal at once.

@@ -41,7 +41,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class FleetLog:
-    """`servers`: of the fleet, also those that never failed. `span_s`: what it covers. `hosts`:
+    """`servers`: of the fleet, also servers that never failed. `span_s`: what it covers. `hosts`:
     the servers by name, where they are hosts of this fabric. `orphan_ends`: ends of outages
     that began before the log. `name`: of the file."""
 

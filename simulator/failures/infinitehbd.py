@@ -2,7 +2,7 @@
 
 A JSON list of events, `event_time` in days; a start pairs with the next end of the same
 server and type. Servers that never fail are not named: they fill the fleet up to 400. A log
-that was cut by date may end outages that began before it, and end before those that it begins.
+that was cut by date may end outages that began before it, and end before outages that it begins.
 """
 
 from __future__ import annotations

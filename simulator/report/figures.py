@@ -85,6 +85,6 @@ class SeedRange:
 
 
 def shown(runs: Sequence[Mapping[str, Any]]) -> list[Measure]:
-    """The figures worth a row: those that are not nothing everywhere."""
+    """The figures worth a row: not nothing everywhere."""
     always = ("completed", "makespan_s", "wait_mean_s", "utilization", "gpu_utilization", "goodput")
     return [f for f in FIGURES if f.key in always or any(f.of(run) for run in runs)]

@@ -140,7 +140,7 @@ def inline(svg: str, name: str, label: str) -> str:
 
 
 def variables() -> str:
-    """The colours as CSS: light, and dark for those who prefer it."""
+    """The colours as CSS: light, and dark for readers who prefer it."""
 
     def block(which: int) -> str:
         return " ".join(f"--{name}: {pair[which]};" for name, pair in COLOURS.items())

@@ -1,4 +1,4 @@
-"""Failures of hosts at the rates of the log, and repairs of those that are down.
+"""Failures of hosts at the rates of the log, and repairs of hosts that are down.
 
 Rates are those by which the cluster sizes its spares: what failed, over the host-days that were
 seen, with the operator's rate for as many host-days as the tenants file says. Repairs are

@@ -67,9 +67,9 @@ class JobSample:
 @dataclass(frozen=True)
 class Workload:
     """What arrivals are drawn from. `samples`: all jobs that ran or may; `arrived`: the places of
-    those that came in the time that was seen. `rates`: jobs an hour, by hour of the week from
+    jobs that came in the time that was seen. `rates`: jobs an hour, by hour of the week from
     Monday 0:00 UTC. `seen_ns`: for how long. `unstarted`: jobs left out, for they ended before they
-    ran; `dropped`: those that ended so long ago that the log keeps them no more."""
+    ran; `dropped`: jobs that ended so long ago that the log keeps them no more."""
 
     samples: tuple[JobSample, ...]
     arrived: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Job arrays on the command line: a name for all tasks, and one row for those that wait."""
+"""Job arrays on the command line: a name for all tasks, and one row for tasks that wait."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ def each_of(
     output: AnswerFormat,
     address: str,
 ) -> None:
-    """Do it for each, and show the jobs after it. Refusals are told, and the others are done."""
+    """Do it for each, and show the jobs after it. Report refusals, and go on with the others."""
     from scheduler.cli.render import messages
     from scheduler.v1 import service_pb2
 

@@ -1,6 +1,6 @@
 """Which colour each host has, and what the colours stand for.
 
-Seven hues of Okabe and Ito (2008), told apart with any colour vision, in three
+Seven hues of Okabe and Ito (2008), distinct with any colour vision, in three
 shades, neighbours in different hues. Beyond 21 groups colours become a scale
 (viridis without its black end; it has no grey, which is for hosts outside the job),
 for then it is order that can be seen, not numbers.

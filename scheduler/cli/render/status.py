@@ -36,7 +36,7 @@ _GANGS = (
 
 
 def status_text(answer: service_pb2.GetStatusResponse) -> str:
-    """The server's line, then a table each; those that would be empty are left out."""
+    """The server's line, then a table each; empty tables are left out."""
     parts = [_server_text(answer), _domains_text(answer.domains), _tenants_text(answer)]
     if answer.gangs:
         parts.append(_gangs_text(answer))

@@ -55,7 +55,7 @@ class Column:
 class View:
     """How a list is shown. `width`: of the terminal, in characters; None: lines are not cut.
 
-    `names`: the columns, in this order; empty: those that the list shows of itself.
+    `names`: the columns, in this order; empty: the list's own columns.
     """
 
     names: tuple[str, ...] = ()

@@ -33,7 +33,7 @@ def resolved(
     long_ended: Sequence[LongEnded],
     own: Job | None = None,
 ) -> tuple[Dependency, ...] | Rejected:
-    """The jobs that `spec` of `user` depends on. `long_ended`: those that the state has no more;
+    """The jobs that `spec` of `user` depends on. `long_ended`: jobs that the state has no more;
     `own`: the job itself, where it is there already."""
     dependencies: list[Dependency] = []
     arrays = 0  # tasks of arrays beyond the first

@@ -3,7 +3,7 @@
 A *ground* is a set of hosts that the same windows cover: to any one job they are all open,
 or all closed, at any moment. A number of hosts of each ground can therefore be promised, as
 a number of all hosts can where there are no windows; of all hosts together it cannot, for a
-short job may take those that a longer one will need.
+short job may take hosts that a longer one will need.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class HostClasses:
 
     def shares(self, job: Job, start_ns: int, end_ns: int) -> Shares | None:
         """How many hosts of each ground `job` takes if it runs from start to end; None when
-        there are too few. First those that windows close soonest: fewest others want them."""
+        there are too few. First the hosts that windows close soonest: fewest others want them."""
         lacking, shares = job.needed, []
         for at in self._open(job, start_ns, end_ns):
             count = min(lacking, self._profiles[at].least(start_ns, end_ns))

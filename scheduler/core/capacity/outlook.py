@@ -47,7 +47,7 @@ from scheduler.core.tenancy.spare_loans import SpareLoans
 def releases(
     state: State, now_ns: int, limits: SchedulingOptions
 ) -> tuple[tuple[Release, ...], frozenset[str]]:
-    """One for each gang that holds hosts, first end first, and the names of those that have outrun
+    """One for each gang that holds hosts, first end first, and the names of gangs that have outrun
     the limit that they state. Cost: O(gangs log gangs), O(log gangs) for each whose limit is over
     while all hosts are their own and well."""
     loans = SpareLoans(state)
@@ -271,7 +271,7 @@ class Outlook:
         return sorted([*gangs, *returning]) if returning else gangs
 
     def shared_until_ns(self, host: int) -> int:
-        """When the last of those who shared this host before this decision is taken to end."""
+        """When the last of the jobs that shared this host before this decision is taken to end."""
         jobs = map(self._state.jobs.__getitem__, self._state.shared.get(host, ()))
         ends = (expected_end_ns(job, self._now_ns, self._limits) for job in jobs)
         return max(ends, default=0)
@@ -290,7 +290,7 @@ class Outlook:
         return any(gang.end_ns <= until_ns and gang.name in self._late for gang in gangs)
 
     def repairs(self) -> tuple[tuple[int, HostSet], ...]:
-        """When which hosts are taken to be back in service: those that failed, are under repair
+        """When which hosts are taken to be back in service: hosts that failed, are under repair
         or with their maker, and that nobody has cordoned. Cost: O(hosts that are not well)."""
         if self._repairs is None:
             state = self._state
@@ -401,7 +401,7 @@ def _leaves(job: Job, end_ns: int, before: dict[str, BackfillReservation]) -> bo
 
 def nearest(fabric: Fabric, hosts: HostSet, free: HostSet, count: int) -> HostSet:
     """`count` of `hosts` in few outermost domains: the fullest that holds all, else the
-    emptiest first. Those that are not `free` now before those that are."""
+    emptiest first. Hosts that are not `free` now come before free ones."""
     if not fabric.tiers:
         return _busy_first(hosts, free, count)
     parts = [hosts & mask for mask in domain_masks(fabric, fabric.tiers[0].name)]

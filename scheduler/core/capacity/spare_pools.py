@@ -62,7 +62,7 @@ class SparePools:
 
     @cached_property
     def held(self) -> tuple[int, ...]:
-        """Their spares in service, those that are lent among them, by outermost domain."""
+        """Their spares in service, lent ones among them, by outermost domain."""
         held = reduce(or_, (hostset.of(job.all_spares) for job in self.jobs), 0)
         return self._by_zone(held & ~self.state.out_of_service)
 
@@ -83,7 +83,7 @@ class SparePools:
         return apart.size(sum(self.hosts))
 
     def for_placing(self) -> Sizing:
-        """What the next gang's spares are sized by, beside those that stand by."""
+        """What the next gang's spares are sized by, beside spares that stand by."""
         if not self.jobs:
             return self.sizing
         return replace(self.sizing, others=self.hosts, held=self.held)
@@ -112,8 +112,8 @@ class SparePools:
         }
 
     def recallable(self, job: Job) -> HostSet:
-        """Spares that are lent and that `job` may have back: its own, and those that others
-        share with it."""
+        """Spares that are lent and that `job` may have back: its own, and spares that
+        others share with it."""
         mine = job.lent_hosts
         if job.spec.request.spares.is_auto:
             mine |= reduce(or_, (lender.lent_hosts for lender in self.jobs), 0)

@@ -27,7 +27,7 @@ from scheduler.core.tenancy.spare_loans import SpareLoans
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """A gang that may be evicted, or made smaller. `hosts`: those that it leaves healthy;
+    """A gang that may be evicted, or made smaller. `hosts`: healthy hosts that it leaves;
     `held`: how many it gives up. `cost_ns`: host-time that has to be spent again, which is
     the same for a gang that is made smaller: it stops as well. `ripe_ns`: when its minimum
     run time is over. `least_dp`: the fewest replicas it is left with, 0 = it may be

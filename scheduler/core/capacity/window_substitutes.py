@@ -2,7 +2,7 @@
 
 Who asked for so many hosts was given some by name, so that everybody can see them; when one
 of these is not to be begun on any more, another takes its place, by the rule by which the
-first were chosen, in the domains of those that are left if it can be had there. A window by
+first were chosen, in the domains of the hosts that are left if it can be had there. A window by
 name has the hosts that were named. What is repaired later is no longer part of the window.
 """
 

@@ -64,7 +64,7 @@ class Ledger:
         return self._calendar
 
     def apply(self, events: Sequence[Event], hosts: HostSet) -> None:
-        """Enter what one action does. `hosts`: those that it takes."""
+        """Enter what one action does. `hosts`: hosts that it takes."""
         self._pending += events
         if len(events) == 1 and isinstance(events[0], JobStarted):
             self._enter(events[0].name, hosts)

@@ -36,8 +36,8 @@ class DecisionKind(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Decision:
     """`job`: right after it. `version`: of the log, with it. `fabric`: with the links that gangs
-    could not begin to cross; those that a running gang crosses it may go on to cross.
-    `free`: the hosts that the gang could have had, those that it got or kept among them."""
+    could not begin to cross; links that a running gang crosses it may go on to cross.
+    `free`: the hosts that the gang could have had, its own among them."""
 
     kind: DecisionKind
     job: Job

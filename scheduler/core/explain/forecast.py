@@ -77,7 +77,7 @@ def forecast(
     limits: SchedulingOptions,
     is_over: Callable[[], bool] = lambda: False,
 ) -> Forecast:
-    """The starts of those that wait, from now on. `is_over`: asked before each decision, whether
+    """The starts of jobs that wait, from now on. `is_over`: asked before each decision, whether
     the time that there is for this is spent.
 
     Cost: the decisions that would follow, MOST_DECISIONS at most.

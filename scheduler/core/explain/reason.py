@@ -66,8 +66,8 @@ class Reason:
     `waits_for`: jobs whose ends would make the room, in order, or the one ahead.
     `reserved_in`: outermost domains in which hosts are reserved for it. `obstacles`: all
     that stands in the way. `passes_s`: with a time limit of at most this it would start
-    now, ahead of those that wait. `preempts`: gangs that it evicts when it starts, with
-    the next decision or at `preempt_ns`; `shrinks`: those that drop replicas for it.
+    now, ahead of jobs that wait. `preempts`: gangs that it evicts when it starts, with
+    the next decision or at `preempt_ns`; `shrinks`: gangs that drop replicas for it.
     """
 
     name: str

@@ -40,7 +40,7 @@ class Asker:
 
 @dataclass(frozen=True, slots=True)
 class SlotCount:
-    """Jobs of `gpus` that would start now. `inside`: those that one outermost domain
+    """Jobs of `gpus` that would start now. `inside`: jobs that one outermost domain
     holds whole; `by_domain`: how many each would hold if all went there."""
 
     gpus: int

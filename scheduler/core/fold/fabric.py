@@ -62,7 +62,7 @@ class Renumbering:
         return self.numbers[host]
 
     def hosts(self, hosts: Iterable[int]) -> tuple[int, ...]:
-        """In order, without those that are gone."""
+        """In order, without removed hosts."""
         renumbered = (self.numbers[host] for host in hosts)
         return tuple(number for number in renumbered if number is not None)
 
@@ -135,7 +135,7 @@ def changed(state: State, event: FabricChanged) -> State:
 
 
 def effects(before: State, event: FabricChanged, after: State) -> Iterator[EventEffect]:
-    """The hosts that are new, or elsewhere, and the names of those that are removed."""
+    """The hosts that are new, or elsewhere, and the names of removed ones."""
     renames = dict(event.renames)
     was = {renames.get(name, name): _place(before, host) for host, name in _hosts(before)}
     touched = tuple(host for host, name in _hosts(after) if was.get(name) != _place(after, host))

@@ -24,7 +24,7 @@ LongEnded = tuple[str, str, JobState]
 @dataclass(frozen=True, slots=True)
 class SubmitJob:
     """`uid` is fresh; `request_id` makes a retry harmless. `user`: whose job it is. `long_ended`:
-    of the jobs that it depends on, those that the state has no more, as (full name, uid, how it
+    jobs that it depends on and the state has no more, as (full name, uid, how it
     ended). `elsewhere`: the cluster that the job is left to: none is made here, and no request
     with this `request_id` makes one later."""
 

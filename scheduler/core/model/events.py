@@ -177,7 +177,7 @@ class GangResized(Struct, frozen=True):
 
 class SparesChanged(Struct, frozen=True):
     """From here on the job holds these spares: some were used by others, or let go, or
-    hosts took the place of those that were used. `lent`: more, which preemptible jobs run on."""
+    hosts took the place of used ones. `lent`: more, which preemptible jobs run on."""
 
     time_ns: int
     name: str
@@ -225,7 +225,7 @@ class LaunchFailed(Struct, frozen=True):
 
 
 class RankFailed(Struct, frozen=True):
-    """A rank ended other than well, before any other of its gang: the attempt is over. Those that
+    """A rank ended other than well, before any other of its gang: the attempt is over. Ranks that
     end after it for its sake are not in the log."""
 
     time_ns: int

@@ -32,16 +32,15 @@ MOST_LABELS = 64  # of one job
 class JobSpec:
     """A user's request for one gang.
 
-    `name`: its full name (core.names). `priority`: larger goes first. `time_limit_s`: how long
-    the gang runs at most, as far as its owner knows; backfill relies on it. None = not stated.
+    `name`: its full name (core.names). `priority`: larger goes first. `time_limit_s`: how long the
+    gang runs at most, as far as its owner knows; backfill relies on it. None = not stated.
     `affinity`: which jobs it lies beside, by full names. `labels`: (key, value), its owner's own
-    words, sorted by key.
-    `min_dp`: with how many replicas it can run at least, of those that the request asks
-    for; 0 = all of them. `checkpoint`: how it saves its state. `run`: what agents start on its
-    hosts; None: somebody else does, and reports its end. `hold`: it is held when it is submitted.
-    `begin_ns`: it does not start before, 0 = at once. `dependencies`: what it waits for;
-    `cancel_unmet`: it is cancelled when that can never be, and does not wait on. `array`: of
-    which it is a task, or that it is submitted as.
+    words, sorted by key. `min_dp`: with how many replicas it can run at least, of the replicas that
+    the request asks for; 0 = all of them. `checkpoint`: how it saves its state. `run`: what agents
+    start on its hosts; None: somebody else does, and reports its end. `hold`: it is held when it is
+    submitted. `begin_ns`: it does not start before, 0 = at once. `dependencies`: what it waits for;
+    `cancel_unmet`: it is cancelled when that can never be, and does not wait on. `array`: of which
+    it is a task, or that it is submitted as.
     """
 
     name: str
@@ -71,7 +70,7 @@ class Strike(Struct, frozen=True):
 
 
 class Release(NamedTuple):
-    """A gang that is taken to end at `end_ns`. `hosts`: those that it leaves healthy;
+    """A gang that is taken to end at `end_ns`. `hosts`: healthy hosts that it leaves;
     `borrowed`: how many of those held are spares of others.
     `part_gpus`: of one that held only a part of its host.
     Order: first end first, then by name."""
@@ -126,7 +125,7 @@ class Job:
     `eligible_ns`: since when it has been considered without a break; before that it was deferred.
 
     `part_gpus`: how many GPUs it takes of one host, which has `host_gpus`, and leaves the others
-    to other jobs; `gpus`: those that it has. 0 and none of a gang of whole hosts.
+    to other jobs; `gpus`: GPUs that it has. 0 and none of a gang of whole hosts.
     """
 
     spec: JobSpec
@@ -224,8 +223,8 @@ class Job:
         return self.costs(usual).lost_ns(self.attempt, ran_ns, self.observed)
 
     def next_save_ns(self, after_ns: int, usual: Costs) -> int:
-        """Its first checkpoint after that time: one that its ranks have reported, or those that
-        follow from there, or from its start, by its interval."""
+        """Its first checkpoint after that time: one that its ranks have reported, or the next
+        after it, or from its start, by its interval."""
         costs = self.costs(usual)
         interval_ns = costs.checkpoint_s * SECOND_NS
         if not interval_ns:
@@ -261,7 +260,7 @@ class Job:
 
     @property
     def all_spares(self) -> tuple[int, ...]:
-        """Its spares, those that it has lent among them."""
+        """Its spares, lent ones among them."""
         return self.spares + self.lent
 
     @derived_from("spec", "sizes", "dp")

@@ -33,7 +33,7 @@ class Resize:
 class Start:
     """Start a queued gang on these hosts.
 
-    `victims`: running gangs to evict for it, in this order; `shrinks`: those that drop
+    `victims`: running gangs to evict for it, in this order; `shrinks`: gangs that drop
     replicas for it. `is_counted`: without any of them there were too few hosts, which commit
     counts again. `end_ns`: when it is taken to end. `lenders`: jobs whose idle spares it borrows.
     """
@@ -227,7 +227,7 @@ class BackfillReservation:
     `extra`: hosts that longer jobs may take all the same. `lendable`: how many of these
     may be borrowed, None for all of them. `kept`: hosts that longer jobs may not take,
     because the job's constraints leave it no other place. `among`: the hosts that `extra`
-    counts, None for all: those that windows or gangs close to it then count for nothing.
+    counts, None for all: hosts that windows or gangs close to it then count for nothing.
     `draws_on`: tenants whose promises cover it; `own`: hosts that longer jobs of these may take, so
     that these promises or what may be borrowed still cover it. `limits`: of each tenant whose limit
     is for it too, how many hosts any jobs may take now, and longer ones. `repairs`: how many hosts

@@ -76,29 +76,28 @@ class State:
     which names the log.
 
     `jobs`: live jobs by name. `queue`: names of the queued ones that are considered, in order;
-    `deferred`: of those that are not yet, with the time from which on they are as far as is known.
-    `dependants`: deferred jobs by the uid of a live job that they depend on. `arrays`: arrays with
-    live tasks, by uid. `running`:
-    names of those that hold hosts, in order of start. `interrupted`: those among them that
-    a failure interrupted; `special`: those that want more than hosts for their gang.
-    `ended`: the newest ended jobs of each tenant by uid, oldest first; `ended_counts`: how many.
-    `hosts`: hosts that are not plainly healthy, by index. `held`: hosts of gangs and spares.
-    `lent`: spares that others may be on: their holders have them back. `unhealthy`: hosts that
-    nothing may begin on; `shared`: of hosts that jobs hold parts of, the names of these jobs;
-    `probation`: hosts that preemptible gangs alone may begin on; `golden`: that
-    large gangs take first, `early`: last. `records`: hosts of which anything is known. `judge_ns`:
-    when the policy next looks at the hosts, 0 = not foreseen. `accounts`: what each tenant holds
-    and has used. `marks`: when those came and changed that a tenants file named. `reserved`: latest
-    start of waiting jobs in ns, under the policy *conservative*, and where gangs that outran their
-    limits keep the first from starting; `shares`: on how many hosts of which kind, where windows
-    tell hosts apart; `slips`: how often that start was put off. `requests`: what the newest
-    requests of each tenant did, by the key of their request_id, oldest first; `request_counts`:
-    how many. `windows`: those not over, by name. `closed`: hosts of open maintenance windows,
-    whatever their own state. `links`: uplinks that are not plainly up, by domain.
-    `links_ns`: when links or the fabric last came to carry something else.
-    `defragmented_ns`: when defragmentation by policy was last due, 0 = never. `faults`:
-    failures and repairs so far. `seen_ns`: the time of the newest event. `spent`: host time of
-    all ended jobs, by what it went to.
+    `deferred`: queued jobs that are not yet, with the time from which on they are as far as is
+    known. `dependants`: deferred jobs by the uid of a live job that they depend on. `arrays`:
+    arrays with live tasks, by uid. `running`: names of jobs that hold hosts, in order of start.
+    `interrupted`: those among them that a failure interrupted; `special`: jobs that want more than
+    hosts for their gang. `ended`: the newest ended jobs of each tenant by uid, oldest first;
+    `ended_counts`: how many. `hosts`: hosts that are not plainly healthy, by index. `held`: hosts
+    of gangs and spares. `lent`: spares that others may be on: their holders have them back.
+    `unhealthy`: hosts that nothing may begin on; `shared`: of hosts that jobs hold parts of, the
+    names of these jobs; `probation`: hosts that preemptible gangs alone may begin on; `golden`:
+    that large gangs take first, `early`: last. `records`: hosts of which anything is known.
+    `judge_ns`: when the policy next looks at the hosts, 0 = not foreseen. `accounts`: what each
+    tenant holds and has used. `marks`: when those came and changed that a tenants file named.
+    `reserved`: latest start of waiting jobs in ns, under the policy *conservative*, and where gangs
+    that outran their limits keep the first from starting; `shares`: on how many hosts of which
+    kind, where windows tell hosts apart; `slips`: how often that start was put off. `requests`:
+    what the newest requests of each tenant did, by the key of their request_id, oldest first;
+    `request_counts`: how many. `windows`: those not over, by name. `closed`: hosts of open
+    maintenance windows, whatever their own state. `links`: uplinks that are not plainly up, by
+    domain. `links_ns`: when links or the fabric last came to carry something else.
+    `defragmented_ns`: when defragmentation by policy was last due, 0 = never. `faults`: failures
+    and repairs so far. `seen_ns`: the time of the newest event. `spent`: host time of all ended
+    jobs, by what it went to.
     """
 
     version: int = 0
@@ -165,8 +164,8 @@ class State:
         return self.fabric
 
     def links_with(self, bookings: Iterable[Booking]) -> tuple[dict[str, float], set[str]]:
-        """What uplinks carry while these windows last, by domain, and those that no gang may
-        begin to cross."""
+        """What uplinks carry while these windows last, by domain, and uplinks that no gang
+        may begin to cross."""
         shares = {name: record.share for name, record in self.links.items()}
         barred = {n for n, record in self.links.items() if record.use is not LinkUse.OPEN}
         for booking in bookings:
@@ -279,7 +278,8 @@ class State:
         return (job for job in map(self.jobs.__getitem__, names) if job.state in states)
 
     def holders(self, index: int) -> tuple[Job, ...]:
-        """The job that holds this host, as a gang member or as a spare, or those that share it."""
+        """The job that holds this host, as a gang member or as a spare, or the jobs that share
+        it."""
         if not hostset.has(self.held, index):
             return ()
         if names := self.shared.get(index):

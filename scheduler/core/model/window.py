@@ -40,7 +40,7 @@ class Window:
     """Half-open: [start_ns, end_ns).
 
     `among`: hosts and domains by name or range, empty for the whole fabric. `count`: so many hosts
-    of these, 0 for all. `hosts`: those that admit found. `tenant`, `jobs`: for whom a
+    of these, 0 for all. `hosts`: the hosts that admit chose. `tenant`, `jobs`: for whom a
     reservation is, with sub-tenants; jobs by name or pattern. `leave`: for gangs that are
     in the way when it opens. `links`: domains whose uplinks are under maintenance, and carry
     `share` of what they were built for meanwhile; 0: no gang may cross them.

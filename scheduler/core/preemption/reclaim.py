@@ -2,7 +2,7 @@
 
 A gang that lost a host and finds none to swap in takes it from a running gang that it may
 evict, by the rights of `victims`: idle capacity is lent to preemptible jobs, and comes
-back first. One victim is enough as a rule; of those that are, the least cut over the
+back first. One victim is enough as a rule; of several that are, the least cut over the
 outermost tier decides, then the loss. An elastic victim gives up the replicas of these hosts
 and goes on with the others, where it may.
 """

@@ -70,8 +70,8 @@ class VictimChoice:
 
 @dataclass(frozen=True, slots=True)
 class SearchState:
-    """What there is at the turn of a job. `running`: gangs that may be hit; those that are
-    ripe by `until_ns` are. `barred`: hosts that the job may not use, some of them `free`."""
+    """What there is at the turn of a job. `running`: gangs that may be evicted: ripe by
+    `until_ns`. `barred`: hosts that the job may not use, some of them `free`."""
 
     running: Victims
     free: HostSet

@@ -1,4 +1,4 @@
-"""Who may start before those that wait: what every rule answers, and limits of tenants."""
+"""Who may start before jobs that wait: what every rule answers, and limits of tenants."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ A start takes hosts, and no waiting job starts on fewer hosts: the reservation i
 the same moment, with the same hosts. So once every job has been looked at, a second decision
 on the same queue is needed only where more than arrival and hosts counts: where starts
 change the guarantees of tenants, the victims a job may have, the hosts that running gangs may grow
-on, or those that jobs share. Where they change the order, as fair share does, nobody starts
+on, or hosts that jobs share. Where they change the order, as fair share does, nobody starts
 either if the reservation is still that of the first in the queue, whatever the order behind it;
 nor if no host is left, when the reservation, which is another's then, is made by the next decision.
 """

@@ -76,7 +76,7 @@ def _parts(queue: Sequence[str]) -> Sequence[Chunk]:
 class QueueWalk:
     """Along jobs that stay in this order, next one first. Mutable.
 
-    `parts`: neighbours among them; those that are a chunk of the queue may be passed over
+    `parts`: neighbours among them; neighbours that are a chunk of the queue may be passed over
     together, as a whole or a block of it. None is empty.
     """
 

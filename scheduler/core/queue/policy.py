@@ -23,7 +23,7 @@ class QueueOrder(Protocol):
     """The queued jobs, next one first. Mutable: starts may change the order of the rest.
 
     `is_by_priority`: whether no job comes before one of higher priority. `is_stable`: whether
-    those that wait keep their order when others start and time passes.
+    waiting jobs keep their order when others start and time passes.
     `head`: whom the next decision looks at first, once these have started; None: not known.
     """
 
@@ -64,8 +64,8 @@ class QueueContext:
 class QueuePolicy:
     """How the queue is served.
 
-    `order`: which job is looked at next. `backfill`: whether later jobs may pass those that
-    wait. `may_preempt`: whether preemptible gangs are evicted for others, and a guarantee
+    `order`: which job is looked at next. `backfill`: whether later jobs may pass waiting
+    ones. `may_preempt`: whether preemptible gangs are evicted for others, and a guarantee
     is kept by hosts that can be taken back. `may_borrow`: whether preemptible jobs start on
     idle spares of others. `reserves_all`: whether all that wait have reservations, as far as
     `most_reservations` lets them. Quotas, windows and constraints hold under every policy.

@@ -33,7 +33,7 @@ def relieved(
     pools: SparePools, job: Job, hosts: Sequence[int], idle: HostSet
 ) -> tuple[tuple[int, ...], tuple[TierCut, ...]] | None:
     """Where the gang has spares in all of its zones; None where no zone is short of them, or
-    nothing better is found. `hosts`: those that it is about to run on instead of the job's;
+    nothing better is found. `hosts`: hosts that it is about to run on instead of the job's;
     `idle`: hosts it may use beside them."""
     if not pools.sizing.in_zone or not job.spec.request.spares.is_auto:
         return None

@@ -58,7 +58,7 @@ Way = Swap | Resize | Requeue
 class Loss:
     """What a gang lost, and what there is instead.
 
-    `blocks`: those that leave their hosts. `own`, `free`: spares of its own and free hosts
+    `blocks`: blocks that leave their hosts. `own`, `free`: spares of its own and free hosts
     that it may use; `barred`: hosts that it may not. `lendable`: spares of others, and
     whose. `why`: what happened, for the case that it has to wait.
     """

@@ -2,7 +2,7 @@
 Hosts on probation are closed to all but preemptible jobs.
 
 A gang does not start on hosts of a window that it would reach into, taken to run as long as
-its limit; a reservation is open to those that it is held for. What runs already is left
+its limit; a reservation is open to the jobs that it is held for. What runs already is left
 alone until the window opens.
 """
 
@@ -99,8 +99,8 @@ class Calendar:
         return hosts | self.on_probation(job)
 
     def grounds(self, everything: HostSet) -> list[HostSet]:
-        """Sets of hosts that the same windows cover: first those that a window closes first,
-        last those that none does."""
+        """Sets of hosts that the same windows cover: first the hosts that a window closes
+        first, last the hosts that none does."""
         classes = [everything]
         covers = sorted(self._bookings, key=lambda b: (-b.window.start_ns, b.window.name))
         for hosts in [self._probation, *(booking.hosts for booking in covers)]:
@@ -132,7 +132,7 @@ class Calendar:
 
     def leaving(self, job: Job) -> tuple[HostSet, HostSet]:
         """Hosts of open windows that a gang of `job` leaves if other hosts take over, and
-        those that it leaves in any case."""
+        hosts that it leaves in any case."""
         may, must = 0, 0
         for booking in self._clearing:
             if not self.is_for(booking, job):

@@ -25,9 +25,9 @@ DAYS_A_YEAR = 365.25
 
 @dataclass(frozen=True, slots=True)
 class ZoneOutlook:
-    """One outermost domain. `gang_hosts`: those that its spares stand by for; `down`: hosts
-    out by failure. `held`: spares in service, by job in `holders`; `own`: those that jobs
-    hold for themselves alone. `lent`: of all these, those that `borrowers` are on. `wish`:
+    """One outermost domain. `gang_hosts`: hosts that its spares stand by for; `down`: hosts
+    out by failure. `held`: spares in service, by job in `holders`; `own`: spares that
+    jobs hold for themselves alone. `lent`: spares that `borrowers` are on. `wish`:
     what the rule asks for.
 
     `short`: share of the time in which the spares held are not enough, `short_next` with

@@ -1,4 +1,4 @@
-"""Spares that were used are held again; those that are too many are let go.
+"""Spares that were used are held again; surplus ones are let go.
 
 Only in a decision in which nothing else happens, so everybody who waits has been asked
 before: a number or share of spares that a job insists on comes first, then what the zones of

@@ -1,7 +1,7 @@
 """Fair share: which tenant is furthest below what it is due.
 
-At each level of the tree siblings are compared: those that hold less than their
-guarantee come first, then the one with the least usage for its weight. Usage is what
+At each level of the tree siblings are compared: tenants that hold less than
+their guarantee come first, then the one with the least usage for its weight. Usage is what
 has been used, fading with time, plus what would be used if the present hosts were held
 for ever; so a start moves its tenant back at once, and history counts as much as a
 half-life of holding.

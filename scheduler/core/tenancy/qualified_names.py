@@ -1,7 +1,7 @@
 """Full names for jobs that came when nobody was asked who they are.
 
-Such a job is known by NAME alone, of the default tenant. Once callers are told apart the name of a
-job must say whose it is, for answers to others are cleared of it by that.
+Such a job is known by NAME alone, of the default tenant. Once the server knows its callers, the
+name of a job must say whose it is, for answers to others are cleared of it by that.
 """
 
 from __future__ import annotations

@@ -140,8 +140,8 @@ class Quotas:
         return hosts_filled(before + job.part_gpus, per_host) - hosts_filled(before, per_host)
 
     def left(self, job: Job, hosts: HostSet) -> None:
-        """`job`, which ran, gives up these hosts; those that it had lent are now their
-        borrowers' own."""
+        """`job`, which ran, gives up these hosts; spares that it had lent are now
+        their borrowers' own."""
         borrowed = hosts & job.held & self._borrowed.get(job.tenant, 0)
         if borrowed:
             self._return(job.tenant, borrowed)

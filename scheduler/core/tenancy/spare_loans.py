@@ -40,7 +40,7 @@ class SpareDebt:
 
 @dataclass(frozen=True, slots=True)
 class SpareLoans:
-    """The spares that are lent in one state, and those that may be."""
+    """The spares that are lent in one state, and spares that may be."""
 
     state: State
 
@@ -63,7 +63,7 @@ class SpareLoans:
         return job.held & ~self.hosts | job.lent_hosts
 
     def idle(self, job: Job) -> tuple[int, ...]:
-        """Spares of `job` in service that nobody runs on, those that were lent and left first."""
+        """Spares of `job` in service that nobody runs on, lent ones that were left first."""
         home = (host for host in job.lent if not hostset.has(self.state.held, host))
         out = self.state.out_of_service
         return tuple(h for h in (*home, *job.spares) if not hostset.has(out, h))

@@ -22,7 +22,7 @@ from scheduler.core.policies.costs import Costs
 
 
 class UsageKey(StrEnum):
-    """By what jobs are told apart."""
+    """What usage is summed by."""
 
     TENANT = "tenant"
     USER = "user"

@@ -72,7 +72,7 @@ class EndedJob(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EndedQuery:
-    """Which ended jobs: at most `most`, of those that had ended at `to_version`.
+    """Which ended jobs: at most `most`, of jobs that had ended at `to_version`.
 
     `uid`, `name`, `states`: empty for any; `tenants`: None for any. They ended at `from_ns` or
     later and before `until_ns`. `order`: fields of EndedJob, each with whether it descends; no two
@@ -133,7 +133,7 @@ class Store(Protocol):
         """
 
     def requests(self, after_version: int = 0) -> Iterator[LoggedRequest]:
-        """The events that somebody asked for, in order, of those that are kept.
+        """The events that somebody asked for, in order, as far as they are kept.
 
         Raises: StoreError on a record that cannot be read, or a missing one.
         """

@@ -120,7 +120,7 @@ class SqliteStore:
         """As Store says. One server has the file, so there are no terms to compare.
 
         One statement, which is a transaction by itself, unless jobs end or there are very many:
-        every further one would let go of Python's lock, and wait for it among those who compute.
+        every further one would let go of Python's lock, and wait for it among threads that compute.
         """
         if self._present() != self._identities:
             raise StoreError(self._what_is_gone())

@@ -1,4 +1,4 @@
-"""Makes the tiers of a network those that are wanted: roots dropped, tiers named or added.
+"""Makes a network's tiers the wanted ones: roots dropped, tiers named or added.
 
 A switch above every host is no boundary: nothing crosses it. It is kept only where
 an overlay counts it, or as the one tier there is.

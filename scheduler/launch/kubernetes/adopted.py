@@ -119,7 +119,7 @@ def job_name(namespace: str, gang: str) -> str:
 
 
 def pods_mark(pods: Iterable[AdoptedPod]) -> str:
-    """Says which pods they are: those that a controller makes anew have another."""
+    """Says which pods they are: pods that a controller makes anew have another."""
     return _digest({pod.uid for pod in pods})
 
 

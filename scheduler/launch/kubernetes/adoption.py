@@ -6,7 +6,7 @@ its rank.
 A pod that is not where the placement has its rank is deleted, so that its controller makes another:
 after a swap the one on the dead host, after a preemption all. The job ends when its pods have
 ended, or are gone for good. When something else ends the job (a cancel, its time limit), its pods
-are deleted, and those that the same controller makes anew wait for ever.
+are deleted, and pods that the same controller makes anew wait for ever.
 
 The pods are the state: a server that starts again finds jobs by their names, and does what is
 missing.

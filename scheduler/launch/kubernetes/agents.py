@@ -9,8 +9,8 @@ What should be is compared with what watches show, and the difference is asked f
 that starts again, or an API server that does, changes nothing. Pods of this server's name that
 nothing accounts for are deleted.
 
-What Kubernetes says of its nodes is told to the log (`node_reports`), and so is a pod that somebody
-evicts: its host is drained, so that the gang saves and leaves before the pod ends.
+What Kubernetes says of its nodes is written to the log (`node_reports`), and so is a pod that
+somebody evicts: its host is drained, so that the gang saves and leaves before the pod ends.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class KubernetesSettings:
     """`folder`: of the server, for its secret. `secret`: of join tokens, "" for one of the folder.
     `pods`: what they are; without `server` agents find the server where it listens for them.
     `start_s`: for which a pod may take to start, with its image. `conditions`: of nodes, beside
-    those that are known, as node_standing takes them. `adopt`: the tenant of each namespace whose
+    the known ones, as node_standing takes them. `adopt`: the tenant of each namespace whose
     pods are bound, see adoption."""
 
     folder: Path

@@ -99,7 +99,7 @@ def view_of(pod: Json) -> PodView:
 
 @dataclass(frozen=True, slots=True)
 class PodSettings:
-    """`name`: of this server among those that use the namespace. `server`: where pods reach it.
+    """`name`: of this server among servers that use the namespace. `server`: where pods reach it.
     `template`: of a pod, as in a file of the site. `gpus`: of a host, asked for as `gpu_resource`,
     unless that is "". `grace_s`: for which a pod may go on when it is evicted. `allow`: a file in
     the image that says who may run what. `ca`: PEM text of who signed the server's certificate."""

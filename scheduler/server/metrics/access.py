@@ -1,4 +1,5 @@
-"""Who may read /metrics: on loopback whoever is there, beyond it those who may look at everything.
+"""Who may read /metrics: on loopback whoever is there, beyond it callers who may look at
+everything.
 
 Metrics name every tenant. So beyond this machine the auth file decides, as for calls: a
 token or client certificate of a viewer of all tenants, or of anybody above, over the

@@ -124,7 +124,7 @@ def jobs(
     stored: EndedJobs | None = None,
     tenants: frozenset[str] | None = None,
 ) -> Page[Job]:
-    """Live jobs and ended ones, of those that `is_seen`.
+    """Live jobs and ended ones that `is_seen`.
 
     `stored`: where those are that ended so long ago that the state does not have them; None: they
     are left out. `tenants`: whose jobs can be seen at all, None: not known. A page may have fewer
@@ -166,7 +166,7 @@ def _stored_order(order: Order[Job]) -> tuple[tuple[str, bool], ...]:
 def hosts(
     state: State, query: Query, size: int, token: str, is_seen: Callable[[Job], bool] = everybodys
 ) -> Page[HeldHost]:
-    """Hosts in the order of the fabric; of those that `query.job` holds, unless it is empty.
+    """Hosts in the order of the fabric; only hosts of `query.job`, unless it is empty.
 
     A holder that is not `is_seen` is one without a name, in filters as well.
 
@@ -192,7 +192,7 @@ def windows(
     token: str,
     is_seen: Callable[[Booking], bool] = everybodys,
 ) -> Page[Booking]:
-    """Windows that are not over, of those that `is_seen`.
+    """Windows that are not over and `is_seen`.
 
     Raises: BadToken, BadOrder, BadFilter.
     """

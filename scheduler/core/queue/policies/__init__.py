@@ -23,7 +23,7 @@ BUILT_IN = {policy.name: policy for policy in (PRODUCTION, EASY, FIFO, CONSERVAT
 
 
 def policy_names() -> tuple[str, ...]:
-    """All that can be named: those that come with muster first."""
+    """All policies by name, muster's own first."""
     return (*BUILT_IN, *(name for name in sorted(_installed()) if name not in BUILT_IN))
 
 

@@ -1,7 +1,7 @@
 """EASY: one reservation, for the first job that waits; the queue is served by arrival.
 
 A later job starts now if it ends before that reservation begins, or on hosts that the
-reservation leaves over. Where gangs outrun their limits, the reservation slips; those that start
+reservation leaves over. Where gangs outrun their limits, the reservation slips; jobs that start
 now may do so too, and put it off again. How often it has slipped is in the log, and from some
 number on nobody is believed any more: then later jobs start only on hosts that are left over.
 Source: Lifka, "The ANL/IBM SP scheduling system" (JSSPP 1995); Mu'alem and Feitelson,

@@ -4,9 +4,9 @@ It is the one policy that knows priorities and takes back what is guaranteed to 
 
 The queue is kept by tenant in order of priority and arrival, so an order is made by merging
 a few sorted runs of jobs: one a tenant, and with aging one for each of its priorities, for
-of those who age at one pace who came first stays first. Neighbours that all wait as others
-did are passed over together, until a start changes what their tenants are due: then those
-that stand behind it are looked at again.
+of jobs that age at one pace the first stays first. Neighbours that all wait as others
+did are passed over together, until a start changes what their tenants are due: then the
+jobs behind it are looked at again.
 """
 
 from __future__ import annotations

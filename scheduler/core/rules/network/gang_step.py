@@ -54,7 +54,7 @@ def present_step(state: State, job: Job) -> StepBound | None:
 
 
 def at_present(state: State, job: Job) -> Job:
-    """The same job with this step, for those who show it."""
+    """The same job with this step, for who shows it."""
     step = present_step(state, job)
     return job if step is job.step else evolve(job, step=step)
 

@@ -91,7 +91,7 @@ def beside(fabric: Fabric, loads: Mapping[Uplink, float]) -> Fabric:
 
 
 class Traffic:
-    """The gangs of one state, and those that are placed meanwhile: a placement is taken to start
+    """The gangs of one state, and gangs placed meanwhile: a placement is taken to start
     once none of its hosts is free any more."""
 
     def __init__(self, state: State) -> None:
@@ -143,7 +143,7 @@ def better_beside(
     others: Sequence[Neighbour],
     solve: Callable[[Fabric], tuple[int, ...] | None],
 ) -> tuple[int, ...]:
-    """The hosts of a gang that were found without regard to the others, or those that `solve`
+    """The hosts of a gang that were found without regard to the others, or hosts that `solve`
     finds on what the others leave, where that is better for all."""
     if alone.step is None:
         return alone.hosts
