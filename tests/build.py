@@ -56,6 +56,7 @@ from scheduler.core.model.commands import (
 )
 from scheduler.core.model.events import Event, FabricLoaded
 from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.job_array import parse_array
 from scheduler.core.model.lifecycle import HostMove
 from scheduler.core.policies.affinity import ANYBODY, Affinity
 from scheduler.core.queue.policies import queue_policy
@@ -197,6 +198,31 @@ def request(
     )
 
 
+# Gangs of a few ranks whose traffic has each pattern, alone and beside others.
+EVERY_PATTERN = {
+    "ring": request(dp=12, traffic={"dp": 7}),
+    "pair": request(dp=2, cp=6, traffic={"dp": 7, "cp": 5}),
+    "chain": request(pp=12, traffic={"pp": 8}),
+    "wrapped chain": request(pp=6, dp=2, traffic={"pp": 12}, batch=Batch(4, virtual_stages=3)),
+    "wrapped pair": request(pp=2, dp=6, traffic={"pp": 12}, batch=Batch(12, virtual_stages=2)),
+    "all-to-all": request(ep=4, dp=3, traffic={"ep": 7, "dp": 2}),
+    "3d": request(tp=2, pp=3, dp=4, traffic={"tp": 11, "pp": 6, "dp": 3}),
+    "3d, megatron order": request(
+        tp=2, pp=3, dp=4, traffic={"tp": 11, "pp": 6, "dp": 3}, order="tp-dp-pp"
+    ),
+    "4d": request(tp=2, cp=2, pp=3, dp=2, traffic={"tp": 11, "cp": 13, "pp": 6, "dp": 3}),
+    "5d, odd order": request(
+        tp=2,
+        cp=1,
+        ep=2,
+        pp=3,
+        dp=2,
+        traffic={"tp": 11, "ep": 2, "pp": 6, "dp": 3},
+        order="pp-ep-dp-cp-tp",
+    ),
+}
+
+
 def training(**changes: Any) -> Training:
     """training(data_parallel="zero1", sync="micro_batch"): enums by their value."""
     kinds = {
@@ -284,6 +310,11 @@ def spec(
 def submit(name: str, hosts: int = 1, *, request_id: str = "", **job: Any) -> SubmitJob:
     """submit("a", 4, priority=1, limit_s=3600, spares=exactly(1), pp=2)"""
     return SubmitJob(spec(name, hosts, **job), f"uid-{name}", request_id)
+
+
+def submit_array(name: str, text: str, **fields: Any) -> SubmitJob:
+    """An array of jobs of one host; `text`: its numbers, as of `muster submit --array`."""
+    return SubmitJob(replace(spec(name), array=parse_array(text), **fields), f"uid-{name}")
 
 
 def cancel(name: str) -> CancelJob:

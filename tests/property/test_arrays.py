@@ -2,37 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core import JobState, State
+from scheduler.core import JobState
 from scheduler.core.fold.apply import replay
-from scheduler.core.model.commands import HoldJob, ReleaseJob, RequeueJob, SubmitJob
+from scheduler.core.model.commands import HoldJob, ReleaseJob, RequeueJob
 from scheduler.core.model.job import SECOND_NS
-from scheduler.core.model.job_array import ArrayTurns, parse_array
-from tests.build import admitted, cancel, end, loaded, run, schedule, spec
+from scheduler.core.model.job_array import ArrayTurns
+from tests.build import admitted, cancel, end, loaded, run, running, settled, submit_array
 
 EMPTY = loaded()
 
 
 NOW = 100 * SECOND_NS
-
-
-def array(name: str, text: str, **fields: Any) -> SubmitJob:
-    """Of jobs of one host."""
-    return SubmitJob(replace(spec(name), array=parse_array(text), **fields), f"uid-{name}")
-
-
-def settled(state: State, now_ns: int) -> State:
-    """After two decisions: the first considers those whose time has come."""
-    return schedule(schedule(state, now_ns), now_ns)
-
-
-def running(state: State) -> list[str]:
-    return [job.name for job in state.in_state(JobState.RUNNING)]
 
 
 ACTS = st.lists(
@@ -46,7 +29,7 @@ ACTS = st.lists(
 def test_never_more_run_than_may_and_none_is_forgotten(
     most: int, acts: list[tuple[str, int]]
 ) -> None:
-    state = settled(run(EMPTY, array("a", f"0-5%{most}"), now_ns=NOW), NOW)
+    state = settled(run(EMPTY, submit_array("a", f"0-5%{most}"), now_ns=NOW), NOW)
     for act, number in acts:
         name = f"a-{number}"
         job = state.jobs.get(name)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from placement.objective.cut import cut_by_axis
-from placement.workload.request import Batch, Request
-from tests.build import request
+from placement.workload.request import Request
+from tests.build import EVERY_PATTERN, request
 
 
 def edges(req: Request) -> dict[str, list[tuple[int, int, int]]]:
@@ -57,32 +57,8 @@ def networkx_cut(req: Request, gpus: int, domain_by_block: list[int]) -> dict[st
     return counted
 
 
-JOBS = {
-    "ring": request(dp=12, traffic={"dp": 7}),
-    "pair": request(dp=2, cp=6, traffic={"dp": 7, "cp": 5}),
-    "chain": request(pp=12, traffic={"pp": 8}),
-    "wrapped chain": request(pp=6, dp=2, traffic={"pp": 12}, batch=Batch(4, virtual_stages=3)),
-    "wrapped pair": request(pp=2, dp=6, traffic={"pp": 12}, batch=Batch(12, virtual_stages=2)),
-    "all-to-all": request(ep=4, dp=3, traffic={"ep": 7, "dp": 2}),
-    "3d": request(tp=2, pp=3, dp=4, traffic={"tp": 11, "pp": 6, "dp": 3}),
-    "3d, megatron order": request(
-        tp=2, pp=3, dp=4, traffic={"tp": 11, "pp": 6, "dp": 3}, order="tp-dp-pp"
-    ),
-    "4d": request(tp=2, cp=2, pp=3, dp=2, traffic={"tp": 11, "cp": 13, "pp": 6, "dp": 3}),
-    "5d, odd order": request(
-        tp=2,
-        cp=1,
-        ep=2,
-        pp=3,
-        dp=2,
-        traffic={"tp": 11, "ep": 2, "pp": 6, "dp": 3},
-        order="pp-ep-dp-cp-tp",
-    ),
-}
-
-
 @pytest.mark.parametrize("gpus", [1, 2])
-@pytest.mark.parametrize("req", JOBS.values(), ids=JOBS)
+@pytest.mark.parametrize("req", EVERY_PATTERN.values(), ids=EVERY_PATTERN)
 def test_referee_agrees_with_networkx(req: Request, gpus: int) -> None:
     random = Random(f"{req.parallelism}")
     blocks = req.parallelism.world_size // gpus

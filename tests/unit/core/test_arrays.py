@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -19,20 +18,21 @@ from scheduler.core.model.plan import Start
 from scheduler.core.queue.verdict import WaitReason
 from scheduler.core.tenancy.qualified_names import qualified
 from scheduler.files.job import job_from_mapping, job_to_mapping
-from tests.build import admitted, cancel, end, loaded, refused, run, schedule, spec, submit
+from tests.build import (
+    admitted,
+    cancel,
+    end,
+    loaded,
+    refused,
+    run,
+    settled,
+    spec,
+    submit,
+    submit_array,
+)
 
 EMPTY = loaded()
 NOW = 100 * SECOND_NS
-
-
-def array(name: str, text: str, **fields: Any) -> SubmitJob:
-    """Of jobs of one host."""
-    return SubmitJob(replace(spec(name), array=parse_array(text), **fields), f"uid-{name}")
-
-
-def settled(state: State, now_ns: int) -> State:
-    """After two decisions: the first considers those whose time has come."""
-    return schedule(schedule(state, now_ns), now_ns)
 
 
 def running(state: State) -> list[str]:
@@ -75,7 +75,7 @@ def test_a_job_file_has_an_array_and_a_task_is_none() -> None:
 
 
 def test_one_submit_makes_all_tasks_and_as_many_run_as_may() -> None:
-    command = replace(array("a", "0-4%2"), request_id="once")
+    command = replace(submit_array("a", "0-4%2"), request_id="once")
     state = run(EMPTY, command, now_ns=NOW)
     assert list(state.jobs) == ["a-0", "a-1", "a-2", "a-3", "a-4"]
     assert len({job.uid for job in state.jobs.values()}) == 5
@@ -92,12 +92,12 @@ def test_one_submit_makes_all_tasks_and_as_many_run_as_may() -> None:
 
 
 def test_a_requeued_task_keeps_its_turn() -> None:
-    state = settled(run(EMPTY, array("a", "0-2%1"), now_ns=NOW), NOW)
+    state = settled(run(EMPTY, submit_array("a", "0-2%1"), now_ns=NOW), NOW)
     assert running(settled(run(state, RequeueJob("a-0"), now_ns=NOW), NOW)) == ["a-0"]
 
 
 def test_a_held_task_gives_its_turn_to_another() -> None:
-    state = run(EMPTY, array("a", "0-2%1"), HoldJob("a-0"), HoldJob("a-1"), now_ns=NOW)
+    state = run(EMPTY, submit_array("a", "0-2%1"), HoldJob("a-0"), HoldJob("a-1"), now_ns=NOW)
     state = settled(state, NOW)
     assert running(state) == ["a-2"]
     state = run(state, ReleaseJob("a-1"), now_ns=NOW)
@@ -111,19 +111,19 @@ def test_a_held_task_gives_its_turn_to_another() -> None:
 
 def test_all_or_none_are_taken() -> None:
     state = run(EMPTY, submit("a-3"))
-    assert refused(state, array("a", "0-4")).code is Code.ALREADY_EXISTS
-    assert refused(EMPTY, array("a" * 127, "0-10")).violations[0].field == "name"
+    assert refused(state, submit_array("a", "0-4")).code is Code.ALREADY_EXISTS
+    assert refused(EMPTY, submit_array("a" * 127, "0-10")).violations[0].field == "name"
     check = at_most(5)
     waiting = run(EMPTY, submit("b"), submit("c"))
-    answer = check(waiting, array("a", "0-3"), 0)
+    answer = check(waiting, submit_array("a", "0-3"), 0)
     assert isinstance(answer, Rejected)
     assert answer.code is Code.EXHAUSTED
-    assert not isinstance(check(waiting, array("a", "0-2"), 0), Rejected)
+    assert not isinstance(check(waiting, submit_array("a", "0-2"), 0), Rejected)
 
 
 def test_a_job_waits_for_all_tasks_of_an_array() -> None:
     after = DependencyTerm(DependencyKind.AFTEROK, "a")
-    state = run(EMPTY, array("a", "0-2"), now_ns=NOW)
+    state = run(EMPTY, submit_array("a", "0-2"), now_ns=NOW)
     state = run(state, SubmitJob(replace(spec("b"), dependencies=(after,)), "uid-b"), now_ns=NOW)
     assert [each.job for each in state.jobs["b"].dependencies] == ["a-0", "a-1", "a-2"]
     state = settled(state, NOW)
@@ -134,14 +134,14 @@ def test_a_job_waits_for_all_tasks_of_an_array() -> None:
 
 
 def test_a_dry_run_answers_for_the_first_task() -> None:
-    answer = dry_run(EMPTY, array("a", "3-5%1"), SchedulingOptions(), NOW)
+    answer = dry_run(EMPTY, submit_array("a", "3-5%1"), SchedulingOptions(), NOW)
     assert not isinstance(answer, Rejected)
     assert isinstance(answer.outcome, Start)
     assert answer.outcome.name == "a-3"
 
 
 def test_arrays_are_known_by_full_names_like_their_tasks() -> None:
-    state = qualified(run(EMPTY, array("a", "0-2%1"), now_ns=NOW))
+    state = qualified(run(EMPTY, submit_array("a", "0-2%1"), now_ns=NOW))
     assert [turns.waiting for turns in state.arrays.values()] == [("default/a-1", "default/a-2")]
     of_task = state.jobs["default/a-0"].spec.array
     assert of_task is not None
@@ -149,7 +149,7 @@ def test_arrays_are_known_by_full_names_like_their_tasks() -> None:
 
 
 def test_ranks_find_their_number() -> None:
-    made = run(EMPTY, array("t", "2-8:2")).jobs["t-4"].spec.array
+    made = run(EMPTY, submit_array("t", "2-8:2")).jobs["t-4"].spec.array
     assert made is not None
     assert made.variables["SLURM_ARRAY_TASK_ID"] == made.variables["MUSTER_ARRAY_TASK"] == "4"
     assert made.variables["SLURM_ARRAY_TASK_MAX"] == "8"

@@ -10,33 +10,9 @@ import pytest
 from placement.fabric.tree import Fabric, Hardware, preset
 from placement.objective.cut import cut, cut_by_axis, egress
 from placement.workload.request import Batch, Collective, Request
-from tests.build import fabric, flat, gang, llama3, request, two_tiers
+from tests.build import EVERY_PATTERN, fabric, flat, gang, llama3, request, two_tiers
 
 HIERARCHICAL = Collective.HIERARCHICAL
-
-
-JOBS = {
-    "ring": request(dp=12, traffic={"dp": 7}),
-    "pair": request(dp=2, cp=6, traffic={"dp": 7, "cp": 5}),
-    "chain": request(pp=12, traffic={"pp": 8}),
-    "wrapped chain": request(pp=6, dp=2, traffic={"pp": 12}, batch=Batch(4, virtual_stages=3)),
-    "wrapped pair": request(pp=2, dp=6, traffic={"pp": 12}, batch=Batch(12, virtual_stages=2)),
-    "all-to-all": request(ep=4, dp=3, traffic={"ep": 7, "dp": 2}),
-    "3d": request(tp=2, pp=3, dp=4, traffic={"tp": 11, "pp": 6, "dp": 3}),
-    "3d, megatron order": request(
-        tp=2, pp=3, dp=4, traffic={"tp": 11, "pp": 6, "dp": 3}, order="tp-dp-pp"
-    ),
-    "4d": request(tp=2, cp=2, pp=3, dp=2, traffic={"tp": 11, "cp": 13, "pp": 6, "dp": 3}),
-    "5d, odd order": request(
-        tp=2,
-        cp=1,
-        ep=2,
-        pp=3,
-        dp=2,
-        traffic={"tp": 11, "ep": 2, "pp": 6, "dp": 3},
-        order="pp-ep-dp-cp-tp",
-    ),
-}
 
 
 def test_each_tier_is_counted() -> None:
@@ -123,7 +99,7 @@ def test_all_to_all_crosses_n_squared_less_what_stays(parts: tuple[int, ...]) ->
     assert cut(flat(*parts), req, range(8))[0].bytes_per_step == expected
 
 
-@pytest.mark.parametrize("req", JOBS.values(), ids=JOBS)
+@pytest.mark.parametrize("req", EVERY_PATTERN.values(), ids=EVERY_PATTERN)
 def test_egress_adds_up_to_the_cut(req: Request) -> None:
     zones = two_tiers([2, 3], [4, 1], [2, 8, 4])
     hosts = list(range(24))
