@@ -18,7 +18,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from placement import BadInput
-from placement.fabric.tree import Fabric
+from placement.fabric.hostset import HostSet
+from placement.fabric.tree import Fabric, masks
 from scheduler.core.policies.tenants import GuaranteedCell, Tenant, Tenants
 
 UNLIMITED = 1 << 40
@@ -84,14 +85,9 @@ def cell_hosts(fabric: Fabric, cell: GuaranteedCell) -> int:
     return cell.hosts or min(mask.bit_count() for mask in domain_masks(fabric, cell.tier))
 
 
-@lru_cache(maxsize=16)
-def domain_masks(fabric: Fabric, tier_name: str) -> tuple[int, ...]:
-    """The hosts of each domain of a tier. Raises: KeyError when there is no such tier."""
-    tier = {tier.name: tier for tier in fabric.tiers}[tier_name]
-    masks = [0] * len(tier.domains)
-    for host, domain in enumerate(tier.domain_by_host.tolist()):
-        masks[domain] |= 1 << host
-    return tuple(masks)
+def domain_masks(fabric: Fabric, tier_name: str) -> tuple[HostSet, ...]:
+    """The hosts of each domain of a tier. Raises: ValueError when there is no such tier."""
+    return masks(fabric, [tier.name for tier in fabric.tiers].index(tier_name))
 
 
 def check(tenants: Tenants, fabric: Fabric) -> None:
