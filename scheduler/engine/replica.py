@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from scheduler.core import Tenants
 from scheduler.engine.writer import Writer
 from scheduler.eventlog.recovery import Recovered, replayed, settle
-from scheduler.eventlog.store import Compacted, Deposed, SharedStore, Unreachable
+from scheduler.eventlog.store import POLL_EVENTS, Compacted, Deposed, SharedStore, Unreachable
 
 POLL_S = 0.2  # how long a follower waits for news, and between asking for the lead
 RETRY_S = 0.5  # after the database was not to be reached
@@ -47,7 +47,8 @@ class LeaderCandidate:
 
 class Replica:
     """Keeps `writer` in step with the store. `is_ready`: it is at the end of a log that is
-    not empty, and knows who leads."""
+    not empty, and knows who leads. `confirmed_s`: up to when it knows that its state lacks nothing,
+    on the event loop's clock; a leader, when the store last said that nobody else leads."""
 
     def __init__(self, store: SharedStore, writer: Writer, candidate: LeaderCandidate) -> None:
         self.is_ready = asyncio.Event()
@@ -58,13 +59,8 @@ class Replica:
         self._thread = ThreadPoolExecutor(1, "muster-session")
         self._asker = ThreadPoolExecutor(1, "muster-newest")
         self._polled_s = float("-inf")
-        self._confirmed_s = asyncio.get_running_loop().time()
+        self.confirmed_s = asyncio.get_running_loop().time()
         self._next_answer: asyncio.Task[int] | None = None
-
-    def age_s(self) -> float:
-        """For how long this server has not known that it is at the end of the log: a leader, since
-        the store last said that nobody else leads."""
-        return asyncio.get_running_loop().time() - self._confirmed_s
 
     async def run(self) -> None:
         """Follow and lead until `stop`. Raises: StoreError when the log is no use."""
@@ -116,7 +112,8 @@ class Replica:
         return None
 
     async def _catch_up(self, wait_s: float = 0.0) -> None:
-        """Apply what others wrote, up to the end of the log."""
+        """Apply what others wrote, up to the end of the log as it was when the last page was asked
+        for: by that time goes the age of the state, for nothing written later need be in it."""
         while True:
             began_s = asyncio.get_running_loop().time()
             version = self._writer.state.version
@@ -125,10 +122,11 @@ class Replica:
             except Compacted:
                 self._writer.restart_from(await self._timed(self._replay))
                 continue
-            if not polled:
-                self._confirmed_s = began_s
+            if polled:
+                self._writer.follow(polled)
+            if len(polled) < POLL_EVENTS:
+                self.confirmed_s = began_s
                 return
-            self._writer.follow(polled)
             wait_s = 0.0
 
     def _replay(self) -> Recovered:
@@ -143,7 +141,6 @@ class Replica:
         version = self._writer.state.version
         log.warning("leads in term %d, from version %d on", term, version)
         self._writer.leader = ""
-        self._confirmed_s = asyncio.get_running_loop().time()
         writing = asyncio.create_task(self._writer.lead(term))
         try:
             await self._renew_lease(term, writing)
@@ -162,7 +159,7 @@ class Replica:
             if not writing.done():
                 began_s = asyncio.get_running_loop().time()
                 await self._timed(self._store.keep_lead, term)
-                self._confirmed_s = began_s
+                self.confirmed_s = began_s
 
     def _settle(self, term: int) -> None:
         at_end = Recovered(self._writer.state, self._writer.now_ns())

@@ -19,6 +19,7 @@ in place of the majority.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -64,10 +65,11 @@ class ReadConsistency(grpc.aio.ServerInterceptor):
             if wanted := self._asked(context):
                 async with error_boundary(context):
                     await self._wait(wanted)
+            known_s = self._known_s()
             try:
                 return await behaviour(request, context)
             finally:
-                context.set_trailing_metadata(self._trailer())
+                context.set_trailing_metadata(self._trailer(known_s))
 
         return answer
 
@@ -80,7 +82,7 @@ class ReadConsistency(grpc.aio.ServerInterceptor):
                 async for message in behaviour(request, context):
                     yield message
             finally:
-                context.set_trailing_metadata(self._trailer())
+                context.set_trailing_metadata(self._trailer(self._known_s()))
 
         return answer
 
@@ -111,11 +113,17 @@ class ReadConsistency(grpc.aio.ServerInterceptor):
                 f"this server is at version {newest}, not yet at {version}"
             ) from None
 
-    def _trailer(self) -> tuple[tuple[str, str], ...]:
+    def _known_s(self) -> float:
+        """Up to when the state of now is known to lack nothing, on the event loop's clock."""
+        return self._replica.confirmed_s if self._replica is not None else 0.0
+
+    def _trailer(self, known_s: float) -> tuple[tuple[str, str], ...]:
+        """`known_s`: of the state that the call began with: its answer may show no later one."""
         if self._writer is None:
             return ()
         version = (VERSION, str(self._writer.state.version))
         if self._replica is None:
             return (version, (ROLE, "leader"))
         role = "leader" if self._writer.is_leading else "follower"
-        return (version, (ROLE, role), (AGE_MS, str(round(self._replica.age_s() * 1000))))
+        age_ms = (asyncio.get_running_loop().time() - known_s) * 1000
+        return (version, (ROLE, role), (AGE_MS, str(math.ceil(age_ms))))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from scheduler.eventlog.store.base import (
+    POLL_EVENTS,
     Compacted,
     Deposed,
     EndedJob,
@@ -32,6 +33,7 @@ from scheduler.eventlog.store.sqlite import look_at as look_at_sqlite
 from scheduler.eventlog.store.sqlite import open_sqlite
 
 __all__ = [
+    "POLL_EVENTS",
     "Compacted",
     "Deposed",
     "EndedJob",

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from scheduler.core.model.events import Event
 
+POLL_EVENTS = 500  # of one poll at most: a few tens of milliseconds to apply
+
 
 class StoreError(Exception):
     """The log cannot be used; the message is a sentence for the operator."""
@@ -220,7 +222,8 @@ class SharedStore(Store, Protocol):
         """Who led last."""
 
     def poll(self, after_version: int, wait_s: float) -> list[tuple[int, Event]]:
-        """The next events, in order; waits for one for up to `wait_s`. Raises: Compacted."""
+        """The next events, in order; waits for one for up to `wait_s`. Fewer than POLL_EVENTS:
+        they are all that the log had when this call began, or more. Raises: Compacted."""
 
     def cut(self) -> None:
         """Drop every connection: what hangs ends as Unreachable. From any thread."""

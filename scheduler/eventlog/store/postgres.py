@@ -30,6 +30,7 @@ from psycopg import IsolationLevel
 from scheduler.core.model.events import Event
 from scheduler.eventlog.store import ended_rows
 from scheduler.eventlog.store.base import (
+    POLL_EVENTS,
     Compacted,
     Deposed,
     EndedJob,
@@ -53,7 +54,6 @@ from scheduler.eventlog.store.pgschema import (
     store_id,
 )
 
-PAGE = 500  # events of one poll at most: a few tens of milliseconds to apply
 _CHANNEL = "muster_log"
 
 _LAST = """
@@ -303,7 +303,7 @@ class PostgresStore:
             if after_version != self._end_version:
                 self._end_version = after_version
                 self._end_digest = self._digest_at(session, after_version) or b""
-            fetched = session.execute(f"{_ROWS} LIMIT {PAGE}", (after_version,)).fetchall()
+            fetched = session.execute(f"{_ROWS} LIMIT {POLL_EVENTS}", (after_version,)).fetchall()
             if not fetched and (last := _number(session, f"SELECT {_LAST}")) < after_version:
                 raise StoreError(
                     f"{self.name} ends at version {last:,}, but this server has read it up to"

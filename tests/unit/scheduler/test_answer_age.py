@@ -1,0 +1,140 @@
+"""How old a server of several says that its answers are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from scheduler.engine.replica import LeaderCandidate, Replica
+from scheduler.engine.writer import Writer
+from scheduler.eventlog.recovery import Recovered
+from scheduler.eventlog.store import POLL_EVENTS, SharedStore
+from scheduler.service.read_consistency import ReadConsistency
+
+POLL_S = 3.0  # what one page of the log takes here
+
+
+class Clock:
+    """The clock of the event loop, moved by hand."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 1_000.0
+        monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: self.now_s)
+
+
+class PagedStore:
+    """A store of `events` that takes its time for every page. `confirmed`: what its reader
+    knew meanwhile."""
+
+    def __init__(self, clock: Clock, events: int) -> None:
+        self.events, self.clock = events, clock
+        self.confirmed: list[float] = []
+        self.replica: Replica | None = None
+
+    def poll(self, after_version: int, _wait_s: float) -> list[tuple[int, Any]]:
+        self.clock.now_s += POLL_S
+        assert self.replica is not None
+        self.confirmed.append(self.replica.confirmed_s)
+        last = min(self.events, after_version + POLL_EVENTS)
+        return [(version, None) for version in range(after_version + 1, last + 1)]
+
+    def cut(self) -> None:
+        pass
+
+
+class CountingWriter:
+    """A writer that has the events' number for a state."""
+
+    def __init__(self) -> None:
+        self.state = SimpleNamespace(version=0)
+
+    def follow(self, polled: Sequence[tuple[int, Any]]) -> None:
+        self.state.version = polled[-1][0]
+
+
+def follower(store: PagedStore, monkeypatch: pytest.MonkeyPatch) -> Replica:
+    candidate = LeaderCandidate("here", 5.0, lambda: 0, None, None)
+    writer = cast(Writer, CountingWriter())
+    store.replica = Replica(cast(SharedStore, store), writer, candidate)
+
+    async def at_once(call: Any, *arguments: Any) -> Any:
+        return call(*arguments)
+
+    monkeypatch.setattr(store.replica, "_timed", at_once)
+    return store.replica
+
+
+async def test_pages_of_a_long_log_make_nothing_younger_before_the_last_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock(monkeypatch)
+    store = PagedStore(clock, 2 * POLL_EVENTS + 1)
+    replica = follower(store, monkeypatch)
+    await replica._catch_up()
+    assert store.confirmed == [1_000.0] * 3
+    assert replica.confirmed_s == 1_000.0 + 2 * POLL_S == clock.now_s - POLL_S
+
+
+async def test_a_log_that_grows_with_every_look_is_followed_to_its_end_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock(monkeypatch)
+    store = PagedStore(clock, 0)
+    replica = follower(store, monkeypatch)
+    for more in (1, POLL_EVENTS - 1):
+        store.events += more
+        await replica._catch_up(0.2)
+        assert replica._writer.state.version == store.events
+        assert replica.confirmed_s == clock.now_s - POLL_S
+    assert len(store.confirmed) == 2
+
+
+async def test_a_new_leader_counts_from_when_it_looked_for_the_end_of_the_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock(monkeypatch)
+    store = PagedStore(clock, POLL_EVENTS)
+    replica = follower(store, monkeypatch)
+    said = list[float]()
+
+    async def renew(_term: int, _writing: object) -> None:
+        said.append(clock.now_s - replica.confirmed_s)
+
+    async def lead(_term: int) -> None:
+        pass
+
+    monkeypatch.setattr(replica, "_settle", lambda _term: Recovered(replica._writer.state, 0))
+    monkeypatch.setattr(replica, "_renew_lease", renew)
+    for name, value in {"lead": lead, "give_up": lambda: None}.items():
+        setattr(replica._writer, name, value)
+    await replica._lead(1)
+    assert said == [POLL_S]
+
+
+async def test_an_answer_is_as_old_as_the_state_with_which_the_call_began(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock(monkeypatch)
+    replica = SimpleNamespace(confirmed_s=998.5)
+    consistency = ReadConsistency("muster")
+    consistency.attach(
+        cast(Writer, SimpleNamespace(state=SimpleNamespace(version=7), is_leading=False)),
+        cast(Replica, replica),
+    )
+    trailers = list[dict[str, str]]()
+
+    async def reading(_request: object, _context: object) -> str:
+        clock.now_s += 2.0
+        replica.confirmed_s = clock.now_s  # another call has seen the end of the log meanwhile
+        return "of the old state"
+
+    context = SimpleNamespace(
+        invocation_metadata=tuple,
+        set_trailing_metadata=lambda trailer: trailers.append(dict(trailer)),
+    )
+    assert await consistency._unary(reading)(None, context) == "of the old state"
+    assert trailers == [{"muster-version": "7", "muster-role": "follower", "muster-age-ms": "3500"}]
