@@ -26,7 +26,6 @@ if TYPE_CHECKING:
         consecutive,
         runners_up,
     )
-    from placement.certificates import certificate, decided_certificate
     from placement.errors import BadInput
     from placement.largest import has_room, legal_sizes
     from placement.part_of_host import choose_gpus
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
         Sizing,
         standby_pool,
     )
+    from placement.tiers.bound_proofs import BoundProof, bound_proofs
     from placement.tiers.fragmentation import FreeTier, left_free
     from placement.tiers.objectives import measure
     from placement.tiers.preference import NO_PREFERENCE, Preference
@@ -53,7 +53,6 @@ MODULES = {
     module: names.split()
     for module, names in {
         "baselines": "Choose RunnerUp at_random by_spread chosen consecutive runners_up",
-        "certificates": "certificate decided_certificate",
         "errors": "BadInput",
         "largest": "has_room legal_sizes",
         "part_of_host": "choose_gpus",
@@ -63,6 +62,7 @@ MODULES = {
         "replace.shift": "shifted",
         "replace.swaps": "Swaps choose_swaps",
         "spares.sizing": "BY_DEFAULT EPSILON FAILURES_PER_HOST_DAY REPAIR_DAYS Sizing standby_pool",
+        "tiers.bound_proofs": "BoundProof bound_proofs",
         "tiers.fragmentation": "FreeTier left_free",
         "tiers.objectives": "measure",
         "tiers.preference": "NO_PREFERENCE Preference",

@@ -23,11 +23,12 @@ from hypothesis import strategies as st
 from muster.bound import CutBound, Refused, grid_of
 from muster.certificate import SEALED, Malformed, digest
 from muster.verify import crossing, verify
-from placement import certificate, place
+from placement import place
 from placement.fabric import hostset
 from placement.fabric.tree import Fabric, from_spec
 from placement.workload.request import Placement, Request
 from placement.workload.training import Batch, Sync
+from scheduler.files.certificates import certificate
 from tests.build import request, training
 from tests.property.grids import requests
 

@@ -49,13 +49,13 @@ def certify_supposed(path: Path, supposed: job_pb2.Job) -> None:
 
 def _certificate(message: job_pb2.Job) -> dict[str, Any]:
     """Raises: Exit where the server does not say what it decided on."""
-    from placement import decided_certificate
     from placement.fabric import hostset
     from placement.fabric.constraints import seen_by
     from placement.fabric.hostlist import expand
     from placement.fabric.links import with_links
     from placement.fabric.tree import from_spec
     from placement.workload.replicas import sized
+    from scheduler.files.certificates import decided_certificate
     from scheduler.v1 import placement_pb2
     from scheduler.wire.specs import spec_from_proto
 

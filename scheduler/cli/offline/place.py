@@ -393,7 +393,7 @@ def _write(question: Question, answer: Answer, output: PlacementFormat, solve_s:
 
 def _write_certificate(path: Path, question: Question, answer: Answer) -> None:
     """Nothing is written, and a note says so, where there is no placement to certify."""
-    from placement import certificate
+    from scheduler.files.certificates import certificate
 
     if not isinstance(answer, Placement):
         note_nothing_certified()

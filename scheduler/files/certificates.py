@@ -1,34 +1,29 @@
-"""Certificates: a placement written down with what proves its bound, for a checker that shares
-no code with the engine (`muster.verify`).
+"""Certificate files: a placement written down with what proves its bound, for a checker that
+shares no code with the engine (`muster.verify`).
 
 Where the engine's proof is too much to write down, or of a kind that the checker does not know, the
-certificate says what it proves beside what is claimed. See docs/verify.md.
+file says what it proves beside what is claimed. See docs/verify.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from fractions import Fraction
 from itertools import groupby
 from math import isfinite
 from typing import Any
 
-import numpy as np
-
 from muster.certificate import FORMAT, SEALED, digest
 from muster.step import CLOSE, MEGASECOND, shown_step
+from placement import BoundProof, bound_proofs, place
 from placement.fabric import hostset
-from placement.fabric.constraints import fullest, labelled, seen_by_gang, tier_of
+from placement.fabric.constraints import seen_by_gang, tier_of
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, Floats
-from placement.grid.block_grid import BlockGrid, block_grid
 from placement.objective.axis_loads import BYTES_PER_S
 from placement.objective.cut import cut
 from placement.objective.step_time import exposure, step_bound
-from placement.placer import place
-from placement.proof.written import NOTHING, WrittenProof, written_proof
-from placement.tiers.inner_bound import common_room
 from placement.workload.request import (
     NO_SPARES,
     Limits,
@@ -36,7 +31,6 @@ from placement.workload.request import (
     Placement,
     Request,
     StepBound,
-    TierBound,
 )
 from placement.workload.traffic import axis_traffic
 from placement.workload.training import DataParallel
@@ -55,7 +49,7 @@ def certificate(
 
     Cost: about that of the placement once more.
     """
-    bounds = _bounds(fabric, free, request, placement, Limits())
+    bounds = _bounds(bound_proofs(fabric, free, request, placement))
     return _sealed(fabric, free, request, placement, name, bounds)
 
 
@@ -85,25 +79,24 @@ def decided_certificate(
         least = replace(request, objective=Objective.CUT, spares=NO_SPARES)
         best = place(fabric, free, least, limits)
         if isinstance(best, Placement):
-            bounds = _bounds(fabric, free, request, best, limits)[:1]
+            bounds = _bounds(bound_proofs(fabric, free, request, best, limits)[:1])
             if step is not None and best.step is not None:
                 step = replace(step, least_seconds=min(step.seconds, best.step.least_seconds))
     placement = Placement(hosts, spares, cuts, step=step)
     return _sealed(fabric, free, request, placement, name, bounds, decision)
 
 
-def _bounds(
-    fabric: Fabric, free: HostSet, request: Request, placement: Placement, limits: Limits
-) -> list[dict[str, Any]]:
-    if not fabric.tiers:
-        return []
-    proof = _outermost(fabric, free, request, placement, limits)
-    bounds = [_bound(fabric.tiers[0].name, placement.lower_bound, proof)]
-    inner, grid = placement.inner, block_grid(request, fabric.gpus_per_host)
-    if inner is not None and grid is not None:
-        proof = _inner(fabric, free, request, placement, grid, inner, limits)
-        bounds.append(_bound(inner.tier, inner.bytes_per_step, proof))
-    return bounds
+def _bounds(proofs: Iterable[BoundProof]) -> list[dict[str, Any]]:
+    """What is claimed of each is no more than its proof shows."""
+    return [
+        {
+            "tier": each.tier,
+            "bytes": min(each.claimed, each.proof.least_bytes),
+            "engine_bytes": each.claimed,
+            "proof": each.proof.content,
+        }
+        for each in proofs
+    ]
 
 
 def _sealed(
@@ -170,11 +163,6 @@ def _sealed(
     return {"format": FORMAT, "digests": {p: digest(parts[p]) for p in SEALED}, **parts}
 
 
-def _bound(tier: str, claimed: int, proof: WrittenProof) -> dict[str, Any]:
-    shown = min(claimed, proof.least_bytes)
-    return {"tier": tier, "bytes": shown, "engine_bytes": claimed, "proof": proof.content}
-
-
 def _links(fabric: Fabric) -> dict[str, Any]:
     """Speeds in bytes in a million seconds, of hosts and of the uplinks of domains."""
     own = fabric.by_host.gpus * fabric.by_host.scale_up_gbps * BYTES_PER_S
@@ -228,37 +216,3 @@ def _members(fabric: Fabric, hosts: HostSet) -> list[list[int]]:
 def _runs(values: Sequence[int]) -> list[list[int]]:
     """Pairs of a value and how often it comes in a row."""
     return [[value, sum(1 for _ in same)] for value, same in groupby(values)]
-
-
-def _outermost(
-    fabric: Fabric, free: HostSet, request: Request, placement: Placement, limits: Limits
-) -> WrittenProof:
-    """The proof of the bound on the outermost cut."""
-    grid = block_grid(request, fabric.gpus_per_host)
-    if not placement.lower_bound or grid is None:
-        return NOTHING
-    free, tier = labelled(fabric, request.where, free), fabric.tiers[0]
-    if request.where.max_zones:
-        free = fullest(fabric, free, request.where.max_zones)
-    room = tier.count(hostset.to_mask(free, fabric.host_count))
-    layout = tier.domain_by_host[list(placement.hosts)][grid.block]
-    return written_proof(grid, room.tolist(), layout, placement.lower_bound, limits.rounds)
-
-
-def _inner(
-    fabric: Fabric,
-    free: HostSet,
-    request: Request,
-    placement: Placement,
-    grid: BlockGrid,
-    inner: TierBound,
-    limits: Limits,
-) -> WrittenProof:
-    """The proof of the bound on the first tier that is cut, in one domain of the tier outside."""
-    depth = next(i for i, tier in enumerate(fabric.tiers) if tier.name == inner.tier)
-    own = labelled(fabric, request.where, free)
-    hosts = np.flatnonzero(hostset.to_mask(own, fabric.host_count))
-    room = common_room(fabric, hosts, depth, grid.size)
-    domains = fabric.tiers[depth].domain_by_host[list(placement.hosts)][grid.block]
-    layout = np.unique(domains, return_inverse=True)[1].reshape(domains.shape)
-    return written_proof(grid, room, layout, inner.bytes_per_step, limits.rounds)
