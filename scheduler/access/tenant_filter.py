@@ -9,16 +9,19 @@ itself says whose job that is: no name is looked up anywhere.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from scheduler.access.methods import MethodRule
 from scheduler.core import State
-from scheduler.engine.authorisation import other_tenants
+from scheduler.engine.authorisation import other_tenants, unknown_home
 from scheduler.identity import Caller, seen_text
-from scheduler.service.errors import denied
+from scheduler.service.errors import denied, invalid
+from scheduler.v1 import job_pb2
+
+_PROGRAM: Final = job_pb2.Run.DESCRIPTOR.full_name  # words of the job's own tenant: paths, no names
 
 
 class TenantFilter:
@@ -31,7 +34,10 @@ class TenantFilter:
         """Hold `request` to what `who` may name. Raises: ApiError."""
         state = self._state()
         if who.tenant and state is not None and rule.tenant:
-            _set(request, rule.tenant, _tenant(state, who, _get(request, rule.tenant)))
+            tenant = _tenant(state, who, _get(request, rule.tenant))
+            if message := unknown_home(state.tenants, who, tenant):
+                raise invalid(rule.tenant, message)
+            _set(request, rule.tenant, tenant)
 
     def clean(self, who: Caller, answer: Message) -> None:
         """Hide the names of jobs that are not `who`'s own, wherever they stand in `answer`."""
@@ -48,6 +54,8 @@ def _clean(state: State, who: Caller, message: Message) -> None:
             texts = [seen_text(state, who, text) for text in value]
             del value[:]
             value.extend(texts)
+        elif field.message_type is not None and field.message_type.full_name == _PROGRAM:
+            continue
         elif field.type == FieldDescriptor.TYPE_MESSAGE and not is_map(field):
             if field.is_repeated:
                 _keep(value, lambda item: who.sees(state.tenants, getattr(item, "tenant", "")))

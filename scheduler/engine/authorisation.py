@@ -56,6 +56,13 @@ def other_tenants(tenants: Tenants, who: Caller, tenant: str) -> str:
     return f"{who.name} belongs to tenant {who.tenant}, not to {tenant}"
 
 
+def unknown_home(tenants: Tenants, who: Caller, tenant: str) -> str:
+    """Why `who` can do nothing yet in `tenant`, its own; "" when it is there, or where those who
+    see every tenant are to hear which there are."""
+    is_there = not who.tenant or tenant in tenants.by_name
+    return "" if is_there else f"no tenant {tenant!r} in the tenants file"
+
+
 def refused(tenants: Tenants, who: Caller, job: Job, act: Act) -> Rejected | None:
     """Why `who` may not do this to the job; None when they may.
 
@@ -94,6 +101,8 @@ def unauthorised(state: State, command: Command, who: Caller) -> Rejected | None
     if isinstance(command, SubmitJob) and who.tenant:
         tenant = tenant_of(command.spec, state.tenants)
         if message := other_tenants(state.tenants, who, tenant):
+            return invalid("tenant", message)
+        if message := unknown_home(state.tenants, who, tenant):
             return invalid("tenant", message)
         wants = command.spec.affinity
         named = {"near": [wants.near] if wants.near else []}

@@ -10,6 +10,8 @@ import grpc
 import pytest
 
 from scheduler.core.policies.tenants import Tenant, Tenants
+from scheduler.launch.gateway import GatewayOptions
+from scheduler.launch.service import AgentSettings
 from scheduler.v1 import host_pb2, job_pb2, service_pb2
 from tests.secured import House
 from tests.serving import create, error_of, refused, serving
@@ -262,3 +264,76 @@ async def test_jobs_that_end_do_not_push_out_those_of_another_tenant(
         for stub, at_hand in ((hers, 1), (his, 3)):
             recent = await stub.ListJobs(service_pb2.ListJobsRequest(recent_only=True))
             assert len(recent.jobs) == at_hand
+
+
+def held(name: str, tenant: str = "") -> service_pb2.CreateJobRequest:
+    request = create(name, tenant=tenant)
+    request.spec.hold = True
+    return request
+
+
+async def test_a_circle_of_dependencies_names_no_job_of_another_tenant(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    root, bob = house.token("root", "admin"), house.token("bob", "submitter", "bots")
+    async with (
+        serving(tmp_path, access=house.access(), tenants=TENANTS) as served,
+        house.calling(served, root) as operator,
+        house.calling(served, bob) as his,
+    ):
+        for name in ("first", "last"):
+            await his.CreateJob(held(name))
+        await operator.CreateJob(held("secret", tenant="ads"))
+        ends = job_pb2.DEPENDENCY_KIND_AFTERANY
+
+        def after(name: str, awaited: str) -> service_pb2.UpdateJobRequest:
+            spec = job_pb2.JobSpec(dependencies=[job_pb2.Dependency(kind=ends, job=awaited)])
+            return service_pb2.UpdateJobRequest(
+                job=job_pb2.Job(name=name, spec=spec),
+                update_mask={"paths": ["spec.dependencies"]},
+            )
+
+        await operator.UpdateJob(after("ads/secret", "bots/last"))
+        await operator.UpdateJob(after("bots/first", "ads/secret"))
+        his_error = await refused(his.UpdateJob(after("last", "first")))
+        error = await refused(operator.UpdateJob(after("bots/last", "bots/first")))
+    circle = "bots/last waits for bots/first waits for {} waits for bots/last"
+    assert circle.format("ads/secret") in error.message
+    assert circle.format("a job of another tenant") in his_error.message
+    assert "secret" not in str(his_error)
+
+
+async def test_who_is_of_a_tenant_that_is_not_there_learns_of_no_others(tmp_path: Path) -> None:
+    """Tokens may come before the tenants file names their tenant."""
+    house = House(tmp_path)
+    bob, ada = house.token("bob", "submitter", "cats"), house.token("ada", "submitter", "ads")
+    async with (
+        serving(tmp_path, access=house.access(), tenants=TENANTS) as served,
+        house.calling(served, bob) as his,
+        house.calling(served, ada) as hers,
+    ):
+        errors = [await refused(his.CreateJob(create("a")))]
+        errors.append(await refused(his.ListSlots(service_pb2.ListSlotsRequest())))
+        await hers.CreateJob(held("a"))
+        suppose = service_pb2.ExplainJobRequest(name="a", suppose=["tenant cats"])
+        errors.append(await refused(hers.ExplainJob(suppose)))
+    assert "no tenant 'cats'" in errors[0].message
+    for error in errors:
+        assert "bots" not in str(error)
+
+
+async def test_the_command_of_a_job_is_shown_as_it_was_written(tmp_path: Path) -> None:
+    """A path may look like the full name of a job: `ads/train.py`."""
+    house = House(tmp_path)
+    bob = house.token("bob", "submitter", "bots")
+    run = job_pb2.Run(command=["python", "ads/train.py"], workdir="/data/bots/x")
+    agents = AgentSettings(GatewayOptions("127.0.0.1:0"))
+    async with (
+        serving(tmp_path, access=house.access(), tenants=TENANTS, agents=agents) as served,
+        house.calling(served, bob) as his,
+    ):
+        request = held("a")
+        request.spec.run.CopyFrom(run)
+        await his.CreateJob(request)
+        job = await his.GetJob(service_pb2.GetJobRequest(name="a"))
+    assert list(job.spec.run.command) == ["python", "ads/train.py"]
+    assert job.spec.run.workdir == "/data/bots/x"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final
 
@@ -16,7 +16,7 @@ from scheduler.core.model.dependency import (
 )
 from scheduler.core.model.job import Job, JobSpec
 from scheduler.core.model.job_array import MOST_TASKS
-from scheduler.core.model.lifecycle import LIVE
+from scheduler.core.model.lifecycle import LIVE, Hold
 from scheduler.core.model.rejected import Code, Rejected, invalid
 from scheduler.core.model.state import State
 from scheduler.core.names import short_name
@@ -32,9 +32,10 @@ def resolved(
     user: str,
     long_ended: Sequence[LongEnded],
     own: Job | None = None,
+    by: Hold = Hold.OWNER,
 ) -> tuple[Dependency, ...] | Rejected:
     """The jobs that `spec` of `user` depends on. `long_ended`: jobs that the state has no more;
-    `own`: the job itself, where it is there already."""
+    `own`: the job itself, where it is there already; `by`: who changes it."""
     dependencies: list[Dependency] = []
     arrays = 0  # tasks of arrays beyond the first
     for place, term in enumerate(spec.dependencies):
@@ -56,7 +57,8 @@ def resolved(
         most = f"are {len(dependencies):,}, more than {MOST_DEPENDENCIES}"
         return invalid("dependencies", most)
     if own is not None and (cycle := _cycle(state, own, dependencies)):
-        return invalid("dependencies", f"go round in a circle: {' waits for '.join(cycle)}")
+        names = [_shown(state, own, job, by) for job in cycle]
+        return invalid("dependencies", f"go round in a circle: {' waits for '.join(names)}")
     return tuple(dependencies)
 
 
@@ -109,23 +111,32 @@ def _namesakes(state: State, spec: JobSpec, user: str, own: Job | None) -> Itera
             return
 
 
-def _cycle(state: State, own: Job, dependencies: Sequence[Dependency]) -> list[str]:
+def _shown(state: State, own: Job, job: Job, by: Hold) -> str:
+    """How a job is called to somebody who may change `own`: owners see those of its tenant and of
+    tenants below, operators all."""
+    is_known = job.tenant in state.tenants.by_name
+    above = state.tenants.path(job.tenant) if is_known else (job.tenant,)
+    return job.name if by is Hold.OPERATOR or own.tenant in above else "a job of another tenant"
+
+
+def _cycle(state: State, own: Job, dependencies: Sequence[Dependency]) -> list[Job]:
     """The way from the job back to itself along what waits for what; empty when there is none.
     Only a change makes one: a new job depends on jobs that were there before it."""
     by_uid = {job.uid: job for job in state.jobs.values() if job.dependencies}
-    ways = [(own.name, each) for each in dependencies if each.outcome is None]
-    open_ways = [[own.name, each.job] for _, each in ways]
-    ends = [each.uid for _, each in ways]
+    by_uid[own.uid] = own
+    open_ways = [[own, job] for job in _awaited(by_uid, dependencies)]
     seen = set[str]()
-    while ends:
-        uid, way = ends.pop(), open_ways.pop()
-        if uid == own.uid:
+    while open_ways:
+        way = open_ways.pop()
+        last = way[-1]
+        if last.uid == own.uid:
             return way
-        if uid in seen or uid not in by_uid:
-            continue
-        seen.add(uid)
-        for each in by_uid[uid].dependencies:
-            if each.outcome is None:
-                ends.append(each.uid)
-                open_ways.append([*way, each.job])
+        if last.uid not in seen:
+            seen.add(last.uid)
+            open_ways += [[*way, job] for job in _awaited(by_uid, last.dependencies)]
     return []
+
+
+def _awaited(by_uid: Mapping[str, Job], dependencies: Sequence[Dependency]) -> list[Job]:
+    """The jobs among these that have not ended and depend on others, or are the first."""
+    return [by_uid[each.uid] for each in dependencies if not each.outcome and each.uid in by_uid]

@@ -61,7 +61,7 @@ def update(state: State, command: UpdateJob, now_ns: int) -> tuple[Event, ...] |
         return Rejected(Code.INFEASIBLE, beyond.reason)
     awaited = job.dependencies
     if spec.dependencies != job.spec.dependencies:
-        answer = resolved(state, spec, job.user, command.long_ended, job)
+        answer = resolved(state, spec, job.user, command.long_ended, job, command.by)
         if isinstance(answer, Rejected):
             return answer
         awaited = answer
