@@ -94,10 +94,16 @@ def own_windows(state: State) -> Callable[[Booking], bool]:
     return lambda b: not b.window.tenant or who.sees(state.tenants, b.window.tenant)
 
 
-def own_texts(state: State) -> Callable[[str], str]:
-    """How the caller is shown a text."""
+def own_texts(state: State) -> Callable[[str, int], str]:
+    """How the caller is shown a text that was said at a time. One from before callers said who they
+    are may call any job by its bare name: who is bound to a tenant is not shown it."""
     who = caller()
-    return lambda text: seen_text(state, who, text)
+
+    def shown(text: str, said_ns: int) -> str:
+        is_of_before = who.tenant and state.qualified_version and said_ns <= state.qualified_ns
+        return HIDDEN if text and is_of_before else seen_text(state, who, text)
+
+    return shown
 
 
 def seen_text(state: State, who: Caller, text: str) -> str:

@@ -30,6 +30,7 @@ from scheduler.core.model.restart_option import RestartOption, WeighedOption
 from scheduler.core.names import short_name
 from scheduler.core.restart.prospect import Prospect
 from scheduler.core.rules.network.slow_gangs import SlowGang
+from scheduler.identity import own_texts
 from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2, spares_pb2
 from scheduler.wire.cluster.host_records import record_to_proto
 from scheduler.wire.durations import duration, duration_of_ns
@@ -285,21 +286,21 @@ def listed_job(state: State, job: Job) -> service_pb2.WatchJobsResponse:
 def host_to_proto(state: State, held: listing.HeldHost, now_ns: int) -> host_pb2.Host:
     """A host with who holds it."""
     index, holder, block = held.index, held.holder, held.block
-    cordon = state.host(index).cordon
+    itself, shown = state.host(index), own_texts(state)
     fabric, host = state.loaded_fabric, state.shown(index, True if block is not None else None)
     return host_pb2.Host(
         name=fabric.hosts[index],
         state=_HOST_STATES[host.state],
         update_time=timestamp(host.since_ns) if host.since_ns else None,
-        reason=host.reason,
+        reason=shown(host.reason, host.said_ns),
         domains=listing.domains(fabric, index),
         job=job_resource(holder) if holder else "",
         block=block,
         version=state.version,
-        etag=host_etag(fabric.hosts[index], state.host(index), held.holders),
+        etag=host_etag(fabric.hosts[index], itself, held.holders),
         uid=str(uuid5(_HOSTS, f"{state.origin}/{fabric.hosts[index]}")),
-        cordoned=cordon is not None,
-        cordon_reason=cordon or "",
+        cordoned=itself.cordon is not None,
+        cordon_reason=shown(itself.cordon or "", itself.cordon_ns),
         record=record_to_proto(state, index, now_ns, timestamp),
         create_time=timestamp(state.faults.since_ns),
         parts=[host_pb2.HostPart(job=job_resource(j), gpus=j.gpus) for j in held.sharers],

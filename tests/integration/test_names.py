@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -17,15 +18,15 @@ from scheduler.cli.program import app
 from scheduler.core.model.events import NamesQualified
 from scheduler.core.policies.affinity import Affinity
 from scheduler.core.policies.tenants import Tenant, Tenants
-from scheduler.v1 import job_pb2, placement_pb2, service_pb2
+from scheduler.v1 import job_pb2, placement_pb2, service_pb2, window_pb2
 from tests.secured import House
-from tests.serving import CANCELLED, RUNNING, create, logged, path, refused, serving
+from tests.serving import CANCELLED, RUNNING, create, error_of, logged, path, refused, serving
 
 TENANTS = Tenants((Tenant("default"), Tenant("ads"), Tenant("bots")))
 Get, Watch = service_pb2.GetJobRequest, service_pb2.WatchJobsRequest
 
 
-async def _trio(stack: AsyncExitStack, folder: Path) -> tuple[Any, Any, Any, Any]:
+async def _trio(stack: AsyncExitStack, folder: Path, **options: Any) -> tuple[Any, Any, Any, Any]:
     """The server; stubs of ada of ads, of bob of bots, of an operator."""
     house = House(folder)
     tokens = [
@@ -34,7 +35,7 @@ async def _trio(stack: AsyncExitStack, folder: Path) -> tuple[Any, Any, Any, Any
         house.token("root", "operator"),
     ]
     served = await stack.enter_async_context(
-        serving(folder, access=house.access(), tenants=TENANTS)
+        serving(folder, access=house.access(), tenants=TENANTS, **options)
     )
     stubs = [await stack.enter_async_context(house.calling(served, token)) for token in tokens]
     return served, *stubs  # type: ignore[return-value]
@@ -182,3 +183,79 @@ async def test_jobs_from_before_there_was_an_auth_file_are_hidden_from_others(
     async with AsyncExitStack() as stack:  # the log says so once
         await _trio(stack, tmp_path)
     assert sum(isinstance(event, NamesQualified) for event in logged(tmp_path)) == 1
+
+
+async def test_what_was_said_before_there_was_an_auth_file_is_shown_to_nobody_of_one_tenant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may call jobs by their bare names, which do not say whose they are."""
+    monkeypatch.setattr("scheduler.core.fold.jobs.RETAINED", 1)
+    said, hosts = "makes room for secret", ["z0-r0-h0", "z0-r0-h1", "z0-r1-h0"]
+    window = window_pb2.Window(
+        name="firmware", kind=window_pb2.WINDOW_KIND_MAINTENANCE, hosts=["z1-r1-h1"], reason=said
+    )
+    window.start_time.FromSeconds(4_000_000_000)
+    window.end_time.FromSeconds(4_000_003_600)
+    async with serving(tmp_path, tenants=TENANTS, clock=time.time_ns) as served:
+        stub = served.stub
+        for tenant, name in (("", "secret"), ("bots", "older"), ("bots", "gone")):
+            await stub.CreateJob(create(name, tenant=tenant))
+        for name in ("older", "gone"):  # the first one remains in the store alone
+            request = service_pb2.CancelJobRequest(name=f"bots/{name}", reason=said)
+            await stub.CancelJob(request)
+        await stub.CordonHost(service_pb2.CordonHostRequest(name=hosts[0], reason=said))
+        await stub.DrainHost(service_pb2.DrainHostRequest(name=hosts[1], reason=said))
+        report = service_pb2.ReportHostRequest(name=hosts[2], signal="gpu-lost", detail=said)
+        await stub.ReportHost(report)
+        link = service_pb2.ReportLinkRequest(name="z0", share=0.5, detail=said)
+        await stub.ReportLink(link)
+        await stub.CordonLink(service_pb2.CordonLinkRequest(name="z1", reason=said))
+        await stub.CreateWindow(service_pb2.CreateWindowRequest(window=window))
+    async with AsyncExitStack() as stack:
+        _, _, bob, root = await _trio(stack, tmp_path, clock=time.time_ns)
+        # It fails after that, and the words of its cordon outlast the failure.
+        failed = service_pb2.ReportHostRequest(name=hosts[0], signal="host-down", detail="now")
+        await root.ReportHost(failed)
+
+        async def answers(stub: Any) -> list[Any]:
+            calls = [
+                *(stub.GetHost(service_pb2.GetHostRequest(name=host)) for host in hosts),
+                stub.ListHosts(service_pb2.ListHostsRequest(page_size=100)),
+                stub.ListLinks(service_pb2.ListLinksRequest()),
+                stub.ListWindows(service_pb2.ListWindowsRequest()),
+                stub.GetStatus(service_pb2.GetStatusRequest()),
+            ]
+            begun = stub.WatchHosts(service_pb2.WatchHostsRequest(initial_list=True))
+            first = await anext(aiter(begun))
+            begun.cancel()
+            return [first, *[await call for call in calls]]
+
+        async def found(stub: Any) -> int:
+            listed = await stub.ListHosts(service_pb2.ListHostsRequest(filter="reason:secret"))
+            count = len(listed.hosts)
+            for field in ("detail", "reason"):
+                request = service_pb2.ListLinksRequest(filter=f"{field}:secret")
+                count += len((await stub.ListLinks(request)).links)
+            windows = await stub.ListWindows(service_pb2.ListWindowsRequest(filter="reason:secret"))
+            return count + len(windows.windows)
+
+        assert all(said in str(answer) for answer in await answers(root))
+        assert await found(root) == 5
+        his = await answers(bob)
+        assert "secret" not in str(his)
+        assert [each.reason for each in his[1:4]] == ["host-down: now", "(hidden)", "(hidden)"]
+        assert his[1].cordon_reason == "(hidden)"
+        assert await found(bob) == 0
+        gone = await bob.GetJob(Get(name="gone"))
+        assert gone.reason == said.replace("secret", "(hidden)")
+        assert (await bob.GetJob(Get(name="older"))).reason == "(hidden)"
+        assert (await root.GetJob(Get(name="bots/older"))).reason == said
+        for behind in (
+            bob.WatchHosts(service_pb2.WatchHostsRequest(after_version=1)),
+            bob.WatchJobs(Watch(after_version=1)),
+        ):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await anext(aiter(behind))
+            assert error_of(caught.value).reason == "COMPACTED"
+        changes = aiter(root.WatchHosts(service_pb2.WatchHostsRequest(after_version=1)))
+        assert (await anext(changes)).version > 1

@@ -93,7 +93,9 @@ def _applied(state: State, event: ClusterEvent) -> State:
         case TenantsLoaded():
             return reloaded(state, event)
         case NamesQualified():
-            return qualified(state)
+            named = qualified(state)
+            version, time_ns = state.version + 1, event.time_ns
+            return evolve(named, qualified_version=version, qualified_ns=time_ns)
         case Defragmented():
             return evolve(state, defragmented_ns=event.time_ns)
         case RequestAnswered():

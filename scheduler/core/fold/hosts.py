@@ -107,12 +107,17 @@ def _moved(state: State, event: HostMoved) -> State:
     before = state.host(index)
     now = after(HOST_MOVES, before.state, event.move)
     cordon = before.cordon if now not in IN_SERVICE else None
-    cordon = event.reason if event.move in _CORDONS else cordon
+    is_said = event.move in _CORDONS
+    cordon, cordon_ns = (event.reason, event.time_ns) if is_said else (cordon, before.cordon_ns)
     zone = state.loaded_fabric.zone_of(index)
     seen = failure_rates.moved(state.faults, before.state, now, event.time_ns, zone)
     moved = evolve(state, faults=seen)
-    source = before if event.move is HostMove.EMPTY else event
-    host = Host(now, event.time_ns, source.reason, cordon, source.signal)
+    is_empty = event.move is HostMove.EMPTY  # what was said last still holds
+    source, said_ns = (before, before.said_ns) if is_empty else (event, event.time_ns)
+    host = Host(
+        *(now, event.time_ns, source.reason, cordon, source.signal),
+        *(said_ns, 0 if cordon is None else cordon_ns),
+    )
     moved = with_host(moved, index, host)
     lost = moved.holders(index) if event.move is HostMove.FAIL else ()
     if now not in RUNS and hostset.has(moved.lent, index):

@@ -34,13 +34,16 @@ RETAINED = 1_000  # ended jobs of one tenant kept at hand; older ones are in the
 class Host(Struct, frozen=True):
     """What is known of a host that is not plainly healthy. `cordon`: the words of the operator
     who cordoned or drained it, which outlast a failure; None when nobody did. `signal`: the
-    report that put it in its state, where one did."""
+    report that put it in its state, where one did. `said_ns`, `cordon_ns`: when `reason` and
+    `cordon` were said."""
 
     state: HostState
     since_ns: int
     reason: str = ""
     cordon: str | None = None
     signal: str = ""
+    said_ns: int = 0
+    cordon_ns: int = 0
 
 
 class LinkRecord(Struct, frozen=True):
@@ -73,7 +76,8 @@ PLAIN_LINK = LinkRecord()
 class State:
     """`version` is the number of the last event applied. `fabric_version`: that of the last one
     that made another fabric; `fabric_ns`: when that was; `origin`: the digest of the first fabric,
-    which names the log.
+    which names the log. `qualified_version`, `qualified_ns`: of the event that gave jobs their full
+    names once callers said who they are; what was said before may call a job by its bare name.
 
     `jobs`: live jobs by name. `queue`: names of the queued ones that are considered, in order;
     `deferred`: queued jobs that are not yet, with the time from which on they are as far as is
@@ -142,6 +146,8 @@ class State:
     deferred: Mapping[str, int] = field(default_factory=PersistentMap)
     dependants: Mapping[str, tuple[str, ...]] = field(default_factory=PersistentMap)
     arrays: Mapping[str, ArrayTurns] = field(default_factory=PersistentMap)
+    qualified_version: int = 0
+    qualified_ns: int = 0
 
     @staticmethod
     def empty() -> State:
@@ -212,7 +218,7 @@ class State:
         booking = min(blocking, key=lambda b: b.since_ns)
         is_used = self.runs_gang(index) if runs_gang is None else runs_gang
         now = HostState.DRAINING if is_used else HostState.CORDONED
-        return Host(now, booking.since_ns, booking.window.title)
+        return Host(now, booking.since_ns, booking.window.title, said_ns=booking.change_ns)
 
     def runs_gang(self, index: int) -> bool:
         """Whether the host carries a block of a gang, and is not a spare or free."""

@@ -26,6 +26,7 @@ from scheduler.core import (
 from scheduler.core.admission.admit import Code
 from scheduler.core.admission.idempotency import LEAVE
 from scheduler.core.capacity.grow import is_smaller, size_text
+from scheduler.core.collections.evolve import evolve
 from scheduler.core.explain.conditions import JOB_CONDITIONS
 from scheduler.core.explain.decision import supposed_decision
 from scheduler.core.explain.forecast import Forecast
@@ -43,7 +44,7 @@ from scheduler.core.model.commands import (
 )
 from scheduler.core.model.dependency import DependencyTerm
 from scheduler.core.model.job_account import shown
-from scheduler.core.model.lifecycle import Hold
+from scheduler.core.model.lifecycle import LIVE, Hold
 from scheduler.core.model.plan import Start
 from scheduler.core.model.requests import CompletedRequest, parse_request_id
 from scheduler.core.names import full_name, short_name, stated_tenant
@@ -58,7 +59,7 @@ from scheduler.eventlog.decisions import decision_of
 from scheduler.eventlog.ended_jobs import EndedJobs
 from scheduler.eventlog.store import Compacted, NotRead, StoreError
 from scheduler.files.errors import InputError
-from scheduler.identity import Role, caller, own_windows, user
+from scheduler.identity import Role, caller, own_texts, own_windows, user
 from scheduler.service.backend import Backend
 from scheduler.service.errors import (
     ApiError,
@@ -151,7 +152,7 @@ class JobMessages:
                 with_hosts=with_hosts,
                 slow=slow.get(job.name),
             )
-            for job in jobs
+            for job in [_as_told(state, job) for job in jobs]
         ]
 
     def _cache(self, state: State) -> reasons.ReasonCache:
@@ -175,6 +176,20 @@ class JobMessages:
     def reason(self, state: State, name: str) -> Reason:
         writer = self._backend.writer
         return self._cache(state).explain(state, [name], writer.now_ns(), writer.limits)[name]
+
+
+def _as_told(state: State, job: Job) -> Job:
+    """The job with the words that the caller is shown. The state gave full names to the jobs that
+    it had when callers first said who they are; one that the store alone has kept its old words."""
+    if job.state in LIVE or job.uid in state.ended or not caller().tenant:
+        return job
+    shown = own_texts(state)
+    return evolve(
+        job,
+        reason=shown(job.reason, job.state_ns),
+        notes=tuple(shown(note, job.state_ns) for note in job.notes),
+        restart_options=(),
+    )
 
 
 class JobServicer:

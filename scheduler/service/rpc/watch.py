@@ -27,7 +27,14 @@ from scheduler.engine.feed import Bookmark
 from scheduler.identity import caller, own_jobs, own_windows
 from scheduler.service import pagination
 from scheduler.service.backend import Backend
-from scheduler.service.errors import ApiError, error_boundary, invalid, not_caught_up, not_found
+from scheduler.service.errors import (
+    ApiError,
+    compacted,
+    error_boundary,
+    invalid,
+    not_caught_up,
+    not_found,
+)
 from scheduler.service.names import meant
 from scheduler.v1 import service_pb2
 from scheduler.wire.cluster.links import link_change_to_proto, link_names, link_to_proto
@@ -307,6 +314,11 @@ async def _begun(state: State, request: WatchRequest, context: Context, *, is_le
         raise not_caught_up(f"this server is at version {newest}, not yet at {after}")
     if not 0 <= after <= newest:
         raise invalid("after_version", f"must be 0 to {newest}, the newest version")
+    if caller().tenant and after < state.qualified_version:
+        raise compacted(
+            f"what was before version {state.qualified_version:,} is not shown to callers of one"
+            " tenant, for nobody was asked who they are: list again, and watch from there on"
+        )
     await context.send_initial_metadata((("muster-version", str(after)),))
     return after
 

@@ -35,7 +35,7 @@ def link_to_proto(
     state: State, name: str, is_seen: Callable[[Job], bool], busy_share: float = 0.0
 ) -> link_pb2.Link:
     """`is_seen`: of which jobs the caller may know."""
-    fabric, record = state.loaded_fabric, state.link(name)
+    fabric, record, shown = state.loaded_fabric, state.link(name), own_texts(state)
     depth, number = uplink_of(fabric, name, "name")
     built = float(fabric.as_built.tiers[depth].uplink_bytes_per_s[number])
     now = float(fabric.tiers[depth].uplink_bytes_per_s[number])
@@ -45,10 +45,10 @@ def link_to_proto(
         name=name,
         tier=fabric.tiers[depth].name,
         share=record.share,
-        detail=record.detail,
+        detail=shown(record.detail, record.share_ns),
         report_time=timestamp(record.share_ns) if record.share_ns else None,
         use=_USES[record.use],
-        reason=record.reason,
+        reason=shown(record.reason, record.use_ns),
         use_time=timestamp(record.use_ns) if record.use_ns else None,
         windows=windows,
         carried_share=now / built,
@@ -88,6 +88,14 @@ def link_filter(state: State, text: str) -> Callable[[str], bool]:
         built = fabric.as_built.tiers[depth].uplink_bytes_per_s[number]
         return float(fabric.tiers[depth].uplink_bytes_per_s[number] / built)
 
+    def detail(name: str) -> str:
+        record = state.link(name)
+        return shown(record.detail, record.share_ns)
+
+    def reason(name: str) -> str:
+        record = state.link(name)
+        return shown(record.reason, record.use_ns)
+
     def tier(name: str) -> str:
         return fabric.tiers[uplink_of(fabric, name, "name")[0]].name
 
@@ -101,8 +109,8 @@ def link_filter(state: State, text: str) -> Callable[[str], bool]:
             "use": filters.ChoiceField(
                 lambda name: state.link(name).use.name, tuple(LinkUse.__members__), "LINK_USE_"
             ),
-            "detail": filters.TextField(lambda name: shown(state.link(name).detail)),
-            "reason": filters.TextField(lambda name: shown(state.link(name).reason)),
+            "detail": filters.TextField(detail),
+            "reason": filters.TextField(reason),
             "windows": filters.NamesField(
                 lambda name: [w for w, b in state.windows.items() if name in b.window.links]
             ),

@@ -217,7 +217,7 @@ def _window_fields(state: State) -> dict[str, filters.Field]:
         ),
         "state": filters.ChoiceField(lambda booking: booking.state.name, states, "WINDOW_STATE_"),
         "tenant": filters.TextField(lambda booking: booking.window.tenant),
-        "reason": filters.TextField(lambda booking: shown(booking.window.reason)),
+        "reason": filters.TextField(lambda b: shown(b.window.reason, b.change_ns)),
         "start_time": filters.TimeField(lambda booking: booking.window.start_ns),
         "end_time": filters.TimeField(lambda booking: booking.window.end_ns),
         "create_time": filters.TimeField(lambda booking: booking.create_ns),
@@ -301,6 +301,11 @@ def _nameless(job: Job) -> Job:
 
 def _host_fields(state: State) -> dict[str, filters.Field]:
     fabric, shown = state.loaded_fabric, own_texts(state)
+
+    def reason(held: HeldHost) -> str:
+        host = state.shown(held.index)
+        return shown(host.reason, host.said_ns)
+
     return {
         "name": filters.TextField(lambda host: fabric.hosts[host.index]),
         "state": filters.ChoiceField(
@@ -308,7 +313,7 @@ def _host_fields(state: State) -> dict[str, filters.Field]:
             tuple(HostState.__members__),
             "HOST_STATE_",
         ),
-        "reason": filters.TextField(lambda host: shown(state.shown(host.index).reason)),
+        "reason": filters.TextField(reason),
         "job": filters.TextField(lambda host: short_name(host.holder.name) if host.holder else ""),
         "update_time": filters.TimeField(lambda host: state.shown(host.index).since_ns or None),
         "domains": filters.NamesField(lambda host: domains(fabric, host.index)),
