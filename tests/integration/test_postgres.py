@@ -328,10 +328,31 @@ def test_a_repair_keeps_what_was_there_and_waits_for_every_server(
     with psycopg.connect(database) as connection:
         versions = [
             connection.execute(f"SELECT max(version) FROM {table}".encode()).fetchone()
-            for table in ("log", "log_replaced")
+            for table in ("log", "log_damaged")
         ]
     assert versions == [(2,), (4,)]
     open_store(database).close()
+
+
+def test_a_second_repair_keeps_what_was_there_beside_what_the_first_kept(
+    database: str, store: PostgresStore, tmp_path: Path
+) -> None:
+    """The first copy may be all that is left of most of the log, as where it gave up too much."""
+    store.append(0, [FabricLoaded(1, fabric_spec()), *map(note, range(2, 7))], 1)
+    copy = tmp_path / "copy.db"
+    backup(database, copy)
+    store.close()
+    for damaged in (5, 3):
+        change(database, f"UPDATE log SET actor = 'eve' WHERE version = {damaged}")
+        repair(database, repair_plan(database, None), None)
+    restore(copy, database, is_forced=True)  # which keeps what it replaces elsewhere
+    with psycopg.connect(database) as connection:
+        versions = [
+            connection.execute(f"SELECT max(version) FROM {table}".encode()).fetchone()
+            for table in ("log_damaged", "log_damaged_2", "log_replaced", "log")
+        ]
+        connection.execute("SELECT key FROM meta_damaged_2")
+    assert versions == [(6,), (4,), (2,), (6,)]
 
 
 def test_an_emptied_database_is_not_taken_for_a_new_one(database: str, tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def recover(
 ) -> None:
     """Show what a damaged store, or one without its end, has lost; with --yes make it usable.
 
-    The old store is kept as FILE.damaged, in PostgreSQL as tables NAME_replaced. Prefer a backup
+    The old store is kept as FILE.damaged, in PostgreSQL as tables NAME_damaged. Prefer a backup
     that has more.
     """
     from scheduler.eventlog.repair import repair, repair_plan

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +63,8 @@ def _fill(file: sqlite3.Connection, connection: Connection) -> int:
 def restore(source: Path, url: str, *, is_forced: bool = False) -> int:
     """Make `source`, a backup of any store, the store at `url`, which no server may have open.
 
-    All of it or nothing. What was there is kept in tables NAME_replaced. The answer is the last
-    version. Raises: StoreError.
+    All of it or nothing. What was there is kept in tables NAME_replaced, in place of those of the
+    restore before. The answer is the last version. Raises: StoreError.
     """
     look_at(f"{PREFIX}{source}")  # refuses what is no store of this version
     links = Connections(url)
@@ -71,17 +72,20 @@ def restore(source: Path, url: str, *, is_forced: bool = False) -> int:
         if _last(connection.execute):
             if not is_forced:
                 raise StoreError(f"{links.name} holds a store already; --force replaces it")
-            _keep(connection)
+            for table in _TABLES:
+                connection.execute(f"DROP TABLE IF EXISTS {table}_replaced".encode())
+            _keep(connection, "replaced")
         return _replace(connection, file)
 
 
 def truncate(url: str, keep_from: int, keep_to: int, mark: Path | None = None) -> None:
     """Drop every other version of the log, and mark where it ends now. No server may have the
-    store open. What was there is kept as `restore` does. Raises: StoreError.
+    store open. What was there is kept in tables NAME_damaged, and what was kept so before stays.
+    Raises: StoreError.
     """
     links = Connections(url)
     with _alone(links, init=False) as connection:
-        _keep(connection)
+        _keep(connection, _unused(connection, "damaged"))
         for statement, value in truncations(keep_from, keep_to):
             connection.execute(statement.encode(), (value,))
         _turn_servers_away(connection)
@@ -104,10 +108,22 @@ def _alone(links: Connections, *, init: bool) -> Iterator[Connection]:
         connection.execute("SELECT pg_advisory_unlock_all()")
 
 
-def _keep(connection: Connection) -> None:
+def _keep(connection: Connection, ending: str) -> None:
     for table in _TABLES:
-        connection.execute(f"DROP TABLE IF EXISTS {table}_replaced".encode())
-        connection.execute(f"CREATE TABLE {table}_replaced AS TABLE {table}".encode())
+        connection.execute(f"CREATE TABLE {table}_{ending} AS TABLE {table}".encode())
+
+
+def _unused(connection: Connection, ending: str) -> str:
+    """`ending`, or with a number behind it that no kept table has."""
+
+    def is_used(text: str) -> bool:
+        names = [f"{table}_{text}" for table in _TABLES]
+        query = "SELECT count(to_regclass(quote_ident(name))) FROM unnest(%s::text[]) AS name"
+        row = connection.execute(query.encode(), (names,)).fetchone()
+        return row != (0,)
+
+    numbered = (f"{ending}_{number}" for number in count(2))
+    return next(each for each in chain((ending,), numbered) if not is_used(each))
 
 
 def _replace(connection: Connection, file: sqlite3.Connection) -> int:
