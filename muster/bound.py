@@ -165,20 +165,12 @@ def min_plus(a: list[int], b: list[int]) -> list[int]:
     return least
 
 
-def cheapest(rows: list[list[int]], weight: int, links: list[int], most: int) -> list[int]:
+def cheapest(rows: list[list[int]], weight: int, most: int) -> list[int]:
     """The least cost of 0 .. most slots in all: rows[s][n] for n of row s, `weight` for each in
-    one row and not in the next, less links[s] where both have some."""
+    one row and not in the next."""
     table, slots = [[0] + [MUCH] * most], min(len(rows[0]) - 1, most)
     for s, row in enumerate(rows):
-        moved = table
-        if s:
-            empty, some = table[0], spread(table[1:], weight)
-            joined = [[c - links[s - 1] for c in each] for each in some]
-            away = ([c + weight * n for c in empty] for n in range(1, slots + 1))
-            none = list(map(min, empty, [c + weight for c in some[0]]))
-            moved = [none, *(list(map(min, a, b)) for a, b in zip(joined, away, strict=True))]
-        else:
-            moved = table * (slots + 1)
+        moved = spread(table, weight) if s else table * (slots + 1)
         moved = [[MUCH] * n + each[: most + 1 - n] for n, each in enumerate(moved)]
         table = [[c + row[n] for c in each] for n, each in enumerate(moved)]
     return list(map(min, *table))
@@ -211,8 +203,8 @@ class CutBound:
 
     def _by_sizes(self) -> int:
         grid, most = self.grid, self.room[0]
-        least, links = [0], [0] * grid.rows
-        part = cheapest([self.step] * grid.rows, grid.row_weight, links, most)
+        least = [0]
+        part = cheapest([self.step] * grid.rows, grid.row_weight, most)
         for room in self.room:
             least = min_plus(least, part[: room + 1])[: self.size + 1]
         chain = 2 * grid.row_weight * (self._fewest(self.size) - 1) if grid.width == 1 else 0
@@ -239,8 +231,6 @@ class CutBound:
             if row == EVERY_ROW or counter["top"] > counter["run"]:
                 raise Refused("such stairs are not subadditive")
             return climbed(counter, target), zones * climbed(counter, top)
-        if "least" not in counter:
-            return 0, zones
         few = self._fewest(target) if counter["least"] == 1 and row != EVERY_ROW else 0
         many = sum(room >= counter["least"] for room in self.room)
         return few, many * (self.grid.rows if row == EVERY_ROW else 1)
@@ -262,19 +252,17 @@ class CutBound:
         """What slots are worth at these prices, and what zones pay less than that."""
         if which not in self._priced:
             grid, prices, top = self.grid, self.proof["prices"][which], self.room[0]
-            scale, links, by_size = self.proof["scale"], [0] * grid.rows, [0] * (top + 1)
+            scale, by_size = self.proof["scale"], [0] * (top + 1)
             rows = [[scale * c - u * n for n, c in enumerate(self.step)] for u in prices["rows"]]
             for i, v in prices["counters"]:
                 counter = self.proof["counters"][i]
                 row = counter["row"]
-                if len(counter) == 1:
-                    links[row] += v
-                elif row == GANG:
+                if row == GANG:
                     by_size = [c + v * climbed(counter, n) for n, c in enumerate(by_size)]
                 else:
                     for s in range(grid.rows) if row == EVERY_ROW else [row]:
                         rows[s] = [c - v * climbed(counter, n) for n, c in enumerate(rows[s])]
-            used = cheapest(rows, scale * grid.row_weight, links, top)
+            used = cheapest(rows, scale * grid.row_weight, top)
             best = [0, *accumulate(map(int.__sub__, used[1:], by_size[1:]), min)]
             zones = sum(min(0, best[room]) for room in self.room)
             self._priced[which] = grid.width * sum(prices["rows"]) + zones

@@ -53,9 +53,9 @@ def claims(value: Any, path: str) -> None:
 
 
 def counter(value: Any, path: str) -> None:
-    """What zones are counted by: how many of them hold `least` slots of a row, or some of it and
-    of the next, or what they climb on stairs."""
-    shapes = (shape for shape in (LEAST, STAIRS, LINK) if value.keys() == shape.keys())
+    """What zones are counted by: how many of them hold `least` slots of a row, or what they climb
+    on stairs."""
+    shapes = (shape for shape in (LEAST, STAIRS) if value.keys() == shape.keys())
     check(value, next(shapes, LEAST), path)
 
 
@@ -91,7 +91,6 @@ def tree(value: Any, path: str, depth: int = 0) -> None:
 
 RUNS = [[whole]]  # pairs of a value and how often it comes, one after the other
 LEAST = {"row": signed, "least": count}
-LINK = {"row": whole}
 STAIRS = {"row": signed, "rise": positive, "run": positive, "top": positive}
 SIZES = {"charge": text}
 PRICES = {

@@ -34,13 +34,12 @@ IN_CACHE = 65_536  # entries of the parts of a table that are transformed at a t
 
 class Prices(NamedTuple):
     """What patterns cost at the prices of a master program, `scale` to a unit of the grid: of each
-    row by `slots`, shape (rows, width + 1); less by size; less by `links`, as in `Pricer.price`.
-    `constant`: what all zones together pay beside that.
-    `of_slot`, `of_counter`: the prices themselves, of a slot of each row and of each counter."""
+    row by `slots`, shape (rows, width + 1); less by size, as in `Pricer.price`. `constant`: what
+    all zones together pay beside that. `of_slot`, `of_counter`: the prices themselves, of a slot
+    of each row and of each counter."""
 
     slots: Ints
     sizes: Ints
-    links: Ints
     constant: int
     scale: int
     of_slot: Ints
@@ -78,8 +77,7 @@ class Pricer:
         begin = np.cumsum([0, *map(len, cut_short)])
         pairs = np.array([p for each in cut_short for p in each], dtype=np.int64).reshape(-1, 2)
         weight, reach = pairs.T.copy()
-        no_links = np.zeros(rows, dtype=np.int64)
-        self._between = Between(begin, weight, reach, floor, width, no_links, joint.ravel())
+        self._between = Between(begin, weight, reach, floor, width, joint.ravel())
         kept = rows if has_patterns else min(2, rows)
         tables: Ints = np.empty((kept, slots, used), dtype=np.int64)
         self._tables = [tables[s % kept] for s in range(rows)]
@@ -91,17 +89,13 @@ class Pricer:
         self.best: Ints = np.empty(used, dtype=np.int64)
         self.by_used: Ints = np.empty(used, dtype=np.int64)
 
-    def price(self, cost: Ints, size_price: Ints, link_price: Ints | None = None) -> None:
+    def price(self, cost: Ints, size_price: Ints) -> None:
         """Fill the tables. `cost[s, n]`: of n slots of row s. `size_price[u]`: taken off
-        a pattern of u hosts; `link_price[s]`: off one that holds some of row s and some of
-        row s + 1. All in the units of the slopes.
+        a pattern of u hosts. All in the units of the slopes.
         """
-        links = np.zeros(self._rows, dtype=np.int64) if link_price is None else link_price
-        self._link_price = links
         self._cost = np.ascontiguousarray(cost[:, : self._room.slots])
-        between = self._between._replace(link=links)
         price_rows.run(
-            self._steps, self._cost.ravel(), self._rows, between, self._room, self.by_used
+            self._steps, self._cost.ravel(), self._rows, self._between, self._room, self.by_used
         )
         self.by_used -= size_price
         self.by_used[self._broken] = INFINITE
@@ -112,12 +106,11 @@ class Pricer:
         """For each capacity a cheapest pattern of 1 to so many hosts; ties to fewer hosts, then
         to fewer slots."""
         rows, slots = self._rows, self._room.slots
-        between = self._between._replace(link=self._link_price)
         chosen: Ints = np.empty(len(capacities) * rows, dtype=np.int64)
         hosts = [int(np.argmin(self.by_used[: c + 1])) for c in capacities]
         used = np.array(hosts, dtype=np.int64)
         retrace.run(
-            len(chosen) * slots, self._cost.ravel(), rows, between, self._room, used, chosen
+            len(chosen) * slots, self._cost.ravel(), rows, self._between, self._room, used, chosen
         )
         return [tuple(p) for p in chosen.reshape(-1, rows).tolist()]
 

@@ -16,15 +16,13 @@ INFINITE = 1 << 60
 class Between(NamedTuple):
     """What is paid between rows. After row s come the slopes from begin[s] to begin[s + 1], each
     `weight` a slot for `reach` of them, and `floor[s]`, but for empty rows and for full ones, of
-    `width` slots. `link[s]` is what some slots in both rows are worth, where `joint`, row by
-    row, is what each difference costs."""
+    `width` slots. `joint`, row by row, is what each difference costs."""
 
     begin: Ints
     weight: Ints
     reach: Ints
     floor: Ints
     width: int
-    link: Ints
     joint: Ints
 
 
@@ -126,24 +124,6 @@ def _transform(source: Ints, room: Tables, between: Between, row: int) -> None:
                 _less_of(source[n * used : (n + 1) * used], line, line, 0)
 
 
-def _linked(source: Ints, room: Tables, between: Between, row: int) -> None:
-    """As `_transform`, where going from some slots to some is worth something."""
-    slots, used, link = room.slots, room.used, between.link[row]
-    for u in range(used):
-        room.first[u] = source[u]
-        source[u] = INFINITE
-    _transform(source, room, between, row)
-    for u in range(used):
-        source[u] = room.first[u]
-    for n in range(slots):
-        line = room.nearest[n * used : (n + 1) * used]
-        worth = link if n else 0
-        paid = between.joint[row * slots + n] + (between.floor[row] if n else 0)
-        for u in range(used):
-            from_some, from_none = line[u] - worth, room.first[u] + paid
-            line[u] = from_some if from_some < from_none else from_none
-
-
 def _price_rows(cost: Ints, rows: int, between: Between, room: Tables, by_used: Ints) -> None:
     """The least cost of a pattern of each number of hosts. `cost`: of n slots of row s."""
     slots, used = room.slots, room.used
@@ -154,10 +134,7 @@ def _price_rows(cost: Ints, rows: int, between: Between, room: Tables, by_used: 
     for s in range(1, rows):
         begin, to = (s - 1) % room.kept * slots * used, s % room.kept * slots * used
         source = room.tables[begin : begin + slots * used]
-        if between.link[s - 1]:
-            _linked(source, room, between, s - 1)
-        else:
-            _transform(source, room, between, s - 1)
+        _transform(source, room, between, s - 1)
         for n in range(slots):
             into = room.tables[to + n * used : to + (n + 1) * used]
             paid, shorter = cost[s * slots + n], room.nearest[n * used : (n + 1) * used - n]
@@ -178,18 +155,17 @@ def _price_rows(cost: Ints, rows: int, between: Between, room: Tables, by_used: 
 
 price_rows = Kernel(
     _price_rows,
-    *(_less_of, _sweep, _step, _reaches, _transform, _linked),
+    *(_less_of, _sweep, _step, _reaches, _transform),
     inlines=False,
 )
 
 
 def _pay(room: Tables, between: Between, row: int, n: int) -> None:
-    """What n slots of this row or of the next one pay beside 0, 1, .. of the other, prices of
-    links included: in `first`."""
+    """What n slots of this row or of the next one pay beside 0, 1, .. of the other: in `first`."""
     paid, joint = room.first[: room.slots], between.joint[row * room.slots :]
-    floor, link = between.floor[row], between.link[row] if n else 0
+    floor = between.floor[row]
     for other in range(len(paid)):
-        paid[other] = joint[abs(other - n)] + floor - (link if other else 0)
+        paid[other] = joint[abs(other - n)] + floor
     if n == 0 or n == between.width:
         paid[n] -= floor
 

@@ -91,11 +91,6 @@ def _all_touches(patterns: Ints) -> Iterator[tuple[Counter, Ints]]:
     yield counter, counter.of(patterns)
 
 
-def _links(patterns: Ints) -> Iterator[tuple[Counter, Mask]]:
-    for s in range(patterns.shape[1] - 1):
-        yield Counter(s, is_link=True), (patterns[:, s] > 0) & (patterns[:, s + 1] > 0)
-
-
 def _slots(patterns: Ints) -> Iterator[tuple[Counter, Mask]]:
     for s in range(patterns.shape[1]):
         for least in np.unique(patterns[:, s]):
@@ -105,4 +100,4 @@ def _slots(patterns: Ints) -> Iterator[tuple[Counter, Mask]]:
 
 # Sizes first: a zone of a single host satisfies "six zones" at no cost, and the program mixes
 # such zones in; only a split on sizes tells them from real ones.
-FAMILIES = (_sizes, _all_touches, _touches, _links, _slots)
+FAMILIES = (_sizes, _all_touches, _touches, _slots)

@@ -25,9 +25,8 @@ KEPT = 1024  # tables of counters: some 10 KB each
 @dataclass(frozen=True, slots=True)
 class Counter:
     """A count over zones: of those that hold at least `least` slots of `row` (or hosts of
-    the whole gang; or of each row, added up), of those that hold some of `row` and some of the
-    next row if it is a link, or, with `rise`, of what the zones climb on a staircase with ramps, in
-    parts of a step of which `top` make one.
+    the whole gang; or of each row, added up), or, with `rise`, of what the zones climb on a
+    staircase with ramps, in parts of a step of which `top` make one.
 
     Such stairs are mixed-integer rounding cuts of what the zones cover together. With
     n rise / run = w + r, w whole and 0 <= r < 1, a zone climbs w steps and r run / top of the
@@ -37,7 +36,6 @@ class Counter:
 
     row: int
     least: int = 1
-    is_link: bool = False
     rise: int = 0
     run: int = 1
     top: int = 0
@@ -78,9 +76,6 @@ class Held:
 
     def counted(self, counter: Counter) -> Ints:
         """What each pattern counts. Shape: (patterns,)."""
-        if counter.is_link:
-            both = (self._by_row[counter.row] > 0) & (self._by_row[counter.row + 1] > 0)
-            return np.asarray(both, int)
         if counter.row == EVERY_ROW:
             return np.asarray(np.count_nonzero(self._by_row >= counter.least, axis=0))
         held = self._in_all if counter.row == WHOLE_GANG else self._by_row[counter.row]

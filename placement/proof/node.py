@@ -56,23 +56,21 @@ class Duals:
         duals = np.rint(np.clip(scaled, -highest, highest)).astype(np.int64)
         slot: Ints = np.maximum(0, duals[: g.rows])
         cost = self._step - slot[:, None] * np.arange(g.width + 1, dtype=np.int64)
-        sizes, links = np.zeros(self._largest + 1, np.int64), np.zeros(g.rows, np.int64)
+        sizes = np.zeros(self._largest + 1, np.int64)
         constant = g.width * int(slot.sum())
         price = duals[g.rows :]
         for k, (counter, (low, high)) in enumerate(master.ranges.items()):
             if not price[k]:
                 continue
             values = counter.values(len(sizes) if counter.row == WHOLE_GANG else g.width + 1)
-            most = highest // (1 if counter.is_link else max(1, int(values[-1])))
+            most = highest // max(1, int(values[-1]))
             price[k] = each = min(max(int(price[k]), -most), most)
             constant += each * (low if each > 0 else high)
-            if counter.is_link:
-                links[counter.row] += each
-            elif counter.row == WHOLE_GANG:
+            if counter.row == WHOLE_GANG:
                 sizes += each * values
             else:
                 cost[slice(None) if counter.row == EVERY_ROW else counter.row] -= each * values
-        return Prices(cost, sizes, links, constant, self.scale, slot, price)
+        return Prices(cost, sizes, constant, self.scale, slot, price)
 
 
 class Stairs:
@@ -159,7 +157,7 @@ class PricingTables:
 
     def fill(self, prices: Prices) -> None:
         """The table at these prices, and the bound."""
-        self.pricer.price(*prices[:3])
+        self.pricer.price(prices.slots, prices.sizes)
         per_zone = sum(min(0, int(self.pricer.best[c])) for c in self._capacities)
         self.priced = prices.constant + per_zone
 

@@ -146,8 +146,6 @@ class _Writer:
 
 
 def _counter(counter: Counter) -> dict[str, int]:
-    if counter.is_link:
-        return {"row": counter.row}
     if counter.rise:
         stairs = {"rise": counter.rise, "run": counter.run, "top": counter.top}
         return {"row": counter.row, **stairs}

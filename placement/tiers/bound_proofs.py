@@ -2,7 +2,7 @@
 
 The bound on the outermost cut holds over the zones that the gang could have taken, the one on the
 first tier that is cut over the domains of any domain outside it that could have taken the gang.
-See docs/verify.md.
+What a certificate says: docs/verify.md. See docs/engine.md, "The proof".
 """
 
 from __future__ import annotations

@@ -136,18 +136,10 @@ def sealed(content: Content) -> Content:
 
 def any_counter(rng: random.Random, rows: int, most: int) -> dict[str, int]:
     row = rng.randrange(-2, rows)
-    kind = rng.randrange(3)
-    if kind == 0:
+    if rng.random() < 0.5:
         return {"row": row, "least": rng.randrange(most + 2)}
-    if kind == 1:
-        run = rng.randint(1, 6)
-        return {
-            "row": max(row, -1),
-            "rise": rng.randint(1, 4),
-            "run": run,
-            "top": rng.randint(1, run),
-        }
-    return {"row": rng.randrange(max(1, rows - 1))}
+    run, rise = rng.randint(1, 6), rng.randint(1, 4)
+    return {"row": max(row, -1), "rise": rise, "run": run, "top": rng.randint(1, run)}
 
 
 def any_tree(rng: random.Random, counters: int, leaves: int, depth: int) -> Any:

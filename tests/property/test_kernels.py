@@ -106,11 +106,10 @@ def test_prices_are_the_same_bytes(seed: int) -> None:
     ]
     slopes = [tuple(sorted(each)) for each in slopes]
     cost = np.array([[rng.randint(-9, 9) for _ in range(width + 1)] for _ in range(rows)])
-    links = np.array([rng.choice((0, 0, 3)) for _ in range(rows)])
 
     def work() -> object:
         pricer = Pricer(rows, width, capacity, slopes, [rng.randint(0, 2)] * (rows - 1))
-        pricer.price(cost, np.zeros(capacity + 1, dtype=np.int64), links)
+        pricer.price(cost, np.zeros(capacity + 1, dtype=np.int64))
         return pricer.by_used.tolist(), pricer.patterns([capacity])
 
     state = rng.getstate()

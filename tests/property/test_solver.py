@@ -124,19 +124,17 @@ def test_prices_of_all_patterns(
     rng = np.random.default_rng(seed)
     cost = rng.integers(-20, 30, (rows, width + 1))
     size_price = rng.integers(-9, 9, capacity + 1)
-    link_price = rng.integers(-9, 9, rows)
     bent = ((row_weight, reach[0]), (row_weight + dearer, reach[1]))
     slopes = [bent if s % 2 else ((row_weight, width),) for s in range(rows - 1)]
     joint = [joint_cost(each, width) for each in slopes]
     pricer = Pricer(rows, width, capacity, slopes, lot=lot)
     for _ in range(2):  # the tables are used again
-        pricer.price(cost, size_price, link_price)
+        pricer.price(cost, size_price)
 
     def price(pattern: tuple[int, ...]) -> int:
         between = sum(int(joint[s][abs(a - b)]) for s, (a, b) in enumerate(pairwise(pattern)))
-        links = sum(int(link_price[s]) for s in range(rows - 1) if pattern[s] and pattern[s + 1])
         slots = sum(int(cost[s, n]) for s, n in enumerate(pattern))
-        return slots + between - links - int(size_price[sum(pattern)])
+        return slots + between - int(size_price[sum(pattern)])
 
     for most in range(1, capacity + 1):
         every = product(range(width + 1), repeat=rows)
@@ -163,16 +161,14 @@ def test_priced_patterns_are_the_cheapest(
     rng = np.random.default_rng(seed)
     cost = rng.integers(-20, 30, (rows, width + 1))
     size_price = rng.integers(-9, 9, capacity + 1)
-    link_price = rng.integers(-9, 9, rows)
     slopes = [((int(rng.integers(0, 9)), width),)] * (rows - 1)
     pricer = Pricer(rows, width, capacity, slopes, [floor] * (rows - 1), lot)
-    pricer.price(cost, size_price, link_price)
+    pricer.price(cost, size_price)
 
     def price(pattern: tuple[int, ...]) -> int:
         total = sum(int(cost[s, n]) for s, n in enumerate(pattern)) - int(size_price[sum(pattern)])
         for s, (a, b) in enumerate(pairwise(pattern)):
             total += slopes[s][0][0] * abs(a - b) + floor * (a != b or a not in (0, width))
-            total -= int(link_price[s]) * (a > 0 and b > 0)
         return total
 
     every = product(range(width + 1), repeat=rows)
