@@ -12,7 +12,7 @@ Constraints and spares are as in `place`. Nothing is proved: the bound is 0.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from random import Random
 
@@ -28,6 +28,7 @@ from placement.objective.cut import cut
 from placement.objective.step_time import step_bound
 from placement.spares.holding import Holding, hold_spares
 from placement.spares.sizing import BY_DEFAULT, Sizing
+from placement.structs import struct
 from placement.tiers.contraction import contract
 from placement.tiers.shape import placed_inside
 from placement.workload.request import Objective, Placement, Request, TierCut
@@ -130,7 +131,7 @@ def by_spread(request: Request) -> Request:
     return replace(request, objective=Objective.SPREAD)
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class RunnerUp:
     """A layout not taken, and its cut over the outermost tier."""
 

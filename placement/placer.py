@@ -9,7 +9,7 @@ free decides, or, near an old placement, how few blocks move.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import islice, product
@@ -32,6 +32,7 @@ from placement.part_of_host import choose_gpus
 from placement.replace.near import Hint, Near
 from placement.spares.holding import Holding, hold_spares, reserve_by_zone
 from placement.spares.sizing import BY_DEFAULT, Sizing
+from placement.structs import struct
 from placement.tiers.contraction import contract
 from placement.tiers.fragmentation import harm
 from placement.tiers.graph_zones import solve_ragged
@@ -145,7 +146,7 @@ def place(
     return replace(answer, gpus=choose_gpus(fabric, answer.hosts[0], (), gpus) or ())
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class _SegmentPlacer:
     """A placement of a gang whose segments lie in one domain each: it is placed on slots
     (tiers/contraction.py), at first on all that there are, whose bound is that of the gang; then
@@ -236,7 +237,7 @@ class _SegmentPlacer:
         return StepBound(seconds, min(seconds, least))
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class _Option:
     """One way to place the gang, with its spares."""
 

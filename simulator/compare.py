@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+from placement.structs import struct
 from simulator.collectors.invariants import named
 from simulator.experiment import experiment_of
 from simulator.options import Options, Value, conflicts
@@ -21,7 +21,7 @@ from simulator.run import run
 MOST = 48  # variants; beyond, a sweep is the better tool
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Variant:
     """One column of the comparison. `name`: the values in which it differs."""
 
@@ -33,7 +33,7 @@ class Variant:
         return re.sub(r"[^A-Za-z0-9.=_-]+", "-", self.name).strip("-.")[:80] or "run"
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class _Piece:
     """One replay: a variant under a seed."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, field, replace
 from pathlib import Path
 
 from placement import BadInput
 from placement.fabric.tree import Fabric, from_spec
+from placement.structs import struct
 from placement.workload.request import SpareRule
 from scheduler.core import SchedulingOptions, Tenants
 from scheduler.core.model.scheduling_options import Overrun
@@ -30,7 +31,7 @@ from simulator.traces.record import SECOND_NS
 from simulator.traces.shapes import ShapeAssignment, ShapeRule
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class TraceSource:
     """Which jobs of which file. `format`: a name of traces/load.py; `columns`: those of a
     csv. `since`: a day, or seconds
@@ -45,7 +46,7 @@ class TraceSource:
     columns: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Experiment:
     """A cluster, its scheduler, and what happens to it.
 

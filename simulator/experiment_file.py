@@ -18,7 +18,6 @@ their mean and range.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import product
 from math import prod
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from placement import BadInput
+from placement.structs import struct
 from scheduler.files.errors import InputError
 from scheduler.files.yaml12 import Document, load
 from simulator.experiment import fabric_of
@@ -37,7 +37,7 @@ _NEEDED = tuple(option.key for option in OPTIONS if option.is_needed)
 RANGES = ("from", "count", "step")
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class ParameterGrid:
     """`axes`: values by key, in the order of the file. `points`: every combination, the
     last axis fastest."""

@@ -9,10 +9,10 @@ value is imported when there is a value to read.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from importlib import import_module
 
 from placement import BadInput
+from placement.structs import struct
 from scheduler.files.defaults import (
     LEAST_GAIN_PERCENT,
     MOST_RESERVATIONS,
@@ -28,7 +28,7 @@ MEASURED = "measured"
 MOST = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class TextKind:
     """`reader`: `module:function` that raises BadInput or InputError on a wrong text."""
 
@@ -43,7 +43,7 @@ class TextKind:
         return str(value)
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class WholeKind:
     """A whole number from `low` to `high`."""
 
@@ -58,7 +58,7 @@ class WholeKind:
         return value
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class NumberKind:
     """A number from `low` to `high`; `is_above`: but not `low` itself. `word`: a text that a
     command line takes as well, and an experiment file does not."""
@@ -89,7 +89,7 @@ class NumberKind:
             raise BadInput("", f"{message}, not {text!r}") from None
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class ChoiceKind:
     names: tuple[str, ...]
 
@@ -99,7 +99,7 @@ class ChoiceKind:
         return value
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class FlagKind:
     def check(self, value: Value) -> Value:
         if not isinstance(value, bool):
@@ -107,7 +107,7 @@ class FlagKind:
         return value
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class ReplayOption:
     """One option. `is_file`: its value names a file (`fabric`: or a preset). `has_files`: its
     text may name files among other things. `is_several`: `muster compare` takes several

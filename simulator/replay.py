@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from placement import BadInput
 from placement.fabric.tree import Fabric
+from placement.structs import struct
 from scheduler.core import SchedulingOptions, State, Tenants
 from scheduler.core.model.commands import (
     CancelJob,
@@ -44,7 +45,7 @@ from simulator.traces.record import SECOND_NS, TraceJob
 NO_ADVANCE = "saved nothing in an attempt as long as its time limit"
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class RefusedJob:
     """A job that the scheduler did not admit."""
 

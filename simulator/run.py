@@ -6,12 +6,13 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, date, datetime
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+from placement.structs import struct
 from scheduler.core import SchedulingOptions
 from scheduler.core.queue.policies import queue_policy
 from scheduler.files.errors import InputError, Problem
@@ -26,7 +27,7 @@ from simulator.traces.load import TraceFile, advice, find_format
 from simulator.traces.record import SECOND_NS, BadRecord, TraceJob
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Progress:
     """How far a replay is. `records`: read so far; `ended`: jobs that are over."""
 

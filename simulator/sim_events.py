@@ -7,8 +7,7 @@ them away, then what asks for them, then one decision for all of it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from placement.structs import struct
 from scheduler.core import Plan
 from scheduler.core.model.commands import Command
 from simulator.failures import Outage
@@ -16,7 +15,7 @@ from simulator.failures import Outage
 END, HEALTH, ARRIVAL, COMMIT, DECIDE = range(5)
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class GangFinished:
     """This attempt of a job has done its work."""
 
@@ -24,61 +23,61 @@ class GangFinished:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class JobGivenUp:
     """A job came no further in an attempt as long as its time limit, and never will."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class DecideAgain:
     """The last decision asked for another one now."""
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class CommandDue:
     """A script has this command for the scheduler."""
 
     command: Command
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class HostChanged:
     """The next outage of the stream, down or up."""
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class FailureDetected:
     """The scheduler hears of an outage that happened before."""
 
     outage: Outage
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class JobArrived:
     """The next job of the trace."""
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class TimeLimitReached:
     """The end that was set to the replay."""
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class ClusterChanged:
     """The cluster of a twin is different from now on; `number` of the change."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class PlanReady:
     """A decision has taken its time."""
 
     plan: Plan
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class DecisionDue:
     """The log has grown since the last one."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from placement.structs import struct
 from scheduler.files.atomic_file import write as write_whole
 from scheduler.files.errors import InputError, Problem, unwritable
 from simulator.collectors.invariants import named
@@ -47,7 +47,7 @@ class PointStore:
         write_whole(self._folder / f"{name}.json", text, "--report")
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class PendingPoint:
     """A point that has to be run. `where`: its values on the axes of the grid."""
 

@@ -15,17 +15,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
 
 import numpy as np
 
 from placement.grid.block_grid import BlockGrid, block_axes, block_grid
+from placement.structs import struct
 from placement.workload.request import Request
 from placement.workload.traffic import Pattern
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Cells:
     """A grid of cells, how many of its slots a host holds, and how many cells."""
 

@@ -20,7 +20,6 @@ See docs/engine.md, "Gangs that are no grid".
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import gcd
 
 import numpy as np
@@ -28,11 +27,12 @@ import numpy as np
 from placement.fabric.tree import Ints
 from placement.graph.hypergraph import Hypergraph
 from placement.grid.isoperimetry import MUCH
+from placement.structs import struct
 
 STARTS = 4  # of orders of the orbits: the narrowest counts
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Quotient:
     """The graph of orbits. `near`: for two orbits, what is paid where a level set separates them,
     rings aside, and the rings through both. `ring`: what each of those pays that is cut, twice, at

@@ -11,7 +11,6 @@ See docs/engine.md, "The relaxation".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -22,6 +21,7 @@ from placement.fabric.tree import Ints
 from placement.grid.block_grid import BlockGrid, shared
 from placement.grid.isoperimetry import MUCH, convolve
 from placement.grid.layout import Region, layout_cost
+from placement.structs import struct
 
 MOST_ENTRIES = 4_000_000  # of the pricing tables; beyond that they take a second or more
 
@@ -102,7 +102,7 @@ def least_sum(blocks: int, capacities: Sequence[int], cost: Ints) -> int:
     return int(least[blocks])
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class ChargingForm:
     """A way to charge zones for what `grid` cuts: `charged`, in `parts` of its units."""
 

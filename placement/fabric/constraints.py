@@ -12,7 +12,6 @@ room cut the least, and a bound for these holds for every other choice.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
@@ -21,6 +20,7 @@ from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.links import barred_links, barred_text, islands
 from placement.fabric.tree import masks, of_built, seen_with
+from placement.structs import struct
 
 if TYPE_CHECKING:
     from placement.fabric.tree import Fabric
@@ -29,7 +29,7 @@ P = ParamSpec("P")
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Constraints:
     """On which hosts the gang and its spares may lie.
 

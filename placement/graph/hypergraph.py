@@ -15,7 +15,6 @@ See docs/engine.md, "Gangs that are no grid".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import lcm
 from typing import NamedTuple
@@ -25,6 +24,7 @@ import numpy as np
 from placement.fabric.hostset import Mask
 from placement.fabric.tree import Floats, Ints
 from placement.grid.block_grid import BlockGrid
+from placement.structs import struct
 from placement.workload.request import Request
 from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic
 
@@ -55,7 +55,7 @@ class Incidence(NamedTuple):
     in_clique: Ints
 
 
-@dataclass(frozen=True, eq=False)
+@struct(frozen=True, eq=False)
 class Hypergraph:
     """Weights are in units of 1/`scale` bytes. Made by `hypergraph`, which puts it in order.
 

@@ -17,7 +17,7 @@ See docs/engine.md, "The problem".
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from math import gcd, lcm, prod
@@ -27,13 +27,14 @@ import numpy as np
 from placement.fabric.hostset import Mask
 from placement.fabric.tree import Ints
 from placement.grid.isoperimetry import MUCH, BlockAxis, steps
+from placement.structs import struct
 from placement.workload.request import Request
 from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic
 
 Slopes = tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@struct(frozen=True, slots=True, eq=False)
 class BlockGrid:
     """`rows` x `width` blocks. `block[s, d]` is the block at row s, slot d.
 

@@ -9,7 +9,7 @@ less weight on the axis. See docs/engine.md, "Groups kept together".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,12 +17,13 @@ from placement.fabric.tree import Ints
 from placement.grid.block_grid import BlockGrid
 from placement.grid.isoperimetry import BlockAxis, steps
 from placement.grid.layout import Layout
+from placement.structs import struct
 from placement.workload.traffic import Pattern
 
 TAKEN, OF = 3, 4  # of the weight; a little is left, so that groups do not fall apart for free
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@struct(frozen=True, slots=True, eq=False)
 class Groups:
     """`whole`: the grid of groups, of `size` blocks each. `group`: of each slot of the grid.
 

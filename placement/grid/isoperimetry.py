@@ -6,7 +6,6 @@ See docs/engine.md, "The relaxation".
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache, reduce
 from itertools import combinations, pairwise
 
@@ -14,13 +13,14 @@ import numpy as np
 
 from placement.fabric.tree import Ints
 from placement.kernels import Kernel
+from placement.structs import struct
 from placement.workload.traffic import Pattern
 
 MUCH = np.int64(1) << 60  # no such set of slots
 FINE = 16  # layers of at most so many cells are told apart by the cell
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class BlockAxis:
     """An axis that spans hosts: `size` blocks at distance `stride`, in units of bytes.
 

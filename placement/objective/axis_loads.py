@@ -11,7 +11,6 @@ the links of a layer; what hashing makes of them is in network.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from placement.fabric.constraints import seen_by_gang
 from placement.fabric.links import seconds_over
 from placement.fabric.tree import Fabric
 from placement.objective.cut import Floats, egress_by_axis, egress_by_host
+from placement.structs import struct
 from placement.workload.request import Request
 from placement.workload.traffic import AxisTraffic
 
@@ -29,7 +29,7 @@ EVERYWHERE = "fabric"
 BYTES_PER_S = 1e9 / 8  # of one Gbit/s
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class LinkKind:
     """One kind of link. `inside`: what a domain of it is called; `names`: the domains.
 
@@ -42,7 +42,7 @@ class LinkKind:
     bytes_per_s: Floats
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Load:
     """What one axis sends over one layer. `seconds`: of its busiest domain, alone on it."""
 
@@ -53,7 +53,7 @@ class Load:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class AxisLoad:
     """One axis: the domain that holds each of its groups, and its loads from the inside.
 

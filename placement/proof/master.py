@@ -6,7 +6,6 @@ See docs/engine.md, "The proof".
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -16,13 +15,14 @@ from placement.fabric.tree import Ints
 from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import ZonePattern
 from placement.solver import ColumnLp, LpSolution
+from placement.structs import struct
 
 Floats = npt.NDArray[np.float64]
 WHOLE_GANG, EVERY_ROW = -1, -2
 KEPT = 1024  # tables of counters: some 10 KB each
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Counter:
     """A count over zones: of those that hold at least `least` slots of `row` (or hosts of
     the whole gang; or of each row, added up), or, with `rise`, of what the zones climb on a

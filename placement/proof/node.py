@@ -6,7 +6,7 @@ See docs/engine.md, "The proof".
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from math import floor
 
@@ -21,6 +21,7 @@ from placement.proof.branching import split
 from placement.proof.master import EVERY_ROW, WHOLE_GANG, Counter, Floats, Master, Pool, Range
 from placement.search.graph_slicing import SMALL
 from placement.solver import ARTIFICIAL, LpSolution
+from placement.structs import struct
 
 VIOLATED = 0.05  # zones; a cut violated by less is not worth a row
 ROUNDS = 60  # pricing rounds per node; prices have settled long before
@@ -103,7 +104,7 @@ class Stairs:
         return {counter: (part * (int(self._whole[worst]) + 1), climbed * zones)}
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Witness:
     """Whole prices at which a bound holds: of a slot of each row, and of counters."""
 
@@ -111,7 +112,7 @@ class Witness:
     of_counter: tuple[tuple[Counter, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Node:
     """Ranges of the counters that are bounded here, and the parent's last prices."""
 

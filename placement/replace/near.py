@@ -17,7 +17,6 @@ See docs/engine.md, "Near an old placement".
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 from typing import TypeVar
@@ -36,6 +35,7 @@ from placement.objective.cut import cut
 from placement.replace.swaps import choose_swaps
 from placement.search.graph_slicing import slice_grid
 from placement.solver import assign
+from placement.structs import struct
 from placement.tiers.descent import Descent
 from placement.tiers.objectives import like_zones, measure
 from placement.tiers.seating import Hosts
@@ -48,7 +48,7 @@ MOST_PAIRS = 40  # of zones that are sliced anew
 MOST_ZONES = 1_000  # beyond that they are not exchanged
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Hint:
     """Hosts in block order of an old placement; -1 for a host that no longer exists.
 

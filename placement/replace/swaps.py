@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +20,7 @@ from placement.fabric.hostset import HostSet
 from placement.fabric.links import barred_text, seconds_over
 from placement.fabric.tree import Fabric, Ints, Tier
 from placement.objective.cut import cut
+from placement.structs import struct
 from placement.tiers.step_clock import step_clock
 from placement.workload.request import Objective, Request, TierCut
 from placement.workload.segments import may_take
@@ -31,7 +31,7 @@ MOST_TIMED = 16  # blocks that lost their hosts at once; beyond, the cut alone d
 MOST_OTHER_ZONES = 3  # where a host is looked for with which the step is shorter
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Swaps:
     """(block, host that takes it over) per failed block, and the cuts that result."""
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from placement.fabric.hostset import Mask
 from placement.fabric.tree import Fabric, Ints
 from placement.spares.sizing import BY_DEFAULT, Sizing
+from placement.structs import struct
 from placement.workload.request import Request
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Holding:
     """`wished`: what the rule asks for. `elsewhere`: spares outside the gang's zones."""
 

@@ -20,9 +20,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from math import exp, log, log1p
+
+from placement.structs import struct
 
 FAILURES_PER_HOST_DAY = 3.79e-3  # Llama 3 405B: 419 interruptions of 2,048 hosts in 54 days
 REPAIR_DAYS = 1.0
@@ -31,7 +32,7 @@ OFTEN_OUT = 0.05  # of its time: from here on hosts are counted one by one
 _LEAST = 1e-9  # a smaller epsilon counts as this: sums are good to 1e-10
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Sizing:
     """By which rule spares are sized, and what stands by already.
 

@@ -14,7 +14,7 @@ cards, and what leaves it is spread over those of all its hosts. So least second
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -23,6 +23,7 @@ from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, Hardware, Ints, Tier, Uplink
 from placement.grid.block_grid import BlockGrid, block_grid
+from placement.structs import struct
 from placement.tiers.descent import Descent
 from placement.workload.request import NO_SPARES, Request
 from placement.workload.segments import Segments, part_by_block
@@ -30,7 +31,7 @@ from placement.workload.segments import Segments, part_by_block
 NOWHERE = -1
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@struct(frozen=True, slots=True, eq=False)
 class SlotFabric:
     """A fabric whose hosts are slots. `domain_by_slot`: of the fabric that it was made of."""
 
@@ -38,7 +39,7 @@ class SlotFabric:
     domain_by_slot: Ints
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@struct(frozen=True, slots=True, eq=False)
 class Contraction:
     """A gang on slots: `fabric`, `free` and `request` of the smaller problem."""
 

@@ -11,18 +11,18 @@ See docs/engine.md, "The tiers".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from placement.fabric.hostset import Mask
 from placement.fabric.tree import Fabric, Ints, above, sizes_of
 from placement.solver import assign
+from placement.structs import struct
 
 MOST_DOMAINS = 400  # in one assignment; beyond that parts stay where they are
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class FreeTier:
     """Domains of one tier wholly free, and the most free hosts in one domain."""
 

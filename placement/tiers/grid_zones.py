@@ -10,7 +10,7 @@ See docs/engine.md, "The tiers".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import floor
 
@@ -26,13 +26,14 @@ from placement.search.graph_slicing import SLACKS, SMALL, grid_sweeper, slice_gr
 from placement.search.integer_cover import counts_cost, covering_slots, is_counted, laid_out
 from placement.search.multilevel import PROPOSALS, refined
 from placement.speculative import ahead
+from placement.structs import struct
 from placement.workload.request import SHARES, Limits
 
 NEARLY = 0.96  # of a quick layout's cut: a bound that a better one may meet
 MOST_COLUMNS = 140  # of an integer program that chooses patterns
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class ZoneStep:
     """A layout, its doubled cut, and a doubled cut that no layout beats."""
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, tee, zip_longest
 
@@ -28,6 +27,7 @@ from placement.grid.layout import Region
 from placement.search.graph_slicing import roomiest, slice_grid
 from placement.search.multilevel import improved
 from placement.search.segmentation import LineSearch, box_walks
+from placement.structs import struct
 from placement.tiers.inner_bound import proved
 from placement.workload.request import Request
 from placement.workload.traffic import axis_traffic
@@ -36,7 +36,7 @@ ABREAST = 8  # lines side by side in a walk, at most
 TREES, FEW = 1_000, 24  # slicing trees, and up to how many children
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Packed:
     """How a part was packed onto children with `room`, roomiest first, and the cut that nothing
     there beats."""

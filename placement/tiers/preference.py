@@ -10,17 +10,17 @@ See docs/engine.md, "The tiers".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, Ints
+from placement.structs import struct
 
 Hosts = tuple[int, ...]
 Shape = tuple[object, ...]  # nested: how many blocks lie in each domain below
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Preference:
     """Hosts to take `first`, and those to take `last`."""
 

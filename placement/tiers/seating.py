@@ -9,7 +9,7 @@ See docs/engine.md, "The tiers".
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from placement.fabric.tree import Fabric, Ints, sizes_of
 from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import Layout, Region, layout_cost
 from placement.search.graph_slicing import slice_grid
+from placement.structs import struct
 from placement.tiers.descent import Descent
 from placement.tiers.fragmentation import kindest, rehoused, sparing
 from placement.workload.request import Limits, Request
@@ -24,7 +25,7 @@ from placement.workload.request import Limits, Request
 Hosts = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@struct(frozen=True, slots=True, eq=False)
 class Way:
     """Blocks in zones, or all inside one domain (`zones` None) with children on `tier`;
     hosts are taken from `free`."""

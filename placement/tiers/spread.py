@@ -19,7 +19,6 @@ See docs/engine.md, "The tiers".
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import combinations, product
 
 import numpy as np
@@ -28,6 +27,7 @@ from placement.fabric.hostset import Mask
 from placement.fabric.tree import Floats, Ints
 from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import Layout
+from placement.structs import struct
 
 SWEEPS = 20  # of exchanges between bands
 SHARED = 1e-9  # room for rounding in the bound
@@ -126,7 +126,7 @@ def _banded(
                 yield layout.T if is_turned else layout
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class _Packing:
     """Bands of a matrix of `height` x `length` cells, zones side by side in each.
 

@@ -12,12 +12,12 @@ has the sums, and what is left out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from math import ceil
 
 from placement.errors import BadInput
+from placement.structs import struct
 from placement.workload.flops import ffn_parameters, layer_parameters
 from placement.workload.request import Request
 from placement.workload.training import DataParallel, Recompute, Sync
@@ -28,7 +28,7 @@ USUAL_GPU_GB = 80
 LOGIT_BYTES = 4  # fp32, for the loss
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class MemoryUse:
     """Bytes on one GPU of pipeline stage `stage`, which needs the most."""
 
@@ -81,7 +81,7 @@ def memory_note(request: Request) -> str | None:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class _Layers:
     """Layers of one stage."""
 
@@ -136,7 +136,7 @@ def _parameters(work: Work, stage: int, layers: _Layers) -> tuple[Fraction, Frac
     return Fraction(dense, p.tp), Fraction(routed, p.tp * p.ep)
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class _State:
     """Bytes of a stage's parameters and of what belongs to each."""
 

@@ -7,15 +7,14 @@ way round (outermost first): `order` is their dimension list reversed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from placement.errors import BadInput
+from placement.structs import struct
 
 AXES = ("tp", "cp", "ep", "pp", "dp")
 DEFAULT_ORDER = "tp-cp-ep-pp-dp"
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Parallelism:
     """Sizes per axis and the order of ranks. Axes left out have size 1.
 

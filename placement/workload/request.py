@@ -5,7 +5,7 @@ Every value is frozen and hashable. Hosts are indices into `Fabric.hosts`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from functools import cached_property
 
@@ -13,6 +13,7 @@ from placement.errors import BadInput
 from placement.fabric import hostset
 from placement.fabric.constraints import ANYWHERE, Constraints
 from placement.fabric.hostset import HostSet
+from placement.structs import struct
 from placement.workload.parallelism import Parallelism
 from placement.workload.training import AS_LLAMA3, Batch, ModelShape, Training
 
@@ -33,7 +34,7 @@ class Objective(StrEnum):
     TIME = "time"
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class SpareRule:
     """How many healthy hosts to hold beside the gang.
 
@@ -74,7 +75,7 @@ NO_SPARES = SpareRule(hosts=0)
 EVEN_ALPHA = 0.5  # DP and PP groups weigh the same
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Request:
     """A gang to place: its shape, what it sends, what it holds in reserve.
 
@@ -143,7 +144,7 @@ class Request:
 SHARES = (25, 4, 1)  # turn by turn, one part in so many of the work allowed
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Limits:
     """How much work a solve may do. Work is counted, never timed, so that the
     same request gives the same answer on any machine.
@@ -180,7 +181,7 @@ class Limits:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class TierCut:
     """Bytes per step crossing the boundaries of one tier, each counted once."""
 
@@ -189,7 +190,7 @@ class TierCut:
     by_axis: tuple[tuple[str, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class TierBound:
     """Bytes per step that no placement goes below on `tier` while it cuts nothing on the
     tiers outside."""
@@ -198,7 +199,7 @@ class TierBound:
     bytes_per_step: int
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class StepBound:
     """Seconds of a training step, and what no placement on the same free hosts goes below; 0
     where that is not known."""
@@ -212,7 +213,7 @@ class StepBound:
         return self.seconds / self.least_seconds - 1 if self.least_seconds else None
 
 
-@dataclass(frozen=True)
+@struct(frozen=True)
 class Placement:
     """The gang's hosts in block order, its spares, and the certificate.
 
@@ -252,7 +253,7 @@ class Placement:
         return (self.cut - self.lower_bound) / self.cut if self.cut else 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Insufficient:
     """Fits the fabric, not what is free now: wait. `free_by_domain` is outermost."""
 
@@ -262,14 +263,14 @@ class Insufficient:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Infeasible:
     """Proved: never on this fabric, however empty."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Undecided:
     """The budget was spent with nothing found and nothing proved."""
 

@@ -15,7 +15,7 @@ answers and bounds are those of the gang (tiers/contraction.py).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from math import lcm
 
@@ -26,13 +26,14 @@ from placement.fabric import hostset
 from placement.fabric.constraints import broken, gpus_wanted, labelled, tier_of, usable
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, Ints, masks
+from placement.structs import struct
 from placement.workload.parallelism import AXES, Parallelism
 from placement.workload.request import Request
 
 HOST = "host"
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class SegmentLevel:
     """Parts of `blocks` blocks in one domain each of the tier at `depth`."""
 
@@ -40,7 +41,7 @@ class SegmentLevel:
     blocks: int
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Segments:
     """`order`: of axes, in which every segment is a run of ranks. `levels`: innermost first."""
 

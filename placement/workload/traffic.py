@@ -7,12 +7,12 @@ explicit value always wins; the rest is derived from the model (volumes.py).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from placement.errors import BadInput
+from placement.structs import struct
 from placement.workload.parallelism import AXES
 from placement.workload.request import Collective, Request
 from placement.workload.volumes import REPLICATE, edge_volumes, is_all_to_all
@@ -37,7 +37,7 @@ class Pattern(StrEnum):
     ALL_TO_ALL = "all_to_all"
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class AxisTraffic:
     """One axis wider than 1: its groups, its pattern and its bytes.
 

@@ -6,10 +6,10 @@ FLOPs), volumes.py (bytes on the wire) and memory.py (bytes on a GPU).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from placement.errors import BadInput
+from placement.structs import struct
 
 DTYPE_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
 DISPATCH_BYTES = {**DTYPE_BYTES, "fp8": 1}
@@ -52,7 +52,7 @@ class Sync(StrEnum):
     MICRO_BATCH = "micro_batch"
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class ModelShape:
     """A transformer, dense or with experts.
 
@@ -136,7 +136,7 @@ class ModelShape:
         return self.layers - self.dense_layers if self.experts else 0
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Batch:
     """Sequences per step over the whole job, and per micro-batch on one replica.
 
@@ -151,7 +151,7 @@ class Batch:
         _at_least(1, self, "batch", "global_sequences micro_sequences virtual_stages")
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Training:
     """How the model's state and work are split over the axes; the defaults are Llama 3's.
 

@@ -10,10 +10,10 @@ of what is left to a rank, a c-th, and so on; the shares add up to (n-1)/n for n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 
 from placement.errors import BadInput
+from placement.structs import struct
 from placement.workload.flops import dense_parameters, expert_parameters
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import Request
@@ -32,7 +32,7 @@ from placement.workload.training import (
 REPLICATE = "dp_replicate"  # the outer part of dp when a shard group is smaller than dp
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Work:
     """A job in the units of the formulas.
 

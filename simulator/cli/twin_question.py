@@ -9,7 +9,6 @@ import inspect
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from placement.structs import struct
 from scheduler.cli.calls import DEFAULT_ADDRESS, Address
 from scheduler.cli.signatures import with_parameters
 from scheduler.files.errors import InputError, Problem
@@ -77,7 +77,7 @@ Page = Annotated[
 Output = Annotated[TotalsFormat, typer.Option("--format", help="Output format.")]
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class TwinQuestion:
     """What is asked about which cluster, in the words of the command line."""
 
@@ -159,7 +159,7 @@ class TwinQuestion:
         return horizon_ns
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class AnswerFiles:
     """Where an answer goes beside stdout. Raises: InputError where there is no such folder, before
     hours of runs, not after them."""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, assert_never
 
+from placement.structs import struct
 from scheduler.core import State
 from scheduler.core.fold.attempts import EffectReader
 from scheduler.core.fold.effects import (
@@ -44,7 +45,7 @@ FLOOR_NS = 10 * SECOND_NS
 PERCENTILES = (50, 95, 99)
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class JobRow:
     """One ended job. `run_ns`: its productive time, or how long it ran if it did not complete;
     `host_ns`: hosts x time they ran; `part_gpus`: GPUs of its host, of one that left it others;

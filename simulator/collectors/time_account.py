@@ -9,15 +9,16 @@ behave by the rule, and its account is the truth. Pages, tables and totals have 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from operator import attrgetter
 from typing import Protocol
 
+from placement.structs import struct
 from scheduler.core.model.records.goodput import Parts
 from simulator.timing import AttemptTime
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class TimeAccount:
     """Time of a job (ns) or of its hosts (host-ns), by what it went to. All of it is in one
     part; `checkpoint` and `network` are nothing where there is no time model. `unsuccessful`:

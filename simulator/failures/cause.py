@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from random import Random
 
@@ -17,13 +16,14 @@ import numpy as np
 
 from placement import BadInput
 from placement.fabric.tree import Fabric
+from placement.structs import struct
 
 DAY_S = 86_400
 HOST = "host"
 REPAIRS = ("exponential", "fixed", "lognormal")
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class RepairTime:
     """Time out of service. `mean_h` of 0: the host is back at once (a crashed process).
 
@@ -43,7 +43,7 @@ class RepairTime:
         return random.lognormvariate(math.log(mean_s) - self.sigma**2 / 2, self.sigma)
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class LemonHosts:
     """A share of the hosts that fails `factor` times as often as the others."""
 
@@ -56,7 +56,7 @@ class LemonHosts:
         return tuple(sorted(Random(f"{seed}/lemons").sample(list(hosts), count)))
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class FailureCause:
     """`rate`: per 1,000 unit-days, in the long run. `shape`: of the Weibull time between
     two failures of a unit; 1 is exponential, less than 1 fails most when new (early life),
@@ -73,7 +73,7 @@ class FailureCause:
     lemons: LemonHosts | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class FailureUnits:
     """The hosts of each unit of a scope."""
 

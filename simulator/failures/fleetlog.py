@@ -10,7 +10,7 @@ very cluster names its hosts, which keep their own records.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import count, pairwise
 from math import inf
@@ -18,13 +18,14 @@ from random import Random
 
 from placement import BadInput
 from placement.fabric.tree import Fabric
+from placement.structs import struct
 from simulator.failures.outage import Outage
 from simulator.traces.record import SECOND_NS
 
 LATE = 10  # mean times between failures before the first of as many: the log begins late
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Interval:
     """Server number `server` was down from `start_s`, for `down_s`; infinite where the log does
     not say how long."""
@@ -39,7 +40,7 @@ class Interval:
         return self.start_s + self.down_s
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class FleetLog:
     """`servers`: of the fleet, also servers that never failed. `span_s`: what it covers. `hosts`:
     the servers by name, where they are hosts of this fabric. `orphan_ends`: ends of outages
@@ -57,7 +58,7 @@ class FleetLog:
         return sorted(interval.start_s for interval in self.intervals)
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class LogWindow:
     """Which part of recorded failures is used: from so many seconds into the log on, and when
     it ends from there again if `is_repeated`."""
@@ -91,7 +92,7 @@ class LogWindow:
 ALL = LogWindow()
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class LogExtent:
     """What of a replay a log covers. Units: seconds after the first submit; `first_s`: of the
     first of `failures`, None without any; `end_s`: infinite for one that begins again."""
@@ -201,7 +202,7 @@ def laid_out(
     return sorted(outages, key=lambda outage: outage.time_ns)
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class _Down:
     """A host is down from `start_ns` to `end_ns`, None for ever."""
 

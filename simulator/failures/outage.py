@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from heapq import merge
 
+from placement.structs import struct
 
-@dataclass(frozen=True, slots=True, order=True)
+
+@struct(frozen=True, slots=True, order=True)
 class Outage:
     """A host goes down or comes back. `time_ns` counts from the first submit."""
 

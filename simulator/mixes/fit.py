@@ -14,17 +14,18 @@ Each unknown is found by bisection of a function that only rises.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from math import exp, log
 from statistics import NormalDist
 
+from placement.structs import struct
 from simulator.mixes.published import ClusterSummary, OutcomeShares, SizeGroup
 
 NORMAL = NormalDist()
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class SizeClass:
     """Jobs of one size: their share, the mean of their run times and how they end.
 
@@ -38,7 +39,7 @@ class SizeClass:
     ends: OutcomeShares
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class JobMix:
     """What jobs are drawn from. `sigma`: spread of the logarithm of run times."""
 
@@ -59,7 +60,7 @@ class JobMix:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class _Part:
     """A class while it is fitted; `group`: of which published group."""
 
@@ -195,7 +196,7 @@ def _ends(summary: ClusterSummary, parts: Sequence[_Part]) -> dict[bool, Outcome
     time = _gpu_s(large) / _gpu_s(parts)
     pairs = [
         _split(getattr(summary.ends, name), getattr(by_time, name), jobs, time)
-        for name in OutcomeShares.__slots__
+        for name in OutcomeShares.__match_args__
     ]
     return {is_large: _whole([pair[is_large] for pair in pairs]) for is_large in (False, True)}
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import accumulate
 from math import exp, log
 from random import Random
 
+from placement.structs import struct
 from simulator.mixes.fit import NORMAL, JobMix, SizeClass
 from simulator.mixes.published import BY_DAY, BY_HOUR
 from simulator.traces.record import SECOND_NS, TraceJob, TraceOutcome
@@ -21,7 +21,7 @@ ENOUGH = 5  # runs, by GPU time, for which submits go on
 SO_FAR = [0, *accumulate(WEIGHTS)]  # up to the end of each hour of the week
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class MixRequest:
     """`load`: host time of all jobs over that of the cluster until the last submit. A job
     larger than the cluster is cut to it."""

@@ -16,12 +16,14 @@ Fields marked with `choice` are not published.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from placement.structs import struct
 
 DAY_S = 86_400
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class SizeGroup:
     """Jobs of some sizes. `jobs`: their share; sizes fall off as gpus ** -`fall`, None to
     be fitted. `gpu_time`: their share, None for what the groups that have one leave."""
@@ -32,7 +34,7 @@ class SizeGroup:
     gpu_time: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class OutcomeShares:
     """Shares of jobs that complete, are cancelled, fail."""
 
@@ -41,7 +43,7 @@ class OutcomeShares:
     failed: float
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class ClusterSummary:
     """One cluster. `gpu_s`: GPU seconds of a job, mean. None: not published.
 

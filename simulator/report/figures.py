@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from placement.structs import struct
 from simulator.report.text import duration
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Measure:
     """`path` leads to it in the totals. `better`: 1 more, -1 less, 0 neither."""
 
@@ -60,7 +60,7 @@ FIGURES = (
 BY_KEY = {figure.key: figure for figure in FIGURES}
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class SeedRange:
     """One figure over several seeds."""
 

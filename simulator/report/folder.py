@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from placement.structs import struct
 from simulator.collectors.tables import EVENTS, JOBS, write_parquet
 from simulator.report.text import markdown
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class ReportFolder:
     """A folder for people and notebooks: also totals.json, report_data.json and summary.md.
 

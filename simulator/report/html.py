@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from placement.structs import struct
 from simulator.report import theme
 from simulator.report.run_charts import Chart
 from simulator.report.text import duration
@@ -17,7 +17,7 @@ from simulator.report.text import duration
 TEMPLATES = Path(__file__).parent / "templates"
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class TableCell:
     """A text, whether it is `better` or `worse` than the baseline, links (text, address), and
     a note in small print below."""

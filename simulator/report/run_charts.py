@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -11,6 +10,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
+from placement.structs import struct
 from simulator.report import theme
 from simulator.report.text import duration
 from simulator.report.theme import light
@@ -42,7 +42,7 @@ STATES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Chart:
     """A figure, its name in files and on the page, and a sentence on how to read it."""
 

@@ -19,7 +19,7 @@ oversubscribed domains count: others carry whatever their hosts can send.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -28,6 +28,7 @@ from placement.fabric.tree import Fabric, Ints, Tier, from_spec
 from placement.objective.axis_loads import BYTES_PER_S, NIC, SCALE_UP, axis_loads
 from placement.objective.cut import egress_by_axis
 from placement.objective.step_time import step_time
+from placement.structs import struct
 from placement.workload.request import Request
 
 Link = tuple[str, int]  # tier and domain
@@ -35,7 +36,7 @@ ROUNDING = 1 + 1e-9
 MOST_KNOWN = 1024
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class UplinkLoad:
     """What a gang sends over one uplink, over its bandwidth: while it talks (`peak`) and
     on average over a step (`mean`)."""
@@ -45,7 +46,7 @@ class UplinkLoad:
     mean: float
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class GangLoad:
     """`stretch`: its step alone, over its step without bottlenecks. `exposed`: the part of
     its step, without bottlenecks = 1, that waits for shared uplinks."""

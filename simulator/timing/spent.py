@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Protocol
 
+from placement.structs import struct
 from placement.workload.request import Request
 from scheduler.core.fold.attempts import Attempt, AttemptLeft
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class AttemptTime:
     """The time of one attempt, per host; the parts add up to how long it ran. Units: ns.
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from placement.fabric.tree import Fabric
 from placement.objective.axis_loads import BYTES_PER_S
+from placement.structs import struct
 from placement.workload.flops import parameter_count
 from placement.workload.request import Request
 from simulator.timing.times_file import CheckpointParameters
@@ -24,7 +24,7 @@ from simulator.timing.times_file import CheckpointParameters
 BILLION = 1_000_000_000  # mean rates are whole parts of the store's, so that sums are exact
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Crowding:
     """`stretch`: by how much longer a write takes than alone. `demand`: mean rates of all writers
     over the rate of the store; beyond 1 the periods of all are that much longer."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from placement import BadInput
+from placement.structs import struct
 from scheduler.files.errors import InputError, Problem
 from simulator.traces.formats import (
     gavel,
@@ -32,7 +33,7 @@ MOST_BYTES = 2**20  # of a line
 PIECE_BYTES = 2**16  # of a file without lines
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class TraceFormat:
     """A reader. `is_sorted`: files are in submit order, give or take WINDOW records;
     the others are sorted on disk before the first job leaves. `is_lines`: a record is a

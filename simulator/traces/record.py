@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 
+from placement.structs import struct
 from scheduler.core.model.job import JobSpec
 
 SECOND_NS = 1_000_000_000
@@ -20,7 +20,7 @@ class TraceOutcome(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class TraceJob:
     """One job of a trace: when it came, how long it ran, how much it held.
 
@@ -45,7 +45,7 @@ class TraceJob:
     priority_class: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class BadRecord:
     """A record that cannot be replayed, and why.
 

@@ -31,12 +31,13 @@ hosts of 8 GPUs of 80 GiB every one of these gangs fits in memory.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from functools import lru_cache
 from math import gcd
 from random import Random
 
+from placement.structs import struct
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import NO_SPARES, Request, SpareRule
 from placement.workload.training import (
@@ -67,7 +68,7 @@ RULES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class ShapeAssignment:
     """A rule with the seed of its draws."""
 
@@ -100,7 +101,7 @@ DEEPSEEK_V3 = ModelShape(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class ModelLayout:
     """A model and how it is cut. `is_wide`: tp over a whole host."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from placement.structs import struct
 from simulator.report.text import duration
 
 Values = Mapping[str, Any]
@@ -129,7 +129,7 @@ def cell(estimate: Values, write: Callable[[float], str], *, is_change: bool = F
     return text if not half else f"{text} ± {write(half)}"
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Entry:
     """A value and how much more it is than the base's, "" for the base. `better`: 1 surely better,
     -1 surely worse, 0 neither."""
@@ -139,7 +139,7 @@ class Entry:
     better: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Section:
     """Figures by row, scenarios by column. `names`: of each row; `entries`: of each scenario."""
 

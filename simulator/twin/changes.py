@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 from placement import BadInput
 from placement.fabric.tree import Fabric
+from placement.structs import struct
 from scheduler.core import Rejected, SchedulingOptions, State, admit, replay
 from scheduler.core.model.commands import ChangeFabric, Command, LoadTenants, SetWindow
 from scheduler.core.model.window import Leave, Window, WindowKind
@@ -54,7 +55,7 @@ FORMS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Change:
     """What is different from some moment on. `commands` are for the scheduler; `policy`: of the
     queue; `checkpoint_s`: in place of the time model's; `has_auto_spares`: of all jobs, whatever
@@ -69,7 +70,7 @@ class Change:
     is_scale_up: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class LaterChange:
     """A change in words, at a time in the run, and what they are read with."""
 
@@ -78,7 +79,7 @@ class LaterChange:
     clock: TwinClock
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Scenario:
     """Where a run begins, and what changes `later` in it. `has_auto_spares`: of jobs that arrive,
     whatever they state. `checkpoint_s`: in place of the time model's. `plain`: the fabric without
@@ -160,7 +161,7 @@ def _changed(built: Scenario, text: str, asked: TwinClock) -> Scenario:
         raise _wrong(text, error.message) from None
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class TwinClock:
     """What words of changes are read with. `has_times`: whether runs have a time model. `used`:
     host time of each tenant in the log."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from placement.structs import struct
 from placement.workload.request import AUTO
 from scheduler.core import Job, SchedulingOptions, State
 from scheduler.core.collections.evolve import evolve
@@ -12,7 +13,7 @@ from scheduler.core.collections.persistent_map import PersistentMap
 from scheduler.core.model.job import JobSpec
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class ClusterFork:
     """`state` is that of the cluster at `now_ns`. `ended`: the jobs that ended before, as far as
     they are kept; `dropped`: how many are not. `limits`: by which its server schedules. `source`:

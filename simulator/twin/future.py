@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from placement.structs import struct
 from scheduler.core import State
 from scheduler.core.model.commands import ReportHost
 from scheduler.core.model.events import Event
@@ -25,7 +26,7 @@ from simulator.twin.tally import RunTally
 from simulator.twin.workload import Run, Workload, live_runs
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class TwinWorld:
     """What all runs have in common."""
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from random import Random
 
+from placement.structs import struct
 from scheduler.core import HostState, State
 from scheduler.core.model.records.failure_rates import DAY_NS, DOWN, sizing
 from scheduler.core.model.records.host import DAYS, DailyCount
@@ -28,7 +28,7 @@ LEAST_TOGETHER = 3  # hosts of a domain that fail on one day, for it to be a fai
 _OUT = DOWN | {HostState.NEW, HostState.BURN_IN}
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class GroupFailures:
     """Failures of whole domains of a tier: `seen` in so many `domain_days`."""
 
@@ -46,7 +46,7 @@ class GroupFailures:
         return self.per_1000_days / 1000
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class FittedFailures:
     """`per_host_day`: failures. `repair_s`: mean time out of service. `failures`, `repairs`,
     `host_days`: what of it was seen; `prior_host_days`, `prior_repairs`: as if seen beside that, at

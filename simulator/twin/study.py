@@ -8,13 +8,13 @@ interval of the differences is the narrower for it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from math import sqrt
 from time import perf_counter
 from typing import Any
 
+from placement.structs import struct
 from scheduler.files.timeparse import written
 from simulator.pool import run_all
 from simulator.traces.record import SECOND_NS
@@ -35,7 +35,7 @@ _T = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class SeedMean:
     """`mean` over seeds, and half of the width of its 95 % interval; None: one seed tells none."""
 
@@ -63,13 +63,13 @@ class SeedMean:
         return {"mean": self.mean, "low": self.mean - self.half, "high": self.mean + self.half}
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class _Piece:
     scenario: Scenario
     seed: int
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class StudyWorkers:
     """Who does the runs: so many `processes` here, or the workers of a `dask` scheduler."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass
 from typing import Any
 
+from placement.structs import struct
 from scheduler.core import Job, State
 from scheduler.core.model.events import (
     Event,
@@ -28,7 +28,7 @@ COUNTS = ("submitted", "ended", "restarts", "requeues", "preemptions")
 Kind = tuple[str, int]  # tenant, class of sizes
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class _Waiting:
     kind: Kind
     since_ns: int

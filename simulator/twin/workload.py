@@ -13,11 +13,12 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from operator import attrgetter
 from random import Random
 
+from placement.structs import struct
 from scheduler.core import Job, JobState, State
 from scheduler.core.model.job import JobSpec
 from scheduler.core.model.job_account import shown
@@ -40,7 +41,7 @@ _OUTCOMES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class JobSample:
     """A job of the log. `work_host_ns`: productive host time until its end, or so far where it
     `is_live`; `hosts`: of the whole gang. `limit_ns`: how long it may run, as it says or as is
@@ -64,7 +65,7 @@ class JobSample:
         return bisect_left(_LARGEST, self.hosts)
 
 
-@dataclass(frozen=True)
+@struct(frozen=True)
 class Workload:
     """What arrivals are drawn from. `samples`: all jobs that ran or may; `arrived`: the places of
     jobs that came in the time that was seen. `rates`: jobs an hour, by hour of the week from
@@ -176,7 +177,7 @@ class Workload:
         return dict(found)
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Run:
     """How a job goes on. `work_host_ns`: in all, what it has done among it. `is_guess`: no job of
     the log has run longer than it, so that its time limit stands, or as long again."""

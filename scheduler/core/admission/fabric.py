@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Final
@@ -18,6 +18,7 @@ from placement import BadInput
 from placement.fabric import constraints, hostset
 from placement.fabric.constraints import gpus_wanted, labelled
 from placement.fabric.tree import Fabric, from_spec
+from placement.structs import struct
 from scheduler.core.admission.etag import stale
 from scheduler.core.model.commands import ChangeFabric
 from scheduler.core.model.events import Event, FabricChanged, SparesChanged
@@ -43,7 +44,7 @@ class FabricObstacle(StrEnum):
     PROMISE = "promise"  # guarantees of the tenants file do not fit
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Refusal:
     """`subject`: a host, a job or "tenants". `job`: who holds the host."""
 
@@ -53,7 +54,7 @@ class Refusal:
     job: str = ""
 
 
-@dataclass(frozen=True)
+@struct(frozen=True)
 class FabricChange:
     """What another fabric differs in. Hosts and domains by name, in the order of their fabric.
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import blake2b
 from typing import TypeVar, assert_never
 
 import msgspec
 
+from placement.structs import struct
 from scheduler.core.model.commands import (
     CancelJob,
     ChangeFabric,
@@ -51,7 +52,7 @@ LEAVE = "leave "  # how the words of a submit begin that leaves its job to anoth
 SomeCommand = TypeVar("SomeCommand", bound=RequestCommand)
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Earlier:
     """What a command with a known request_id is answered."""
 

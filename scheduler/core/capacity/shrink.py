@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 
 from placement import (
     NEW,
@@ -26,12 +25,13 @@ from placement.fabric import hostset
 from placement.fabric.constraints import gpus_wanted
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
+from placement.structs import struct
 from placement.workload.request import Limits, Placement
 from scheduler.core.model.job import Job
 from scheduler.core.model.plan import Resize
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class ShrunkGang:
     """The gang of `job` at a smaller size. `freed`: healthy hosts that it leaves."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
+from placement.structs import struct
 from scheduler.core.capacity.grow import due_ns
 from scheduler.core.capacity.shrink import ShrunkGang, at_size, to_free
 from scheduler.core.capacity.victims import Victim
@@ -23,7 +24,7 @@ Victims = tuple[Victim, ...]
 IsEnough = Callable[[Victims], bool]
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Surplus:
     """Victims leave `useful` hosts, `count` more than the job takes."""
 

@@ -12,9 +12,9 @@ has grown beyond its size at the start it gives back to any job of no less prior
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from placement.fabric.hostset import HostSet
+from placement.structs import struct
 from scheduler.core.capacity.shrink import ShrunkGang
 from scheduler.core.model.job import SECOND_NS, Job
 from scheduler.core.model.lifecycle import JobState
@@ -25,7 +25,7 @@ from scheduler.core.tenancy.quota_check import Quotas
 from scheduler.core.tenancy.spare_loans import SpareLoans
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Victim:
     """A gang that may be evicted, or made smaller. `hosts`: healthy hosts that it leaves;
     `held`: how many it gives up. `cost_ns`: host-time that has to be spent again, which is

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import assert_never
 
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.objective.check import violations
 from placement.objective.cut import cut
+from placement.structs import struct
 from placement.workload.request import Placement
 from placement.workload.segments import misplaced
 from scheduler.core.capacity.eviction import made_room
@@ -68,7 +69,7 @@ from scheduler.core.tenancy.quota_check import Allowance
 from scheduler.core.tenancy.spare_loans import SpareLoans
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Conflict:
     """Nothing of the plan still holds; decide again on the newest state. `stale`: why, of each
     of its actions."""

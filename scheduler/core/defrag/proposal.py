@@ -11,7 +11,7 @@ restart.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from placement import Hint, choose_swaps, measure, place
 from placement.fabric import hostset
@@ -19,6 +19,7 @@ from placement.fabric.constraints import broken
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from placement.objective.cut import cut
+from placement.structs import struct
 from placement.workload.request import NO_SPARES, Objective, Placement, Request, TierCut
 from placement.workload.segments import parted
 from scheduler.core.capacity.victims import cost_ns
@@ -38,7 +39,7 @@ from scheduler.core.wording import hosts_text
 MOST_SETS = 20  # sets of gangs that are tried for one domain
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class MoveCandidate:
     """A gang that runs in a domain. `blocks`: those on hosts of it. `lost_gpu_s`: the
     price of stopping it."""
@@ -48,7 +49,7 @@ class MoveCandidate:
     lost_gpu_s: int
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Relocation:
     """One gang's move and its price. `before`: its cuts as it runs now. Of a gang that moves for
     shorter steps, what it saves until its expected end, and its steps now and then."""
@@ -61,7 +62,7 @@ class Relocation:
     then_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class DefragProposal:
     """Moves that leave `free_after` hosts free in `domain`; none when nothing helps or
     nothing is lacking, as the sentence says."""

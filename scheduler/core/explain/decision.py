@@ -6,12 +6,12 @@ gangs that made room for it have left already.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeGuard
 
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
+from placement.structs import struct
 from scheduler.core.commit.commit import Conflict, commit
 from scheduler.core.explain.dryrun import DryRun
 from scheduler.core.fold.apply import apply
@@ -33,7 +33,7 @@ class DecisionKind(StrEnum):
     DRY_RUN = "dry run"
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Decision:
     """`job`: right after it. `version`: of the log, with it. `fabric`: with the links that gangs
     could not begin to cross; links that a running gang crosses it may go on to cross.

@@ -7,9 +7,10 @@ scheduler would decide if the job were submitted at this moment and nothing else
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from placement.fabric.constraints import labelled
+from placement.structs import struct
 from placement.workload.replicas import sizes_text
 from placement.workload.request import Insufficient, Placement, Undecided
 from scheduler.core.admission.admit import admit
@@ -34,7 +35,7 @@ MOST_DECISIONS = 1_000  # each starts gangs on 128 hosts at least, or all that c
 MakePlacer = Callable[[State, SchedulingOptions], Placer]
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class DryRun:
     """What would become of `job` if it were submitted now.
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from placement.fabric import hostset
 from placement.fabric.constraints import wish_text
 from placement.fabric.hostset import HostSet
 from placement.fabric.links import barred_links
 from placement.fabric.tree import Fabric
+from placement.structs import struct
 from placement.workload.request import Placement
 from scheduler.core.capacity.eviction import parted, yielding
 from scheduler.core.capacity.grow import dp_text, is_smaller, size_text
@@ -103,7 +104,7 @@ def _counted(job: Job, free: HostSet, most: int) -> Placement:
     return Placement(tuple(hostset.members(highest(free, job.needed))))
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class _Turn:
     """A job's turn in the queue. `ahead`: jobs before it; `due`: those that start now;
     `blocker`: the first that waits for more than its own limit."""

@@ -11,8 +11,9 @@ does not start before.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from placement.structs import struct
 from scheduler.core.admission.admit import admit
 from scheduler.core.capacity.outlook import releases, repairs
 from scheduler.core.commit.commit import Conflict, commit
@@ -31,7 +32,7 @@ LEAST_SEARCH = 50  # of a placement here: one part in so many of the search of a
 MOST_DECISIONS = 2_000
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class ForecastStart:
     """`name` starts at `start_ns` and ends at `end_ns`. `after`: the gangs that end when it starts;
     empty: it starts for another reason."""
@@ -42,7 +43,7 @@ class ForecastStart:
     after: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Forecast:
     """`waiting`: the jobs that it is about. `starts`: the first start of each, by name. `until_ns`:
     who waits still does not start before; None: nothing would change any more."""

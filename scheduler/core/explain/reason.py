@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
+from placement.structs import struct
 from scheduler.core.queue.verdict import WaitReason
 
 
@@ -27,7 +27,7 @@ class Basis(StrEnum):
     OUTRUN = "outrun"  # it has outlasted its limit: a guess
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Obstacle:
     """`name`: of the job, tenant or window, empty for hosts out of service. `basis`: of jobs
     that run."""
@@ -39,7 +39,7 @@ class Obstacle:
     basis: Basis | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class DomainRoom:
     """One outermost domain: hosts that are free in it, and those the job may use."""
 
@@ -48,7 +48,7 @@ class DomainRoom:
     usable: int
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Shrink:
     """The running gang `name` drops replicas and goes on with `dp` of them."""
 
@@ -56,7 +56,7 @@ class Shrink:
     dp: int
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Reason:
     """Why `name` waits: one sentence, and the facts behind it.
 

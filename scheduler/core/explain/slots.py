@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import count
 
 from placement import BadInput
+from placement.structs import struct
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import NO_SPARES, Request
 from scheduler.core.admission.admit import Code, Rejected, admit
@@ -29,7 +29,7 @@ from scheduler.core.tenancy.quota import domain_masks
 SIZES = (8, 64, 512, 2_048)  # GPUs
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Asker:
     """For whom: a tenant, a priority class, a time limit; empty for the defaults."""
 
@@ -38,7 +38,7 @@ class Asker:
     time_limit_s: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class SlotCount:
     """Jobs of `gpus` that would start now. `inside`: jobs that one outermost domain
     holds whole; `by_domain`: how many each would hold if all went there."""
@@ -50,7 +50,7 @@ class SlotCount:
     by_domain: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Slots:
     """`free`, `usable`: hosts free in each of `domains`, and those not kept for others;
     `free_hosts`, `usable_hosts`: in all. `room`: hosts of the largest job that would

@@ -6,8 +6,8 @@ The state is a value, so nothing that is tried here touches the real one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from placement.structs import struct
 from scheduler.core.commit.commit import Conflict, commit
 from scheduler.core.decide import decide
 from scheduler.core.explain.conditions import supposed
@@ -23,7 +23,7 @@ from scheduler.core.queue.verdict import WaitReason
 from scheduler.core.wording import duration, hosts_text, listed
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class WhatIf:
     """What the conditions would do. `job`: as it would be once everything that can start
     now has; `before`: why it waits as things are. `after`: why it would wait then.

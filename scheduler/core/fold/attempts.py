@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol, assert_never
 
+from placement.structs import struct
 from scheduler.core.fold.apply import effects
 from scheduler.core.fold.effects import (
     EventEffect,
@@ -41,7 +42,7 @@ class EffectReader:
         return effects(before, event, state)
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Attempt:
     """One attempt of a job. `stop_ns`: when a failed host stopped it, if one has. `gpus`: those of
     its only host that it has, where others may have the rest."""
@@ -55,19 +56,19 @@ class Attempt:
     gpus: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class AttemptBegan:
     run: Attempt
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class AttemptStopped:
     """A host failed: the gang stops and keeps its hosts."""
 
     run: Attempt
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class AttemptLeft:
     """The attempt is over. `ran_ns`: how long its ranks ran."""
 

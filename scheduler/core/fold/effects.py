@@ -8,13 +8,13 @@ that is a change of the job.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
+from placement.structs import struct
 from scheduler.core.model.events import Event
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import HostMove, JobState, Mover, RequeueCause
@@ -65,7 +65,7 @@ class JobChange(NamedTuple):
     cause: RequeueCause | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@struct(frozen=True, slots=True, eq=False)
 class HostsChange:
     """Hosts, by index, whose state or reason is another in `state`, the one after the event.
     A window that opens or closes changes hosts by the thousand, and a draining host changes
@@ -79,7 +79,7 @@ class HostsChange:
     removed: tuple[tuple[str, ...], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@struct(frozen=True, slots=True, eq=False)
 class WindowChange:
     """One change of one window; `booking` is the window after it, of one that is over as it
     was. `before`: as it was, None for a new one. `state`: the one after the event."""

@@ -8,7 +8,7 @@ is on a host that goes, moves or gets another name.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from operator import or_
 from typing import TypeVar
@@ -18,6 +18,7 @@ from msgspec.structs import replace as with_fields
 from placement.fabric import hostlist, hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, from_spec
+from placement.structs import struct
 from scheduler.core.collections.evolve import evolve
 from scheduler.core.collections.persistent_map import PersistentMap
 from scheduler.core.fold.effects import EventEffect, HostsChange
@@ -35,7 +36,7 @@ from scheduler.core.rules.job_size import fitted
 Entry = TypeVar("Entry")
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Renumbering:
     """Hosts by the numbers of another fabric: how what is kept by index follows a change of it.
 

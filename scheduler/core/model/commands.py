@@ -8,9 +8,9 @@ meant; "" for whichever has the name.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from placement.structs import struct
 from scheduler.core.model.dependency import DependencyTerm
 from scheduler.core.model.job import JobSpec
 from scheduler.core.model.lifecycle import Hold, HostMove, JobState, LinkMove
@@ -21,7 +21,7 @@ from scheduler.core.policies.tenants import Tenants
 LongEnded = tuple[str, str, JobState]
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class SubmitJob:
     """`uid` is fresh; `request_id` makes a retry harmless. `user`: whose job it is. `long_ended`:
     jobs that it depends on and the state has no more, as (full name, uid, how it
@@ -36,7 +36,7 @@ class SubmitJob:
     elsewhere: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class CancelJob:
     name: str
     reason: str = ""
@@ -45,7 +45,7 @@ class CancelJob:
     uid: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class UpdateJob:
     """Another priority, time limit, begin time, other dependencies or labels: the `fields` of the
     specification take the values given here, the rest stays. Labels by `label_keys` take those of
@@ -68,7 +68,7 @@ class UpdateJob:
     by: Hold = Hold.OWNER
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class HoldJob:
     """Do not consider the job until it is released. `by`: whose word it is."""
 
@@ -80,7 +80,7 @@ class HoldJob:
     uid: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class ReleaseJob:
     """Consider the job again. `by`: an owner releases no job that an operator holds."""
 
@@ -91,7 +91,7 @@ class ReleaseJob:
     uid: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class RequeueJob:
     """Stop the gang; the job waits again, and goes on from its checkpoint. `hold`: it is held
     then."""
@@ -105,7 +105,7 @@ class RequeueJob:
     uid: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class EndJob:
     """The gang has ended by itself. `attempt` 0 = whichever runs; else a late report
     of an earlier attempt is refused."""
@@ -119,7 +119,7 @@ class EndJob:
     uid: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class MoveHost:
     """An operator's word: cordon, uncordon or drain."""
 
@@ -130,7 +130,7 @@ class MoveHost:
     request_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class ReportHost:
     """A health signal, one of health.SIGNALS. `host` may be a domain where the signal says so.
 
@@ -146,7 +146,7 @@ class ReportHost:
     xid: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class ReportLink:
     """What the uplink of domain `link` carries of what it was built for: 1 up, 0 down."""
 
@@ -156,7 +156,7 @@ class ReportLink:
     request_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class MoveLink:
     """An operator's word on the uplink of domain `link`: cordon, uncordon or drain."""
 
@@ -167,7 +167,7 @@ class MoveLink:
     request_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class ChangeFabric:
     """An operator's other fabric. `spec`: the content of its file. `renames`: hosts and domains
     that have another name in it, each as (old, new). `etag`: the digest of the fabric as known."""
@@ -178,21 +178,21 @@ class ChangeFabric:
     request_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class LoadTenants:
     """An operator's new quotas, shares and priority classes."""
 
     tenants: Tenants
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class LoadHealth:
     """An operator's new health policy."""
 
     policy: HealthPolicy
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class SetWindow:
     """An operator's maintenance or reservation; `is_change`: of a window that there is."""
 
@@ -202,7 +202,7 @@ class SetWindow:
     request_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class RemoveWindow:
     name: str
     reason: str = ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -10,6 +9,7 @@ from msgspec import Struct
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
+from placement.structs import struct
 from placement.workload.replicas import sized
 from placement.workload.request import Request, StepBound, TierCut
 from scheduler.core.collections.evolve import derived_from, evolve
@@ -28,7 +28,7 @@ SECOND_NS = 1_000_000_000
 MOST_LABELS = 64  # of one job
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class JobSpec:
     """A user's request for one gang.
 
@@ -92,7 +92,7 @@ class HostNames(Struct, frozen=True):
     lent: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@struct(frozen=True)
 class Job:
     """One job in one state. Hosts are fabric indices: `hosts[i]` carries block i.
 

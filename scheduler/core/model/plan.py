@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never, overload
 
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
+from placement.structs import struct
 from placement.workload.request import Placement, TierCut
 from scheduler.core.model.lifecycle import RequeueCause
 from scheduler.core.model.restart_option import WeighedOptions
 from scheduler.core.model.window import Shares
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Resize:
     """Run the gang with `dp` replicas on these hosts. `left`: those it lies on until then,
     in block order. `end_ns`: when it is taken to end."""
@@ -29,7 +29,7 @@ class Resize:
     restart_options: WeighedOptions = ()
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Start:
     """Start a queued gang on these hosts.
 
@@ -47,7 +47,7 @@ class Start:
     lenders: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Move:
     """Block `block` leaves host `left` for host `joined` (fabric indices)."""
 
@@ -56,7 +56,7 @@ class Move:
     joined: int
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Recall:
     """A gang leaves spares that it borrowed: by `resize` without some replicas, or by waiting
     in the queue, with `reason`."""
@@ -66,7 +66,7 @@ class Recall:
     resize: Resize | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Swap:
     """Replace some hosts of a gang; every other rank stays.
 
@@ -88,7 +88,7 @@ class Swap:
     recalls: tuple[Recall, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Defragment:
     """Defragment: all of these swaps or none. `sentence` says what is gained, or why there
     are none. `goal`, `request_id`: of an operator's request; empty: by policy."""
@@ -99,7 +99,7 @@ class Defragment:
     request_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Requeue:
     """Give up the hosts of a gang, interrupted or in the way of an open window, and wait
     in the queue."""
@@ -110,7 +110,7 @@ class Requeue:
     restart_options: WeighedOptions = ()
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class GiveUp:
     """End a job that failed again and again: it is not started any more."""
 
@@ -118,7 +118,7 @@ class GiveUp:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class EnforceTimeLimit:
     """Stop a gang that has run as long as its owner stated: it waits again, or has failed."""
 
@@ -126,7 +126,7 @@ class EnforceTimeLimit:
     is_requeued: bool
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class ReplenishSpares:
     """Hold these spares from here on, `joined` of them free hosts until now."""
 
@@ -137,7 +137,7 @@ class ReplenishSpares:
     end_ns: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Reserve:
     """Waiting jobs and when they start at the latest (policy *conservative*). `shares`: on
     how many hosts of which kind, where windows tell hosts apart."""
@@ -146,7 +146,7 @@ class Reserve:
     shares: tuple[tuple[str, Shares], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class WindowTransition:
     """The edge of a window has come: it opens, or closes. `edge_ns`: which edge."""
 
@@ -154,7 +154,7 @@ class WindowTransition:
     edge_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class EndDeferral:
     """The time of a deferred job has come: it is considered, or cancelled when it can never
     start."""
@@ -162,7 +162,7 @@ class EndDeferral:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class ReplaceReservedHosts:
     """In a reservation by count, `joined` stand in for `left`, which are out."""
 
@@ -171,7 +171,7 @@ class ReplaceReservedHosts:
     joined: HostSet
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class EvaluateHosts:
     """Look at the hosts: the policy may move some, as was due at `due_ns`."""
 
@@ -219,7 +219,7 @@ def taken(action: Action) -> HostSet:
     assert_never(action)
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class BackfillReservation:
     """A waiting job starts by `start_ns`, when the gangs before it have ended.
 
@@ -283,7 +283,7 @@ class LazyReservations(Sequence[BackfillReservation]):
         return tuple, (self._find(),)
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Plan:
     """Each action stands alone: a gang commits whole or not at all.
 
@@ -322,7 +322,7 @@ class StaleReason(StrEnum):
     HEALTH = "health"  # something was reported about the hosts
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Stale:
     """One action that no longer holds: a value, for a plan is made on an older state.
 

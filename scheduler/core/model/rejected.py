@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from placement.structs import struct
 
 
 class Code(StrEnum):
@@ -19,7 +20,7 @@ class Code(StrEnum):
     DENIED = "denied"
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Violation:
     """`field` is a dotted path into the command."""
 
@@ -27,7 +28,7 @@ class Violation:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Rejected:
     """A command that changes nothing. `missing`: kind and name of what was not found."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from placement.structs import struct
 
 
 class RestartOption(StrEnum):
@@ -23,7 +24,7 @@ AT_HOME = (RestartOption.ZONE, RestartOption.LENDER, RestartOption.RECALL)
 """In the zones of the hosts lost, with the cut as it was."""
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class WeighedOption:
     """One option as it was weighed.
 

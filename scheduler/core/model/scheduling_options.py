@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
+from placement.structs import struct
 from placement.workload.request import Limits as PlaceLimits
 from scheduler.core.model.job import SECOND_NS, Job
 
@@ -19,7 +20,7 @@ class Overrun(StrEnum):
     KILL = "kill"  # its job has failed
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class SchedulingOptions:
     """`policy`: the name of a queue policy (core.queue.policies). `assumed_limit_s` stands in for
     the time limit of jobs that state none.

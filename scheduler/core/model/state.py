@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain
 
 from msgspec import Struct
@@ -12,6 +12,7 @@ from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.links import FULL, with_links
 from placement.fabric.tree import Fabric
+from placement.structs import struct
 from scheduler.core.collections.evolve import derived_from, evolve
 from scheduler.core.collections.name_list import NameList
 from scheduler.core.collections.persistent_map import PersistentMap, with_entry
@@ -72,7 +73,7 @@ class LinkRecord(Struct, frozen=True):
 PLAIN_LINK = LinkRecord()
 
 
-@dataclass(frozen=True)
+@struct(frozen=True)
 class State:
     """`version` is the number of the last event applied. `fabric_version`: that of the last one
     that made another fabric; `fabric_ns`: when that was; `origin`: the digest of the first fabric,

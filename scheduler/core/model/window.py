@@ -7,13 +7,13 @@ or for named jobs, and closes them to all others.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
+from placement.structs import struct
 from scheduler.core.model.lifecycle import WindowState
 
 OF_OTHERS: Final = "a window held for others"
@@ -35,7 +35,7 @@ class Leave(StrEnum):
     REQUEUE = "requeue"  # the same; where there are none, the gang is requeued
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Window:
     """Half-open: [start_ns, end_ns).
 
@@ -78,7 +78,7 @@ class Window:
         return f"window {self.name}" + (f" ({self.reason})" if self.reason else "")
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Booking:
     """A window in the state. `indices`: of its hosts. `since_ns`: of `state`. `create_ns`,
     `change_ns`: when it was first and last set. `sequence`: the version that made it."""

@@ -8,17 +8,17 @@ so the same functions serve decisions, reservations, commits and swaps.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from placement import BadInput
 from placement.fabric.constraints import around, tier_of
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
+from placement.structs import struct
 from scheduler.core.names import stated_tenant
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Affinity:
     """`exclusive`: the tier whose domains are shared with no other job. `avoid`: by tier,
     names of jobs, or patterns such as `eval-*`, that no domain is shared with. `near`: the
@@ -32,7 +32,7 @@ class Affinity:
 ANYBODY = Affinity()
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Occupant:
     """A job as others see it: its name, what it wants of them, the hosts it holds."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from placement.structs import struct
 from scheduler.core.policies.costs import Costs
 
 PEER_INTERVAL_S = 60
@@ -11,7 +12,7 @@ MOST_PEERS = 3
 Holders = tuple[tuple[int, ...], ...]  # of each block, the blocks that have copies of its state
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class CheckpointTerms:
     """`interval_s`: productive time between two checkpoints in storage, None = as the tenants
     file says. `peers`: hosts that each have a copy of a host's state in memory, renewed every

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
+
+from placement.structs import struct
 
 SECOND_NS = 1_000_000_000  # as in job, which stands on this
 
@@ -16,7 +17,7 @@ class Ending(Enum):
     FAILED = auto()  # a host did, which nobody knew at once
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class TimeShares:
     """What the time of one attempt went to; the parts add up to it. Units: ns."""
 
@@ -26,7 +27,7 @@ class TimeShares:
     detection_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Observed:
     """What agents have reported of an attempt. Units: ns since its start.
 
@@ -37,7 +38,7 @@ class Observed:
     saved_ns: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Costs:
     """The one rule for preemption, defragmentation, accounts and replays, for attempts of which
     nothing has been reported.

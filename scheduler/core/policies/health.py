@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Final
 
+from placement.structs import struct
 from scheduler.core.policies.health_signals import DAY_S, SIGNALS, Effect, Signal
 from scheduler.core.policies.xids import UNKNOWN, XIDS, Blame
 
@@ -20,7 +21,7 @@ class LemonAction(StrEnum):
     RMA = "rma"  # the same, and then back to the maker
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class HealthRule:
     """What holds of a signal in place of the table."""
 
@@ -28,7 +29,7 @@ class HealthRule:
     rule: Signal
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class LemonPolicy:
     """A host is a lemon when `at_least` of the seven signals reach their thresholds over
     `days` days. The signals are those of Kokolis et al. (HPCA 2025, section V); the
@@ -49,7 +50,7 @@ class LemonPolicy:
     single_node_failure_percent: int = 10
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class HealthPolicy:
     """`rules`: signals that differ from the table. `xids`: codes that do.
 

@@ -10,9 +10,10 @@ causes, Llama 3 (table 5); early-life cables and links, RoCE at scale (SIGCOMM 2
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+from placement.structs import struct
 
 MINUTE_S, HOUR_S, DAY_S = 60, 3_600, 86_400
 
@@ -31,7 +32,7 @@ class Effect(StrEnum):
     INSTALL = "install"  # another machine stands there
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Threshold:
     """`count` reported within `within_s` seconds do `then`."""
 
@@ -40,7 +41,7 @@ class Threshold:
     then: Effect
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Signal:
     """`effect`: of one report by itself. `thresholds`: of several. `is_trouble`: it counts
     against the host, so that it is not golden. `has_value`: `value` is a number of errors,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from msgspec import Struct
+
+from placement.structs import struct
 
 GRACE_S: Final = 30
 RANK_VARIABLES: Final = frozenset(
@@ -17,7 +18,7 @@ RANK_VARIABLES: Final = frozenset(
 """Set for every rank, beside those that begin with MUSTER_."""
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class RunSpec:
     """The command of every rank: argv, which no shell reads.
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from placement import EPSILON, FAILURES_PER_HOST_DAY, REPAIR_DAYS
+from placement.structs import struct
 
 DAY_S = 86_400
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class SparePolicy:
     """What is known before anything has failed, and how much that counts.
 

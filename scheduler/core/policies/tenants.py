@@ -9,10 +9,11 @@ first. A guarantee may have a shape: cells, so many hosts in each of so many dom
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Final
 
+from placement.structs import struct
 from scheduler.core.names import DEFAULT_TENANT
 from scheduler.core.policies.costs import Costs
 from scheduler.core.policies.spares import BY_DEFAULT, SparePolicy
@@ -20,7 +21,7 @@ from scheduler.core.policies.spares import BY_DEFAULT, SparePolicy
 WEEK_S: Final = 7 * 24 * 3600
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class GuaranteedCell:
     """`count` domains of a tier with `hosts` hosts in each.
 
@@ -32,7 +33,7 @@ class GuaranteedCell:
     hosts: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Tenant:
     """`parent` is empty at the top. `limit_gpus` None: as much as there is.
 
@@ -48,7 +49,7 @@ class Tenant:
     cells: tuple[GuaranteedCell, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class PriorityClass:
     """A name for a priority. Preemptible jobs may use what is guaranteed to others."""
 
@@ -57,7 +58,7 @@ class PriorityClass:
     is_preemptible: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Aging:
     """A waiting job gains `by` priority for every `every_s` seconds that it waits."""
 
@@ -65,7 +66,7 @@ class Aging:
     by: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Preemption:
     """When running jobs may be evicted, and what that is taken to cost.
 
@@ -77,7 +78,7 @@ class Preemption:
     costs: Costs = field(default_factory=Costs)
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Restarts:
     """When a gang that fails again and again is started again (see core/rules/crash_loop.py).
 
@@ -94,7 +95,7 @@ class Restarts:
     avoid_s: int = 600
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Defragmentation:
     """When running gangs are moved so that room lies together.
 
@@ -108,7 +109,7 @@ class Defragmentation:
     hosts_per_gpu_hour: int = 0
 
 
-@dataclass(frozen=True)
+@struct(frozen=True)
 class Tenants:
     """The content of a tenants file. Order: parents before children, as in the file.
 

@@ -13,9 +13,10 @@ counts, for it may be the bus that corrupts it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+from placement.structs import struct
 
 
 class Blame(StrEnum):
@@ -27,7 +28,7 @@ class Blame(StrEnum):
     FATAL = "fatal"  # the GPU is of no use any more
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Xid:
     text: str
     blame: Blame

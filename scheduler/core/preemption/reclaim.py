@@ -10,11 +10,12 @@ and goes on with the others, where it may.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from placement import Swaps, choose_swaps, measure
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
+from placement.structs import struct
 from scheduler.core.capacity.eviction import shrunk
 from scheduler.core.capacity.shrink_options import ShrinkOptions, Surplus, Victims
 from scheduler.core.capacity.victims import (
@@ -35,7 +36,7 @@ from scheduler.core.tenancy.quota_check import Quotas
 TRIED = 16  # gangs that are tried one by one
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class ReclaimedHosts:
     """`victims` leave or become smaller, and the gang swaps in hosts of theirs."""
 

@@ -19,12 +19,12 @@ of which nothing comes).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import repeat
 from typing import Protocol
 
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
+from placement.structs import struct
 from placement.workload.request import Placement
 from scheduler.core.capacity.shrink_options import ShrinkOptions, Surplus, Victims, mild
 from scheduler.core.capacity.victims import (
@@ -60,7 +60,7 @@ class StartCheck(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class VictimChoice:
     """Send `victims` away, or make them smaller, and the job starts at `placement`."""
 
@@ -68,7 +68,7 @@ class VictimChoice:
     placement: Placement
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class SearchState:
     """What there is at the turn of a job. `running`: gangs that may be evicted: ripe by
     `until_ns`. `barred`: hosts that the job may not use, some of them `free`."""

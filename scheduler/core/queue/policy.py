@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from typing import Protocol
 
 from placement.fabric.hostset import HostSet
+from placement.structs import struct
 from scheduler.core.capacity.outlook import Outlook
 from scheduler.core.collections.name_list import Chunk
 from scheduler.core.model.job import Job
@@ -45,7 +45,7 @@ class QueueOrder(Protocol):
     def head(self, started: Collection[str]) -> Job | None: ...
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class QueueContext:
     """What a decision begins with. `free`: hosts to give away; `quotas`, `outlook` and
     `affinity` change as jobs start."""
@@ -60,7 +60,7 @@ class QueueContext:
     affinity: AffinityIndex
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class QueuePolicy:
     """How the queue is served.
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
+from placement.structs import struct
 from placement.workload.request import Placement
 from scheduler.core.capacity.shrink_options import Victims
 from scheduler.core.model.job import Job
@@ -31,7 +31,7 @@ class WaitReason(StrEnum):
     SEARCH = "search"  # the limits of the search were spent before a placement was found
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class QueueVerdict:
     """What becomes of one queued job. `placement` None: it waits, because of `reason`.
 

@@ -8,12 +8,12 @@ replicas does less until hosts are repaired and it grows again, one that waits d
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 from placement.fabric.constraints import gpus_wanted
 from placement.fabric.tree import Fabric
 from placement.objective.step_time import step_time
+from placement.structs import struct
 from placement.workload.request import TierCut
 from scheduler.core.model.job import SECOND_NS, Job
 from scheduler.core.model.scheduling_options import SchedulingOptions, expected_end_ns
@@ -21,7 +21,7 @@ from scheduler.core.model.state import State
 from scheduler.core.policies.spares import DAY_S
 
 
-@dataclass(frozen=True)
+@struct(frozen=True)
 class RestartPrices:
     """The costs of one gang's ways at one moment. `repair_days`: until a host is back; `fabric`:
     with what the gang's neighbours leave of uplinks, by which steps are compared."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
+from placement.structs import struct
 from scheduler.core.capacity.spare_pools import SparePools
 from scheduler.core.fold.apply import apply
 from scheduler.core.model.events import HostMoved
@@ -19,7 +18,7 @@ from scheduler.core.restart.search import RestartSearch
 from scheduler.core.tenancy.spare_loans import SpareLoans
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Prospect:
     """`host`: the one that is supposed to fail, in the zone of the gang in which least stands
     by. `restart_options`: the ways then."""

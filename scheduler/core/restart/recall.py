@@ -8,11 +8,12 @@ that were on these hosts, any other waits in the queue, at its place.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from placement import Swaps
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
+from placement.structs import struct
 from scheduler.core.capacity.shrink import resize, without_hosts
 from scheduler.core.capacity.victims import cost_ns
 from scheduler.core.model.job import Job
@@ -24,7 +25,7 @@ from scheduler.core.tenancy.spare_loans import SpareDebt, SpareLoans
 from scheduler.core.wording import hosts_text, listed
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Recalled:
     """`recalls` make room for the `swaps`. `lost_ns`: host-time that borrowers lose."""
 
@@ -41,7 +42,7 @@ class Recalled:
         return ", ".join(parts)
 
 
-@dataclass(frozen=True)
+@struct(frozen=True)
 class Recalls:
     """Who may be asked to leave. `busy`: gangs for which this decision does something;
     `taken`: hosts that it has given out."""

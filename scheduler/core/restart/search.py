@@ -9,7 +9,7 @@ except where placing the gang again near where it was is the cheapest.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, reduce
 from operator import or_
 
@@ -20,6 +20,7 @@ from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from placement.objective.cut import cut
 from placement.objective.step_time import step_bound
+from placement.structs import struct
 from placement.workload.request import Limits as PlaceLimits
 from placement.workload.request import Objective, TierCut
 from placement.workload.segments import misplaced, usable_for
@@ -54,7 +55,7 @@ MOST_REPLACED = 0.5  # of its hosts: a gang that lost more is not placed near wh
 Way = Swap | Resize | Requeue
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Loss:
     """What a gang lost, and what there is instead.
 
@@ -71,7 +72,7 @@ class Loss:
     why: str
 
 
-@dataclass(frozen=True)
+@struct(frozen=True)
 class RestartSearch:
     """The search for one gang."""
 

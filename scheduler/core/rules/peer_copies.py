@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import comb
 
 from placement import BadInput
 from placement.fabric.constraints import seen_by_gang
 from placement.fabric.tree import Fabric
+from placement.structs import struct
 from placement.workload.request import Request
 from scheduler.core.policies.checkpoint import Holders
 
@@ -110,7 +110,7 @@ def restore_source(block: int, holders: Holders, lost: Iterable[int]) -> int | N
     return next((h for h in holders[block] if h not in without), None)
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Survival:
     """`probability` that no block is lost with all of its copies when `failed` hosts of the
     gang, any of them, fail together. `is_exact`: else it is at least that."""

@@ -10,10 +10,9 @@ gang of the zone, as things are now; the others count by their GPUs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from placement import Sizing
 from placement.fabric.hostset import HostSet
+from placement.structs import struct
 from scheduler.core.capacity.spare_pools import SparePools, rack_hosts
 from scheduler.core.model.lifecycle import HostState, JobState
 from scheduler.core.model.scheduling_options import SchedulingOptions
@@ -23,7 +22,7 @@ from scheduler.core.restart.prospect import cost_s
 DAYS_A_YEAR = 365.25
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class ZoneOutlook:
     """One outermost domain. `gang_hosts`: hosts that its spares stand by for; `down`: hosts
     out by failure. `held`: spares in service, by job in `holders`; `own`: spares that
@@ -50,7 +49,7 @@ class ZoneOutlook:
     saved_gpu_hours: float
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class SparesOutlook:
     """`pooled`: spares that one pool of all zones would need for the same assurance."""
 

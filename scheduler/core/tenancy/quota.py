@@ -13,19 +13,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 from placement import BadInput
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, masks
+from placement.structs import struct
 from scheduler.core.policies.tenants import GuaranteedCell, Tenant, Tenants
 
 UNLIMITED = 1 << 40
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class QuotaNode:
     """A tenant in hosts. `path`: itself and those above it, from itself upwards."""
 

@@ -6,9 +6,10 @@ number and, where a guarantee has a shape, by place.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from placement.fabric.hostset import HostSet
+from placement.structs import struct
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.records.tenant import hosts_filled
@@ -19,7 +20,7 @@ from scheduler.core.tenancy.quota import UNLIMITED, QuotaBook, empty_book
 from scheduler.core.tenancy.spare_loans import SpareLoans
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Allowance:
     """What a job's tenant may take at this moment.
 

@@ -16,11 +16,11 @@ hosts are theirs for a reason.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 
 from placement.fabric import hostset
 from placement.fabric.constraints import ANYWHERE
 from placement.fabric.hostset import HostSet
+from placement.structs import struct
 from scheduler.core.model.events import SparesChanged
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
@@ -30,7 +30,7 @@ from scheduler.core.policies.affinity import ANYBODY
 from scheduler.core.wording import hosts_text
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class SpareDebt:
     """A gang on hosts of others' spares. `hosts`: those it borrowed."""
 
@@ -38,7 +38,7 @@ class SpareDebt:
     hosts: HostSet
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class SpareLoans:
     """The spares that are lent in one state, and spares that may be."""
 

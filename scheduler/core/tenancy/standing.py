@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from itertools import chain
 
+from placement.structs import struct
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.records.tenant import hosts_filled
 from scheduler.core.model.state import State
@@ -15,7 +15,7 @@ from scheduler.core.tenancy.quota import nodes
 from scheduler.core.tenancy.quota_check import Quotas
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class TenantStanding:
     """One tenant, with its sub-tenants. `share`: of the usage of its siblings and itself.
 

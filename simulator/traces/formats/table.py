@@ -23,10 +23,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 
 from placement import BadInput
+from placement.structs import struct
 from simulator.traces.formats.columns import split
 from simulator.traces.formats.times import SPAN, instant_ns, is_unknown, span_ns
 from simulator.traces.record import (
@@ -79,7 +79,7 @@ SPOT_NOTE = (
 OUTCOME_BY_WORD = {word: end for end, words in OUTCOMES.items() for word in words.split()}
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class TraceColumn:
     """One column: its name in the header, or its number, which counts from 1."""
 
@@ -91,7 +91,7 @@ class TraceColumn:
         return int(self.name) if self.name.isascii() and self.name.isdigit() else None
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class ColumnMap:
     """Which column holds what. `also`: further columns by which its files are known, and
     `without`: columns that they never have."""

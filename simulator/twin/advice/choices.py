@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from placement.structs import struct
 from simulator.report.text import duration
 from simulator.twin.answer import Values, cell, columns, count_text, header, money, notes, time_text
 from simulator.twin.study import SeedMean
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Choice:
     """`value`: what programs read; `words`: what people do; `changes`: what makes it of the
     cluster; `cost`: where that is known beforehand."""
@@ -29,7 +30,7 @@ class Choice:
     cost: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Figure:
     """A figure of a run. `key`: under which programs find it; `words`: for a head of a table;
     `axis`: for an axis."""
@@ -44,7 +45,7 @@ LOST = Figure("lost_gpu_h", "GPU-h lost", "GPU-hours that gangs lose")
 WAIT = Figure("wait_mean_s", "mean wait", "mean wait, s", time_text)
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class TwinDecision:
     """`key`: of a choice in JSON; `what`: what is chosen. `cost`: what a choice costs, which is
     that of `Choice` unless a run tells it; `gain`: what it buys less of. `advice`: the sentence,

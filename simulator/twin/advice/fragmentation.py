@@ -13,7 +13,6 @@ missing. That of a free host in a domain is what an hour costs less with one mor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ import numpy as np
 from placement.fabric import hostset
 from placement.fabric.constraints import labelled
 from placement.fabric.tree import Fabric
+from placement.structs import struct
 from placement.workload.request import Request
 from scheduler.core import State
 from scheduler.core.model.job import SECOND_NS
@@ -33,7 +33,7 @@ from simulator.twin.workload import WEEK_H, Workload
 HOUR_S = 3600
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class GangKind:
     """Gangs of one request. `per_hour`: that come; `run_h`: how long one runs; `waiting`: that wait
     now and are bound to one domain. `free`: hosts for it in each outermost domain."""

@@ -35,7 +35,7 @@ def test_the_version_before_stays_as_it_was() -> None:
 
 
 def test_a_field_that_is_not_there_is_an_error() -> None:
-    with pytest.raises(TypeError, match="State has no versoin"):
+    with pytest.raises(TypeError, match="has no field 'versoin'"):
         evolve(STATE, **{"versoin": 3})
 
 

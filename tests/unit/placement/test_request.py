@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError, fields
+from dataclasses import fields
 from math import nan
 
 import pytest
@@ -76,5 +76,5 @@ def test_values_are_frozen_while_the_program_runs() -> None:
         Placement((0,), (TierCut("zone", 8),)),
     )
     for value in made:
-        with pytest.raises(FrozenInstanceError):
+        with pytest.raises(AttributeError, match="immutable"):
             setattr(value, fields(value)[0].name, None)

@@ -12,10 +12,10 @@ Source: Mu'alem and Feitelson, TPDS 12(6), 2001, section 2.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
+from placement.structs import struct
 from scheduler.core.capacity.host_classes import HostClasses
 from scheduler.core.capacity.outlook import Outlook
 from scheduler.core.capacity.profile import Profile
@@ -29,7 +29,7 @@ from scheduler.core.queue.policy import QueueContext, QueuePolicy
 from scheduler.core.tenancy.quota_check import Allowance
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Booked:
     """A booking of so many hosts in [start, end), in these shares where windows tell hosts
     apart."""

@@ -6,8 +6,7 @@ The state says when somebody may be due; only then does a decision look at the h
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from placement.structs import struct
 from scheduler.core.model.events import Event, HostMoved, HostsJudged
 from scheduler.core.model.lifecycle import IN_SERVICE, HostMove, HostState, Mover
 from scheduler.core.model.plan import EvaluateHosts, Stale, StaleReason
@@ -20,7 +19,7 @@ _SECOND_NS = 1_000_000_000
 _BROKEN = (HostState.FAILED, HostState.IN_REPAIR)
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class HostVerdict:
     """`move` is due at `at_ns`; None: nothing but its early life ends."""
 

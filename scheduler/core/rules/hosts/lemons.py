@@ -7,13 +7,12 @@ that the host's failure stopped; what fails by itself is the job's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from placement.structs import struct
 from scheduler.core.model.records.host import DAY_NS, DailyCount, HostRecord
 from scheduler.core.policies.health import LemonPolicy
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class LemonSignals:
     """The signals of one host; the rate is of single-host starts, in percent."""
 

@@ -7,12 +7,12 @@ run into; one that runs crosses what it crosses until it is made to leave.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.links import uplink_of, with_links
 from placement.fabric.tree import Fabric, masks
+from placement.structs import struct
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import LinkUse
 from scheduler.core.model.state import State
@@ -28,7 +28,7 @@ def fabric_between(state: State, start_ns: int, end_ns: int) -> Fabric:
     return with_links(state.loaded_fabric, *state.links_with(ahead))
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class ClosedLink:
     """An uplink that gangs are made to leave: they move to one side of it, and `must` says
     whether they are requeued where there is no room. `hosts`: of the domain; `free`: all that

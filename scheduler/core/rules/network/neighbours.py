@@ -19,13 +19,14 @@ and only gangs whose step time is known.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 from placement.fabric.hostset import HostSet
 from placement.fabric.links import with_links
 from placement.fabric.tree import Fabric, Uplink
 from placement.objective.cut import busy_shares
+from placement.structs import struct
 from placement.workload.request import Objective, Placement, Request, StepBound
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
@@ -39,7 +40,7 @@ LEAST = 0.001  # of an uplink: less is not worth a line
 STEP = 64  # shares are whole parts of this: of little differences no new search comes
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Neighbour:
     """A gang that runs, and how long its steps take when it is alone."""
 
@@ -192,7 +193,7 @@ def _beside_s(fabric: Fabric, gang: Neighbour, others: Iterable[Neighbour]) -> f
     return seconds_now(beside(fabric, left), gang.request, gang.hosts)
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class SharedUplink:
     """An uplink that a gang shares, with the part that another one keeps busy on average."""
 

@@ -7,11 +7,11 @@ from what on a gang is slow.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import isfinite
 
 from placement.fabric import hostset
 from placement.fabric.tree import Fabric, masks
+from placement.structs import struct
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.scheduling_options import SchedulingOptions
@@ -20,7 +20,7 @@ from scheduler.core.rules.network.gang_step import seconds_now
 from scheduler.core.wording import listed, share_text
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class SlowGang:
     """`step_s`: now, infinite across a link that is down; `built_s`: with all links up. `links`:
     those it crosses that carry less, by domain, each with its share."""

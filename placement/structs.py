@@ -1,0 +1,55 @@
+"""Immutable values that C makes, compares, hashes and replaces.
+
+A frozen dataclass sets each field by a call of its own: 1.6 us for a value of five fields, and
+6 us for `dataclasses.replace`. A `struct` is declared and checked as the same dataclass, and is a
+Struct of msgspec: 0.15 us and 0.25 us. `fields`, `asdict` and `replace` of `dataclasses` take it
+as one of theirs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+__all__ = ["replace", "struct"]
+
+if TYPE_CHECKING:  # the same declaration and call, whose names and types are checked
+    from dataclasses import dataclass as struct
+    from dataclasses import replace
+else:
+    from collections.abc import Callable
+    from dataclasses import MISSING, dataclass, fields
+    from typing import Any
+
+    import msgspec
+    from msgspec.structs import replace
+
+    def struct(
+        *, frozen: bool, slots: bool = False, eq: bool = True, order: bool = False
+    ) -> Callable[[type], type]:
+        """For a class that is declared as a dataclass is. Without `slots` it has a dictionary for
+        what it finds out about itself. Methods may not call `super()`. Raises: TypeError on what
+        only a dataclass can do."""
+
+        def make(cls: type) -> type:
+            names = {k: v for k, v in vars(cls).items() if k not in ("__dict__", "__weakref__")}
+            described = dataclass(init=False, repr=False, eq=False, match_args=False)(cls)
+            for field in fields(described):
+                if not (field.init and field.repr and field.compare and field.hash is None):
+                    raise TypeError(f"{cls.__name__}.{field.name} is no field of a struct")
+                if field.default_factory is not MISSING:
+                    names[field.name] = msgspec.field(default_factory=field.default_factory)
+                elif field.default is not MISSING:
+                    names[field.name] = field.default
+            made: Any = type(msgspec.Struct)(
+                cls.__name__,
+                (msgspec.Struct, *(base for base in cls.__bases__ if base is not object)),
+                names | {"__qualname__": cls.__qualname__},
+                frozen=frozen,
+                eq=eq,
+                order=order,
+                dict=not slots,
+            )
+            made.__dataclass_fields__ = described.__dataclass_fields__
+            return made
+
+        return make
