@@ -7,7 +7,7 @@ import base64
 import hashlib
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,10 @@ from typer.testing import CliRunner
 
 from scheduler.access.tls import TlsFiles
 from scheduler.cli.program import app
+from scheduler.console import session
 from scheduler.console.thread import ConsoleEndpoint
 from scheduler.core.policies.tenants import Tenant, Tenants
+from scheduler.identity import Caller
 from scheduler.server.metrics.access import metrics_auth
 from scheduler.v1 import service_pb2
 from tests.integration.test_console import JOB, LOCAL, Reply, call, envelope, envelopes
@@ -53,10 +55,15 @@ def house(tmp_path: Path, issuer: FakeIssuer) -> House:
 
 @asynccontextmanager
 async def at(
-    house: House, folder: Path, *, has_keys: bool = True, console: ConsoleEndpoint = LOCAL
+    house: House,
+    folder: Path,
+    *,
+    has_keys: bool = True,
+    console: ConsoleEndpoint = LOCAL,
+    clock: Callable[[], int] = time.time_ns,
 ) -> AsyncIterator[Served]:
     """A server with this auth file, once it has the keys of the issuer."""
-    settings: Any = {"access": house.access(), "channel": house.channel, "clock": time.time_ns}
+    settings: Any = {"access": house.access(), "channel": house.channel, "clock": clock}
     async with serving(folder, console=console, tenants=TENANTS, **settings) as served:
         while has_keys and (await said(served, "GetStatus", UNSIGNED))[0] == 503:
             await asyncio.sleep(0.02)
@@ -113,14 +120,23 @@ async def test_a_token_and_an_id_token_of_one_name_are_two_users(
 
 
 async def test_a_stream_ends_when_its_id_token_does(
-    tmp_path: Path, issuer: FakeIssuer, house: House
+    tmp_path: Path, issuer: FakeIssuer, house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with at(house, tmp_path) as served:
-        soon = of(issuer, "eye", "eyes", exp=time.time() - 27)  # 3 s are left of the leeway
-        begun = time.monotonic()
-        live = await call(served, "/live", verb="GET", authorization=f"Bearer {soon}")
-        assert live.status == 200
-        assert time.monotonic() - begun < 8
+    """The server's clock comes to that second while the stream runs."""
+    checks, written = list[Caller](), session.written
+    monkeypatch.setattr(session, "CHECK_S", 0.02)
+    monkeypatch.setattr(session, "written", lambda who: (checks.append(who), written(who))[1])
+    ahead_s = 0
+    async with at(house, tmp_path, clock=lambda: time.time_ns() + ahead_s * 10**9) as served:
+        soon = of(issuer, "eye", "eyes", exp=time.time() + 600)
+        live = asyncio.create_task(
+            call(served, "/live", verb="GET", authorization=f"Bearer {soon}")
+        )
+        while len(checks) < 3 and not live.done():  # it goes on while the token holds
+            await asyncio.sleep(0.01)
+        ahead_s = 700
+        assert (await asyncio.wait_for(live, 8)).status == 200
+        assert len(checks) >= 3
         status, message = await said(served, "GetStatus", soon)
         assert (status, message) == (401, "the ID token has expired: sign in again")
         watching = await call(
