@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
@@ -33,6 +33,7 @@ from scheduler.core.model.job_array import JobArray, parse_array
 from scheduler.core.policies.checkpoint import MOST_PEERS, PEER_INTERVAL_S
 from scheduler.core.policies.run import GRACE_S, RANK_VARIABLES
 from scheduler.files.errors import short
+from scheduler.files.field_types import choice, one_of, wrong_value
 from scheduler.files.timeparse import parse_time
 
 MOST = 2**31 - 1
@@ -51,27 +52,22 @@ _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _LABEL_RULE = "1 to 63 letters, digits, '-', '_', '.' or '/', plain at both ends"
 
 
-def _refusal(message: str, inside: str = "") -> PydanticCustomError:
-    """`inside`: which key of the value is at fault, where one is."""
-    return PydanticCustomError("muster", "{message}", {"message": message, "inside": inside})
-
-
 def _whole(value: Any, least: int, most: int, rule: str) -> int:
     """A whole number however it is written: 400e9 counts, 1.5, nan and true do not."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or (isinstance(value, float) and not value.is_integer()):
-        raise _refusal(f"must be {rule}, not {short(value)}")
+        raise wrong_value(f"must be {rule}, not {short(value)}")
     if value < least:
         bound = "must not be negative" if least == 0 else f"must be at least {least}"
-        raise _refusal(f"{bound}, is {short(value)}")
+        raise wrong_value(f"{bound}, is {short(value)}")
     if value > most:
-        raise _refusal(f"must be at most {most:,}, is {short(value)}")
+        raise wrong_value(f"must be at most {most:,}, is {short(value)}")
     return int(value)
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str) or not value:
-        raise _refusal(f"must be a non-empty text, not {short(value)}")
+        raise wrong_value(f"must be a non-empty text, not {short(value)}")
     return value
 
 
@@ -88,26 +84,19 @@ def _replicas(value: Any) -> int | Replicas:
         return _COUNT(value)
     if set(value) != {"min", "max"}:
         given = ", ".join(sorted(map(str, value)))
-        raise _refusal(f"must be a whole number or {{min: A, max: B}}, not {{{given}}}")
+        raise wrong_value(f"must be a whole number or {{min: A, max: B}}, not {{{given}}}")
     try:
         least, most = (_COUNT(value[key]) for key in ("min", "max"))
     except PydanticCustomError as error:
-        raise _refusal(f"min and max: {error.message()}") from None
+        raise wrong_value(f"min and max: {error.message()}") from None
     if least > most:
-        raise _refusal(f"min {least:,} is more than max {most:,}")
+        raise wrong_value(f"min {least:,} is more than max {most:,}")
     return Replicas(least, most)
-
-
-def _choice(value: Any, known: Iterable[str]) -> str:
-    names = list(known)
-    if value not in names:
-        raise _refusal(f"must be one of {', '.join(names)}, not {short(value)}")
-    return str(value)
 
 
 def _flag(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise _refusal(f"must be true or false, not {short(value)}")
+        raise wrong_value(f"must be true or false, not {short(value)}")
     return value
 
 
@@ -136,16 +125,16 @@ def _spares(value: Any) -> SpareRule:
     try:
         return parse_spares(value)
     except BadInput as error:
-        raise _refusal(error.message) from None
+        raise wrong_value(error.message) from None
 
 
 def _objective(value: Any) -> Objective:
-    return Objective(_choice(value, Objective))
+    return Objective(choice(value, Objective))
 
 
 def _share(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise _refusal(f"must be a number from 0 to 1, not {short(value)}")
+        raise wrong_value(f"must be a number from 0 to 1, not {short(value)}")
     return float(value)
 
 
@@ -159,13 +148,13 @@ _RANK = partial(_whole, least=-MOST, most=MOST, rule="a whole number")
 def _positive(value: Any) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not 0 < value <= MOST:
-        raise _refusal(f"must be a number above 0, not {short(value)}")
+        raise wrong_value(f"must be a number above 0, not {short(value)}")
     return float(value)
 
 
 def _labels(value: Any) -> dict[str, str]:
     if not isinstance(value, Mapping) or not value:
-        raise _refusal(f"must map labels to values, such as {{gpu: h100}}, not {short(value)}")
+        raise wrong_value(f"must map labels to values, such as {{gpu: h100}}, not {short(value)}")
     return {_text(key): _text(text) for key, text in value.items()}
 
 
@@ -188,21 +177,21 @@ def _own_labels(value: Any) -> dict[str, str]:
         return parse_labels(value)
     except BadInput as error:
         inside = error.field.removeprefix("labels").lstrip(".")
-        raise _refusal(error.message, inside) from None
+        raise wrong_value(error.message, inside) from None
 
 
 def _within(value: Any) -> dict[str, str]:
     if not isinstance(value, Mapping) or not value:
-        raise _refusal(f"must map axes to tiers, such as {{ep: rack}}, not {short(value)}")
+        raise wrong_value(f"must map axes to tiers, such as {{ep: rack}}, not {short(value)}")
     for axis in value:
         if axis not in AXES:
-            raise _refusal(f"unknown axis; axes are {', '.join(AXES)}", str(axis))
+            raise wrong_value(f"unknown axis; axes are {', '.join(AXES)}", str(axis))
     return {axis: _text(tier) for axis, tier in value.items()}
 
 
 def _avoided(value: Any) -> dict[str, list[str]]:
     if not isinstance(value, Mapping) or not value:
-        raise _refusal(f"must map tiers to job names, as {{zone: [a]}}, not {short(value)}")
+        raise wrong_value(f"must map tiers to job names, as {{zone: [a]}}, not {short(value)}")
     return {_text(tier): _names(names) for tier, names in value.items()}
 
 
@@ -210,9 +199,9 @@ def _begin(value: Any) -> int:
     try:
         time_ns = parse_time(str(value)) if value else 0
     except BadInput as error:
-        raise _refusal(error.message) from None
+        raise wrong_value(error.message) from None
     if time_ns < 0:
-        raise _refusal(f"must not be before 1970, is {short(value)}")
+        raise wrong_value(f"must not be before 1970, is {short(value)}")
     return time_ns
 
 
@@ -220,11 +209,11 @@ def _array(value: Any) -> JobArray:
     try:
         return parse_array(str(value) if isinstance(value, str | int) else "")
     except BadInput as error:
-        raise _refusal(error.message) from None
+        raise wrong_value(error.message) from None
 
 
 def _dependency_kind(value: Any) -> str:
-    return _choice(value, DependencyKind)
+    return choice(value, DependencyKind)
 
 
 def parse_dependencies(text: str) -> list[dict[str, str]]:
@@ -248,62 +237,64 @@ def _dependencies(value: Any) -> Any:
         try:
             return parse_dependencies(value)
         except BadInput as error:
-            raise _refusal(error.message) from None
+            raise wrong_value(error.message) from None
     for place, item in enumerate(value if isinstance(value, list) else ()):
         if isinstance(item, Mapping) and (item.get("kind") == "singleton") is bool(item.get("job")):
-            raise _refusal("is of all kinds but singleton", f"{place}.job")
+            raise wrong_value("is of all kinds but singleton", f"{place}.job")
     return value
 
 
 def _argument(value: Any) -> str:
     if not isinstance(value, str) or "\0" in value or len(value) > LONGEST_ARGUMENT:
         most = f"a text of at most {LONGEST_ARGUMENT:,} characters"
-        raise _refusal(f"each argument must be {most}, not {short(value)}")
+        raise wrong_value(f"each argument must be {most}, not {short(value)}")
     return value
 
 
 def _command(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not value or not value[0]:
         shape = "a list of arguments, as [python, train.py], which no shell reads"
-        raise _refusal(f"must be {shape}, not {short(value)}")
+        raise wrong_value(f"must be {shape}, not {short(value)}")
     if len(value) > MOST_ARGUMENTS:
-        raise _refusal(f"has more than {MOST_ARGUMENTS:,} arguments")
+        raise wrong_value(f"has more than {MOST_ARGUMENTS:,} arguments")
     return tuple(_argument(item) for item in value)
 
 
 def _variables(value: Any) -> tuple[tuple[str, str], ...]:
     if not isinstance(value, Mapping):
-        raise _refusal(f"must map variables to values, as {{NCCL_DEBUG: INFO}}, not {short(value)}")
+        raise wrong_value(
+            f"must map variables to values, as {{NCCL_DEBUG: INFO}}, not {short(value)}"
+        )
     if len(value) > MOST_VARIABLES:
-        raise _refusal(f"must be at most {MOST_VARIABLES}, are {len(value):,}")
+        raise wrong_value(f"must be at most {MOST_VARIABLES}, are {len(value):,}")
     for name, text in value.items():
         if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
-            raise _refusal(f"{short(name)} is not the name of a variable")
+            raise wrong_value(f"{short(name)} is not the name of a variable")
         if name in RANK_VARIABLES or name.startswith("MUSTER_"):
-            raise _refusal("is set by muster for every rank", name)
+            raise wrong_value("is set by muster for every rank", name)
         if not isinstance(text, str) or len(text) > LONGEST_VALUE:
-            raise _refusal(f"must be a text of at most {LONGEST_VALUE:,} characters", name)
+            raise wrong_value(f"must be a text of at most {LONGEST_VALUE:,} characters", name)
         if not _ONE_LINE.fullmatch(text):
-            raise _refusal(f"must be one line, without NUL, not {short(text)}", name)
+            raise wrong_value(f"must be one line, without NUL, not {short(text)}", name)
     return tuple(sorted(value.items()))
 
 
 def _workdir(value: Any) -> str:
     parts = value.split("/") if isinstance(value, str) else []
     if not parts or parts[0] or ".." in parts or "\0" in value or len(value) > LONGEST_ARGUMENT:
-        raise _refusal(f"must be an absolute path without .., not {short(value)}")
+        raise wrong_value(f"must be an absolute path without .., not {short(value)}")
     return str(value)
 
 
 def _user(value: Any) -> str:
     if not isinstance(value, str) or not _USER.fullmatch(value):
-        raise _refusal(f"must be the name of a user on the hosts, not {short(value)}")
+        raise wrong_value(f"must be the name of a user on the hosts, not {short(value)}")
     return value
 
 
 def _per_host(value: Any) -> int:
     if value != 1 or isinstance(value, bool):
-        raise _refusal("must be 1, or left out for one process a GPU")
+        raise wrong_value("must be 1, or left out for one process a GPU")
     return 1
 
 
@@ -311,13 +302,13 @@ def _modules(value: Any) -> tuple[str, ...]:
     names = _names(value)
     for name in names:
         if not _MODULE.fullmatch(name):
-            raise _refusal(f"{short(name)} is not the name of a Python module")
+            raise wrong_value(f"{short(name)} is not the name of a Python module")
     return tuple(names)
 
 
 def _names(value: Any) -> list[str]:
     if not isinstance(value, list) or not value:
-        raise _refusal(f"must be a list of job names, not {short(value)}")
+        raise wrong_value(f"must be a list of job names, not {short(value)}")
     return [_text(name) for name in value]
 
 
@@ -330,8 +321,8 @@ Nanoseconds = Annotated[float, BeforeValidator(lambda value: round(_positive(val
 Positive = Annotated[float, BeforeValidator(_positive)]
 Share = Annotated[float, BeforeValidator(_share)]
 Flag = Annotated[bool, BeforeValidator(_flag)]
-Dtype = Annotated[str, BeforeValidator(partial(_choice, known=DTYPE_BYTES))]
-DispatchDtype = Annotated[str, BeforeValidator(partial(_choice, known=DISPATCH_BYTES))]
+Dtype = Annotated[str, one_of(*DTYPE_BYTES)]
+DispatchDtype = Annotated[str, one_of(*DISPATCH_BYTES)]
 
 
 class Keys(BaseModel):

@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo
-from pydantic_core import PydanticCustomError
 
 from placement import BadInput
 from placement.fabric.tree import PRESETS
@@ -47,6 +46,7 @@ from scheduler.files.defaults import (
     STORE,
 )
 from scheduler.files.errors import short
+from scheduler.files.field_types import wrong_value
 from scheduler.files.job_keys import Count, Flag, Keys, Number, Text, message_of, path_of
 from scheduler.files.yaml12 import load
 from scheduler.observe.logs import LogFormat, LogLevel
@@ -64,19 +64,15 @@ OWN_STEP_OPTIONS = frozenset(
 MOST_WATCH_CHANGES = 1_000_000  # some 2 GB
 
 
-def _refusal(message: str) -> PydanticCustomError:
-    return PydanticCustomError("muster", "{message}", {"message": message})
-
-
 def _beside(value: Any, info: ValidationInfo) -> str:
     """A path as seen from the file that names it."""
     if not isinstance(value, str) or not value:
-        raise _refusal(f"must be the path of a file, not {short(value)}")
+        raise wrong_value(f"must be the path of a file, not {short(value)}")
     folder = (info.context or {}).get("folder", Path())
     try:
         return str(folder / Path(value).expanduser())
     except RuntimeError:  # ~nobody
-        raise _refusal(f"names a home directory that does not exist: {short(value)}") from None
+        raise wrong_value(f"names a home directory that does not exist: {short(value)}") from None
 
 
 def _fabric(value: Any, info: ValidationInfo) -> str:
@@ -85,7 +81,7 @@ def _fabric(value: Any, info: ValidationInfo) -> str:
 
 def _store(value: Any, info: ValidationInfo) -> str:
     if not isinstance(value, str) or "://" not in value:
-        raise _refusal(f"must be a URL such as {STORE}, not {short(value)}")
+        raise wrong_value(f"must be a URL such as {STORE}, not {short(value)}")
     if not value.startswith(_FILE_URL) or value == _FILE_URL:
         return value
     return _FILE_URL + _beside(value.removeprefix(_FILE_URL), info)
@@ -94,14 +90,14 @@ def _store(value: Any, info: ValidationInfo) -> str:
 def _hours(value: Any) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not 0 < value <= _MOST_HOURS:
-        raise _refusal(f"must be hours, above 0 and up to {_MOST_HOURS:,}, not {short(value)}")
+        raise wrong_value(f"must be hours, above 0 and up to {_MOST_HOURS:,}, not {short(value)}")
     return float(value)
 
 
 def _at_most(most: int) -> Callable[[int], int]:
     def check(value: int) -> int:
         if value > most:
-            raise _refusal(f"must be at most {most:,}, is {value:,}")
+            raise wrong_value(f"must be at most {most:,}, is {value:,}")
         return value
 
     return check
@@ -110,7 +106,7 @@ def _at_most(most: int) -> Callable[[int], int]:
 def _given(value: Any) -> Any:
     """An empty `auth:` must not pass for one that is left out."""
     if value is None:
-        raise _refusal("is empty: give its keys, or leave it out")
+        raise wrong_value("is empty: give its keys, or leave it out")
     return value
 
 
@@ -121,7 +117,7 @@ def _address(value: Any) -> str:
     text = value if isinstance(value, str) else ""
     host, port = host_and_port(text)
     if not host or port is None:
-        raise _refusal(f"must be HOST:PORT, a port up to {MOST_PORT:,}, not {short(value)}")
+        raise wrong_value(f"must be HOST:PORT, a port up to {MOST_PORT:,}, not {short(value)}")
     return text
 
 
@@ -140,7 +136,7 @@ Addresses = Annotated[str, BeforeValidator(_addresses)]
 def _endpoint(value: Any) -> str:
     scheme, _, where = value.partition("://") if isinstance(value, str) else ("", "", "")
     if scheme not in ("http", "https"):
-        raise _refusal(f"must be http://HOST:PORT or https://HOST:PORT, not {short(value)}")
+        raise wrong_value(f"must be http://HOST:PORT or https://HOST:PORT, not {short(value)}")
     _address(where)
     return str(value)
 
@@ -150,7 +146,7 @@ def _policy(value: Any) -> str:
     try:
         return queue_policy(str(value)).name
     except BadInput as error:
-        raise _refusal(error.message) from None
+        raise wrong_value(error.message) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,16 +243,16 @@ class SlurmStep(StrEnum):
 
 def _slurm_name(value: Any) -> str:
     if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9_.-]{1,32}", value):
-        raise _refusal(f"must be up to 32 letters, digits, . _ or -, not {short(value)}")
+        raise wrong_value(f"must be up to 32 letters, digits, . _ or -, not {short(value)}")
     return value
 
 
 def _step_options(words: tuple[str, ...]) -> tuple[str, ...]:
     for word in words:
         if not word.startswith("--"):
-            raise _refusal(f"must be options of srun as --name=value, not {short(word)}")
+            raise wrong_value(f"must be options of srun as --name=value, not {short(word)}")
         if word.partition("=")[0] in OWN_STEP_OPTIONS:
-            raise _refusal(f"must leave {word.partition('=')[0]} to muster")
+            raise wrong_value(f"must leave {word.partition('=')[0]} to muster")
     return words
 
 
@@ -342,7 +338,7 @@ class ConditionEffect(StrEnum):
 
 def _dns_label(value: Any) -> str:
     if not isinstance(value, str) or not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?", value):
-        raise _refusal(f"must be up to 40 of a-z, 0-9 and -, not {short(value)}")
+        raise wrong_value(f"must be up to 40 of a-z, 0-9 and -, not {short(value)}")
     return value
 
 

@@ -32,11 +32,12 @@ from typing import Annotated
 
 from pydantic import Field, ValidationError
 
+from scheduler.files.field_types import one_of
 from scheduler.files.job_keys import Count, Keys, Text, message_of, path_of
 from scheduler.files.yaml12 import Document, load
 from simulator.failures.cause import HOST, REPAIRS, FailureCause, LemonHosts, RepairTime
 from simulator.failures.presets import PRESETS, preset
-from simulator.field_types import Amount, Positive, one_of
+from simulator.field_types import Amount, Positive
 
 
 class _RepairKeys(Keys):

@@ -39,13 +39,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationError
-from pydantic_core import PydanticCustomError
 
 from scheduler.core.policies.costs import Costs
 from scheduler.files.errors import InputError, Problem
+from scheduler.files.field_types import one_of, wrong_value
 from scheduler.files.job_keys import Count, Flag, Keys, message_of, path_of
 from scheduler.files.yaml12 import Document, load, parse
-from simulator.field_types import Amount, Positive, one_of
+from simulator.field_types import Amount, Positive
 from simulator.timing.presets import DEFAULT, PRESETS
 
 KINDS = ("remote", "local", "peer")
@@ -74,8 +74,7 @@ class CheckpointParameters(Keys):
 
 def _share(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
-        text = f"must be from 0 to less than 1, not {value!r}"
-        raise PydanticCustomError("muster", "{message}", {"message": text})
+        raise wrong_value(f"must be from 0 to less than 1, not {value!r}")
     return value
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
-from pydantic_core import PydanticCustomError
 
 from scheduler.files.errors import short
+from scheduler.files.field_types import wrong_value
 from scheduler.files.job_keys import Keys, Text
 from scheduler.identity import Caller, Role
 
@@ -17,13 +17,9 @@ _ROLES = {role.name.lower(): role for role in Role}
 _OF_TENANTS = (Role.VIEWER, Role.LAUNCHER, Role.SUBMITTER, Role.COORDINATOR)
 
 
-def refusal(message: str) -> PydanticCustomError:
-    return PydanticCustomError("muster", "{message}", {"message": message})
-
-
 def _role(value: Any) -> Role:
     if not isinstance(value, str) or value not in _ROLES:
-        raise refusal(f"must be one of {', '.join(_ROLES)}, not {short(value)}")
+        raise wrong_value(f"must be one of {', '.join(_ROLES)}, not {short(value)}")
     return _ROLES[value]
 
 

@@ -32,11 +32,12 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, ValidationError
 
 from scheduler.access import tokens
-from scheduler.access.auth_file.entries import EntryKeys, refusal, tenancy
+from scheduler.access.auth_file.entries import EntryKeys, tenancy
 from scheduler.access.oidc import section
 from scheduler.access.oidc.section import PREFIX, OidcKeys, RuleKeys, file_faults
 from scheduler.core.model.job import SECOND_NS
 from scheduler.files.errors import InputError, Problem, short
+from scheduler.files.field_types import wrong_value
 from scheduler.files.job_keys import Keys, Text, message_of, path_of
 from scheduler.files.yaml12 import Document, load
 from scheduler.identity import Caller
@@ -45,7 +46,7 @@ from scheduler.identity import Caller
 def _hex(value: Any, digits: int) -> str:
     text = str(value).zfill(digits) if isinstance(value, int) else value  # 00001234 is text too
     if not isinstance(text, str) or not re.fullmatch(f"[0-9a-f]{{{digits}}}", text):
-        raise refusal(f"must be {digits} hexadecimal digits in quotes, not {short(value)}")
+        raise wrong_value(f"must be {digits} hexadecimal digits in quotes, not {short(value)}")
     return text
 
 
@@ -54,7 +55,7 @@ def read_time(value: Any) -> datetime:
     try:
         time = datetime.fromisoformat(value)
     except (TypeError, ValueError):
-        raise refusal(
+        raise wrong_value(
             f"must be a time such as 2027-01-31 or 2027-01-31T12:00Z, not {short(value)}"
         ) from None
     return time if time.tzinfo else time.replace(tzinfo=UTC)

@@ -24,8 +24,9 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Field, ValidationInfo
 
 from scheduler.access.addresses import is_loopback
-from scheduler.access.auth_file.entries import EntryKeys, refusal, tenancy
+from scheduler.access.auth_file.entries import EntryKeys, tenancy
 from scheduler.files.errors import InputError, Problem, short
+from scheduler.files.field_types import wrong_value
 from scheduler.files.job_keys import Keys, Text
 from scheduler.files.yaml12 import read_text
 from scheduler.identity import Caller
@@ -58,7 +59,7 @@ def is_private(url: str) -> bool:
 
 def _issuer(value: Any) -> str:
     if not isinstance(value, str) or not is_private(value) or urlsplit(value).query:
-        raise refusal(
+        raise wrong_value(
             "must be an https:// address as the issuer writes it in its tokens"
             f" (http:// on this machine alone), not {short(value)}"
         )
@@ -68,7 +69,7 @@ def _issuer(value: Any) -> str:
 def _beside(value: Any, info: ValidationInfo) -> str:
     """A path as seen from the auth file."""
     if not isinstance(value, str) or not value:
-        raise refusal(f"must be the path of a file, not {short(value)}")
+        raise wrong_value(f"must be the path of a file, not {short(value)}")
     folder = (info.context or {}).get("folder", Path())
     return str(folder / value)
 
@@ -78,17 +79,17 @@ def _scopes(value: Any) -> tuple[str, ...]:
     if not words or not all(
         isinstance(w, str) and w.isprintable() and w.split() == [w] for w in words
     ):
-        raise refusal(
+        raise wrong_value(
             f"must be a list of words such as [openid, email, groups], not {short(value)}"
         )
     if "openid" not in words:
-        raise refusal("must have openid among them, or there is no ID token")
+        raise wrong_value("must have openid among them, or there is no ID token")
     return tuple(words)
 
 
 def _scalar(value: Any) -> str | bool | int:
     if not isinstance(value, str | bool | int) or value == "":
-        raise refusal(f"must be a text, a whole number, true or false, not {short(value)}")
+        raise wrong_value(f"must be a text, a whole number, true or false, not {short(value)}")
     return value
 
 

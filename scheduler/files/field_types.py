@@ -1,0 +1,30 @@
+"""What the fields of all files share: how a value is refused, and a choice among words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+from pydantic import BeforeValidator
+from pydantic_core import PydanticCustomError
+
+from scheduler.files.errors import short
+
+
+def wrong_value(message: str, inside: str = "") -> PydanticCustomError:
+    """The refusal of a value. `inside`: which key of the value is at fault, where one is."""
+    return PydanticCustomError("muster", "{message}", {"message": message, "inside": inside})
+
+
+def choice(value: Any, known: Iterable[str]) -> str:
+    """`value`, one of `known`. Raises: PydanticCustomError."""
+    names = list(known)
+    if value not in names:
+        raise wrong_value(f"must be one of {', '.join(names)}, not {short(value)}")
+    return str(value)
+
+
+def one_of(*names: str) -> BeforeValidator:
+    """For `Annotated[str, one_of("a", "b")]`."""
+    return BeforeValidator(partial(choice, known=names))
