@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import islice, product
 from math import ceil
 
@@ -27,7 +27,7 @@ from placement.fabric.tree import Fabric, Ints, innermost
 from placement.grid.block_grid import BlockGrid, block_grid
 from placement.grid.layout import layout_cost
 from placement.notes import request_notes, spare_notes
-from placement.objective.cut import cut
+from placement.objective.cut import cut, uncut
 from placement.part_of_host import choose_gpus
 from placement.replace.near import Hint, Near
 from placement.spares.holding import Holding, hold_spares, reserve_by_zone
@@ -65,6 +65,7 @@ MOST_ZONES = 400  # beyond, zones are small and packed as racks are
 
 
 @seen_by_gang
+@lru_cache(maxsize=4096)
 def impossible(fabric: Fabric, request: Request) -> Infeasible | None:
     """Proof that `request` never fits `fabric`, however empty; None if it may.
 
@@ -81,6 +82,7 @@ def impossible(fabric: Fabric, request: Request) -> Infeasible | None:
     return Infeasible(f"needs {_hosts(gang, required)}{wish}; {fabric.name} has {has}")
 
 
+@lru_cache(maxsize=4096)
 def _wanted(fabric: Fabric, request: Request) -> tuple[int, int]:
     """Hosts for the gang, and spares without which it cannot start. Raises: BadInput."""
     refuse_too_large(request)
@@ -134,7 +136,13 @@ def place(
     if gpus := request.part_gpus(fabric.gpus_per_host):
         most_spares = 0
 
+    is_any_as_good = _is_any_as_good(fabric, request) and hint is None and not preference
+
     def solve(inside: HostSet) -> Placement:
+        if is_any_as_good:
+            any_hosts = hostset.first(inside, gang)
+            notes = request_notes(fabric, request)
+            return Placement(any_hosts, cuts=uncut(fabric), is_optimal=True, notes=notes)
         hosts = np.flatnonzero(hostset.to_mask(inside, fabric.host_count))
         most = len(hosts) - gang if most_spares is None else min(most_spares, len(hosts) - gang)
         most = max(required, most)
@@ -144,6 +152,13 @@ def place(
     if not gpus or not isinstance(answer, Placement):
         return answer
     return replace(answer, gpus=choose_gpus(fabric, answer.hosts[0], (), gpus) or ())
+
+
+def _is_any_as_good(fabric: Fabric, request: Request) -> bool:
+    """Whether the gang and all that stays free are as well off on any hosts: nothing is cut, and
+    the request neither asks for seconds of a step nor for spares."""
+    is_by_cut = request.objective is Objective.CUT and not request.has_step_time
+    return fabric.is_undivided and is_by_cut and request.spares.hosts == 0
 
 
 @struct(frozen=True, slots=True)

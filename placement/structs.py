@@ -48,6 +48,7 @@ else:
                 eq=eq,
                 order=order,
                 dict=not slots,
+                cache_hash=frozen and eq,
             )
             made.__dataclass_fields__ = described.__dataclass_fields__
             return made

@@ -62,5 +62,17 @@ def members(hosts: HostSet) -> list[int]:
     return indices
 
 
+def first(hosts: HostSet, count: int) -> tuple[int, ...]:
+    """The `count` members of smallest number, in ascending order; all when there are no more."""
+    if count >= 32:
+        return tuple(members(hosts)[:count])
+    indices = []
+    while hosts and len(indices) < count:
+        lowest = hosts & -hosts
+        indices.append(lowest.bit_length() - 1)
+        hosts ^= lowest
+    return tuple(indices)
+
+
 def has(hosts: HostSet, host: int) -> bool:
     return bool(hosts >> host & 1)

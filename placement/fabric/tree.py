@@ -184,6 +184,11 @@ class Fabric:
         return bool((self.by_host.gpus != self.gpus_per_host).any())
 
     @cached_property
+    def is_undivided(self) -> bool:
+        """Whether all hosts are in one domain, so that no gang crosses an uplink."""
+        return all(len(tier.domains) == 1 for tier in self.tiers)
+
+    @cached_property
     def has_like_cards(self) -> bool:
         """Whether the network cards of all hosts have one speed."""
         return bool((self.by_host.nic_gbps == self.nic_gbps).all())

@@ -31,7 +31,7 @@ def cut(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[TierCut
     Units: bytes per step, each byte counted once. Cost: O(ranks x axes), 0.1 ms a
     tier for 16,384 ranks; sorted for hierarchical and all-to-all axes, 0.5 ms.
     """
-    if len(hosts) == 1:
+    if len(hosts) == 1 or fabric.is_undivided:
         return uncut(fabric)
     cuts, chosen = [], np.asarray(hosts, dtype=np.int64)
     for tier in fabric.tiers:
@@ -47,7 +47,7 @@ def cut(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[TierCut
 @of_built
 @lru_cache(maxsize=64)
 def uncut(fabric: Fabric) -> tuple[TierCut, ...]:
-    """The cuts of a gang of one host, from which nothing leaves."""
+    """The cuts of a gang that crosses no uplink, as one of one host."""
     return tuple(TierCut(tier.name, 0) for tier in fabric.tiers)
 
 

@@ -26,7 +26,7 @@ def single_domains(fabric: Fabric, free: Ints, gang: int, room: int) -> list[tup
     """
     if not fabric.tiers:
         return [(free, 0)]
-    if all(len(tier.domains) == 1 for tier in fabric.tiers):
+    if fabric.is_undivided:
         return [(free, len(fabric.tiers))] if len(free) >= gang else []
     levels = _levels(fabric)
     counts = _counts(fabric, levels, free)
