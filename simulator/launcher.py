@@ -37,13 +37,17 @@ class SimulatedLauncher(Launcher):
     """
 
     def __init__(
-        self, kernel: SimulationKernel, end: Callable[[EndJob | CancelJob], None], timing: Timing
+        self,
+        kernel: SimulationKernel,
+        end: Callable[[EndJob | CancelJob], None],
+        timing: Timing,
+        effects: EffectReader,
     ) -> None:
         self.unsuccessful: set[str] = set()
         self._kernel = kernel
         self._end = end
         self._timing = timing
-        self._effects = EffectReader()
+        self._effects = effects
         self._gangs = GangTracker()
         self._attempt: dict[str, int] = {}
         self._outcome: dict[str, TraceOutcome] = {}  # of those that do not complete
@@ -64,7 +68,7 @@ class SimulatedLauncher(Launcher):
     def adopt(self, state: State) -> None:
         """Go on with the gangs that hold hosts in `state`, all of which are expected; the log goes
         on from there."""
-        self._effects = EffectReader(state)
+        self._effects.adopt(state)
         names = state.built_fabric.names
         for job in state.holding:
             hosts, spares = names(job.hosts), names(job.spares)

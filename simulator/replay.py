@@ -10,6 +10,7 @@ from placement import BadInput
 from placement.fabric.tree import Fabric
 from placement.structs import struct
 from scheduler.core import SchedulingOptions, State, Tenants
+from scheduler.core.fold.attempts import EffectReader
 from scheduler.core.model.commands import (
     CancelJob,
     Command,
@@ -65,7 +66,8 @@ class Replay:
     """One trace on one cluster.
 
     `jobs` come in submit order and are read as the clock reaches them; `outages`
-    count from the first submit and may go on for ever. Memory: O(live jobs).
+    count from the first submit and may go on for ever. `effects`: of its log, for all who read it.
+    Memory: O(live jobs).
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class Replay:
         on_refused: Callable[[RefusedJob], None] | None = None,
     ) -> None:
         self.tally = ArrivalCounts()
+        self.effects = EffectReader()
         self.modelled = (
             ModelledTiming(experiment.fabric, experiment.times, experiment.recorded_on)
             if experiment.times
@@ -124,7 +127,7 @@ class Replay:
         kernel.on(FailureDetected, self._hear)
         kernel.on(TimeLimitReached, self._stop)
         kernel.on(JobGivenUp, self._give_up)
-        self._launcher = SimulatedLauncher(self._kernel, self._end, self._timing)
+        self._launcher = SimulatedLauncher(self._kernel, self._end, self._timing, self.effects)
         self._engine = self._scheduler()
 
     def _scheduler(self) -> Engine:

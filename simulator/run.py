@@ -82,6 +82,7 @@ def _replayed(
     jobs = _selected(source, trace)
     stream = _outages(experiment)
     replay = Replay(experiment, jobs, collectors.feed, stream, refused)
+    collectors.use_effects(replay.effects)
     collectors.metrics.use_times(replay.modelled)
     collectors.metrics.use_ends(replay.is_unsuccessful)
     collectors.metrics.use_sizes(replay.asked_share)

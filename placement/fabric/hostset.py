@@ -66,7 +66,7 @@ def first(hosts: HostSet, count: int) -> tuple[int, ...]:
     """The `count` members of smallest number, in ascending order; all when there are no more."""
     if count >= 32:
         return tuple(members(hosts)[:count])
-    indices = []
+    indices = list[int]()
     while hosts and len(indices) < count:
         lowest = hosts & -hosts
         indices.append(lowest.bit_length() - 1)

@@ -127,6 +127,10 @@ class Metrics:
         self._now_ns = 0
         self._state = State.empty()
 
+    def use_effects(self, effects: EffectReader) -> None:
+        """Read the log by a reader that others use as well."""
+        self._effects = effects
+
     def use_times(self, known: AttemptTimes | None) -> None:
         """What is known better than the scheduler knows, from now on; None: nothing is."""
         self._known = known

@@ -102,6 +102,10 @@ class Recorder(AbstractContextManager["Recorder"]):
         self._effects = EffectReader()
         self._report_data = ReportData(fabric) if has_report_data else None
 
+    def use_effects(self, effects: EffectReader) -> None:
+        """Read the log by a reader that others use as well."""
+        self._effects = effects
+
     def __exit__(self, *error: object) -> None:
         self.close()
 
@@ -148,6 +152,11 @@ class Collectors:
         self.metrics.feed(event, state)
         self.invariants.feed(event, state)
         self.recorder.feed(event, state)
+
+    def use_effects(self, effects: EffectReader) -> None:
+        """Read the log by a reader that others use as well."""
+        self.metrics.use_effects(effects)
+        self.recorder.use_effects(effects)
 
     def report_data(self) -> dict[str, Any]:
         """What pages show; empty without report data."""

@@ -109,7 +109,9 @@ def replayed(
     experiment = Experiment(fabric, SchedulingOptions(policy=policy), tenants=tenants)
     expect_no_cycles()
     begin = time.process_time()
-    count = Replay(experiment, jobs, sink).run().offered
+    replay = Replay(experiment, jobs, sink)
+    metrics.use_effects(replay.effects)
+    count = replay.run().offered
     metrics.totals(fabric.host_count)
     return Run(setting, policy, count, events, time.process_time() - begin)
 

@@ -31,15 +31,22 @@ from scheduler.core.model.state import State
 
 class EffectReader:
     """The effects of a log that comes event by event, from its first one, or from the one after
-    `before`."""
+    `before`. Several may share one: the first who asks for an event has it read."""
 
     def __init__(self, before: State | None = None) -> None:
-        self._before = State.empty() if before is None else before
+        self._state = State.empty() if before is None else before
+        self._done: tuple[EventEffect, ...] = ()
+
+    def adopt(self, state: State) -> None:
+        """Go on from this state."""
+        self._state, self._done = state, ()
 
     def read(self, event: Event, state: State) -> tuple[EventEffect, ...]:
         """What this event did. `state`: right after it. Cost: 2 us."""
-        before, self._before = self._before, state
-        return effects(before, event, state)
+        if state is not self._state:
+            before, self._state = self._state, state
+            self._done = effects(before, event, state)
+        return self._done
 
 
 @struct(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from functools import reduce
 from operator import or_
 
@@ -31,18 +31,26 @@ class Calendar:
     """The windows of one state. Cost: O(windows) for each span and kind of job, nothing where
     there are none."""
 
+    # Of windows alone, and of most states there are none.
+    _starts: Sequence[int] = ()
+    _names: tuple[str, ...] = ()
+    _prefixes: tuple[str, ...] = ()
+    _clearing: Sequence[Booking] = ()
+    _idle: HostSet = 0
+
     def __init__(self, state: State) -> None:
-        self._bookings = tuple(state.windows.values())
-        self._tenants = state.tenants
-        self._starts = sorted([b.window.start_ns for b in self._bookings])
-        self._names = tuple(dict.fromkeys([n for b in self._bookings for n in b.window.jobs]))
-        self._prefixes = tuple([_WILD.split(name, maxsplit=1)[0] for name in self._names])
+        self._bookings = tuple(state.windows.values()) if state.windows else ()
+        self._tenants, self._probation = state.tenants, state.probation
+        self._links = tuple(closed_links(state)) if state.links or self._bookings else ()
         self._strange: dict[tuple[str, str], int] = {}
         self._groups: list[tuple[Booking, ...]] = []  # of windows that are closed to the same
         self._closed: dict[tuple[int, int, int], HostSet] = {}
+        if not self._bookings:
+            return
+        self._starts = sorted([b.window.start_ns for b in self._bookings])
+        self._names = tuple(dict.fromkeys([n for b in self._bookings for n in b.window.jobs]))
+        self._prefixes = tuple([_WILD.split(name, maxsplit=1)[0] for name in self._names])
         self._clearing = [b for b in self._bookings if b.is_clearing]
-        self._links = tuple(closed_links(state))
-        self._probation = state.probation
         self._idle = state.closed & ~state.held & ~state.unhealthy
 
     def __bool__(self) -> bool:

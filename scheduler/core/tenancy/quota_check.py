@@ -56,19 +56,16 @@ class Quotas:
 
     def __init__(self, state: State, can_take_back: bool = True) -> None:
         self._tenants, self._fabric = state.tenants, state.loaded_fabric
-        self.book = empty_book(state.tenants, state.loaded_fabric).copy()
-        self._by_name = self.book.nodes
-        self.is_open = self.book.is_open
-        self._part_gpus: dict[str, int] = {}  # on parts of hosts, by tenant
-        for name, account in state.accounts.items():
-            if account.held:
-                self.book.take(name, account.held)
-            if account.part_gpus:
-                self._part_gpus[name] = account.part_gpus
+        self._empty, self._accounts = empty_book(state.tenants, self._fabric), state.accounts
+        self._by_name, self.is_open = self._empty.nodes, self._empty.is_open
+        self._book: QuotaBook | None = None
+        self._taken: list[tuple[str, int, int]] = []  # what the book has to say besides
+        accounts = state.accounts.items() if state.shared else ()
+        self._part_gpus = {name: account.part_gpus for name, account in accounts}  # by tenant
         self._borrowed: dict[str, HostSet] = {}  # others' spares, by the tenant that uses them
         loans = SpareLoans(state)
         for job in state.holding if loans.hosts else ():
-            self.book.take(job.tenant, job.lent_hosts.bit_count())  # it still holds them
+            self._take(job.tenant, job.lent_hosts.bit_count())  # it still holds them
             self._borrow(job, loans.borrowed(job))
         self._held = _held_by_leaf(state) if state.tenants.has_cells else {}
         self._unhealthy = state.unhealthy | loans.hosts
@@ -76,6 +73,24 @@ class Quotas:
         self._lent = _preemptible_by_leaf(state) if is_lending else None
         self._kept: dict[str, HostSet] | None = None
         self._memo: dict[tuple[str, bool, int], Allowance] = {}
+
+    @property
+    def book(self) -> QuotaBook:
+        """Who holds how many hosts. Made when it is first read: where nobody is promised or denied
+        anything, few decisions read it."""
+        if self._book is None:
+            self._book = self._empty.copy()
+            held = [(name, of.held, 0) for name, of in self._accounts.items() if of.held]
+            for leaf, hosts, borrowed in (*held, *self._taken):
+                self._book.take(leaf, hosts, borrowed)
+        return self._book
+
+    def _take(self, leaf: str, hosts: int, borrowed: int = 0) -> None:
+        """`leaf` takes hosts, see `QuotaBook.take`."""
+        if self._book is None:
+            self._taken.append((leaf, hosts, borrowed))
+        else:
+            self._book.take(leaf, hosts, borrowed)
 
     def allowance(self, job: Job, free: HostSet) -> Allowance:
         """Answers for `free` are remembered until the next start."""
@@ -115,13 +130,13 @@ class Quotas:
 
     def _borrow(self, job: Job, hosts: HostSet) -> None:
         """These of its hosts are not its tenant's own."""
-        self.book.take(job.tenant, 0, hosts.bit_count())
+        self._take(job.tenant, 0, hosts.bit_count())
         self._borrowed[job.tenant] = self._borrowed.get(job.tenant, 0) | hosts
 
     def took(self, job: Job, hosts: HostSet, borrowed: HostSet = 0) -> None:
         """`job` starts on these hosts, some of them `borrowed` from the spares of others."""
         own = hosts & ~borrowed
-        self.book.take(job.tenant, self.counted(job, hosts.bit_count()))
+        self._take(job.tenant, self.counted(job, hosts.bit_count()))
         if job.part_gpus:
             self._part_gpus[job.tenant] = self._part_gpus.get(job.tenant, 0) + job.part_gpus
         if borrowed:
@@ -146,7 +161,7 @@ class Quotas:
         borrowed = hosts & job.held & self._borrowed.get(job.tenant, 0)
         if borrowed:
             self._return(job.tenant, borrowed)
-        self.book.take(job.tenant, -hosts.bit_count())
+        self._take(job.tenant, -hosts.bit_count())
         self._lend(job, -(hosts & ~self._unhealthy).bit_count())
         if self._tenants.has_cells:
             self._held[job.tenant] &= ~hosts
@@ -164,7 +179,7 @@ class Quotas:
 
     def _return(self, tenant: str, borrowed: HostSet) -> None:
         """What this tenant uses of these hosts is no longer borrowed."""
-        self.book.take(tenant, 0, -borrowed.bit_count())
+        self._take(tenant, 0, -borrowed.bit_count())
         self._borrowed[tenant] &= ~borrowed
 
     def _lend(self, job: Job, hosts: int) -> None:
@@ -192,11 +207,10 @@ class Quotas:
             self._fabric,
             self._by_name,
         )
-        copied.is_open, copied.book, copied._held = (
-            self.is_open,
-            self.book.copy(),
-            self._held.copy(),
-        )
+        copied._empty, copied._accounts = self._empty, self._accounts
+        copied.is_open, copied._held = self.is_open, self._held.copy()
+        copied._book = None if self._book is None else self._book.copy()
+        copied._taken = [*self._taken]
         copied._unhealthy, copied._borrowed = self._unhealthy, self._borrowed.copy()
         copied._part_gpus = self._part_gpus.copy()
         copied._lent = None if self._lent is None else self._lent.copy()

@@ -44,7 +44,9 @@ def simulate(jobs: Path, hosts: int, policy: str) -> dict[str, Any]:
 
     experiment = Experiment(machine(hosts), SchedulingOptions(policy=policy))
     trace = TraceFile(jobs, find_format("swf"), lambda path, bad: None)
-    Replay(experiment, trace, sink).run()
+    replay = Replay(experiment, trace, sink)
+    metrics.use_effects(replay.effects)
+    replay.run()
     totals = metrics.totals(hosts)
     return {"seconds": time.process_time() - begin, "starts": starts, "totals": totals}
 
