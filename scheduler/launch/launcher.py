@@ -98,7 +98,7 @@ class AgentLauncher(Launcher):
         self._joins = HostJoins(writer, self._has_joined, self._has_not_joined)
         self._greetings: dict[str, agent_pb2.Hello] = {}  # of hosts that are about to join
         self.may_join = True
-        self.on_log_chunk: Callable[[agent_pb2.LogChunk], None] = lambda _: None
+        self.on_log_chunk: Callable[[str, agent_pb2.LogChunk], None] = lambda _, __: None
         self.starting: Callable[[], Set[str]] = frozenset  # hosts whose agents are on their way
         self.is_dismissed: Callable[[str], bool] = lambda _: False  # no agent is to be there
         sessions.on_hello = self._greeted
@@ -484,7 +484,7 @@ class AgentLauncher(Launcher):
     def _heard(self, host: str, message: agent_pb2.SessionRequest) -> None:
         kind = message.WhichOneof("message")
         if kind == "log_chunk":
-            self.on_log_chunk(message.log_chunk)
+            self.on_log_chunk(host, message.log_chunk)
             return
         if kind in (None, "hello", "beat"):
             return
@@ -521,7 +521,8 @@ class AgentLauncher(Launcher):
 
     def _late(self, host: str, key: tuple[str, int], kind: str, word: Any) -> None:
         """A word about an attempt that is over."""
-        leaving = next((e for e in self._leaving if (e.gang.uid, e.gang.attempt) == key), None)
+        ended = (e for e in self._leaving if (e.gang.uid, e.gang.attempt) == key)
+        leaving = next((e for e in ended if host in e.gang.by_host), None)
         if leaving is not None and kind == "progress":
             self._progressed(leaving.gang, word)
             if leaving.is_saving and leaving.gang.saved != leaving.saved_before:

@@ -22,12 +22,13 @@ class LogTails:
     def __init__(self, sessions: AgentSessions) -> None:
         self._sessions = sessions
         self._ids = count(1)
-        self._open: dict[str, asyncio.Queue[agent_pb2.LogChunk]] = {}
+        self._open: dict[str, tuple[str, asyncio.Queue[agent_pb2.LogChunk]]] = {}
 
-    def heard(self, chunk: agent_pb2.LogChunk) -> None:
-        """An agent sent a piece. A caller that does not read is cut off."""
-        queue = self._open.get(chunk.request_id)
-        if queue is None:
+    def heard(self, host: str, chunk: agent_pb2.LogChunk) -> None:
+        """The agent of `host` sent a piece: of nothing that another host was asked for. A caller
+        that does not read is cut off."""
+        source, queue = self._open.get(chunk.request_id, ("", None))
+        if queue is None or source != host:
             return
         if queue.full():
             del self._open[chunk.request_id]
@@ -43,7 +44,7 @@ class LogTails:
             raise NoLog(f"the agent of {host}, which has the log of rank {rank}, is not there")
         request_id = str(next(self._ids))
         queue: asyncio.Queue[agent_pb2.LogChunk] = asyncio.Queue(_DEPTH)
-        self._open[request_id] = queue
+        self._open[request_id] = host, queue
         key = agent_pb2.AttemptKey(job_uid=job.uid, attempt=job.attempt)
         wanted = agent_pb2.TailLogs(
             request_id=request_id, key=key, rank=rank, lines=lines, follow=follow

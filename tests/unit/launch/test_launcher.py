@@ -26,8 +26,20 @@ from scheduler.core.model.events import (
 from scheduler.core.policies.run import RunSpec
 from scheduler.identity import SERVER, Caller, Role, act_for
 from scheduler.launch.launcher import LOG_EVERY_S, MOST_SAVE_S, AgentLauncher
+from scheduler.launch.tails import LogTails
 from scheduler.v1 import agent_pb2
-from tests.build import cancel, committed, drain, exactly, fabric, job, spec, submit
+from tests.build import (
+    cancel,
+    committed,
+    drain,
+    exactly,
+    fabric,
+    job,
+    loaded,
+    spec,
+    started,
+    submit,
+)
 
 GPUS, LEASE_S = 8, 10.0
 Request = agent_pb2.SessionRequest
@@ -543,3 +555,32 @@ async def test_jobs_on_one_host_are_told_their_gpus_and_wait_for_no_other_part()
     assert [kind for _, kind in world.words()] == ["stop"]  # d waits until a has left its GPUs
     await world.stopped(*world.state.loaded_fabric.hosts, key=key)
     assert [list(word.gpus) for _, word in world.words("prepare")] == [[0, 1]]
+
+
+async def test_an_agent_tells_of_attempts_on_its_own_host_alone(world: World) -> None:
+    """Also of one that is leaving, whose checkpoint is where the next one begins."""
+    await world.launched()
+    first, second = world.hosts()
+    third = next(host for host in world.state.loaded_fabric.hosts if host not in world.hosts())
+    old = world.key()
+    await world.saved(first, 10)
+    await world.give(drain(second))
+    world.words()
+    await world.saved(third, 99, key=old)
+    assert world.words() == []  # it is no word of the gang, which is still to save
+    await world.saved(first, 11, key=old)
+    assert [event.step for event in world.of(CheckpointSaved)] == [10, 11]
+
+
+async def test_a_log_comes_from_the_host_that_was_asked_for_it() -> None:
+    sessions: Any = Sessions()
+    sessions.connected = {"h0", "h1"}
+    tails = LogTails(sessions)
+    pieces = tails.tail(job(started(loaded(), submit("a", 1)), "a"), "h0", 0, 10, follow=False)
+    first = asyncio.ensure_future(anext(aiter(pieces)))
+    await asyncio.sleep(0)
+    ((host, message),) = sessions.sent
+    request_id = message.tail_logs.request_id
+    tails.heard("h1", agent_pb2.LogChunk(request_id=request_id, data=b"forged"))
+    tails.heard(host, agent_pb2.LogChunk(request_id=request_id, data=b"its own"))
+    assert await first == b"its own"
