@@ -355,6 +355,8 @@ class Outlook:
     def _below_limits(self, job: Job, book: QuotaBook) -> tuple[tuple[str, int, int], ...]:
         """For each limit on `job`: what it leaves beside it now, and then, and beside
         those before it that wait for room below it, if `job` may count on what they leave."""
+        if self._quotas.is_open:
+            return ()
         now, then = (b.headrooms(job.tenant) for b in (self._quotas.book, book))
         before = self._before(job)
         extra = {name: first.extra for name, first in before.items() if job.needed <= first.extra}

@@ -61,19 +61,9 @@ class PersistentMap(Mapping[_K, _V]):
 
     def _merged(self) -> PersistentMap[_K, _V]:
         """The same map, all of it in the base."""
-        base = self._entries()
-        return self._of(base, {}, {}, len(base))
-
-    def _of(
-        self,
-        base: dict[_K, _V],
-        changes: dict[_K, _V | _Gone],
-        latest: dict[_K, _V | _Gone],
-        size: int,
-    ) -> PersistentMap[_K, _V]:
         made: PersistentMap[_K, _V] = PersistentMap.__new__(PersistentMap)
-        made._base, made._changes, made._latest, made._size = base, changes, latest, size
-        made._ranks = None
+        made._base, made._changes, made._latest, made._ranks = self._entries(), {}, {}, None
+        made._size = len(made._base)
         return made
 
     def ranks(self, rank: Callable[[_V], _R | None]) -> SortedValues[_R]:
@@ -106,12 +96,14 @@ class PersistentMap(Mapping[_K, _V]):
         return following
 
     def _next(self, key: _K, change: _V | _Gone, size: int) -> PersistentMap[_K, _V]:
-        latest = {**self._latest, key: change}
-        if len(latest) <= _LATEST:
-            return self._of(self._base, self._changes, latest, size)
-        changes = {**self._changes, **latest}
-        following = self._of(self._base, changes, {}, size)
-        return following._merged() if len(changes) > max(_LEAST, 4 * isqrt(size)) else following
+        following: PersistentMap[_K, _V] = PersistentMap.__new__(PersistentMap)
+        following._base, following._changes, following._ranks = self._base, self._changes, None
+        following._size, following._latest = size, {**self._latest, key: change}
+        if len(following._latest) <= _LATEST:
+            return following
+        following._changes, following._latest = {**self._changes, **following._latest}, {}
+        is_long = len(following._changes) > max(_LEAST, 4 * isqrt(size))
+        return following._merged() if is_long else following
 
     def _change(self, key: object) -> _V | _Gone | None:
         """What became of `key` since the base; None: nothing."""

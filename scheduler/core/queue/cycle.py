@@ -35,7 +35,7 @@ from scheduler.core.tenancy.quota import UNLIMITED
 from scheduler.core.tenancy.quota_check import Allowance
 
 
-def _nobody(_: Chunk) -> bool:
+def _nobody(_: Chunk, __: Job) -> bool:
     """Every job is looked at."""
     return False
 
@@ -86,6 +86,7 @@ class SchedulingCycle:
         # What is found for jobs of one kind, until somebody takes hosts.
         self._opened: dict[Hashable, Allowance] = {}
         self._waiting = EquivalenceCache()
+        self._may_start: dict[int, Job] = {}  # one of neighbours in the queue, by which these are
 
     def starts(self) -> Iterator[tuple[Job, Placement]]:
         """In the order of the queue, until nobody further back can start or enough has."""
@@ -127,11 +128,20 @@ class SchedulingCycle:
             self._waiting.add(kind, job.needed, most)
         return job.needed <= most
 
-    def _all_wait(self, part: Chunk) -> bool:
-        """Whether they wait, as far as can be told without asking any of them."""
+    def _all_wait(self, part: Chunk, head: Job) -> bool:
+        """Whether they wait, as far as can be told without asking any of them. `head`: the next
+        one, which is asked first, and after it who was in the way before: who might start tells as
+        much as all."""
+        known = self._may_start.get(id(part), head)
+        if not (self._waits_again(head) and self._waits_again(known)):
+            return False
         first = self._first()
         parted_ns = None if first is None else first.start_ns - self._now_ns
-        return all(map(self._waits_again, outermost(part, self._jobs, parted_ns)))
+        for job in outermost(part, self._jobs, parted_ns):
+            if not self._waits_again(job):
+                self._may_start[id(part)] = job
+                return False
+        return True
 
     def _kind(self, job: Job, end_ns: int) -> Hashable:
         """What jobs have in common to which a decision leaves the same hosts. It is all one whose
@@ -427,7 +437,9 @@ class SchedulingCycle:
         outlasts = first is not None and end_ns > first.start_ns
         permitted = allowed.reach & ~first.hosts if first is not None and outlasts else 0
         near = self.affinity.near(job.spec.affinity)
-        held = self.calendar.own(job, self._now_ns, end_ns) & allowed.reach
+        held = (
+            self.calendar.own(job, self._now_ns, end_ns) & allowed.reach if self._has_windows else 0
+        )
         preferred = [held, allowed.own, permitted]
         preferred[:0] = [hosts & near for hosts in (*preferred, allowed.reach)] if near else []
         for hosts in (self.affinity.fitting(job, hosts) for hosts in preferred if hosts):

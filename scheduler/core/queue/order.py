@@ -50,7 +50,7 @@ class FixedOrder:
         return None
 
 
-def by_arrival(state: State, all_wait: AllWait = lambda _: False) -> Iterator[Job]:
+def by_arrival(state: State, all_wait: AllWait = lambda *_: False) -> Iterator[Job]:
     """The queued jobs in the order in which they came."""
     ends = [state.queue[at] for at in (0, -1)] if state.queue else []
     if len({state.jobs[name].priority for name in ends}) <= 1:  # then it is by arrival as well
@@ -105,7 +105,7 @@ class QueueWalk:
         part = self._parts[self._part]
         if not isinstance(part, Chunk) or self._at + 1 == len(part):
             return False
-        if _is_look(self._looked) and all_wait(part):
+        if _is_look(self._looked) and all_wait(part, self.head):
             return self._passed_to(len(part) - 1)
         ends = part.block_ends
         if len(ends) == 1:  # which has been asked
@@ -114,7 +114,7 @@ class QueueWalk:
         begin, end = ends[block - 1] if block else 0, ends[block]
         if self._at + 1 == end or not _is_look(self._at - begin):
             return False
-        return all_wait(part.blocks[block]) and self._passed_to(end - 1)
+        return all_wait(part.blocks[block], self.head) and self._passed_to(end - 1)
 
     def _passed_to(self, at: int) -> bool:
         if self._passed_from is None:

@@ -16,7 +16,8 @@ from scheduler.core.queue.backfill import Backfill
 from scheduler.core.rules.affinity_index import AffinityIndex
 from scheduler.core.tenancy.quota_check import Quotas
 
-AllWait = Callable[[Chunk], bool]  # whether these neighbours in the queue all have to wait
+# Whether these neighbours in the queue all have to wait, of whom this job is next.
+AllWait = Callable[[Chunk, Job], bool]
 
 
 class QueueOrder(Protocol):

@@ -120,6 +120,8 @@ class Calendar:
         self, job: Job, hosts: HostSet, start_ns: int, end_ns: int
     ) -> tuple[HostSet, str]:
         """The hosts among `hosts` that the first obstacle closes to `job`, and what that is."""
+        if not self:
+            return 0, ""
         if closed := self.on_probation(job) & hosts:
             return closed, "is suspect"
         for booking in self.closing(job, start_ns, end_ns):

@@ -190,7 +190,7 @@ class Quotas:
         """What they will be as gangs end."""
         tenants, fabric = self._tenants, self._fabric
         if self.is_open:
-            return FutureQuota(tenants, fabric, self._by_name, self.book, {}, {})
+            return FutureQuota(tenants, fabric, self._by_name, self._empty, {}, {})
         held, part_gpus = self._held.copy(), self._part_gpus.copy()
         return FutureQuota(tenants, fabric, self._by_name, self.book.copy(), held, part_gpus)
 
