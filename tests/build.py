@@ -401,7 +401,7 @@ def queue_order(state: State, now_ns: int, limits: SchedulingOptions) -> list[st
     """The names of the queued jobs as a decision looks at them, when none starts."""
     policy = queue_policy(limits.policy)
     order = policy.order(policy.context(state, now_ns, limits, state.free))
-    return [job.name for job in order.jobs(lambda _: False)]
+    return [job.name for job in order.jobs(lambda *_: False)]
 
 
 def running(state: State) -> set[str]:

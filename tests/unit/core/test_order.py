@@ -208,7 +208,7 @@ def test_neighbours_that_wait_are_passed_over_and_looked_at_again_after_a_start(
     def shown(may_pass: bool) -> list[str]:
         queue = policy.order(policy.context(state, now_ns, SchedulingOptions(), state.free))
         names = []
-        for job in queue.jobs(lambda _: may_pass):
+        for job in queue.jobs(lambda *_: may_pass):
             names.append(job.name)
             if int(job.name[1:]) % 97 == 0:
                 queue.took(job, 1)
