@@ -11,10 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from placement.bound.orbits import least_by_orbits
 from placement.bound.pathwidth import least_parts
-from placement.bound.ring_width import least_around
-from placement.bound.rounding import fewest
 from placement.bound.size_relaxation import least_sum
 from placement.fabric.tree import Ints
 from placement.graph.hypergraph import Hypergraph
@@ -44,18 +41,3 @@ class PartBound:
             return 0
         cost, offset = costs
         return max(0, least_sum(self._graph.blocks, capacities, cost) - offset)
-
-    def least_around(self, capacities: Sequence[int], layout: Ints, known: int, steps: int) -> int:
-        """As `least_cut`, round the ring that the graph may be narrow along, of parts that pay no
-        more than the dearest one of a `layout`; 0 if that tells no more than is `known`."""
-        dearest = int(self._graph.paid_by_zone(layout).max())
-        most = min(self._graph.blocks, max(capacities))
-        each = known // fewest(capacities, self._graph.blocks)
-        around = least_around(self._graph, self._orders, most, dearest, each, steps)
-        return 0 if around is None else least_sum(self._graph.blocks, capacities, around)
-
-    def least_by_orbits(self, capacities: Sequence[int], work: int) -> int:
-        """As `least_cut`, of gangs with a cyclic symmetry; 0 for others."""
-        most = min(self._graph.blocks, max(capacities))
-        cost = least_by_orbits(self._graph, self._orders, most, work)
-        return 0 if cost is None else least_sum(self._graph.blocks, capacities, cost)

@@ -356,6 +356,13 @@ def block_graph(request: Request, gpus_per_host: int) -> Hypergraph | None:
     return made.graph(world // gpus_per_host, scale)
 
 
+def block_coordinates(request: Request, gpus_per_host: int) -> Ints:
+    """Where each block begins on each axis that spans hosts. Shape: (axes, blocks)."""
+    first = np.arange(request.parallelism.world_size // gpus_per_host) * gpus_per_host
+    axes = [t for t in axis_traffic(request) if t.stride * t.size > gpus_per_host]
+    return np.array([first // t.stride % t.size for t in axes]).reshape(-1, len(first))
+
+
 def _steps(traffic: AxisTraffic) -> int:
     return traffic.size // 2 if traffic.pattern is Pattern.ALL_TO_ALL else 1
 

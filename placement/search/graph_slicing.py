@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from placement.fabric.tree import Ints
-from placement.graph.hypergraph import Hypergraph, Incidence, grid_graph
+from placement.graph.hypergraph import Hypergraph, Incidence, block_coordinates, grid_graph
 from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import Layout, Region
 from placement.kernels import Kernel, refill
@@ -40,6 +40,7 @@ from placement.search.slicing_trees import (
     copy_of,
     plan_of,
 )
+from placement.workload.request import Request
 
 SMALL = 64  # blocks of a gang for which the cheap and exact comes first
 # Share by which a kept neighbour may be worse, at the start: of a search that strays, and of one
@@ -410,6 +411,11 @@ def orders_along(coordinates: Sequence[Ints]) -> list[Ints]:
         if not any(np.array_equal(order, other) for other in orders):
             orders.append(order)
     return orders[:MOST_ORDERS]
+
+
+def block_orders(request: Request, gpus: int) -> list[Ints]:
+    """Blocks sorted along the axes that span hosts."""
+    return orders_along(list(block_coordinates(request, gpus)))
 
 
 @lru_cache(maxsize=16)

@@ -1,7 +1,8 @@
 """Gangs whose blocks form no grid: the ranks of a host split an axis unevenly.
 
 With tp 2, pp 13 and hosts of 8 GPUs a block holds parts of two replicas, and no straight line
-parts the gang. Layouts come from the hypergraph of the blocks (`graph_portfolio`).
+parts the gang. Layouts come from the hypergraph of the blocks: segments of their orders along the
+axes, slicing trees, then moves and exchanges of single blocks.
 
 Where the hypergraph is narrow in some order, or round a ring, a dynamic program over its frontier
 knows what a part of any size cuts at least (`part_sizes`, `ring_width`). Beyond that the bound
@@ -13,88 +14,170 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property, partial
 
 import numpy as np
 
+from placement.bound.orbits import least_by_orbits
+from placement.bound.part_sizes import PartBound
+from placement.bound.ring_width import least_around
+from placement.bound.rounding import fewest
+from placement.bound.size_relaxation import least_sum
 from placement.fabric.tree import Ints
 from placement.graph.exhaustive import MOST_BLOCKS, best_partition
-from placement.graph.hypergraph import Hypergraph
+from placement.graph.hypergraph import block_graph, unlinked
 from placement.grid.block_grid import BlockGrid
 from placement.grid.isoperimetry import MUCH
+from placement.objective.cut import cut_by_axis
 from placement.proof.cell_proofs import CellProof
-from placement.search.graph_portfolio import Blocks
+from placement.search.graph_slicing import SLACKS, SMALL, Sweeper, block_orders
+from placement.search.multilevel import PROPOSALS, QUICK, SLOW, refined
+from placement.search.segmentation import LineSearch
+from placement.speculative import ahead
 from placement.tiers.grid_zones import ZoneStep
 from placement.workload.request import SHARES, Limits, Request
 
 CLOSE = 0.98  # of a cut proved: what is that close leaves little to other searches
+A_SEQUENCE = 30  # trees that stand for one more sequence of zones along the orders
+MOST_CELLS = 50_000_000  # of the tables of all sequences: about a third of a second
+PROPOSALS_ANEW = 3_600  # in slow passes over the graph, for each tree
 
 
 def solve_ragged(
     request: Request, gpus: int, capacities: Sequence[int], limits: Limits
 ) -> tuple[BlockGrid, ZoneStep]:
     """A layout of one row of blocks, its doubled cut in bytes, and a bound."""
-    grid = BlockGrid.shapeless(request.parallelism.world_size // gpus)
-    job = Blocks(request, gpus, capacities)
-    if job.graph is not None and job.graph.blocks <= MOST_BLOCKS:
-        layout = best_partition(job.graph, capacities)
-        return grid, ZoneStep(layout[None, :], job.cost(layout), job.cost(layout))
-    cells = CellProof(request, gpus, capacities, limits.states)
-    best = ZoneStep(np.zeros((1, grid.size), dtype=np.int64), int(MUCH), 0)
-    for share in SHARES[: limits.turns]:
-        if not best.is_proved:
-            best = _step(job, limits.part(share), limits.walk // share, cells, best)
-    if best.bound < CLOSE * best.cost and limits.turns >= len(SHARES):
-        best = _better(job, best, job.put_anew(best.layout[0], limits.trees, best.bound))
-    return grid, best
+    gang = _Gang(request, gpus, capacities, limits)
+    return BlockGrid.shapeless(request.parallelism.world_size // gpus), gang.solved()
 
 
-def _step(job: Blocks, limits: Limits, walk: int, cells: CellProof, best: ZoneStep) -> ZoneStep:
-    """A layout and a bound at least as good as `best`: cheap bounds, then layouts, then others.
-    `walk`: steps round a ring."""
-    is_bounded = limits.rounds > 0
-    if is_bounded:
-        best = _raised(best, _by_parts(job, limits.walk))
-        if not best.bound:
-            best = _raised(best, cells.by_sizes(limits.entries))
-    best = _better(job, best, job.searched(limits.trees, best.bound))
-    if is_bounded and not best.is_proved:
-        best = _raised(best, cells.by_sizes(limits.entries))
-        if job.graph is not None and not best.is_proved:
-            least = job.parts.least_by_orbits(job.capacities, limits.walk)
-            best = _raised(best, _in_bytes(job.graph, least))
-    if not best.is_proved:
-        best = _better(job, best, job.moved(best.layout[0], limits.trees, best.bound))
-    if is_bounded and not best.is_proved:
-        bound, layout = cells.prove(best.layout[0], best.cost, limits.rounds, best.bound)
-        best = _raised(best, bound)
+class _Gang:
+    """The blocks of one gang: the best layout so far, and what no layout cuts less than.
+
+    Costs and bounds are doubled cuts in bytes; a layout is the zone of each block, shape (blocks,).
+    What looks for a better layout or bound gets one part in `share` of what the limits allow.
+    """
+
+    def __init__(
+        self, request: Request, gpus: int, capacities: Sequence[int], limits: Limits
+    ) -> None:
+        self._request, self._gpus = request, gpus
+        self._capacities, self._limits = capacities, limits
+        self._orders = block_orders(request, gpus)
+        graph, blocks = block_graph(request, gpus), len(self._orders[0])
+        self._graph, self._is_linked = graph or unlinked(blocks), graph is not None
+        self._parts = PartBound(self._graph, self._orders)
+        self._cells = CellProof(request, gpus, capacities, limits.states)
+        self._best = ZoneStep(np.zeros((1, blocks), dtype=np.int64), int(MUCH), 0)
+
+    def solved(self) -> ZoneStep:
+        """Cheap bounds, then layouts, then others, in turns."""
+        searches = [self._by_runs, self._by_trees, self._by_moves]
+        ways = [self._by_parts, self._by_sizes, *searches[:2], self._by_orbits, searches[2]]
+        ways += [self._by_cells, self._round_a_ring]
+        if not self._is_linked:  # it has too many edges: blocks stay in order
+            searches, ways = [self._filled], [self._by_sizes, self._filled, self._by_cells]
+        elif self._graph.blocks <= MOST_BLOCKS:
+            self._offer(best_partition(self._graph, self._capacities))
+            return replace(self._best, bound=self._best.cost)
+        turns = SHARES[: self._limits.turns]
+        for share in turns:
+            for way in ways if self._limits.rounds else searches:
+                if not self._best.is_proved:
+                    way(share)
+        if self._best.bound < CLOSE * self._best.cost and turns == SHARES and self._is_linked:
+            self._refine(PROPOSALS_ANEW * self._limits.trees, SLOW)
+        return self._best
+
+    def _offer(self, layout: Ints) -> None:
+        """Keep a layout if it cuts less."""
+        cost = 2 * sum(b for _, b in cut_by_axis(self._request, self._gpus, layout))
+        if cost < self._best.cost:
+            self._best = replace(self._best, layout=layout[None, :], cost=cost)
+
+    def _raise(self, bound: int) -> None:
+        """Keep a bound if it is better."""
+        bound = max(self._best.bound, min(self._best.cost, bound))
+        self._best = replace(self._best, bound=bound)
+
+    def _raise_to(self, least: int) -> None:
+        """The same of a bound in units of the graph, rounded up to whole bytes."""
+        self._raise(2 * -(-least // (2 * self._graph.scale)))
+
+    @property
+    def _target(self) -> int:
+        """What a layout need not go below, in units of the graph."""
+        return self._best.bound * self._graph.scale // 2
+
+    def _by_parts(self, share: int) -> None:
+        self._raise_to(self._parts.least_cut(self._capacities, self._limits.walk))
+
+    def _by_sizes(self, share: int) -> None:
+        self._raise(self._cells.by_sizes(self._limits.part(share).entries))
+
+    @cached_property
+    def _of_orbits(self) -> Ints | None:
+        return least_by_orbits(self._graph, self._orders, self._most, self._limits.walk)
+
+    def _by_orbits(self, share: int) -> None:
+        self._raise_by(self._of_orbits)
+
+    def _round_a_ring(self, share: int) -> None:
+        """By parts that pay no more than the dearest one of the best layout."""
+        graph, known = self._graph, self._best.bound * self._graph.scale
+        dearest = int(graph.paid_by_zone(self._best.layout[0]).max())
+        each = known // fewest(self._capacities, graph.blocks)
+        work = self._limits.walk // share
+        self._raise_by(least_around(graph, self._orders, self._most, dearest, each, work))
+
+    def _raise_by(self, least: Ints | None) -> None:
+        """By what parts of every size pay at least, where that is known."""
+        if least is not None:
+            self._raise_to(least_sum(self._graph.blocks, self._capacities, least))
+
+    @property
+    def _most(self) -> int:
+        """Blocks of a zone."""
+        return min(self._graph.blocks, max(self._capacities))
+
+    def _by_cells(self, share: int) -> None:
+        best, rounds = self._best, self._limits.part(share).rounds
+        bound, layout = self._cells.prove(best.layout[0], best.cost, rounds, best.bound)
+        self._raise(bound)
         if layout is not None:
-            best = _better(job, best, layout)
-    if is_bounded and not best.is_proved and job.graph is not None:
-        known, layout = best.bound * job.graph.scale, best.layout[0]
-        least = job.parts.least_around(job.capacities, layout, known, walk)
-        best = _raised(best, _in_bytes(job.graph, least))
-    return best
+            self._offer(layout)
 
+    def _filled(self, share: int) -> None:
+        """Zones filled one after the other, the largest first, along each order."""
+        zones = np.argsort(-np.array(self._capacities), kind="stable")
+        along = np.repeat(zones, np.array(self._capacities)[zones])
+        for order in self._orders:
+            layout = np.empty(len(order), dtype=np.int64)
+            layout[order] = along[: len(order)]
+            self._offer(layout)
 
-def _raised(best: ZoneStep, bound: int) -> ZoneStep:
-    """With the better of two bounds."""
-    return replace(best, bound=max(best.bound, min(best.cost, bound)))
+    def _by_runs(self, share: int) -> None:
+        """Zones as segments of the orders."""
+        orders, graph = self._orders, self._graph
+        work = max(MOST_CELLS, len(orders) * graph.blocks * sum(self._capacities))
+        lines = LineSearch(graph, orders, self._capacities, self._target, work)
+        lines.walk((len(orders),))
+        lines.climb(self._limits.part(share).trees // A_SEQUENCE)
+        self._offer(lines.layout())
 
+    def _by_trees(self, share: int) -> None:
+        trees, target = self._limits.part(share).trees, self._target
+        search = partial(
+            Sweeper(self._graph, self._orders).searched, self._capacities, trees, target
+        )
+        searches = [partial(search, slack) for slack in SLACKS]
+        for layout in ahead(searches, are_long=self._graph.blocks > SMALL):
+            self._offer(layout)
 
-def _better(job: Blocks, best: ZoneStep, layout: Ints) -> ZoneStep:
-    """The layout that cuts less."""
-    cost = job.cost(layout)
-    return replace(best, layout=layout[None, :], cost=cost) if cost < best.cost else best
+    def _by_moves(self, share: int) -> None:
+        self._refine(PROPOSALS * self._limits.part(share).trees, QUICK)
 
-
-def _by_parts(job: Blocks, steps: int) -> int:
-    """A doubled cut in bytes that no layout beats, from what parts of every size cut at least, if
-    that takes no more steps."""
-    if job.graph is None:
-        return 0
-    return _in_bytes(job.graph, job.parts.least_cut(job.capacities, steps))
-
-
-def _in_bytes(graph: Hypergraph, doubled: int) -> int:
-    """A doubled bound in the graph's units in doubled whole bytes."""
-    return 2 * -(-doubled // (2 * graph.scale))
+    def _refine(self, proposals: int, per_block: int) -> None:
+        """By moves of single blocks, and by searches from nothing."""
+        start, room = self._best.layout[0], self._capacities
+        self._offer(refined(self._graph, room, start, proposals, self._target, per_block))

@@ -21,7 +21,13 @@ import numpy as np
 from placement.bound.part_sizes import PartBound
 from placement.bound.size_relaxation import size_bound
 from placement.fabric.tree import Ints
-from placement.graph.hypergraph import Hypergraph, block_graph, grid_graph, unlinked
+from placement.graph.hypergraph import (
+    Hypergraph,
+    block_coordinates,
+    block_graph,
+    grid_graph,
+    unlinked,
+)
 from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import Region
 from placement.search.graph_slicing import roomiest, slice_grid
@@ -30,7 +36,6 @@ from placement.search.segmentation import LineSearch, box_walks
 from placement.structs import struct
 from placement.tiers.inner_bound import proved
 from placement.workload.request import Request
-from placement.workload.traffic import axis_traffic
 
 ABREAST = 8  # lines side by side in a walk, at most
 TREES, FEW = 1_000, 24  # slicing trees, and up to how many children
@@ -89,9 +94,7 @@ class Gang:
         if self._is_grid:
             return _dearest_first(self._grid)
         assert self._request is not None
-        first = np.arange(self._grid.size) * self._gpus
-        axes = [t for t in axis_traffic(self._request) if t.stride * t.size > self._gpus]
-        return np.array([first // t.stride % t.size for t in axes]).reshape(-1, len(first))
+        return block_coordinates(self._request, self._gpus)
 
     def part(self, region: Region) -> Part:
         """The same one of all regions that look alike: on a grid, edges are the same wherever a

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from placement.bound.pathwidth import Walk, least_parts
 from placement.graph.hypergraph import Hypergraph, block_graph
-from placement.search.graph_portfolio import orders
+from placement.search.graph_slicing import block_orders
 from placement.tiers.graph_zones import solve_ragged
 from placement.workload.request import Collective, Limits, Request
 from tests.build import request
@@ -30,7 +30,7 @@ def test_parts_are_told_along_any_order(req: Request, gpus: int, seed: int) -> N
     graph = graph_of(req, gpus)
     exact, offset = least_of_parts(graph)
     shuffled = np.random.default_rng(seed).permutation(graph.blocks)
-    for each in ([shuffled], [np.arange(graph.blocks)], orders(req, gpus)):
+    for each in ([shuffled], [np.arange(graph.blocks)], block_orders(req, gpus)):
         for most in (graph.blocks, graph.blocks // 2, 1):
             found = least_parts(graph, each, most, 10**9)
             if found is None:  # a handful of hosts may share a score of groups

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from placement.bound.orbits import least_by_orbits
 from placement.fabric.tree import Ints
 from placement.graph.hypergraph import Hypergraph, block_graph
-from placement.search.graph_portfolio import orders
+from placement.search.graph_slicing import block_orders
 from placement.tiers.graph_zones import solve_ragged
 from placement.workload.request import Limits, Request
 from tests.build import request
@@ -40,7 +40,7 @@ def graph_of(req: Request, gpus: int) -> Hypergraph:
 
 
 def by_orbits(req: Request, gpus: int, most: int, work: int = MUCH_WORK) -> Ints | None:
-    return least_by_orbits(graph_of(req, gpus), orders(req, gpus), most, work)
+    return least_by_orbits(graph_of(req, gpus), block_orders(req, gpus), most, work)
 
 
 def staggered(

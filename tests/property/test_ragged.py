@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placement.bound.cells import cells_of
-from placement.bound.part_sizes import QUICK
+from placement.bound.part_sizes import PartBound
 from placement.bound.pricing import pattern_cost
 from placement.graph.hypergraph import block_graph
 from placement.grid.block_grid import block_axes
@@ -18,8 +18,8 @@ from placement.grid.layout import counts
 from placement.objective.cut import cut_by_axis
 from placement.proof.branch_and_price import Prover
 from placement.proof.cell_proofs import CellProof
-from placement.search.graph_portfolio import Blocks, orders
-from placement.tiers.graph_zones import _by_parts, solve_ragged
+from placement.search.graph_slicing import block_orders
+from placement.tiers.graph_zones import solve_ragged
 from placement.workload.request import Collective, Limits, Request
 from tests.build import request
 
@@ -94,7 +94,10 @@ def test_cells_never_prove_too_much(job: tuple[Request, int], capacities: list[i
     for rounds in (2, 20):
         bound, _ = proof.prove(layout, 2 * (least + 1), rounds, 0)
         assert bound <= 2 * least
-    assert _by_parts(Blocks(asked, gpus, capacities), QUICK) <= 2 * least
+    graph = block_graph(asked, gpus)
+    assert graph is not None
+    parts = PartBound(graph, block_orders(asked, gpus)).least_cut(capacities)
+    assert parts <= 2 * least * graph.scale
 
 
 @st.composite
@@ -122,7 +125,7 @@ def test_zones_pay_at_least_what_cells_say(job: tuple[Request, int], seed: int, 
     if kind == "run":
         layout = np.roll(np.sort(layout), rng.integers(blocks))
     elif kind == "axis":
-        order = rng.choice(np.array(orders(asked, gpus)))
+        order = rng.choice(np.array(block_orders(asked, gpus)))
         layout[order] = np.sort(layout)
     counted = sum(b for _, b in cut_by_axis(asked, gpus, layout))
     cells = cells_of(asked, gpus)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from placement.fabric.tree import Ints
 from placement.graph.hypergraph import Hypergraph, block_graph
-from placement.search.graph_portfolio import orders
+from placement.search.graph_slicing import block_orders
 from placement.search.segmentation import LineSearch, Segmenter
 from placement.workload.request import Request
 from tests.property.test_ragged import enough, larger, ragged
@@ -39,7 +39,7 @@ def test_no_other_places_cut_less(job: tuple[Request, int], capacities: list[int
     assert graph is not None
     capacities = enough(capacities, graph.blocks)
     zones = range(len(capacities))
-    for order in orders(asked, gpus):
+    for order in block_orders(asked, gpus):
         segmenter = Segmenter(graph, capacities)
         layout = segmenter.layout(segmenter.add([order])[0], zones)
         assert np.all(np.bincount(layout, minlength=len(capacities)) <= capacities)
@@ -55,7 +55,7 @@ def test_more_sequences_of_zones_cut_no_more(
     graph = block_graph(asked, gpus)
     assert graph is not None
     capacities = enough(capacities, graph.blocks)
-    along = orders(asked, gpus)
+    along = block_orders(asked, gpus)
     search = LineSearch(graph, along, capacities, 0)
     costs = [search.cost]
     search.walk((len(along),))

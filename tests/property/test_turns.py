@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from placement.bound import ring_width as turns
 from placement.bound.ring_width import least_around
 from placement.graph.hypergraph import Hypergraph, block_graph
-from placement.search.graph_portfolio import orders
+from placement.search.graph_slicing import block_orders
 from placement.tiers.graph_zones import solve_ragged
 from placement.workload.request import Limits, Request
 from tests.build import request
@@ -47,7 +47,7 @@ def test_no_part_pays_less(
     assume(not len(graph.group))
     least = exact(graph)
     budget = int(share * max(least))
-    along = orders(req, gpus)
+    along = block_orders(req, gpus)
     if seed is not None:
         along = [np.random.default_rng(seed).permutation(graph.blocks)]
     with pytest.MonkeyPatch.context() as patch:
