@@ -24,7 +24,7 @@ from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, Ints
 from placement.grid.block_grid import block_grid
 from placement.notes import request_notes, spare_notes
-from placement.objective.cut import cut
+from placement.objective.cut import cut, cut_by_axis
 from placement.objective.step_time import step_bound
 from placement.spares.holding import Holding, hold_spares
 from placement.spares.sizing import BY_DEFAULT, Sizing
@@ -150,22 +150,22 @@ def runners_up(
     """
     if not placement.cut:
         return ()
-    zone_of = fabric.tiers[0].domain_by_host
-    layouts = []
-    grid = block_grid(request, fabric.gpus_per_host)
+    tier, grid = fabric.tiers[0], block_grid(request, fabric.gpus_per_host)
+    layouts: dict[str, Ints] = {}
     if grid is not None:
-        room = np.bincount(zone_of[free], minlength=len(fabric.tiers[0].domains)).tolist()
-        rows, width = grid.rows, grid.width
-        by_slot = np.arange(grid.size).reshape(rows, width).T.ravel()
-        ways = ("whole replicas", by_slot, rows), ("whole stages", np.arange(grid.size), width)
-        for name, order, line in ways:
-            by_block = np.empty(grid.size, dtype=np.int64)
-            by_block[grid.block.ravel()[order]] = _filled(room, line, grid.size)
-            hosts = _hosts(by_block, free, zone_of[free])
-            layouts.append(RunnerUp(name, cut(fabric, request, hosts)[0]))
-    by_name = sorted(placement.hosts)
-    layouts.append(RunnerUp("hosts by name", cut(fabric, request, by_name)[0]))
-    return tuple(layouts)
+        room = tier.count(free).tolist()
+        for name, order, line in (
+            ("whole replicas", grid.block.T.ravel(), grid.rows),
+            ("whole stages", grid.block.ravel(), grid.width),
+        ):
+            layouts[name] = np.empty(grid.size, dtype=np.int64)
+            layouts[name][order] = _filled(room, line, grid.size)
+    layouts["hosts by name"] = tier.domain_by_host[sorted(placement.hosts)]
+    others = []
+    for name, zone_by_block in layouts.items():
+        by_axis = cut_by_axis(request, fabric.gpus_per_host, zone_by_block)
+        others.append(RunnerUp(name, TierCut(tier.name, sum(b for _, b in by_axis), by_axis)))
+    return tuple(others)
 
 
 def _filled(room: list[int], line: int, size: int) -> Ints:
@@ -174,12 +174,3 @@ def _filled(room: list[int], line: int, size: int) -> Ints:
     zones, most = np.argsort(-np.array(room), kind="stable"), np.sort(room)[::-1]
     lines = np.repeat(zones, most // line * line)
     return np.concatenate([lines, np.repeat(zones, most % line)])[:size]
-
-
-def _hosts(by_block: Ints, free: Ints, zones: Ints) -> list[int]:
-    """Some free host of the right zone for every block: enough to count the outer cut."""
-    hosts = np.empty(len(by_block), dtype=np.int64)
-    for zone in np.unique(by_block):
-        here = by_block == zone
-        hosts[here] = free[zones == zone][: int(here.sum())]
-    return [int(host) for host in hosts]

@@ -144,11 +144,9 @@ class _Packing:
         zones = [z for z in zones[: bands * members] if self.capacities[z]]
         if not 1 <= bands <= len(zones):
             return None
-        for start in (_dealt(zones, bands), _in_chunks(zones, bands)):
-            groups = self._improved(start)
-            if self._heights(groups).sum() >= self.height:
-                return self._laid_out(groups)
-        return None
+        in_chunks = [part.tolist() for part in np.array_split(np.array(zones), bands)]
+        groups = self._improved(in_chunks)  # of like size at first
+        return self._laid_out(groups) if self._heights(groups).sum() >= self.height else None
 
     def _widths(self) -> Ints:
         """Columns that each zone takes of a band of h = 1 .. height rows; for shared
@@ -219,20 +217,6 @@ class _Packing:
             room = room // rows * rows
         cells = np.repeat(group, room)[: rows * self.length]
         return np.asarray(cells.reshape(self.length, rows).T)
-
-
-def _dealt(zones: Sequence[int], bands: int) -> list[list[int]]:
-    """Large and small ones in every group: back and forth over the groups."""
-    groups: list[list[int]] = [[] for _ in range(bands)]
-    for i, zone in enumerate(zones):
-        turn, at = divmod(i, bands)
-        groups[at if turn % 2 == 0 else bands - 1 - at].append(zone)
-    return groups
-
-
-def _in_chunks(zones: Sequence[int], bands: int) -> list[list[int]]:
-    """Zones of like size in each group."""
-    return [part.tolist() for part in np.array_split(np.array(zones), bands)]
 
 
 def _aside(band: Layout, shared: Mask) -> tuple[Layout, Mask]:
