@@ -15,7 +15,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, wraps
-from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
@@ -495,26 +494,22 @@ def _regular_tree(tiers: list[_TierEntry], like: _Like) -> list[_Leaf]:
     for i, tier in enumerate(tiers):
         if tier.count is None:
             raise BadInput(f"tiers.{i}.count", "is required unless `domains` lists the tree")
-        counts.append((tier.name[0], tier.count))
-    total = prod(count for _, count in counts)
-    if total > MOST_HOSTS:
-        raise BadInput("tiers", f"{total:,} hosts; at most {MOST_HOSTS:,} are supported")
-    leaves = []
-    for parts in product(*(hostlist.numbered("", letter, count) for letter, count in counts)):
-        path = [
-            _Domain("-".join(parts[: k + 1]), t.oversubscription, t.scale_up_gbps)
-            for k, t in enumerate(tiers[:-1])
-        ]
-        leaves.append(_Leaf("-".join(parts), tuple(path), like))
-    return leaves
+        counts.append(tier.count)
+    *outer, hosts = counts
+    _refuse_many(prod(counts), "tiers")
+    if not outer:
+        return [_Leaf(n, (), like) for n in hostlist.numbered("", tiers[0].name[0], hosts)]
+    domains: Any = {"count": outer.pop(), "hosts": hosts}
+    for count in reversed(outer):
+        domains = {"count": count, "domains": domains}
+    return list(_walk(domains, tiers, (), "domains", set(), like))
 
 
 def _listed_tree(value: Any, tiers: list[_TierEntry], like: _Like) -> list[_Leaf]:
     leaves = list(_walk(value, tiers, (), "domains", set(), like))
     if not leaves:
         raise BadInput("domains", "the fabric has no hosts")
-    if len(leaves) > MOST_HOSTS:
-        raise BadInput("domains", f"{len(leaves):,} hosts; at most {MOST_HOSTS:,} are supported")
+    _refuse_many(len(leaves), "domains")
     return leaves
 
 
@@ -574,8 +569,7 @@ def _numbered(
     numbers them."""
     _only(value, path, {"count", *_OF_DOMAINS})
     count = _count(value.get("count"), f"{path}.count")
-    if count > MOST_HOSTS:
-        raise BadInput(f"{path}.count", f"{count:,} domains; at most {MOST_HOSTS:,} are supported")
+    _refuse_many(count, f"{path}.count", "domains")
     stem = "".join(f"{domain.name}-" for domain in above[-1:])
     each = {key: field for key, field in value.items() if key != "count"}
     return [_Numbered(name=name, **each) for name in hostlist.numbered(stem, letter, count)]
@@ -589,8 +583,7 @@ def _listed_hosts(value: Any, domain: str, letter: str, path: str) -> list[str]:
                 raise BadInput(f"{path}.{i}", f"must be a host name or range, not {item!r}")
         return [name for item in value for name in hostlist.expand(item, path)]
     count = _count(value, path)
-    if count > MOST_HOSTS:
-        raise BadInput(path, f"{count:,} hosts; at most {MOST_HOSTS:,} are supported")
+    _refuse_many(count, path)
     return hostlist.numbered(f"{domain}-", letter, count)
 
 
@@ -643,6 +636,11 @@ def _places(tiers: Sequence[Tier], hosts: Sequence[str]) -> dict[str, tuple[int,
         places.update({n: (depth, m) for n, m in zip(tier.domains, members, strict=True)})
     places.update({name: (len(tiers), [host]) for host, name in enumerate(hosts)})
     return places
+
+
+def _refuse_many(count: int, path: str, kind: str = "hosts") -> None:
+    if count > MOST_HOSTS:
+        raise BadInput(path, f"{count:,} {kind}; at most {MOST_HOSTS:,} are supported")
 
 
 def _only(item: Mapping[str, Any], path: str, known: set[str]) -> None:
