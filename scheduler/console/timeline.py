@@ -24,7 +24,7 @@ from scheduler.core.fold.apply import apply
 from scheduler.core.model.events import Event
 from scheduler.core.names import short_name
 from scheduler.identity import Caller, Role
-from scheduler.observe.incidents import Incident, IncidentKind, incident_of
+from scheduler.observe.incidents import Incident, incident_of
 
 MOST_FRAMES: Final = 20_000  # moments; more of them are taken together
 MOST_MARKS: Final = 5_000
@@ -120,9 +120,9 @@ class _Timeline:
 
     def _is_seen(self, state: State, incident: Incident) -> bool:
         own = self._who.own_tenants(state.tenants)
-        if own is None or incident.kind in (IncidentKind.HOST_FAILED, IncidentKind.LINK_CHANGED):
+        if own is None or not incident.job:
             return True
-        job = state.find(incident.subject)
+        job = state.find(incident.job)
         return job is not None and job.tenant in own
 
     def written(self) -> bytes:

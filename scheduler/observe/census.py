@@ -116,10 +116,10 @@ def cuts(state: State) -> Cuts:
     return Cuts(by_tier, bound, by_proof)
 
 
-def gangs(state: State, most: int) -> tuple[Job, ...]:
-    """The largest that hold hosts, by hosts, then by name."""
+def gangs(state: State) -> list[Job]:
+    """All that hold hosts, the largest first, then by name."""
     held = state.in_state(JobState.RUNNING, JobState.INTERRUPTED)
-    return tuple(sorted(held, key=lambda job: (-len(job.hosts), job.name))[:most])
+    return sorted(held, key=lambda job: (-len(job.hosts), job.name))
 
 
 def _by_use(state: State) -> dict[Use, HostSet]:

@@ -66,6 +66,9 @@ class IncidentKind(StrEnum):
     LINK_CHANGED = "link_changed"
 
 
+_OF_NO_JOB = frozenset({IncidentKind.HOST_FAILED, IncidentKind.LINK_CHANGED})
+
+
 @dataclass(frozen=True, slots=True)
 class Incident:
     """`subject`: the host, the job, or the domain of the uplink."""
@@ -75,6 +78,11 @@ class Incident:
     kind: IncidentKind
     subject: str
     detail: str
+
+    @property
+    def job(self) -> str:
+        """The full name of the job that it is about, "" where it is about none."""
+        return "" if self.kind in _OF_NO_JOB else self.subject
 
 
 class Incidents:
@@ -88,9 +96,9 @@ class Incidents:
         if incident is not None:
             self._kept.append(incident)
 
-    def newest(self, most: int) -> list[Incident]:
+    def newest(self) -> list[Incident]:
         """Newest first."""
-        return list(self._kept)[::-1][:most]
+        return list(self._kept)[::-1]
 
 
 def look_back(store: Store, version: int) -> Incidents:

@@ -2525,7 +2525,7 @@ class GetStatusResponse(_message.Message):
     LINKS_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     gang_count: _builtins.int
-    """All gangs that hold hosts."""
+    """All gangs that hold hosts, of jobs that the caller may see."""
     version: _builtins.int
     """Version of the log at which this answer was true."""
     @_builtins.property
@@ -2546,7 +2546,7 @@ class GetStatusResponse(_message.Message):
 
     @_builtins.property
     def incidents(self) -> _containers.RepeatedCompositeFieldContainer[_status_pb2.Incident]:
-        """Recent incidents, newest first."""
+        """Recent incidents, newest first: of hosts and links, and of jobs that the caller may see."""
 
     @_builtins.property
     def links(self) -> _containers.RepeatedCompositeFieldContainer[_link_pb2.Link]:

@@ -7,10 +7,12 @@ from typing import Any
 
 import grpc
 
+from scheduler.core import State
+from scheduler.core.names import stated_tenant
 from scheduler.engine.writer import Writer
-from scheduler.identity import own_jobs
+from scheduler.identity import caller, own_jobs
 from scheduler.observe import census
-from scheduler.observe.incidents import KEPT
+from scheduler.observe.incidents import KEPT, Incident
 from scheduler.service import pagination
 from scheduler.service.backend import Backend
 from scheduler.service.errors import error_boundary
@@ -45,5 +47,12 @@ class StatusServicer:
         server = Server(self._started_ns, writer.last_ns, now_ns, writer.is_leading)
         oldest = [queue.oldest.name for queue in census.queues(state).values() if queue.oldest]
         why = self._reasons.explain(state, oldest, now_ns, writer.limits)
-        newest = writer.instruments.incidents.newest(incidents)
-        return status(state, server, why, newest, gangs, own_jobs(state))
+        known = [each for each in writer.instruments.incidents.newest() if _concerns(state, each)]
+        return status(state, server, why, known[:incidents], gangs, own_jobs(state))
+
+
+def _concerns(state: State, incident: Incident) -> bool:
+    """Whether the caller may hear of it: incidents of jobs tell what their tenants wrote, and what
+    the ranks said last."""
+    tenant = stated_tenant(incident.job) or state.tenants.default
+    return not incident.job or caller().sees(state.tenants, tenant)

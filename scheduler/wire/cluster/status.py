@@ -41,9 +41,10 @@ def status(
     gangs: int,
     is_own: Callable[[Job], bool],
 ) -> service_pb2.GetStatusResponse:
-    """`reasons`: of the oldest waiting job of each tenant, by its name. `is_own`: which jobs are
-    named beside links."""
+    """`reasons`: of the oldest waiting job of each tenant, by its name. `gangs`: at most so many.
+    `is_own`: which jobs the caller may see."""
     gpus = state.loaded_fabric.gpus_per_host
+    seen = [job for job in census.gangs(state) if is_own(job)]
     return service_pb2.GetStatusResponse(
         server=status_pb2.ServerStatus(
             release=release(),
@@ -55,8 +56,8 @@ def status(
         ),
         domains=[_domain(domain, gpus) for domain in census.domains(state)],
         tenants=[_tenant(*item, reasons) for item in census.queues(state).items()],
-        gangs=[_gang(job) for job in census.gangs(state, gangs)],
-        gang_count=len(state.running),
+        gangs=[_gang(job) for job in seen[:gangs]],
+        gang_count=len(seen),
         incidents=[_incident(state, incident) for incident in incidents],
         links=[link_to_proto(state, name, is_own) for name in link_names(state)],
         version=state.version,
@@ -112,12 +113,10 @@ def _gang(job: Job) -> status_pb2.GangStatus:
 
 
 def _incident(state: State, incident: Incident) -> status_pb2.Incident:
-    is_job = incident.kind not in (IncidentKind.HOST_FAILED, IncidentKind.LINK_CHANGED)
-    subject = incident.subject
     return status_pb2.Incident(
         version=incident.version,
         time=timestamp(incident.time_ns),
         kind=_KINDS[incident.kind],
-        subject=resource_of(state.tenants, subject) if is_job else subject,
+        subject=resource_of(state.tenants, job) if (job := incident.job) else incident.subject,
         detail=own_texts(state)(incident.detail, incident.time_ns),
     )

@@ -90,7 +90,7 @@ def test_cuts_are_those_of_the_gangs_that_run() -> None:
 
 def test_the_largest_gangs_come_first() -> None:
     state = started(loaded(), submit("a", 1), submit("c", 2), submit("b", 2))
-    assert [job.name for job in census.gangs(state, 2)] == ["b", "c"]
+    assert [job.name for job in census.gangs(state)] == ["b", "c", "a"]
 
 
 def test_gpus_that_are_free_beside_jobs_on_parts_of_hosts_are_told_apart() -> None:
