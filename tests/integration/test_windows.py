@@ -186,6 +186,21 @@ async def test_a_request_that_is_made_again_does_nothing(tmp_path: Path) -> None
         assert await windows(served) == []
 
 
+async def test_a_repeat_speaks_of_the_window_that_it_made_or_removed(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        made, remove = making(), service_pb2.DeleteWindowRequest(name="w")
+        made.request_id, remove.request_id = "r1", "r2"
+        first = await served.stub.CreateWindow(made)
+        assert (await served.stub.DeleteWindow(remove)).uid == first.uid
+        error = await refused(served.stub.CreateWindow(made))
+        assert (error.code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "WRONG_STATE")
+        assert "this request made before, is over" in error.message
+        second = await served.stub.CreateWindow(making())
+        again = await served.stub.DeleteWindow(remove)
+        assert (again.uid, again.state) == ("", window_pb2.WINDOW_STATE_OVER)
+        assert [window.uid for window in await windows(served)] == [second.uid]
+
+
 async def test_windows_come_in_pages(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
         for name in ("c", "a", "b"):

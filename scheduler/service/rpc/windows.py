@@ -15,7 +15,14 @@ from scheduler.core.model.commands import RemoveWindow, SetWindow
 from scheduler.core.model.window import Booking, Window
 from scheduler.identity import own_windows
 from scheduler.service.backend import Backend
-from scheduler.service.errors import ApiError, conflict, error_boundary, invalid, not_found
+from scheduler.service.errors import (
+    ApiError,
+    conflict,
+    error_boundary,
+    invalid,
+    not_found,
+    wrong_state,
+)
 from scheduler.service.names import pattern_of
 from scheduler.service.pagination import windows_page
 from scheduler.v1 import error_pb2, service_pb2, window_pb2
@@ -39,7 +46,10 @@ class WindowServicer:
             window = _in_full(self._backend.writer.state, window)
             command = SetWindow(window, request_id=request.request_id)
             state = await self._backend.run(command, "window.", only_checked=request.validate_only)
-            return window_to_proto(state, _booking(state, window.name))
+            booking = state.windows.get(window.name)
+            if booking is None:
+                raise wrong_state(f"window {window.name}, which this request made before, is over")
+            return window_to_proto(state, booking)
 
     async def GetWindow(
         self, request: service_pb2.GetWindowRequest, context: Context
@@ -88,9 +98,10 @@ class WindowServicer:
         async with error_boundary(context):
             before = self._backend.writer.state
             command = RemoveWindow(request.name, request.reason, request.etag, request.request_id)
-            await self._backend.run(command, only_checked=request.validate_only)
+            after = await self._backend.run(command, only_checked=request.validate_only)
             booking = before.windows.get(request.name)
-            if booking is None:  # an earlier call with this request id removed it
+            is_another = request.name in after.windows and not request.validate_only
+            if booking is None or is_another:  # an earlier call with this request id removed it
                 return window_pb2.Window(name=request.name, state=window_pb2.WINDOW_STATE_OVER)
             return window_to_proto(before, booking)
 
