@@ -111,7 +111,9 @@ class Host(_message.Message):
     job: _builtins.str
     """Name of the job that holds the host. Empty: no job."""
     block: _builtins.int
-    """Block of the job's gang on this host. Unset when the host is held as a spare or not at all."""
+    """Block of the job's gang on this host. Unset when the host is held as a spare, by a job that the
+    caller may not see, or not at all.
+    """
     version: _builtins.int
     """Version of the log at which this answer was true."""
     etag: _builtins.str

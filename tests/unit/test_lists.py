@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.cli.render.messages import host_ranges, hosts_text, jobs_table
+from scheduler.cli.render.messages import host_ranges, host_text, hosts_text, jobs_table
 from scheduler.cli.render.tables import Column, ListTable, View
+from scheduler.core.names import HIDDEN
 from scheduler.v1 import host_pb2, job_pb2, placement_pb2
 
 RUNNING, QUEUED = job_pb2.JOB_STATE_RUNNING, job_pb2.JOB_STATE_QUEUED
@@ -95,3 +96,10 @@ def test_hosts_are_shown_as_ranges() -> None:
 def test_a_host_of_a_gang_that_has_no_block_is_a_spare() -> None:
     host = host_pb2.Host(name="h1", state=host_pb2.HOST_STATE_HEALTHY, job="a")
     assert hosts_text([host]).splitlines()[1].split()[:5] == ["h1", "healthy", "-", "a", "spare"]
+
+
+def test_a_host_of_a_job_that_the_caller_may_not_see_is_called_no_spare() -> None:
+    host = host_pb2.Host(name="h1", state=host_pb2.HOST_STATE_HEALTHY, job=HIDDEN)
+    assert hosts_text([host]).splitlines()[1].split()[:5] == ["h1", "healthy", "-", HIDDEN, "-"]
+    (row,) = [row for row in host_text(host).splitlines() if row.startswith("job")]
+    assert row.split() == ["job", HIDDEN]

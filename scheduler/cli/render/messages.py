@@ -15,6 +15,7 @@ from placement.fabric import hostlist
 from scheduler.cli.render.restart import options_text
 from scheduler.cli.render.tables import Column, ListTable
 from scheduler.cli.render.text import bytes_text, columns, counted, gpus_text, step_text
+from scheduler.core.names import HIDDEN
 from scheduler.files.errors import one_line
 from scheduler.v1 import advice_pb2, host_pb2, job_pb2, placement_pb2, service_pb2, tenant_pb2
 
@@ -311,7 +312,9 @@ def _gpus(host: host_pb2.Host) -> str:
 def _block(host: host_pb2.Host) -> str:
     if host.parts:
         return "part"
-    return str(host.block) if host.HasField("block") else "spare" if host.job else "-"
+    if host.HasField("block"):
+        return str(host.block)
+    return "spare" if host.job and host.job != HIDDEN else "-"
 
 
 def host_text(host: host_pb2.Host) -> str:
@@ -335,7 +338,8 @@ def host_text(host: host_pb2.Host) -> str:
 
 def _job_rows(host: host_pb2.Host, block: str) -> list[tuple[str, str]]:
     if not host.parts:
-        return [("job", f"{host.job}, {block}" if host.job else "")]
+        is_known = host.job and host.job != HIDDEN
+        return [("job", f"{host.job}, {block}" if is_known else host.job)]
     return [("job", f"{part.job}, {gpus_text(part.gpus)}") for part in host.parts]
 
 

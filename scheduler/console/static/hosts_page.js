@@ -40,7 +40,7 @@ function Hosts({ cluster }) {
         { title: "State", of: (host) => words(host.state, "HOST_STATE") },
         { title: "Since", of: (host) => moment(host.updateTime) },
         { title: "Why", isText: true, of: (host) => [host.reason, host.cordoned && host.cordonReason !== host.reason && `cordoned: ${host.cordonReason}`].filter(Boolean).join("; ") },
-        { title: "Job", of: (host) => html`<${JobLink} name=${host.job} />${host.job && host.block === undefined ? " (spare)" : ""}` },
+        { title: "Job", of: (host) => html`<${JobLink} name=${host.job} />${host.job && host.job !== "(hidden)" && host.block === undefined ? " (spare)" : ""}` },
         { title: "Failures", isNumber: true, of: (host) => count(host.record?.failures) },
         { title: "Reports", isNumber: true, of: (host) => count(host.record?.reports) },
         { title: "Counts against it", isText: true, of: (host) => troubleOf(host.record) },
