@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, field, replace
+from dataclasses import astuple, field
 from pathlib import Path
 
 from placement import BadInput
 from placement.fabric.tree import Fabric, from_spec
-from placement.structs import struct
+from placement.structs import replace, struct
 from placement.workload.request import SpareRule
 from scheduler.core import SchedulingOptions, Tenants
 from scheduler.core.model.scheduling_options import Overrun

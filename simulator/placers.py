@@ -11,12 +11,12 @@ grow or that they keep, stay the solver's own.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 
 from placement import Choose, at_random, by_spread, chosen, consecutive, place
 from placement.fabric.hostset import HostSet
+from placement.structs import replace
 from placement.workload.request import Objective, Placement
 from scheduler.core.capacity.placer import Placer, make_placer
 from scheduler.core.capacity.spare_pools import SparePools

@@ -239,6 +239,10 @@ class Fabric:
         return (self.links, self.barred) == (other.links, other.barred)
 
     def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
         return hash((self.digest, self.links, self.barred))
 
     def indices(self, names: Sequence[str]) -> tuple[int, ...]:

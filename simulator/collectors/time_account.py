@@ -9,11 +9,11 @@ behave by the rule, and its account is the truth. Pages, tables and totals have 
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from operator import attrgetter
 from typing import Protocol
 
-from placement.structs import struct
+from placement.structs import replace, struct
 from scheduler.core.model.records.goodput import Parts
 from simulator.timing import AttemptTime
 

@@ -10,7 +10,6 @@ very cluster names its hosts, which keep their own records.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import count, pairwise
 from math import inf
@@ -18,7 +17,7 @@ from random import Random
 
 from placement import BadInput
 from placement.fabric.tree import Fabric
-from placement.structs import struct
+from placement.structs import replace, struct
 from simulator.failures.outage import Outage
 from simulator.traces.record import SECOND_NS
 

@@ -26,12 +26,12 @@ A cause of the preset's that is named again is replaced.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, ValidationError
 
+from placement.structs import replace
 from scheduler.files.field_types import one_of
 from scheduler.files.job_keys import Count, Keys, Text, message_of, path_of
 from scheduler.files.yaml12 import Document, load

@@ -14,12 +14,11 @@ Each unknown is found by bisection of a function that only rises.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from math import exp, log
 from statistics import NormalDist
 
-from placement.structs import struct
+from placement.structs import replace, struct
 from simulator.mixes.published import ClusterSummary, OutcomeShares, SizeGroup
 
 NORMAL = NormalDist()

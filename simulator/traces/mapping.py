@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
+from placement.structs import replace
 from placement.workload.request import NO_SPARES, SpareRule
 from scheduler.core import Tenants
 from scheduler.core.model.job import JobSpec

@@ -31,13 +31,12 @@ hosts of 8 GPUs of 80 GiB every one of these gangs fits in memory.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from enum import StrEnum
 from functools import lru_cache
 from math import gcd
 from random import Random
 
-from placement.structs import struct
+from placement.structs import replace, struct
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import NO_SPARES, Request, SpareRule
 from placement.workload.training import (

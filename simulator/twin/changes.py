@@ -18,13 +18,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 from placement import BadInput
 from placement.fabric.tree import Fabric
-from placement.structs import struct
+from placement.structs import replace, struct
 from scheduler.core import Rejected, SchedulingOptions, State, admit, replay
 from scheduler.core.model.commands import ChangeFabric, Command, LoadTenants, SetWindow
 from scheduler.core.model.window import Leave, Window, WindowKind

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
-from placement.structs import struct
+from placement.structs import replace, struct
 from placement.workload.request import AUTO
 from scheduler.core import Job, SchedulingOptions, State
 from scheduler.core.collections.evolve import evolve

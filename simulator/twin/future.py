@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
-from placement.structs import struct
+from placement.structs import replace, struct
 from scheduler.core import State
 from scheduler.core.model.commands import ReportHost
 from scheduler.core.model.events import Event

@@ -13,12 +13,11 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property
 from operator import attrgetter
 from random import Random
 
-from placement.structs import struct
+from placement.structs import replace, struct
 from scheduler.core import Job, JobState, State
 from scheduler.core.model.job import JobSpec
 from scheduler.core.model.job_account import shown

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import assert_never
 
 from msgspec import structs
 
 from placement import BadInput
 from placement.fabric.constraints import gpus_wanted
+from placement.structs import replace
 from placement.workload.request import NO_SPARES
 from placement.workload.traffic import axis_traffic
 from scheduler.core.admission import dependencies, idempotency

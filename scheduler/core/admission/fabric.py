@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Final
@@ -18,7 +17,7 @@ from placement import BadInput
 from placement.fabric import constraints, hostset
 from placement.fabric.constraints import gpus_wanted, labelled
 from placement.fabric.tree import Fabric, from_spec
-from placement.structs import struct
+from placement.structs import replace, struct
 from scheduler.core.admission.etag import stale
 from scheduler.core.model.commands import ChangeFabric
 from scheduler.core.model.events import Event, FabricChanged, SparesChanged

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from hashlib import blake2b
 from typing import TypeVar, assert_never
 
 import msgspec
 
-from placement.structs import struct
+from placement.structs import replace, struct
 from scheduler.core.model.commands import (
     CancelJob,
     ChangeFabric,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
+from placement.structs import replace
 from scheduler.core.admission.dependencies import resolved
 from scheduler.core.admission.etag import job_etag, stale
 from scheduler.core.model.commands import UpdateJob

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
+from placement.structs import replace
 from scheduler.core.capacity.shrink import ShrunkGang, resize
 from scheduler.core.capacity.victims import Victim, is_taken_back
 from scheduler.core.model.events import GangResized, JobPreempted

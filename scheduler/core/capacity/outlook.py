@@ -16,7 +16,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
-from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
 
@@ -24,6 +23,7 @@ from placement.fabric import hostset
 from placement.fabric.constraints import tier_of
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, masks
+from placement.structs import replace
 from scheduler.core.model.job import Job, Release
 from scheduler.core.model.plan import BackfillReservation
 from scheduler.core.model.records.failure_rates import DOWN, mean_repair_ns

@@ -8,7 +8,6 @@ gang is served first. A number or share of spares is the job's own, and nobody e
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property, reduce
 from operator import or_
 
@@ -16,7 +15,7 @@ from placement import Sizing
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
-from placement.structs import struct
+from placement.structs import replace, struct
 from scheduler.core.model.job import Job
 from scheduler.core.model.records.failure_rates import sizing
 from scheduler.core.model.state import State

@@ -7,7 +7,6 @@ few domains, busy ones first, so that as much as possible of what is free is use
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import reduce
 from operator import or_
@@ -17,6 +16,7 @@ from placement.fabric import hostlist, hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.links import checked_share, uplink_of
 from placement.fabric.tree import Fabric
+from placement.structs import replace
 from scheduler.core.capacity.outlook import nearest
 from scheduler.core.model.job import SECOND_NS, Job
 from scheduler.core.model.lifecycle import JobState, WindowState

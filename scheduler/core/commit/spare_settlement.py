@@ -7,12 +7,12 @@ to leave the domain in which it has to lie lets the spares go that are still the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
 from msgspec.structs import replace as with_fields
 
 from placement.fabric import hostset
 from placement.fabric.constraints import ANYWHERE, joinable
+from placement.structs import replace
 from scheduler.core.fold.apply import replay
 from scheduler.core.model.events import Event, GangResized, JobPreempted, JobRequeued, SparesChanged
 from scheduler.core.model.job import Job

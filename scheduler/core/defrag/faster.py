@@ -8,7 +8,6 @@ work since its last checkpoint and a restart.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import isfinite
 
 from placement import place
@@ -16,6 +15,7 @@ from placement.fabric import hostset
 from placement.fabric.constraints import broken
 from placement.fabric.hostset import HostSet
 from placement.objective.cut import cut
+from placement.structs import replace
 from placement.workload.request import NO_SPARES, Placement, StepBound
 from scheduler.core.capacity.victims import cost_ns
 from scheduler.core.defrag.proposal import DefragProposal, GangMover, Relocation

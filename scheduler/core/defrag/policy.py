@@ -10,8 +10,8 @@ is an event of its own, so that the next period counts from it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
+from placement.structs import replace
 from scheduler.core.commit.commit import Conflict, commit
 from scheduler.core.defrag.proposal import DefragProposal, is_lacking, propose
 from scheduler.core.fold.apply import replay

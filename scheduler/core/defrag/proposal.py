@@ -11,7 +11,6 @@ restart.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from placement import Hint, choose_swaps, measure, place
 from placement.fabric import hostset
@@ -19,7 +18,7 @@ from placement.fabric.constraints import broken
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from placement.objective.cut import cut
-from placement.structs import struct
+from placement.structs import replace, struct
 from placement.workload.request import NO_SPARES, Objective, Placement, Request, TierCut
 from placement.workload.segments import parted
 from scheduler.core.capacity.victims import cost_ns

@@ -7,10 +7,9 @@ scheduler would decide if the job were submitted at this moment and nothing else
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from placement.fabric.constraints import labelled
-from placement.structs import struct
+from placement.structs import replace, struct
 from placement.workload.replicas import sizes_text
 from placement.workload.request import Insufficient, Placement, Undecided
 from scheduler.core.admission.admit import admit

@@ -11,9 +11,8 @@ does not start before.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
-from placement.structs import struct
+from placement.structs import replace, struct
 from scheduler.core.admission.admit import admit
 from scheduler.core.capacity.outlook import releases, repairs
 from scheduler.core.commit.commit import Conflict, commit

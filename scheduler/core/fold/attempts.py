@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
-from dataclasses import replace
 from typing import Protocol, assert_never
 
-from placement.structs import struct
+from placement.structs import replace, struct
 from scheduler.core.fold.apply import effects
 from scheduler.core.fold.effects import (
     EventEffect,

@@ -8,7 +8,6 @@ is on a host that goes, moves or gets another name.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import reduce
 from operator import or_
 from typing import TypeVar
@@ -18,7 +17,7 @@ from msgspec.structs import replace as with_fields
 from placement.fabric import hostlist, hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, from_spec
-from placement.structs import struct
+from placement.structs import replace, struct
 from scheduler.core.collections.evolve import evolve
 from scheduler.core.collections.persistent_map import PersistentMap
 from scheduler.core.fold.effects import EventEffect, HostsChange

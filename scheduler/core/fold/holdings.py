@@ -3,16 +3,28 @@ what a job holds."""
 
 from __future__ import annotations
 
-from scheduler.core.collections.evolve import evolve
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from placement.fabric.hostset import HostSet
 from scheduler.core.collections.persistent_map import with_entry, without_entry
 from scheduler.core.model.job import Job
+from scheduler.core.model.records.tenant import UsageAccount
 from scheduler.core.model.state import State
 from scheduler.core.tenancy.ownership import charged
 
 
-def with_hosts(state: State, before: Job, after: Job | None, now_ns: int) -> State:
-    """The state once `before` holds what `after` does; None: nothing. A shared host is held until
-    the last job leaves it."""
+class Holdings(NamedTuple):
+    """These three of a state."""
+
+    held: HostSet
+    shared: Mapping[int, tuple[str, ...]]
+    accounts: Mapping[str, UsageAccount]
+
+
+def holdings(state: State, before: Job, after: Job | None, now_ns: int) -> Holdings:
+    """What they are once `before` holds what `after` does; None: nothing. A shared host is held
+    until the last job leaves it."""
     is_part = bool(before.part_gpus)
     held, shared = state.held & ~before.held, state.shared
     for host in before.hosts if is_part else ():
@@ -27,7 +39,7 @@ def with_hosts(state: State, before: Job, after: Job | None, now_ns: int) -> Sta
     more = 0 if is_part else _size(after) - _size(before)
     part_gpus = sign * before.part_gpus
     accounts = charged(state, before.tenant, more, now_ns, part_gpus)
-    return evolve(state, held=held, shared=shared, accounts=accounts)
+    return Holdings(held, shared, accounts)
 
 
 def _size(job: Job | None) -> int:

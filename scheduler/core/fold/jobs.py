@@ -23,7 +23,7 @@ from scheduler.core.fold.effects import (
     job_change,
 )
 from scheduler.core.fold.goodput import account
-from scheduler.core.fold.holdings import with_hosts
+from scheduler.core.fold.holdings import holdings
 from scheduler.core.fold.host_record import begun
 from scheduler.core.fold.hosts import emptied
 from scheduler.core.model.events import (
@@ -306,15 +306,18 @@ def _started(state: State, event: JobStarted) -> State:
         launched_ns=None,
         goodput=account(state, job, event),
     )
-    started = evolve(
+    now = holdings(state, job, running, event.time_ns)
+    return evolve(
         _unreserved(state, event.name),
         records=begun(state.records, running.hosts, event.time_ns),
         jobs=_with(state.jobs, event.name, running),
         queue=_unqueued(state, job),
         running=(*state.running, event.name),
         special=(*state.special, event.name) if job.is_special else state.special,
+        held=now.held,
+        shared=now.shared,
+        accounts=now.accounts,
     )
-    return with_hosts(started, job, running, event.time_ns)
 
 
 def _swapped(state: State, event: GangSwapped) -> State:
@@ -357,7 +360,7 @@ def _swapped(state: State, event: GangSwapped) -> State:
         jobs=_with(state.jobs, job.name, running),
         interrupted=_less(state.interrupted, job.name),
     )
-    return emptied(with_hosts(swapped, job, running, event.time_ns), job, event.time_ns)
+    return emptied(_with_holdings(swapped, job, running, event.time_ns), job, event.time_ns)
 
 
 def _resized(state: State, event: GangResized) -> State:
@@ -387,7 +390,7 @@ def _resized(state: State, event: GangResized) -> State:
         jobs=_with(state.jobs, job.name, running),
         interrupted=_less(state.interrupted, job.name),
     )
-    return emptied(with_hosts(resized, job, running, event.time_ns), job, event.time_ns)
+    return emptied(_with_holdings(resized, job, running, event.time_ns), job, event.time_ns)
 
 
 def _spares_changed(state: State, event: SparesChanged) -> State:
@@ -404,7 +407,7 @@ def _spares_changed(state: State, event: SparesChanged) -> State:
         lent=(state.lent & ~hostset.of(job.lent)) | hostset.of(changed.lent),
         jobs=_with(state.jobs, job.name, changed),
     )
-    return emptied(with_hosts(after_change, job, changed, event.time_ns), job, event.time_ns)
+    return emptied(_with_holdings(after_change, job, changed, event.time_ns), job, event.time_ns)
 
 
 def _requeued(state: State, event: JobRequeued | JobPreempted, move: JobMove) -> State:
@@ -436,8 +439,13 @@ def _requeued(state: State, event: JobRequeued | JobPreempted, move: JobMove) ->
         special=_less(state.special, job.name),
         lent=state.lent & ~hostset.of(job.lent),
     )
-    freed = with_hosts(freed, job, None, event.time_ns)
+    freed = _with_holdings(freed, job, None, event.time_ns)
     return emptied(_turn_given(freed, job.name), job, event.time_ns)
+
+
+def _with_holdings(state: State, before: Job, after: Job | None, now_ns: int) -> State:
+    now = holdings(state, before, after, now_ns)
+    return evolve(state, held=now.held, shared=now.shared, accounts=now.accounts)
 
 
 def _with_job(state: State, job: Job) -> State:
@@ -491,6 +499,7 @@ def _ended(state: State, event: JobEnded) -> State:
     )
     left = _left(state, job) if job.state is JobState.QUEUED else state
     left = _informed(_independent(_unreserved(left, event.name), job), over)
+    now = holdings(state, job, None, event.time_ns)
     freed = evolve(
         left,
         jobs=_without(left.jobs, event.name),
@@ -501,8 +510,10 @@ def _ended(state: State, event: JobEnded) -> State:
         ended_counts=counts,
         spent=state.spent + over.goodput.hosts,
         lent=state.lent & ~hostset.of(job.lent),
+        held=now.held,
+        shared=now.shared,
+        accounts=now.accounts,
     )
-    freed = with_hosts(freed, job, None, event.time_ns)
     return emptied(_without_task(freed, over), job, event.time_ns)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import reduce
 from operator import or_
 from typing import assert_never
 
 from placement.fabric.hostset import HostSet
+from placement.structs import replace
 from scheduler.core.collections.persistent_map import PersistentMap
 from scheduler.core.fold.effects import (
     EventEffect,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from placement.structs import struct
+from placement.structs import replace, struct
 from scheduler.core.policies.costs import Costs
 
 PEER_INTERVAL_S = 60

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Protocol
 
 from placement.fabric.hostset import HostSet
+from placement.structs import replace
 from scheduler.core.capacity.outlook import Outlook
 from scheduler.core.model.job import Job
 from scheduler.core.model.plan import BackfillReservation, Reserve

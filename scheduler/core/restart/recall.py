@@ -8,12 +8,11 @@ that were on these hosts, any other waits in the queue, at its place.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import replace
 
 from placement import Swaps
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
-from placement.structs import struct
+from placement.structs import replace, struct
 from scheduler.core.capacity.shrink import resize, without_hosts
 from scheduler.core.capacity.victims import cost_ns
 from scheduler.core.model.job import Job

@@ -9,7 +9,6 @@ except where placing the gang again near where it was is the cheapest.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property, reduce
 from operator import or_
 
@@ -20,7 +19,7 @@ from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from placement.objective.cut import cut
 from placement.objective.step_time import step_bound
-from placement.structs import struct
+from placement.structs import replace, struct
 from placement.workload.request import Limits as PlaceLimits
 from placement.workload.request import Objective, TierCut
 from placement.workload.segments import misplaced, usable_for

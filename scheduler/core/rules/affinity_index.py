@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from copy import copy
-from dataclasses import replace
 from functools import reduce
 from operator import or_
 
@@ -22,6 +21,7 @@ from placement.fabric.constraints import (
 )
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
+from placement.structs import replace
 from placement.workload.request import Placement, Request
 from placement.workload.segments import segments_text, usable_for
 from scheduler.core.model.job import Job

@@ -22,18 +22,22 @@ from scheduler.core.wording import duration
 def overruns(state: State, now_ns: int, limits: SchedulingOptions) -> tuple[EnforceTimeLimit, ...]:
     """What to do about gangs at their limits, in order of start. Cost: O(gangs), nothing where
     they may run on."""
+    if limits.overrun is Overrun.EXTEND:
+        return ()
     is_requeued = limits.overrun is Overrun.REQUEUE
-    due = (job for job, end_ns in _ends(state, limits) if end_ns <= now_ns)
+    due = (job for job, end_ns in _ends(state) if end_ns <= now_ns)
     return tuple(EnforceTimeLimit(job.name, is_requeued) for job in due)
 
 
 def next_limit_ns(state: State, limits: SchedulingOptions) -> int | None:
     """When the next gang reaches its limit."""
-    return min((end_ns for _, end_ns in _ends(state, limits)), default=None)
+    if limits.overrun is Overrun.EXTEND:
+        return None
+    return min((end_ns for _, end_ns in _ends(state)), default=None)
 
 
-def _ends(state: State, limits: SchedulingOptions) -> Iterator[tuple[Job, int]]:
-    for job in state.holding if limits.overrun is not Overrun.EXTEND else ():
+def _ends(state: State) -> Iterator[tuple[Job, int]]:
+    for job in state.holding:
         if job.state is JobState.RUNNING and job.limit_ns is not None:
             yield job, job.start_ns + job.limit_ns
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import reduce
 from operator import or_
 from typing import Protocol
@@ -19,6 +18,7 @@ from typing import Protocol
 from placement.fabric import hostset
 from placement.fabric.constraints import ANYWHERE, joinable
 from placement.fabric.hostset import HostSet
+from placement.structs import replace
 from scheduler.core.capacity.spare_pools import SparePools
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState

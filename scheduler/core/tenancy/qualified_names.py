@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from itertools import chain
 from typing import TypeVar
 
 from msgspec import structs
 
+from placement.structs import replace
 from scheduler.core.collections.evolve import evolve
 from scheduler.core.collections.name_list import NameList
 from scheduler.core.collections.persistent_map import PersistentMap

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-from placement.structs import struct
+from placement.structs import replace, struct
 from simulator.report.text import duration
 from simulator.twin.answer import Values, cell, columns, count_text, header, money, notes, time_text
 from simulator.twin.study import SeedMean
