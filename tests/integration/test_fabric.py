@@ -92,6 +92,22 @@ async def test_hosts_come_and_go_while_a_gang_runs(tmp_path: Path) -> None:
         assert not (await served.stub.ApplyFabric(Apply(file=more))).added_hosts
 
 
+async def test_a_repeat_with_renames_is_answered(tmp_path: Path) -> None:
+    """They are done: the old name is not in the present fabric any more."""
+    async with serving(tmp_path) as served:
+        stub, file = served.stub, text(z0_r0=["new-0", "z0-r0-h1"])
+        renames = [service_pb2.FabricRename(old_name="z0-r0-h0", new_name="new-0")]
+        request = Apply(file=file, renames=renames, request_id="r")
+        made = await stub.ApplyFabric(request)
+        assert [each.new_name for each in made.renames if "-h" in each.old_name] == ["new-0"]
+        again = await stub.ApplyFabric(request)
+        assert (again.version, again.fabric) == (made.version, made.fabric)
+        assert not again.renames
+        other = await refused(stub.ApplyFabric(Apply(file=text(), request_id="r")))
+        assert other.fields == ("request_id",)
+        assert (await hosts(served)).keys() >= {"new-0", "z0-r0-h1"}
+
+
 async def test_what_is_in_the_way_is_listed_and_drained(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
         stub = served.stub

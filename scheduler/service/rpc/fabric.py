@@ -8,8 +8,9 @@ from typing import Any
 import grpc
 
 from placement import BadInput
-from scheduler.core import State
+from scheduler.core import Rejected, State
 from scheduler.core.admission.fabric import FabricChange, fabric_change, stale_fabric
+from scheduler.core.admission.idempotency import earlier
 from scheduler.core.collections.evolve import evolve
 from scheduler.core.model.commands import ChangeFabric
 from scheduler.files.errors import InputError
@@ -37,6 +38,10 @@ class FabricServicer:
     ) -> service_pb2.ApplyFabricResponse:
         async with error_boundary(context):
             state = self._backend.writer.state
+            if not request.validate_only and (done := earlier(state, request.request_id)):
+                if isinstance(done.answer, Rejected):
+                    raise rejected(done.answer)
+                return await asyncio.to_thread(_unchanged, state)
             command, change = await self._backend.questions.ask(_read, state, request)
             if request.validate_only:
                 if refusal := stale_fabric(state, command):
@@ -45,6 +50,12 @@ class FabricServicer:
                 return await asyncio.to_thread(change_to_proto, supposed, change)
             state = await self._backend.run(command)
             return await asyncio.to_thread(change_to_proto, state, change)
+
+
+def _unchanged(state: State) -> service_pb2.ApplyFabricResponse:
+    """The answer to a request that was carried out before: its renames fit no more."""
+    same = ChangeFabric(state.built_fabric.spec)
+    return change_to_proto(state, fabric_change(state, same))
 
 
 def _read(
