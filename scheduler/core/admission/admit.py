@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
+import msgspec
 from msgspec import structs
 
 from placement import BadInput
@@ -49,6 +50,7 @@ from scheduler.core.model.events import (
     WindowSet,
 )
 from scheduler.core.model.job import Job, JobSpec
+from scheduler.core.model.job_array import MOST_BYTES
 from scheduler.core.model.lifecycle import (
     HOST_MOVES,
     JOB_MOVES,
@@ -155,7 +157,23 @@ def _submit(state: State, command: SubmitJob, now_ns: int) -> tuple[Event, ...] 
         if isinstance(answer, Rejected):
             return answer
         events.extend(answer)
+        if refused := _too_much(answer, len(array.numbers)):
+            return refused
     return tuple(events)
+
+
+def _too_much(first: tuple[Event, ...], tasks: int) -> Rejected | None:
+    """The refusal of an array whose tasks say too much, each of them all over again: what it waits
+    for, its environment."""
+    size = len(msgspec.json.encode(first))
+    if size * tasks <= MOST_BYTES:
+        return None
+    submitted = first[0]
+    assert isinstance(submitted, JobSubmitted)
+    waits = len(submitted.dependencies)
+    way_out = ": let one job wait for all of them, and the array for that job" if waits > 1 else ""
+    message = f"{tasks:,} tasks of {size:,} bytes, with {waits:,} dependencies, are more than"
+    return invalid("array", f"{message} {MOST_BYTES:,} bytes{way_out}")
 
 
 def _nameless(state: State, spec: JobSpec) -> Rejected | None:

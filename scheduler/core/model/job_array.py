@@ -17,6 +17,7 @@ from placement import BadInput
 from scheduler.core.names import short_name
 
 MOST_TASKS: Final = 1_000  # of one array
+MOST_BYTES: Final = 8_000_000  # of its submission in the log, which others wait for: half a second
 _TASKS: Final = UUID("5f0c8a1e-9d3b-4e57-8f0a-2b6c7d1e4a93")  # uids of tasks
 _LARGEST: Final = 999_999  # number of a task
 _PART: Final = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?", re.ASCII)

@@ -133,6 +133,23 @@ def test_a_job_waits_for_all_tasks_of_an_array() -> None:
     assert "b" in running(settled(state, NOW))
 
 
+def test_an_array_that_says_too_much_is_refused_as_a_whole() -> None:
+    """Each task keeps all that it waits for: 1,000 that wait for 1,000 held up others for 40 s."""
+    state = run(EMPTY, submit_array("a", "0-499"))
+    after = (DependencyTerm(DependencyKind.AFTERANY, "a"),)
+    refusal = refused(state, submit_array("b", "0-499", dependencies=after))
+    assert refusal.violations[0].field == "array"
+    assert "with 500 dependencies, are more than 8,000,000 bytes" in refusal.message
+    assert "let one job wait for all of them, and the array for that job" in refusal.message
+    one = SubmitJob(replace(spec("one"), dependencies=after), "uid-one")
+    then = (DependencyTerm(DependencyKind.AFTERANY, "one"),)
+    state = run(state, one, submit_array("b", "0-499", dependencies=then))
+    assert [each.job for each in state.jobs["b-499"].dependencies] == ["one"]
+    labels = tuple((f"key{number}", "x" * 1_000) for number in range(20))
+    refusal = refused(EMPTY, submit_array("c", "0-499", labels=labels))
+    assert (refusal.violations[0].field, "let one job" in refusal.message) == ("array", False)
+
+
 def test_a_dry_run_answers_for_the_first_task() -> None:
     answer = dry_run(EMPTY, submit_array("a", "3-5%1"), SchedulingOptions(), NOW)
     assert not isinstance(answer, Rejected)
