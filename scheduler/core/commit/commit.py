@@ -302,7 +302,7 @@ def _start(ledger: Ledger, action: Start, now_ns: int) -> JobStarted | Stale:
 
 def _joins(state: State, job: Job, placement: Placement) -> bool:
     """Whether a job takes GPUs that are free of a host that others share."""
-    (host, *_) = placement.hosts
+    host = placement.hosts[0]
     if not job.part_gpus or host not in state.shared or hostset.has(state.out_of_service, host):
         return False
     return not set(placement.gpus) & set(state.gpus_taken(host))

@@ -83,7 +83,9 @@ def deferrals_over(state: State, now_ns: int) -> tuple[EndDeferral, ...]:
 
 def next_eligible_ns(state: State) -> int | None:
     """When the next job is considered by the mere passing of time."""
-    return None if state.first_deferred_ns == NEVER else state.first_deferred_ns
+    if not state.deferred or state.first_deferred_ns == NEVER:
+        return None
+    return state.first_deferred_ns
 
 
 def deferral_ended(state: State, action: EndDeferral, now_ns: int) -> Event | Stale:
