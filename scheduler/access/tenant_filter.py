@@ -49,11 +49,13 @@ def _clean(state: State, who: Caller, message: Message) -> None:
     for field, value in message.ListFields():
         if field.type == FieldDescriptor.TYPE_STRING:
             if not field.is_repeated:
-                setattr(message, field.name, seen_text(state, who, value))
+                if (text := seen_text(state, who, value)) is not value:
+                    setattr(message, field.name, text)
                 continue
             texts = [seen_text(state, who, text) for text in value]
-            del value[:]
-            value.extend(texts)
+            if texts != value:
+                del value[:]
+                value.extend(texts)
         elif field.message_type is not None and field.message_type.full_name == _PROGRAM:
             continue
         elif field.type == FieldDescriptor.TYPE_MESSAGE and not is_map(field):

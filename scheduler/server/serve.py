@@ -210,6 +210,7 @@ async def _serve(
             await writing
         finally:
             questions.close()
+            backend.reads.close()
             if console is not None:
                 await console.close()
             if launches is not None:

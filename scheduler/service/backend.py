@@ -10,6 +10,7 @@ from scheduler.core.model.commands import Command
 from scheduler.engine.authorisation import unauthorised
 from scheduler.engine.writer import Writer
 from scheduler.identity import caller
+from scheduler.service.bulk_reads import BulkReads
 from scheduler.service.errors import rejected, starting
 from scheduler.service.questions import Questions
 
@@ -32,11 +33,13 @@ class NoLog(Exception):
 
 
 class Backend:
-    """Shared by the servicers of one server. `questions`: where they compute for long.
+    """Shared by the servicers of one server. `questions`: where they compute for long; `reads`:
+    where they make long answers.
     `has_agents`: whether jobs with a command can be run."""
 
     def __init__(self, questions: Questions | None = None, *, has_agents: bool = False) -> None:
         self.questions = questions or Questions()
+        self.reads = BulkReads()
         self.has_agents = has_agents
         self.tails: LogSource | None = None
         self.step_times: StepTimeSource | None = None

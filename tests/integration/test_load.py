@@ -17,10 +17,10 @@ from scheduler.core.model.events import Event
 from scheduler.engine import feed
 from scheduler.engine.planning import loop
 from scheduler.eventlog.store.sqlite import SqliteStore
-from scheduler.service.rpc import jobs
+from scheduler.service.rpc import hosts, jobs
 from scheduler.v1 import service_pb2
 from tests.secured import House
-from tests.serving import RUNNING, create, refused, serving
+from tests.serving import CANCELLED, RUNNING, create, refused, serving
 
 MANY = 60  # more than asyncio's own threads
 
@@ -201,3 +201,21 @@ async def test_watches_resume_at_so_many_places_of_the_log_and_no_more(
         later.cancel()
     assert error.reason == "EXHAUSTED"
     assert error.message == "watches resume at 1 places of the log; try again later"
+
+
+async def test_a_change_does_not_stand_behind_the_lists_of_others(
+    tmp_path: Path, held: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its answer is made in a thread too."""
+    monkeypatch.setattr(hosts, "hosts_page", waiting(held, hosts.hosts_page))
+    async with serving(tmp_path) as served:
+        await served.stub.CreateJob(create("a"))
+        ask = service_pb2.ListHostsRequest()
+        lists = [served.stub.ListHosts(ask) for _ in range(MANY)]
+        await asyncio.sleep(0.3)  # until they are there
+        async with asyncio.timeout(10):
+            cancelled = await served.stub.CancelJob(service_pb2.CancelJobRequest(name="a"))
+        assert cancelled.state == CANCELLED
+        held.set()
+        for each in lists:
+            assert len((await each).hosts) == 8

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import grpc
@@ -25,4 +24,4 @@ class AuditServicer:
     ) -> service_pb2.ListAuditRecordsResponse:
         async with error_boundary(context):
             state, log = self._backend.writer.state, AuditLog(self._backend.writer.store)
-            return await asyncio.to_thread(pagination.audit_page, state, log, request)
+            return await self._backend.reads.make(pagination.audit_page, state, log, request)

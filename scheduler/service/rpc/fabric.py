@@ -31,7 +31,7 @@ class FabricServicer:
     ) -> fabric_pb2.Fabric:
         async with error_boundary(context):
             state = self._backend.writer.state
-            return await asyncio.to_thread(fabric_to_proto, state, with_file=request.with_file)
+            return await self._backend.reads.make(_fabric, state, request.with_file)
 
     async def ApplyFabric(
         self, request: service_pb2.ApplyFabricRequest, context: Context
@@ -50,6 +50,10 @@ class FabricServicer:
                 return await asyncio.to_thread(change_to_proto, supposed, change)
             state = await self._backend.run(command)
             return await asyncio.to_thread(change_to_proto, state, change)
+
+
+def _fabric(state: State, with_file: bool) -> fabric_pb2.Fabric:
+    return fabric_to_proto(state, with_file=with_file)
 
 
 def _unchanged(state: State) -> service_pb2.ApplyFabricResponse:

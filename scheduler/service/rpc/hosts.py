@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import grpc
@@ -40,7 +39,9 @@ class HostServicer:
     ) -> service_pb2.ListHostsResponse:
         async with error_boundary(context):
             writer = self._backend.writer
-            return await asyncio.to_thread(hosts_page, writer.state, request, writer.now_ns())
+            return await self._backend.reads.make(
+                hosts_page, writer.state, request, writer.now_ns()
+            )
 
     async def CordonHost(
         self, request: service_pb2.CordonHostRequest, context: Context

@@ -283,7 +283,9 @@ class JobServicer:
             writer, ahead = self._backend.writer, None
             if request.estimate_starts:
                 ahead = await self._backend.questions.ask(self._messages.forecast)
-            return await asyncio.to_thread(self._list, writer.state, request, writer.ended, ahead)
+            return await self._backend.reads.make(
+                self._list, writer.state, request, writer.ended, ahead
+            )
 
     async def UpdateJob(
         self, request: service_pb2.UpdateJobRequest, context: Context

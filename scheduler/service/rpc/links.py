@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import grpc
@@ -30,7 +29,7 @@ class LinkServicer:
         self, request: service_pb2.ListLinksRequest, context: Context
     ) -> service_pb2.ListLinksResponse:
         async with error_boundary(context):
-            return await asyncio.to_thread(links_page, self._backend.writer.state, request)
+            return await self._backend.reads.make(links_page, self._backend.writer.state, request)
 
     async def ReportLink(
         self, request: service_pb2.ReportLinkRequest, context: Context

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import grpc
@@ -36,7 +35,7 @@ class StatusServicer:
         self, request: service_pb2.GetStatusRequest, context: Context
     ) -> service_pb2.GetStatusResponse:
         async with error_boundary(context):
-            return await asyncio.to_thread(self._status, self._backend.writer, request)
+            return await self._backend.reads.make(self._status, self._backend.writer, request)
 
     def _status(
         self, writer: Writer, request: service_pb2.GetStatusRequest

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +15,7 @@ from scheduler.eventlog.ended_jobs import PAGE, EndedJobs
 from scheduler.eventlog.store.base import EndedQuery
 from scheduler.identity import caller, own_jobs
 from scheduler.service.backend import Backend
+from scheduler.service.bulk_reads import BulkReads
 from scheduler.service.errors import error_boundary, invalid
 from scheduler.service.pagination import job_filter
 from scheduler.v1 import service_pb2
@@ -58,17 +58,21 @@ class UsageServicer:
                 from_ns=start_ns,
                 until_ns=end_ns if request.HasField("end_time") else _MOST_NS,
             )
-            await _add_ended(sums, writer.ended, query, is_wanted)
+            await _add_ended(self._backend.reads, sums, writer.ended, query, is_wanted)
             return usage_to_proto(sums, keys, start_ns, end_ns, state.version)
 
 
 async def _add_ended(
-    sums: UsageSums, ended: EndedJobs, query: EndedQuery, is_wanted: Callable[[Job], bool]
+    reads: BulkReads,
+    sums: UsageSums,
+    ended: EndedJobs,
+    query: EndedQuery,
+    is_wanted: Callable[[Job], bool],
 ) -> None:
     """Add the ended jobs of the store, a page at a time: other calls are answered in between."""
     rest: EndedQuery | None = query
     while rest is not None:
-        rest = await asyncio.to_thread(_add_page, sums, ended, rest, is_wanted)
+        rest = await reads.make(_add_page, sums, ended, rest, is_wanted)
 
 
 def _add_page(

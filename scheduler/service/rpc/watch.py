@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -108,7 +107,9 @@ class WatchServicer:
             is_named = _job_named(state, request.name)
             after = await _begun(state, request, context, is_leading=writer.is_leading)
             if request.initial_list:
-                for job in await asyncio.to_thread(pagination.all_jobs, state, request.filter):
+                for job in await self._backend.reads.make(
+                    pagination.all_jobs, state, request.filter
+                ):
                     if is_named(job):
                         yield listed_job(state, job)
                 yield _job_bookmark(after)
@@ -140,7 +141,7 @@ class WatchServicer:
             if request.initial_list:
                 indices = wanted.of(state)
                 at_hand = HostsChange(after, writer.now_ns(), tuple(sorted(indices)), state)
-                for message in await asyncio.to_thread(_hosts, at_hand):
+                for message in await self._backend.reads.make(_hosts, at_hand):
                     message.more = True  # the bookmark follows
                     message.ClearField("change_time")
                     yield message

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -65,7 +64,7 @@ class WindowServicer:
         self, request: service_pb2.ListWindowsRequest, context: Context
     ) -> service_pb2.ListWindowsResponse:
         async with error_boundary(context):
-            return await asyncio.to_thread(windows_page, self._backend.writer.state, request)
+            return await self._backend.reads.make(windows_page, self._backend.writer.state, request)
 
     async def UpdateWindow(
         self, request: service_pb2.UpdateWindowRequest, context: Context
