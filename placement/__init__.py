@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from placement.largest import has_room, legal_sizes
     from placement.part_of_host import choose_gpus
     from placement.placer import impossible, place
-    from placement.replace.elastic import NEW, carried, on_hosts, ranks_inside, replicas_on, widened
+    from placement.replace.elastic import NEW, carried, on_hosts, ranks_inside, replicas_on
     from placement.replace.near import Hint, placed_near
     from placement.replace.shift import shifted
     from placement.replace.swaps import Swaps, choose_swaps
@@ -57,7 +57,7 @@ MODULES = {
         "largest": "has_room legal_sizes",
         "part_of_host": "choose_gpus",
         "placer": "impossible place",
-        "replace.elastic": "NEW carried on_hosts ranks_inside replicas_on widened",
+        "replace.elastic": "NEW carried on_hosts ranks_inside replicas_on",
         "replace.near": "Hint placed_near",
         "replace.shift": "shifted",
         "replace.swaps": "Swaps choose_swaps",

@@ -61,7 +61,7 @@ def _proofs(
         prover = Prover(form.charged, room, patterns_of(layout, len(room)))
         prover.prove(enough * form.parts, AGAIN * rounds)
         if prover.steps:
-            content, doubled = _Tree(prover).written(MOST_STATES)
+            content, doubled = _tree(prover, MOST_STATES)
             yield {"by": "prices", "charge": _charge(form), **content}, form.whole(doubled)
 
 
@@ -69,63 +69,52 @@ def _charge(form: ChargingForm) -> str:
     return OWN if form.grid is form.charged else SHARED
 
 
-class _Tree:
-    """The nodes that a prover has explored."""
-
-    def __init__(self, prover: Prover) -> None:
-        self._prover = prover
-        self._root = prover.steps[0].node
-        self._steps: dict[int, Step] = {id(step.node): step for step in prover.steps}
-        self._zones, self.rows = sum(c > 0 for c in prover.capacities), prover.grid.rows
-
-    def written(self, most_states: int) -> tuple[dict[str, Any], int]:
-        """The tree as far as it is needed for the most that it can prove with tables of so many
-        states in all; and that."""
-        most = max(1, most_states // max(1, self._prover.states))
-        proved = sorted({step.proved for step in self._prover.steps}, reverse=True)
-        for target in proved:
-            writer = _Writer(self, target)
-            tree, bound = writer.below(self._root, None, 0)
-            if len(writer.prices) <= most or target == proved[-1]:
-                break
-        content = {
-            "scale": self._prover.scale,
-            "counters": [_counter(each) for each in writer.counters],
-            "prices": [_prices(each, writer.counters) for each in writer.prices.values()],
-            "tree": tree,
-        }
-        return content, bound
-
-    def step(self, node: Node) -> Step | None:
-        return self._steps.get(id(node))
-
-    def range(self, node: Node, counter: Counter) -> Range:
-        return node.ranges.get(counter, (0, counter.most(self._zones, self.rows)))
+def _tree(prover: Prover, most_states: int) -> tuple[dict[str, Any], int]:
+    """The tree as far as it is needed for the most that it can prove with tables of so many states
+    in all; and that."""
+    most = max(1, most_states // max(1, prover.states))
+    proved = sorted({step.proved for step in prover.steps}, reverse=True)
+    for target in proved:
+        writer = _Writer(prover, target)
+        tree, bound = writer.below(prover.steps[0].node, None, 0)
+        if len(writer.prices) <= most:
+            break
+    content = {
+        "scale": prover.scale,
+        "counters": [_counter(each) for each in writer.counters],
+        "prices": [_prices(each, writer.counters) for each in writer.prices.values()],
+        "tree": tree,
+    }
+    return content, bound
 
 
 class _Writer:
-    """A tree cut off where nodes have reached `target`. `prices`: of its leaves, by identity;
-    `counters`: with their numbers."""
+    """The nodes that a prover has explored, cut off where they have reached `target`. `prices`: of
+    leaves, by identity; `counters`: with their numbers."""
 
-    def __init__(self, tree: _Tree, target: int) -> None:
-        self._tree, self._target = tree, target
+    def __init__(self, prover: Prover, target: int) -> None:
+        self._steps: dict[int, Step] = {id(step.node): step for step in prover.steps}
+        self._zones, self._rows = sum(c > 0 for c in prover.capacities), prover.grid.rows
+        self._target = target
         self.prices: dict[int, Witness] = {}
         self.counters: dict[Counter, int] = {}
         self._places: dict[int, int] = {}
 
+    def _range(self, node: Node, counter: Counter) -> Range:
+        return node.ranges.get(counter, (0, counter.most(self._zones, self._rows)))
+
     def below(self, node: Node, known: Witness | None, bound: int) -> tuple[Any, int]:
         """What is written of a node, and its bound. `known`: prices at which `bound` holds."""
-        step = self._tree.step(node)
+        step = self._steps.get(id(node))
         if step is not None:
             known, bound = step.witness or known, max(bound, step.proved)
         if step is None or bound >= self._target or not step.children:
             return self._leaf(known), bound
         parts = [self.below(child, known, bound) for child in step.children]
-        counter = next(
-            c for c, r in step.children[0].ranges.items() if self._tree.range(node, c) != r
-        )
-        low, high = self._tree.range(step.children[0], counter)
-        is_below = low == self._tree.range(node, counter)[0]
+        ranges = step.children[0].ranges
+        counter = next(c for c, r in ranges.items() if self._range(node, c) != r)
+        low, high = ranges[counter]
+        is_below = low == self._range(node, counter)[0]
         sides = dict(zip(("below", "above") if is_below else ("above",), parts, strict=False))
         void = self._leaf(known), parts[0][1]  # no count is in its range
         written = {
@@ -137,12 +126,11 @@ class _Writer:
         return written, min(part[1] for part in parts)
 
     def _leaf(self, known: Witness | None) -> int:
-        witness = known or Witness((0,) * self._tree.rows, ())
+        witness = known or Witness((0,) * self._rows, ())
         for counter, _ in witness.of_counter:
             self.counters.setdefault(counter, len(self.counters))
-        key = id(known)
-        self.prices.setdefault(key, witness)
-        return self._places.setdefault(key, len(self._places))
+        self.prices.setdefault(id(known), witness)
+        return self._places.setdefault(id(known), len(self._places))
 
 
 def _counter(counter: Counter) -> dict[str, int]:

@@ -17,7 +17,6 @@ from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from placement.objective.cut import cut
 from placement.objective.step_time import step_bound
-from placement.replace.near import Hint
 from placement.spares.holding import hold_spares
 from placement.workload.request import Placement, Request
 from placement.workload.segments import parted
@@ -65,17 +64,6 @@ def ranks_inside(
     replica = rank // p.stride("dp") % p.dp
     inside: list[int] = np.bincount(replica[is_inside[rank // gpus]], minlength=p.dp).tolist()
     return inside
-
-
-STAY = 1e9  # a slack so large that no cut is a reason to move
-
-
-def widened(request: Request, gpus_per_host: int, hosts: Sequence[int], dp: int) -> Hint:
-    """Where a gang of `dp` replicas finds its old ones. They stay, however much less would be
-    cut elsewhere; but where nothing at all would be cut, all may go."""
-    old = request.parallelism.dp
-    kept = [*range(min(old, dp)), *[NEW] * max(0, dp - old)]
-    return Hint(carried(request, gpus_per_host, hosts, kept), slack=STAY)
 
 
 @seen_by_gang

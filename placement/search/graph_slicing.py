@@ -18,7 +18,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from itertools import permutations
+from itertools import permutations, product
 from math import factorial, isqrt
 from typing import NamedTuple
 
@@ -31,11 +31,9 @@ from placement.grid.layout import Layout, Region
 from placement.kernels import Kernel, refill
 from placement.search.slicing_trees import (
     PARTS,
-    Tree,
     TreeArrays,
     _change,
     below,
-    comb,
     copied,
     copy_of,
     plan_of,
@@ -301,7 +299,7 @@ class Sweeper:
 
     def layout(self, plan: TreeArrays) -> Ints:
         """The zone of each block."""
-        return self._searched(plan, 0, 0, 0.0, 1).layout
+        return self._built(plan).layout
 
     def searched(
         self, capacities: Sequence[int], tries: int, target: int, slack: float = SLACKS[0]
@@ -323,7 +321,13 @@ class Sweeper:
         if key in self._starts:
             return self._starts[key]
         zones = by_room(roomiest(capacities, max(1, self.graph.blocks)))
-        side_by_side = [self._built(tree, capacities) for tree in combs(zones, self.axes)]
+
+        def banded(many: int, inner: int, outer: int) -> BuiltTree:
+            """Bands of so many zones along one axis, side by side along another."""
+            bands = [zones[k : k + many] for k in range(0, len(zones), many)]
+            return self._built(plan_of(bands, capacities, [outer, inner]))
+
+        side_by_side = [*map(self._built, combs(zones, capacities, self.axes))]
         best = min(side_by_side, key=_cost)
         if best.cost <= target:
             return best
@@ -331,20 +335,20 @@ class Sweeper:
         pairs = [pair for pair in permutations(range(self.axes), 2) if first in pair]
         middle = isqrt(len(zones))
         if middle > 1 and pairs:
-            by_pair = [self._built(bands(zones, middle, *pair), capacities) for pair in pairs]
+            by_pair = [banded(middle, *pair) for pair in pairs]
             pair = pairs[int(np.argmin([built.cost for built in by_pair]))]
             sizes = [1 << k for k in range(1, (len(zones) - 1).bit_length())]
-            by_size = [self._built(bands(zones, many, *pair), capacities) for many in sizes]
+            by_size = [banded(many, *pair) for many in sizes]
             near = sizes[int(np.argmin([built.cost for built in by_size]))]
             others = [near - near // 4, near + near // 2]
-            by_size += [self._built(bands(zones, many, *pair), capacities) for many in others]
+            by_size += [banded(many, *pair) for many in others]
             best = min(best, *by_pair, *by_size, key=_cost)
         self._starts[key] = best
         return best
 
-    def _built(self, tree: Tree, capacities: Sequence[int]) -> BuiltTree:
+    def _built(self, plan: TreeArrays) -> BuiltTree:
         """By a tree as it is."""
-        return self._searched(plan_of(tree, capacities), 0, 0, 0.0, 1)
+        return self._searched(plan, 0, 0, 0.0, 1)
 
     def _searched(
         self, plan: TreeArrays, tries: int, target: int, slack: float, word: int
@@ -376,18 +380,11 @@ def by_room(capacities: Sequence[int]) -> list[int]:
     return sorted((z for z, c in enumerate(capacities) if c), key=lambda z: (-capacities[z], z))
 
 
-def combs(zones: Sequence[int], axes: int) -> list[Tree]:
+def combs(zones: Sequence[int], capacities: Sequence[int], axes: int) -> list[TreeArrays]:
     """All zones side by side along each axis: filled one after the other, which leaves the most
     whole, and then each with its share."""
-    leaves = [Tree(zone=z) for z in zones]
-    return [comb(leaves, axis, lean) for lean in (2, 1) for axis in range(axes)]
-
-
-def bands(zones: Sequence[int], many: int, inner: int, outer: int) -> Tree:
-    """Lay `many` zones side by side along one axis, and such bands along another."""
-    leaves = [Tree(zone=z) for z in zones]
-    parts = [leaves[k : k + many] for k in range(0, len(leaves), many)]
-    return comb([comb(part, inner) for part in parts], outer)
+    ways = product((2, 1), range(axes))
+    return [plan_of(zones, capacities, [axis], lean) for lean, axis in ways]
 
 
 def roomiest(room: Sequence[int], blocks: int) -> list[int]:
@@ -455,18 +452,17 @@ def slice_grid(
 def best_of_trees(
     build: Callable[[TreeArrays], Layout],
     value: Callable[[Layout], float],
-    starts: Sequence[Tree],
+    plans: Sequence[TreeArrays],
     capacities: Sequence[int],
     tries: int,
     target: float,
     axes: int = 2,
 ) -> Layout:
     """As `Sweeper.searched`, of any layouts of trees and any value of them."""
-    plans = [plan_of(start, capacities) for start in starts]
     layouts = [build(plan) for plan in plans]
     costs = [value(layout) for layout in layouts]
     first = int(np.argmin(costs))
-    now, other, cost = plans[first], copy_of(plans[first]), costs[first]
+    now, other, cost = copy_of(plans[first]), copy_of(plans[first]), costs[first]
     best, best_cost = layouts[first], cost
     path = np.zeros(len(now.zone), dtype=np.int64)
     word = random_word(f"{best.size}:{sorted(capacities)}")

@@ -1,15 +1,15 @@
 """Slicing trees, and how one becomes its neighbour.
 
-A node parts what it gets between two sets of zones; a leaf holds one zone. Trees are written
-down as `Tree`. A search keeps one as flat arrays (`TreeArrays`) and changes it in place (`change`),
-inside a compiled loop or node by node from Python. A few kinds of small change reach every tree.
+A node parts what it gets between two sets of zones; a leaf holds one zone. A search keeps a tree as
+flat arrays (`TreeArrays`) and changes it in place (`_change`), inside a compiled loop or node by
+node from Python. A few kinds of small change reach every tree.
 See docs/engine.md, "The search".
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,33 +22,11 @@ MOVES = (SWAP, SWAP, SWAP, TURN, LEAN, LEAN, SHUFFLE, GRAFT, GRAFT)  # tuned on 
 NOWHERE = -1
 
 
-class Tree(NamedTuple):
-    """A leaf holds one zone. An inner node cuts what it gets in two along one axis.
-
-    `axis`: on a grid, 0 cuts across slots and 1 across rows.
-    `lean`: where the line goes when capacities leave a choice: 0 gives the first
-    child as little as they allow, 2 as much, 1 its share by capacity.
-    """
-
-    zone: int = -1
-    first: Tree | None = None
-    second: Tree | None = None
-    axis: int = 0
-    lean: int = 1
-
-
-def comb(children: Sequence[Tree], axis: int, lean: int = 2) -> Tree:
-    """One child after the other, each given as much as straight lines allow."""
-    tree = children[-1]
-    for child in reversed(children[:-1]):
-        tree = Tree(first=child, second=tree, axis=axis, lean=lean)
-    return tree
-
-
 class TreeArrays(NamedTuple):
     """A tree as arrays, by node; the root is node 0. Of leaves: the zone. Of the others, where
-    that is -1: the two children, the axis and how the line leans. `above`: the parent, -1 for
-    the root. `held`: capacity of all zones below."""
+    that is -1: the two children, and the axis; and how the line leans where capacities leave a
+    choice: 0 gives the first child as little as they allow, 2 as much, 1 its share by capacity.
+    `above`: the parent, -1 for the root. `held`: capacity of all zones below."""
 
     zone: Ints
     first: Ints
@@ -59,23 +37,26 @@ class TreeArrays(NamedTuple):
     held: Ints
 
 
-def plan_of(tree: Tree, capacities: Sequence[int]) -> TreeArrays:
+def plan_of(
+    zones: Sequence[Any], capacities: Sequence[int], axes: Sequence[int], lean: int = 2
+) -> TreeArrays:
+    """The tree of zones side by side along the first of the axes; those of a nested sequence lie in
+    one part of that, side by side along the next axis. `lean`: of all lines."""
     rows: list[list[int]] = []
 
-    def held(node: Tree, above: int) -> int:
-        number = len(rows)
-        row = [node.zone, -1, -1, above, node.axis, node.lean, 0]
-        rows.append(row)
-        if node.first is None or node.second is None:
-            row[6] = capacities[node.zone]
+    def add(inside: Any, depth: int, above: int) -> int:
+        number, row = len(rows), [NOWHERE, -1, -1, above, 0, 1, 0]
+        if isinstance(inside, int):
+            rows.append([inside, *row[1:-1], capacities[inside]])
+        elif len(inside) == 1:
+            return add(inside[0], depth + 1, above)
         else:
-            row[1] = len(rows)
-            total = held(node.first, number)
-            row[2] = len(rows)
-            row[6] = total + held(node.second, number)
-        return row[6]
+            rows.append(row)
+            row[1], row[2] = add(inside[0], depth + 1, number), add(inside[1:], depth, number)
+            row[4:] = axes[depth], lean, rows[row[1]][-1] + rows[row[2]][-1]
+        return number
 
-    held(tree, NOWHERE)
+    add(zones, 0, NOWHERE)
     return TreeArrays(*np.array(rows, dtype=np.int64).T.copy())
 
 

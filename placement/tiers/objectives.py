@@ -131,5 +131,5 @@ def _searched(
     def build(plan: TreeArrays) -> Layout:
         return sweeper.layout(plan).reshape(grid.rows, grid.width)
 
-    starts, tries = combs(by_room(room), sweeper.axes), limits.trees // SCORED
+    starts, tries = combs(by_room(room), room, sweeper.axes), limits.trees // SCORED
     return best_of_trees(build, value, starts, room, tries, -1, sweeper.axes)

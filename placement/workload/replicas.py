@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import pairwise
 from math import isqrt
 
 from placement.errors import BadInput
@@ -52,14 +50,3 @@ def batch_sizes(request: Request, least: int) -> tuple[int, ...]:
     small = [n for n in range(1, isqrt(micro_batches) + 1) if not micro_batches % n]
     both = {*small, *(micro_batches // n for n in small)}
     return tuple(sorted(n for n in both if least <= n <= request.parallelism.dp))
-
-
-def sizes_text(sizes: Sequence[int]) -> str:
-    """`8, 16, 32`, `8 to 128 in steps of 8`, or both ends of a long list."""
-    if len(sizes) <= 6:
-        return ", ".join(f"{dp:,}" for dp in sizes)
-    steps = {after - before for before, after in pairwise(sizes)}
-    if len(steps) == 1:
-        return f"{sizes[0]:,} to {sizes[-1]:,} in steps of {steps.pop():,}"
-    first = ", ".join(f"{dp:,}" for dp in sizes[:4])
-    return f"{first}, ... {sizes[-1]:,} ({len(sizes)} sizes)"

@@ -16,6 +16,7 @@ from placement.errors import BadInput
 from placement.structs import struct
 from placement.workload.flops import dense_parameters, expert_parameters
 from placement.workload.parallelism import Parallelism
+from placement.workload.replicas import check_batch
 from placement.workload.request import Request
 from placement.workload.training import (
     DISPATCH_BYTES,
@@ -83,14 +84,8 @@ def work_of(request: Request) -> Work | None:
         raise BadInput("batch", "is required with a model: bytes per step depend on it")
     _check_axes(request, request.model)
     model, batch, p = request.model, request.batch, request.parallelism
-    replicas = p.dp * p.ep
-    micro_batches, odd = divmod(batch.global_sequences, replicas * batch.micro_sequences)
-    if odd:
-        raise BadInput(
-            "batch.global_sequences",
-            f"{batch.global_sequences} sequences do not divide over {replicas} replicas"
-            f" in micro-batches of {batch.micro_sequences}",
-        )
+    check_batch(request)
+    micro_batches = batch.global_sequences // (p.dp * p.ep * batch.micro_sequences)
     tokens = batch.micro_sequences * Fraction(model.sequence, p.cp)
     return Work(model, batch, p, request.training, micro_batches, tokens)
 

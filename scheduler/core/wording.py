@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,6 +16,17 @@ def hosts_text(count: int) -> str:
 
 def jobs_text(count: int) -> str:
     return f"{count:,} job{'' if count == 1 else 's'}"
+
+
+def sizes_text(sizes: Sequence[int]) -> str:
+    """`8, 16, 32`, `8 to 128 in steps of 8`, or both ends of a long list."""
+    if len(sizes) <= 6:
+        return ", ".join(f"{dp:,}" for dp in sizes)
+    steps = {after - before for before, after in pairwise(sizes)}
+    if len(steps) == 1:
+        return f"{sizes[0]:,} to {sizes[-1]:,} in steps of {steps.pop():,}"
+    first = ", ".join(f"{dp:,}" for dp in sizes[:4])
+    return f"{first}, ... {sizes[-1]:,} ({len(sizes)} sizes)"
 
 
 def listed(names: tuple[str, ...]) -> str:

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from placement import BadInput
 from placement.fabric.constraints import Constraints
 from placement.workload.parallelism import AXES, Parallelism
-from placement.workload.replicas import batch_sizes, check_batch, sizes_text
+from placement.workload.replicas import batch_sizes, check_batch
 from placement.workload.request import EVEN_ALPHA, Objective, Request, SpareRule
 from placement.workload.traffic import axis_traffic
 from placement.workload.training import Batch, ModelShape, Training
@@ -28,6 +28,7 @@ from scheduler.core.names import NAME_RULE, is_name
 from scheduler.core.policies.affinity import Affinity
 from scheduler.core.policies.checkpoint import CheckpointTerms
 from scheduler.core.policies.run import RunSpec
+from scheduler.core.wording import sizes_text
 from scheduler.files.errors import short
 from scheduler.files.job_keys import JobKeys, Keys, Replicas, message_of, parse_spares, path_of
 from scheduler.files.timeparse import written

@@ -24,7 +24,7 @@ from placement.kernels import Kernel
 from placement.search.graph_slicing import Sweeper, best_of_trees, slice_grid
 from placement.search.multilevel import Multilevel
 from placement.search.segmentation import Segmenter
-from placement.search.slicing_trees import Tree, comb, plan_of
+from placement.search.slicing_trees import TreeArrays, copy_of, plan_of
 from placement.warmup import warm_up
 from placement.workload.request import Collective, Request
 from placement.workload.traffic import Pattern
@@ -64,7 +64,7 @@ def test_layouts_are_the_same_bytes(gang: Request, seed: int, zones: int) -> Non
     rng = random.Random(seed)
     region = np.array([rng.random() < 0.8 for _ in range(grid.size)]).reshape(grid.rows, -1)
     room = [grid.size // zones + rng.randrange(1, 3) for _ in range(zones)]
-    starts = [comb([Tree(zone=z) for z in range(zones)], axis) for axis in (0, 1)]
+    starts = [plan_of(range(zones), room, [axis]) for axis in (0, 1)]
     both(lambda: slice_grid(grid, room, 60, 0, region=region).tolist())
     pieces = grid_graph(grid, np.ones_like(region))
     both(lambda: _cut(pieces, room))
@@ -78,11 +78,11 @@ def test_layouts_are_the_same_bytes(gang: Request, seed: int, zones: int) -> Non
     for sweeper in (Sweeper(graph, along), Sweeper(pieces, along)):
         both(lambda sweeper=sweeper: sweeper.searched(room, 40, 0).tolist())
         both(lambda sweeper=sweeper: _by_trees(sweeper, starts, room))
-        built = sweeper._searched(plan_of(starts[0], room), 40, 0, 0.1, 7)
+        built = sweeper._searched(copy_of(starts[0]), 40, 0, 0.1, 7)
         assert built.cost == sweeper.graph.cost(built.layout)  # counted move by move
 
 
-def _by_trees(sweeper: Sweeper, starts: list[Tree], room: list[int]) -> object:
+def _by_trees(sweeper: Sweeper, starts: list[TreeArrays], room: list[int]) -> object:
     """The same search, every tree built and counted as a whole."""
     cost = sweeper.graph.cost
     return best_of_trees(sweeper.layout, cost, starts, room, 40, 0, sweeper.axes).tolist()

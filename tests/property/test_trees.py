@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from placement.grid.block_grid import block_grid
 from placement.grid.layout import layout_cost
 from placement.search.graph_slicing import slice_grid
-from placement.search.slicing_trees import NOWHERE, Tree, TreeArrays, _change, comb, plan_of
+from placement.search.slicing_trees import NOWHERE, TreeArrays, _change, plan_of
 from placement.workload.request import Collective
 from tests.build import request
 
@@ -43,7 +43,7 @@ def leaf_counts(plan: TreeArrays, capacities: list[int]) -> dict[int, int]:
 def test_a_changed_tree_is_a_tree_over_the_same_zones(zones: int, axes: int, seed: int) -> None:
     rng = random.Random(seed)
     capacities = [rng.randint(1, 9) for _ in range(zones)]
-    plan = plan_of(comb([Tree(zone=z) for z in range(zones)], axis=0), capacities)
+    plan = plan_of(range(zones), capacities, [0])
     path, word = np.zeros(len(plan.zone), dtype=np.int64), seed + 1
     touched: set[str] = set()
     for _ in range(200):

@@ -191,7 +191,7 @@ def test_a_batch_that_does_not_divide_over_the_replicas(tmp_path: Path) -> None:
     assert refusal(job)[0][0] == "batch"
     assert refusal({**job, "batch": {"global_sequences": 4}})[0] == (
         "batch.global_sequences",
-        "4 sequences do not divide over 3 replicas in micro-batches of 1",
+        "4 sequences do not divide over dp 3 in micro-batches of 1",
     )
 
 

@@ -139,7 +139,7 @@ def job_text(job: job_pb2.Job) -> str:
         labels = sorted(job.spec.labels.items())
         rows.append(("labels", ", ".join(f"{key}={value}" for key, value in labels)))
     if job.legal_dp:
-        from placement.workload.replicas import sizes_text
+        from scheduler.core.wording import sizes_text
 
         most = job.spec.parallelism.dp
         rows.append(("dp", f"{job.dp:,} of {most:,}; legal: {sizes_text(job.legal_dp)}"))

@@ -12,9 +12,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import Protocol
 
-from placement import has_room, place, widened
+from placement import NEW, Hint, carried, has_room, place
 from placement.fabric.constraints import gpus_wanted
 from placement.fabric.hostset import HostSet
+from placement.fabric.tree import Fabric
 from placement.workload.request import Placement
 from scheduler.core.model.job import SECOND_NS, Job
 from scheduler.core.model.lifecycle import JobState
@@ -28,6 +29,7 @@ from scheduler.core.model.state import State
 from scheduler.core.policies.costs import Costs
 from scheduler.core.wording import hosts_text
 
+STAY = 1e9  # a slack so large that no cut is a reason to move
 JUST_SAVED_NS = 60 * SECOND_NS  # a checkpoint so young is no reason to wait for the next
 
 
@@ -92,7 +94,7 @@ def _grown(
         if _lacking(size, job) > bound or not has_room(fabric, hosts | held, size.request):
             continue
         most_spares = held.bit_count() + bound - size.gang_hosts
-        hint = widened(job.request, gpus_wanted(fabric, job.request.where), job.hosts, size.dp)
+        hint = _where_it_is(fabric, job, size.dp)
         answer = place(
             fabric, hosts | held, size.request, limits.place, hint, most_spares=most_spares
         )
@@ -103,6 +105,14 @@ def _grown(
         reason = f"grew from dp {job.dp:,}: {hosts_text(more.bit_count())} that no job waited for"
         return Resize(job.name, size.dp, job.hosts, answer, reason, end_ns)
     return None
+
+
+def _where_it_is(fabric: Fabric, job: Job, dp: int) -> Hint:
+    """Old replicas stay, however much less would be cut elsewhere; but where nothing at all would
+    be cut, all may go."""
+    kept = [*range(job.dp), *[NEW] * (dp - job.dp)]
+    gpus = gpus_wanted(fabric, job.request.where)
+    return Hint(carried(job.request, gpus, job.hosts, kept), slack=STAY)
 
 
 def _largest(state: State, job: Job, hosts: HostSet, bound: int) -> Job | None:

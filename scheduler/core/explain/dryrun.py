@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 from placement.fabric.constraints import labelled
 from placement.structs import replace, struct
-from placement.workload.replicas import sizes_text
 from placement.workload.request import Insufficient, Placement, Undecided
 from scheduler.core.admission.admit import admit
 from scheduler.core.capacity.placer import Placer, make_placer
@@ -28,6 +27,7 @@ from scheduler.core.model.scheduling_options import SchedulingOptions
 from scheduler.core.model.state import State
 from scheduler.core.queue.verdict import WaitReason
 from scheduler.core.tenancy.quota import domain_masks
+from scheduler.core.wording import sizes_text
 
 MOST_DECISIONS = 1_000  # each starts gangs on 128 hosts at least, or all that can start
 

@@ -158,7 +158,7 @@ def test_patterns() -> None:
         (
             request(dp=3, model=LLAMA3, batch=Batch(2_048)),
             "batch.global_sequences",
-            "2048 sequences do not divide over 3 replicas in micro-batches of 1",
+            "2048 sequences do not divide over dp 3 in micro-batches of 1",
         ),
         (
             request(dp=4, model=LLAMA3, batch=Batch(8, micro_sequences=4)),
