@@ -9,6 +9,7 @@ from typing import Final
 
 from scheduler.core.model.commands import LongEnded
 from scheduler.core.model.dependency import (
+    MOST_AWAITED,
     MOST_DEPENDENCIES,
     Dependency,
     DependencyKind,
@@ -56,10 +57,24 @@ def resolved(
     if len(dependencies) - arrays > MOST_DEPENDENCIES or arrays > MOST_TASKS:
         most = f"are {len(dependencies):,}, more than {MOST_DEPENDENCIES}"
         return invalid("dependencies", most)
+    if len(dependencies) > MOST_DEPENDENCIES and (refusal := _too_many(state, spec, dependencies)):
+        return refusal
     if own is not None and (cycle := _cycle(state, own, dependencies)):
         names = [_shown(state, own, job, by) for job in cycle]
         return invalid("dependencies", f"go round in a circle: {' waits for '.join(names)}")
     return tuple(dependencies)
+
+
+def _too_many(state: State, spec: JobSpec, dependencies: Sequence[Dependency]) -> Rejected | None:
+    """The refusal of a job that waits for a large array beside many that do: with every task that
+    ends, all of them are looked at."""
+    tenant = tenant_of(spec, state.tenants)
+    waiting = (job for name in state.deferred if (job := state.jobs[name]).tenant == tenant)
+    awaited = sum(len(job.dependencies) for job in waiting)
+    if awaited + len(dependencies) <= MOST_AWAITED:
+        return None
+    message = f"waiting jobs of tenant {tenant} wait for {awaited:,} ends of others already"
+    return Rejected(Code.EXHAUSTED, f"{message}: let one job wait for the array, others for that")
 
 
 def _meant(state: State, term: DependencyTerm, long_ended: Sequence[LongEnded]) -> list[Dependency]:

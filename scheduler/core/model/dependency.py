@@ -9,6 +9,7 @@ from msgspec import Struct
 from scheduler.core.model.lifecycle import JobState
 
 MOST_DEPENDENCIES = 100  # of one job
+MOST_AWAITED = 100_000  # ends that the waiting jobs of a tenant wait for in all
 
 
 class DependencyKind(StrEnum):

@@ -10,11 +10,12 @@ from placement import BadInput
 from scheduler.access.limits import at_most
 from scheduler.core import Code, JobState, Rejected, SchedulingOptions, State, explain
 from scheduler.core.explain.dryrun import dry_run
-from scheduler.core.model.commands import HoldJob, ReleaseJob, RequeueJob, SubmitJob
+from scheduler.core.model.commands import HoldJob, LoadTenants, ReleaseJob, RequeueJob, SubmitJob
 from scheduler.core.model.dependency import DependencyKind, DependencyTerm
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.job_array import parse_array
 from scheduler.core.model.plan import Start
+from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.core.queue.verdict import WaitReason
 from scheduler.core.tenancy.qualified_names import qualified
 from scheduler.files.job import job_from_mapping, job_to_mapping
@@ -148,6 +149,24 @@ def test_an_array_that_says_too_much_is_refused_as_a_whole() -> None:
     labels = tuple((f"key{number}", "x" * 1_000) for number in range(20))
     refusal = refused(EMPTY, submit_array("c", "0-499", labels=labels))
     assert (refusal.violations[0].field, "let one job" in refusal.message) == ("array", False)
+
+
+def test_a_tenant_has_no_crowd_wait_for_large_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An end of a task costs as much as those that wait for it have to look at."""
+    monkeypatch.setattr("scheduler.core.admission.dependencies.MOST_AWAITED", 500)
+    tenants = Tenants((Tenant("ads"), Tenant("bots")), default="ads")
+    state = run(EMPTY, LoadTenants(tenants), submit_array("a", "0-199"))
+
+    def after(name: str, awaited: str = "a", tenant: str = "") -> SubmitJob:
+        terms = (DependencyTerm(DependencyKind.AFTERANY, awaited),)
+        return SubmitJob(replace(spec(name, tenant=tenant), dependencies=terms), f"uid-{name}")
+
+    state = run(state, after("b"), after("c"))
+    refusal = refused(state, after("d"))
+    assert refusal.code is Code.EXHAUSTED
+    assert "of tenant ads wait for 400 ends of others already" in refusal.message
+    state = run(state, after("d", "b"), after("e", tenant="bots"))
+    run(run(state, cancel("b")), after("f"))
 
 
 def test_a_dry_run_answers_for_the_first_task() -> None:
