@@ -8,17 +8,41 @@ as one of theirs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-__all__ = ["replace", "struct"]
+__all__ = ["Derived", "replace", "struct"]
+
+_V = TypeVar("_V")
+
+
+class Derived(Generic[_V]):
+    """What a value finds out about itself once. The answer stands in its dictionary, where it is
+    looked for before this is. It is a `cached_property` without the lock that one of Python 3.11
+    takes, which costs more than most of what is found here."""
+
+    def __init__(self, find: Callable[[Any], _V]) -> None:
+        self.find, self.name = find, find.__name__
+        self.__doc__ = find.__doc__
+
+    @overload
+    def __get__(self, value: None, kind: type) -> Derived[_V]: ...
+
+    @overload
+    def __get__(self, value: object, kind: type) -> _V: ...
+
+    def __get__(self, value: object | None, kind: type) -> Derived[_V] | _V:
+        if value is None:
+            return self
+        answer = value.__dict__[self.name] = self.find(value)
+        return answer
+
 
 if TYPE_CHECKING:  # the same declaration and call, whose names and types are checked
     from dataclasses import dataclass as struct
     from dataclasses import replace
 else:
-    from collections.abc import Callable
     from dataclasses import MISSING, dataclass, fields
-    from typing import Any
 
     import msgspec
     from msgspec.structs import replace

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from dataclasses import field, replace
 from enum import StrEnum
-from functools import cached_property
 
 from placement.errors import BadInput
 from placement.fabric import hostset
 from placement.fabric.constraints import ANYWHERE, Constraints
 from placement.fabric.hostset import HostSet
-from placement.structs import struct
+from placement.structs import Derived, struct
 from placement.workload.parallelism import Parallelism
 from placement.workload.training import AS_LLAMA3, Batch, ModelShape, Training
 
@@ -237,7 +236,7 @@ class Placement:
     step: StepBound | None = None
     gpus: tuple[int, ...] = ()
 
-    @cached_property
+    @Derived
     def held(self) -> HostSet:
         """Hosts and spares."""
         return hostset.of(self.hosts + self.spares)

@@ -8,42 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import structs
 
-__all__ = ["Derived", "derived_from", "evolve"]
+from placement.structs import Derived
+
+__all__ = ["derived_from", "evolve"]
 
 _T = TypeVar("_T")
 _V = TypeVar("_V")
 
 
-class Derived(Generic[_V]):
-    """What a value finds out about itself once, from the fields `sources` alone. The answer
-    stands in its dictionary, where it is looked for before this is."""
+class _DerivedFrom(Derived[_V]):
+    """What is found from the fields `sources` alone."""
 
     def __init__(self, find: Callable[[Any], _V], sources: frozenset[str]) -> None:
-        self.find, self.sources, self.name = find, sources, find.__name__
-        self.__doc__ = find.__doc__
-
-    @overload
-    def __get__(self, value: None, kind: type) -> Derived[_V]: ...
-
-    @overload
-    def __get__(self, value: object, kind: type) -> _V: ...
-
-    def __get__(self, value: object | None, kind: type) -> Derived[_V] | _V:
-        if value is None:
-            return self
-        answer = value.__dict__[self.name] = self.find(value)
-        return answer
+        super().__init__(find)
+        self.sources = sources
 
 
 def derived_from(*sources: str) -> Callable[[Callable[[Any], _V]], Derived[_V]]:
     """A property that is derived once and kept while these fields stay the same."""
 
     def derive(find: Callable[[Any], _V]) -> Derived[_V]:
-        return Derived(find, frozenset(sources))
+        return _DerivedFrom(find, frozenset(sources))
 
     return derive
 
@@ -71,5 +60,5 @@ def _outdated(kind: type, *changed: str) -> tuple[str, ...]:
     return tuple(
         name
         for name, value in vars(kind).items()
-        if isinstance(value, Derived) and not value.sources.isdisjoint(changed)
+        if isinstance(value, _DerivedFrom) and not value.sources.isdisjoint(changed)
     )

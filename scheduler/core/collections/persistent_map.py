@@ -76,7 +76,9 @@ class PersistentMap(Mapping[_K, _V]):
 
     def having(self, key: _K, value: _V) -> PersistentMap[_K, _V]:
         """This map with `key` set to `value`."""
-        change = self._change(key)
+        change = self._latest.get(key)
+        if change is None:
+            change = self._changes.get(key)
         if change is _GONE:  # comes back, hence last: not in its old place
             following = self._merged().having(key, value)
         else:

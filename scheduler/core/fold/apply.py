@@ -56,13 +56,16 @@ def apply(state: State, event: Event) -> State:
         after = links.applied(state, event)
     else:
         after = _applied(state, event)
+    seen_ns = max(state.seen_ns, event.time_ns)
+    if not getattr(event, "request_id", ""):
+        return evolve(after, version=state.version + 1, seen_ns=seen_ns)
     known = remembered(Remembered(state.requests, state.request_counts), event, state.jobs)
     return evolve(
         after,
         version=state.version + 1,
         requests=known.requests,
         request_counts=known.counts,
-        seen_ns=max(state.seen_ns, event.time_ns),
+        seen_ns=seen_ns,
     )
 
 

@@ -553,6 +553,8 @@ def _independent(state: State, job: Job) -> State:
 
 
 def _awaited(job: Job) -> tuple[str, ...]:
+    if not job.dependencies:
+        return ()
     return tuple(dict.fromkeys(each.uid for each in job.dependencies if each.outcome is None))
 
 
@@ -602,10 +604,9 @@ def _unreserved(state: State, name: str) -> State:
 
 
 def _less(names: tuple[str, ...], name: str) -> tuple[str, ...]:
-    try:
-        at = names.index(name)
-    except ValueError:
+    if name not in names:
         return names
+    at = names.index(name)
     return names[:at] + names[at + 1 :]
 
 

@@ -55,6 +55,8 @@ def _until(job: Job, now_ns: int) -> Goodput:
     """The time since the last event goes where the state of the job says."""
     account, hosts = job.goodput, len(job.hosts)
     elapsed_ns, ran_ns = now_ns - account.counted_ns, account.ran_ns
+    if not elapsed_ns:
+        return account
     time, spares = NOTHING, Parts(spare=elapsed_ns * len(job.spares)) if job.spares else NOTHING
     match job.state:
         case JobState.QUEUED:

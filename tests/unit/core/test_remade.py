@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from placement.structs import Derived
 from scheduler.core import State
-from scheduler.core.collections.evolve import Derived, evolve
+from scheduler.core.collections.evolve import evolve
 from tests.build import loaded, run, submit
 
 STATE = run(loaded(), submit("a"))
