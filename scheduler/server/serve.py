@@ -210,12 +210,12 @@ async def _serve(
             await writing
         finally:
             questions.close()
-            backend.reads.close()
             if console is not None:
                 await console.close()
             if launches is not None:
                 await launches.close()
             await server.stop(None)
+            backend.reads.close()
     finally:
         store.close()
 

@@ -11,6 +11,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import copy_context
 from typing import Any, Final, TypeVar
 
@@ -37,14 +38,30 @@ class BulkReads:
         turns = self._turns.setdefault(who, asyncio.Semaphore(most))
         self._pending[who] += 1
         try:
-            async with turns:
-                inside = copy_context().run
-                return await loop.run_in_executor(self._threads, inside, compute, *arguments)
-        finally:
-            self._pending[who] -= 1
-            if not self._pending[who]:
-                del self._pending[who], self._turns[who]
+            await turns.acquire()
+        except asyncio.CancelledError:
+            self._gone(who)
+            raise
+        work = self._threads.submit(copy_context().run, compute, *arguments)
+
+        def ended() -> None:
+            turns.release()
+            self._gone(who)
+
+        # The turn ends with the thread's work, although a call that is cancelled ends before.
+        work.add_done_callback(lambda _: _soon(loop, ended))
+        return await asyncio.wrap_future(work)
+
+    def _gone(self, who: Caller) -> None:
+        self._pending[who] -= 1
+        if not self._pending[who]:
+            del self._pending[who], self._turns[who]
 
     def close(self) -> None:
         """What is under way ends by itself."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _soon(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+    with suppress(RuntimeError):  # the loop is closed: nobody waits for a turn any more
+        loop.call_soon_threadsafe(call)
