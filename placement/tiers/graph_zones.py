@@ -12,9 +12,10 @@ grid, are placed one by one (`cells`). See docs/engine.md, "Gangs that are no gr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import product
 
 import numpy as np
 
@@ -55,7 +56,8 @@ class _Gang:
     """The blocks of one gang: the best layout so far, and what no layout cuts less than.
 
     Costs and bounds are doubled cuts in bytes; a layout is the zone of each block, shape (blocks,).
-    What looks for a better layout or bound gets one part in `share` of what the limits allow.
+    What looks for a better layout or bound gets one part in `share` of what the limits allow. A
+    gang whose graph has too many edges is not linked: its blocks stay in order.
     """
 
     def __init__(
@@ -71,23 +73,29 @@ class _Gang:
         self._best = ZoneStep(np.zeros((1, blocks), dtype=np.int64), int(MUCH), 0)
 
     def solved(self) -> ZoneStep:
-        """Cheap bounds, then layouts, then others, in turns."""
-        searches = [self._by_runs, self._by_trees, self._by_moves]
-        ways = [self._by_parts, self._by_sizes, *searches[:2], self._by_orbits, searches[2]]
-        ways += [self._by_cells, self._round_a_ring]
-        if not self._is_linked:  # it has too many edges: blocks stay in order
-            searches, ways = [self._filled], [self._by_sizes, self._filled, self._by_cells]
-        elif self._graph.blocks <= MOST_BLOCKS:
+        """In turns, each with a larger share of the work than the time before."""
+        if self._is_linked and self._graph.blocks <= MOST_BLOCKS:
             self._offer(best_partition(self._graph, self._capacities))
             return replace(self._best, bound=self._best.cost)
         turns = SHARES[: self._limits.turns]
-        for share in turns:
-            for way in ways if self._limits.rounds else searches:
-                if not self._best.is_proved:
-                    way(share)
+        for share, way in product(turns, self._ways()):
+            if not self._best.is_proved:
+                way(share)
         if self._best.bound < CLOSE * self._best.cost and turns == SHARES and self._is_linked:
             self._refine(PROPOSALS_ANEW * self._limits.trees, SLOW)
         return self._best
+
+    def _ways(self) -> list[Callable[[int], None]]:
+        """Cheap bounds, then layouts, then others; layouts alone where nothing is to be proved."""
+        if not self._is_linked:
+            is_bounded = self._limits.rounds > 0
+            return (
+                [self._by_sizes, self._in_order, self._by_cells] if is_bounded else [self._in_order]
+            )
+        if not self._limits.rounds:
+            return [self._by_runs, self._by_trees, self._by_moves]
+        first = [self._by_parts, self._by_sizes, self._by_runs, self._by_trees]
+        return [*first, self._by_orbits, self._by_moves, self._by_cells, self._round_a_ring]
 
     def _offer(self, layout: Ints) -> None:
         """Keep a layout if it cuts less."""
@@ -147,7 +155,7 @@ class _Gang:
         if layout is not None:
             self._offer(layout)
 
-    def _filled(self, share: int) -> None:
+    def _in_order(self, share: int) -> None:
         """Zones filled one after the other, the largest first, along each order."""
         zones = np.argsort(-np.array(self._capacities), kind="stable")
         along = np.repeat(zones, np.array(self._capacities)[zones])
