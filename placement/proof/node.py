@@ -18,7 +18,7 @@ from placement.fabric.tree import Ints
 from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import ZonePattern
 from placement.proof.branching import split
-from placement.proof.master import WHOLE_GANG, Counter, Floats, Master, Pool, Range
+from placement.proof.master import EVERY_ROW, WHOLE_GANG, Counter, Floats, Master, Pool, Range
 from placement.search.graph_slicing import SMALL
 from placement.solver import ARTIFICIAL, LpSolution
 from placement.structs import struct
@@ -70,7 +70,7 @@ class Duals:
             if counter.row == WHOLE_GANG:
                 sizes += each * values
             else:
-                cost[counter.row] -= each * values
+                cost[slice(None) if counter.row == EVERY_ROW else counter.row] -= each * values
         return Prices(cost, sizes, constant, self.scale, slot, price)
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import pairwise, product
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +18,7 @@ from placement.grid.block_grid import BlockGrid, block_grid, joint_cost, shared
 from placement.grid.isoperimetry import MUCH
 from placement.grid.layout import counts, layout_cost
 from placement.objective.cut import cut_by_axis, egress
+from placement.proof import branching
 from placement.proof.branch_and_price import Prover
 from placement.proof.master import Counter
 from placement.replace.swaps import added_cut
@@ -259,6 +261,26 @@ def test_a_range_of_a_counter_bounds_the_layouts_that_have_it(
     root, counter = prover._root(), Counter(row, least)
     prover.heap = [(0, 0, replace(root, ranges={**root.ranges, counter: (low, low + more)}))]
     assert prover.prove(1 << 40, 20) <= optimum
+
+
+def test_a_split_on_all_touches_closes_the_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fifteen zones of 16 for eight rows of 28: no row says that they are touched 18 times, not
+    17.5 times."""
+    gang = request(
+        tp=2,
+        pp=8,
+        dp=28,
+        traffic={"dp": 50, "pp": 1},
+        collectives={"dp": Collective.HIERARCHICAL},
+    )
+    grid = block_grid(gang, 2)
+    assert grid is not None
+    capacities = [16] * 15 + [6, 3, 1, 1]
+    step = solve_zones(grid, capacities, capacities, Limits())
+    assert step.bound == step.cost
+    families = tuple(family for family in branching.FAMILIES if family != branching._all_touches)
+    monkeypatch.setattr(branching, "FAMILIES", families)
+    assert Prover(grid, capacities, []).prove(step.cost, 100) < step.cost
 
 
 @settings(max_examples=60)
