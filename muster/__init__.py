@@ -1,1 +1,3 @@
-"""What the ranks of a job import: `from muster import progress`. Standard library alone."""
+"""What the ranks of a job import: `from muster import progress`. Standard library alone, but for
+`structs`, of which the values of all other packages are made.
+"""

@@ -18,6 +18,7 @@ from random import Random
 
 import numpy as np
 
+from muster.structs import struct
 from placement.fabric import hostset
 from placement.fabric.constraints import seen_by_gang
 from placement.fabric.hostset import HostSet
@@ -28,7 +29,6 @@ from placement.objective.cut import cut, cut_by_axis
 from placement.objective.step_time import step_bound
 from placement.spares.holding import Holding, hold_spares
 from placement.spares.sizing import BY_DEFAULT, Sizing
-from placement.structs import struct
 from placement.tiers.contraction import contract
 from placement.tiers.shape import placed_inside
 from placement.workload.request import Objective, Placement, Request, TierCut

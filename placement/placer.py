@@ -17,6 +17,7 @@ from math import ceil
 
 import numpy as np
 
+from muster.structs import struct
 from placement.baselines import by_spread, consecutive
 from placement.bound.size_relaxation import by_sizes
 from placement.errors import BadInput
@@ -32,7 +33,6 @@ from placement.part_of_host import choose_gpus
 from placement.replace.near import Hint, Near
 from placement.spares.holding import Holding, hold_spares, reserve_by_zone
 from placement.spares.sizing import BY_DEFAULT, Sizing
-from placement.structs import struct
 from placement.tiers.contraction import contract
 from placement.tiers.fragmentation import harm
 from placement.tiers.graph_zones import solve_ragged

@@ -9,7 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from placement.structs import struct
+from muster.structs import struct
 from simulator.collectors.invariants import named
 from simulator.experiment import experiment_of
 from simulator.options import Options, Value, conflicts

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import astuple, field
 from pathlib import Path
 
+from muster.structs import replace, struct
 from placement import BadInput
 from placement.fabric.tree import Fabric, from_spec
-from placement.structs import replace, struct
 from placement.workload.request import SpareRule
 from scheduler.core import SchedulingOptions, Tenants
 from scheduler.core.model.scheduling_options import Overrun

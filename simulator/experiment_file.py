@@ -24,8 +24,8 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from muster.structs import struct
 from placement import BadInput
-from placement.structs import struct
 from scheduler.files.errors import InputError
 from scheduler.files.yaml12 import Document, load
 from simulator.experiment import fabric_of

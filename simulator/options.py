@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 
+from muster.structs import struct
 from placement import BadInput
-from placement.structs import struct
 from scheduler.files.defaults import (
     LEAST_GAIN_PERCENT,
     MOST_RESERVATIONS,

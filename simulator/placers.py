@@ -14,9 +14,9 @@ from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
 
+from muster.structs import replace
 from placement import Choose, at_random, by_spread, chosen, consecutive, place
 from placement.fabric.hostset import HostSet
-from placement.structs import replace
 from placement.workload.request import Objective, Placement
 from scheduler.core.capacity.placer import Placer, make_placer
 from scheduler.core.capacity.spare_pools import SparePools

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from muster.structs import struct
 from placement import BadInput
 from placement.fabric.tree import Fabric
-from placement.structs import struct
 from scheduler.core import SchedulingOptions, State, Tenants
 from scheduler.core.fold.attempts import EffectReader
 from scheduler.core.model.commands import (

@@ -12,7 +12,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from placement.structs import struct
+from muster.structs import struct
 from scheduler.core import SchedulingOptions
 from scheduler.core.queue.policies import queue_policy
 from scheduler.files.errors import InputError, Problem

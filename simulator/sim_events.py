@@ -7,7 +7,7 @@ them away, then what asks for them, then one decision for all of it.
 
 from __future__ import annotations
 
-from placement.structs import struct
+from muster.structs import struct
 from scheduler.core import Plan
 from scheduler.core.model.commands import Command
 from simulator.failures import Outage

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from placement.structs import struct
+from muster.structs import struct
 from scheduler.files.atomic_file import write as write_whole
 from scheduler.files.errors import InputError, Problem, unwritable
 from simulator.collectors.invariants import named

@@ -20,8 +20,8 @@ from math import ceil
 
 import numpy as np
 
+from muster.structs import struct
 from placement.grid.block_grid import BlockGrid, block_axes, block_grid
-from placement.structs import struct
 from placement.workload.request import Request
 from placement.workload.traffic import Pattern
 

@@ -24,10 +24,10 @@ from math import gcd
 
 import numpy as np
 
+from muster.structs import struct
 from placement.fabric.tree import Ints
 from placement.graph.hypergraph import Hypergraph
 from placement.grid.isoperimetry import MUCH
-from placement.structs import struct
 
 STARTS = 4  # of orders of the orbits: the narrowest counts
 

@@ -15,13 +15,13 @@ from functools import lru_cache
 
 import numpy as np
 
+from muster.structs import struct
 from placement.bound.pricing import Pricer, pattern_cost
 from placement.bound.rounding import attainable, fewest
 from placement.fabric.tree import Ints
 from placement.grid.block_grid import BlockGrid, shared
 from placement.grid.isoperimetry import MUCH, convolve
 from placement.grid.layout import Region, layout_cost
-from placement.structs import struct
 
 MOST_ENTRIES = 4_000_000  # of the pricing tables; beyond that they take a second or more
 

@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
+from muster.structs import struct
 from placement.errors import BadInput
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.links import barred_links, barred_text, islands
 from placement.fabric.tree import masks, of_built, seen_with
-from placement.structs import struct
 
 if TYPE_CHECKING:
     from placement.fabric.tree import Fabric

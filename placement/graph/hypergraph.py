@@ -21,10 +21,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from muster.structs import struct
 from placement.fabric.hostset import Mask
 from placement.fabric.tree import Floats, Ints
 from placement.grid.block_grid import BlockGrid
-from placement.structs import struct
 from placement.workload.request import Request
 from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic
 

@@ -24,10 +24,10 @@ from math import gcd, lcm, prod
 
 import numpy as np
 
+from muster.structs import struct
 from placement.fabric.hostset import Mask
 from placement.fabric.tree import Ints
 from placement.grid.isoperimetry import MUCH, BlockAxis, steps
-from placement.structs import struct
 from placement.workload.request import Request
 from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic
 

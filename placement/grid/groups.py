@@ -13,11 +13,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from muster.structs import struct
 from placement.fabric.tree import Ints
 from placement.grid.block_grid import BlockGrid
 from placement.grid.isoperimetry import BlockAxis, steps
 from placement.grid.layout import Layout
-from placement.structs import struct
 from placement.workload.traffic import Pattern
 
 TAKEN, OF = 3, 4  # of the weight; a little is left, so that groups do not fall apart for free

@@ -11,9 +11,9 @@ from itertools import combinations, pairwise
 
 import numpy as np
 
+from muster.structs import struct
 from placement.fabric.tree import Ints
 from placement.kernels import Kernel
-from placement.structs import struct
 from placement.workload.traffic import Pattern
 
 MUCH = np.int64(1) << 60  # no such set of slots

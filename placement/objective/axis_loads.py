@@ -14,11 +14,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from muster.structs import struct
 from placement.fabric.constraints import seen_by_gang
 from placement.fabric.links import seconds_over
 from placement.fabric.tree import Fabric
 from placement.objective.cut import Floats, egress_by_axis, egress_by_host
-from placement.structs import struct
 from placement.workload.request import Request
 from placement.workload.traffic import AxisTraffic
 

@@ -12,6 +12,7 @@ from math import floor
 
 import numpy as np
 
+from muster.structs import struct
 from placement.bound.pricing import Pricer, Prices
 from placement.bound.rounding import attainable, stairs
 from placement.fabric.tree import Ints
@@ -21,7 +22,6 @@ from placement.proof.branching import split
 from placement.proof.master import EVERY_ROW, WHOLE_GANG, Counter, Floats, Master, Pool, Range
 from placement.search.graph_slicing import SMALL
 from placement.solver import ARTIFICIAL, LpSolution
-from placement.structs import struct
 
 VIOLATED = 0.05  # zones; a cut violated by less is not worth a row
 ROUNDS = 60  # pricing rounds per node; prices have settled long before

@@ -23,6 +23,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from muster.structs import struct
 from placement.errors import BadInput
 from placement.fabric import hostset
 from placement.fabric.constraints import seen_by_gang
@@ -35,7 +36,6 @@ from placement.objective.cut import cut
 from placement.replace.swaps import choose_swaps
 from placement.search.graph_slicing import slice_grid
 from placement.solver import assign
-from placement.structs import struct
 from placement.tiers.descent import Descent
 from placement.tiers.objectives import like_zones, measure
 from placement.tiers.seating import Hosts

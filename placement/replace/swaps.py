@@ -14,13 +14,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from muster.structs import struct
 from placement.fabric import hostset
 from placement.fabric.constraints import joinable, seen_by_gang
 from placement.fabric.hostset import HostSet
 from placement.fabric.links import barred_text, seconds_over
 from placement.fabric.tree import Fabric, Ints, Tier
 from placement.objective.cut import cut
-from placement.structs import struct
 from placement.tiers.step_clock import step_clock
 from placement.workload.request import Objective, Request, TierCut
 from placement.workload.segments import may_take

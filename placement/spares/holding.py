@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from muster.structs import struct
 from placement.fabric.hostset import Mask
 from placement.fabric.tree import Fabric, Ints
 from placement.spares.sizing import BY_DEFAULT, Sizing
-from placement.structs import struct
 from placement.workload.request import Request
 
 

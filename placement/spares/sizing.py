@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from itertools import islice
 from math import exp, log, log1p
 
-from placement.structs import struct
+from muster.structs import struct
 
 FAILURES_PER_HOST_DAY = 3.79e-3  # Llama 3 405B: 419 interruptions of 2,048 hosts in 54 days
 REPAIR_DAYS = 1.0

@@ -19,11 +19,11 @@ from functools import lru_cache
 
 import numpy as np
 
+from muster.structs import struct
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, Hardware, Ints, Tier, Uplink
 from placement.grid.block_grid import BlockGrid, block_grid
-from placement.structs import struct
 from placement.tiers.descent import Descent
 from placement.workload.request import NO_SPARES, Request
 from placement.workload.segments import Segments, part_by_block

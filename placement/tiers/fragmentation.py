@@ -14,10 +14,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from muster.structs import struct
 from placement.fabric.hostset import Mask
 from placement.fabric.tree import Fabric, Ints, above, sizes_of
 from placement.solver import assign
-from placement.structs import struct
 
 MOST_DOMAINS = 400  # in one assignment; beyond that parts stay where they are
 

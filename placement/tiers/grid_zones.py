@@ -16,6 +16,7 @@ from math import floor
 
 import numpy as np
 
+from muster.structs import struct
 from placement.bound.size_relaxation import ChargingForm, by_sizes, forms
 from placement.grid.block_grid import BlockGrid
 from placement.grid.groups import Groups, groups_of
@@ -26,7 +27,6 @@ from placement.search.graph_slicing import SLACKS, SMALL, grid_sweeper, slice_gr
 from placement.search.integer_cover import counts_cost, covering_slots, is_counted, laid_out
 from placement.search.multilevel import PROPOSALS, refined
 from placement.speculative import ahead
-from placement.structs import struct
 from placement.workload.request import SHARES, Limits
 
 NEARLY = 0.96  # of a quick layout's cut: a bound that a better one may meet

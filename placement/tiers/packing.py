@@ -18,6 +18,7 @@ from itertools import chain, tee, zip_longest
 
 import numpy as np
 
+from muster.structs import struct
 from placement.bound.part_sizes import PartBound
 from placement.bound.size_relaxation import size_bound
 from placement.fabric.tree import Ints
@@ -33,7 +34,6 @@ from placement.grid.layout import Region
 from placement.search.graph_slicing import roomiest, slice_grid
 from placement.search.multilevel import improved
 from placement.search.segmentation import LineSearch, box_walks
-from placement.structs import struct
 from placement.tiers.inner_bound import proved
 from placement.workload.request import Request
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from muster.structs import struct
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, Ints
-from placement.structs import struct
 
 Hosts = tuple[int, ...]
 Shape = tuple[object, ...]  # nested: how many blocks lie in each domain below

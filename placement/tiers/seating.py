@@ -13,11 +13,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from muster.structs import struct
 from placement.fabric.tree import Fabric, Ints, sizes_of
 from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import Layout, Region, layout_cost
 from placement.search.graph_slicing import slice_grid
-from placement.structs import struct
 from placement.tiers.descent import Descent
 from placement.tiers.fragmentation import kindest, rehoused, sparing
 from placement.workload.request import Limits, Request

@@ -23,11 +23,11 @@ from itertools import combinations, product
 
 import numpy as np
 
+from muster.structs import struct
 from placement.fabric.hostset import Mask
 from placement.fabric.tree import Floats, Ints
 from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import Layout
-from placement.structs import struct
 
 SWEEPS = 20  # of exchanges between bands
 SHARED = 1e-9  # room for rounding in the bound

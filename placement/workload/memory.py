@@ -16,8 +16,8 @@ from fractions import Fraction
 from functools import lru_cache
 from math import ceil
 
+from muster.structs import struct
 from placement.errors import BadInput
-from placement.structs import struct
 from placement.workload.flops import ffn_parameters, layer_parameters
 from placement.workload.request import Request
 from placement.workload.training import DataParallel, Recompute, Sync

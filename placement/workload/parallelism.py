@@ -7,8 +7,8 @@ way round (outermost first): `order` is their dimension list reversed.
 
 from __future__ import annotations
 
+from muster.structs import struct
 from placement.errors import BadInput
-from placement.structs import struct
 
 AXES = ("tp", "cp", "ep", "pp", "dp")
 DEFAULT_ORDER = "tp-cp-ep-pp-dp"

@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import field, replace
 from enum import StrEnum
 
+from muster.structs import Derived, struct
 from placement.errors import BadInput
 from placement.fabric import hostset
 from placement.fabric.constraints import ANYWHERE, Constraints
 from placement.fabric.hostset import HostSet
-from placement.structs import Derived, struct
 from placement.workload.parallelism import Parallelism
 from placement.workload.training import AS_LLAMA3, Batch, ModelShape, Training
 

@@ -21,12 +21,12 @@ from math import lcm
 
 import numpy as np
 
+from muster.structs import struct
 from placement.errors import BadInput
 from placement.fabric import hostset
 from placement.fabric.constraints import broken, gpus_wanted, labelled, tier_of, usable
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, Ints, masks
-from placement.structs import struct
 from placement.workload.parallelism import AXES, Parallelism
 from placement.workload.request import Request
 

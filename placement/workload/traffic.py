@@ -11,8 +11,8 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from muster.structs import struct
 from placement.errors import BadInput
-from placement.structs import struct
 from placement.workload.parallelism import AXES
 from placement.workload.request import Collective, Request
 from placement.workload.volumes import REPLICATE, edge_volumes, is_all_to_all

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from muster.structs import struct
 from placement.errors import BadInput
-from placement.structs import struct
 
 DTYPE_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
 DISPATCH_BYTES = {**DTYPE_BYTES, "fp8": 1}

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from muster.structs import struct
 from placement.errors import BadInput
-from placement.structs import struct
 from placement.workload.flops import dense_parameters, expert_parameters
 from placement.workload.parallelism import Parallelism
 from placement.workload.replicas import check_batch

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from placement.structs import struct
+from muster.structs import struct
 from scheduler.cli.calls import DEFAULT_ADDRESS, Address
 from scheduler.cli.signatures import with_parameters
 from scheduler.files.errors import InputError, Problem

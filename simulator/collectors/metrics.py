@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, assert_never
 
-from placement.structs import struct
+from muster.structs import struct
 from scheduler.core import State
 from scheduler.core.fold.attempts import EffectReader
 from scheduler.core.fold.effects import (

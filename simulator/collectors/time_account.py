@@ -13,7 +13,7 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Protocol
 
-from placement.structs import replace, struct
+from muster.structs import replace, struct
 from scheduler.core.model.records.goodput import Parts
 from simulator.timing import AttemptTime
 

@@ -14,9 +14,9 @@ from random import Random
 
 import numpy as np
 
+from muster.structs import struct
 from placement import BadInput
 from placement.fabric.tree import Fabric
-from placement.structs import struct
 
 DAY_S = 86_400
 HOST = "host"

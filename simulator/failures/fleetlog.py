@@ -15,9 +15,9 @@ from itertools import count, pairwise
 from math import inf
 from random import Random
 
+from muster.structs import replace, struct
 from placement import BadInput
 from placement.fabric.tree import Fabric
-from placement.structs import replace, struct
 from simulator.failures.outage import Outage
 from simulator.traces.record import SECOND_NS
 

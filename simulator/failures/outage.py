@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from heapq import merge
 
-from placement.structs import struct
+from muster.structs import struct
 
 
 @struct(frozen=True, slots=True, order=True)

@@ -9,7 +9,7 @@ lognormal. Failures of software leave the host as it was: it is back at once.
 
 from __future__ import annotations
 
-from placement.structs import replace
+from muster.structs import replace
 from simulator.failures.cause import FailureCause, RepairTime
 
 GPU = RepairTime(191.2, "lognormal", 1.84)  # 59 intervals, median 35 h

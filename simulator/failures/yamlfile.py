@@ -31,7 +31,7 @@ from typing import Annotated
 
 from pydantic import Field, ValidationError
 
-from placement.structs import replace
+from muster.structs import replace
 from scheduler.files.field_types import one_of
 from scheduler.files.job_keys import Count, Keys, Text, message_of, path_of
 from scheduler.files.yaml12 import Document, load

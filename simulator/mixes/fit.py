@@ -18,7 +18,7 @@ from functools import lru_cache
 from math import exp, log
 from statistics import NormalDist
 
-from placement.structs import replace, struct
+from muster.structs import replace, struct
 from simulator.mixes.published import ClusterSummary, OutcomeShares, SizeGroup
 
 NORMAL = NormalDist()

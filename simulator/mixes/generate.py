@@ -9,7 +9,7 @@ from itertools import accumulate
 from math import exp, log
 from random import Random
 
-from placement.structs import struct
+from muster.structs import struct
 from simulator.mixes.fit import NORMAL, JobMix, SizeClass
 from simulator.mixes.published import BY_DAY, BY_HOUR
 from simulator.traces.record import SECOND_NS, TraceJob, TraceOutcome

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import field
 
-from placement.structs import struct
+from muster.structs import struct
 
 DAY_S = 86_400
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from placement.structs import struct
+from muster.structs import struct
 from simulator.collectors.tables import EVENTS, JOBS, write_parquet
 from simulator.report.text import markdown
 

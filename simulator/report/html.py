@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from placement.structs import struct
+from muster.structs import struct
 from simulator.report import theme
 from simulator.report.run_charts import Chart
 from simulator.report.text import duration

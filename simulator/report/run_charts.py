@@ -10,7 +10,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from placement.structs import struct
+from muster.structs import struct
 from simulator.report import theme
 from simulator.report.text import duration
 from simulator.report.theme import light

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Protocol
 
-from placement.structs import struct
+from muster.structs import struct
 from placement.workload.request import Request
 from scheduler.core.fold.attempts import Attempt, AttemptLeft
 

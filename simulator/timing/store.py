@@ -14,9 +14,9 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 
+from muster.structs import struct
 from placement.fabric.tree import Fabric
 from placement.objective.axis_loads import BYTES_PER_S
-from placement.structs import struct
 from placement.workload.flops import parameter_count
 from placement.workload.request import Request
 from simulator.timing.times_file import CheckpointParameters

@@ -12,8 +12,8 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, cast
 
+from muster.structs import struct
 from placement import BadInput
-from placement.structs import struct
 from scheduler.files.errors import InputError, Problem
 from simulator.traces.formats import (
     gavel,

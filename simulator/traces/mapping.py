@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from placement.structs import replace
+from muster.structs import replace
 from placement.workload.request import NO_SPARES, SpareRule
 from scheduler.core import Tenants
 from scheduler.core.model.job import JobSpec

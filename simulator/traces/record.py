@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 
-from placement.structs import struct
+from muster.structs import struct
 from scheduler.core.model.job import JobSpec
 
 SECOND_NS = 1_000_000_000

@@ -36,7 +36,7 @@ from functools import lru_cache
 from math import gcd
 from random import Random
 
-from placement.structs import replace, struct
+from muster.structs import replace, struct
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import NO_SPARES, Request, SpareRule
 from placement.workload.training import (

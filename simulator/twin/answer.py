@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from placement.structs import struct
+from muster.structs import struct
 from simulator.report.text import duration
 
 Values = Mapping[str, Any]

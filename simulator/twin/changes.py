@@ -21,9 +21,9 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
+from muster.structs import replace, struct
 from placement import BadInput
 from placement.fabric.tree import Fabric
-from placement.structs import replace, struct
 from scheduler.core import Rejected, SchedulingOptions, State, admit, replay
 from scheduler.core.model.commands import ChangeFabric, Command, LoadTenants, SetWindow
 from scheduler.core.model.window import Leave, Window, WindowKind

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from placement.structs import replace, struct
+from muster.structs import replace, struct
 from placement.workload.request import AUTO
 from scheduler.core import Job, SchedulingOptions, State
 from scheduler.core.collections.evolve import evolve

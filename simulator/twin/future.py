@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from placement.structs import replace, struct
+from muster.structs import replace, struct
 from scheduler.core import State
 from scheduler.core.model.commands import ReportHost
 from scheduler.core.model.events import Event

@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from random import Random
 
-from placement.structs import struct
+from muster.structs import struct
 from scheduler.core import HostState, State
 from scheduler.core.model.records.failure_rates import DAY_NS, DOWN, sizing
 from scheduler.core.model.records.host import DAYS, DailyCount

@@ -14,7 +14,7 @@ from math import sqrt
 from time import perf_counter
 from typing import Any
 
-from placement.structs import struct
+from muster.structs import struct
 from scheduler.files.timeparse import written
 from simulator.pool import run_all
 from simulator.traces.record import SECOND_NS

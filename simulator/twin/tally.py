@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import Any
 
-from placement.structs import struct
+from muster.structs import struct
 from scheduler.core import Job, State
 from scheduler.core.model.events import (
     Event,

@@ -17,7 +17,7 @@ from functools import cached_property
 from operator import attrgetter
 from random import Random
 
-from placement.structs import replace, struct
+from muster.structs import replace, struct
 from scheduler.core import Job, JobState, State
 from scheduler.core.model.job import JobSpec
 from scheduler.core.model.job_account import shown

@@ -7,9 +7,9 @@ from typing import assert_never
 import msgspec
 from msgspec import structs
 
+from muster.structs import replace
 from placement import BadInput
 from placement.fabric.constraints import gpus_wanted
-from placement.structs import replace
 from placement.workload.request import NO_SPARES
 from placement.workload.traffic import axis_traffic
 from scheduler.core.admission import dependencies, idempotency

@@ -13,11 +13,11 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Final
 
+from muster.structs import replace, struct
 from placement import BadInput
 from placement.fabric import constraints, hostset
 from placement.fabric.constraints import gpus_wanted, labelled
 from placement.fabric.tree import Fabric, from_spec
-from placement.structs import replace, struct
 from scheduler.core.admission.etag import stale
 from scheduler.core.model.commands import ChangeFabric
 from scheduler.core.model.events import Event, FabricChanged, SparesChanged

@@ -7,7 +7,7 @@ from typing import TypeVar, assert_never
 
 import msgspec
 
-from placement.structs import replace, struct
+from muster.structs import replace, struct
 from scheduler.core.model.commands import (
     CancelJob,
     ChangeFabric,

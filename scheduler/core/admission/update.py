@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from placement.structs import replace
+from muster.structs import replace
 from scheduler.core.admission.dependencies import resolved
 from scheduler.core.admission.etag import job_etag, stale
 from scheduler.core.model.commands import UpdateJob

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from placement.structs import replace
+from muster.structs import replace
 from scheduler.core.capacity.shrink import ShrunkGang, resize
 from scheduler.core.capacity.victims import Victim, is_taken_back
 from scheduler.core.model.events import GangResized, JobPreempted

@@ -19,11 +19,11 @@ from copy import copy
 from itertools import groupby
 from operator import attrgetter
 
+from muster.structs import replace
 from placement.fabric import hostset
 from placement.fabric.constraints import tier_of
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, masks
-from placement.structs import replace
 from scheduler.core.model.job import Job, Release
 from scheduler.core.model.plan import BackfillReservation
 from scheduler.core.model.records.failure_rates import DOWN, mean_repair_ns

@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Sequence
 
+from muster.structs import struct
 from placement import (
     NEW,
     carried,
@@ -25,7 +26,6 @@ from placement.fabric import hostset
 from placement.fabric.constraints import gpus_wanted
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
-from placement.structs import struct
 from placement.workload.request import Limits, Placement
 from scheduler.core.model.job import Job
 from scheduler.core.model.plan import Resize

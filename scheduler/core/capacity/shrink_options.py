@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from muster.structs import replace, struct
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
-from placement.structs import replace, struct
 from scheduler.core.capacity.grow import due_ns
 from scheduler.core.capacity.shrink import ShrunkGang, at_size, to_free
 from scheduler.core.capacity.victims import Victim

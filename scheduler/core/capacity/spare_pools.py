@@ -11,11 +11,11 @@ from __future__ import annotations
 from functools import cached_property, reduce
 from operator import or_
 
+from muster.structs import replace, struct
 from placement import Sizing
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
-from placement.structs import replace, struct
 from scheduler.core.model.job import Job
 from scheduler.core.model.records.failure_rates import sizing
 from scheduler.core.model.state import State

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from muster.structs import struct
 from placement.fabric.hostset import HostSet
-from placement.structs import struct
 from scheduler.core.capacity.shrink import ShrunkGang
 from scheduler.core.model.job import SECOND_NS, Job
 from scheduler.core.model.lifecycle import JobState

@@ -11,12 +11,12 @@ from datetime import UTC, datetime
 from functools import reduce
 from operator import or_
 
+from muster.structs import replace
 from placement import BadInput
 from placement.fabric import hostlist, hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.links import checked_share, uplink_of
 from placement.fabric.tree import Fabric
-from placement.structs import replace
 from scheduler.core.capacity.outlook import nearest
 from scheduler.core.model.job import SECOND_NS, Job
 from scheduler.core.model.lifecycle import JobState, WindowState

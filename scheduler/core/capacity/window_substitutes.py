@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from muster.structs import replace
 from placement.fabric import hostset
 from placement.fabric.constraints import around
 from placement.fabric.hostset import HostSet
-from placement.structs import replace
 from scheduler.core.capacity.outlook import nearest
 from scheduler.core.capacity.window_hosts import held_past, named, reserved_by_others
 from scheduler.core.model.events import WindowSet

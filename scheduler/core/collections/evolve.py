@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import structs
 
-from placement.structs import Derived
+from muster.structs import Derived
 
 __all__ = ["derived_from", "evolve"]
 

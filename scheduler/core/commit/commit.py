@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from muster.structs import replace, struct
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.objective.check import violations
 from placement.objective.cut import cut
-from placement.structs import replace, struct
 from placement.workload.request import Placement
 from placement.workload.segments import misplaced
 from scheduler.core.capacity.eviction import made_room

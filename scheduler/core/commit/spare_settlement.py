@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace as with_fields
 
+from muster.structs import replace
 from placement.fabric import hostset
 from placement.fabric.constraints import ANYWHERE, joinable
-from placement.structs import replace
 from scheduler.core.fold.apply import replay
 from scheduler.core.model.events import Event, GangResized, JobPreempted, JobRequeued, SparesChanged
 from scheduler.core.model.job import Job

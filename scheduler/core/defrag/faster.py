@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from math import isfinite
 
+from muster.structs import replace
 from placement import place
 from placement.fabric import hostset
 from placement.fabric.constraints import broken
 from placement.fabric.hostset import HostSet
 from placement.objective.cut import cut
-from placement.structs import replace
 from placement.workload.request import NO_SPARES, Placement, StepBound
 from scheduler.core.capacity.victims import cost_ns
 from scheduler.core.defrag.proposal import DefragProposal, GangMover, Relocation

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from placement.structs import replace
+from muster.structs import replace
 from scheduler.core.commit.commit import Conflict, commit
 from scheduler.core.defrag.proposal import DefragProposal, is_lacking, propose
 from scheduler.core.fold.apply import replay

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from muster.structs import replace, struct
 from placement import Hint, choose_swaps, measure, place
 from placement.fabric import hostset
 from placement.fabric.constraints import broken
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from placement.objective.cut import cut
-from placement.structs import replace, struct
 from placement.workload.request import NO_SPARES, Objective, Placement, Request, TierCut
 from placement.workload.segments import parted
 from scheduler.core.capacity.victims import cost_ns

@@ -14,9 +14,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
+from muster.structs import replace
 from placement import BadInput
 from placement.fabric import hostset
-from placement.structs import replace
 from placement.workload.request import AUTO, SpareRule
 from scheduler.core.admission.admit import Rejected, admit
 from scheduler.core.capacity.window_hosts import domain

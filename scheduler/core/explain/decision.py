@@ -9,9 +9,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TypeGuard
 
+from muster.structs import struct
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
-from placement.structs import struct
 from scheduler.core.commit.commit import Conflict, commit
 from scheduler.core.explain.dryrun import DryRun
 from scheduler.core.fold.apply import apply

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from muster.structs import replace, struct
 from placement.fabric.constraints import labelled
-from placement.structs import replace, struct
 from placement.workload.request import Insufficient, Placement, Undecided
 from scheduler.core.admission.admit import admit
 from scheduler.core.capacity.placer import Placer, make_placer

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from muster.structs import replace, struct
 from placement.fabric import hostset
 from placement.fabric.constraints import wish_text
 from placement.fabric.hostset import HostSet
 from placement.fabric.links import barred_links
 from placement.fabric.tree import Fabric
-from placement.structs import replace, struct
 from placement.workload.request import Placement
 from scheduler.core.capacity.eviction import parted, yielding
 from scheduler.core.capacity.grow import dp_text, is_smaller, size_text

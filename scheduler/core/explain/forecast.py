@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from placement.structs import replace, struct
+from muster.structs import replace, struct
 from scheduler.core.admission.admit import admit
 from scheduler.core.capacity.outlook import releases, repairs
 from scheduler.core.commit.commit import Conflict, commit

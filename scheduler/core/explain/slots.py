@@ -12,8 +12,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import count
 
+from muster.structs import struct
 from placement import BadInput
-from placement.structs import struct
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import NO_SPARES, Request
 from scheduler.core.admission.admit import Code, Rejected, admit

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from placement.structs import struct
+from muster.structs import struct
 from scheduler.core.commit.commit import Conflict, commit
 from scheduler.core.decide import decide
 from scheduler.core.explain.conditions import supposed

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import Protocol, assert_never
 
-from placement.structs import replace, struct
+from muster.structs import replace, struct
 from scheduler.core.fold.apply import effects
 from scheduler.core.fold.effects import (
     EventEffect,

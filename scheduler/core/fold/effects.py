@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
+from muster.structs import struct
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
-from placement.structs import struct
 from scheduler.core.model.events import Event
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import HostMove, JobState, Mover, RequeueCause

@@ -14,10 +14,10 @@ from typing import TypeVar
 
 from msgspec.structs import replace as with_fields
 
+from muster.structs import replace, struct
 from placement.fabric import hostlist, hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, from_spec
-from placement.structs import replace, struct
 from scheduler.core.collections.evolve import evolve
 from scheduler.core.collections.persistent_map import PersistentMap
 from scheduler.core.fold.effects import EventEffect, HostsChange

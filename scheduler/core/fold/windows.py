@@ -7,8 +7,8 @@ from functools import reduce
 from operator import or_
 from typing import assert_never
 
+from muster.structs import replace
 from placement.fabric.hostset import HostSet
-from placement.structs import replace
 from scheduler.core.collections.persistent_map import PersistentMap
 from scheduler.core.fold.effects import (
     EventEffect,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from placement.structs import struct
+from muster.structs import struct
 from scheduler.core.model.dependency import DependencyTerm
 from scheduler.core.model.job import JobSpec
 from scheduler.core.model.lifecycle import Hold, HostMove, JobState, LinkMove

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from placement.structs import replace
+from muster.structs import replace
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.records.goodput import NOTHING, PARTS, Goodput, Parts

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import assert_never, overload
 
+from muster.structs import struct
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
-from placement.structs import struct
 from placement.workload.request import Placement, TierCut
 from scheduler.core.model.lifecycle import RequeueCause
 from scheduler.core.model.restart_option import WeighedOptions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from placement.structs import struct
+from muster.structs import struct
 
 
 class Code(StrEnum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 from enum import StrEnum
 
-from placement.structs import struct
+from muster.structs import struct
 from placement.workload.request import Limits as PlaceLimits
 from scheduler.core.model.job import SECOND_NS, Job
 

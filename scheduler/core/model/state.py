@@ -8,11 +8,11 @@ from itertools import chain
 
 from msgspec import Struct
 
+from muster.structs import struct
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.links import FULL, with_links
 from placement.fabric.tree import Fabric
-from placement.structs import struct
 from scheduler.core.collections.evolve import derived_from, evolve
 from scheduler.core.collections.name_list import NameList
 from scheduler.core.collections.persistent_map import PersistentMap, with_entry

@@ -11,9 +11,9 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
+from muster.structs import struct
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
-from placement.structs import struct
 from scheduler.core.model.lifecycle import WindowState
 
 OF_OTHERS: Final = "a window held for others"

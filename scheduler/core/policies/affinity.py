@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
+from muster.structs import struct
 from placement import BadInput
 from placement.fabric.constraints import around, tier_of
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
-from placement.structs import struct
 from scheduler.core.names import stated_tenant
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from placement.structs import replace, struct
+from muster.structs import replace, struct
 from scheduler.core.policies.costs import Costs
 
 PEER_INTERVAL_S = 60

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
-from placement.structs import struct
+from muster.structs import struct
 
 SECOND_NS = 1_000_000_000  # as in job, which stands on this
 

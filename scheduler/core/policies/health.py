@@ -6,7 +6,7 @@ from dataclasses import field
 from enum import StrEnum
 from typing import Final
 
-from placement.structs import struct
+from muster.structs import struct
 from scheduler.core.policies.health_signals import DAY_S, SIGNALS, Effect, Signal
 from scheduler.core.policies.xids import UNKNOWN, XIDS, Blame
 

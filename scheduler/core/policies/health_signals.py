@@ -13,7 +13,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from placement.structs import struct
+from muster.structs import struct
 
 MINUTE_S, HOUR_S, DAY_S = 60, 3_600, 86_400
 

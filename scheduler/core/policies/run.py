@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from placement.structs import struct
+from muster.structs import struct
 
 GRACE_S: Final = 30
 RANK_VARIABLES: Final = frozenset(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from muster.structs import struct
 from placement import EPSILON, FAILURES_PER_HOST_DAY, REPAIR_DAYS
-from placement.structs import struct
 
 DAY_S = 86_400
 

@@ -13,7 +13,7 @@ from dataclasses import field
 from functools import cached_property
 from typing import Final
 
-from placement.structs import struct
+from muster.structs import struct
 from scheduler.core.names import DEFAULT_TENANT
 from scheduler.core.policies.costs import Costs
 from scheduler.core.policies.spares import BY_DEFAULT, SparePolicy

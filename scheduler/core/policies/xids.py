@@ -16,7 +16,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from placement.structs import struct
+from muster.structs import struct
 
 
 class Blame(StrEnum):

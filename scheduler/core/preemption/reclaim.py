@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from muster.structs import replace, struct
 from placement import Swaps, choose_swaps, measure
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
-from placement.structs import replace, struct
 from scheduler.core.capacity.eviction import shrunk
 from scheduler.core.capacity.shrink_options import ShrinkOptions, Surplus, Victims
 from scheduler.core.capacity.victims import (

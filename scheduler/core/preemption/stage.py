@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable
 
+from muster.structs import replace
 from placement.fabric.hostset import HostSet
-from placement.structs import replace
 from placement.workload.request import Placement
 from scheduler.core.capacity.outlook import Outlook
 from scheduler.core.capacity.shrink_options import ShrinkOptions, Victims

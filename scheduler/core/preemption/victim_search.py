@@ -22,9 +22,9 @@ from collections.abc import Iterable, Iterator
 from itertools import repeat
 from typing import Protocol
 
+from muster.structs import struct
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
-from placement.structs import struct
 from placement.workload.request import Placement
 from scheduler.core.capacity.shrink_options import ShrinkOptions, Surplus, Victims, mild
 from scheduler.core.capacity.victims import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from muster.structs import replace
 from placement.fabric.hostset import HostSet
-from placement.structs import replace
 from scheduler.core.capacity.outlook import Outlook
 from scheduler.core.model.job import Job
 from scheduler.core.model.plan import BackfillReservation, Reserve

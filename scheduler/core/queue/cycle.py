@@ -8,9 +8,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Hashable, Iterator
 
+from muster.structs import replace
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
-from placement.structs import replace
 from placement.workload.request import Placement
 from scheduler.core.capacity.eviction import parted
 from scheduler.core.capacity.placer import Placer, on_part

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable
 
+from muster.structs import replace
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
-from placement.structs import replace
 from placement.workload.request import Placement
 from scheduler.core.model.job import Job
 from scheduler.core.model.plan import BackfillReservation

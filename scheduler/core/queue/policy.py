@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from typing import Protocol
 
+from muster.structs import struct
 from placement.fabric.hostset import HostSet
-from placement.structs import struct
 from scheduler.core.capacity.outlook import Outlook
 from scheduler.core.collections.name_list import Chunk
 from scheduler.core.model.job import Job

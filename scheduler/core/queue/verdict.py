@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from placement.structs import struct
+from muster.structs import struct
 from placement.workload.request import Placement
 from scheduler.core.capacity.shrink_options import Victims
 from scheduler.core.model.job import Job

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
+from muster.structs import struct
 from placement.fabric.constraints import gpus_wanted
 from placement.fabric.tree import Fabric
 from placement.objective.step_time import step_time
-from placement.structs import struct
 from placement.workload.request import TierCut
 from scheduler.core.model.job import SECOND_NS, Job
 from scheduler.core.model.scheduling_options import SchedulingOptions, expected_end_ns

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from muster.structs import struct
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
-from placement.structs import struct
 from scheduler.core.capacity.spare_pools import SparePools
 from scheduler.core.fold.apply import apply
 from scheduler.core.model.events import HostMoved

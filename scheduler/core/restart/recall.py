@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from muster.structs import replace, struct
 from placement import Swaps
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
-from placement.structs import replace, struct
 from scheduler.core.capacity.shrink import resize, without_hosts
 from scheduler.core.capacity.victims import cost_ns
 from scheduler.core.model.job import Job

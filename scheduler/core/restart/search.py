@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property, reduce
 from operator import or_
 
+from muster.structs import replace, struct
 from placement import Hint, Swaps, choose_swaps, measure, placed_near, shifted
 from placement.fabric import hostset
 from placement.fabric.constraints import ANYWHERE, gpus_wanted, joinable
@@ -19,7 +20,6 @@ from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from placement.objective.cut import cut
 from placement.objective.step_time import step_bound
-from placement.structs import replace, struct
 from placement.workload.request import Limits as PlaceLimits
 from placement.workload.request import Objective, TierCut
 from placement.workload.segments import misplaced, usable_for

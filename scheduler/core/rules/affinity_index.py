@@ -11,6 +11,7 @@ from copy import copy
 from functools import reduce
 from operator import or_
 
+from muster.structs import replace
 from placement.fabric.constraints import (
     ANYWHERE,
     Constraints,
@@ -21,7 +22,6 @@ from placement.fabric.constraints import (
 )
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
-from placement.structs import replace
 from placement.workload.request import Placement, Request
 from placement.workload.segments import segments_text, usable_for
 from scheduler.core.model.job import Job

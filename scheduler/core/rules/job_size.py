@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from muster.structs import replace
 from placement import legal_sizes
 from placement.fabric import hostset
 from placement.fabric.constraints import gpus_wanted
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from placement.objective.check import violations
-from placement.structs import replace
 from placement.workload.replicas import sized
 from scheduler.core.collections.evolve import evolve
 from scheduler.core.model.events import GangResized

@@ -19,10 +19,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from math import comb
 
+from muster.structs import struct
 from placement import BadInput
 from placement.fabric.constraints import seen_by_gang
 from placement.fabric.tree import Fabric
-from placement.structs import struct
 from placement.workload.request import Request
 from scheduler.core.policies.checkpoint import Holders
 

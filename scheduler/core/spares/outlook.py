@@ -10,9 +10,9 @@ gang of the zone, as things are now; the others count by their GPUs.
 
 from __future__ import annotations
 
+from muster.structs import struct
 from placement import Sizing
 from placement.fabric.hostset import HostSet
-from placement.structs import struct
 from scheduler.core.capacity.spare_pools import SparePools, rack_hosts
 from scheduler.core.model.lifecycle import HostState, JobState
 from scheduler.core.model.scheduling_options import SchedulingOptions

@@ -15,10 +15,10 @@ from functools import reduce
 from operator import or_
 from typing import Protocol
 
+from muster.structs import replace
 from placement.fabric import hostset
 from placement.fabric.constraints import ANYWHERE, joinable
 from placement.fabric.hostset import HostSet
-from placement.structs import replace
 from scheduler.core.capacity.spare_pools import SparePools
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from msgspec import structs
 
-from placement.structs import replace
+from muster.structs import replace
 from scheduler.core.collections.evolve import evolve
 from scheduler.core.collections.name_list import NameList
 from scheduler.core.collections.persistent_map import PersistentMap

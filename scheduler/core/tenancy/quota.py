@@ -16,10 +16,10 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
+from muster.structs import struct
 from placement import BadInput
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, masks
-from placement.structs import struct
 from scheduler.core.policies.tenants import GuaranteedCell, Tenant, Tenants
 
 UNLIMITED = 1 << 40

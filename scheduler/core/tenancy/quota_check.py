@@ -6,8 +6,8 @@ number and, where a guarantee has a shape, by place.
 
 from __future__ import annotations
 
+from muster.structs import replace, struct
 from placement.fabric.hostset import HostSet
-from placement.structs import replace, struct
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.records.tenant import hosts_filled

@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
+from muster.structs import struct
 from placement.fabric import hostset
 from placement.fabric.constraints import ANYWHERE
 from placement.fabric.hostset import HostSet
-from placement.structs import struct
 from scheduler.core.model.events import SparesChanged
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState

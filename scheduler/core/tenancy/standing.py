@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from itertools import chain
 
-from placement.structs import struct
+from muster.structs import struct
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.records.tenant import hosts_filled
 from scheduler.core.model.state import State

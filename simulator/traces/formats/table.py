@@ -25,8 +25,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 
+from muster.structs import struct
 from placement import BadInput
-from placement.structs import struct
 from simulator.traces.formats.columns import split
 from simulator.traces.formats.times import SPAN, instant_ns, is_unknown, span_ns
 from simulator.traces.record import (

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from placement.structs import replace, struct
+from muster.structs import replace, struct
 from simulator.report.text import duration
 from simulator.twin.answer import Values, cell, columns, count_text, header, money, notes, time_text
 from simulator.twin.study import SeedMean

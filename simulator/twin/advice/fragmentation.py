@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from muster.structs import struct
 from placement.fabric import hostset
 from placement.fabric.constraints import labelled
 from placement.fabric.tree import Fabric
-from placement.structs import struct
 from placement.workload.request import Request
 from scheduler.core import State
 from scheduler.core.model.job import SECOND_NS

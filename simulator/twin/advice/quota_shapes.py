@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
+from muster.structs import replace
 from placement import BadInput
 from placement.fabric.tree import Fabric
-from placement.structs import replace
 from scheduler.core.model.job_account import shown
 from scheduler.core.policies.tenants import GuaranteedCell, Tenant, Tenants
 from simulator.twin.fork import ClusterFork

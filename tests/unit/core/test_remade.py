@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from placement.structs import Derived
+from muster.structs import Derived
 from scheduler.core import State
 from scheduler.core.collections.evolve import evolve
 from tests.build import loaded, run, submit

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from placement.structs import Derived, replace, struct
+from muster.structs import Derived, replace, struct
 
 
 @struct(frozen=True, slots=True)

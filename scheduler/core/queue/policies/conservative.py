@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from muster.structs import struct
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
-from placement.structs import struct
 from scheduler.core.capacity.host_classes import HostClasses
 from scheduler.core.capacity.outlook import Outlook
 from scheduler.core.capacity.profile import Profile

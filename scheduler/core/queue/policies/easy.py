@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from muster.structs import replace
 from placement.fabric.hostset import HostSet
-from placement.structs import replace
 from scheduler.core.model.job import Job
 from scheduler.core.model.plan import BackfillReservation, LazyReservations, Reserve
 from scheduler.core.queue.backfill import below_limits, charged, draws_alike, room_beside, uncounted

@@ -6,7 +6,7 @@ The state says when somebody may be due; only then does a decision look at the h
 
 from __future__ import annotations
 
-from placement.structs import struct
+from muster.structs import struct
 from scheduler.core.model.events import Event, HostMoved, HostsJudged
 from scheduler.core.model.lifecycle import IN_SERVICE, HostMove, HostState, Mover
 from scheduler.core.model.plan import EvaluateHosts, Stale, StaleReason

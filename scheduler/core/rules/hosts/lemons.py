@@ -7,7 +7,7 @@ that the host's failure stopped; what fails by itself is the job's.
 
 from __future__ import annotations
 
-from placement.structs import struct
+from muster.structs import struct
 from scheduler.core.model.records.host import DAY_NS, DailyCount, HostRecord
 from scheduler.core.policies.health import LemonPolicy
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from muster.structs import struct
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.links import uplink_of, with_links
 from placement.fabric.tree import Fabric, masks
-from placement.structs import struct
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import LinkUse
 from scheduler.core.model.state import State

@@ -21,11 +21,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 
+from muster.structs import replace, struct
 from placement.fabric.hostset import HostSet
 from placement.fabric.links import with_links
 from placement.fabric.tree import Fabric, Uplink
 from placement.objective.cut import busy_shares
-from placement.structs import replace, struct
 from placement.workload.request import Objective, Placement, Request, StepBound
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import isfinite
 
+from muster.structs import struct
 from placement.fabric import hostset
 from placement.fabric.tree import Fabric, masks
-from placement.structs import struct
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.scheduling_options import SchedulingOptions
