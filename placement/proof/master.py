@@ -178,9 +178,6 @@ class Pool:
         self._held, self._slots = Held(self._array), self._array.astype(np.float64)
         self._counted: dict[Counter, Floats] = {}
 
-    def __contains__(self, pattern: ZonePattern) -> bool:
-        return pattern in self._seen
-
     def add(self, patterns: Iterable[ZonePattern]) -> None:
         fresh = [p for p in dict.fromkeys(patterns) if p not in self._seen]
         if not fresh:

@@ -48,11 +48,11 @@ def solve_ragged(
     request: Request, gpus: int, capacities: Sequence[int], limits: Limits
 ) -> tuple[BlockGrid, ZoneStep]:
     """A layout of one row of blocks, its doubled cut in bytes, and a bound."""
-    gang = _Gang(request, gpus, capacities, limits)
+    gang = _BlockZones(request, gpus, capacities, limits)
     return BlockGrid.shapeless(request.parallelism.world_size // gpus), gang.solved()
 
 
-class _Gang:
+class _BlockZones:
     """The blocks of one gang: the best layout so far, and what no layout cuts less than.
 
     Costs and bounds are doubled cuts in bytes; a layout is the zone of each block, shape (blocks,).
@@ -90,12 +90,20 @@ class _Gang:
         if not self._is_linked:
             is_bounded = self._limits.rounds > 0
             return (
-                [self._by_sizes, self._in_order, self._by_cells] if is_bounded else [self._in_order]
+                [self._bound_by_sizes, self._fill_in_order, self._bound_by_cells]
+                if is_bounded
+                else [self._fill_in_order]
             )
         if not self._limits.rounds:
-            return [self._by_runs, self._by_trees, self._by_moves]
-        first = [self._by_parts, self._by_sizes, self._by_runs, self._by_trees]
-        return [*first, self._by_orbits, self._by_moves, self._by_cells, self._round_a_ring]
+            return [self._cut_in_runs, self._slice, self._move_blocks]
+        first = [self._bound_by_parts, self._bound_by_sizes, self._cut_in_runs, self._slice]
+        return [
+            *first,
+            self._bound_by_orbits,
+            self._move_blocks,
+            self._bound_by_cells,
+            self._bound_round_a_ring,
+        ]
 
     def _offer(self, layout: Ints) -> None:
         """Keep a layout if it cuts less."""
@@ -103,59 +111,59 @@ class _Gang:
         if cost < self._best.cost:
             self._best = replace(self._best, layout=layout[None, :], cost=cost)
 
-    def _raise(self, bound: int) -> None:
+    def _raise_bound(self, bound: int) -> None:
         """Keep a bound if it is better."""
         bound = max(self._best.bound, min(self._best.cost, bound))
         self._best = replace(self._best, bound=bound)
 
-    def _raise_to(self, least: int) -> None:
-        """The same of a bound in units of the graph, rounded up to whole bytes."""
-        self._raise(2 * -(-least // (2 * self._graph.scale)))
+    def _raise_by_units(self, least: int) -> None:
+        """Keep a bound in units of the graph, rounded up to whole bytes, if it is better."""
+        self._raise_bound(2 * -(-least // (2 * self._graph.scale)))
 
     @property
     def _target(self) -> int:
         """What a layout need not go below, in units of the graph."""
         return self._best.bound * self._graph.scale // 2
 
-    def _by_parts(self, share: int) -> None:
-        self._raise_to(self._parts.least_cut(self._capacities, self._limits.walk))
+    def _bound_by_parts(self, share: int) -> None:
+        self._raise_by_units(self._parts.least_cut(self._capacities, self._limits.walk))
 
-    def _by_sizes(self, share: int) -> None:
-        self._raise(self._cells.by_sizes(self._limits.part(share).entries))
+    def _bound_by_sizes(self, share: int) -> None:
+        self._raise_bound(self._cells.by_sizes(self._limits.part(share).entries))
 
     @cached_property
-    def _of_orbits(self) -> Ints | None:
+    def _least_of_orbits(self) -> Ints | None:
         return least_by_orbits(self._graph, self._orders, self._most, self._limits.walk)
 
-    def _by_orbits(self, share: int) -> None:
-        self._raise_by(self._of_orbits)
+    def _bound_by_orbits(self, share: int) -> None:
+        self._raise_by_parts(self._least_of_orbits)
 
-    def _round_a_ring(self, share: int) -> None:
+    def _bound_round_a_ring(self, share: int) -> None:
         """By parts that pay no more than the dearest one of the best layout."""
         graph, known = self._graph, self._best.bound * self._graph.scale
         dearest = int(graph.paid_by_zone(self._best.layout[0]).max())
         each = known // fewest(self._capacities, graph.blocks)
         work = self._limits.walk // share
-        self._raise_by(least_around(graph, self._orders, self._most, dearest, each, work))
+        self._raise_by_parts(least_around(graph, self._orders, self._most, dearest, each, work))
 
-    def _raise_by(self, least: Ints | None) -> None:
-        """By what parts of every size pay at least, where that is known."""
+    def _raise_by_parts(self, least: Ints | None) -> None:
+        """Keep the bound by what parts of every size pay at least, where that is known."""
         if least is not None:
-            self._raise_to(least_sum(self._graph.blocks, self._capacities, least))
+            self._raise_by_units(least_sum(self._graph.blocks, self._capacities, least))
 
     @property
     def _most(self) -> int:
         """Blocks of a zone."""
         return min(self._graph.blocks, max(self._capacities))
 
-    def _by_cells(self, share: int) -> None:
+    def _bound_by_cells(self, share: int) -> None:
         best, rounds = self._best, self._limits.part(share).rounds
         bound, layout = self._cells.prove(best.layout[0], best.cost, rounds, best.bound)
-        self._raise(bound)
+        self._raise_bound(bound)
         if layout is not None:
             self._offer(layout)
 
-    def _in_order(self, share: int) -> None:
+    def _fill_in_order(self, share: int) -> None:
         """Zones filled one after the other, the largest first, along each order."""
         zones = np.argsort(-np.array(self._capacities), kind="stable")
         along = np.repeat(zones, np.array(self._capacities)[zones])
@@ -164,7 +172,7 @@ class _Gang:
             layout[order] = along[: len(order)]
             self._offer(layout)
 
-    def _by_runs(self, share: int) -> None:
+    def _cut_in_runs(self, share: int) -> None:
         """Zones as segments of the orders."""
         orders, graph = self._orders, self._graph
         work = max(MOST_CELLS, len(orders) * graph.blocks * sum(self._capacities))
@@ -173,7 +181,7 @@ class _Gang:
         lines.climb(self._limits.part(share).trees // A_SEQUENCE)
         self._offer(lines.layout())
 
-    def _by_trees(self, share: int) -> None:
+    def _slice(self, share: int) -> None:
         trees, target = self._limits.part(share).trees, self._target
         search = partial(
             Sweeper(self._graph, self._orders).searched, self._capacities, trees, target
@@ -182,7 +190,7 @@ class _Gang:
         for layout in ahead(searches, are_long=self._graph.blocks > SMALL):
             self._offer(layout)
 
-    def _by_moves(self, share: int) -> None:
+    def _move_blocks(self, share: int) -> None:
         self._refine(PROPOSALS * self._limits.part(share).trees, QUICK)
 
     def _refine(self, proposals: int, per_block: int) -> None:

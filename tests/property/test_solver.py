@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise, product
 
@@ -18,12 +19,14 @@ from placement.grid.block_grid import BlockGrid, block_grid, joint_cost, shared
 from placement.grid.isoperimetry import MUCH
 from placement.grid.layout import counts, layout_cost
 from placement.objective.cut import cut_by_axis, egress
-from placement.proof import branching
+from placement.proof import branching, node
 from placement.proof.branch_and_price import Prover
-from placement.proof.master import Counter
+from placement.proof.branching import Decision
+from placement.proof.master import Counter, Master, Range
 from placement.replace.swaps import added_cut
 from placement.search.graph_slicing import grid_sweeper, slice_grid
 from placement.search.multilevel import refined
+from placement.solver import LpSolution
 from placement.tiers.grid_zones import solve_zones
 from placement.workload.request import Collective, Limits, Request
 from tests.build import flat, request
@@ -261,6 +264,32 @@ def test_a_range_of_a_counter_bounds_the_layouts_that_have_it(
     root, counter = prover._root(), Counter(row, least)
     prover.heap = [(0, 0, replace(root, ranges={**root.ranges, counter: (low, low + more)}))]
     assert prover.prove(1 << 40, 20) <= optimum
+
+
+def test_a_split_leaves_out_no_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a tree of some sixty nodes: the two ranges follow each other, and make up the parent's."""
+    splits = list[tuple[Mapping[Counter, Range], tuple[Decision, Decision] | None]]()
+
+    def watched(
+        master: Master,
+        solution: LpSolution,
+        ranges: Mapping[Counter, Range],
+        zones: int,
+        gap: float,
+    ) -> tuple[Decision, Decision] | None:
+        splits.append((ranges, branching.split(master, solution, ranges, zones, gap)))
+        return splits[-1][1]
+
+    monkeypatch.setattr(node, "split", watched)
+    grid = block_grid(request(tp=2, pp=8, dp=12, traffic={"pp": 1, "dp": 4}), 2)
+    assert grid is not None
+    Prover(grid, [30, 26, 20, 14, 9], []).prove(10**6, 60)
+    parted = [(ranges, halves) for ranges, halves in splits if halves is not None]
+    assert len(parted) > 20
+    for ranges, ((counter, (low, below)), (other, (above, high))) in parted:
+        assert counter == other
+        assert above == below + 1
+        assert ranges.get(counter, (0, counter.most(5, grid.rows))) == (low, high)
 
 
 def test_a_split_on_all_touches_closes_the_proof(monkeypatch: pytest.MonkeyPatch) -> None:
