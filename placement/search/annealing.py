@@ -28,7 +28,7 @@ STRAY = 6_554  # of 65,536 idle proposals that try any domain at all: a tenth
 # Draws of Metropolis' rule: -log of evenly spaced numbers, rounded.
 DRAWS = np.array([round(-log((i + 0.5) / 1024), 6) for i in range(1024)])
 WORD = 0xFFFFFFFF
-STAGES = 40  # temperatures, falling geometrically
+STAGES = 40  # temperatures, falling geometrically; the last is 0: edges may differ by little
 HOT, WARM, COLD = 0.5, 0.6, 0.15  # in weights: of the dearest, the median, the least edge
 
 
@@ -212,7 +212,8 @@ def annealed(
     first *= heat
     last = min(first, COLD * int(weights[0]))
     ratio = last / first
-    temperatures = [round(first * ratio ** (stage / (STAGES - 1)), 3) for stage in range(STAGES)]
+    steps = [stage / (STAGES - 1) for stage in range(STAGES - 1)]
+    temperatures = [*(round(first * ratio**step, 3) for step in steps), 0.0]
     incidence, now = graph.incidence, _standing(graph, capacities, start)
     movable = np.flatnonzero(np.diff(incidence.near_begin))
     open_ = np.flatnonzero(np.array(capacities))

@@ -82,6 +82,10 @@ class Segmenter:
         self._orders: list[Ints] = []
         self._tables: list[Ints] = []
         self._total = int(self._pairs.savings[2].sum())
+        held = sum(self._capacities)
+        # Of the program for one order: the fewer hosts are to spare, the fewer the places to cut.
+        spare = graph.blocks if is_filled else min(graph.blocks, held - graph.blocks)
+        self.steps = held * (1 + spare)
 
     def add(self, orders: Sequence[Ints]) -> range:
         """The numbers of these orders."""
@@ -133,10 +137,9 @@ class Segmenter:
     def _values(self, order: int, domains: Sequence[int]) -> Ints:
         """Shape: (domains + 1, blocks + 1)."""
         room = np.array([self._capacities[domain] for domain in domains], dtype=np.int64)
-        blocks, held = self._graph.blocks, sum(self._capacities)
+        blocks = self._graph.blocks
         values = np.empty((len(room) + 1, blocks + 1), dtype=np.int64)
-        steps = held * (1 + min(blocks, held - blocks))
-        segment.run(steps, self._tables[order].ravel(), blocks, room, values.ravel())
+        segment.run(self.steps, self._tables[order].ravel(), blocks, room, values.ravel())
         return values
 
     def _lengths(self, order: int, domains: Sequence[int]) -> list[int]:
@@ -172,6 +175,7 @@ class LineSearch:
         self._best: tuple[int, int, Sequence[int]] | None = None  # cost, order, sequence
         self._cost_by_order: list[int] = []
         self._affordable = max(1, work // (graph.blocks * sum(room)))
+        self._sequences = work // self._segmenter.steps
         self._rng = random.Random(f"cut {graph.blocks} {sorted(room)}")
         self.least = least
         self.walk((1,))
@@ -213,7 +217,7 @@ class LineSearch:
         self._try(range(len(self._cost_by_order)), _in_turns(self._room))
         costs = self._cost_by_order
         best = sorted(range(len(costs)), key=lambda k: (costs[k], k))
-        tries = min(tries, self._affordable)
+        tries = min(tries, self._sequences)
         for step in range(tries):
             if self.is_done:
                 return
