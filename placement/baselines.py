@@ -59,14 +59,14 @@ def chosen(
         if placed is None:
             return None
         taken = tuple(small.expand(placed.hosts).tolist())
-        every, at = np.array(hostset.members(room), dtype=np.int64), segments.inner.depth
+        every, at = hostset.indices(room), segments.inner.depth
         most = max(required, min(most_spares, len(every) - gang))
         held = hold_spares(fabric, request, every, taken, most, sizing, at=at)
         is_short = len(held.spares) < required
         return None if is_short else _placement(fabric, request, taken, held)
 
     def solve(inside: HostSet) -> Placement:
-        hosts = np.flatnonzero(hostset.to_mask(inside, fabric.host_count)).astype(np.int64)
+        hosts = hostset.indices(inside)
         spares = max(required, min(most_spares, len(hosts) - gang))
         taken = tuple(choose(hosts, gang).tolist())
         held = hold_spares(fabric, request, hosts, taken, spares, sizing)

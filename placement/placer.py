@@ -143,7 +143,7 @@ def place(
             any_hosts = hostset.first(inside, gang)
             notes = request_notes(fabric, request)
             return Placement(any_hosts, cuts=uncut(fabric), is_optimal=True, notes=notes)
-        hosts = np.flatnonzero(hostset.to_mask(inside, fabric.host_count))
+        hosts = hostset.indices(inside)
         most = len(hosts) - gang if most_spares is None else min(most_spares, len(hosts) - gang)
         most = max(required, most)
         return _Placer(fabric, request, limits, hosts, most, hint, sizing, preference).place()
@@ -215,24 +215,17 @@ class _SegmentPlacer:
         if not isinstance(answer, Placement):
             return None
         hosts = tuple(small.expand(answer.hosts, old, self.limits.trees).tolist())
-        every = np.flatnonzero(hostset.to_mask(self.free, self.fabric.host_count))
-        at = self.segments.inner.depth
-        held = hold_spares(
-            *(self.fabric, self.request, every, hosts, self.most_spares, self.sizing), at=at
-        )
+        spares = hostset.indices(self.free), hosts, self.most_spares, self.sizing
+        held = hold_spares(self.fabric, self.request, *spares, at=self.segments.inner.depth)
         return answer, hosts, held
 
     def _thinned(self) -> HostSet:
         """Without the hosts that a domain full of segments should keep as spares."""
-        level, free = self.segments.inner, np.array(hostset.members(self.free), dtype=np.int64)
-        _, first, many = np.unique(
-            self.fabric.tiers[level.depth].domain_by_host[free],
-            return_index=True,
-            return_counts=True,
-        )
-        kept = [self.sizing.size(n // level.blocks * level.blocks) for n in many.tolist()]
-        nth = np.arange(len(free)) - np.repeat(first, many)
-        return hostset.of(free[nth < np.repeat(many - np.array(kept), many)].tolist())
+        level, free = self.segments.inner, hostset.indices(self.free)
+        tier = self.fabric.tiers[level.depth]
+        room = tier.count(free)
+        room -= [self.sizing.size(n // level.blocks * level.blocks) for n in room.tolist()]
+        return hostset.of(free[tier.nth(free) < room[tier.domain_by_host[free]]].tolist())
 
     def _as_good(self, answer: Placement, other: Placement) -> bool:
         if answer.step is not None and other.step is not None:
@@ -524,9 +517,8 @@ def _insufficient(
     by_domain: tuple[tuple[str, int], ...] = ()
     if fabric.tiers:
         tier = fabric.tiers[0]
-        mask = hostset.to_mask(free, fabric.host_count)
-        free_by_domain = tier.count(mask)
-        by_domain = tuple(zip(tier.domains, free_by_domain.tolist(), strict=True))
+        free_by_domain = tier.count(hostset.indices(free)).tolist()
+        by_domain = tuple(zip(tier.domains, free_by_domain, strict=True))
     short = gang + required - count
     wish = wish_text(fabric, request.where)
     has = room_text(fabric, request.where, free)

@@ -12,16 +12,14 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from highspy import Highs, HighsModelStatus
 from ortools.graph.python import linear_sum_assignment
 
 # What `cp_model` is built on. That one imports pandas, which takes 0.3 s or more.
 from ortools.sat.python import cp_model_helper as cp_sat
 
-from placement.fabric.tree import Ints
+from placement.fabric.tree import Floats, Ints
 
-Floats = npt.NDArray[np.float64]
 ARTIFICIAL: Final = 1e3  # price of what keeps a program feasible; columns cost about 1 a row
 LP_OPTIONS: Final = {
     "output_flag": False,

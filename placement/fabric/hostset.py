@@ -14,24 +14,26 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Mask: TypeAlias = npt.NDArray[np.bool_]
+    Indices: TypeAlias = npt.NDArray[np.int64]
 else:  # numpy is loaded where hosts are counted, not where a request is read
     Mask: TypeAlias = Any
+    Indices: TypeAlias = Any
 
 HostSet = int
 
 
 def of(hosts: Iterable[int]) -> HostSet:
     """The set of these host indices."""
-    indices = list(hosts)
-    if len(indices) < 32:
+    numbers = list(hosts)
+    if len(numbers) < 32:
         bits = 0
-        for host in indices:
+        for host in numbers:
             bits |= 1 << host
         return bits
     import numpy as np
 
-    mask = np.zeros(max(indices) + 1, dtype=np.bool_)
-    mask[indices] = True
+    mask = np.zeros(max(numbers) + 1, dtype=np.bool_)
+    mask[numbers] = True
     return from_mask(mask)
 
 
@@ -56,22 +58,27 @@ def to_mask(hosts: HostSet, host_count: int) -> Mask:
     return bits.view(np.bool_)
 
 
+def indices(hosts: HostSet) -> Indices:
+    """Host indices in ascending order. Shape: (hosts,)."""
+    return to_mask(hosts, hosts.bit_length()).nonzero()[0]
+
+
 def members(hosts: HostSet) -> list[int]:
-    """Host indices in ascending order."""
-    indices: list[int] = to_mask(hosts, hosts.bit_length()).nonzero()[0].tolist()
-    return indices
+    """The same as a list."""
+    numbers: list[int] = indices(hosts).tolist()
+    return numbers
 
 
 def first(hosts: HostSet, count: int) -> tuple[int, ...]:
     """The `count` members of smallest number, in ascending order; all when there are no more."""
     if count >= 32:
         return tuple(members(hosts)[:count])
-    indices = list[int]()
-    while hosts and len(indices) < count:
+    numbers = list[int]()
+    while hosts and len(numbers) < count:
         lowest = hosts & -hosts
-        indices.append(lowest.bit_length() - 1)
+        numbers.append(lowest.bit_length() - 1)
         hosts ^= lowest
-    return tuple(indices)
+    return tuple(numbers)
 
 
 def has(hosts: HostSet, host: int) -> bool:

@@ -107,6 +107,17 @@ class Tier:
 
         return np.bincount(self.domain_by_host[hosts], minlength=len(self.domains))
 
+    def nth(self, hosts: Ints) -> Ints:
+        """How many hosts of its domain come before each of these, which ascend."""
+        return nth_of_each(self.domain_by_host[hosts])
+
+
+def nth_of_each(values: Ints) -> Ints:
+    """How many of the same value come before each of these, which ascend."""
+    import numpy as np
+
+    return np.arange(len(values)) - np.searchsorted(values, values)
+
 
 @lru_cache(maxsize=64)
 def sizes_of(tier: Tier) -> Ints:

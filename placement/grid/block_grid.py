@@ -83,6 +83,12 @@ class BlockGrid:
             slot //= axis.size
         return placed
 
+    def by_block(self, layout: Ints) -> Ints:
+        """What a layout says, by number of the block. Shape: (blocks,)."""
+        said = np.empty(self.size, dtype=np.int64)
+        said[self.block] = layout
+        return said
+
     @property
     def joint(self) -> Ints:
         """Doubled cost between neighbouring rows that differ by 0 .. width slots.

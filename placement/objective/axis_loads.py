@@ -17,8 +17,8 @@ import numpy as np
 from muster.structs import struct
 from placement.fabric.constraints import seen_by_gang
 from placement.fabric.links import seconds_over
-from placement.fabric.tree import Fabric
-from placement.objective.cut import Floats, egress_by_axis, egress_by_host
+from placement.fabric.tree import Fabric, Floats
+from placement.objective.cut import egress_by_axis, egress_by_host
 from placement.workload.request import Request
 from placement.workload.traffic import AxisTraffic
 

@@ -15,11 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from placement.fabric.constraints import seen_by_gang
-from placement.fabric.tree import Fabric, Ints, Uplink, of_built
+from placement.fabric.tree import Fabric, Floats, Ints, Uplink, of_built
 from placement.workload.request import Request, TierCut
 from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic, groups_of
 
-Floats = npt.NDArray[np.float64]
 FIRST, LAST = slice(0, 1), slice(-1, None)
 ROUNDING = 1 + 1e-9
 

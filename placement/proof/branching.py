@@ -8,8 +8,8 @@ from math import floor
 import numpy as np
 
 from placement.fabric.hostset import Mask
-from placement.fabric.tree import Ints
-from placement.proof.master import EVERY_ROW, WHOLE_GANG, Counter, Floats, Master, Range
+from placement.fabric.tree import Floats, Ints
+from placement.proof.master import EVERY_ROW, WHOLE_GANG, Counter, Master, Range
 from placement.solver import LpSolution
 
 FRACTIONAL = 1e-4  # zones

@@ -9,15 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
 from muster.structs import struct
-from placement.fabric.tree import Ints
+from placement.fabric.tree import Floats, Ints
 from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import ZonePattern
 from placement.solver import ColumnLp, LpSolution
 
-Floats = npt.NDArray[np.float64]
 WHOLE_GANG, EVERY_ROW = -1, -2
 KEPT = 1024  # tables of counters: some 10 KB each
 

@@ -15,11 +15,11 @@ import numpy as np
 from muster.structs import struct
 from placement.bound.pricing import Pricer, Prices
 from placement.bound.rounding import attainable, stairs
-from placement.fabric.tree import Ints
+from placement.fabric.tree import Floats, Ints
 from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import ZonePattern
 from placement.proof.branching import split
-from placement.proof.master import EVERY_ROW, WHOLE_GANG, Counter, Floats, Master, Pool, Range
+from placement.proof.master import EVERY_ROW, WHOLE_GANG, Counter, Master, Pool, Range
 from placement.search.graph_slicing import SMALL
 from placement.solver import ARTIFICIAL, LpSolution
 

@@ -72,7 +72,7 @@ def on_hosts(
 ) -> Placement | None:
     """The gang on these hosts in block order, its spares among `own`; None when it lacks
     spares that are required, or breaks its constraints. Nothing is proved of its cut."""
-    room = np.flatnonzero(hostset.to_mask(own, fabric.host_count)).astype(np.int64)
+    room = hostset.indices(own)
     spares = hold_spares(fabric, request, room, hosts, len(room)).spares
     if len(spares) < request.spares.required(len(hosts)):
         return None

@@ -200,7 +200,7 @@ class Near:
             other = self._sliced_anew(grid, layout, pair, limits.trees // MOST_PAIRS)
             if (other_cost := layout_cost(grid, other)) < cost:
                 layout, cost = other, other_cost
-                yield _by_block(grid, layout)
+                yield grid.by_block(layout)
 
     def _sliced_anew(
         self, grid: BlockGrid, layout: Layout, pair: tuple[int, int], tries: int
@@ -259,10 +259,7 @@ class Near:
         for zone in np.unique(zone_by_block[~stays]):
             region = (~stays & (zone_by_block == zone))[grid.block]
             descent.into(region, others[self._zone_of[others] == zone], depth)
-        hosts = self._old.copy()
-        fresh = np.empty_like(hosts)
-        fresh[grid.block] = descent.host
-        return tuple(np.where(stays, hosts, fresh).tolist())
+        return tuple(np.where(stays, self._old, grid.by_block(descent.host)).tolist())
 
 
 @seen_by_gang
@@ -272,8 +269,7 @@ def placed_near(
     """The gang on hosts of `room`, near where it was: hosts that are gone are swapped, and
     zones sliced anew two at a time. Nothing is proved of it; `place` looks further. None
     when too few hosts can be had for a swap."""
-    free = np.flatnonzero(hostset.to_mask(room, fabric.host_count)).astype(np.int64)
-    near = Near(fabric, request, free, hint)
+    near = Near(fabric, request, hostset.indices(room), hint)
     if near.swapped is None or request.where.has_segments:
         return near.swapped  # zones are sliced block by block, which parts segments
     is_by_time = request.objective is Objective.TIME
@@ -286,8 +282,7 @@ def seated_near(
 ) -> Hosts:
     """The gang on hosts of `room` with each block in this zone: on its old host where that
     is in it."""
-    free = np.flatnonzero(hostset.to_mask(room, fabric.host_count)).astype(np.int64)
-    return Near(fabric, request, free, hint).seated(zone_by_block)
+    return Near(fabric, request, hostset.indices(room), hint).seated(zone_by_block)
 
 
 def _fewest_moves(
@@ -297,12 +292,6 @@ def _fewest_moves(
     may = [i for i, value in enumerate(values) if value <= most]
     fewest = min(moves[i] for i in may)
     return [options[i] for i in may if moves[i] == fewest]
-
-
-def _by_block(grid: BlockGrid, layout: Layout) -> Ints:
-    zones = np.empty(grid.size, dtype=np.int64)
-    zones[grid.block] = layout
-    return zones
 
 
 def _neighbours(layout: Layout, zones: int) -> list[tuple[int, int]]:

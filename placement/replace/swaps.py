@@ -12,21 +12,19 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from muster.structs import struct
 from placement.fabric import hostset
 from placement.fabric.constraints import joinable, seen_by_gang
 from placement.fabric.hostset import HostSet
 from placement.fabric.links import barred_text, seconds_over
-from placement.fabric.tree import Fabric, Ints, Tier
+from placement.fabric.tree import Fabric, Floats, Ints, Tier
 from placement.objective.cut import cut
 from placement.tiers.step_clock import step_clock
 from placement.workload.request import Objective, Request, TierCut
 from placement.workload.segments import may_take
 from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic
 
-Floats = npt.NDArray[np.float64]
 MOST_TIMED = 16  # blocks that lost their hosts at once; beyond, the cut alone decides
 MOST_OTHER_ZONES = 3  # where a host is looked for with which the step is shorter
 
@@ -108,7 +106,7 @@ class _Swap:
     ) -> None:
         self._fabric, self._request, self._hosts, self._block = fabric, request, hosts, block
         self._is_own = hostset.to_mask(own, fabric.host_count)
-        self.candidates = np.flatnonzero(hostset.to_mask(own | free, fabric.host_count))
+        self.candidates = hostset.indices(own | free)
 
     def of_least_cut(self, *, is_whole: bool) -> int:
         """Walk down the tree: on each tier keep the hosts in domains of the least cut.

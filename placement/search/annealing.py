@@ -18,9 +18,8 @@ from math import log
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from placement.fabric.tree import Ints
+from placement.fabric.tree import Floats, Ints
 from placement.graph.hypergraph import Hypergraph, Incidence
 from placement.kernels import Kernel, refill
 
@@ -152,8 +151,8 @@ def _anneal(
     now: AnnealingState,
     movable: Ints,
     open_: Ints,
-    temperatures: npt.NDArray[np.float64],
-    draws: npt.NDArray[np.float64],
+    temperatures: Floats,
+    draws: Floats,
     each: int,
     enough: int,
     word: int,

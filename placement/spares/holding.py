@@ -6,7 +6,7 @@ import numpy as np
 
 from muster.structs import struct
 from placement.fabric.hostset import Mask
-from placement.fabric.tree import Fabric, Ints
+from placement.fabric.tree import Fabric, Ints, sizes_of
 from placement.spares.sizing import BY_DEFAULT, Sizing
 from placement.workload.request import Request
 
@@ -150,12 +150,11 @@ def _by_preference(fabric: Fabric, left: Ints, gang: Ints) -> Ints:
     """
     if len(fabric.tiers) < 2 or not len(left):
         return left
-    rack = fabric.tiers[-1].domain_by_host[left]
-    free_in_rack = np.bincount(rack)[rack]
-    is_whole = free_in_rack == np.bincount(fabric.tiers[-1].domain_by_host)[rack]
-    first_of_rack = np.searchsorted(rack, rack)
-    nth_in_rack = np.arange(len(left)) - first_of_rack
+    tier = fabric.tiers[-1]
+    rack, nth_in_rack = tier.domain_by_host[left], tier.nth(left)
+    free_in_rack = tier.count(left)[rack]
+    is_whole = free_in_rack == sizes_of(tier)[rack]
     is_apart = np.zeros(len(left), dtype=bool)
     if fabric.has_scale_up_tier:
-        is_apart = ~np.isin(rack, fabric.tiers[-1].domain_by_host[gang])
+        is_apart = ~np.isin(rack, tier.domain_by_host[gang])
     return left[np.lexsort((left, free_in_rack, is_whole, nth_in_rack, is_apart))]

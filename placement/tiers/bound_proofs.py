@@ -15,7 +15,7 @@ import numpy as np
 from placement.fabric import hostset
 from placement.fabric.constraints import fullest, labelled, seen_by_gang
 from placement.fabric.hostset import HostSet
-from placement.fabric.tree import Fabric, Ints
+from placement.fabric.tree import Fabric
 from placement.grid.block_grid import BlockGrid, block_grid
 from placement.proof.written import NOTHING, WrittenProof, written_proof
 from placement.tiers.inner_bound import common_room
@@ -49,13 +49,12 @@ def bound_proofs(
     if placement.lower_bound and grid is not None:
         zones = request.where.max_zones
         few = fullest(fabric, free, zones) if zones else free
-        room = fabric.tiers[0].count(hostset.to_mask(few, fabric.host_count)).tolist()
+        room = fabric.tiers[0].count(hostset.indices(few)).tolist()
         proof = _proved(fabric, placement, grid, 0, room, placement.lower_bound, limits)
     proofs = [BoundProof(fabric.tiers[0].name, placement.lower_bound, proof)]
     if inner is not None and grid is not None:
         depth = next(i for i, tier in enumerate(fabric.tiers) if tier.name == inner.tier)
-        hosts: Ints = np.flatnonzero(hostset.to_mask(free, fabric.host_count))
-        shared = common_room(fabric, hosts, depth, grid.size)
+        shared = common_room(fabric, hostset.indices(free), depth, grid.size)
         proof = _proved(fabric, placement, grid, depth, shared, inner.bytes_per_step, limits)
         proofs.append(BoundProof(inner.tier, inner.bytes_per_step, proof))
     return proofs

@@ -22,7 +22,7 @@ import numpy as np
 from muster.structs import struct
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
-from placement.fabric.tree import Fabric, Hardware, Ints, Tier, Uplink
+from placement.fabric.tree import Fabric, Hardware, Ints, Tier, Uplink, nth_of_each
 from placement.grid.block_grid import BlockGrid, block_grid
 from placement.tiers.descent import Descent
 from placement.workload.request import NO_SPARES, Request
@@ -85,7 +85,7 @@ class Contraction:
         number = part_by_block(self._outer, self._whole, self._segments)
         was = np.empty(len(number), dtype=np.int64)
         was[number] = np.asarray(hosts, dtype=np.int64)
-        slots = np.array(hostset.members(self.free), dtype=np.int64)
+        slots = hostset.indices(self.free)
         left = {int(d): slots[self._domain_by_slot[slots] == d].tolist()[::-1]
                 for d in np.unique(self._domain_by_slot[slots])}  # fmt: skip
         tier, earlier = self._outer.tiers[level.depth].domain_by_host, []
@@ -100,12 +100,10 @@ def contract(fabric: Fabric, free: HostSet, request: Request, segments: Segments
     """The gang on slots of its innermost segments. `free`: hosts that it may take."""
     level = segments.inner
     slots = _slots(fabric, level.depth, level.blocks)
-    hosts = np.array(hostset.members(free), dtype=np.int64)
+    hosts = hostset.indices(free)
     tier = fabric.tiers[level.depth]
     room = tier.count(hosts) // level.blocks
-    _, first, many = np.unique(slots.domain_by_slot, return_index=True, return_counts=True)
-    nth = np.arange(len(slots.domain_by_slot)) - np.repeat(first, many)
-    usable = np.flatnonzero(nth < room[slots.domain_by_slot])
+    usable = np.flatnonzero(nth_of_each(slots.domain_by_slot) < room[slots.domain_by_slot])
     ordered = replace(request.parallelism, order=segments.order)
     outer = tuple((f, t) for f, t in request.where.within if _is_outside(fabric, t, level.depth))
     where = replace(request.where, labels=(), within=outer, segment=0)

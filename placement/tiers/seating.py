@@ -75,7 +75,7 @@ class Seating:
     def zone_by_block(self, way: Way) -> Ints:
         """On a fabric without tiers everything is in zone 0."""
         if way.zones is not None:
-            return np.asarray(_by_block(self._grid, way.zones))
+            return self._grid.by_block(way.zones)
         tiers = self._fabric.tiers
         if tiers and way.tier == 0:
             return np.asarray(tiers[0].domain_by_host[list(self._hosts(way))])
@@ -103,7 +103,7 @@ class Seating:
         for number in np.unique(zones):
             part = zones == number
             host[part] = self._part(part, way.free[zone_of_free == number], way.tier)
-        return rehoused(self._fabric, way.free, _by_block(self._grid, host))
+        return rehoused(self._fabric, way.free, tuple(self._grid.by_block(host).tolist()))
 
     def _part(self, part: Region, free: Ints, tier: int) -> Ints:
         """Hosts of the blocks in one domain, remembered: ways share most of theirs."""
@@ -140,9 +140,3 @@ class Seating:
         cost = layout_cost(self._grid, layout)
         other = slice_grid(self._grid, room.tolist(), self._few_trees, cost)
         return other if layout_cost(self._grid, other) <= cost else None
-
-
-def _by_block(grid: BlockGrid, host: Ints) -> Hosts:
-    hosts = np.empty(grid.size, dtype=np.int64)
-    hosts[grid.block] = host
-    return tuple(hosts.tolist())

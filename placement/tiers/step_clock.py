@@ -92,12 +92,10 @@ class StepClock:
         if not self._fabric.tiers:
             return
         tier = self._fabric.tiers[-1]
-        domain = tier.domain_by_host
-        first = np.searchsorted(domain[free], domain[free])
-        rank = np.arange(len(free)) - first  # of a host among the free ones of its domain
+        rank = tier.nth(free)
         sizes: Sequence[int] = range(1, int(rank.max()) + 1)
-        sent = np.bincount(domain, self._fabric.injection_bytes_per_s, len(tier.domains))
-        if (tier.uplink_bytes_per_s >= sent).all():
+        each = self._fabric.injection_bytes_per_s
+        if (tier.uplink_bytes_per_s >= np.bincount(tier.domain_by_host, each)).all():
             sizes = self._whole_groups(int(rank.max()) + 1)
         for most in sizes:
             some = free[rank < most]

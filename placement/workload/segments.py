@@ -198,11 +198,9 @@ def _in_segments(fabric: Fabric, segments: Segments, hosts: HostSet) -> HostSet:
     """As many of `hosts` as whole segments take, level by level."""
     is_free = hostset.to_mask(hosts, fabric.host_count).copy()
     for level in segments.levels:
-        domain = fabric.tiers[level.depth].domain_by_host
-        free = np.flatnonzero(is_free)
-        _, first, many = np.unique(domain[free], return_index=True, return_counts=True)
-        nth = np.arange(len(free)) - np.repeat(first, many)
-        is_free[free[nth >= np.repeat(many // level.blocks * level.blocks, many)]] = False
+        tier, free = fabric.tiers[level.depth], np.flatnonzero(is_free)
+        room = tier.count(free) // level.blocks * level.blocks
+        is_free[free[tier.nth(free) >= room[tier.domain_by_host[free]]]] = False
     return hostset.of(np.flatnonzero(is_free).tolist())
 
 
