@@ -214,7 +214,6 @@ class LineSearch:
         """Cut the best orders for domains in other sequences."""
         if len(set(self._room) - {0}) < 2 or self.is_done:
             return
-        self._try(range(len(self._cost_by_order)), _in_turns(self._room))
         costs = self._cost_by_order
         best = sorted(range(len(costs)), key=lambda k: (costs[k], k))
         tries = min(tries, self._sequences)
@@ -252,14 +251,6 @@ class LineSearch:
 
 def _roomiest_first(room: Sequence[int]) -> list[int]:
     return sorted((z for z, n in enumerate(room) if n), key=lambda z: (-room[z], z))
-
-
-def _in_turns(room: Sequence[int]) -> list[int]:
-    """The roomiest, the tightest, the second roomiest ..: other sizes meet."""
-    sequence = _roomiest_first(room)
-    half = (len(sequence) + 1) // 2
-    turns = [z for pair in zip(sequence[:half], sequence[::-1], strict=False) for z in pair]
-    return list(dict.fromkeys(turns))
 
 
 def box_walks(coordinates: Sequence[Ints], abreast: int) -> Iterator[Ints]:

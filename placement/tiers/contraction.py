@@ -66,7 +66,7 @@ class Contraction:
             free, mine = self._hosts[tier[self._hosts] == d], by_block == d
             if not self.is_innermost:
                 grid = block_grid(self._whole, gpus) or BlockGrid.shapeless(len(by_block))
-                descent = Descent(self._outer, grid, tries, self._whole, self._hosts)
+                descent = Descent(self._outer, grid, tries, self._whole)
                 region = mine[grid.block]
                 descent.into(region, free, level.depth + 1)
                 expanded[grid.block[region]] = descent.host[region]

@@ -7,15 +7,12 @@ See docs/engine.md, "The tiers".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from placement.fabric.tree import Fabric, Ints
 from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import Layout, Region
-from placement.tiers.inner_bound import common_room
-from placement.tiers.packing import Gang, Packed, Packer, Part, fitted
+from placement.tiers.packing import Gang, Packer, fitted
 from placement.workload.request import Request
 
 FIRST_WALKS, MORE_WALKS = (2, 5), (16, 24)  # cut at a time, before and after the proof
@@ -33,7 +30,7 @@ class Descent:
     """Assigns hosts to the blocks of one grid; `host` holds the answer by row and slot.
 
     `tries`: none, and the first walks must do. `request`: of a gang whose ranks form no
-    grid; without it the blocks stay in order. `everywhere`: all free hosts, ascending.
+    grid; without it the blocks stay in order.
     """
 
     def __init__(
@@ -42,10 +39,8 @@ class Descent:
         grid: BlockGrid,
         tries: int,
         request: Request | None = None,
-        everywhere: Ints | None = None,
     ) -> None:
         self._fabric = fabric
-        self._everywhere = everywhere
         self._grid = grid
         self._tries = tries
         self._gang = Gang(grid, request, fabric.gpus_per_host)
@@ -64,7 +59,7 @@ class Descent:
             child = children[fitting[np.argmin(room[fitting])]]
             self.into(region, free[domain == child], tier + 1)
             return
-        layout = self._packed(region, room.tolist(), tier)
+        layout = self._packed(region, room.tolist())
         if tier + 1 == len(self._fabric.tiers):
             self._seat(region, layout, children, free)
             return
@@ -73,49 +68,29 @@ class Descent:
             if part.any():
                 self.into(part, free[domain == number], tier + 1)
 
-    def _packed(self, region: Region, room: list[int], tier: int) -> Layout:
-        """The child on `tier` of each block of `region`, as an index into `room`; -1
-        elsewhere."""
+    def _packed(self, region: Region, room: list[int]) -> Layout:
+        """The child of each block of `region`, as an index into `room`; -1 elsewhere. As before
+        where the same part was packed onto as much room."""
         layout = np.full(region.shape, -1, dtype=np.int64)
         if max(room) == 1:  # every block is alone, wherever it is
             layout[region] = np.arange(np.count_nonzero(region))
             return layout
-        layout[region] = self._at_best(self._gang.part(region), region, room, tier)
-        return layout
-
-    def _at_best(self, part: Part, region: Region, room: list[int], tier: int) -> Ints:
-        """The child of each block of a part, which `region` is: as before where it was packed onto
-        as much room."""
-        roomiest = sorted(room, reverse=True)
-        for before in part.packed:
-            if before.room == roomiest:
-                return fitted(before.at, room)
+        part, roomiest = self._gang.part(region), tuple(sorted(room, reverse=True))
+        if roomiest in part.packed:
+            layout[region] = fitted(part.packed[roomiest], room)
+            return layout
         packer = Packer(part, room, self._gang.least(region, room))
         packer.walk(FIRST_WALKS)
         if self._tries and not packer.is_done:
-            self._search(packer, part.packed, region, room, tier)
-        at = packer.packing()
-        part.packed.append(Packed(roomiest, at, packer.least))
-        return at
+            self._search(packer, region, room)
+        layout[region] = part.packed[roomiest] = packer.packing()
+        return layout
 
-    def _search(
-        self,
-        packer: Packer,
-        before: Sequence[Packed],
-        region: Region,
-        room: list[int],
-        tier: int,
-    ) -> None:
-        """From cheap to dear, and beginning with how the same part was packed elsewhere."""
+    def _search(self, packer: Packer, region: Region, room: list[int]) -> None:
+        """From cheap to dear."""
         blocks, gang = int(np.count_nonzero(region)), self._grid.size
-        is_new = True
-        for other in before:
-            packer.offer(other.at)
-            if other.had_as_much_as(sorted(room, reverse=True)):
-                packer.bound(other.least)
-                is_new = False
-        if is_new and blocks == gang and not packer.is_done:
-            packer.bound(self._gang.proved(self._anywhere(tier) or room, packer.cost))
+        if blocks == gang:
+            packer.bound(self._gang.proved(room, packer.cost))
         per_block = min(QUICK, MOST_PROPOSALS // gang, blocks)
         share = min(-(-PASSES * blocks // gang), -(-blocks // A_PASS))
         passes = min(share, MOST_PROPOSALS // (per_block * gang))
@@ -126,13 +101,6 @@ class Descent:
             if slices is not None:
                 packer.offer(slices)
         packer.anneal(per_block, passes)
-
-    def _anywhere(self, tier: int) -> Sequence[int]:
-        """The room for the gang in any domain outside `tier`: what nothing beats there the
-        certificate asks for again."""
-        if not tier or self._everywhere is None:
-            return ()
-        return common_room(self._fabric, self._everywhere, tier, self._grid.size)
 
     def _seat(self, region: Region, layout: Layout, numbers: Ints, free: Ints) -> None:
         """Blocks of each innermost domain onto its hosts, both in ascending order."""

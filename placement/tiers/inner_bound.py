@@ -64,16 +64,13 @@ def proved(grid: BlockGrid, room: Sequence[int], cost: int) -> int:
     a good layout."""
     if not is_priceable(grid, max(room)):
         return 0
-    known = _proofs(grid, tuple(sorted((n for n in room if n), reverse=True)))
-    dearer = [bound for most, bound in known.items() if most >= cost]
-    if not dearer:
-        prover = Prover(grid, room, [])
-        known[cost] = prover.prove(cost + 1, ONE_NODE, is_last=True)
-    return min(cost, max(dearer or [known[cost]]))
+    known = _known(grid, tuple(sorted((n for n in room if n), reverse=True)))
+    if not known:
+        known.append(Prover(grid, room, []).prove(cost + 1, ONE_NODE, is_last=True))
+    return min(cost, known[0])
 
 
 @lru_cache(maxsize=32)
-def _proofs(grid: BlockGrid, room: tuple[int, ...]) -> dict[int, int]:
-    """Bounds by the cut that was to be reached, remembered: the search asks first, the certificate
-    again, for a cut that is no larger."""
-    return {}
+def _known(grid: BlockGrid, room: tuple[int, ...]) -> list[int]:
+    """What the search has asked before the certificate does, for a cut that was no smaller."""
+    return []

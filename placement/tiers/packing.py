@@ -14,11 +14,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from itertools import chain, tee, zip_longest
+from itertools import chain, tee
 
 import numpy as np
 
-from muster.structs import struct
 from placement.bound.part_sizes import PartBound
 from placement.bound.size_relaxation import size_bound
 from placement.fabric.tree import Ints
@@ -41,26 +40,13 @@ ABREAST = 8  # lines side by side in a walk, at most
 TREES, FEW = 1_000, 24  # slicing trees, and up to how many children
 
 
-@struct(frozen=True, slots=True)
-class Packed:
-    """How a part was packed onto children with `room`, roomiest first, and the cut that nothing
-    there beats."""
-
-    room: Sequence[int]
-    at: Ints
-    least: int
-
-    def had_as_much_as(self, room: Sequence[int]) -> bool:
-        pairs = zip_longest(self.room, room, fillvalue=0)
-        return all(had >= has for had, has in pairs)
-
-
 class Part:
-    """The blocks of a region in reading order: their graph, and how they were `packed` before."""
+    """The blocks of a region in reading order: their graph, and the child of each where they were
+    `packed` before, by the room of the children, roomiest first."""
 
     def __init__(self, graph: Hypergraph, walks: Iterator[Ints]) -> None:
         self.graph = graph
-        self.packed: list[Packed] = []
+        self.packed: dict[tuple[int, ...], Ints] = {}
         self._walks = walks
 
     def walks(self) -> Iterator[Ints]:
@@ -159,7 +145,7 @@ class Packer:
 
     @property
     def is_done(self) -> bool:
-        return self.cost <= self.least
+        return self.cost <= self._lines.least
 
     def packing(self) -> Ints:
         """The child of each block in reading order."""
@@ -170,10 +156,6 @@ class Packer:
         if self._offered is None or self._lines.cost <= self._cost:
             return self._lines.layout()
         return self._offered
-
-    @property
-    def least(self) -> int:
-        return self._lines.least
 
     def bound(self, least: int) -> None:
         """A cut that no packing beats, known now."""
@@ -201,7 +183,9 @@ class Packer:
         """From the best packing, and from pieces put together anew; so many proposals per block."""
         if not self.is_done:
             start = self._best()
-            self.offer(improved(self._graph, self._room, start, passes, self.least, per_block))
+            self.offer(
+                improved(self._graph, self._room, start, passes, self._lines.least, per_block)
+            )
 
 
 def best_fit(at: Ints, room: Sequence[int]) -> Ints | None:

@@ -50,7 +50,7 @@ class Seating:
         self._free = free
         self._grid = grid
         self._few_trees = limits.first.trees
-        self._descent = Descent(fabric, grid, limits.trees, request, free)
+        self._descent = Descent(fabric, grid, limits.trees, request)
         self._known: dict[tuple[bytes, bytes], Ints] = {}
 
     def in_zones(self, layout: Layout, kept: Ints, kind: Ints) -> Iterator[Way]:
