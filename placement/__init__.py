@@ -40,7 +40,6 @@ if TYPE_CHECKING:
         FAILURES_PER_HOST_DAY,
         REPAIR_DAYS,
         Sizing,
-        standby_pool,
     )
     from placement.tiers.bound_proofs import BoundProof, bound_proofs
     from placement.tiers.fragmentation import FreeTier, left_free
@@ -61,7 +60,7 @@ MODULES = {
         "replace.near": "Hint placed_near",
         "replace.shift": "shifted",
         "replace.swaps": "Swaps choose_swaps",
-        "spares.sizing": "BY_DEFAULT EPSILON FAILURES_PER_HOST_DAY REPAIR_DAYS Sizing standby_pool",
+        "spares.sizing": "BY_DEFAULT EPSILON FAILURES_PER_HOST_DAY REPAIR_DAYS Sizing",
         "tiers.bound_proofs": "BoundProof bound_proofs",
         "tiers.fragmentation": "FreeTier left_free",
         "tiers.objectives": "measure",

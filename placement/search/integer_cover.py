@@ -23,6 +23,7 @@ from placement.bound.pricing import pattern_cost
 from placement.fabric.tree import Ints
 from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import Layout, ZonePattern, layout_cost
+from placement.search.graph_slicing import by_room
 from placement.solver import INFINITY, IntegerProgram
 from placement.workload.traffic import Pattern
 
@@ -56,18 +57,16 @@ def covering_slots(
     chosen = patterns if is_cover else _chosen(grid, capacities, patterns, known)
     if chosen is None:
         return None
-    zones = sorted((z for z, c in enumerate(capacities) if c), key=lambda z: (-capacities[z], z))
     slots = np.zeros((len(capacities), grid.rows), dtype=np.int64)
-    for zone, pattern in zip(zones, sorted(chosen, key=lambda p: (-sum(p), p)), strict=False):
+    largest = sorted(chosen, key=lambda p: (-sum(p), p))
+    for zone, pattern in zip(by_room(capacities), largest, strict=False):
         slots[zone] = pattern
     return _trimmed(grid, slots)
 
 
 def laid_out(grid: BlockGrid, slots: Ints) -> Layout:
     """A layout with so many slots of each row in each zone."""
-    layouts = [_in_order(grid, slots), _kept(grid, slots)]
-    if [axis.pattern for axis in grid.slice_axes] == [Pattern.RING]:
-        layouts.append(arranged(slots, grid.row_weight))
+    layouts = _kept(grid, slots), arranged(slots, grid.row_weight)
     return min(layouts, key=lambda layout: layout_cost(grid, layout))
 
 
@@ -124,25 +123,16 @@ def _kept(grid: BlockGrid, slots: Ints) -> Layout:
     Exact where the order of slots costs nothing, as with one hierarchical axis: two rows
     then differ by as many slots as zones give up, no more.
     """
-    layout = _in_order(grid, slots)
-    for s in range(1, grid.rows):
-        left = slots[:, s].copy()
+    rows = [np.repeat(np.arange(len(slots)), slots[:, 0])]
+    for left in slots.T[1:].copy():
         row = np.full(grid.width, -1)
-        for d, zone in enumerate(layout[s - 1]):
+        for d, zone in enumerate(rows[-1]):
             if left[zone]:
                 row[d] = zone
                 left[zone] -= 1
         row[row < 0] = np.repeat(np.arange(len(left)), left)
-        layout[s] = row
-    return layout
-
-
-def _in_order(grid: BlockGrid, slots: Ints) -> Layout:
-    """Every row in the same order of zones: those that begin higher up come first."""
-    first_row = np.where(slots.any(axis=1), np.argmax(slots > 0, axis=1), grid.rows)
-    order = np.lexsort((np.arange(len(slots)), -slots.max(axis=1), first_row))
-    rows = [np.repeat(order, slots[order, s]) for s in range(grid.rows)]
-    return np.array(rows, dtype=np.int64)
+        rows.append(row)
+    return np.array(rows)
 
 
 def arranged(slots: Ints, row_weight: int) -> Ints:

@@ -27,6 +27,7 @@ import numpy as np
 from placement.fabric.tree import Ints
 from placement.graph.hypergraph import Hypergraph
 from placement.kernels import Kernel
+from placement.search.graph_slicing import by_room
 
 NEVER = -(1 << 60)
 WORK = 6_000_000  # table entries in all; one order or sequence takes blocks x capacities
@@ -171,7 +172,7 @@ class LineSearch:
         self._room = room
         self._more = iter(orders)
         self._segmenter = Segmenter(graph, room, is_filled=graph.blocks * max(room) > work)
-        self._sequence = _roomiest_first(room)
+        self._sequence = by_room(room)
         self._best: tuple[int, int, Sequence[int]] | None = None  # cost, order, sequence
         self._cost_by_order: list[int] = []
         self._affordable = max(1, work // (graph.blocks * sum(room)))
@@ -208,7 +209,7 @@ class LineSearch:
             orders = list(islice(self._more, max(0, more)))
             if not orders:
                 return
-            self._try(self._segmenter.add(orders), _roomiest_first(self._room))
+            self._try(self._segmenter.add(orders), by_room(self._room))
 
     def climb(self, tries: int) -> None:
         """Cut the best orders for domains in other sequences."""
@@ -247,10 +248,6 @@ class LineSearch:
         else:
             changed.insert(j, changed.pop(i))
         return changed
-
-
-def _roomiest_first(room: Sequence[int]) -> list[int]:
-    return sorted((z for z, n in enumerate(room) if n), key=lambda z: (-room[z], z))
 
 
 def box_walks(coordinates: Sequence[Ints], abreast: int) -> Iterator[Ints]:

@@ -106,17 +106,6 @@ class Sizing:
 BY_DEFAULT = Sizing()
 
 
-def standby_pool(machines: int, probability: float, epsilon: float = EPSILON) -> int:
-    """Quantile of Binomial(machines, probability): spares for one window at the end of
-    which the pool is full again, each machine failing in it with this probability.
-
-    Source: ByteRobust (2025): 4 for 1,024 machines at 1 %.
-    """
-    if probability >= 1:
-        return machines
-    return _quantile(_binomial(machines, probability), max(epsilon, _LEAST))
-
-
 def _quantile(chances: Iterator[float], epsilon: float) -> int:
     """The smallest k that is exceeded with probability at most epsilon."""
     below = 0.0

@@ -128,7 +128,7 @@ def sparing(fabric: Fabric, free: Ints, hosts: Sequence[int]) -> Ints:
     needed = outer.count(np.asarray(hosts, dtype=np.int64))
     for number in np.flatnonzero(needed):
         inside = np.unique(domain[parent == number])
-        keep = _fewest_whole(count[inside], count[inside] == size[inside], int(needed[number]))
+        keep = fewest_whole(count[inside], size[inside], int(needed[number]))
         if not keep.all() and _parts(count[inside][keep], needed[number]) <= _parts(
             count[inside], needed[number]
         ):
@@ -136,12 +136,13 @@ def sparing(fabric: Fabric, free: Ints, hosts: Sequence[int]) -> Ints:
     return np.asarray(free[is_kept])
 
 
-def _fewest_whole(count: Ints, is_whole: Mask, needed: int) -> Mask:
-    """All broken domains, and the fewest whole ones that hold the rest of `needed`."""
-    keep = ~is_whole
+def fewest_whole(count: Ints, size: Ints, needed: int) -> Mask:
+    """All broken domains, and the fewest whole ones that hold the rest of `needed`. Shapes:
+    (domains,)."""
+    keep = count < size
     missing = needed - int(count[keep].sum())
-    for i in np.lexsort((np.arange(len(count)), -count)):
-        if is_whole[i] and missing > 0:
+    for i in np.argsort(-count, kind="stable"):
+        if not keep[i] and missing > 0:
             keep[i] = True
             missing -= int(count[i])
     return keep

@@ -19,7 +19,7 @@ from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import Layout, Region, layout_cost
 from placement.search.graph_slicing import slice_grid
 from placement.tiers.descent import Descent
-from placement.tiers.fragmentation import kindest, rehoused, sparing
+from placement.tiers.fragmentation import fewest_whole, kindest, rehoused, sparing
 from placement.workload.request import Limits, Request
 
 Hosts = tuple[int, ...]
@@ -115,12 +115,9 @@ class Seating:
 
     def _kindest(self, layout: Layout, kept: Ints, kind: Ints) -> Ints:
         tier = self._fabric.tiers[0]
-        zones = len(tier.domains)
-        size = sizes_of(tier)
-        free = tier.count(self._free)
-        used = np.bincount(layout.ravel(), minlength=zones)
+        free, used = tier.count(self._free), np.bincount(layout.ravel(), minlength=len(kind))
         kept = np.minimum(kept, free - used) * (used > 0)
-        return kindest(used, free, size, kept, kind)
+        return kindest(used, free, sizes_of(tier), kept, kind)
 
     def _without_whole_zones(self, layout: Layout) -> Layout | None:
         """A layout of the same cut in broken zones and as few whole ones as these leave
@@ -128,13 +125,8 @@ class Seating:
         if not self._grid.weights:
             return None
         tier = self._fabric.tiers[0]
-        size = sizes_of(tier)
         room = tier.count(self._free)
-        missing = self._grid.size - int(room[room < size].sum())
-        for zone in np.lexsort((np.arange(len(size)), -size)):
-            if room[zone] == size[zone]:
-                room[zone] = size[zone] if missing > 0 else 0
-                missing -= int(room[zone])
+        room = np.where(fewest_whole(room, sizes_of(tier), self._grid.size), room, 0)
         if room[np.unique(layout)].all() or np.count_nonzero(room) < 2:
             return None
         cost = layout_cost(self._grid, layout)

@@ -28,6 +28,7 @@ from placement.fabric.hostset import Mask
 from placement.fabric.tree import Floats, Ints
 from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import Layout
+from placement.search.graph_slicing import by_room
 
 SWEEPS = 20  # of exchanges between bands
 SHARED = 1e-9  # room for rounding in the bound
@@ -140,8 +141,7 @@ class _Packing:
 
     def layout(self, bands: int, members: int) -> Layout | None:
         """`bands` bands of at most `members` zones; None when none fits."""
-        zones = sorted(range(len(self.capacities)), key=lambda z: (-self.capacities[z], z))
-        zones = [z for z in zones[: bands * members] if self.capacities[z]]
+        zones = by_room(self.capacities)[: bands * members]
         if not 1 <= bands <= len(zones):
             return None
         in_chunks = [part.tolist() for part in np.array_split(np.array(zones), bands)]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from placement.fabric.constraints import Constraints, broken
-from placement.spares.sizing import Sizing, standby_pool
+from placement.spares.sizing import Sizing
 from placement.workload.request import AUTO
 from scheduler.core import HostState, JobState, SchedulingOptions, State, decide, explain
 from scheduler.core.capacity.spare_pools import SparePools
@@ -55,8 +55,8 @@ def often(rate: float) -> LoadTenants:
     return LoadTenants(replace(OPEN, spares=SparePolicy(rate, prior_host_days=0)))
 
 
-def test_byterobust_holds_four_for_1024_machines() -> None:
-    assert standby_pool(1_024, 0.00081) == standby_pool(1_024, 0.00125) == 4
+def test_a_zone_holds_four_for_1024_machines_as_byterobust_does() -> None:
+    assert [Sizing(chance, 1.0).size(1_024) for chance in (0.00081, 0.0012)] == [4, 4]
 
 
 def test_hosts_that_are_often_out_are_counted_one_by_one() -> None:
