@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 MUCH = 1 << 200  # dearer than anything
 MOST_SUMS = 200_000  # of whole edges that are tried for a bound that is rounded up
 FINE = 16  # layers of at most so many cells are told apart by the cell
-GANG, EVERY_ROW = -1, -2  # in place of a row
+GANG = -1  # in place of a row
 
 
 class Refused(Exception):
@@ -224,16 +224,15 @@ class CutBound:
     def _range(self, counter: dict[str, int]) -> tuple[int, int]:
         """What the zones of any layout count together."""
         row, zones, top = counter["row"], len(self.room), self.room[0]
-        if not EVERY_ROW <= row < self.grid.rows:
+        if not GANG <= row < self.grid.rows:
             raise Refused(f"there is no row {row}")
         target = self.size if row == GANG else self.grid.width
         if "top" in counter:
-            if row == EVERY_ROW or counter["top"] > counter["run"]:
+            if counter["top"] > counter["run"]:
                 raise Refused("such stairs are not subadditive")
             return climbed(counter, target), zones * climbed(counter, top)
-        few = self._fewest(target) if counter["least"] == 1 and row != EVERY_ROW else 0
-        many = sum(room >= counter["least"] for room in self.room)
-        return few, many * (self.grid.rows if row == EVERY_ROW else 1)
+        few = self._fewest(target) if counter["least"] == 1 else 0
+        return few, sum(room >= counter["least"] for room in self.room)
 
     def _least(self, tree: Any, ranges: dict[int, tuple[int, int]]) -> int:
         """What no layout with counts in these ranges is charged less than."""
@@ -260,8 +259,7 @@ class CutBound:
                 if row == GANG:
                     by_size = [c + v * climbed(counter, n) for n, c in enumerate(by_size)]
                 else:
-                    for s in range(grid.rows) if row == EVERY_ROW else [row]:
-                        rows[s] = [c - v * climbed(counter, n) for n, c in enumerate(rows[s])]
+                    rows[row] = [c - v * climbed(counter, n) for n, c in enumerate(rows[row])]
             used = cheapest(rows, scale * grid.row_weight, top)
             best = [0, *accumulate(map(int.__sub__, used[1:], by_size[1:]), min)]
             zones = sum(min(0, best[room]) for room in self.room)

@@ -9,7 +9,7 @@ import numpy as np
 
 from placement.fabric.hostset import Mask
 from placement.fabric.tree import Floats, Ints
-from placement.proof.master import EVERY_ROW, WHOLE_GANG, Counter, Master, Range
+from placement.proof.master import WHOLE_GANG, Counter, Master, Range
 from placement.solver import LpSolution
 
 FRACTIONAL = 1e-4  # zones
@@ -31,8 +31,7 @@ def split(
     Which family tells zones apart that the program mixes differs: where sizes are what they
     will, splits on sizes go on for ever, and where they decide, nothing else helps. So the
     program says what each child costs more, new patterns aside, and the candidate whose
-    children are dearest, multiplied, is taken; a sum over all rows, which tells little of any of
-    them, only if that closes one child. `gap`: what closes a child.
+    children are dearest, multiplied, is taken. `gap`: what closes a child.
     """
     patterns, share = master.support(solution)
     candidates: list[tuple[Decision, Decision]] = []
@@ -40,28 +39,24 @@ def split(
         fractional = _most_fractional(family(patterns), share)
         if fractional is not None:
             counter, below = fractional
-            low, high = ranges.get(counter, (0, counter.most(zones, patterns.shape[1])))
+            low, high = ranges.get(counter, (0, zones))
             candidates.append(((counter, (low, below)), (counter, (below + 1, high))))
     best, most = None, -1.0
     for halves in candidates:
-        dearer, is_closed = 1.0, False
+        dearer = 1.0
         for counter, half in halves if len(candidates) > 1 else ():
             if counter not in master.ranges:
-                every = counter.most(zones, patterns.shape[1])
-                master.open({counter: ranges.get(counter, (0, every))})
+                master.open({counter: ranges.get(counter, (0, zones))})
             cost = master.cost_within(counter, half) if half[0] <= half[1] else None
             risen = gap if cost is None else min(gap, cost - solution.cost)
             dearer *= max(risen, LEAST_RISE * gap)
-            is_closed = is_closed or risen >= gap
-        if halves[0][0].row == EVERY_ROW and len(candidates) > 1 and not is_closed:
-            continue
         if best is None or dearer > most * (1 + TIE):
             best, most = halves, dearer
     return best
 
 
 def _most_fractional(
-    counted: Iterator[tuple[Counter, Mask | Ints]], share: Floats
+    counted: Iterator[tuple[Counter, Mask]], share: Floats
 ) -> tuple[Counter, int] | None:
     """The count furthest from whole, and its floor."""
     chosen, furthest = None, FRACTIONAL
@@ -86,11 +81,6 @@ def _touches(patterns: Ints) -> Iterator[tuple[Counter, Mask]]:
         yield Counter(s, 1), patterns[:, s] > 0
 
 
-def _all_touches(patterns: Ints) -> Iterator[tuple[Counter, Ints]]:
-    counter = Counter(EVERY_ROW, 1)
-    yield counter, counter.of(patterns)
-
-
 def _slots(patterns: Ints) -> Iterator[tuple[Counter, Mask]]:
     for s in range(patterns.shape[1]):
         for least in np.unique(patterns[:, s]):
@@ -100,4 +90,4 @@ def _slots(patterns: Ints) -> Iterator[tuple[Counter, Mask]]:
 
 # Sizes first: a zone of a single host satisfies "six zones" at no cost, and the program mixes
 # such zones in; only a split on sizes tells them from real ones.
-FAMILIES = (_sizes, _all_touches, _touches, _slots)
+FAMILIES = (_sizes, _touches, _slots)

@@ -16,15 +16,15 @@ from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import ZonePattern
 from placement.solver import ColumnLp, LpSolution
 
-WHOLE_GANG, EVERY_ROW = -1, -2
+WHOLE_GANG = -1  # in place of a row
 KEPT = 1024  # tables of counters: some 10 KB each
 
 
 @struct(frozen=True, slots=True)
 class Counter:
     """A count over zones: of those that hold at least `least` slots of `row` (or hosts of
-    the whole gang; or of each row, added up), or, with `rise`, of what the zones climb on a
-    staircase with ramps, in parts of a step of which `top` make one.
+    the whole gang), or, with `rise`, of what the zones climb on a staircase with ramps, in parts
+    of a step of which `top` make one.
 
     Such stairs are mixed-integer rounding cuts of what the zones cover together. With
     n rise / run = w + r, w whole and 0 <= r < 1, a zone climbs w steps and r run / top of the
@@ -41,14 +41,6 @@ class Counter:
     def values(self, length: int) -> Ints:
         """f(n) for n = 0 .. length - 1, of one row or of the gang; not to be written to."""
         return _counted(self, length)
-
-    def most(self, zones: int, rows: int) -> int:
-        """What so many zones count at most, if it is no staircase."""
-        return zones * (rows if self.row == EVERY_ROW else 1)
-
-    def of(self, patterns: Ints) -> Ints:
-        """What each pattern counts. Shape: (patterns,)."""
-        return Held(patterns).counted(self)
 
 
 @lru_cache(maxsize=KEPT)
@@ -74,8 +66,6 @@ class Held:
 
     def counted(self, counter: Counter) -> Ints:
         """What each pattern counts. Shape: (patterns,)."""
-        if counter.row == EVERY_ROW:
-            return np.asarray(np.count_nonzero(self._by_row >= counter.least, axis=0))
         held = self._in_all if counter.row == WHOLE_GANG else self._by_row[counter.row]
         return np.asarray(_counted(counter, self._length)[held])
 

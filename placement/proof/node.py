@@ -19,7 +19,7 @@ from placement.fabric.tree import Floats, Ints
 from placement.grid.block_grid import BlockGrid
 from placement.grid.layout import ZonePattern
 from placement.proof.branching import split
-from placement.proof.master import EVERY_ROW, WHOLE_GANG, Counter, Master, Pool, Range
+from placement.proof.master import WHOLE_GANG, Counter, Master, Pool, Range
 from placement.search.graph_slicing import SMALL
 from placement.solver import ARTIFICIAL, LpSolution
 
@@ -70,7 +70,7 @@ class Duals:
             if counter.row == WHOLE_GANG:
                 sizes += each * values
             else:
-                cost[slice(None) if counter.row == EVERY_ROW else counter.row] -= each * values
+                cost[counter.row] -= each * values
         return Prices(cost, sizes, constant, self.scale, slot, price)
 
 

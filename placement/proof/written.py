@@ -101,7 +101,7 @@ class _Writer:
         self._places: dict[int, int] = {}
 
     def _range(self, node: Node, counter: Counter) -> Range:
-        return node.ranges.get(counter, (0, counter.most(self._zones, self._rows)))
+        return node.ranges.get(counter, (0, self._zones))
 
     def below(self, node: Node, known: Witness | None, bound: int) -> tuple[Any, int]:
         """What is written of a node, and its bound. `known`: prices at which `bound` holds."""

@@ -135,11 +135,11 @@ def sealed(content: Content) -> Content:
 
 
 def any_counter(rng: random.Random, rows: int, most: int) -> dict[str, int]:
-    row = rng.randrange(-2, rows)
+    row = rng.randrange(-1, rows)
     if rng.random() < 0.5:
         return {"row": row, "least": rng.randrange(most + 2)}
     run, rise = rng.randint(1, 6), rng.randint(1, 4)
-    return {"row": max(row, -1), "rise": rise, "run": run, "top": rng.randint(1, run)}
+    return {"row": row, "rise": rise, "run": run, "top": rng.randint(1, run)}
 
 
 def any_tree(rng: random.Random, counters: int, leaves: int, depth: int) -> Any:
