@@ -1,15 +1,20 @@
-"""Limits trade time for quality, never truth: halve or double each, and answers stay valid."""
+"""Limits, and all constants of the searches, trade time for quality, never truth: halve or double
+each, and answers stay valid."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import fields, replace
+from importlib import import_module
+from pkgutil import walk_packages
+from typing import Any
 
 import pytest
 
 from placement import place
 from placement.objective.check import violations
 from placement.workload.request import Collective, Limits, Placement, Request
-from tests.build import everything, flat, request
+from tests.build import everything, fabric, flat, request
 
 # A grid of two axes, groups on odd zones, staggered replicas, stages that end inside hosts.
 GANGS = {
@@ -69,3 +74,75 @@ def test_every_limit_may_be_halved_or_doubled(name: str) -> None:
     least = min(each.cut for each in placed)
     assert all(each.lower_bound <= least for each in placed)
     assert all(each.cut == least for each in placed if each.is_optimal)
+
+
+# --- constants -----------------------------------------------------------------
+
+ROOMS = ("bound", "graph", "grid", "proof", "search", "tiers")
+# Not budgets or thresholds: codes, what stands for "nothing" or "no end", parts of an algorithm,
+# and what differs from 0 by rounding alone.
+CODES = {
+    *("WHOLE_GANG", "NOWHERE", "NEVER", "INFINITE", "INFINITY", "MUCH", "WORD", "DRAWS", "MOVES"),
+    *("ENTER", "TOUCH", "LEAVE", "SWAP", "TURN", "LEAN", "SHUFFLE", "GRAFT", "SHARED"),
+    *("TAKEN", "OF", "FULL_PRICE", "RESOLUTION", "SHARES"),
+}
+
+
+def constants(room: str) -> dict[str, tuple[str, Any]]:
+    """The numbers that the modules of a room name, or take from others."""
+    package = import_module(f"placement.{room}")
+    named = {}
+    for module in walk_packages(package.__path__, f"placement.{room}."):
+        for name, value in vars(import_module(module.name)).items():
+            numbers = value if isinstance(value, tuple) else (value,)
+            is_number = numbers and all(type(each) in (int, float) for each in numbers)
+            if name.isupper() and name not in CODES and is_number:
+                named[f"{name} = {value}"] = (name, value)
+    return named
+
+
+def scaled(value: Any, factor: float) -> Any:
+    if isinstance(value, tuple):
+        return tuple(scaled(each, factor) for each in value)
+    return max(1, int(value * factor)) if isinstance(value, int) else value * factor
+
+
+def everywhere(patch: pytest.MonkeyPatch, name: str, value: Any, other: Any) -> None:
+    """Change a constant in all modules that have taken it."""
+    for module in list(sys.modules.values()):
+        if module.__name__.startswith("placement") and vars(module).get(name) is value:
+            patch.setattr(module, name, other)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_constant_may_be_halved_or_doubled(
+    room: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    racks = fabric(1, 9, 2), request(tp=8, pp=3, dp=5, traffic={"pp": 7, "dp": 10})
+    asked = [(flat(*zones, gpus=8, tier="zone"), gang) for gang, zones in (GANGS["stages"],)]
+    asked += [(flat(9, 8, 7, 4, gpus=8, tier="zone"), GANGS["staggered"][0]), racks]
+    limits = Limits(rounds=8, trees=300)
+
+    def answers() -> list[Placement]:
+        placed = [place(on, everything(on), gang, limits) for on, gang in asked]
+        for (on, gang), each in zip(asked, placed, strict=True):
+            assert isinstance(each, Placement)
+            assert not violations(on, everything(on), gang, each)
+        return [each for each in placed if isinstance(each, Placement)]
+
+    found = [answers()]
+    named = constants(room)
+    assert named
+    for name, value in named.values():
+        for factor in (0.5, 2):
+            with monkeypatch.context() as patch:
+                everywhere(patch, name, value, scaled(value, factor))
+                found.append(answers())
+    for each in zip(*found, strict=True):
+        least = min(placed.cut for placed in each)
+        assert all(placed.lower_bound <= least for placed in each)
+        assert all(placed.cut == least for placed in each if placed.is_optimal)
+        inside = min(placed.cuts[-1].bytes_per_step for placed in each)
+        bounds = [placed.inner.bytes_per_step for placed in each if placed.inner is not None]
+        assert all(bound <= inside for bound in bounds)
+    assert any(placed.inner is not None for placed in found[0])
