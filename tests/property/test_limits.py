@@ -6,13 +6,21 @@ from __future__ import annotations
 import sys
 from dataclasses import fields, replace
 from importlib import import_module
+from math import ceil
 from pkgutil import walk_packages
 from typing import Any
 
 import pytest
 
 from placement import place
+from placement.bound.part_sizes import PartBound
+from placement.bound.ring_width import least_around
+from placement.bound.size_relaxation import least_sum
+from placement.graph.hypergraph import block_graph
+from placement.grid.block_grid import block_grid
 from placement.objective.check import violations
+from placement.proof.branch_and_price import Prover
+from placement.search.graph_slicing import block_orders
 from placement.workload.request import Collective, Limits, Placement, Request
 from tests.build import everything, fabric, flat, request
 
@@ -114,23 +122,44 @@ def everywhere(patch: pytest.MonkeyPatch, name: str, value: Any, other: Any) -> 
             patch.setattr(module, name, other)
 
 
+def answers() -> dict[str, Placement]:
+    """Of two gangs on zones, and of one on racks of one zone."""
+    racks = fabric(1, 9, 2), request(tp=8, pp=3, dp=5, traffic={"pp": 7, "dp": 10})
+    asked = {"racks": racks}
+    for name in ("grid", "stages"):
+        gang, zones = GANGS[name]
+        asked[name] = flat(*zones, gpus=8, tier="zone"), gang
+    found = {}
+    for name, (on, gang) in asked.items():
+        placed = place(on, everything(on), gang, Limits(rounds=2, trees=300))
+        assert isinstance(placed, Placement)
+        assert not violations(on, everything(on), gang, placed)
+        found[name] = placed
+    return found
+
+
+def proofs() -> dict[str, int]:
+    """Bounds on the cuts of the two gangs, found without a layout of them."""
+    gang, zones = GANGS["grid"]
+    grid = block_grid(gang, 8)
+    assert grid is not None
+    bounds = {"grid": ceil(grid.to_bytes(Prover(grid, zones, []).prove(10**6, 3)))}
+    gang, zones = GANGS["stages"]
+    graph, orders = block_graph(gang, 8), block_orders(gang, 8)
+    assert graph is not None
+    around = least_around(graph, orders, max(zones), 10**6, -1, 10**9)
+    assert around is not None
+    parts = PartBound(graph, orders).least_cut(zones, 10**9)
+    bounds["stages"] = max(parts, least_sum(graph.blocks, zones, around)) // 2
+    return bounds
+
+
 @pytest.mark.parametrize("room", ROOMS)
 def test_every_constant_may_be_halved_or_doubled(
     room: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    racks = fabric(1, 9, 2), request(tp=8, pp=3, dp=5, traffic={"pp": 7, "dp": 10})
-    asked = [(flat(*zones, gpus=8, tier="zone"), gang) for gang, zones in (GANGS["stages"],)]
-    asked += [(flat(9, 8, 7, 4, gpus=8, tier="zone"), GANGS["staggered"][0]), racks]
-    limits = Limits(rounds=8, trees=300)
-
-    def answers() -> list[Placement]:
-        placed = [place(on, everything(on), gang, limits) for on, gang in asked]
-        for (on, gang), each in zip(asked, placed, strict=True):
-            assert isinstance(each, Placement)
-            assert not violations(on, everything(on), gang, each)
-        return [each for each in placed if isinstance(each, Placement)]
-
-    found = [answers()]
+    found, proved = [answers()], [proofs()]
+    assert found[0]["racks"].inner is not None
     named = constants(room)
     assert named
     for name, value in named.values():
@@ -138,11 +167,13 @@ def test_every_constant_may_be_halved_or_doubled(
             with monkeypatch.context() as patch:
                 everywhere(patch, name, value, scaled(value, factor))
                 found.append(answers())
-    for each in zip(*found, strict=True):
+                proved.append(proofs())
+    for name in found[0]:
+        each = [answer[name] for answer in found]
         least = min(placed.cut for placed in each)
         assert all(placed.lower_bound <= least for placed in each)
         assert all(placed.cut == least for placed in each if placed.is_optimal)
+        assert all(bounds.get(name, 0) <= least for bounds in proved)
         inside = min(placed.cuts[-1].bytes_per_step for placed in each)
-        bounds = [placed.inner.bytes_per_step for placed in each if placed.inner is not None]
-        assert all(bound <= inside for bound in bounds)
-    assert any(placed.inner is not None for placed in found[0])
+        inner = [placed.inner.bytes_per_step for placed in each if placed.inner is not None]
+        assert all(bound <= inside for bound in inner)
