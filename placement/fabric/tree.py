@@ -13,11 +13,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property, lru_cache, wraps
 from math import prod
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
+from muster.structs import struct
 from placement.errors import BadInput
 from placement.fabric import hostlist
 from placement.fabric.hostset import HostSet, Mask
@@ -84,7 +85,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@struct(frozen=True, slots=True, eq=False)
 class Tier:
     """One level of the tree above the hosts.
 
@@ -127,7 +128,7 @@ def sizes_of(tier: Tier) -> Ints:
     return sizes
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@struct(frozen=True, slots=True, eq=False)
 class Hardware:
     """What each host has: GPUs, and what one GPU sends in one direction, out of the host over
     its network card and inside over NVLink. Each of shape (hosts,). `gpu_groups`: by host, its
@@ -144,7 +145,7 @@ class Hardware:
         return stated or (tuple(range(int(self.gpus[host]))),)
 
 
-@dataclass(frozen=True, eq=False)
+@struct(frozen=True, eq=False)
 class Fabric:
     """Tiers outermost first, hosts in tree order. `spec` rebuilds the value.
 
@@ -385,7 +386,7 @@ def innermost(fabric: Fabric) -> Fabric:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class _Like:
     """What hosts have unless a domain nearer to them says otherwise."""
 
@@ -441,7 +442,7 @@ def scale_up_gbps(item: Mapping[str, Any], path: str, default: float) -> float:
     return _positive(value["gbps_per_gpu"], f"{path}.scale_up.gbps_per_gpu")
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class _Leaf:
     """One host with the domains above it, and what it has."""
 
@@ -450,7 +451,7 @@ class _Leaf:
     like: _Like
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class _Domain:
     """`scale_up_gbps`: 0 where its hosts are joined by the network alone."""
 
@@ -459,7 +460,7 @@ class _Domain:
     scale_up_gbps: float
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class _TierEntry:
     name: str
     count: int | None

@@ -17,12 +17,12 @@ spread perfectly unless `step_time` is given what a routing makes of them (netwo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from math import isfinite
 from typing import Protocol
 
+from muster.structs import struct
 from placement.fabric.constraints import seen_by_gang
 from placement.fabric.tree import Fabric
 from placement.objective.axis_loads import SCALE_UP, AxisLoad, axis_loads
@@ -38,7 +38,7 @@ EFFICIENCY = 0.52
 BACKWARD_SHARE = Fraction(2, 3)  # of compute: gradients of inputs and of weights
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Assumptions:
     """What the network does not say.
 
@@ -53,7 +53,10 @@ class Assumptions:
     hidden: tuple[tuple[str, float], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+ON_H100 = Assumptions()
+
+
+@struct(frozen=True, slots=True)
 class AxisTime:
     """One axis: where it runs, how long it takes, how much of that the step waits for."""
 
@@ -81,7 +84,7 @@ class RoutedFlows(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@struct(frozen=True)
 class StepTime:
     """A step of one placement. `flops`: of the whole job, 0 when there is no model."""
 
@@ -107,7 +110,7 @@ class StepTime:
         return self.flops / (self.peak_flops * self.seconds) if self.flops else None
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Pipeline:
     """Stages, chunks on each, micro-batches in turn."""
 
@@ -137,7 +140,7 @@ def step_time(
     fabric: Fabric,
     request: Request,
     hosts: Sequence[int],
-    assumed: Assumptions = Assumptions(),
+    assumed: Assumptions = ON_H100,
     routed: RoutedFlows | None = None,
 ) -> StepTime:
     """The step of a gang on the hosts of its blocks.
@@ -165,7 +168,7 @@ def step_bound(fabric: Fabric, request: Request, hosts: Sequence[int]) -> StepBo
     return StepBound(step_time(fabric, request, hosts).seconds)
 
 
-def exposure(request: Request, assumed: Assumptions = Assumptions()) -> Exposure:
+def exposure(request: Request, assumed: Assumptions = ON_H100) -> Exposure:
     """Raises: BadInput as `axis_traffic`."""
     compute_s = request.compute_s if assumed.compute_s is None else assumed.compute_s
     if compute_s is None:
@@ -196,7 +199,7 @@ def busiest_link(loads: Sequence[AxisLoad], routed: RoutedFlows | None) -> tuple
     return slowest, totals.get(slowest, 0.0)
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Exposure:
     """What of each axis the step waits for: convex in the time that the axis takes."""
 
