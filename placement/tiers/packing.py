@@ -41,9 +41,9 @@ MOST_PROPOSALS = 1_000_000  # in all the passes
 PASSES = 8  # of annealing over the whole gang in one domain; a part of it gets its share
 QUICK = 100  # proposals for each block, or piece and level, of one pass
 A_PASS = 32  # blocks for each pass
-# Of domains, for each pass. Beside half as many passes twice as long with 16 of these each, of 352
-# gangs of seeds 1, 101, 102 and 103 27 cut less inside a domain, by up to 1.8 %, 10 more, by up to
-# 2.4 %, and 228 are proved there (223), in 2 % more time.
+# Of domains, for each pass. Beside 16 of these and half as many passes twice as long, of 352 gangs
+# (seeds 1, 101 to 103) 27 cut less inside a domain, by up to 1.8 %, and 10 more, by up to 2.4 %;
+# 228 are proved there, 223 before, in 2 % more time.
 SEQUENCES = 32
 ABREAST = 8  # lines side by side in a walk, at most
 TREES, FEW = 1_000, 24  # slicing trees, and up to how many children
