@@ -29,9 +29,9 @@ from placement.workload.traffic import axis_traffic
 @lru_cache(maxsize=1024)
 def legal_sizes(fabric: Fabric, request: Request, least: int) -> tuple[int, ...]:
     """Legal numbers of replicas from `least` to the request's, ascending; empty when the
-    empty fabric could hold none of them.
+    empty fabric could hold none of them, and for a job on a part of a host.
 
-    Raises: BadInput as `place.impossible` for the request itself, which is the largest.
+    Raises: BadInput as `placer.impossible` for the request itself, which is the largest.
     """
     impossible(fabric, request)
     sizes = [

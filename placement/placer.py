@@ -1,4 +1,4 @@
-"""place(): the package's only entry point.
+"""place(): where a gang goes.
 
 In steps: is it possible at all; does one domain hold the whole gang; else the zone step
 with its certificate; then hosts inside each zone, and the spares beside them. Several
@@ -40,10 +40,10 @@ from placement.tiers.grid_zones import ZoneStep, solve_zones
 from placement.tiers.inner_bound import inner_bound, proved
 from placement.tiers.objectives import like_zones, measure, solve_scored, spread_notes
 from placement.tiers.preference import NO_PREFERENCE, Preference, suited
-from placement.tiers.seating import Hosts, Seating, Way
+from placement.tiers.seating import Hosts, Seating, ZoneChoice
 from placement.tiers.shape import placed_inside
 from placement.tiers.single_domain import single_domains
-from placement.tiers.step_clock import MOST_TRIED, step_clock
+from placement.tiers.step_clock import MOST_PRICINGS, step_clock
 from placement.workload.memory import refuse_too_large
 from placement.workload.request import (
     Answer,
@@ -111,7 +111,8 @@ def place(
 
     `hint`: where the gang was; the answer moves few of its blocks. `most_spares` caps
     what an *auto* rule may hold, `sizing` is what it asks for.
-    `preference`: which hosts are taken first and last where every cut is the same.
+    `preference`: which hosts are taken first and last where every cut is the same; unused with
+    a hint or segments.
 
     Raises: BadInput as `impossible`, or when the hint is of another size.
     Cost: 16,384 ranks on 3,072 hosts in about half a second.
@@ -388,7 +389,7 @@ class _Placer:
         for tree, free in subsets:
             fewest = consecutive(tree)(free, self.gang)
             layouts += [tuple(fewest.tolist()), tuple(np.sort(fewest).tolist())]
-        for _ in range(MOST_TRIED):
+        for _ in range(MOST_PRICINGS):
             best = min(layouts, key=clock.delay)
             prices = clock.prices(clock.step(best))
             if prices in tried or clock.is_good(best, self.free):
@@ -450,7 +451,7 @@ class _Placer:
         left = harm(self.fabric, self.free, option.hosts + option.held.spares)
         return (value, *(tier.bytes_per_step for tier in option.cuts), *left, *option.hosts)
 
-    def _ways(self) -> tuple[Seating, Iterable[Way], Fraction]:
+    def _ways(self) -> tuple[Seating, Iterable[ZoneChoice], Fraction]:
         """Where the blocks may go, and a bound on the outermost cut in bytes."""
         if self._inside:
             seating = self._seating(self.grid or BlockGrid.shapeless(self.gang))
@@ -481,7 +482,7 @@ class _Placer:
             self.request, capacities, self.gang, self.most_spares, self.sizing, rack_hosts
         )
 
-    def _everywhere(self, capacities: list[int]) -> tuple[Seating, Iterable[Way], Fraction]:
+    def _everywhere(self, capacities: list[int]) -> tuple[Seating, Iterable[ZoneChoice], Fraction]:
         """Over very many small zones, which are packed as inner tiers are."""
         grid = self.grid or BlockGrid.shapeless(self.gang)
         seating, bound = self._seating(grid), 0

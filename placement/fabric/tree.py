@@ -2,7 +2,7 @@
 
 Hosts are numbered in tree order, and that number is the host everywhere inside
 muster; names appear at the edges only. A tier keeps one array: the domain of
-each host. Nothing else of the network enters the cut (design: placement, 1).
+each host. Nothing else of the network enters the cut (docs/engine.md, "The problem").
 
 Hosts need not be alike: GPUs, network cards and links inside are kept by host. A gang lies
 on hosts with one number of GPUs, and `seen_with` is the fabric as such a gang sees it.
@@ -191,7 +191,7 @@ class Fabric:
 
     @cached_property
     def is_mixed(self) -> bool:
-        """Whether hosts differ in their GPUs."""
+        """Whether any host has another number of GPUs than `gpus_per_host`."""
         return bool((self.by_host.gpus != self.gpus_per_host).any())
 
     @cached_property
@@ -201,7 +201,7 @@ class Fabric:
 
     @cached_property
     def has_like_cards(self) -> bool:
-        """Whether the network cards of all hosts have one speed."""
+        """Whether the network cards of all hosts have the speed `nic_gbps`."""
         return bool((self.by_host.nic_gbps == self.nic_gbps).all())
 
     @cached_property
@@ -289,7 +289,7 @@ Result = TypeVar("Result")
 def of_built(
     function: Callable[Concatenate[Fabric, P], Result],
 ) -> Callable[Concatenate[Fabric, P], Result]:
-    """What does not depend on links is asked, and remembered, of the fabric as it was built."""
+    """Decorator: the function gets the fabric as built, for what does not depend on links."""
 
     @wraps(function)
     def asked(fabric: Fabric, /, *args: P.args, **kwargs: P.kwargs) -> Result:

@@ -27,8 +27,8 @@ TAKEN, OF = 3, 4  # of the weight; a little is left, so that groups do not fall 
 class Groups:
     """`whole`: the grid of groups, of `size` blocks each. `group`: of each slot of the grid.
 
-    `loose`: the grid with less weight on the axis. `parted`: what that takes off the doubled
-    cut of any layout for each group that it parts, at least; `price`: what such a group costs.
+    `loose`: the grid with less weight on the axis. `parted`: the least by which a split group
+    lowers the doubled cut there; `price`: the least that it costs at full weight.
     """
 
     whole: BlockGrid

@@ -115,7 +115,7 @@ class Near:
         return tuple(now.tolist())
 
     def options(self, fresh: Sequence[Ints], bound: int, limits: Limits) -> list[Hosts]:
-        """Placements near the old one, equal in all that matters more than inner tiers.
+        """Placements near the old one that tie on moves and, within `slack`, on the objective.
 
         `fresh`: the zone of each block in the best layouts with no regard to the old one;
         `bound`: bytes over the outermost tier that no placement cuts fewer than.

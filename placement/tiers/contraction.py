@@ -7,8 +7,8 @@ and outside it are the same bytes, so its bounds are bounds of the gang. Inside 
 segments lie on hosts in order, or, where the tier is not the innermost, as any part of a gang
 is packed.
 
-A step on slots is no slower than one on hosts: what moves inside a slot is free of network
-cards, and what leaves it is spread over those of all its hosts. So least seconds stay a bound.
+Lower bounds on the step hold for the gang: what moves inside a slot needs no network card, and
+what leaves it is spread over the cards of all its hosts.
 """
 
 from __future__ import annotations

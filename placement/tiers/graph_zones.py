@@ -56,8 +56,9 @@ class _BlockZones:
     """The blocks of one gang: the best layout so far, and what no layout cuts less than.
 
     Costs and bounds are doubled cuts in bytes; a layout is the zone of each block, shape (blocks,).
-    What looks for a better layout or bound gets one part in `share` of what the limits allow. A
-    gang whose graph has too many edges is not linked: its blocks stay in order.
+    A search for a better layout or bound gets one part in `share` of what the limits allow; tables
+    that are made once get all of `walk`. A gang whose graph has too many edges is not linked: its
+    blocks stay in order.
     """
 
     def __init__(

@@ -92,8 +92,8 @@ def _solved(grid: BlockGrid, capacities: Sequence[int], limits: Limits) -> ZoneS
 def _of_groups(
     grid: BlockGrid, groups: Groups, capacities: Sequence[int], limits: Limits, best: ZoneStep
 ) -> tuple[ZoneStep, bool]:
-    """The better of `best` and the best layout that splits no group, and what no layout beats;
-    whether that is all, since layouts that split a group are known to cost hardly less."""
+    """The better of `best` and the best layout that splits no group, with a bound on all layouts;
+    and whether that bound is close enough to stop."""
 
     def kept(step: ZoneStep) -> ZoneStep:
         return _better(best, replace(step, layout=groups.laid_out(step.layout)))

@@ -26,9 +26,9 @@ Hosts = tuple[int, ...]
 
 
 @struct(frozen=True, slots=True, eq=False)
-class Way:
-    """Blocks in zones, or all inside one domain (`zones` None) with children on `tier`;
-    hosts are taken from `free`."""
+class ZoneChoice:
+    """Zones of the blocks, or one domain (`zones` None) with children on `tier`; hosts come from
+    `free`."""
 
     zones: Layout | None
     free: Ints
@@ -53,26 +53,26 @@ class Seating:
         self._descent = Descent(fabric, grid, limits.trees, request)
         self._known: dict[tuple[bytes, bytes], Ints] = {}
 
-    def in_zones(self, layout: Layout, kept: Ints, kind: Ints) -> Iterator[Way]:
+    def in_zones(self, layout: Layout, kept: Ints, kind: Ints) -> Iterator[ZoneChoice]:
         """The zones of `layout`, and zones that it harms less to use.
 
         `kept`: spares wished for beside the part in each zone; `kind`: zones are exchanged
         within one kind. Both of shape (zones,).
         """
         layouts = [layout]
-        yield Way(layout, self._free)
+        yield ZoneChoice(layout, self._free)
         for zones in (layout, self._without_whole_zones(layout)):
             if zones is not None:
                 for other in (zones, self._kindest(zones, kept, kind)[zones]):
                     if not any((other == known).all() for known in layouts):
                         layouts.append(other)
-                        yield Way(other, self._free)
+                        yield ZoneChoice(other, self._free)
 
-    def inside(self, domains: Sequence[tuple[Ints, int]]) -> list[Way]:
+    def inside(self, domains: Sequence[tuple[Ints, int]]) -> list[ZoneChoice]:
         """The whole gang in each of `domains`: (free hosts, tier below)."""
-        return [Way(None, free, tier) for free, tier in domains]
+        return [ZoneChoice(None, free, tier) for free, tier in domains]
 
-    def zone_by_block(self, way: Way) -> Ints:
+    def zone_by_block(self, way: ZoneChoice) -> Ints:
         """On a fabric without tiers everything is in zone 0."""
         if way.zones is not None:
             return self._grid.by_block(way.zones)
@@ -81,7 +81,7 @@ class Seating:
             return np.asarray(tiers[0].domain_by_host[list(self._hosts(way))])
         return np.full(self._grid.size, tiers[0].domain_by_host[way.free[0]] if tiers else 0)
 
-    def seated(self, ways: Sequence[Way]) -> list[Hosts]:
+    def seated(self, ways: Sequence[ZoneChoice]) -> list[Hosts]:
         """Each way, and each with fewer whole domains broken, if that is likely to go."""
         layouts = [self._hosts(way) for way in ways]
         for way, hosts in zip(ways, list(layouts), strict=True):
@@ -92,7 +92,7 @@ class Seating:
                 layouts.append(self._hosts(replace(way, free=free)))
         return layouts
 
-    def _hosts(self, way: Way) -> Hosts:
+    def _hosts(self, way: ZoneChoice) -> Hosts:
         if way.tier >= len(self._fabric.tiers) and way.zones is None:
             return tuple(way.free[: self._grid.size].tolist())
         zones = np.zeros((self._grid.rows, self._grid.width), dtype=np.int64)

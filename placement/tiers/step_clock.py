@@ -29,7 +29,9 @@ from placement.workload.traffic import FULL_PRICE, Pattern, axis_traffic
 
 LEAST_PRICE = FULL_PRICE // 100  # of bytes that hide: of two such layouts the tidier is taken
 AT_FIRST = 1.01  # times the least that an axis takes: where its slope is taken at the least
-MOST_TRIED = 3  # prices, parts of a gang in an NVLink rack, levels of what uplinks have left
+MOST_PRICINGS = 3  # times that prices follow from a layout and layouts from prices
+MOST_RACK_SHARES = 3  # numbers of hosts of an NVLink rack that groups fill
+MOST_LINK_LEVELS = 3  # of what uplinks have left, by tier
 NEAR_BOUND = 1.005  # times the bound on NVLink racks
 NEVER = 10**18  # later than any step, where an uplink is down that it needs
 RESOLUTION = 1_000  # steps are told apart by so small a part of the least
@@ -113,7 +115,7 @@ class StepClock:
                 if group > 1:
                     racks = -(-group // room)
                     groups |= {-(-group // racks), -(-group // (racks + 1))}
-        return sorted(groups & set(range(1, room)), reverse=True)[:MOST_TRIED]
+        return sorted(groups & set(range(1, room)), reverse=True)[:MOST_RACK_SHARES]
 
     def behind_better_links(self, free: Ints, needed: int) -> Iterator[Ints]:
         """The free hosts without those of domains whose uplink has lost most of what it was
@@ -126,7 +128,7 @@ class StepClock:
         for tier, built in zip(self._fabric.tiers, self._fabric.as_built.tiers, strict=True):
             left = (tier.uplink_bytes_per_s / built.uplink_bytes_per_s)[tier.domain_by_host[free]]
             levels = np.unique(left)[:-1]
-            for most in levels[:: -(-len(levels) // MOST_TRIED) or 1]:
+            for most in levels[:: -(-len(levels) // MOST_LINK_LEVELS) or 1]:
                 some = free[left > most]
                 if len(some) >= needed:
                     yield some

@@ -18,14 +18,14 @@ from placement.workload.training import AS_LLAMA3, Batch, ModelShape, Training
 
 
 class Collective(StrEnum):
-    """How an axis moves its bytes; what each sends over a boundary is in cut.py."""
+    """How an axis moves its bytes; what each cuts is in objective/cut.py."""
 
     RING = "ring"
     HIERARCHICAL = "hierarchical"
 
 
 class Objective(StrEnum):
-    """What is minimised first; the total cut breaks the ties of the others."""
+    """What is minimised first; the cuts, outermost first, break the ties of the others."""
 
     CUT = "cut"
     BOTTLENECK = "bottleneck"
@@ -145,13 +145,13 @@ SHARES = (25, 4, 1)  # turn by turn, one part in so many of the work allowed
 
 @struct(frozen=True, slots=True)
 class Limits:
-    """How much work a solve may do. Work is counted, never timed, so that the
-    same request gives the same answer on any machine.
+    """How much work the last turn of a solve may do; a whole solve may take a few times as
+    much. Work is counted, never timed: the same request has the same answer on any machine.
 
     `rounds`: of branch and price, some 10 ms each; `trees`: slicing trees tried, some 30 us each,
     which annealing takes as its measure as well. 0 of both forbids any search, and a request then
-    ends *undecided*. The others bound tables, and with them memory and the longest single step;
-    less of them proves less of gangs that form no grid. `entries`: of tables of part sizes, a
+    ends *undecided*. `entries`, `states` and `walk` bound tables, and with them memory and the
+    longest single step; less of them proves less. `entries`: of tables of part sizes, a
     second at most; `states`: of the pricing table of a proof, some 0.3 s a round; `walk`: steps of
     the dynamic programs along a frontier, about a second. `turns`: of proof and search, each with
     a larger share of all that.
@@ -170,8 +170,8 @@ class Limits:
         return self.part(SHARES[0])
 
     def part(self, share: int) -> Limits:
-        """One part in so many of the work, but for tables of parts, which are made once; rounds
-        of a proof and trees, if any, at least one."""
+        """One part in so many of rounds, trees and entries; of rounds and trees, if any, at least
+        one. The other budgets stay whole."""
         return replace(
             self,
             rounds=-(-self.rounds // share),
