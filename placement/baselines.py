@@ -27,6 +27,7 @@ from placement.grid.block_grid import block_grid
 from placement.notes import request_notes, spare_notes
 from placement.objective.cut import cut, cut_by_axis
 from placement.objective.step_time import step_bound
+from placement.part_of_host import choose_gpus
 from placement.spares.holding import Holding, hold_spares
 from placement.spares.sizing import BY_DEFAULT, Sizing
 from placement.tiers.contraction import contract
@@ -53,37 +54,34 @@ def chosen(
     room = usable_for(fabric, request, free, gang + required)
     if room.bit_count() < gang + required:
         return None
-    if (segments := segments_of(fabric, request)) is not None:
-        small = contract(fabric, room, request, segments)
-        placed = chosen(small.fabric, small.free, small.request, choose, 0, sizing)
-        if placed is None:
-            return None
-        taken = tuple(small.expand(placed.hosts).tolist())
-        every, at = hostset.indices(room), segments.inner.depth
-        most = max(required, min(most_spares, len(every) - gang))
-        held = hold_spares(fabric, request, every, taken, most, sizing, at=at)
-        is_short = len(held.spares) < required
-        return None if is_short else _placement(fabric, request, taken, held)
+    segments = segments_of(fabric, request)
 
     def solve(inside: HostSet) -> Placement:
-        hosts = hostset.indices(inside)
+        hosts, at = hostset.indices(inside), 0
+        if segments is None:
+            taken = tuple(choose(hosts, gang).tolist())
+        else:
+            small, at = contract(fabric, inside, request, segments), segments.inner.depth
+            slots = chosen(small.fabric, small.free, small.request, choose, 0, sizing)
+            assert slots is not None  # for these hosts have room for all segments
+            taken = tuple(small.expand(slots.hosts).tolist())
         spares = max(required, min(most_spares, len(hosts) - gang))
-        taken = tuple(choose(hosts, gang).tolist())
-        held = hold_spares(fabric, request, hosts, taken, spares, sizing)
-        return _placement(fabric, request, taken, held)
+        held = hold_spares(fabric, request, hosts, taken, spares, sizing, at=at)
+        return _placement(fabric, request, taken, held, at)
 
     return placed_inside(fabric, room, request, gang + required, solve)
 
 
 def _placement(
-    fabric: Fabric, request: Request, hosts: tuple[int, ...], held: Holding
+    fabric: Fabric, request: Request, hosts: tuple[int, ...], held: Holding, at: int
 ) -> Placement:
     cuts = cut(fabric, request, hosts)
-    notes = (*request_notes(fabric, request), *spare_notes(fabric, held))
+    notes = (*request_notes(fabric, request), *spare_notes(fabric, held, at))
     is_free = not cuts or not cuts[0].bytes_per_step
-    step = step_bound(fabric, request, hosts)
+    step, part = step_bound(fabric, request, hosts), request.part_gpus(fabric.gpus_per_host)
+    gpus = choose_gpus(fabric, hosts[0], (), part) or () if part else ()
     return Placement(
-        *(hosts, held.spares, cuts), lower_bound=0, is_optimal=is_free, notes=notes, step=step
+        *(hosts, held.spares, cuts, 0, is_free, notes), inner=None, step=step, gpus=gpus
     )
 
 

@@ -37,10 +37,13 @@ def legal_sizes(fabric: Fabric, request: Request, least: int) -> tuple[int, ...]
     sizes = [
         dp for dp in _of_whole_hosts(fabric, request, least) if _suits(fabric, sized(request, dp))
     ]
-    fits = bisect_left(
-        sizes, True, key=lambda dp: impossible(fabric, sized(request, dp)) is not None
-    )
-    return tuple(sizes[:fits])
+
+    def never(dp: int) -> bool:
+        return impossible(fabric, sized(request, dp)) is not None
+
+    if request.where.has_segments:  # of fewer replicas they may be larger
+        return tuple(dp for dp in sizes if not never(dp))
+    return tuple(sizes[: bisect_left(sizes, True, key=never)])
 
 
 def _of_whole_hosts(fabric: Fabric, request: Request, least: int) -> Sequence[int]:

@@ -67,13 +67,14 @@ def _silent_axes(fabric: Fabric, request: Request) -> list[str]:
     ]
 
 
-def spare_notes(fabric: Fabric, held: Holding) -> list[str]:
-    """Fewer spares than wished for, or spares far from the gang."""
+def spare_notes(fabric: Fabric, held: Holding, at: int = 0) -> list[str]:
+    """Fewer spares than wished for, or spares far from the gang: outside its domains of the tier
+    `at`."""
     notes = []
     if len(held.spares) < held.wished:
         notes.append(f"{len(held.spares)} of {held.wished} spares held: no more hosts are free")
     if held.elsewhere:
         spares = "1 spare is" if held.elsewhere == 1 else f"{held.elsewhere} spares are"
-        tier = fabric.tiers[0].name
+        tier = fabric.tiers[at].name
         notes.append(f"{spares} in {tier}s that the gang does not use")
     return notes

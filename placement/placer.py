@@ -120,39 +120,36 @@ def place(
     limits = limits or Limits()
     gang, required = _wanted(fabric, request)
     if hint is not None:
-        hint.check(gang)
+        hint.check(gang, fabric)
     room = usable_for(fabric, request, free, gang + required)
     if room.bit_count() < gang + required:
         never = impossible(fabric, request)
         return never or _insufficient(fabric, free, request, gang, required)
     if not limits.rounds and not limits.trees:
         return Undecided("the limits allow no search")
-    if (segments := segments_of(fabric, request)) is not None:
-        most = room.bit_count() - gang if most_spares is None else most_spares
-        placer = _SegmentPlacer(
-            fabric, request, segments, limits, room, max(required, most), hint, sizing
-        )
-        return placer.place() or _insufficient(fabric, free, request, gang, required)
-
     if gpus := request.part_gpus(fabric.gpus_per_host):
         most_spares = 0
 
     is_any_as_good = _is_any_as_good(fabric, request) and hint is None and not preference
+    segments = segments_of(fabric, request)
 
     def solve(inside: HostSet) -> Placement:
         if is_any_as_good:
             any_hosts = hostset.first(inside, gang)
             notes = request_notes(fabric, request)
             return Placement(any_hosts, cuts=uncut(fabric), is_optimal=True, notes=notes)
+        most = inside.bit_count() - gang
+        most = max(required, most if most_spares is None else min(most_spares, most))
+        if segments is not None:
+            asked = fabric, request, segments, limits, inside, most, hint, sizing
+            return _SegmentPlacer(*asked).place()
         hosts = hostset.indices(inside)
-        most = len(hosts) - gang if most_spares is None else min(most_spares, len(hosts) - gang)
-        most = max(required, most)
         return _Placer(fabric, request, limits, hosts, most, hint, sizing, preference).place()
 
     answer = placed_inside(fabric, room, request, gang + required, solve)
-    if not gpus or not isinstance(answer, Placement):
-        return answer
-    return replace(answer, gpus=choose_gpus(fabric, answer.hosts[0], (), gpus) or ())
+    if gpus:
+        return replace(answer, gpus=choose_gpus(fabric, answer.hosts[0], (), gpus) or ())
+    return answer
 
 
 def _is_any_as_good(fabric: Fabric, request: Request) -> bool:
@@ -177,17 +174,14 @@ class _SegmentPlacer:
     hint: Hint | None
     sizing: Sizing
 
-    def place(self) -> Placement | None:
+    def place(self) -> Placement:
         whole = self._on_slots(self.free)
-        if whole is None:
-            return None
+        assert whole is not None  # for these hosts have room for all segments
         answer, hosts, held = whole
         if len(held.spares) < min(held.wished, self.most_spares) or held.elsewhere:
             roomy = self._on_slots(self._thinned())
             if roomy is not None and self._as_good(roomy[0], answer):
                 _, hosts, held = roomy
-        if len(held.spares) < self.request.spares.required(len(hosts)):
-            return None
         cuts = cut(self.fabric, self.request, hosts)
         top = cuts[0].bytes_per_step
         lower = min(top, answer.lower_bound)
@@ -199,7 +193,7 @@ class _SegmentPlacer:
             is_optimal=lower == top,
             notes=(
                 *request_notes(self.fabric, self.request),
-                *spare_notes(self.fabric, held),
+                *spare_notes(self.fabric, held, self.segments.inner.depth),
             ),
             moved=None if self.hint is None else self.hint.moved(hosts),
             inner=answer.inner,

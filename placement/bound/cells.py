@@ -14,7 +14,6 @@ See docs/engine.md, "Gangs that are no grid".
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil
 
@@ -33,10 +32,6 @@ class Cells:
     grid: BlockGrid
     lot: int
     cells_of_host: int
-
-    def states(self, room: Sequence[int]) -> int:
-        """Entries of the pricing table, for zones with room for so many slots."""
-        return self.grid.rows * (self.grid.width + 1) * max(room)
 
     def in_bytes(self, doubled: int) -> int:
         """A doubled bound in doubled whole bytes."""

@@ -11,7 +11,7 @@ room cut the least, and a bound for these holds for every other choice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from placement.fabric.tree import Fabric
 
 P = ParamSpec("P")
+Room = Callable[[HostSet], int]  # how many hosts of a gang, spares included, a set can take
 Result = TypeVar("Result")
 
 
@@ -167,36 +168,36 @@ def seen_by_gang(
     return seen
 
 
-def usable(fabric: Fabric, wanted: Constraints, hosts: HostSet, count: int) -> HostSet:
-    """The hosts among `hosts` on which `count` hosts may lie; fewer than `count` only when there
-    is no way to keep the constraints."""
+def usable(
+    fabric: Fabric, wanted: Constraints, hosts: HostSet, count: int, room: Room = int.bit_count
+) -> HostSet:
+    """The hosts among `hosts` on which `count` hosts may lie; with `room` for fewer than `count`
+    only when there is no way to keep the constraints."""
     hosts = labelled(fabric, wanted, hosts)
-    if fabric.barred:
-        return _enough([_shaped(fabric, wanted, hosts & i, count) for i in islands(fabric)], count)
-    return _shaped(fabric, wanted, hosts, count)
+    sides = [_shaped(fabric, wanted, hosts & side, count, room) for side in islands(fabric)]
+    return _enough(sides, count, room)
 
 
-def _enough(parts: Iterable[HostSet], count: int) -> HostSet:
-    """All parts that have `count` hosts; the largest part where none has."""
-    parts = list(parts)
-    whole = [part for part in parts if part.bit_count() >= count]
-    return _union(whole) if whole else max(parts, key=int.bit_count)
+def _enough(parts: Sequence[HostSet], count: int, room: Room) -> HostSet:
+    """All parts that have room for `count` hosts; the roomiest where none has."""
+    whole = [part for part in parts if room(part) >= count]
+    return _union(whole) if whole else max(parts, key=room)
 
 
-def _shaped(fabric: Fabric, wanted: Constraints, hosts: HostSet, count: int) -> HostSet:
+def _shaped(fabric: Fabric, wanted: Constraints, hosts: HostSet, count: int, room: Room) -> HostSet:
     if wanted.same:
         parts = _parts(fabric, tier_of(fabric, wanted.same, "constraints.same"), hosts)
-        return _enough(parts, count)
+        return _enough(parts, count, room)
     if wanted.max_zones and fabric.tiers:
-        most = fullest(fabric, hosts, wanted.max_zones)
-        return hosts if most.bit_count() >= count else most
+        most = fullest(fabric, hosts, wanted.max_zones, room)
+        return hosts if room(most) >= count else most
     return hosts
 
 
-def fullest(fabric: Fabric, hosts: HostSet, zones: int) -> HostSet:
-    """`hosts` of the `zones` outermost domains with most of them, earlier ones on a tie."""
+def fullest(fabric: Fabric, hosts: HostSet, zones: int, room: Room = int.bit_count) -> HostSet:
+    """`hosts` of the `zones` outermost domains with most `room`, earlier ones on a tie."""
     parts = _parts(fabric, 0, hosts)
-    return _union(sorted(parts, key=int.bit_count, reverse=True)[:zones])
+    return _union(sorted(parts, key=room, reverse=True)[:zones])
 
 
 def _parts(fabric: Fabric, tier: int, hosts: HostSet) -> list[HostSet]:

@@ -15,6 +15,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property, lru_cache, wraps
+from itertools import islice
 from math import prod
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
@@ -374,12 +375,11 @@ def seen_with(fabric: Fabric, gpus: int) -> Fabric:
 @lru_cache(maxsize=64)
 def innermost(fabric: Fabric) -> Fabric:
     """The same hosts with the tier next to them as the only one."""
-    spec = {**fabric.spec, "tiers": fabric.spec["tiers"][-2:]}
     last = len(fabric.tiers) - 1
     return replace(
         fabric,
         tiers=fabric.tiers[-1:],
-        spec=spec,
+        spec={"innermost_of": fabric.digest},
         links=tuple(((0, n), share) for (depth, n), share in fabric.links if depth == last),
         barred=tuple((0, n) for depth, n in fabric.barred if depth == last),
         base=fabric.base and innermost(fabric.base),
@@ -522,10 +522,11 @@ def _regular_tree(tiers: list[_TierEntry], like: _Like) -> list[_Leaf]:
 
 
 def _listed_tree(value: Any, tiers: list[_TierEntry], like: _Like) -> list[_Leaf]:
-    leaves = list(_walk(value, tiers, (), "domains", set(), like))
+    leaves = list(islice(_walk(value, tiers, (), "domains", set(), like), MOST_HOSTS + 1))
     if not leaves:
         raise BadInput("domains", "the fabric has no hosts")
-    _refuse_many(len(leaves), "domains")
+    if len(leaves) > MOST_HOSTS:
+        raise BadInput("domains", f"more than {MOST_HOSTS:,} hosts, which is the most supported")
     return leaves
 
 

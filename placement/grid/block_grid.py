@@ -17,6 +17,7 @@ See docs/engine.md, "The problem".
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
@@ -82,6 +83,10 @@ class BlockGrid:
             placed.append((axis, slot % axis.size))
             slot //= axis.size
         return placed
+
+    def states(self, room: Sequence[int]) -> int:
+        """Entries of a pricing table, for zones with room for so many slots."""
+        return self.rows * (self.width + 1) * max(room)
 
     def by_block(self, layout: Ints) -> Ints:
         """What a layout says, by number of the block. Shape: (blocks,)."""

@@ -73,7 +73,7 @@ def groups_of(grid: BlockGrid) -> Groups | None:
         block=grid.block[:, first],
         slopes=(((weight, width),),) * (grid.rows - 1),
     )
-    taken = axis.weight * TAKEN // OF
+    taken = max(1, axis.weight * TAKEN // OF)
     loose, price = _loosened(grid, axis, taken), _parted(axis, axis.weight)
     return Groups(whole, axis.size, group, loose, _parted(axis, taken), price)
 

@@ -55,7 +55,7 @@ class CellProof:
         long as they close a good part of the gap, from as many again. And a layout that the proof
         chose."""
         cells, patterns = self._cells, self._patterns(layout)
-        if cells.states(self._room) > self._states:
+        if cells.grid.states(self._room) > self._states:
             return known, None
         if self._prover is None:
             self._prover = Prover(cells.grid, self._room, patterns, cells.lot)

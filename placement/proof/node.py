@@ -135,7 +135,7 @@ class Case:
         self.capacities = sorted((c for c in capacities if c), reverse=True)
         self.classes = sorted(set(self.capacities), reverse=True)
         steps = max((len(slopes) for slopes in grid.slopes), default=1)
-        self.states = grid.rows * (grid.width + 1) * self.classes[0] * steps
+        self.states = grid.states(self.capacities) * steps
         # Large tables get fewer rounds a node: a round is as dear as many of others.
         self.rounds = max(FEW_ROUNDS, min(ROUNDS, ROUNDS * QUICK_STATES // self.states))
         self.norm = float(max(int(grid.step.max()), grid.row_weight, 1))

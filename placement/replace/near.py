@@ -58,8 +58,8 @@ class Hint:
     hosts: Hosts
     slack: float = 0.0
 
-    def check(self, gang: int) -> None:
-        """Raises: BadInput when this is no placement of `gang` blocks."""
+    def check(self, gang: int, fabric: Fabric) -> None:
+        """Raises: BadInput when this is no placement of `gang` blocks on the fabric."""
         if len(self.hosts) != gang:
             raise BadInput(
                 "near", f"the old placement is of {len(self.hosts):,}, the job of {gang:,} hosts"
@@ -67,6 +67,10 @@ class Hint:
         known = [host for host in self.hosts if host >= 0]
         if len(set(known)) != len(known):
             raise BadInput("near", "the old placement names a host twice")
+        if max(known, default=0) >= fabric.host_count:
+            raise BadInput(
+                "near", f"the old placement names a host that {fabric.name} does not have"
+            )
         if not self.slack >= 0:
             raise BadInput("near", f"slack must not be negative, is {self.slack}")
 

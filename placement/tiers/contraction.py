@@ -21,6 +21,7 @@ import numpy as np
 
 from muster.structs import struct
 from placement.fabric import hostset
+from placement.fabric.constraints import Constraints
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, Hardware, Ints, Tier, Uplink, nth_of_each
 from placement.grid.block_grid import BlockGrid, block_grid
@@ -106,7 +107,7 @@ def contract(fabric: Fabric, free: HostSet, request: Request, segments: Segments
     usable = np.flatnonzero(nth_of_each(slots.domain_by_slot) < room[slots.domain_by_slot])
     ordered = replace(request.parallelism, order=segments.order)
     outer = tuple((f, t) for f, t in request.where.within if _is_outside(fabric, t, level.depth))
-    where = replace(request.where, labels=(), within=outer, segment=0)
+    where = Constraints(within=outer)  # who calls keeps the gang in one domain, or in few zones
     smaller = replace(request, parallelism=ordered, where=where, spares=NO_SPARES)
     return Contraction(
         slots.fabric, hostset.of(usable.tolist()), smaller, level.depth == len(fabric.tiers) - 1,

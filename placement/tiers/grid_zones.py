@@ -68,14 +68,21 @@ def _solved(grid: BlockGrid, capacities: Sequence[int], limits: Limits) -> ZoneS
     if best.is_proved or not limits.rounds:
         return best
     groups = groups_of(grid) if grid.size > SMALL else None
-    if groups is not None and sum(groups.room(capacities)) >= groups.whole.size:
+    if groups is not None and not (
+        sum(groups.room(capacities)) < groups.whole.size
+        or groups.whole.states(capacities) > limits.states
+    ):
         best, is_known = _of_groups(grid, groups, capacities, limits, best)
         if is_known or best.is_proved:
             return best
-    proof = _Proof.begun(grid, capacities, best, limits.first.rounds)
-    best = proof.learned(best, limits.trees)
     sizes = by_sizes(grid, capacities, limits.part(SHARES[1]).entries)
     best = replace(best, bound=max(best.bound, sizes))
+    if grid.states(capacities) > limits.states:
+        for share in SHARES[: limits.turns]:
+            best = _searched(grid, capacities, best, limits.trees // share)
+        return best
+    proof = _Proof.begun(grid, capacities, best, limits.first.rounds)
+    best = proof.learned(best, limits.trees)
     for turn, share in enumerate(SHARES[: limits.turns]):
         if best.is_proved:
             return best

@@ -6,17 +6,18 @@ See docs/engine.md, "The tiers".
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from placement.fabric import hostset
-from placement.fabric.constraints import around, broken, fullest, tier_of, zones_of
+from placement.fabric.constraints import Room, around, broken, fullest, tier_of, zones_of
 from placement.fabric.hostset import HostSet
 from placement.fabric.links import islands
 from placement.fabric.tree import Fabric, masks
 from placement.tiers.objectives import measure
 from placement.tiers.step_clock import step_clock
 from placement.workload.request import Placement, Request
+from placement.workload.segments import room_for
 
 
 def placed_inside(
@@ -26,15 +27,20 @@ def placed_inside(
     needed: int,
     solve: Callable[[HostSet], Placement],
 ) -> Placement:
-    """The placement on `free`, which `constraints.usable` has left, that keeps the shape and
-    crosses no barred uplink. `solve`: places on hosts, without regard to either."""
+    """The placement on `free`, which `usable_for` has left, that keeps the shape and crosses no
+    barred uplink. `solve`: places on hosts, without regard to either."""
+
+    room = room_for(fabric, request, needed)
 
     def within(side: HostSet) -> Placement:
         if request.where.is_shape:
-            return _shaped(fabric, side, request, needed, solve)
+            return _shaped(fabric, side, request, needed, room, solve)
         return solve(side)
 
-    return _on_one_side(fabric, free, request, needed, within) if fabric.barred else within(free)
+    if not fabric.barred:
+        return within(free)
+    sides = [side if room(side) >= needed else 0 for side in (free & i for i in islands(fabric))]
+    return _on_one_side(fabric, sides, request, within)
 
 
 def _shaped(
@@ -42,9 +48,10 @@ def _shaped(
     free: HostSet,
     request: Request,
     needed: int,
+    room: Room,
     solve: Callable[[HostSet], Placement],
 ) -> Placement:
-    """The placement on `free`, which `constraints.usable` has left, that keeps the shape.
+    """The placement on `free`, which `usable_for` has left, that keeps the shape.
 
     What is best without the constraint mostly keeps it, and then it is best with it. Its
     bound on an inner tier holds for every shape.
@@ -52,42 +59,37 @@ def _shaped(
     first = solve(free)
     if not broken(fabric, request.where, first.held):
         return first
-    second = solve(_narrowed(fabric, free, request, needed, hostset.of(first.hosts)))
+    second = solve(_narrowed(fabric, free, request, needed, room, hostset.of(first.hosts)))
     cuts = {cut.tier for cut in second.cuts if cut.bytes_per_step}
     inner = first.inner if first.inner is not None and first.inner.tier in cuts else None
     return replace(second, inner=inner)
 
 
 def _narrowed(
-    fabric: Fabric, free: HostSet, request: Request, needed: int, gang: HostSet
+    fabric: Fabric, free: HostSet, request: Request, needed: int, room: Room, gang: HostSet
 ) -> HostSet:
     where = request.where
     if where.same:
         domains = masks(fabric, tier_of(fabric, where.same, "constraints.same"))
-        fits = [free & mask for mask in domains if (free & mask).bit_count() >= needed]
+        fits = [free & mask for mask in domains if room(free & mask) >= needed]
         return max(fits, key=lambda hosts: (hosts & gang).bit_count())
     zones = free & around(fabric, 0, gang)
-    if zones_of(fabric, gang) <= where.max_zones and zones.bit_count() >= needed:
+    if zones_of(fabric, gang) <= where.max_zones and room(zones) >= needed:
         return zones
-    return fullest(fabric, free, where.max_zones)
+    return fullest(fabric, free, where.max_zones, room)
 
 
 def _on_one_side(
     fabric: Fabric,
-    free: HostSet,
+    sides: Sequence[HostSet],
     request: Request,
-    needed: int,
     solve: Callable[[HostSet], Placement],
 ) -> Placement:
-    """The best of those that cross no barred uplink.
-
-    Above them is one side, below each another. Of those below, the tightest that holds the gang
-    stands for all: nothing of it leaves the domain in any of them.
-    """
-    above, *below = [free & island for island in islands(fabric)]
-    sides = [side for side in (above,) if side.bit_count() >= needed]
-    fits = sorted((s for s in below if s.bit_count() >= needed), key=int.bit_count)
-    layouts = [solve(side) for side in [*sides, *fits[:1]]]
+    """The best of those that cross no barred uplink. `sides`: free hosts above these and below
+    each, none where the gang does not fit. Of those below, the tightest stands for all: nothing of
+    the gang leaves the domain in any of them."""
+    above, fits = sides[0], sorted(filter(None, sides[1:]), key=int.bit_count)
+    layouts = [solve(side) for side in (above, *fits[:1]) if side]
 
     def key(placement: Placement) -> tuple[float | int, ...]:
         cuts = placement.cuts

@@ -164,6 +164,10 @@ class Limits:
     walk: int = 600_000_000
     turns: int = 3
 
+    def __post_init__(self) -> None:
+        if min(self.rounds, self.trees, self.entries, self.states, self.walk) < 0 or self.turns < 1:
+            raise BadInput("limits", "must not be negative, and turns at least 1")
+
     @property
     def first(self) -> Limits:
         """The work of the first turn, which is all that a quick search gets."""

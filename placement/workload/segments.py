@@ -24,7 +24,7 @@ import numpy as np
 from muster.structs import struct
 from placement.errors import BadInput
 from placement.fabric import hostset
-from placement.fabric.constraints import broken, gpus_wanted, labelled, tier_of, usable
+from placement.fabric.constraints import Room, broken, gpus_wanted, labelled, tier_of, usable
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, Ints, masks
 from placement.workload.parallelism import AXES, Parallelism
@@ -181,16 +181,23 @@ def _check_room(
 def usable_for(fabric: Fabric, request: Request, hosts: HostSet, count: int) -> HostSet:
     """The hosts among `hosts` on which the gang and its spares, `count` hosts, may lie; fewer only
     when there is no way to keep the constraints."""
-    room = usable(fabric, request.where, hosts, count)
+    room = room_for(fabric, request, count)
+    found = usable(fabric, request.where, hosts, count, room)
+    return found if room(found) >= count else hostset.of(hostset.first(found, room(found)))
+
+
+def room_for(fabric: Fabric, request: Request, count: int) -> Room:
+    """How many of `count` hosts, the gang and its spares, a set can take: spares need no
+    segments."""
     segments = segments_of(fabric, request)
-    if segments is None or room.bit_count() < count:
-        return room
-    for depth, domain in fabric.barred:  # a segment does not lie on both sides
-        if depth > segments.inner.depth:
-            room &= ~masks(fabric, depth)[domain]
-    fit = _in_segments(fabric, segments, room)
-    gang = request.hosts_needed(gpus_wanted(fabric, request.where))
-    return room if fit.bit_count() >= gang else fit
+    if segments is None:
+        return int.bit_count
+    spares = count - request.hosts_needed(gpus_wanted(fabric, request.where))
+
+    def room(hosts: HostSet) -> int:
+        return min(hosts.bit_count(), spares + _in_segments(fabric, segments, hosts).bit_count())
+
+    return room
 
 
 @lru_cache(maxsize=4096)
@@ -243,7 +250,8 @@ def segments_text(fabric: Fabric, request: Request, hosts: HostSet) -> str:
     a gang has none."""
     if (segments := segments_of(fabric, request)) is None:
         return ""
-    hosts = labelled(fabric, request.where, hosts)
+    room = room_for(fabric, request, request.hosts_needed(gpus_wanted(fabric, request.where)))
+    hosts = usable(fabric, request.where, hosts, fabric.host_count + 1, room)  # the roomiest
     outer = segments.levels[-1].blocks
     many = _in_segments(fabric, segments, hosts).bit_count() // outer
     return f"room for {many:,} segment{'' if many == 1 else 's'} of {outer:,} hosts"

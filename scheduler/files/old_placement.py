@@ -24,7 +24,7 @@ def load_hint(path: str, fabric: Fabric, request: Request, slack: float) -> Hint
     """
     hint = Hint(load_placement(path, fabric), slack)
     try:
-        hint.check(request.parallelism.world_size // gpus_wanted(fabric, request.where))
+        hint.check(request.parallelism.world_size // gpus_wanted(fabric, request.where), fabric)
     except BadInput as error:
         raise InputError(Problem("", error.message, path)) from None
     return hint
