@@ -10,15 +10,23 @@ from itertools import permutations
 
 import pytest
 
-from placement import at_random, choose_swaps, chosen, has_room, place
+from placement import at_random, choose_swaps, chosen, has_room, legal_sizes, place
 from placement.errors import BadInput
 from placement.fabric import hostset
-from placement.fabric.constraints import Constraints
+from placement.fabric.constraints import Constraints, broken
+from placement.fabric.links import with_links
 from placement.fabric.tree import Fabric, from_spec
 from placement.objective.check import violations
 from placement.objective.cut import cut
 from placement.replace.near import Hint
-from placement.workload.request import Infeasible, Insufficient, Placement, Request, SpareRule
+from placement.workload.request import (
+    Infeasible,
+    Insufficient,
+    Objective,
+    Placement,
+    Request,
+    SpareRule,
+)
 from placement.workload.segments import parted, segments_of
 from tests.build import request
 
@@ -169,3 +177,74 @@ def test_spares_are_required_beside_segments(seed: int) -> None:
     if isinstance(answer, Placement):
         assert len(answer.spares) == 1
         assert violations(fabric, hostset.of(free), req, answer) == []
+
+
+@pytest.mark.parametrize("seed", range(130, 190))
+def test_segments_keep_to_the_shape_and_to_one_side(seed: int) -> None:
+    """Whether there is room at all, in one domain, in one zone, and on one side of an uplink."""
+    rng = random.Random(seed)
+    fabric, free, req = next(_cases(seed))
+    shape = rng.choice([{"max_zones": 1}, {"same": "zone"}, {"same": "rack"}, {"max_zones": 2}, {}])
+    uplinks = [name for tier in fabric.tiers for name in tier.domains]
+    fabric = with_links(fabric, {}, rng.sample(uplinks, rng.randint(0 if shape else 1, 2)))
+    req = replace(req, where=replace(req.where, **shape), spares=SpareRule(hosts=0))
+    kept = [hosts for hosts in _layouts(fabric, free, req)
+            if not broken(fabric, req.where, hostset.of(hosts))]  # fmt: skip
+    for rule in (req.spares, SpareRule()):
+        asked = replace(req, spares=rule)
+        answer = place(fabric, hostset.of(free), asked)
+        other = chosen(fabric, hostset.of(free), asked, at_random("x"), 2)
+        assert isinstance(answer, Placement) == (other is not None) == bool(kept)
+        assert has_room(fabric, hostset.of(free), asked) == bool(kept)
+        for placed in (answer, other) if kept else ():
+            assert isinstance(placed, Placement)
+            assert violations(fabric, hostset.of(free), asked, placed) == []
+
+
+def _regular(*tiers: tuple[str, int], gpus: int = 8) -> Fabric:
+    named = [{"name": name, "count": count} for name, count in tiers]
+    return from_spec({"name": "f", "gpus_per_host": gpus, "tiers": named})
+
+
+def test_no_zone_that_holds_the_segments_is_proved() -> None:
+    """Two zones of two racks of three hosts hold four pairs, but none of them three."""
+    fabric = _regular(("zone", 2), ("rack", 2), ("host", 3))
+    everything = hostset.full(fabric.host_count)
+    req = request(tp=8, dp=6, traffic={"dp": 1})
+    for where in (Constraints(max_zones=1, segment=2), Constraints(same="zone", segment=2)):
+        answer = place(fabric, everything, replace(req, where=where))
+        assert isinstance(answer, Infeasible)
+        assert answer.reason.endswith("at most 6 in one zone, room for 2 segments of 2 hosts")
+        assert not has_room(fabric, everything, replace(req, where=where))
+
+
+def test_spares_in_other_racks_are_named_by_the_tier_of_the_segments() -> None:
+    fabric = _regular(("zone", 1), ("rack", 4), ("host", 4))
+    req = request(tp=8, dp=4, traffic={"dp": 1})
+    req = replace(req, where=Constraints(segment=4), spares=SpareRule(hosts=1))
+    answer = place(fabric, hostset.full(fabric.host_count), req)
+    assert isinstance(answer, Placement)
+    assert "1 spare is in racks that the gang does not use" in answer.notes
+
+
+def test_fewer_replicas_may_need_larger_segments() -> None:
+    """Segments of four hosts within groups of dp: three replicas need racks of twelve by twelve."""
+    fabric = _regular(("zone", 1), ("rack", 4), ("host", 20))
+    req = request(tp=8, dp=4, pp=20, order="tp-dp-pp-cp-ep", traffic={"dp": 1, "pp": 1})
+    req = replace(req, where=Constraints(segment=4, within=(("dp", "rack"),)))
+    assert legal_sizes(fabric, req, 2) == (2, 4)
+
+
+def test_segments_inside_nvlink_racks_are_placed_by_time() -> None:
+    """The racks alone are tried as well, of a fabric of slots."""
+    joined = {"scale_up": {"gbps_per_gpu": 7200}}
+    tiers = [{"name": "su", "count": 2}, {"name": "rack", "count": 4, **joined},
+             {"name": "host", "count": 4}]  # fmt: skip
+    fabric = from_spec({"name": "f", "gpus_per_host": 4, "tiers": tiers})
+    traffic = {"dp": 10**11, "pp": 10**10, "ep": 10**10}
+    req = request(tp=4, ep=4, pp=2, dp=4, traffic=traffic)
+    req = replace(req, compute_s=0.01, objective=Objective.TIME, where=Constraints(segment=2))
+    everything = hostset.full(fabric.host_count)
+    answer = place(fabric, everything, req)
+    assert isinstance(answer, Placement)
+    assert violations(fabric, everything, req, answer) == []
