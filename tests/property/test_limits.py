@@ -4,6 +4,7 @@ each, and answers stay valid."""
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from importlib import import_module
 from math import ceil
@@ -17,7 +18,7 @@ from placement.bound.part_sizes import PartBound
 from placement.bound.ring_width import least_around
 from placement.bound.size_relaxation import least_sum
 from placement.graph.hypergraph import block_graph
-from placement.grid.block_grid import block_grid
+from placement.grid.block_grid import BlockGrid, block_grid
 from placement.objective.check import violations
 from placement.proof.branch_and_price import Prover
 from placement.search.graph_slicing import block_orders
@@ -82,6 +83,24 @@ def test_every_limit_may_be_halved_or_doubled(name: str) -> None:
     least = min(each.cut for each in placed)
     assert all(each.lower_bound <= least for each in placed)
     assert all(each.cut == least for each in placed if each.is_optimal)
+
+
+def test_no_table_is_larger_than_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes and search alone are left to a grid whose patterns would take too many entries."""
+    made = list[int]()
+
+    def prover(grid: BlockGrid, capacities: Sequence[int], *rest: Any) -> Prover:
+        made.append(grid.states(capacities))
+        return Prover(grid, capacities, *rest)
+
+    for module in ("tiers.grid_zones", "proof.split_groups"):
+        monkeypatch.setattr(import_module(f"placement.{module}"), "Prover", prover)
+    usual = answer(*GANGS["grid"], Limits(rounds=2, trees=300))
+    assert made
+    made.clear()
+    without = answer(*GANGS["grid"], Limits(rounds=2, trees=300, states=100))
+    assert not made
+    assert 0 < without.lower_bound <= usual.cut
 
 
 # --- constants -----------------------------------------------------------------

@@ -163,3 +163,9 @@ def test_the_same_question_has_the_same_answer() -> None:
     old = placed(ROCE, free, GANG)
     left = free & ~hostset.of(old.hosts[:30])
     assert placed(ROCE, left, GANG, Hint(old.hosts)) == placed(ROCE, left, GANG, Hint(old.hosts))
+
+
+def test_an_old_placement_on_hosts_that_were_never_there_is_refused() -> None:
+    hosts = (*range(GANG.hosts_needed(ROCE.gpus_per_host) - 1), ROCE.host_count)
+    with pytest.raises(BadInput, match="names a host that roce-24k does not have"):
+        place(ROCE, hostset.full(ROCE.host_count), GANG, hint=Hint(hosts))

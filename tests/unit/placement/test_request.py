@@ -13,6 +13,13 @@ from placement.workload.request import AUTO, Limits, Placement, SpareRule, TierC
 from tests.build import gang, llama3, request
 
 
+@pytest.mark.parametrize("wrong", [{"turns": 0}, {"rounds": -1}, {"walk": -1}])
+def test_limits_below_nothing_are_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(BadInput, match="must not be negative, and turns at least 1") as caught:
+        Limits(**wrong)
+    assert caught.value.field == "limits"
+
+
 def test_hosts_needed() -> None:
     assert llama3(2).hosts_needed(8) == 2_048
     assert request(dp=12).hosts_needed(4) == 3

@@ -14,7 +14,7 @@ from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from placement.objective.check import violations
 from placement.workload.request import NO_SPARES, Placement, SpareRule
-from tests.build import exactly, fabric, gang
+from tests.build import exactly, fabric, gang, request
 
 SMALL = fabric(zones=3, racks=2, hosts=2)  # zones of four hosts: 0-3, 4-7, 8-11
 
@@ -78,3 +78,11 @@ def test_one_tier_machines_are_filled_in_order() -> None:
     found = chosen(machine, hostset.of([1, 3, 4]), gang(2, dp=2), consecutive(machine), 0)
     assert found is not None
     assert found.hosts == (1, 3)
+
+
+def test_a_job_on_a_part_of_a_host_takes_gpus_of_it() -> None:
+    half, everything = request(dp=4), hostset.full(SMALL.host_count)
+    found = chosen(SMALL, everything, half, consecutive(SMALL), 0)
+    assert found is not None
+    assert found.gpus == (0, 1, 2, 3)
+    assert violations(SMALL, everything, half, found) == []
