@@ -34,10 +34,9 @@ STARTS = 4  # of orders of the orbits: the narrowest counts
 
 @struct(frozen=True, slots=True)
 class Quotient:
-    """The graph of orbits. `near`: for two orbits, what is paid where a level set separates them,
-    rings aside, and the rings through both. `ring`: what each of those pays that is cut, twice, at
-    least; `own`: what a part pays for an orbit of which it holds some but not all, beside; `rings`:
-    through each orbit, at least."""
+    """The graph of orbits. `near`: per pair of orbits, edge weight beyond that of rings, and
+    number of rings; `ring`: least weight of a ring edge; `own`: least weight that an orbit held in
+    part cuts inside itself; `rings`: through each orbit, at least."""
 
     orbits: int
     copies: int

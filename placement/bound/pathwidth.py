@@ -1,4 +1,4 @@
-"""The cheapest part of every size, block by block along an order, as far as anybody asks for it.
+"""Dynamic program along an order: the cheapest part of every size, within a budget if one is given.
 
 Once the blocks up to some place of an order are in or out of a part, what matters to those to come
 is which of them are in that have edges to later blocks, and which groups that go on the part has
@@ -65,9 +65,9 @@ def paid_for(steps: Steps, step: int, state: int) -> tuple[int, int]:
 class Walk:
     """Along an order of the blocks that are not `pinned`; those are all out of the part.
 
-    `bits`: of the frontier. `states`: that it can have, one step after the other; groups in it
-    that a block in it has touched tell nothing. `done`: for each block of the order,
-    after how many steps it is done, and what blocks are in the frontier then.
+    `bits`: of the frontier. `states`: of it, about, summed over all steps; a group with a block in
+    the part counts as touched. `done`: for each block of the order, after how many steps it is
+    done, and what blocks are in the frontier then.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """One table that prices the zone patterns of every capacity at once.
 
 A pattern says how many slots of each row a zone holds: n = (n_1 .. n_S). Given a
-price per slot and per row touched, the cheapest pattern is a shortest path over rows
-with state (slots of this row, hosts used so far). The step between rows costs a convex
+price per slot and per counter, the cheapest pattern is a shortest path over rows with
+state (slots of this row, hosts used so far). The step between rows costs a convex
 function of |n - n'|, given as slopes. The minimum over n' of one slope is two running
 minima (a distance transform), and slope after slope is transform after transform: a sweep
 there and back over the rows of the table where a slope goes on to the end, else a step for
@@ -33,15 +33,14 @@ IN_CACHE = 65_536  # entries of the parts of a table that are transformed at a t
 
 
 class Prices(NamedTuple):
-    """What patterns cost at the prices of a master program, `scale` to a unit of the grid: of each
-    row by `slots`, shape (rows, width + 1); less by size, as in `Pricer.price`. `constant`: what
-    all zones together pay beside that. `of_slot`, `of_counter`: the prices themselves, of a slot
-    of each row and of each counter."""
+    """What patterns cost at the prices of a master program, in whole parts of a unit of the
+    grid: of each row by `slots`, shape (rows, width + 1); less by size, as in `Pricer.price`.
+    `constant`: what all zones together pay beside that. `of_slot`, `of_counter`: the prices
+    themselves, of a slot of each row and of each counter."""
 
     slots: Ints
     sizes: Ints
     constant: int
-    scale: int
     of_slot: Ints
     of_counter: Ints
 
@@ -69,7 +68,7 @@ class Pricer:
         of it. `has_patterns`: whether `patterns` are asked for; what a pattern costs takes two
         tables only."""
         self._broken = np.arange(capacity + 1) % lot != 0
-        self._rows, self._width = rows, width
+        self._rows = rows
         slots, used = min(width, capacity) + 1, capacity + 1
         floor = np.array(list(floors) or [0] * (rows - 1), dtype=np.int64)
         joint = joint_costs(tuple(slopes), slots - 1)
@@ -80,7 +79,6 @@ class Pricer:
         self._between = Between(begin, weight, reach, floor, width, joint.ravel())
         kept = rows if has_patterns else min(2, rows)
         tables: Ints = np.empty((kept, slots, used), dtype=np.int64)
-        self._tables = [tables[s % kept] for s in range(rows)]
         nearest = np.empty(slots * used, dtype=np.int64)
         first, last = np.empty((2, used), dtype=np.int64)
         part = max(1, min(used, IN_CACHE // slots))
@@ -116,8 +114,8 @@ class Pricer:
 
 
 def _cut_short(slopes: Slopes, most: int) -> Slopes:
-    """The same costs of differences up to `most`, with reaches up to it; where the last slope
-    gets there it goes on to the end, for dearer slots come after cheaper ones."""
+    """Reaches capped at `most`; a last slope that gets there is stretched to it, which is valid
+    because slopes rise."""
     reaches = [min(reach, most) for _, reach in slopes]
     if reaches and sum(reaches) >= most:
         reaches[-1] = most

@@ -35,8 +35,8 @@ class _Gate(NamedTuple):
 def least_around(
     graph: Hypergraph, orders: Sequence[Ints], most: int, budget: int, known: int, work: int
 ) -> Ints | None:
-    """What a part of n = 0 .. most blocks pays at least, where that is no more than `budget`; of
-    dearer ones, no less than the budget or than what is mixed at all gates pays.
+    """What a part of n = 0 .. most blocks pays at least: exact below the lesser of `budget` and the
+    least cost of a part mixed at all gates; of dearer parts, no less than that.
 
     `orders`: of the blocks, of which the one is gone round in that is narrowest. None where the
     graph has groups or is wide, where what is mixed pays no more than is `known` of parts anyway,

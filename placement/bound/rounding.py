@@ -57,7 +57,7 @@ def fewest(capacities: Sequence[int], needed: int) -> int:
 
 def stairs(target: int, most: int) -> tuple[Ints, Ints, Ints, Ints]:
     """Staircases for zones that cover `target` together, each at most `most`: rise, run, and
-    the whole steps and the rest that the target climbs. Steps as long as any zone is, and
+    the whole steps and the rest that the target climbs. Steps of 2 to 2 `most` slots, and
     those of which the target just climbs one more than k.
     """
     runs = np.arange(2, min(target, 2 * most) + 1)

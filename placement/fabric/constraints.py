@@ -156,7 +156,7 @@ def seen_by(fabric: Fabric, wanted: Constraints) -> Fabric:
 def seen_by_gang(
     function: Callable[Concatenate[Fabric, P], Result],
 ) -> Callable[Concatenate[Fabric, P], Result]:
-    """What is asked of a fabric and a gang is asked of the fabric as that gang sees it."""
+    """Decorator: the function gets the fabric with `gpus_per_host` of the request's hosts."""
 
     @wraps(function)
     def seen(fabric: Fabric, /, *args: P.args, **kwargs: P.kwargs) -> Result:

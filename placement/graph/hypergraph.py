@@ -2,9 +2,9 @@
 
 A block is what one host computes. Rings and chains are edges between blocks. A hierarchical
 collective is a hyperedge under the connectivity metric of hypergraph partitioning: it costs its
-weight for each domain it touches beyond the first. An all-to-all among many is a clique, which
-costs its weight for each ordered pair apart: so it stays one hyperedge, for 64 members have
-2,016 pairs.
+weight for each domain it touches beyond the first. An all-to-all costs its weight for each ordered
+pair apart: on a grid it stays one hyperedge, a clique, for 64 members have 2,016 pairs; blocks of
+a gang that is no grid get an edge for each pair.
 
 A vertex is a block, or a piece of several blocks that stay together: coarsening and restriction
 both give every vertex a new label (`merged`). Arrays hold edges and memberships; `incidence`

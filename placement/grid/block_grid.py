@@ -1,9 +1,9 @@
-"""The job seen by a placer: blocks on a grid, rows by slices.
+"""The job seen by a placer: blocks on a grid, rows by slots.
 
 Block i carries ranks [iG, (i+1)G). When G ends on an axis boundary, or splits one
 axis evenly, blocks form a grid with one dimension per axis wider than a host. Rows
-are the pipeline stages (the one chain-like axis); a *slice* is everything else of
-one row, so a block is (row s, slot d) with d in [0, width).
+are the pipeline stages (the one chain-like axis); everything else of a row makes its
+*slots*, so a block is (row s, slot d) with d in [0, width).
 
 Costs here are *doubled*: every zone pays in full for each cut edge that touches it,
 hence the sum over zones is twice the cut. `unit` turns half of that back into bytes.

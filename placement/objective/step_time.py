@@ -10,8 +10,8 @@ exposed   an axis' time on its slowest layer (axis_loads.py) but for what hides 
           compute. The rules, each with its source, are the functions below.
 busiest   all axes together on one link: no step is shorter, however much overlaps.
 
-Bandwidth only: the latency of messages is left out (collectives/schedules.py has it). Flows are
-spread perfectly unless `step_time` is given what a routing makes of them (network/routing.py).
+Bandwidth only: the latency of messages is left out (network/collectives/schedules.py has it).
+Flows spread perfectly unless `step_time` gets what a routing makes of them (network/routing.py).
 """
 
 from __future__ import annotations

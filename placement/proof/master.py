@@ -76,12 +76,7 @@ Range = tuple[int, int]
 class Master:
     """The LP of one node: covering rows, then one row for each counter."""
 
-    def __init__(
-        self,
-        grid: BlockGrid,
-        ranges: Mapping[Counter, Range],
-        norm: float,
-    ) -> None:
+    def __init__(self, grid: BlockGrid, ranges: Mapping[Counter, Range], norm: float) -> None:
         """Patterns cost so many times `norm`."""
         self.grid = grid
         self.ranges: dict[Counter, Range] = {}

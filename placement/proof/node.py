@@ -71,7 +71,7 @@ class Duals:
                 sizes += each * values
             else:
                 cost[counter.row] -= each * values
-        return Prices(cost, sizes, constant, self.scale, slot, price)
+        return Prices(cost, sizes, constant, slot, price)
 
 
 class Stairs:
@@ -124,12 +124,7 @@ class Node:
 class Case:
     """What all nodes of a proof have in common, and none of them changes."""
 
-    def __init__(
-        self,
-        grid: BlockGrid,
-        capacities: Sequence[int],
-        lot: int,
-    ) -> None:
+    def __init__(self, grid: BlockGrid, capacities: Sequence[int], lot: int) -> None:
         """As of a `branch_and_price.Prover`."""
         self.grid, self.lot = grid, lot
         self.capacities = sorted((c for c in capacities if c), reverse=True)

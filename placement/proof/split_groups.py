@@ -1,4 +1,4 @@
-"""What layouts that part a group cut at least, by how many groups they part.
+"""Lower bounds on the cut of layouts that split P groups.
 
 Groups are of k blocks, as in `groups`. A layout that parts P of them costs what it does on the
 loose grid, and P times what a parted group has lost there. And *lane by lane*: it costs P prices
@@ -60,8 +60,8 @@ class Parted:
         self._provers: dict[int, Prover] = {}
 
     def prove(self, cost: int, least: int, rounds: int) -> int:
-        """A doubled cut that no layout beats which parts a group, at most `cost`, by so many rounds
-        of each proof that is needed; something below `least` as soon as it is no more."""
+        """A lower bound on layouts that split a group, capped at `cost`, by so many rounds of each
+        proof that is needed. Stops once it falls below `least`."""
         groups, bound, parted = self.groups, cost, 1
         if groups.parted < LEAST_PARTED * cost:
             return 0

@@ -51,7 +51,7 @@ def choose_swaps(
 
     Order: the least cut over the outermost tier, then the domain that it was in, then a
     spare of one's own before a free host, then the least cut over the inner tiers, then a
-    spare that leaves spare racks whole, unless a whole rack was lost, then the lowest host
+    spare that leaves spare racks whole, unless its rack lost other hosts, then the lowest host
     number. With the objective *time* the step comes before all that.
     Blocks are served one after the other. Cost: under a millisecond a block; with the objective
     *time* some 20 ms where the step would take longer.
@@ -110,7 +110,7 @@ class _Swap:
 
     def of_least_cut(self, *, is_whole: bool) -> int:
         """Walk down the tree: on each tier keep the hosts in domains of the least cut.
-        `is_whole`: its whole rack was lost."""
+        `is_whole`: its rack lost other hosts: the fullest spare rack comes first."""
         candidates, tiers = self.candidates, self._fabric.tiers
         for depth, tier in enumerate(tiers):
             if depth == 1:

@@ -27,7 +27,7 @@ STRAY = 6_554  # of 65,536 idle proposals that try any domain at all: a tenth
 # Draws of Metropolis' rule: -log of evenly spaced numbers, rounded.
 DRAWS = np.array([round(-log((i + 0.5) / 1024), 6) for i in range(1024)])
 WORD = 0xFFFFFFFF
-STAGES = 40  # temperatures, falling geometrically; the last is 0: edges may differ by little
+STAGES = 40  # temperatures, which fall geometrically; the last is 0
 HOT, WARM, COLD = 0.5, 0.6, 0.15  # in weights: of the dearest, the median, the least edge
 
 

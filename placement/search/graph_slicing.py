@@ -40,12 +40,12 @@ from placement.search.slicing_trees import (
 )
 from placement.workload.request import Request
 
-SMALL = 64  # blocks of a gang for which the cheap and exact comes first
+SMALL = 64  # blocks: up to so many, no groups are made, all rows get a row's cuts, one core does
 # Share by which a kept neighbour may be worse, at the start: of a search that strays, and of one
 # that stays near, for neither finds all.
 SLACKS = (0.04, 0.01)
 WINDOW = 4  # of the allowed prefixes, a lean to one side looks at this fraction
-SWEPT = 20_000  # edges and members of groups that it takes to part a tree; others are fewer
+SWEPT = 20_000  # work of one tree in edges and members of groups; of larger ones fewer are tried
 MOST_ORDERS = 6  # of the axes, along which blocks are swept
 
 
@@ -314,9 +314,8 @@ class Sweeper:
         return self._searched(copy_of(start.plan), tries, target, slack, word).layout
 
     def _start(self, capacities: Sequence[int], target: int) -> BuiltTree:
-        """The best of all zones side by side, and unless that cuts no more than `target`, of bands
-        of them: first along which other axis than the best one these lie, then how many zones one
-        has. Remembered."""
+        """The best of: zones side by side, which do where they cut `target`; bands along each pair
+        of axes with the best single axis; the best pair with other band sizes. Remembered."""
         key = tuple(capacities)
         if key in self._starts:
             return self._starts[key]

@@ -3,7 +3,7 @@
 One block at a time, a search cannot move a pair that must stay together. So `multilevel` first
 merges blocks along their dearest edges, two by two; the pieces are placed and annealed hot, taken
 apart one level, annealed warm, and so on down to single blocks. A piece that fits nowhere is taken
-apart earlier. `refined` has the last word on a layout that is not proved.
+apart earlier. `refined` works on a layout that is not proved.
 See docs/engine.md, "The search".
 """
 

@@ -1,8 +1,10 @@
 """From the outermost zones down to hosts.
 
-Enters: a request and free hosts. Leaves: which zone carries which block, with its bound
-(grid_zones.py, graph_zones.py), and below that the hosts themselves (descent.py, packing.py,
-seating.py), chosen among equals for what stays free (fragmentation.py, preference.py). Other
-objectives and shapes search in the same way (objectives.py, spread.py, shape.py).
+Enters: a request and free hosts. Leaves: the domain that holds all (single_domain.py), or which
+zone carries which block, with its bound (grid_zones.py, graph_zones.py); below that the hosts
+(descent.py, packing.py, seating.py), among equals by what stays free (fragmentation.py,
+preference.py); and bounds of inner tiers and proofs (inner_bound.py, bound_proofs.py). Other
+objectives (objectives.py, spread.py, step_clock.py), shapes and segments (shape.py,
+contraction.py) search in the same way.
 See docs/engine.md, "The tiers".
 """

@@ -72,5 +72,6 @@ def proved(grid: BlockGrid, room: Sequence[int], cost: int) -> int:
 
 @lru_cache(maxsize=32)
 def _known(grid: BlockGrid, room: tuple[int, ...]) -> list[int]:
-    """What the search has asked before the certificate does, for a cut that was no smaller."""
+    """Mutable cell per grid and room: the bound proved earlier in the search, reused by the
+    certificate."""
     return []

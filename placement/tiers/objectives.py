@@ -1,6 +1,6 @@
-"""What the zone step minimises: the cut, the worst uplink, or the spread of groups.
+"""What a placement minimises: the cut, the step, the worst uplink, or the spread of groups.
 
-A score orders layouts; the cut breaks ties of the other two. The layout of least cut is
+A score orders layouts by one of the last two; the cut breaks ties. The layout of least cut is
 always among those compared, so asking for another objective never makes that one worse.
 Scores are floats that the search compares, never what is reported: the referee counts that.
 See docs/engine.md, "The tiers".

@@ -1,7 +1,7 @@
 """Who talks to whom along each axis, and how many bytes per training step.
 
 An axis is a set of equal groups of ranks; a *pattern* says which ranks of a group
-exchange bytes, and `edge_bytes` how many on one edge (design: placement, 3). An
+exchange bytes, and `edge_bytes` how many on one edge (docs/traffic.md). An
 explicit value always wins; the rest is derived from the model (volumes.py).
 """
 

@@ -1,6 +1,6 @@
 """What is trained and how: the model's shape, the batch, and how state and work are split.
 
-Every value is frozen and hashable; what follows from them is in model.py (parameters,
+Every value is frozen and hashable; what follows from them is in flops.py (parameters,
 FLOPs), volumes.py (bytes on the wire) and memory.py (bytes on a GPU).
 """
 
