@@ -15,7 +15,7 @@ from tests.build import EVERY_PATTERN, request
 
 
 def edges(req: Request) -> dict[str, list[tuple[int, int, int]]]:
-    """(from, to, bytes) by axis, written out from the definition (design: placement, 3).
+    """(from, to, bytes) by axis, written out from the definition (docs/traffic.md).
 
     Rings, chains and all-to-all only; bytes are given explicitly.
     """

@@ -41,7 +41,7 @@ def test_a_fabric_without_tiers_has_no_cut() -> None:
 
 
 def test_ten_ranks_in_a_ring_on_racks_of_four() -> None:
-    """Racks of 4 + 4 + 4: three crossings at best (design: placement, 8)."""
+    """Racks of 4 + 4 + 4: three crossings at best (docs/engine.md, "The problem")."""
     req = request(dp=10, traffic={"dp": 1})
     assert cut(flat(4, 4, 4), req, range(10))[0].bytes_per_step == 3
 
