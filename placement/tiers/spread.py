@@ -1,10 +1,10 @@
 """Arnold's measure (2025): in how many zones a DP group and a PP group lie at most.
 
-The blocks are a matrix, a PP group down each column and a DP group along each row. A layout of b
-*bands* gives each band of rows a set of m zones side by side: a column then meets b zones, a row m.
-A zone of c hosts takes c // h columns of a band of h rows; where these do not suffice, zones follow
-each other without gaps and one column more is shared, which costs b one more. The same with rows
-and columns exchanged.
+The blocks are a matrix, a PP group down each column and a DP group, which is a shard group where
+there are several, along each row. A layout of b *bands* gives each band of rows a set of m zones
+side by side: a column then meets b zones, a row m. A zone of c hosts takes c // h columns of a band
+of h rows; where these do not suffice, zones follow each other without gaps and one column more is
+shared, which costs b one more. The same with rows and columns exchanged.
 
 No layout has fewer than R zones a row and C a column with
 
