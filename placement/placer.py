@@ -183,6 +183,8 @@ class _SegmentPlacer:
             if roomy is not None and self._as_good(roomy[0], answer):
                 _, hosts, held = roomy
         cuts = cut(self.fabric, self.request, hosts)
+        first_cut = next((each.tier for each in cuts if each.bytes_per_step), "")
+        is_inside = answer.inner is not None and answer.inner.tier == first_cut
         top = cuts[0].bytes_per_step
         lower = min(top, answer.lower_bound)
         return Placement(
@@ -196,7 +198,7 @@ class _SegmentPlacer:
                 *spare_notes(self.fabric, held, self.segments.inner.depth),
             ),
             moved=None if self.hint is None else self.hint.moved(hosts),
-            inner=answer.inner,
+            inner=answer.inner if is_inside else None,
             step=self._step(answer, hosts),
         )
 

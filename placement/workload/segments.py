@@ -235,8 +235,8 @@ def parted(fabric: Fabric, request: Request, hosts: Sequence[int]) -> list[str]:
         parts = domain.reshape(-1, level.blocks)
         many = int(np.count_nonzero((parts != parts[:, :1]).any(axis=1)))
         if many:
-            segment = f"segments of {level.blocks} hosts" if level.blocks > 1 else "hosts"
-            wrong.append(f"{many:,} {segment} lie in more than one {tier.name}")
+            named = f"{many:,} segments of {level.blocks} hosts"
+            wrong.append(f"{named} lie in more than one {tier.name}")
     return wrong
 
 

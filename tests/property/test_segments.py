@@ -10,7 +10,7 @@ from itertools import permutations
 
 import pytest
 
-from placement import at_random, choose_swaps, chosen, has_room, legal_sizes, place
+from placement import at_random, bound_proofs, choose_swaps, chosen, has_room, legal_sizes, place
 from placement.errors import BadInput
 from placement.fabric import hostset
 from placement.fabric.constraints import Constraints, broken
@@ -22,6 +22,7 @@ from placement.replace.near import Hint
 from placement.workload.request import (
     Infeasible,
     Insufficient,
+    Limits,
     Objective,
     Placement,
     Request,
@@ -248,3 +249,19 @@ def test_segments_inside_nvlink_racks_are_placed_by_time() -> None:
     answer = place(fabric, everything, req)
     assert isinstance(answer, Placement)
     assert violations(fabric, everything, req, answer) == []
+
+
+def test_a_bound_inside_a_domain_is_told_where_the_gang_lies_in_one() -> None:
+    """By time, segments on fewer slots may leave the domain that all of them lay in; a certificate
+    asks for the bound of where they are."""
+    fabric = _regular(("z", 2), ("y", 2), ("x", 2), ("host", 2))
+    req = request(tp=8, ep=2, dp=4, traffic={"tp": 1, "dp": 10**9})
+    req = replace(req, objective=Objective.TIME, where=Constraints(within=(("ep", "y"),)))
+    req = replace(req, compute_s=1e-3, spares=SpareRule())
+    free = hostset.full(fabric.host_count) & ~hostset.of([14])
+    answer = place(fabric, free, req, Limits(rounds=1, trees=50))
+    assert isinstance(answer, Placement)
+    assert (answer.inner is None) == bool(answer.cut)
+    for proof in bound_proofs(fabric, free, req, answer):
+        assert proof.proof.least_bytes <= sum(c.bytes_per_step for c in answer.cuts
+                                              if c.tier == proof.tier)  # fmt: skip
