@@ -26,7 +26,7 @@ import numpy as np
 from muster.structs import struct
 from placement.errors import BadInput
 from placement.fabric import hostset
-from placement.fabric.constraints import seen_by_gang
+from placement.fabric.constraints import joinable, seen_by_gang
 from placement.fabric.hostset import HostSet, Mask
 from placement.fabric.tree import Fabric, Ints
 from placement.grid.block_grid import BlockGrid, block_axes, block_grid
@@ -273,6 +273,8 @@ def placed_near(
     """The gang on hosts of `room`, near where it was: hosts that are gone are swapped, and
     zones sliced anew two at a time. Nothing is proved of it; `place` looks further. None
     when too few hosts can be had for a swap."""
+    stays = hostset.of(host for host in hint.hosts if host >= 0) & room
+    room &= joinable(fabric, request.where, stays)
     near = Near(fabric, request, hostset.indices(room), hint)
     if near.swapped is None or request.where.has_segments:
         return near.swapped  # zones are sliced block by block, which parts segments

@@ -9,16 +9,17 @@ import pytest
 
 from network.failures import links_without
 from network.wiring import links
-from placement import BadInput, Hint, choose_swaps, place
+from placement import BadInput, Hint, choose_swaps, place, placed_near
 from placement.fabric import hostset
 from placement.fabric.constraints import ANYWHERE, Constraints, broken, joinable, usable
 from placement.fabric.links import islands, seconds_over, uplink_of, with_links
 from placement.fabric.tree import Fabric
 from placement.objective.check import violations
 from placement.objective.step_time import step_time
-from placement.workload.request import Answer, Insufficient, Placement, Request
+from placement.workload.request import Answer, Insufficient, Limits, Placement, Request
+from placement.workload.segments import misplaced
 from scheduler.files.job import job_from_mapping
-from tests.build import everything, fabric, gang, two_tiers
+from tests.build import everything, fabric, gang, request, two_tiers
 
 F = fabric(zones=3, racks=2, hosts=2)
 MODEL = {
@@ -204,3 +205,14 @@ def test_switches_lose_as_many_cables_as_their_domain() -> None:
     before = whole.layers[1].domain_by_switch[whole.layers[1].uplinks.lower]
     assert np.bincount(zones).tolist()[1] == np.bincount(before).tolist()[1] // 2
     assert np.bincount(zones).tolist()[::2] == np.bincount(before).tolist()[::2]
+
+
+def test_a_gang_near_where_it_was_stays_on_its_side() -> None:
+    """Zones sliced anew would take the rack behind the uplink that is down."""
+    racks = fabric(zones=2, racks=3, hosts=2)
+    down = with_links(racks, {racks.tiers[1].domains[0]: 0.0})
+    asked = request(tp=8, pp=2, dp=4, traffic={"pp": 3, "dp": 10**9})
+    room = everything(racks) & ~hostset.of([8, 3])
+    near = placed_near(down, asked, room, Hint((6, 2, 7, 3, 8, 4, 9, 5)), Limits(1, 50))
+    assert near is not None
+    assert not misplaced(down, asked, near)
