@@ -237,8 +237,9 @@ class _SegmentPlacer:
             return None
         clock, is_innermost = step_clock(self.fabric, self.request), len(self.fabric.tiers) - 1
         seconds, least = clock.step(hosts).seconds, answer.step.least_seconds
-        if self.fabric.has_scale_up_tier and self.segments.inner.depth != is_innermost:
-            least = clock.on_one_switch.seconds  # two slots of a zone may share an NVLink rack
+        is_rack = self.segments.inner.depth == is_innermost or not self.fabric.has_scale_up_tier
+        if self.request.where.is_shape or not is_rack:  # other hosts, or slots that share NVLink
+            least = clock.on_one_switch.seconds
         return StepBound(seconds, min(seconds, least))
 
 

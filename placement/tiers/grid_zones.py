@@ -68,10 +68,9 @@ def _solved(grid: BlockGrid, capacities: Sequence[int], limits: Limits) -> ZoneS
     if best.is_proved or not limits.rounds:
         return best
     groups = groups_of(grid) if grid.size > SMALL else None
-    if groups is not None and not (
-        sum(groups.room(capacities)) < groups.whole.size
-        or groups.whole.states(capacities) > limits.states
-    ):
+    if groups is not None and groups.whole.states(capacities) > limits.states:
+        groups = None
+    if groups is not None and sum(groups.room(capacities)) >= groups.whole.size:
         best, is_known = _of_groups(grid, groups, capacities, limits, best)
         if is_known or best.is_proved:
             return best

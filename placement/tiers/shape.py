@@ -59,10 +59,14 @@ def _shaped(
     first = solve(free)
     if not broken(fabric, request.where, first.held):
         return first
-    second = solve(_narrowed(fabric, free, request, needed, room, hostset.of(first.hosts)))
+    narrowed = _narrowed(fabric, free, request, needed, room, hostset.of(first.hosts))
+    second, where, lower = solve(narrowed), request.where, first.lower_bound
+    if narrowed == fullest(fabric, free, where.max_zones) and not where.has_segments:
+        lower = second.lower_bound  # which holds for every other choice of zones
     cuts = {cut.tier for cut in second.cuts if cut.bytes_per_step}
     inner = first.inner if first.inner is not None and first.inner.tier in cuts else None
-    return replace(second, inner=inner)
+    lower = min(lower, second.lower_bound)
+    return replace(second, inner=inner, lower_bound=lower, is_optimal=second.cut == lower)
 
 
 def _narrowed(
