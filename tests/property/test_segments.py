@@ -200,6 +200,8 @@ def test_segments_keep_to_the_shape_and_to_one_side(seed: int) -> None:
         for placed in (answer, other) if kept else ():
             assert isinstance(placed, Placement)
             assert violations(fabric, hostset.of(free), asked, placed) == []
+            some = kept[:: -(-len(kept) // 100)]
+            assert placed.lower_bound <= min(cut(fabric, req, h)[0].bytes_per_step for h in some)
 
 
 def _regular(*tiers: tuple[str, int], gpus: int = 8) -> Fabric:
