@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 
 from scheduler.access.options import CallLimits
 from scheduler.core import Code, Rejected, State, admit
-from scheduler.core.model.commands import Command, SubmitJob
+from scheduler.core.model.commands import Command, RequeueJob, SubmitJob
 from scheduler.core.model.events import Event, JobSubmitted
 from scheduler.core.tenancy.ownership import tenant_of
 from scheduler.engine.writer import Admit
@@ -117,7 +117,7 @@ def at_most(waiting_jobs: int) -> Admit:
 
     def check(state: State, command: Command, now_ns: int) -> tuple[Event, ...] | Rejected:
         answer = admit(state, command, now_ns)
-        if not isinstance(command, SubmitJob) or isinstance(answer, Rejected):
+        if not isinstance(command, SubmitJob | RequeueJob) or isinstance(answer, Rejected):
             return answer
         new = [event for event in answer if isinstance(event, JobSubmitted)]
         if new and _all(state) + len(new) > waiting_jobs:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from scheduler.core import Job, Rejected, State, Tenants
+from scheduler.core import Job, JobSpec, Rejected, State, Tenants
 from scheduler.core.model.commands import (
     CancelJob,
     Command,
@@ -24,6 +24,7 @@ from scheduler.core.model.commands import (
     UpdateJob,
 )
 from scheduler.core.model.dependency import DependencyTerm
+from scheduler.core.model.lifecycle import LIVE
 from scheduler.core.model.rejected import Code, invalid, no_job
 from scheduler.core.names import stated_tenant
 from scheduler.core.tenancy.ownership import tenant_of
@@ -90,13 +91,16 @@ def unauthorised(state: State, command: Command, who: Caller) -> Rejected | None
     if (act := _ACTS.get(type(command))) is not None:
         assert isinstance(command, JobCommand)
         job = state.find(command.name, command.uid)
+        is_again = isinstance(command, RequeueJob) and job is not None and job.state not in LIVE
+        if is_again and job is not None and (strange := _strange_user(job.spec, who)):
+            return strange
         if job is None or (refusal := refused(state.tenants, who, job, act)) is None:
             return _strange_dependency(state, command, who)
         if refusal.code is Code.NOT_FOUND:
             return no_job(command.name, command.uid)
         # What the caller's own earlier request did is told again, whoever has the name by now.
         return None if state.request(command.request_id) is not None else refusal
-    if isinstance(command, SubmitJob) and (refusal := _strange_user(command, who)):
+    if isinstance(command, SubmitJob) and (refusal := _strange_user(command.spec, who)):
         return refusal
     if isinstance(command, SubmitJob) and who.tenant:
         tenant = tenant_of(command.spec, state.tenants)
@@ -116,9 +120,9 @@ def unauthorised(state: State, command: Command, who: Caller) -> Rejected | None
     return None
 
 
-def _strange_user(command: SubmitJob, who: Caller) -> Rejected | None:
+def _strange_user(spec: JobSpec, who: Caller) -> Rejected | None:
     """The refusal of a job whose ranks would be somebody on their hosts whom `who` is not."""
-    run = command.spec.run
+    run = spec.run
     if run is None or who.may_run_as(run.user):
         return None
     message = f"{who.name} may not run as {run.user}: no run_as of the auth file says so"

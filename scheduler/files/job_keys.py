@@ -229,7 +229,7 @@ def parse_dependencies(text: str) -> list[dict[str, str]]:
     return terms
 
 
-_DEPENDENCY = "afterok, afternotok or afterany with jobs, as afterok:a:b, or singleton"
+_DEPENDENCY = "afterok, afternotok, afterany or aftercorr with jobs, as afterok:a:b, or singleton"
 
 
 def _dependencies(value: Any) -> Any:

@@ -34,13 +34,15 @@ class _DependencyKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Depend
     DEPENDENCY_KIND_AFTEROK: _DependencyKind.ValueType  # 1
     """It has completed."""
     DEPENDENCY_KIND_AFTERNOTOK: _DependencyKind.ValueType  # 2
-    """It has failed, or was cancelled."""
+    """It has failed, or was cancelled after it had started."""
     DEPENDENCY_KIND_AFTERANY: _DependencyKind.ValueType  # 3
     """It has ended."""
     DEPENDENCY_KIND_SINGLETON: _DependencyKind.ValueType  # 4
     """All live jobs of the same user and tenant that came before have ended whose names are the same
     but for a number at the end: nightly-1, nightly-2.
     """
+    DEPENDENCY_KIND_AFTERCORR: _DependencyKind.ValueType  # 5
+    """Of a task of an array: the task with the same number of the array that is named has completed."""
 
 class DependencyKind(_DependencyKind, metaclass=_DependencyKindEnumTypeWrapper):
     """For which end of another job a job waits."""
@@ -50,13 +52,15 @@ DEPENDENCY_KIND_UNSPECIFIED: DependencyKind.ValueType  # 0
 DEPENDENCY_KIND_AFTEROK: DependencyKind.ValueType  # 1
 """It has completed."""
 DEPENDENCY_KIND_AFTERNOTOK: DependencyKind.ValueType  # 2
-"""It has failed, or was cancelled."""
+"""It has failed, or was cancelled after it had started."""
 DEPENDENCY_KIND_AFTERANY: DependencyKind.ValueType  # 3
 """It has ended."""
 DEPENDENCY_KIND_SINGLETON: DependencyKind.ValueType  # 4
 """All live jobs of the same user and tenant that came before have ended whose names are the same
 but for a number at the end: nightly-1, nightly-2.
 """
+DEPENDENCY_KIND_AFTERCORR: DependencyKind.ValueType  # 5
+"""Of a task of an array: the task with the same number of the array that is named has completed."""
 Global___DependencyKind: _TypeAlias = DependencyKind  # noqa: Y015
 
 class _Hold:
@@ -460,7 +464,8 @@ class JobSpec(_message.Message):
     array: _builtins.str
     """Submits an array: as many jobs that are alike as it has tasks, `NAME-0` to `NAME-15` of
     "0-15", or "1,3,8-20:4"; with "%4" at most four at a time. Up to 1,000 tasks. CreateJob answers
-    with the first. Empty: one job.
+    with the first. Empty: one job. UpdateJob of any live task takes "%8": so many of its array run
+    at a time from then on, all of them with "%0".
     """
     @_builtins.property
     def parallelism(self) -> Global___Parallelism:

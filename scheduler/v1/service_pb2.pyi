@@ -1095,7 +1095,7 @@ class RequeueJobRequest(_message.Message):
     UID_FIELD_NUMBER: _builtins.int
     HOLD_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Name of the live job. Required."""
+    """Name of the live job, or of one that failed or was cancelled. Required."""
     reason: _builtins.str
     """A reason, kept in the log."""
     etag: _builtins.str

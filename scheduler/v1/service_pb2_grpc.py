@@ -320,7 +320,8 @@ class SchedulerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RequeueJob(self, request, context):
-        """Stops the gang of a job, which waits again in its old place and goes on from its checkpoint.
+        """Stops the gang of a job, which waits again in its old place and goes on from its checkpoint. A
+        job that failed or was cancelled recently is submitted once more, as it was, and has another uid.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -59,7 +59,9 @@ class SchedulerServiceStub:
     ReleaseJob: _grpc.UnaryUnaryMultiCallable[_service_pb2.ReleaseJobRequest, _job_pb2.Job]
     """Releases a job that is held; one that an operator holds, for operators alone."""
     RequeueJob: _grpc.UnaryUnaryMultiCallable[_service_pb2.RequeueJobRequest, _job_pb2.Job]
-    """Stops the gang of a job, which waits again in its old place and goes on from its checkpoint."""
+    """Stops the gang of a job, which waits again in its old place and goes on from its checkpoint. A
+    job that failed or was cancelled recently is submitted once more, as it was, and has another uid.
+    """
     TailLogs: _grpc.UnaryStreamMultiCallable[_service_pb2.TailLogsRequest, _service_pb2.TailLogsResponse]
     """Streams what a rank has written, on standard output and error. Only of jobs that agents start."""
     ListStepTimes: _grpc.UnaryUnaryMultiCallable[_service_pb2.ListStepTimesRequest, _service_pb2.ListStepTimesResponse]
@@ -192,7 +194,9 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     ReleaseJob: _aio.UnaryUnaryMultiCallable[_service_pb2.ReleaseJobRequest, _job_pb2.Job]  # type: ignore[assignment]
     """Releases a job that is held; one that an operator holds, for operators alone."""
     RequeueJob: _aio.UnaryUnaryMultiCallable[_service_pb2.RequeueJobRequest, _job_pb2.Job]  # type: ignore[assignment]
-    """Stops the gang of a job, which waits again in its old place and goes on from its checkpoint."""
+    """Stops the gang of a job, which waits again in its old place and goes on from its checkpoint. A
+    job that failed or was cancelled recently is submitted once more, as it was, and has another uid.
+    """
     TailLogs: _aio.UnaryStreamMultiCallable[_service_pb2.TailLogsRequest, _service_pb2.TailLogsResponse]  # type: ignore[assignment]
     """Streams what a rank has written, on standard output and error. Only of jobs that agents start."""
     ListStepTimes: _aio.UnaryUnaryMultiCallable[_service_pb2.ListStepTimesRequest, _service_pb2.ListStepTimesResponse]  # type: ignore[assignment]
@@ -370,7 +374,9 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _service_pb2.RequeueJobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_job_pb2.Job, _abc.Awaitable[_job_pb2.Job]]:
-        """Stops the gang of a job, which waits again in its old place and goes on from its checkpoint."""
+        """Stops the gang of a job, which waits again in its old place and goes on from its checkpoint. A
+        job that failed or was cancelled recently is submitted once more, as it was, and has another uid.
+        """
 
     @_abc_1.abstractmethod
     def TailLogs(

@@ -8,6 +8,7 @@ from placement import BadInput
 from scheduler.core.admission.update import UPDATABLE
 from scheduler.core.model.commands import UpdateJob
 from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.job_array import parse_most_running
 from scheduler.files.errors import InputError
 from scheduler.files.job_keys import MOST, parse_labels
 from scheduler.v1 import job_pb2, service_pb2
@@ -45,6 +46,12 @@ def update_from_proto(request: service_pb2.UpdateJobRequest) -> UpdateJob:
     except InputError as error:
         problem = error.found[0]
         raise BadInput(f"job.spec.{problem.field}", problem.message) from None
+    most_running = 0
+    if spec.array:
+        try:
+            most_running = parse_most_running(spec.array)
+        except BadInput as error:
+            raise BadInput("job.spec.array", error.message) from None
     fields, label_keys = _named(request)
     return UpdateJob(
         request.job.name,
@@ -60,6 +67,7 @@ def update_from_proto(request: service_pb2.UpdateJobRequest) -> UpdateJob:
         begin_ns,
         terms,
         spec.cancel_unmet,
+        most_running=most_running,
     )
 
 
@@ -76,7 +84,7 @@ def _named(request: service_pb2.UpdateJobRequest) -> tuple[tuple[str, ...], tupl
             wanted.add(by_field[field.name])
     for place, path in enumerate(request.update_mask.paths):
         if path in ("*", "spec"):
-            wanted.update(UPDATABLE)
+            wanted.update(name for name in UPDATABLE if name != "array")  # of tasks alone
         elif path.startswith(_ROOT) and path.removeprefix(_ROOT) in by_field:
             wanted.add(by_field[path.removeprefix(_ROOT)])
         elif key := _LABEL_PATH.fullmatch(path):

@@ -55,6 +55,15 @@ def tasks_of(client: Client, text: str, *, live_only: bool = False) -> list[job_
     return sorted(jobs, key=lambda job: job.array_task)
 
 
+def failed_tasks(client: Client, text: str) -> list[str]:
+    """Return the names of the failed tasks of the newest array that is called so. Raises:
+    ServiceError."""
+    from scheduler.v1 import job_pb2
+
+    tasks = tasks_of(client, text)
+    return [task.name for task in tasks if task.state == job_pb2.JOB_STATE_FAILED]
+
+
 def is_job(client: Client, name: str) -> bool:
     """Whether a job is, or was, called so. Raises: ServiceError."""
     from scheduler.client import ServiceError

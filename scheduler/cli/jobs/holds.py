@@ -98,6 +98,10 @@ def requeue(
     hold: Annotated[
         bool, typer.Option("--hold", help="Hold the job, so that it does not start again.")
     ] = False,
+    failed: Annotated[
+        bool,
+        typer.Option("--failed", help="Of an array: submit its failed tasks once more."),
+    ] = False,
     reason: Why = "",
     uid: Uid = "",
     etag: Etag = "",
@@ -108,13 +112,21 @@ def requeue(
     """Stop the gangs of jobs; the jobs wait again, at their old places in the queue.
 
     The gangs go on from their newest checkpoints. A queued job stays as it is, except with
-    --hold.
-    Example: muster requeue pretrain --hold
+    --hold. A job that failed or was cancelled is submitted once more.
+    Example: muster requeue pretrain --hold; muster requeue sweep --failed
     """
 
     def act(client: Client, name: str) -> job_pb2.Job:
         return client.requeue_job(name, reason, uid, hold=hold, etag=etag, dry_run=dry_run)
 
+    if failed:
+        from scheduler.cli.jobs.arrays import failed_tasks
+
+        with connected(address) as client:
+            names = [task for name in names for task in failed_tasks(client, name)]
+        if not names:
+            typer.echo("no failed tasks", err=True)
+            return
     _each(names, act, uid or etag, output, address)
     checked_only(dry_run)
 

@@ -61,6 +61,12 @@ def update(
     unlabel: Annotated[
         list[str] | None, typer.Option(help="Remove the label KEY; may be repeated.")
     ] = None,
+    at_most: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=MOST, help="Of an array: tasks that run at a time from now on; 0: all."
+        ),
+    ] = None,
     etag: Etag = "",
     dry_run: DryRun = False,
     output: Output = AnswerFormat.TABLE,
@@ -69,15 +75,16 @@ def update(
     """Change a job: labels and time limit at any time, the rest while it is queued.
 
     Only an operator can extend the time limit of a running job, because others wait for its end.
-    Example: muster update pretrain --time-limit 12h
+    Example: muster update pretrain --time-limit 12h; muster update sweep --at-most 8
     """
+    from scheduler.cli.jobs.arrays import with_tasks
     from scheduler.cli.jobs.options import begin_ns, dependencies
     from scheduler.cli.render import messages
     from scheduler.v1 import job_pb2
     from scheduler.wire.durations import duration
 
     given = {"priority": priority, "priority_class": priority_class, "time_limit": time_limit_s}
-    given |= {"begin_time": begin, "dependencies": dependency}
+    given |= {"begin_time": begin, "dependencies": dependency, "array": at_most}
     fields = [field for field, value in given.items() if value is not None]
     changes = [_label(text) for text in label or ()]
     if not (fields or changes or unlabel):
@@ -90,6 +97,8 @@ def update(
         priority_class=priority_class or "",
         time_limit=duration(time_limit_s) if time_limit_s else None,
     )
+    if at_most is not None:
+        wanted.array = f"%{at_most}"
     if begin:
         wanted.begin_time.FromSeconds(begin_ns(begin) // 10**9)
     if dependency:
@@ -97,6 +106,8 @@ def update(
             kind = job_pb2.DependencyKind.Value(f"DEPENDENCY_KIND_{term.kind.upper()}")
             wanted.dependencies.add(kind=kind, job=term.job)
     with connected(address) as client:
+        if at_most is not None:  # any task stands for its array
+            name = with_tasks(client, [name])[0]
         if changes or unlabel:
             # Labels are replaced as a whole: the etag keeps what others add meanwhile.
             now = client.get_job(name)

@@ -75,6 +75,7 @@ from scheduler.core.model.window import Booking
 from scheduler.core.names import NAME_RULE, full_name, is_name, short_name
 from scheduler.core.policies import affinity
 from scheduler.core.policies.tenants import Tenants
+from scheduler.core.rules.eligibility import UNMET, cancelled
 from scheduler.core.rules.peer_copies import refuse_without_peers
 from scheduler.core.tenancy import guarantees
 from scheduler.core.tenancy.entitlement import beyond_quota, impossible, least_request, misnamed
@@ -106,6 +107,8 @@ def _admitted(state: State, command: Command, now_ns: int) -> tuple[Event, ...] 
         case ReleaseJob():
             return release(state, command, now_ns)
         case RequeueJob():
+            if (over := _to_submit_again(state, command)) is not None:
+                return _submit_again(state, over, command, now_ns)
             return requeue(state, command, now_ns)
         case CancelJob():
             return _cancel(state, command, now_ns)
@@ -142,6 +145,7 @@ def _submit(state: State, command: SubmitJob, now_ns: int) -> tuple[Event, ...] 
         return refused
     array = structs.replace(array, name=command.spec.name, uid=command.uid)
     events: list[Event] = []
+    corresponding = dependencies.corresponding_tasks(state, command.spec)
     for number in array.numbers:
         task_of = structs.replace(array, task=number)
         spec = replace(command.spec, name=f"{command.spec.name}-{number}", array=task_of)
@@ -151,7 +155,13 @@ def _submit(state: State, command: SubmitJob, now_ns: int) -> tuple[Event, ...] 
                 return refused
             first = events[0]
             assert isinstance(first, JobSubmitted)
-            events.append(structs.replace(first, uid=task.uid, spec=spec, request_id=""))
+            awaited = corresponding.of(number, first.dependencies)
+            if isinstance(awaited, Rejected):
+                return awaited
+            made = structs.replace(
+                first, uid=task.uid, spec=spec, request_id="", dependencies=awaited
+            )
+            events.append(made)
             continue
         answer = _submit_job(state, task, now_ns)
         if isinstance(answer, Rejected):
@@ -296,8 +306,28 @@ def _cancel(state: State, command: CancelJob, now_ns: int) -> tuple[Event, ...] 
         return ()
     if job.state not in LIVE:
         return Rejected(Code.PRECONDITION, f"job {job.name} is already {job.state}")
-    outcome = JobState.CANCELLED
-    return (JobEnded(now_ns, job.name, outcome, command.reason, command.request_id),)
+    return (cancelled(job, command.reason, now_ns, command.request_id),)
+
+
+def _to_submit_again(state: State, command: RequeueJob) -> Job | None:
+    """The job of a requeue that has ended without success, and may be submitted once more."""
+    job = state.find(command.name, command.uid)
+    is_over = job is not None and job.state in (JobState.FAILED, JobState.CANCELLED)
+    return job if is_over and command.new_uid else None
+
+
+def _submit_again(
+    state: State, over: Job, command: RequeueJob, now_ns: int
+) -> tuple[Event, ...] | Rejected:
+    """A new job like one that has ended: of the same user, and a task of the same array. What it
+    depended on is as it was; its begin time has passed."""
+    if refusal := stale(command.etag, lambda: job_etag(over), f"job {over.name}"):
+        return refusal
+    if unmet := [each.text for each in over.dependencies if not each.is_met]:
+        return Rejected(Code.INFEASIBLE, f"{UNMET}: {', '.join(unmet)}")
+    spec = replace(over.spec, begin_ns=0, hold=command.hold, dependencies=())
+    again = SubmitJob(spec, command.new_uid, command.request_id, over.user)
+    return _submit_job(state, again, now_ns)
 
 
 _OUTCOMES = {JobState.COMPLETED: JobMove.COMPLETE, JobState.FAILED: JobMove.FAIL}

@@ -39,11 +39,19 @@ def resolved(
     `own`: the job itself, where it is there already; `by`: who changes it."""
     dependencies: list[Dependency] = []
     arrays = 0  # tasks of arrays beyond the first
+    corresponding = corresponding_tasks(state, spec).of(spec.array.task if spec.array else None)
+    if isinstance(corresponding, Rejected):
+        return corresponding
+    if own is not None and any(each.uid == own.uid for each in corresponding):
+        return invalid("dependencies", "aftercorr is of the job's own array")
+    dependencies += corresponding
     for place, term in enumerate(spec.dependencies):
         if term.kind is DependencyKind.SINGLETON:
             dependencies += _namesakes(state, spec, user, own)
             continue
         field = f"dependencies[{place}].job"
+        if term.kind is DependencyKind.AFTERCORR:
+            continue
         meant = _meant(state, term, long_ended)
         if not meant:
             return invalid(field, f"there is and was no job {term.job!r}")
@@ -80,19 +88,61 @@ def _too_many(state: State, spec: JobSpec, dependencies: Sequence[Dependency]) -
 def _meant(state: State, term: DependencyTerm, long_ended: Sequence[LongEnded]) -> list[Dependency]:
     """The job of that name, or all tasks of the newest array that is called so."""
 
-    def of(job: Job) -> Dependency:
-        outcome = None if job.state in LIVE else job.state
-        return Dependency(term.kind, job.name, job.uid, outcome)
-
     job = state.find(term.job)
     if job is not None:
-        return [of(job)]
+        return [_dependency_on(job, term.kind)]
     if tasks := _tasks(state, term.job):
-        return [of(task) for task in tasks]
-    for name, uid, outcome in long_ended:
+        return [_dependency_on(task, term.kind) for task in tasks]
+    for name, uid, outcome, has_started in long_ended:
         if name == term.job:
-            return [Dependency(term.kind, term.job, uid, outcome)]
+            return [Dependency(term.kind, term.job, uid, outcome, has_started)]
     return []
+
+
+def _dependency_on(job: Job, kind: DependencyKind) -> Dependency:
+    outcome = None if job.state in LIVE else job.state
+    return Dependency(kind, job.name, job.uid, outcome, outcome is None or job.attempt > 0)
+
+
+class CorrespondingTasks:
+    """The tasks that the tasks of an array wait for by `aftercorr`, each for that with its number.
+    `by_array`: of each array that is awaited, its tasks by number."""
+
+    def __init__(self, by_array: Mapping[str, Mapping[int, Job]]) -> None:
+        self._by_array = by_array
+
+    def of(
+        self, number: int | None, others: Sequence[Dependency] = ()
+    ) -> tuple[Dependency, ...] | Rejected:
+        """What the task of that number waits for, and those of `others` that are not aftercorr.
+        None: it is no task."""
+        awaited = [each for each in others if each.kind is not DependencyKind.AFTERCORR]
+        for name, tasks in self._by_array.items():
+            if number is None:
+                return invalid("dependencies", f"aftercorr of {name} is for the tasks of an array")
+            if (task := tasks.get(number)) is None:
+                what = f"has no task {number}" if tasks else "is no array that is known"
+                return invalid("dependencies", f"aftercorr: {name} {what}")
+            dependency = _dependency_on(task, DependencyKind.AFTERCORR)
+            if dependency.is_never_met:
+                return Rejected(Code.INFEASIBLE, f"{UNMET}: {dependency.text}")
+            awaited.append(dependency)
+        return tuple(awaited)
+
+
+def corresponding_tasks(state: State, spec: JobSpec) -> CorrespondingTasks:
+    """The arrays that `spec` names by `aftercorr`. Cost: O(jobs) for each of them."""
+    names = [t.job for t in spec.dependencies if t.kind is DependencyKind.AFTERCORR]
+    return CorrespondingTasks(
+        {
+            name: {
+                job.spec.array.task: job
+                for job in _tasks(state, name)
+                if job.spec.array is not None and job.spec.array.task is not None
+            }
+            for name in dict.fromkeys(names)
+        }
+    )
 
 
 def _tasks(state: State, name: str) -> list[Job]:

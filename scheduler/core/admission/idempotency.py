@@ -69,6 +69,8 @@ def identified(command: SomeCommand) -> SomeCommand:
         bare = replace(bare, uid="", long_ended=())  # found anew each time
     elif isinstance(bare, UpdateJob):
         bare = replace(bare, long_ended=())
+    elif isinstance(bare, RequeueJob):
+        bare = replace(bare, new_uid="")
     body = msgspec.json.encode(bare, order="deterministic")
     digest = blake2b(type(command).__name__.encode() + body, digest_size=8).hexdigest()
     return replace(command, request_id=identifier._replace(digest=digest).text)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec import structs
+
 from muster.structs import replace
 from scheduler.core.admission.dependencies import resolved
 from scheduler.core.admission.etag import job_etag, stale
@@ -23,11 +25,13 @@ UPDATABLE: Final = (
     "begin_ns",
     "dependencies",
     "cancel_unmet",
+    "array",
 )
 
 
 def update(state: State, command: UpdateJob, now_ns: int) -> tuple[Event, ...] | Rejected:
-    """Labels and the time limit change as long as the job lives; all else while it waits."""
+    """Labels, the time limit and how many tasks of its array run change as long as the job lives;
+    all else while it waits."""
     job = state.find(command.name, command.uid)
     if job is None:
         return no_job(command.name, command.uid)
@@ -39,7 +43,13 @@ def update(state: State, command: UpdateJob, now_ns: int) -> tuple[Event, ...] |
             return invalid(field, f"cannot be changed; {known} can")
     if job.state not in LIVE:
         return Rejected(Code.PRECONDITION, f"job {job.name} is already {job.state}")
-    spec = replace(job.spec, **{field: getattr(command, field) for field in command.fields})
+    fields = {field: getattr(command, field) for field in command.fields if field != "array"}
+    spec = replace(job.spec, **fields)
+    if "array" in command.fields:
+        if job.spec.array is None:
+            return invalid("array", f"job {job.name} is no task of an array")
+        array = structs.replace(job.spec.array, most_running=command.most_running)
+        spec = replace(spec, array=array)
     if command.label_keys:
         kept = {k: v for k, v in spec.labels if k not in command.label_keys}
         labels = kept | {k: v for k, v in command.labels if k in command.label_keys}
@@ -71,9 +81,12 @@ def update(state: State, command: UpdateJob, now_ns: int) -> tuple[Event, ...] |
 def _refused(job: Job, spec: JobSpec, by: Hold) -> Rejected | None:
     """Why a job that has started cannot have that specification. Others wait for the end that its
     limit promises: an owner may bring it forward, an operator may put it off."""
-    same = replace(spec, labels=job.spec.labels, time_limit_s=job.spec.time_limit_s)
+    own = job.spec
+    same = replace(spec, labels=own.labels, time_limit_s=own.time_limit_s, array=own.array)
     if same != job.spec:
-        only = "only labels and the time limit can change once it has started"
+        only = (
+            "only labels, the time limit and the most of its array can change once it has started"
+        )
         return Rejected(Code.PRECONDITION, f"job {job.name} is {job.state}: {only}")
     before_s, after_s = job.spec.time_limit_s, spec.time_limit_s
     is_longer = before_s is not None and (after_s is None or after_s > before_s)

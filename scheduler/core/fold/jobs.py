@@ -7,6 +7,7 @@ from typing import assert_never
 
 from msgspec import structs
 
+from muster.structs import replace
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.workload.request import StepBound
@@ -190,7 +191,7 @@ def _let_in(state: State, array: JobArray) -> State:
     that is held is passed over."""
     turns = state.arrays[array.uid]
     name = next((name for name in turns.waiting if state.jobs[name].hold is None), None)
-    if name is None or turns.let_in >= array.most_running:
+    if name is None or (array.most_running and turns.let_in >= array.most_running):
         return state
     job = evolve(state.jobs[name], awaits_turn=False)
     return evolve(
@@ -234,6 +235,10 @@ def _updated(state: State, event: JobUpdated) -> State:
     job = state.jobs[event.name]
     updated = evolve(job, spec=event.spec, update_ns=event.time_ns, dependencies=event.dependencies)
     updated = owned(updated, state.tenants)
+    if (array := event.spec.array) is not None and array != job.spec.array:
+        state = _throttled(state, array)
+        job = state.jobs[event.name]
+        updated = evolve(updated, awaits_turn=job.awaits_turn)
     if job.state is not JobState.QUEUED:
         changed = evolve(state, jobs=_with(state.jobs, job.name, updated))
         special = tuple(name for name in state.running if changed.jobs[name].is_special)
@@ -244,6 +249,19 @@ def _updated(state: State, event: JobUpdated) -> State:
     kept = less if is_as_long and not has_moved else _unreserved(less, job.name)
     joined = _depending(_joined(kept, updated, event.time_ns), updated)
     return joined if job.name not in joined.deferred else _unreserved(joined, job.name)
+
+
+def _throttled(state: State, array: JobArray) -> State:
+    """The state in which another number of the tasks of an array may run at a time."""
+    for number in array.numbers:
+        job = state.jobs.get(f"{array.name}-{number}")
+        if job is None or job.spec.array is None or job.spec.array.uid != array.uid:
+            continue
+        own = structs.replace(job.spec.array, most_running=array.most_running)
+        state = _with_job(state, evolve(job, spec=replace(job.spec, array=own)))
+    while (more := _let_in(state, array)) is not state:
+        state = more
+    return state
 
 
 def _held(state: State, event: JobHeld) -> State:
@@ -498,7 +516,7 @@ def _ended(state: State, event: JobEnded) -> State:
         lambda _, other: other.tenant,
     )
     left = _left(state, job) if job.state is JobState.QUEUED else state
-    left = _informed(_independent(_unreserved(left, event.name), job), over)
+    left = _informed(_independent(_unreserved(left, event.name), job), over, event.has_started)
     now = holdings(state, job, None, event.time_ns)
     freed = evolve(
         left,
@@ -558,7 +576,7 @@ def _awaited(job: Job) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each.uid for each in job.dependencies if each.outcome is None))
 
 
-def _informed(state: State, over: Job) -> State:
+def _informed(state: State, over: Job, has_started: bool) -> State:
     """The state in which those that depend on a job know how it has ended. They are considered by
     the next decision, each with an event of its own."""
     names = state.dependants.get(over.uid, ())
@@ -566,7 +584,9 @@ def _informed(state: State, over: Job) -> State:
     for name in names:
         job = state.jobs[name]
         known = (
-            structs.replace(each, outcome=over.state) if each.uid == over.uid else each
+            structs.replace(each, outcome=over.state, has_started=has_started)
+            if each.uid == over.uid
+            else each
             for each in job.dependencies
         )
         job = evolve(job, dependencies=tuple(known))

@@ -18,15 +18,15 @@ from scheduler.core.model.window import Window
 from scheduler.core.policies.health import HealthPolicy
 from scheduler.core.policies.tenants import Tenants
 
-LongEnded = tuple[str, str, JobState]
+LongEnded = tuple[str, str, JobState, bool]
 
 
 @struct(frozen=True, slots=True)
 class SubmitJob:
     """`uid` is fresh; `request_id` makes a retry harmless. `user`: whose job it is. `long_ended`:
     jobs that it depends on and the state has no more, as (full name, uid, how it
-    ended). `elsewhere`: the cluster that the job is left to: none is made here, and no request
-    with this `request_id` makes one later."""
+    ended, whether it had started). `elsewhere`: the cluster that the job is left to: none is
+    made here, and no request with this `request_id` makes one later."""
 
     spec: JobSpec
     uid: str
@@ -49,7 +49,8 @@ class CancelJob:
 class UpdateJob:
     """Another priority, time limit, begin time, other dependencies or labels: the `fields` of the
     specification take the values given here, the rest stays. Labels by `label_keys` take those of
-    `labels`, or go where it has none; the rest of them stay."""
+    `labels`, or go where it has none; the rest of them stay. `most_running`: of the field `array`,
+    how many tasks of the job's array may run at a time, 0 = all."""
 
     name: str
     fields: tuple[str, ...]
@@ -66,6 +67,7 @@ class UpdateJob:
     cancel_unmet: bool = False
     long_ended: tuple[LongEnded, ...] = ()
     by: Hold = Hold.OWNER
+    most_running: int = 0
 
 
 @struct(frozen=True, slots=True)
@@ -94,7 +96,8 @@ class ReleaseJob:
 @struct(frozen=True, slots=True)
 class RequeueJob:
     """Stop the gang; the job waits again, and goes on from its checkpoint. `hold`: it is held
-    then."""
+    then. A job that has failed or was cancelled is submitted once more as it was, with the uid
+    `new_uid`; "" refuses that."""
 
     name: str
     reason: str = ""
@@ -103,6 +106,7 @@ class RequeueJob:
     etag: str = ""
     request_id: str = ""
     uid: str = ""
+    new_uid: str = ""
 
 
 @struct(frozen=True, slots=True)

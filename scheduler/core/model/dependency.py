@@ -16,9 +16,10 @@ class DependencyKind(StrEnum):
     """Which end of another job a job waits for, in Slurm's words."""
 
     AFTEROK = "afterok"  # it has completed
-    AFTERNOTOK = "afternotok"  # it has failed, or was cancelled
+    AFTERNOTOK = "afternotok"  # it has failed, or was cancelled after it had started
     AFTERANY = "afterany"  # it has ended
     SINGLETON = "singleton"  # all jobs that came before, with the same name but for a number
+    AFTERCORR = "aftercorr"  # the task with the same number of another array has completed
 
 
 class DependencyTerm(Struct, frozen=True):
@@ -30,12 +31,14 @@ class DependencyTerm(Struct, frozen=True):
 
 class Dependency(Struct, frozen=True):
     """One job that another waits for. `uid`: of the one that is meant, whoever has its name later.
-    `outcome`: how it ended, None while it lives."""
+    `outcome`: how it ended, None while it lives. `has_started`: False of one that was cancelled
+    before its first attempt, which is no failure that anybody can act on."""
 
     kind: DependencyKind
     job: str
     uid: str
     outcome: JobState | None = None
+    has_started: bool = True
 
     @property
     def is_met(self) -> bool:
@@ -48,10 +51,10 @@ class Dependency(Struct, frozen=True):
 
     def _suits(self, outcome: JobState) -> bool:
         match self.kind:
-            case DependencyKind.AFTEROK:
+            case DependencyKind.AFTEROK | DependencyKind.AFTERCORR:
                 return outcome is JobState.COMPLETED
             case DependencyKind.AFTERNOTOK:
-                return outcome is not JobState.COMPLETED
+                return outcome is not JobState.COMPLETED and self.has_started
             case DependencyKind.AFTERANY | DependencyKind.SINGLETON:
                 return True
 
@@ -59,7 +62,8 @@ class Dependency(Struct, frozen=True):
     def text(self) -> str:
         """`afterok of a, which failed`."""
         ended = f", which {_ENDED[self.outcome]}" if self.outcome in _ENDED else ""
-        return f"{self.kind} of {self.job}{ended}"
+        never = "" if self.has_started or not ended else " before it started"
+        return f"{self.kind} of {self.job}{ended}{never}"
 
 
 _ENDED = {

@@ -258,13 +258,15 @@ class Defragmented(Struct, frozen=True):
 
 
 class JobEnded(Struct, frozen=True):
-    """`outcome`: completed, failed or cancelled."""
+    """`outcome`: completed, failed or cancelled. `has_started`: False of a job that was cancelled
+    before its first attempt."""
 
     time_ns: int
     name: str
     outcome: JobState
     reason: str = ""
     request_id: str = ""
+    has_started: bool = True
 
 
 class HostMoved(Struct, frozen=True):

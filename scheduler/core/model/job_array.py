@@ -85,6 +85,15 @@ def parse_array(text: str) -> JobArray:
     return JobArray(tasks, int(most or 0))
 
 
+def parse_most_running(text: str) -> int:
+    """Return the tasks that may run at a time, of `%4`; 0 for `%0`, all of them. Raises: BadInput
+    without a field."""
+    most = text.removeprefix("%")
+    if not text.startswith("%") or not most.isascii() or not most.isdigit() or int(most) > _LARGEST:
+        raise BadInput("", f"must be %4 for at most four tasks at a time, or %0, not {text!r}")
+    return int(most)
+
+
 def _numbers(tasks: str) -> Iterator[int]:
     """Raises: BadInput without a field."""
     count = 0

@@ -42,6 +42,13 @@ def is_to_cancel(job: Job) -> bool:
     return job.spec.cancel_unmet and any(each.is_never_met for each in job.dependencies)
 
 
+def cancelled(job: Job, reason: str, now_ns: int, request_id: str = "") -> JobEnded:
+    """The event that cancels a job, which says whether it had ever started."""
+    return JobEnded(
+        now_ns, job.name, JobState.CANCELLED, reason, request_id, has_started=job.attempt > 0
+    )
+
+
 def deferral_text(job: Job, now_ns: int) -> str:
     """Why the job is not considered, and until when; "" when it is."""
     if job.hold is not None:
@@ -96,5 +103,5 @@ def deferral_ended(state: State, action: EndDeferral, now_ns: int) -> Event | St
     job = state.jobs[action.name]
     if is_to_cancel(job):
         unmet = ", ".join(each.text for each in job.dependencies if each.is_never_met)
-        return JobEnded(now_ns, job.name, JobState.CANCELLED, f"{UNMET}: {unmet}")
+        return cancelled(job, f"{UNMET}: {unmet}", now_ns)
     return JobEligible(now_ns, job.name)

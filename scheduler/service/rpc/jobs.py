@@ -330,7 +330,7 @@ class JobServicer:
         async with error_boundary(context):
             command = RequeueJob(
                 *(request.name, request.reason, request.hold, _by()),
-                *(request.etag, request.request_id, request.uid),
+                *(request.etag, request.request_id, request.uid, self._new_uid()),
             )
             return await self._changed(command, "name", only_checked=request.validate_only)
 
@@ -425,7 +425,7 @@ class JobServicer:
                 job = await asyncio.to_thread(
                     writer.ended.find, state.version, tenant=tenant, name=short_name(name)
                 )
-                known += [(name, job.uid, job.state)] if job is not None else []
+                known += [(name, job.uid, job.state, job.attempt > 0)] if job is not None else []
         return tuple(sorted(known))
 
     async def _changed(

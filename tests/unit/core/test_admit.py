@@ -137,7 +137,8 @@ def test_no_request_id_is_no_request_id() -> None:
 @pytest.mark.parametrize("state", [run(EMPTY, submit("a", 4)), A_RUNS, A_STOPPED])
 def test_a_live_job_can_be_cancelled(state: State) -> None:
     (event,) = admitted(state, cancel("a"), 5)
-    assert event == JobEnded(5, "a", JobState.CANCELLED)
+    has_started = state.jobs["a"].attempt > 0
+    assert event == JobEnded(5, "a", JobState.CANCELLED, has_started=has_started)
 
 
 def test_cancelling_twice_is_harmless() -> None:

@@ -10,7 +10,14 @@ from placement import BadInput
 from scheduler.access.limits import at_most
 from scheduler.core import Code, JobState, Rejected, SchedulingOptions, State, explain
 from scheduler.core.explain.dryrun import dry_run
-from scheduler.core.model.commands import HoldJob, LoadTenants, ReleaseJob, RequeueJob, SubmitJob
+from scheduler.core.model.commands import (
+    HoldJob,
+    LoadTenants,
+    ReleaseJob,
+    RequeueJob,
+    SubmitJob,
+    UpdateJob,
+)
 from scheduler.core.model.dependency import DependencyKind, DependencyTerm
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.job_array import parse_array
@@ -190,3 +197,47 @@ def test_ranks_find_their_number() -> None:
     assert made.variables["SLURM_ARRAY_TASK_ID"] == made.variables["MUSTER_ARRAY_TASK"] == "4"
     assert made.variables["SLURM_ARRAY_TASK_MAX"] == "8"
     assert parse_array("1").variables == {}
+
+
+def test_a_task_waits_for_the_one_with_its_number() -> None:
+    corr = (DependencyTerm(DependencyKind.AFTERCORR, "a"),)
+    then = submit_array("b", "0-1")
+    then = replace(then, spec=replace(then.spec, dependencies=corr))
+    state = settled(run(EMPTY, submit_array("a", "0-1"), then, now_ns=NOW), NOW)
+    assert running(state) == ["a-0", "a-1"]
+    state = settled(run(state, end("a-1"), now_ns=NOW), NOW)
+    assert running(state) == ["a-0", "b-1"]
+    state = settled(run(state, end("a-0", JobState.FAILED), now_ns=NOW), NOW)
+    assert running(state) == ["b-1"]
+    assert state.jobs["b-0"].dependencies[0].is_never_met
+    alone = replace(submit("c"), spec=replace(spec("c"), dependencies=corr))
+    assert "is for the tasks of an array" in refused(state, alone).message
+    more = replace(then, spec=replace(then.spec, name="d", array=parse_array("1-2")), uid="d")
+    assert "a has no task 2" in refused(state, more).message
+
+
+def test_more_or_fewer_tasks_run_once_that_is_changed() -> None:
+    state = settled(run(EMPTY, submit_array("a", "0-4%1"), now_ns=NOW), NOW)
+    more = UpdateJob("a-4", ("array",), most_running=3)
+    state = settled(run(state, more, now_ns=NOW), NOW)
+    assert running(state) == ["a-0", "a-1", "a-2"]
+    state = run(state, UpdateJob("a-0", ("array",), most_running=2), end("a-0"), now_ns=NOW)
+    assert running(settled(state, NOW)) == ["a-1", "a-2"]
+    state = settled(run(state, UpdateJob("a-3", ("array",)), now_ns=NOW), NOW)
+    assert running(state) == ["a-1", "a-2", "a-3", "a-4"]
+    state = run(state, submit("b"))
+    assert "no task of an array" in refused(state, UpdateJob("b", ("array",))).message
+
+
+def test_a_failed_task_is_submitted_once_more() -> None:
+    state = settled(run(EMPTY, submit_array("a", "0-1%1"), now_ns=NOW), NOW)
+    failed = state.jobs["a-0"]
+    state = settled(run(state, end("a-0", JobState.FAILED), now_ns=NOW), NOW)
+    again = RequeueJob("a-0", new_uid="again")
+    state = settled(run(state, again, now_ns=NOW), NOW)
+    assert (state.jobs["a-0"].uid, state.jobs["a-0"].spec) == ("again", failed.spec)
+    assert running(state) == ["a-1"]  # one at a time, as before
+    state = settled(run(state, end("a-1"), now_ns=NOW), NOW)
+    assert running(state) == ["a-0"]
+    done = run(state, end("a-0"), now_ns=NOW)
+    assert refused(done, again).code is Code.PRECONDITION  # it has completed

@@ -30,6 +30,7 @@ from tests.build import (
     refused,
     run,
     schedule,
+    settled,
     spec,
     started,
     submit,
@@ -175,9 +176,26 @@ def test_an_ended_job_and_one_long_gone_can_be_waited_for() -> None:
     assert "there is and was no job 'old'" in unknown.message
     old = replace(
         waiting("c", "", after("afterok", "old")),
-        long_ended=(("old", "uid-old", JobState.COMPLETED),),
+        long_ended=(("old", "uid-old", JobState.COMPLETED, True),),
     )
     assert state_of(schedule(run(state, old)), "c") is JobState.RUNNING
+
+
+def test_a_job_that_never_started_has_not_failed() -> None:
+    """flux-core issue 6555: what was cancelled for its own dependency starts nobody."""
+    chain = (
+        submit("c1"),
+        waiting("c2", "", after("afternotok", "c1"), cancel_unmet=True),
+        waiting("c3", "", after("afternotok", "c2"), cancel_unmet=True),
+        waiting("c4", "", after("afternotok", "c3"), cancel_unmet=True),
+    )
+    state = settled(run(EMPTY, *chain))
+    state = settled(run(state, end("c1", JobState.FAILED)))
+    assert state_of(state, "c2") is JobState.RUNNING
+    state = settled(run(state, end("c2")))
+    assert (state_of(state, "c3"), state_of(state, "c4")) == (JobState.CANCELLED,) * 2
+    late = refused(state, waiting("c5", "", after("afternotok", "c3")))
+    assert late.message.endswith("afternotok of c3, which was cancelled before it started")
 
 
 def test_namesakes_of_one_user_take_turns() -> None:
