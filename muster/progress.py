@@ -54,6 +54,7 @@ __all__ = [
 
 _STEP = re.compile(r"step-(\d{12})")
 _FENCES = ".muster-fences"
+_EVERY_ATTEMPT = 999_999  # the fence of a job that another one continues
 _TIME = struct.Struct("=qd")  # a step, and the seconds that this rank computed in it
 _LEVELS, _SLOTS = 16, 8
 
@@ -74,13 +75,20 @@ _times: int | None = None  # file
 
 
 def resume(root: str | os.PathLike[str] | None = None) -> Checkpoint | None:
-    """The checkpoint to go on from, None to begin anew: the newest that muster knows of, else the
-    newest of an earlier attempt of this job below `root`. With `root` earlier attempts can save no
-    more from here on. Raises: StaleAttempt."""
+    """The checkpoint to go on from, None to begin anew: the newest that muster knows of, of this
+    job or of one before it of the same run, else the newest of an earlier attempt of this job
+    below `root`. With `root` earlier attempts, and the job before, can save no more from here on.
+    Raises: StaleAttempt; FileNotFoundError where the checkpoint of an earlier job is gone."""
     if root is not None:
         _raise_fence(Path(root))
     _say(can_save=True)
     if where := os.environ.get("MUSTER_CHECKPOINT", ""):
+        is_earlier = bool(os.environ.get("MUSTER_PREDECESSOR"))
+        if is_earlier and where.startswith("/") and not os.path.exists(where):
+            raise FileNotFoundError(
+                f"an earlier job of this run saved {where}, which is not there: bring it back, or"
+                " begin anew by `muster submit --new-run`"
+            )
         return Checkpoint(int(os.environ.get("MUSTER_CHECKPOINT_STEP", "0")), Path(where))
     return _newest(Path(root)) if root is not None else None
 
@@ -164,10 +172,16 @@ def _own_folder(root: Path) -> Path:
 
 def _raise_fence(root: Path) -> None:
     """An empty file for each attempt: made at once or not at all, on any file system."""
-    fences = root / _FENCES / _job()
-    fences.mkdir(parents=True, exist_ok=True)
-    (fences / f"{_attempt():06d}").touch()
+    _touch_fence(root, _job(), _attempt())
+    if before := os.environ.get("MUSTER_PREDECESSOR"):
+        _touch_fence(root, before, _EVERY_ATTEMPT)
     _check_fence(root)
+
+
+def _touch_fence(root: Path, job: str, attempt: int) -> None:
+    fences = root / _FENCES / job
+    fences.mkdir(parents=True, exist_ok=True)
+    (fences / f"{attempt:06d}").touch()
 
 
 def _check_fence(root: Path) -> None:
@@ -176,8 +190,8 @@ def _check_fence(root: Path) -> None:
     except (FileNotFoundError, ValueError):
         return
     if newest > _attempt():
-        message = f"attempt {newest} of this job has started; this is attempt {_attempt()}"
-        raise StaleAttempt(message)
+        later = "a later job" if newest == _EVERY_ATTEMPT else f"attempt {newest} of this job"
+        raise StaleAttempt(f"{later} has started; this is attempt {_attempt()}")
 
 
 def _newest(root: Path) -> Checkpoint | None:

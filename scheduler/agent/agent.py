@@ -343,6 +343,7 @@ class Agent:
                 "MASTER_PORT": str(wanted.master_port),
                 "MUSTER_CHECKPOINT": wanted.checkpoint,
                 "MUSTER_CHECKPOINT_STEP": str(wanted.checkpoint_step),
+                "MUSTER_PREDECESSOR": wanted.predecessor,
                 "MUSTER_RUN_DIR": str(attempt.folder / "run"),
                 "MUSTER_SOCKET": self._socket_path,
             }

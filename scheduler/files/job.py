@@ -90,6 +90,12 @@ def _run(keys: JobKeys, document: Document) -> RunSpec | None:
     if run.warm and not run.is_python:
         message = "is for a command that begins with `python FILE` or `python -m MODULE`"
         raise document.error(("run.warm", message))
+    if run.new_run and run.resume_from:
+        message = "conflicts with resume_from: a new run begins with nothing"
+        raise document.error(("run.new_run", message))
+    if run.lineage and keys.array is not None and keys.array.most_running != 1:
+        message = "is for one job after the other, so for an array with %1"
+        raise document.error(("run.lineage", message))
     return run
 
 

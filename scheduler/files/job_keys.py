@@ -30,8 +30,9 @@ from placement.workload.training import (
 from scheduler.core.model.dependency import DependencyKind
 from scheduler.core.model.job import MOST_LABELS
 from scheduler.core.model.job_array import JobArray, parse_array
+from scheduler.core.names import NAME_RULE, is_name
 from scheduler.core.policies.checkpoint import MOST_PEERS, PEER_INTERVAL_S
-from scheduler.core.policies.run import GRACE_S, RANK_VARIABLES
+from scheduler.core.policies.run import GRACE_S, RANK_VARIABLES, parse_checkpoint
 from scheduler.files.errors import short
 from scheduler.files.field_types import choice, one_of, wrong_value
 from scheduler.files.timeparse import parse_time
@@ -306,6 +307,32 @@ def _modules(value: Any) -> tuple[str, ...]:
     return tuple(names)
 
 
+def _run_name(value: Any) -> str:
+    if not isinstance(value, str) or not is_name(value):
+        raise wrong_value(f"{NAME_RULE}, not {short(value)}")
+    return value
+
+
+def resume_run(text: str) -> str:
+    """Check the name of a run, or the absolute path of a checkpoint. Raises: BadInput without a
+    field."""
+    if not text.startswith("/"):
+        if not is_name(text):
+            raise BadInput("", f"must be a path of a checkpoint, or the name of a run: {NAME_RULE}")
+        return text
+    if len(text) > LONGEST_ARGUMENT or not _ONE_LINE.fullmatch(text):
+        raise BadInput("", f"must be a path of at most {LONGEST_ARGUMENT:,} characters")
+    parse_checkpoint(text)
+    return text
+
+
+def _resume_from(value: Any) -> str:
+    try:
+        return resume_run(value if isinstance(value, str) else "")
+    except BadInput as error:
+        raise wrong_value(error.message) from None
+
+
 def _names(value: Any) -> list[str]:
     if not isinstance(value, list) or not value:
         raise wrong_value(f"must be a list of job names, not {short(value)}")
@@ -424,6 +451,9 @@ class _RunKeys(Keys):
     per_host: Annotated[int, BeforeValidator(_per_host)] = 0
     grace_s: Count = GRACE_S
     warm: Annotated[tuple[str, ...], BeforeValidator(_modules)] = ()
+    lineage: Annotated[str, BeforeValidator(_run_name)] = ""
+    new_run: Flag = False
+    resume_from: Annotated[str, BeforeValidator(_resume_from)] = ""
 
 
 class _DependencyKeys(Keys):

@@ -69,7 +69,7 @@ class LaunchedGang:
     """`hosts`: in block order. `processes`: how many are to end well. `since_s`: of its phase.
     `left`: hosts that have not stopped. `saved`: (step, where) of the newest checkpoint of this
     attempt, `logged`: of the newest one that the log has. `gpus`: those of its only host that it
-    has, where others have the rest."""
+    has, where others have the rest. `lineage`: key of the run of its job."""
 
     name: str
     uid: str
@@ -89,6 +89,7 @@ class LaunchedGang:
     saved: tuple[int, str] | None = None
     logged: tuple[int, str] | None = None
     gpus: frozenset[int] = frozenset()
+    lineage: str = ""
     times: dict[int, array[float]] = field(default_factory=dict)  # by step, of each rank
     left: set[str] = field(init=False)
     _by_host: dict[str, HostPhase] = field(init=False)

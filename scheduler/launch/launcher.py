@@ -35,6 +35,7 @@ from scheduler.core.fold.effects import JobChange
 from scheduler.core.model.commands import EndJob, ReportHost
 from scheduler.core.model.job_array import JobArray
 from scheduler.core.model.lifecycle import LIVE, HostState, JobState
+from scheduler.core.model.run_lineage import lineage_key, resume_point
 from scheduler.core.policies.run import RunSpec
 from scheduler.engine.feed import Closed, FellBehind
 from scheduler.engine.proposal import NotLeading, WriterStopped
@@ -220,6 +221,7 @@ class AgentLauncher(Launcher):
             fabric.gpus_per_host,
             self._clock(),
             gpus=frozenset(run.gpus),
+            lineage=lineage_key(job),
         )
         self._recall(job)
         self._gangs[job.uid] = gang
@@ -270,6 +272,10 @@ class AgentLauncher(Launcher):
         if leaving.is_saving or any(host in self._sessions.connected for host in leaving.hosts):
             return
         if leaving in self._leaving:
+            if leaving.gang.saved != leaving.gang.logged:
+                # The next job of its run goes on from there: it waits until the log has it.
+                self._write_down(leaving.gang, lambda: self._settle(leaving))
+                return
             self._leaving.remove(leaving)
             if _job_is_over(self._writer.state, leaving.gang):
                 self._saved.pop(leaving.gang.uid, None)
@@ -279,10 +285,12 @@ class AgentLauncher(Launcher):
                 self._advance(gang)
 
     def _is_waiting(self, gang: LaunchedGang) -> bool:
-        """Whether others, or its own last attempt, have yet to leave hosts of this gang."""
+        """Whether others have yet to leave hosts of this gang, or its own last attempt or the last
+        job of its run have yet to end."""
         hosts = set(gang.hosts)
         return any(
             each.gang.uid == gang.uid
+            or (gang.lineage and each.gang.lineage == gang.lineage)
             or (not hosts.isdisjoint(each.hosts) and gang.meets(each.gang.gpus))
             for each in self._leaving
         )
@@ -329,17 +337,29 @@ class AgentLauncher(Launcher):
         """Start the ranks there, from the newest checkpoint."""
         assert gang.master is not None
         address, port = gang.master
-        step, where = self._saved.get(gang.uid, (0, ""))
+        step, where, predecessor = self._resume_point(gang)
         word = agent_pb2.Launch(
             key=_key(gang),
             master_address=address,
             master_port=port,
             checkpoint=where,
             checkpoint_step=step,
+            predecessor=predecessor,
         )
         for host in hosts:
             gang.mark(host, HostPhase.LAUNCHED)
             self._sessions.send(host, Response(launch=word))
+
+    def _resume_point(self, gang: LaunchedGang) -> tuple[int, str, str]:
+        """The step and the place of the checkpoint that the gang goes on from, and the uid of the
+        ended job that saved it, where its own has saved nothing."""
+        if (own := self._saved.get(gang.uid)) is not None:
+            return (*own, "")
+        state, job = self._writer.state, self._jobs.get(gang.name)
+        point = resume_point(state.lineages, job) if job is not None else None
+        if point is None:
+            return (0, "", "")
+        return (point.step, point.where, point.uid if point.uid in state.ended else "")
 
     def _refused(self, gang: LaunchedGang) -> None:
         """Some hosts cannot start it; where none can, nothing is gained by trying again."""
@@ -576,8 +596,8 @@ class AgentLauncher(Launcher):
         if gang.saved != gang.logged and since_s >= LOG_EVERY_S:
             self._write_down(gang)
 
-    def _write_down(self, gang: LaunchedGang) -> None:
-        """Have the log know the newest checkpoint of this attempt."""
+    def _write_down(self, gang: LaunchedGang, then: Callable[[], None] | None = None) -> None:
+        """Have the log know the newest checkpoint of this attempt; `then` is called once it has."""
         saved = gang.saved
         if saved is None or saved == gang.logged:
             return
@@ -585,7 +605,8 @@ class AgentLauncher(Launcher):
         self._carry_out(
             lambda state, now_ns: launch.checkpoint_saved(
                 state, gang.name, gang.uid, gang.attempt, *saved, now_ns
-            )
+            ),
+            then,
         )
 
     # --- hosts --------------------------------------------------------------------------------
@@ -690,13 +711,19 @@ class AgentLauncher(Launcher):
             lambda state, now_ns: rule(state, gang.name, gang.uid, gang.attempt, now_ns)
         )
 
-    def _carry_out(self, check: Callable[[State, int], launch.Answer]) -> None:
-        self._spawn(self._written(partial(self._writer.carry_out, check)))
+    def _carry_out(
+        self,
+        check: Callable[[State, int], launch.Answer],
+        then: Callable[[], None] | None = None,
+    ) -> None:
+        self._spawn(self._written(partial(self._writer.carry_out, check), then))
 
     def _submit(self, command: EndJob | ReportHost) -> None:
         self._spawn(self._written(partial(self._writer.submit, command)))
 
-    async def _written(self, write: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+    async def _written(
+        self, write: Callable[[], Coroutine[Any, Any, Any]], then: Callable[[], None] | None = None
+    ) -> None:
         while True:
             try:
                 answer = await write()
@@ -704,10 +731,12 @@ class AgentLauncher(Launcher):
                 await asyncio.sleep(_AGAIN_S)
                 continue
             except (NotLeading, WriterStopped, StoreError):
-                return  # the next leader finds it out by itself
+                break  # the next leader finds it out by itself
+            if isinstance(answer, Rejected):
+                log.info("not written: %s", answer.message)
             break
-        if isinstance(answer, Rejected):
-            log.info("not written: %s", answer.message)
+        if then is not None:
+            then()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -788,6 +788,7 @@ class Launch(_message.Message):
     MASTER_PORT_FIELD_NUMBER: _builtins.int
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     CHECKPOINT_STEP_FIELD_NUMBER: _builtins.int
+    PREDECESSOR_FIELD_NUMBER: _builtins.int
     master_address: _builtins.str
     """Address of the host with rank 0."""
     master_port: _builtins.int
@@ -796,6 +797,10 @@ class Launch(_message.Message):
     """The checkpoint from which the ranks go on. Empty: none."""
     checkpoint_step: _builtins.int
     """Its step."""
+    predecessor: _builtins.str
+    """The job that saved it, by uid, where that is another one of the same run, which has ended: its
+    ranks may save no more. Empty: the job itself did, or it is not known.
+    """
     @_builtins.property
     def key(self) -> Global___AttemptKey:
         """Which."""
@@ -808,10 +813,11 @@ class Launch(_message.Message):
         master_port: _builtins.int = ...,
         checkpoint: _builtins.str = ...,
         checkpoint_step: _builtins.int = ...,
+        predecessor: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "checkpoint_step", b"checkpoint_step", "key", b"key", "master_address", b"master_address", "master_port", b"master_port"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "checkpoint_step", b"checkpoint_step", "key", b"key", "master_address", b"master_address", "master_port", b"master_port", "predecessor", b"predecessor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

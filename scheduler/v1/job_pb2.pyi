@@ -632,12 +632,25 @@ class Run(_message.Message):
     PER_HOST_FIELD_NUMBER: _builtins.int
     GRACE_FIELD_NUMBER: _builtins.int
     WARM_FIELD_NUMBER: _builtins.int
+    LINEAGE_FIELD_NUMBER: _builtins.int
+    NEW_RUN_FIELD_NUMBER: _builtins.int
+    RESUME_FROM_FIELD_NUMBER: _builtins.int
     workdir: _builtins.str
     """Absolute path of the working directory. Empty: the home directory of the user."""
     user: _builtins.str
     """The user of the hosts as whom the ranks run. Empty: the default one of a host."""
     per_host: _builtins.int
     """Processes on a host: 1 for programs that start the ranks themselves (torchrun). 0: one a GPU."""
+    lineage: _builtins.str
+    """The run that the job continues: it goes on from the newest checkpoint that a job of the same
+    user saved in it. Empty: the name of the job; of an array with %1 that of the array.
+    """
+    new_run: _builtins.bool
+    """Begins anew: what the run has saved before is not used."""
+    resume_from: _builtins.str
+    """Begins from the newest checkpoint of another run of the same user, by its name, or from a
+    checkpoint by its absolute path, which ends with the step: /ckpt/step-500 or PATH@500.
+    """
     @_builtins.property
     def command(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Program and arguments; no shell reads them. Required."""
@@ -666,10 +679,13 @@ class Run(_message.Message):
         per_host: _builtins.int = ...,
         grace: _duration_pb2.Duration | None = ...,
         warm: _abc.Iterable[_builtins.str] | None = ...,
+        lineage: _builtins.str = ...,
+        new_run: _builtins.bool = ...,
+        resume_from: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["grace", b"grace"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "env", b"env", "grace", b"grace", "per_host", b"per_host", "user", b"user", "warm", b"warm", "workdir", b"workdir"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "env", b"env", "grace", b"grace", "lineage", b"lineage", "new_run", b"new_run", "per_host", b"per_host", "resume_from", b"resume_from", "user", b"user", "warm", b"warm", "workdir", b"workdir"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1163,6 +1179,7 @@ class Job(_message.Message):
     ARRAY_FIELD_NUMBER: _builtins.int
     ARRAY_TASK_FIELD_NUMBER: _builtins.int
     DECISION_FIELD_NUMBER: _builtins.int
+    LINEAGE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the job, tenants/TENANT/jobs/NAME: its tenant and the name in its specification. Each
     tenant has names of its own.
@@ -1268,6 +1285,10 @@ class Job(_message.Message):
         validate_only for a job that would start, when the request asks for it.
         """
 
+    @_builtins.property
+    def lineage(self) -> Global___RunLineage:
+        """The run that the job continues. Only of jobs that agents start, and not in lists."""
+
     def __init__(
         self,
         *,
@@ -1300,14 +1321,49 @@ class Job(_message.Message):
         array: _builtins.str = ...,
         array_task: _builtins.int = ...,
         decision: _placement_pb2.Decision | None = ...,
+        lineage: Global___RunLineage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "create_time", b"create_time", "decision", b"decision", "eligible_time", b"eligible_time", "goodput", b"goodput", "launch_time", b"launch_time", "placement", b"placement", "saved_checkpoint", b"saved_checkpoint", "slowdown", b"slowdown", "spec", b"spec", "start_estimate", b"start_estimate", "update_time", b"update_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "create_time", b"create_time", "decision", b"decision", "eligible_time", b"eligible_time", "goodput", b"goodput", "launch_time", b"launch_time", "lineage", b"lineage", "placement", b"placement", "saved_checkpoint", b"saved_checkpoint", "slowdown", b"slowdown", "spec", b"spec", "start_estimate", b"start_estimate", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "array", b"array", "array_task", b"array_task", "attempt", b"attempt", "create_time", b"create_time", "decision", b"decision", "dp", b"dp", "eligible_time", b"eligible_time", "etag", b"etag", "goodput", b"goodput", "hold", b"hold", "launch_time", b"launch_time", "legal_dp", b"legal_dp", "name", b"name", "placement", b"placement", "preemptible", b"preemptible", "priority", b"priority", "reason", b"reason", "restart_options", b"restart_options", "saved_checkpoint", b"saved_checkpoint", "slowdown", b"slowdown", "spec", b"spec", "start_estimate", b"start_estimate", "state", b"state", "tenant", b"tenant", "uid", b"uid", "update_time", b"update_time", "user", b"user", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "array", b"array", "array_task", b"array_task", "attempt", b"attempt", "create_time", b"create_time", "decision", b"decision", "dp", b"dp", "eligible_time", b"eligible_time", "etag", b"etag", "goodput", b"goodput", "hold", b"hold", "launch_time", b"launch_time", "legal_dp", b"legal_dp", "lineage", b"lineage", "name", b"name", "placement", b"placement", "preemptible", b"preemptible", "priority", b"priority", "reason", b"reason", "restart_options", b"restart_options", "saved_checkpoint", b"saved_checkpoint", "slowdown", b"slowdown", "spec", b"spec", "start_estimate", b"start_estimate", "state", b"state", "tenant", b"tenant", "uid", b"uid", "update_time", b"update_time", "user", b"user", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Job: _TypeAlias = Job  # noqa: Y015
+
+@_typing.final
+class RunLineage(_message.Message):
+    """A run: jobs of one user that continue each other."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    CHECKPOINTS_FIELD_NUMBER: _builtins.int
+    RESUME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name."""
+    @_builtins.property
+    def checkpoints(self) -> _containers.RepeatedCompositeFieldContainer[Global___SavedCheckpoint]:
+        """The newest checkpoints of its jobs, the newest first."""
+
+    @_builtins.property
+    def resume(self) -> Global___SavedCheckpoint:
+        """From where an attempt of this job goes on that is launched now. Unset: it begins at step 0."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        checkpoints: _abc.Iterable[Global___SavedCheckpoint] | None = ...,
+        resume: Global___SavedCheckpoint | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["resume", b"resume"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoints", b"checkpoints", "name", b"name", "resume", b"resume"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunLineage: _TypeAlias = RunLineage  # noqa: Y015
 
 @_typing.final
 class StartEstimate(_message.Message):
@@ -1437,15 +1493,21 @@ class SavedCheckpoint(_message.Message):
     STEP_FIELD_NUMBER: _builtins.int
     WHERE_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
+    JOB_UID_FIELD_NUMBER: _builtins.int
     attempt: _builtins.int
     """The run of the gang that saved it."""
     step: _builtins.int
     """The training step after which it was saved."""
     where: _builtins.str
     """Where it is, in the words of the ranks: a path, as a rule."""
+    job: _builtins.str
+    """Name of the job that saved it, in a lineage."""
+    job_uid: _builtins.str
+    """Uid of that job."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was reported."""
+        """When it was reported. Unset: it was not, for the specification names it."""
 
     def __init__(
         self,
@@ -1454,10 +1516,12 @@ class SavedCheckpoint(_message.Message):
         step: _builtins.int = ...,
         where: _builtins.str = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
+        job: _builtins.str = ...,
+        job_uid: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "create_time", b"create_time", "step", b"step", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "create_time", b"create_time", "job", b"job", "job_uid", b"job_uid", "step", b"step", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -27,7 +27,9 @@ from scheduler.core.fold.effects import JobChange, JobChangeKind
 from scheduler.core.model.lifecycle import Hold
 from scheduler.core.model.records.goodput import PARTS, Goodput
 from scheduler.core.model.restart_option import RestartOption, WeighedOption
+from scheduler.core.model.run_lineage import lineage_key, resume_point, run_name
 from scheduler.core.names import short_name
+from scheduler.core.policies.run import SavedCheckpoint
 from scheduler.core.restart.prospect import Prospect
 from scheduler.core.rules.network.slow_gangs import SlowGang
 from scheduler.identity import own_texts
@@ -133,11 +135,32 @@ def fill_job(
     )
     if job.launched_ns is not None:
         _set_time(message.launch_time, job.launched_ns)
-    if (saved := job.saved) is not None:
-        checkpoint = message.saved_checkpoint
-        checkpoint.attempt, checkpoint.step = saved.attempt, saved.step
-        checkpoint.where = saved.where
-        _set_time(checkpoint.create_time, saved.at_ns)
+    if job.saved is not None:
+        _fill_checkpoint(message.saved_checkpoint, job.saved)
+
+
+def fill_lineage(message: job_pb2.Job, state: State, job: Job) -> None:
+    """Write the run that a job continues, and where it goes on, into its message."""
+    if job.spec.run is None:
+        return
+    message.lineage.name = run_name(job)
+    known = state.lineages.get(lineage_key(job))
+    for each in reversed(known.checkpoints if known is not None else ()):
+        _fill_checkpoint(message.lineage.checkpoints.add(), each.saved, each.job, each.uid)
+    point = resume_point(state.lineages, job)
+    if point is None:
+        return
+    resume = message.lineage.resume
+    resume.step, resume.where, resume.job_uid = point.step, point.where, point.uid
+    resume.job = short_name(point.job)
+
+
+def _fill_checkpoint(
+    message: job_pb2.SavedCheckpoint, saved: SavedCheckpoint, job: str = "", uid: str = ""
+) -> None:
+    message.attempt, message.step, message.where = saved.attempt, saved.step, saved.where
+    message.job, message.job_uid = short_name(job), uid
+    _set_time(message.create_time, saved.at_ns)
 
 
 def restart_outlook(prospect: Prospect) -> spares_pb2.RestartOutlook:

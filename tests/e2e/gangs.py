@@ -140,3 +140,9 @@ def until(
 
 def is_launched(attempt: int) -> Callable[[job_pb2.Job], bool]:
     return lambda job: job.attempt == attempt and job.HasField("launch_time")
+
+
+def begins_at(client: Client, name: str) -> int:
+    """The step from which its last attempt goes on."""
+    (line, *_) = b"".join(client.tail_logs(name, 1)).decode().splitlines()
+    return int(line.partition(": from step ")[2].split()[0])

@@ -18,7 +18,7 @@ from scheduler.client import Client
 from scheduler.core.policies.run import RunSpec
 from scheduler.v1 import host_pb2, job_pb2
 from scripts.local_host import send
-from tests.e2e.gangs import LocalServer, gang, is_launched, local_server, until
+from tests.e2e.gangs import LocalServer, begins_at, gang, is_launched, local_server, until
 from tests.e2e.processes import MUSTER
 
 COMPLETED, FAILED = job_pb2.JOB_STATE_COMPLETED, job_pb2.JOB_STATE_FAILED
@@ -133,12 +133,6 @@ def stepping(client: Client, name: str, attempt: int) -> job_pb2.Job:
     until(client, name, lambda _: b"".join(client.tail_logs(name, 1)) != b"")
     time.sleep(2)
     return job
-
-
-def begins_at(client: Client, name: str) -> int:
-    """The step from which its last attempt goes on."""
-    (line, *_) = b"".join(client.tail_logs(name, 1)).decode().splitlines()
-    return int(line.partition(": from step ")[2].split()[0])
 
 
 @pytest.mark.slow

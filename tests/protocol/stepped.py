@@ -368,8 +368,12 @@ class SteppedLauncher(AgentLauncher):
 
     wanted: list[Callable[[State, int], Answer]]
 
-    def _carry_out(self, check: Callable[[State, int], Answer]) -> None:
+    def _carry_out(
+        self, check: Callable[[State, int], Answer], then: Callable[[], None] | None = None
+    ) -> None:
         self.wanted.append(check)
+        if then is not None:
+            then()
 
     def _submit(self, command: EndJob | ReportHost) -> None:
         self.wanted.append(lambda state, now_ns: admit(state, command, now_ns))

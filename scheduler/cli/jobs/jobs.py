@@ -131,6 +131,18 @@ def submit(
             help="Submit an array: 0-15%4 is NAME-0 to NAME-15, at most four at a time; 1,3,8-20:4."
         ),
     ] = "",
+    new_run: Annotated[
+        bool,
+        typer.Option("--new-run", help="Begin at step 0, whatever jobs of the same run saved."),
+    ] = False,
+    resume_from: Annotated[
+        str,
+        typer.Option(
+            metavar="RUN|PATH",
+            help="Begin from the newest checkpoint of another run of yours, or from a path:"
+            " /ckpt/step-500, or PATH@STEP.",
+        ),
+    ] = "",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what the job would get now; submit nothing.")
     ] = False,
@@ -146,21 +158,29 @@ def submit(
 ) -> None:
     """Submit jobs; each starts as soon as it has its hosts.
 
-    Nothing is submitted where a file has a fault. Of several jobs, those after a refused one are
-    submitted all the same.
+    A job that agents start goes on from the newest checkpoint of your last job of the same name,
+    or of the same `run.lineage`; --new-run begins anew. Nothing is submitted where a file has a
+    fault. Of several jobs, those after a refused one are submitted all the same.
 
     Exit code: 0 accepted, 4 infeasible (never fits this fabric), 2 bad input,
     1 refused otherwise. With --dry-run the codes of `muster place`.
     Example: muster submit train.yaml --begin +2h --dependency afterok:prepare
     """
     from scheduler.cli.jobs.arrays import collapsed, tasks_of
-    from scheduler.cli.jobs.options import with_options
+    from scheduler.cli.jobs.options import with_options, with_run
     from scheduler.cli.render import messages
     from scheduler.files.inputs import read_jobs
     from scheduler.v1 import service_pb2
 
     jobs = [
-        replace(job, spec=with_options(job.spec, name, begin, dependency, array, hold=hold))
+        replace(
+            job,
+            spec=with_run(
+                with_options(job.spec, name, begin, dependency, array, hold=hold),
+                resume_from,
+                new_run=new_run,
+            ),
+        )
         for file in files
         for job in read_jobs(file)
     ]

@@ -13,7 +13,7 @@ from placement import BadInput
 from scheduler.core.model.dependency import DependencyKind, DependencyTerm
 from scheduler.core.model.job_array import parse_array
 from scheduler.core.names import NAME_RULE, is_name
-from scheduler.files.job_keys import parse_dependencies
+from scheduler.files.job_keys import parse_dependencies, resume_run
 from scheduler.files.timeparse import parse_moment
 
 if TYPE_CHECKING:
@@ -38,6 +38,22 @@ def with_options(
         except BadInput as error:
             raise typer.BadParameter(error.message, param_hint="--array") from None
     return replace(spec, hold=spec.hold or hold)
+
+
+def with_run(spec: JobSpec, resume_from: str, *, new_run: bool) -> JobSpec:
+    """Return `spec` with what the options say of the run that it continues."""
+    if not (resume_from or new_run):
+        return spec
+    option = "--resume-from" if resume_from else "--new-run"
+    if resume_from and new_run:
+        raise typer.BadParameter("conflicts with --resume-from", param_hint="--new-run")
+    if spec.run is None:
+        raise typer.BadParameter("is for a job whose file has `run`", param_hint=option)
+    try:
+        checked = resume_run(resume_from) if resume_from else ""
+    except BadInput as error:
+        raise typer.BadParameter(error.message, param_hint=option) from None
+    return replace(spec, run=replace(spec.run, new_run=new_run, resume_from=checked))
 
 
 def begin_ns(text: str) -> int:

@@ -135,6 +135,8 @@ def job_text(job: job_pb2.Job) -> str:
     if job.HasField("saved_checkpoint"):
         saved = job.saved_checkpoint
         rows.append(("checkpoint", f"step {saved.step:,}, attempt {saved.attempt}: {saved.where}"))
+    if job.HasField("lineage"):
+        rows += _lineage(job.lineage)
     if job.spec.labels:
         labels = sorted(job.spec.labels.items())
         rows.append(("labels", ", ".join(f"{key}={value}" for key, value in labels)))
@@ -148,6 +150,21 @@ def job_text(job: job_pb2.Job) -> str:
     if not job.restart_options:
         return columns(rows)
     return f"{columns(rows)}\n\nafter the last failure\n{options_text(job.restart_options)}"
+
+
+def _lineage(run: job_pb2.RunLineage) -> list[tuple[str, str]]:
+    """The run of a job, where it goes on, and what its jobs have saved."""
+    resume = run.resume
+    text = f"{run.name}: begins at step 0"
+    if run.HasField("resume"):
+        who = f", which job {resume.job} saved" if resume.job else ""
+        text = f"{run.name}: goes on from step {resume.step:,}{who}: {resume.where}"
+    rows = [("run", text)]
+    for place, saved in enumerate(run.checkpoints):
+        title = "run's checkpoints" if place == 0 else ""
+        when = time_text(saved.create_time)
+        rows.append((title, f"step {saved.step:,}, {when}, {saved.job} attempt {saved.attempt}"))
+    return rows
 
 
 def _waits(job: job_pb2.Job) -> list[tuple[str, str]]:

@@ -144,6 +144,11 @@ def _submit(state: State, command: SubmitJob, now_ns: int) -> tuple[Event, ...] 
     if refused := _nameless(state, command.spec):
         return refused
     array = structs.replace(array, name=command.spec.name, uid=command.uid)
+    run = command.spec.run
+    if run is not None and array.most_running == 1 and not (run.lineage or run.new_run):
+        # One after the other: a chain, each of whose tasks goes on where the last one ended.
+        run = replace(run, lineage=short_name(command.spec.name))
+        command = replace(command, spec=replace(command.spec, run=run))
     events: list[Event] = []
     corresponding = dependencies.corresponding_tasks(state, command.spec)
     for number in array.numbers:

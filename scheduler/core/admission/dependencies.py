@@ -121,8 +121,8 @@ class CorrespondingTasks:
             if number is None:
                 return invalid("dependencies", f"aftercorr of {name} is for the tasks of an array")
             if (task := tasks.get(number)) is None:
-                what = f"has no task {number}" if tasks else "is no array that is known"
-                return invalid("dependencies", f"aftercorr: {name} {what}")
+                fault = f"has no task {number}" if tasks else "is no array that is known"
+                return invalid("dependencies", f"aftercorr: {name} {fault}")
             dependency = _dependency_on(task, DependencyKind.AFTERCORR)
             if dependency.is_never_met:
                 return Rejected(Code.INFEASIBLE, f"{UNMET}: {dependency.text}")

@@ -66,10 +66,16 @@ def checkpoint_saved(
     state: State, name: str, uid: str, attempt: int, step: int, where: str, now_ns: int
 ) -> Answer:
     """A checkpoint is complete. The attempt before the present one may still report what it saved
-    when it was asked to leave, until the present one has been launched."""
+    when it was asked to leave, until the present one has been launched; and the last one of a job
+    that has ended, what it saved when it was stopped."""
     job = state.jobs.get(name)
     if job is None or job.uid != uid:
-        return no_job(name, uid)
+        over = state.ended.get(uid)
+        if over is None or over.attempt != attempt:
+            return no_job(name, uid)
+        if over.saved is not None and (over.saved.attempt, over.saved.step) >= (attempt, step):
+            return ()
+        return (CheckpointSaved(now_ns, over.name, attempt, step, where, uid),)
     is_last = attempt == job.attempt - 1 and job.launched_ns is None
     is_last |= job.state is JobState.QUEUED and attempt == job.attempt
     is_present = attempt == job.attempt and job.state is not JobState.QUEUED

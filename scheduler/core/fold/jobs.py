@@ -58,6 +58,7 @@ from scheduler.core.model.lifecycle import (
     after,
 )
 from scheduler.core.model.records.goodput import Goodput
+from scheduler.core.model.run_lineage import with_checkpoint
 from scheduler.core.model.state import RETAINED, State
 from scheduler.core.policies.run import SavedCheckpoint
 from scheduler.core.rules.crash_loop import stopped, struck
@@ -143,6 +144,8 @@ def effects(before: State, event: JobEvent, after: State) -> Iterator[EventEffec
             yield from _hosts(before, event, after, before.held ^ after.held)
         case GangLaunched():
             yield job_change(before, event, after, event.name, JobChangeKind.LAUNCHED)
+        case CheckpointSaved() if event.uid:
+            return
         case CheckpointSaved():
             yield job_change(before, event, after, event.name, JobChangeKind.SAVED)
         case LaunchFailed() | RankFailed():
@@ -472,7 +475,11 @@ def _with_job(state: State, job: Job) -> State:
 
 def _saved(state: State, event: CheckpointSaved) -> State:
     saved = SavedCheckpoint(event.attempt, event.step, event.where, event.time_ns)
-    return _with_job(state, evolve(state.jobs[event.name], saved=saved))
+    job = state.ended[event.uid] if event.uid else state.jobs[event.name]
+    lineages, counts = with_checkpoint(state.lineages, state.lineage_counts, job, saved)
+    state = evolve(state, lineages=lineages, lineage_counts=counts)
+    job = evolve(job, saved=saved)
+    return state.with_ended(job) if event.uid else _with_job(state, job)
 
 
 def _attempt_failed(state: State, event: LaunchFailed | RankFailed) -> State:

@@ -238,13 +238,15 @@ class RankFailed(Struct, frozen=True):
 
 class CheckpointSaved(Struct, frozen=True):
     """The ranks of an attempt reported a checkpoint at `where`, in their own words. At most one a
-    minute and job: others between are not in the log."""
+    minute and job: others between are not in the log. `uid`: of a job that has ended meanwhile, as
+    its ranks saved when they were told to stop; else ""."""
 
     time_ns: int
     name: str
     attempt: int
     step: int
     where: str
+    uid: str = ""
 
 
 class Defragmented(Struct, frozen=True):

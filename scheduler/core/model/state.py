@@ -24,6 +24,7 @@ from scheduler.core.model.records.goodput import NOTHING, Parts
 from scheduler.core.model.records.host import BLANK, HostRecord
 from scheduler.core.model.records.tenant import TenantMark, UsageAccount
 from scheduler.core.model.requests import CompletedRequest, parse_request_id
+from scheduler.core.model.run_lineage import RunLineage
 from scheduler.core.model.window import Booking, Shares
 from scheduler.core.names import full_name
 from scheduler.core.policies.health import AS_STATED, HealthPolicy
@@ -100,6 +101,8 @@ class State:
     `request_counts`: how many. `windows`: those not over, by name. `closed`: hosts of open
     maintenance windows, whatever their own state. `links`: uplinks that are not plainly up, by
     domain. `links_ns`: when links or the fabric last came to carry something else.
+    `lineages`: what runs have saved that outlive their jobs, by core.model.run_lineage's key, least
+    recently begun first; `lineage_counts`: how many each tenant has.
     `defragmented_ns`: when defragmentation by policy was last due, 0 = never. `faults`: failures
     and repairs so far. `seen_ns`: the time of the newest event. `spent`: host time of all ended
     jobs, by what it went to.
@@ -149,6 +152,8 @@ class State:
     arrays: Mapping[str, ArrayTurns] = field(default_factory=PersistentMap)
     qualified_version: int = 0
     qualified_ns: int = 0
+    lineages: Mapping[str, RunLineage] = field(default_factory=PersistentMap)
+    lineage_counts: Mapping[str, int] = field(default_factory=PersistentMap)
 
     @staticmethod
     def empty() -> State:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from msgspec import Struct
 
 from muster.structs import struct
+from placement import BadInput
 
 GRACE_S: Final = 30
 RANK_VARIABLES: Final = frozenset(
@@ -25,7 +27,10 @@ class RunSpec:
     `env`: (name, value), sorted. `workdir` "": the home directory of the user. `user` "": the
     default one of the host. `per_host`: processes on a host; 0: one a GPU. `grace_s`: from
     SIGTERM to SIGKILL where nothing has failed. `warm`: modules that a Python process has
-    imported beforehand, from which the ranks are forked.
+    imported beforehand, from which the ranks are forked. `lineage`: the run that the job continues
+    (core.model.run_lineage), "": the one of its own name. `new_run`: it begins anew.
+    `resume_from`: another run of its user whose newest checkpoint it begins from, or the absolute
+    path of a checkpoint.
     """
 
     command: tuple[str, ...]
@@ -35,6 +40,9 @@ class RunSpec:
     per_host: int = 0
     grace_s: int = GRACE_S
     warm: tuple[str, ...] = ()
+    lineage: str = ""
+    new_run: bool = False
+    resume_from: str = ""
 
     @property
     def is_python(self) -> bool:
@@ -43,6 +51,21 @@ class RunSpec:
             return False
         first = self.command[1]
         return not first.startswith("-") or (first == "-m" and len(self.command) > 2)
+
+
+_STEP: Final = re.compile(
+    r"(?P<path>/.*(?:step|iter|checkpoint)[-_=]?0*(?P<step>\d+)(?:\.ckpt)?/?)"
+    r"|(?P<at>/.*)@(?P<number>\d+)"
+)
+
+
+def parse_checkpoint(text: str) -> tuple[int, str]:
+    """Return the step and the path of `/ckpt/step-000500` or `/ckpt/last@500`. Raises: BadInput
+    without a field, where no step can be read."""
+    match = _STEP.fullmatch(text)
+    if match is None:
+        raise BadInput("", f"does not end with its step, as /ckpt/step-500 or PATH@500: {text!r}")
+    return int(match["step"] or match["number"]), match["path"] or match["at"]
 
 
 class SavedCheckpoint(Struct, frozen=True):

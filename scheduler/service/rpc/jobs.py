@@ -87,6 +87,7 @@ from scheduler.wire.durations import whole_seconds
 from scheduler.wire.jobs import (
     answer_to_proto,
     decision_to_proto,
+    fill_lineage,
     goodput_to_proto,
     job_state,
     job_to_proto,
@@ -119,6 +120,7 @@ class JobMessages:
     async def of(self, state: State, job: Job) -> job_pb2.Job:
         """The job with its hosts."""
         messages = await asyncio.to_thread(self.of_all, state, [job], with_hosts=True)
+        fill_lineage(messages[0], state, job)
         return messages[0]
 
     def of_all(self, state: State, jobs: Sequence[Job], *, with_hosts: bool) -> list[job_pb2.Job]:
@@ -245,7 +247,9 @@ class JobServicer:
             if (
                 is_long and spec.array is None and job.uid == command.uid
             ):  # else an earlier call made it
-                return job_to_proto(state.loaded_fabric, job, state.version, _FRESH)
+                message = job_to_proto(state.loaded_fabric, job, state.version, _FRESH)
+                fill_lineage(message, state, job)
+                return message
             return await self._messages.of(state, job)
 
     async def _done_before(

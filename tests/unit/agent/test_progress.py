@@ -67,6 +67,25 @@ def test_muster_says_what_to_resume_from(monkeypatch: pytest.MonkeyPatch, root: 
     assert progress.resume(root) == Checkpoint(7, Path("/c/step-7"))
 
 
+def test_the_next_job_of_a_run_goes_on_and_its_predecessor_saves_no_more(
+    monkeypatch: pytest.MonkeyPatch, root: Path
+) -> None:
+    be(monkeypatch, 3, "before")
+    path = save(root, 20)
+    be(monkeypatch, 1, "next")
+    monkeypatch.setenv("MUSTER_PREDECESSOR", "before")
+    monkeypatch.setenv("MUSTER_CHECKPOINT", str(path))
+    monkeypatch.setenv("MUSTER_CHECKPOINT_STEP", "20")
+    assert progress.resume(root) == Checkpoint(20, path)
+    save(root, 30)
+    monkeypatch.setenv("MUSTER_CHECKPOINT", str(root / "gone"))
+    with pytest.raises(FileNotFoundError, match="--new-run"):
+        progress.resume(root)
+    be(monkeypatch, 3, "before")
+    with pytest.raises(StaleAttempt, match="a later job has started"):
+        save(root, 40)
+
+
 def test_a_stale_rank_saves_nothing_once_its_successor_has_resumed(
     monkeypatch: pytest.MonkeyPatch, root: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from scheduler.core.model.events import Event, GangSwapped, JobEnded
 from scheduler.core.model.job_account import kept, shown
 from scheduler.core.model.lifecycle import HostState
 from scheduler.core.model.rejected import Code, Rejected
+from scheduler.core.model.run_lineage import ResumePoint, resume_point
 from scheduler.core.policies.run import RunSpec
 from scheduler.core.rules.hosts.retiring import has_just_saved
 from tests.build import (
@@ -34,6 +36,7 @@ from tests.build import (
     schedule,
     started,
     submit,
+    submit_array,
 )
 
 UID = "uid-a"
@@ -163,7 +166,65 @@ def test_a_lost_agent_fails_its_host_and_brings_back_no_other_failure(state: Sta
 def test_a_cancelled_job_takes_no_reports(state: State) -> None:
     state = run(state, cancel("a"))
     assert isinstance(launch.launched(state, "a", UID, 1, 5), Rejected)
-    assert isinstance(launch.checkpoint_saved(state, "a", UID, 1, 5, "/c", 5), Rejected)
+    assert isinstance(launch.checkpoint_saved(state, "a", UID, 2, 5, "/c", 5), Rejected)
+
+
+def test_what_a_job_saved_when_it_was_stopped_is_kept_for_its_run(state: State) -> None:
+    state = run(state, cancel("a"))
+    answer = launch.checkpoint_saved(state, "a", UID, 1, 70, "/c/70", 5)
+    over = after(state, answer)
+    assert list(effects(state, events_of(answer)[0], over)) == []
+    assert launch.checkpoint_saved(over, "a", UID, 1, 70, "/c/70", 5) == ()
+    again = run(over, with_run(submit("a")))
+    assert resume_point(again.lineages, job(again, "a")) == ResumePoint(70, "/c/70", UID, "a")
+
+
+def resumes(state: State, name: str = "a", user: str = "", **run_spec: Any) -> int | None:
+    """The step from which a new job would go on."""
+    command = replace(with_run(submit(name)), uid="new", user=user)
+    wanted = replace(command.spec, run=RunSpec(("train",), **run_spec))
+    state = run(state, replace(command, spec=wanted))
+    point = resume_point(state.lineages, job(state, name))
+    return point.step if point else None
+
+
+def test_a_run_outlives_its_job_and_is_its_users_own() -> None:
+    state = started(loaded(), replace(with_run(submit("a")), user="ada"))
+    for step in (10, 20):
+        state = after(state, launch.checkpoint_saved(state, "a", UID, 1, step, f"/c/{step}", step))
+    state = run(state, end("a"))
+    assert resumes(state, user="ada") == 20
+    assert resumes(state, user="bea") is None
+    assert resumes(state, user="ada", new_run=True) is None
+    assert resumes(state, "b", user="ada") is None
+    assert resumes(state, "b", user="ada", lineage="a") == 20
+    assert resumes(state, "b", user="ada", resume_from="a") == 20
+    assert resumes(state, "b", user="ada", resume_from="/old/step-0007") == 7
+    (lineage,) = state.lineages.values()
+    assert [each.saved.step for each in lineage.checkpoints] == [10, 20]
+
+
+def test_a_run_that_begins_anew_drops_what_was_before_once_it_has_saved() -> None:
+    state = started(loaded(), with_run(submit("a")))
+    state = after(state, launch.checkpoint_saved(state, "a", UID, 1, 50, "/c/50", 1))
+    anew = replace(submit("a"), uid="new")
+    anew = replace(anew, spec=replace(anew.spec, run=RunSpec(("train",), new_run=True)))
+    state = started(run(state, end("a")), anew)
+    assert [each.saved.step for each in next(iter(state.lineages.values())).checkpoints] == [50]
+    state = after(state, launch.checkpoint_saved(state, "a", "new", 1, 5, "/c/5", 2))
+    assert resumes(run(state, end("a"))) == 5
+
+
+def test_tasks_of_a_chain_share_a_run_and_those_of_a_sweep_do_not() -> None:
+    for array, step in (("0-1%1", 30), ("0-1", None)):
+        chain = submit_array("a", array)
+        chain = replace(chain, spec=replace(chain.spec, run=RunSpec(("train",))))
+        state = started(loaded(), chain)
+        uid = job(state, "a-0").uid
+        state = after(state, launch.checkpoint_saved(state, "a-0", uid, 1, 30, "/c/30", 1))
+        state = run(state, end("a-0"))
+        point = resume_point(state.lineages, job(state, "a-1"))
+        assert (point.step if point else None) == step
 
 
 # --- what reports say of costs --------------------------------------------------------------

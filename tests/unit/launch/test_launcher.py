@@ -491,6 +491,24 @@ async def test_a_cancelled_job_has_its_grace_and_is_forgotten_in_the_end(world: 
     assert world.launcher.busy_hosts() == set()
 
 
+async def test_the_next_job_of_a_run_waits_for_the_last_checkpoint_and_goes_on_there(
+    world: World,
+) -> None:
+    await world.launched()
+    first, second = world.hosts()
+    old, before = world.key(), world.state.jobs["a"]
+    await world.give(cancel("a"), replace(SubmitJob(before.spec, "uid-2")))
+    world.words()
+    await world.saved(first, 40, key=old)  # in its grace
+    assert world.words("prepare") == []
+    await world.stopped(first, second, key=old)
+    assert world.of(CheckpointSaved)[-1].uid == before.uid
+    assert len(world.words("prepare")) == 2
+    await world.prepared()
+    launches = [word for _, word in world.words("launch")]
+    assert {(w.checkpoint_step, w.predecessor) for w in launches} == {(40, before.uid)}
+
+
 async def test_words_of_an_attempt_that_is_over_change_nothing(world: World) -> None:
     await world.launched()
     first, second = world.hosts()

@@ -11,6 +11,7 @@ from placement.fabric.tree import PRESETS
 from scheduler.core import JobState, State, replay
 from scheduler.core.model.dependency import Dependency, DependencyKind, DependencyTerm
 from scheduler.core.model.events import (
+    CheckpointSaved,
     Event,
     FabricLoaded,
     HostMoved,
@@ -46,6 +47,7 @@ LIFE: list[Event] = [
     JobEnded(6, "gone", JobState.CANCELLED, "typo"),
     JobSubmitted(6, "u0", spec("part", gpus=2)),
     JobStarted(6, "part", 1, ("z1-r1-h1",), (), (), 0, gpus=(0, 1)),
+    CheckpointSaved(6, "part", 1, 5, "/c/5"),
     HostMoved(7, "z0-r0-h1", HostMove.FAIL, "gpu-lost", "", Mover.SIGNAL, "gpu-lost"),
     JobsReserved(8, (("wäits\t", 2**59),)),
     JobsReserved(8, (("wäits\t", 2**60),), (("wäits\t", (("z0-r1-h0", 2),)),)),
