@@ -61,7 +61,7 @@ imports: $(READY)
 docs: $(READY) ## build docs/ as a site in build/site; a broken link fails
 	NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/mkdocs build --quiet
 
-stubs: $(READY) ## regenerate scheduler/v1 and docs/api.md from proto/
+stubs: $(READY) ## regenerate scheduler/v1, docs/api.md and docs/job-file.md from proto/
 	$(BIN)/python scripts/stubs.py
 
 stub-drift: $(READY)

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from placement.fabric.tree import Fabric
 from placement.spares.holding import Holding
+from placement.workload.framework_limits import framework_notes
 from placement.workload.memory import memory_note
 from placement.workload.request import Request
 from placement.workload.traffic import axis_traffic
@@ -18,17 +19,9 @@ def request_notes(fabric: Fabric, request: Request) -> tuple[str, ...]:
     """About the job itself: silent axes, memory that would not do, keys without effect."""
     about = (
         *(memory_note(request), _idle_training(request)),
-        *(_uneven_heads(request), _uneven_stages(request)),
+        *(*framework_notes(request), _uneven_stages(request)),
     )
     return (*_silent_axes(fabric, request), *(note for note in about if note))
-
-
-def _uneven_heads(request: Request) -> str | None:
-    """Frameworks split attention by whole heads; the formulas take the average."""
-    model, tp = request.model, request.parallelism.tp
-    if model is None or model.heads % tp == 0:
-        return None
-    return f"tp {tp} does not divide the model's {model.heads} heads: frameworks may refuse the job"
 
 
 def _uneven_stages(request: Request) -> str | None:

@@ -1,4 +1,4 @@
-"""Generate scheduler/v1 and docs/api.md from proto/.
+"""Generate scheduler/v1, docs/api.md and docs/job-file.md from proto/.
 
 With --check, fail when the committed ones differ.
 """
@@ -72,9 +72,13 @@ def main(arguments: list[str]) -> int:
 
 
 def docs(*arguments: str) -> int:
-    """The page about the API, by a process of its own: it loads the stubs."""
-    command = [sys.executable, "-m", "scripts.apidocs", *arguments]
-    return subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}).returncode
+    """The pages about the API and the job file, by processes of their own: they load the stubs."""
+    code = 0
+    for page in ("apidocs", "jobdocs"):
+        command = [sys.executable, "-m", f"scripts.{page}", *arguments]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        code |= subprocess.run(command, cwd=ROOT, env=environment).returncode
+    return code
 
 
 if __name__ == "__main__":

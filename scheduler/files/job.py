@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from placement import BadInput
 from placement.fabric.constraints import Constraints
+from placement.workload.framework_limits import check_parallelism
 from placement.workload.parallelism import AXES, Parallelism
 from placement.workload.replicas import batch_sizes, check_batch
 from placement.workload.request import EVEN_ALPHA, Objective, Request, SpareRule
@@ -59,7 +60,7 @@ def job_from_mapping(mapping: Mapping[str, Any], source: str = "") -> JobSpec:
 def job_from_document(document: Document, default_name: str = "") -> JobSpec:
     """As `job_from_mapping`, with the lines of the file in the errors."""
     try:
-        keys = JobKeys.model_validate(document.mapping())
+        keys = JobKeys.model_validate(_with_texts(document))
     except ValidationError as error:
         problems = [(path_of(e), message_of(e)) for e in error.errors(include_url=False)]
         raise document.error(*problems) from None
@@ -81,6 +82,23 @@ def job_from_document(document: Document, default_name: str = "") -> JobSpec:
         dependencies=tuple(DependencyTerm(each.kind, each.job) for each in keys.dependencies),
         array=keys.array,
     )
+
+
+def _with_texts(document: Document) -> dict[str, Any]:
+    """Return the mapping, with what `run` hands to a process as the file has it: 5 and 3e-4 are
+    texts there."""
+    mapping, written = document.mapping(), document.written
+    run = mapping.get("run")
+    if not written or not isinstance(run, dict):
+        return mapping
+    command, env = run.get("command"), run.get("env")
+    texts: dict[str, Any] = {}
+    if isinstance(command, list):
+        items = enumerate(command)
+        texts["command"] = [written.get(f"run.command.{n}", item) for n, item in items]
+    if isinstance(env, dict):
+        texts["env"] = {key: written.get(f"run.env.{key}", item) for key, item in env.items()}
+    return {**mapping, "run": run | texts}
 
 
 def _run(keys: JobKeys, document: Document) -> RunSpec | None:
@@ -156,6 +174,7 @@ def _request(keys: JobKeys, document: Document) -> Request:
         message = "time needs a model and a batch, or compute_time_s: what a step computes"
         raise document.error(("objective", message))
     try:
+        check_parallelism(request)
         axis_traffic(request)
         if _least(keys):
             check_batch(request)

@@ -28,14 +28,14 @@ from placement.workload.training import (
     Sync,
 )
 from scheduler.core.model.dependency import DependencyKind
-from scheduler.core.model.job import MOST_LABELS
+from scheduler.core.model.job import MOST_LABELS, SECOND_NS
 from scheduler.core.model.job_array import JobArray, parse_array
 from scheduler.core.names import NAME_RULE, is_name
 from scheduler.core.policies.checkpoint import MOST_PEERS, PEER_INTERVAL_S
 from scheduler.core.policies.run import GRACE_S, RANK_VARIABLES, parse_checkpoint
 from scheduler.files.errors import short
 from scheduler.files.field_types import choice, one_of, wrong_value
-from scheduler.files.timeparse import parse_time
+from scheduler.files.timeparse import parse_duration, parse_time
 
 MOST = 2**31 - 1
 MOST_EDGE_BYTES = 10**15  # a petabyte per step on one edge; sums stay within 64 bits
@@ -245,10 +245,16 @@ def _dependencies(value: Any) -> Any:
     return value
 
 
+def _quote(value: Any) -> str:
+    """Return the hint for a value that is no text, but would be one in quotes."""
+    is_text_in_quotes = not isinstance(value, str | list | dict)
+    return f': put it in quotes, "{short(value)}"' if is_text_in_quotes else ""
+
+
 def _argument(value: Any) -> str:
     if not isinstance(value, str) or "\0" in value or len(value) > LONGEST_ARGUMENT:
         most = f"a text of at most {LONGEST_ARGUMENT:,} characters"
-        raise wrong_value(f"each argument must be {most}, not {short(value)}")
+        raise wrong_value(f"each argument must be {most}, not {short(value)}{_quote(value)}")
     return value
 
 
@@ -274,7 +280,8 @@ def _variables(value: Any) -> tuple[tuple[str, str], ...]:
         if name in RANK_VARIABLES or name.startswith("MUSTER_"):
             raise wrong_value("is set by muster for every rank", name)
         if not isinstance(text, str) or len(text) > LONGEST_VALUE:
-            raise wrong_value(f"must be a text of at most {LONGEST_VALUE:,} characters", name)
+            most = f"a text of at most {LONGEST_VALUE:,} characters"
+            raise wrong_value(f"must be {most}{_quote(text)}", name)
         if not _ONE_LINE.fullmatch(text):
             raise wrong_value(f"must be one line, without NUL, not {short(text)}", name)
     return tuple(sorted(value.items()))
@@ -339,8 +346,21 @@ def _names(value: Any) -> list[str]:
     return [_text(name) for name in value]
 
 
+def _seconds(value: Any) -> Any:
+    """Return the seconds of `2h30m`; what is no text is a number of them already."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return parse_duration(value) // SECOND_NS
+    except BadInput:
+        shape = "a whole number of seconds, or a duration such as 90m, 4h or 1d12h"
+        raise wrong_value(f"must be {shape}, not {short(value)}") from None
+
+
 Count = Annotated[int, BeforeValidator(_COUNT)]
 Number = Annotated[int, BeforeValidator(_NUMBER)]
+Seconds = Annotated[int, BeforeValidator(lambda value: _COUNT(_seconds(value)))]
+SomeSeconds = Annotated[int, BeforeValidator(lambda value: _NUMBER(_seconds(value)))]
 Bytes = Annotated[int, BeforeValidator(_BYTES)]
 Text = Annotated[str, BeforeValidator(_text)]
 Rank = Annotated[int, BeforeValidator(_RANK)]
@@ -438,9 +458,9 @@ class _ConstraintKeys(Keys):
 
 
 class _CheckpointKeys(Keys):
-    interval_s: Count | None = None
+    interval_s: Seconds | None = None
     peers: Annotated[int, BeforeValidator(_PEERS)] = 0
-    peer_interval_s: Count = PEER_INTERVAL_S
+    peer_interval_s: Seconds = PEER_INTERVAL_S
 
 
 class _RunKeys(Keys):
@@ -449,7 +469,7 @@ class _RunKeys(Keys):
     workdir: Annotated[str, BeforeValidator(_workdir)] = ""
     user: Annotated[str, BeforeValidator(_user)] = ""
     per_host: Annotated[int, BeforeValidator(_per_host)] = 0
-    grace_s: Count = GRACE_S
+    grace_s: Seconds = GRACE_S
     warm: Annotated[tuple[str, ...], BeforeValidator(_modules)] = ()
     lineage: Annotated[str, BeforeValidator(_run_name)] = ""
     new_run: Flag = False
@@ -474,7 +494,7 @@ class JobKeys(Keys):
     spread_alpha: Annotated[float, BeforeValidator(_share)] = EVEN_ALPHA
     compute_time_s: Nanoseconds | None = None
     priority: Rank = 0
-    time_limit_s: Count | None = None
+    time_limit_s: Seconds | None = None
     tenant: Text = ""
     priority_class: Text = ""
     labels: Annotated[dict[str, str], BeforeValidator(_own_labels)] = Field(default_factory=dict)
@@ -490,7 +510,7 @@ class JobKeys(Keys):
     array: Annotated[JobArray | None, BeforeValidator(_array)] = None
 
 
-_SECTIONS: dict[str, type[Keys]] = {
+SECTIONS: dict[str, type[Keys]] = {
     "": JobKeys,
     "parallelism": _ParallelismKeys,
     "traffic": _TrafficKeys,
@@ -516,7 +536,7 @@ def message_of(error: ErrorDetails, sections: Mapping[str, type[Keys]] | None = 
         case "missing":
             return "is required"
         case "extra_forbidden":
-            return _unknown(error, sections or _SECTIONS)
+            return _unknown(error, sections or SECTIONS)
         case "model_type" | "dict_type":
             return f"must be a mapping of keys to values, not {short(error['input'])}"
         case "list_type" | "tuple_type":

@@ -54,6 +54,7 @@ from scheduler.files.job_keys import (
     Positive,
     Rank,
     Share,
+    SomeSeconds,
     Text,
     message_of,
     path_of,
@@ -90,10 +91,10 @@ class _AgingKeys(Keys):
 
 class _PreemptionKeys(Keys):
     enabled: Flag = True
-    min_run_s: Number = Preemption().min_run_s
-    checkpoint_s: Number = Costs().checkpoint_s
-    restart_s: Number = Costs().restart_s
-    detect_s: Number = Costs().detect_s
+    min_run_s: SomeSeconds = Preemption().min_run_s
+    checkpoint_s: SomeSeconds = Costs().checkpoint_s
+    restart_s: SomeSeconds = Costs().restart_s
+    detect_s: SomeSeconds = Costs().detect_s
 
 
 class _DefragmentKeys(Keys):
@@ -119,9 +120,9 @@ class _SparesKeys(Keys):
 class _RestartsKeys(Keys):
     attempts: Count = Restarts().attempts
     patience: Count = Restarts().patience
-    backoff_s: Number = Restarts().backoff_s
-    most_backoff_s: Number = Restarts().most_backoff_s
-    avoid_s: Number = Restarts().avoid_s
+    backoff_s: SomeSeconds = Restarts().backoff_s
+    most_backoff_s: SomeSeconds = Restarts().most_backoff_s
+    avoid_s: SomeSeconds = Restarts().avoid_s
 
 
 class _FileKeys(Keys):

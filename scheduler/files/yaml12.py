@@ -40,11 +40,13 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A file's value, and the line of each dotted path in it."""
+    """A file's value, and the line of each dotted path in it. `written`: numbers and booleans by
+    their path as the file has them, `3e-4` or `1.10`."""
 
     value: Any
     source: str = ""
     lines: dict[str, int] = field(default_factory=dict)
+    written: dict[str, str] = field(default_factory=dict)
 
     def mapping(self) -> dict[str, Any]:
         """Raises: InputError when the document is anything but a mapping."""
@@ -113,7 +115,7 @@ def _documents(text: str, source: str, *, is_single: bool) -> Iterator[Document]
     builder = _Builder(text, source)
     try:
         for value in builder.documents(is_single=is_single):
-            yield Document(value, source, builder.lines)
+            yield Document(value, source, builder.lines, builder.written)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = min(mark.line + 1, len(text.splitlines())) if mark else 0
@@ -152,13 +154,14 @@ class _Builder:
         self._built = 0
         self._aliased = 0
         self.lines: dict[str, int] = {}
+        self.written: dict[str, str] = {}
 
     def documents(self, *, is_single: bool) -> Iterator[Any]:
         """Their values, one after the other; `lines` are those of the one at hand."""
         self._events.get_event()  # stream start
         while not self._events.check_event(yaml.StreamEndEvent):
             self._events.get_event()  # document start
-            self.lines, self._anchors = {}, {}
+            self.lines, self.written, self._anchors = {}, {}, {}
             value = self._value("", 0, None)
             self._events.get_event()  # document end
             if is_single and not self._events.check_event(yaml.StreamEndEvent):
@@ -232,7 +235,10 @@ class _Builder:
             return text
         if len(text) > LONGEST_NUMBER and text[0] in "+-.0123456789":
             raise self._refuse(event, path, f"is longer than {LONGEST_NUMBER} characters")
-        return _resolved(text)
+        value = _resolved(text)
+        if isinstance(value, int | float):
+            self.written[path] = text
+        return value
 
     def _refuse(self, event: Any, path: str, message: str) -> InputError:
         return InputError(Problem(path, message, self._source, _line(event)))

@@ -47,7 +47,7 @@ from scheduler.files.defaults import (
 )
 from scheduler.files.errors import short
 from scheduler.files.field_types import wrong_value
-from scheduler.files.job_keys import Count, Flag, Keys, Number, Text, message_of, path_of
+from scheduler.files.job_keys import Count, Flag, Keys, Number, Seconds, Text, message_of, path_of
 from scheduler.files.yaml12 import load
 from scheduler.observe.logs import LogFormat, LogLevel
 
@@ -281,7 +281,7 @@ class AgentKeys(Keys):
         ),
     ] = "127.0.0.1:0"
     lease_s: Annotated[
-        Count,
+        Seconds,
         AfterValidator(_at_most(MOST_LEASE_S)),
         ServerOption("Seconds after which a host with a silent agent is lost.", "agent-lease-s"),
     ] = 30
@@ -289,7 +289,7 @@ class AgentKeys(Keys):
         FilePath | None, ServerOption("File with the secret of join tokens.", "join-secret")
     ] = None
     join: Flag = True
-    stragglers_s: Annotated[Count, AfterValidator(_at_most(MOST_LEASE_S))] | None = None
+    stragglers_s: Annotated[Seconds, AfterValidator(_at_most(MOST_LEASE_S))] | None = None
 
 
 class SlurmKeys(Keys):
@@ -371,8 +371,8 @@ class KubernetesKeys(Keys):
     gpu_resource: Text | None = "nvidia.com/gpu"
     allow: Text | None = None
     ca: FilePath | None = None
-    start_s: Count = 600
-    grace_s: Count = 120
+    start_s: Seconds = 600
+    grace_s: Seconds = 120
     conditions: dict[str, ConditionEffect] = Field(default_factory=dict)
     adopt: dict[str, str | None] = Field(default_factory=dict)
 
@@ -480,13 +480,13 @@ class ServerKeys(Keys):
         ),
     ] = SLOW_PERCENT
     neighbours: Flag = True
-    drain_s: Count = 5
+    drain_s: Seconds = 5
     advertise: Annotated[
         Address | None,
         ServerOption("HOST:PORT at which clients find this server. (default: --listen)"),
     ] = None
     lease_s: Annotated[
-        Count,
+        Seconds,
         AfterValidator(_at_most(MOST_LEASE_S)),
         ServerOption("Seconds after which a silent leader is replaced."),
     ] = 5

@@ -34,7 +34,7 @@ def replay_command(
         bool, typer.Option("--parquet", help="Tables of --report as Parquet too; needs pyarrow.")
     ] = False,
     output: Annotated[
-        TotalsFormat, typer.Option("--format", help="Output format of the totals.")
+        TotalsFormat, typer.Option("--format", "-o", help="Output format of the totals.")
     ] = TotalsFormat.TABLE,
     **options: Any,
 ) -> None:

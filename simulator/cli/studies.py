@@ -62,7 +62,7 @@ def compare_command(
     ] = False,
     processes: Processes = None,
     output: Annotated[
-        TotalsFormat, typer.Option("--format", help="Output format.")
+        TotalsFormat, typer.Option("--format", "-o", help="Output format.")
     ] = TotalsFormat.TABLE,
     **options: Any,
 ) -> None:
@@ -183,7 +183,7 @@ def sweep_command(
     processes: Processes = None,
     dask: DaskScheduler = None,
     output: Annotated[
-        PointsFormat, typer.Option("--format", help="Output format.")
+        PointsFormat, typer.Option("--format", "-o", help="Output format.")
     ] = PointsFormat.TABLE,
 ) -> None:
     """Replay every point of a grid: spares, oversubscription, failures, policies, seeds.

@@ -58,7 +58,7 @@ def show_command(
     columns: Columns = None,
     strict: Strict = False,
     output: Annotated[
-        TotalsFormat, typer.Option("--format", help="Output format.")
+        TotalsFormat, typer.Option("--format", "-o", help="Output format.")
     ] = TotalsFormat.TABLE,
 ) -> None:
     """Summarise a trace: sizes, run times, GPU-hours, arrivals, outcomes, bad records."""

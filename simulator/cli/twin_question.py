@@ -74,7 +74,7 @@ JsonFile = Annotated[
 Page = Annotated[
     Path | None, typer.Option(help="Write a page with the answer to this file (HTML).")
 ]
-Output = Annotated[TotalsFormat, typer.Option("--format", help="Output format.")]
+Output = Annotated[TotalsFormat, typer.Option("--format", "-o", help="Output format.")]
 
 
 @struct(frozen=True, slots=True)

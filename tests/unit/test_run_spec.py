@@ -24,6 +24,8 @@ FULL = {
     "per_host": 1,
     "grace_s": 5,
     "warm": ["torch", "torch.distributed"],
+    "lineage": "pretrain",
+    "resume_from": "/ckpt/iter_0000500",
 }
 
 
@@ -49,12 +51,17 @@ def test_a_job_without_it_has_none() -> None:
         ({}, "run.command", "is required"),
         ({"command": "python train.py"}, "run.command", "a list of arguments"),
         ({"command": []}, "run.command", "a list of arguments"),
-        ({"command": ["a", 1]}, "run.command", "each argument must be a text"),
+        ({"command": ["a", 1]}, "run.command", 'put it in quotes, "1"'),
         ({"command": ["a\0"]}, "run.command", "each argument must be a text"),
         ({"command": ["a"], "env": {"RANK": "1"}}, "run.env.RANK", "set by muster"),
         ({"command": ["a"], "env": {"MUSTER_JOB": "1"}}, "run.env.MUSTER_JOB", "set by muster"),
         ({"command": ["a"], "env": {"A B": "1"}}, "run.env", "not the name of a variable"),
-        ({"command": ["a"], "env": {"A": 1}}, "run.env.A", "must be a text"),
+        ({"command": ["a"], "env": {"A": True}}, "run.env.A", 'put it in quotes, "true"'),
+        ({"command": ["a"], "env": {"A": None}}, "run.env.A", "put it in quotes"),
+        ({"command": ["a"], "grace_s": "2 h"}, "run.grace_s", "a duration such as 90m"),
+        ({"command": ["a"], "lineage": "a/b"}, "run.lineage", "letters"),
+        ({"command": ["a"], "resume_from": "/ckpt/last"}, "run.resume_from", "PATH@500"),
+        ({"command": ["a"], "new_run": True, "resume_from": "b"}, "run.new_run", "conflicts"),
         ({"command": ["a"], "env": {"A": "x\0y"}}, "run.env.A", "one line, without NUL"),
         ({"command": ["a"], "env": {"A": "x\ny"}}, "run.env.A", "one line, without NUL"),
         ({"command": ["a"], "workdir": "data"}, "run.workdir", "absolute path"),
@@ -97,6 +104,20 @@ def test_a_value_of_two_lines_is_refused_with_its_line_and_in_a_request(tmp_path
     message.run.env["NCCL_DEBUG"] = "INFO\nX=1"
     with pytest.raises(InputError, match=r"run\.env\.NCCL_DEBUG: must be one line"):
         spec_from_proto(message)
+
+
+def test_numbers_in_a_file_reach_the_process_as_they_are_written(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(
+        "parallelism: {dp: 2}\ntime_limit_s: 2h30m\nrun:\n"
+        "  command: [python3, train.py, --lr, 3e-4, --version, 1.10, -n, 010, --fast, true]\n"
+        "  env: {OMP_NUM_THREADS: 8, DEBUG: True}\n  grace_s: 5m\n"
+    )
+    spec = job_from_document(load(path), "a")
+    assert spec.run is not None
+    assert spec.run.command[3:] == ("3e-4", "--version", "1.10", "-n", "010", "--fast", "true")
+    assert spec.run.env == (("DEBUG", "True"), ("OMP_NUM_THREADS", "8"))
+    assert (spec.time_limit_s, spec.run.grace_s) == (9_000, 300)
 
 
 def test_a_fault_has_the_same_words_in_a_request() -> None:

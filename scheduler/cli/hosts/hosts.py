@@ -283,7 +283,7 @@ def report(
     ] = "",
     output: Annotated[
         ReportFormat,
-        typer.Option("--format", help="Output format; with --import: the format of FILE."),
+        typer.Option("--format", "-o", help="Output format; with --import: the format of FILE."),
     ] = ReportFormat.TABLE,
     dry_run: DryRun = False,
     address: Address = DEFAULT_ADDRESS,

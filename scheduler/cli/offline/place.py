@@ -132,7 +132,7 @@ def place_command(
         ),
     ] = None,
     output: Annotated[
-        PlacementFormat, typer.Option("--format", help="Output format.")
+        PlacementFormat, typer.Option("--format", "-o", help="Output format.")
     ] = PlacementFormat.TABLE,
     certificate: Annotated[
         Path | None,

@@ -134,12 +134,12 @@ def test_layers_per_stage_say_how_many_chunks(imported: Importing) -> None:
 
 
 def test_a_model_from_elsewhere_keeps_the_sequence_of_the_file(imported: Importing) -> None:
-    shape = {"layers": 2, "hidden": 64, "ffn": 128, "heads": 4, "kv_heads": 4, "vocab": 100}
+    shape = {"layers": 16, "hidden": 64, "ffn": 128, "heads": 8, "kv_heads": 8, "vocab": 100}
     given = {f"model.{key}": value for key, value in {**shape, "sequence": 9}.items()}
     text = LLAMA.replace("405B", "mine")
     model = imported("a.toml", text, gpus=512, model=given).checked().request.model
     assert model is not None
-    assert (model.layers, model.sequence) == (2, 8_192)
+    assert (model.layers, model.sequence) == (16, 8_192)
 
 
 def test_what_is_not_represented_is_listed(imported: Importing) -> None:

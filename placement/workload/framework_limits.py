@@ -1,0 +1,63 @@
+"""Which parallelism no framework runs, and which some refuse.
+
+Sources: the assertions of Megatron-LM (`megatron/training/arguments.py`, and
+`megatron/core/transformer/transformer_config.py`) and of TorchTitan
+(`torchtitan/distributed/pipeline_parallel.py`), in their words where they have some.
+"""
+
+from __future__ import annotations
+
+from placement.errors import BadInput
+from placement.workload.request import Request
+
+
+def check_parallelism(request: Request) -> None:
+    """Refuse what no rank could compute: stages without a layer, ranks without a head. The
+    embedding and the output head may stand for a layer each (Llama 3, section 3.3.2).
+
+    Raises: BadInput with the axis.
+    """
+    model, p = request.model, request.parallelism
+    if model is None:
+        return
+    virtual = request.batch.virtual_stages if request.batch else 1
+    if p.pp * virtual > model.layers + 2:
+        chunks = f" x {virtual} virtual stages" if virtual > 1 else ""
+        raise BadInput(
+            "parallelism.pp",
+            f"{p.pp}{chunks} of a model of {model.layers} layers: some would have no layer, which"
+            " Megatron-LM and TorchTitan refuse",
+        )
+    if p.tp > model.heads:
+        raise BadInput(
+            "parallelism.tp",
+            f"{p.tp} of a model of {model.heads} heads: some ranks would have no head (Megatron-LM:"
+            " num_attention_heads must be a multiple of tensor_model_parallel_size)",
+        )
+
+
+def framework_notes(request: Request) -> tuple[str, ...]:
+    """Return what some frameworks refuse and the formulas take on average, a sentence each."""
+    model, p = request.model, request.parallelism
+    if model is None:
+        return ()
+    notes = []
+    if model.heads % p.tp:
+        notes.append(
+            f"tp {p.tp} does not divide the model's {model.heads} heads: frameworks may refuse the"
+            " job (Megatron-LM: num_attention_heads must be a multiple of"
+            " tensor_model_parallel_size)"
+        )
+    elif not model.kv_rank and model.kv_heads % p.tp:
+        wide = "is more than" if p.tp > model.kv_heads else "does not divide"
+        notes.append(
+            f"tp {p.tp} {wide} the model's {model.kv_heads} key-value heads: ranks keep copies of"
+            " some, or the framework refuses the job (Megatron-LM: num_query_groups must be a"
+            " multiple of tensor_model_parallel_size)"
+        )
+    if p.pp == 1 and request.batch is not None and request.batch.virtual_stages > 1:
+        notes.append(
+            f"{request.batch.virtual_stages} virtual stages need pp above 1: Megatron-LM refuses"
+            " an interleaved schedule without pipeline parallelism"
+        )
+    return tuple(notes)
