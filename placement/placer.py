@@ -29,6 +29,7 @@ from placement.grid.block_grid import BlockGrid, block_grid
 from placement.grid.layout import layout_cost
 from placement.notes import request_notes, spare_notes
 from placement.objective.cut import cut, uncut
+from placement.objective.step_time import refuse_precision
 from placement.part_of_host import choose_gpus
 from placement.replace.near import Hint, Near
 from placement.spares.holding import Holding, hold_spares, reserve_by_zone
@@ -70,7 +71,8 @@ def impossible(fabric: Fabric, request: Request) -> Infeasible | None:
     """Proof that `request` never fits `fabric`, however empty; None if it may.
 
     Raises: BadInput when the ranks do not fill whole hosts, or need more memory than the
-    job says a GPU has, or when its constraints name a tier or label that is not there.
+    job says a GPU has, or a precision that the GPUs lack, or when its constraints name a tier or
+    label that is not there.
     """
     gang, required = _wanted(fabric, request)
     fabric, everything = fabric.as_built, hostset.full(fabric.host_count)
@@ -87,6 +89,7 @@ def _wanted(fabric: Fabric, request: Request) -> tuple[int, int]:
     """Hosts for the gang, and spares without which it cannot start. Raises: BadInput."""
     refuse_too_large(request)
     check(fabric, request.where)
+    refuse_precision(fabric, request)
     segments_of(fabric, request)
     gang = request.hosts_needed(fabric.gpus_per_host)
     required = request.spares.required(gang)

@@ -30,6 +30,7 @@ from placement.workload.training import (
     ModelShape,
     Recompute,
     Sync,
+    Trained,
     Training,
 )
 from scheduler.core import (
@@ -230,6 +231,7 @@ def training(**changes: Any) -> Training:
         "sync": Sync,
         "context_parallel": ContextParallel,
         "recompute": Recompute,
+        "trained": Trained,
     }
     return Training(**{key: kinds.get(key, _same)(value) for key, value in changes.items()})
 

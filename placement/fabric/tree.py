@@ -21,7 +21,16 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVa
 
 from muster.structs import struct
 from placement.errors import BadInput
-from placement.fabric import hostlist
+from placement.fabric import hostlist, hostset
+from placement.fabric.gpus import (
+    ASSUMED,
+    ASSUMED_SCALE_UP_GBPS,
+    Gpu,
+    catalogue,
+    find_gpu,
+    gpu_named,
+    read_gpus,
+)
 from placement.fabric.hostset import HostSet, Mask
 from placement.fabric.labels import Labels, check_labels, read_labels
 
@@ -38,12 +47,13 @@ else:  # numpy is loaded where a fabric is built, not where its presets are name
 Uplink: TypeAlias = tuple[int, int]  # tier and domain below it
 GpuGroups: TypeAlias = tuple[tuple[int, ...], ...]
 KINDS = ("roce", "infiniband")
-_OF_HOSTS = ("gpus_per_host", "nic_gbps", "scale_up_gbps", "gpu_groups")
-_KEYS = ("name", "kind", *_OF_HOSTS, "tiers", "domains", "labels")
+_OF_HOSTS = ("gpus_per_host", "gpu", "nic_gbps", "scale_up_gbps", "gpu_groups")
+_KEYS = ("name", "kind", *_OF_HOSTS, "gpus", "tiers", "domains", "labels")
 _OF_DOMAINS = ("oversubscription", "domains", "hosts", "scale_up", "labels", *_OF_HOSTS)
 MOST_HOSTS = 200_000
 MOST_GPUS_PER_HOST = 65_536
-SCALE_UP_GBPS = 3600.0  # NVLink 4 of an H100: 450 GB/s per direction and GPU
+SCALE_UP_GBPS = ASSUMED_SCALE_UP_GBPS
+GPU_LABEL = "gpu"  # its values may be names of GPUs
 
 PRESETS: dict[str, dict[str, Any]] = {
     # Llama 3 (2024), 3.3.1: 8 pods of 192 racks, 2 hosts a rack, 1:7 above the pod.
@@ -51,6 +61,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "name": "roce-24k",
         "kind": "roce",
         "gpus_per_host": 8,
+        "gpu": "H100",
         "nic_gbps": 400,
         "tiers": [
             {"name": "zone", "count": 8, "oversubscription": 7},
@@ -63,6 +74,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "name": "ib-24k",
         "kind": "infiniband",
         "gpus_per_host": 8,
+        "gpu": "H100",
         "nic_gbps": 400,
         "tiers": [
             {"name": "pod", "count": 24},
@@ -76,6 +88,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "name": "nvl72-24k",
         "kind": "infiniband",
         "gpus_per_host": 4,
+        "gpu": "GB200",
         "nic_gbps": 400,
         "tiers": [
             {"name": "su", "count": 42},
@@ -133,12 +146,25 @@ def sizes_of(tier: Tier) -> Ints:
 class Hardware:
     """What each host has: GPUs, and what one GPU sends in one direction, out of the host over
     its network card and inside over NVLink. Each of shape (hosts,). `gpu_groups`: by host, its
-    GPUs by NUMA node, neighbours on a network card side by side; none: all of them in order."""
+    GPUs by NUMA node, neighbours on a network card side by side; none: all of them in order.
+    `kinds`: of GPU; `kind_by_host`: shape (hosts,), index into `kinds`; None: all are of the
+    first. `is_kind_assumed`: whether the file names no GPU for some hosts."""
 
     gpus: Ints
     nic_gbps: Floats
     scale_up_gbps: Floats
     gpu_groups: tuple[GpuGroups, ...] = ()
+    kinds: tuple[Gpu, ...] = ()
+    kind_by_host: Ints | None = None
+    is_kind_assumed: bool = False
+
+    def kinds_of(self, hosts: Sequence[int] | Ints | slice = slice(None)) -> tuple[Gpu, ...]:
+        """The kinds of GPU that these hosts have."""
+        if self.kind_by_host is None:
+            return self.kinds
+        import numpy as np
+
+        return tuple(self.kinds[kind] for kind in np.unique(self.kind_by_host[hosts]).tolist())
 
     def groups(self, host: int) -> GpuGroups:
         """The GPUs of a host by NUMA node."""
@@ -239,7 +265,10 @@ class Fabric:
         """Names this fabric as built; with equal links, equal digests place equally."""
         if self.base is not None:
             return self.base.digest
-        text = json.dumps(self.spec, sort_keys=True, separators=(",", ":"))
+        spec = dict(self.spec)
+        if not spec.get("gpus") and spec.get("gpu") == ASSUMED:
+            del spec["gpu"]  # as a fabric that names none, whose logs are older than the key
+        text = json.dumps(spec, sort_keys=True, separators=(",", ":"))
         if self.gpus_per_host != self.spec.get("gpus_per_host", self.gpus_per_host):
             text += f" seen with {self.gpus_per_host}"
         return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -348,7 +377,8 @@ def from_spec(spec: Mapping[str, Any]) -> Fabric:
     kind = spec.get("kind", "roce")
     if kind not in KINDS:
         raise BadInput("kind", f"must be one of {', '.join(KINDS)}, not {kind!r}")
-    like = _like(spec, _Like(), "")
+    own_gpus = read_gpus(spec.get("gpus", {}))
+    like = _like(spec, _Like(own_gpus=own_gpus), "")
     if "gpus_per_host" not in spec:
         _count(None, "gpus_per_host")
     tiers = _tier_entries(spec.get("tiers"))
@@ -357,7 +387,50 @@ def from_spec(spec: Mapping[str, Any]) -> Fabric:
     fabric = _assemble(name, kind, like, tiers, leaves, spec)
     inherited = [dict(leaf.like.labels) for leaf in leaves]
     labels = read_labels(spec.get("labels", {}), _places(fabric.tiers, fabric.hosts), inherited)
-    return replace(fabric, labels=labels)
+    by_host = _with_kinds(fabric.by_host, spec.get("gpu"), own_gpus, labels, leaves)
+    return replace(fabric, labels=labels, by_host=by_host)
+
+
+def _with_kinds(
+    by_host: Hardware, stated: Any, own: Mapping[str, Gpu], labels: Labels, leaves: list[_Leaf]
+) -> Hardware:
+    """The hardware with the GPU of each host: what the nearest domain says of it, else its label
+    `gpu` where that names one, else `stated` of the whole file.
+
+    `stated` may map values of the label to names. Raises: BadInput on a GPU that is not known.
+    """
+    import numpy as np
+
+    kinds: dict[Gpu, int] = {}
+    kind = np.full(len(leaves), -1, dtype=np.int64)
+    by_label = stated if isinstance(stated, Mapping) else None
+    if stated is not None and by_label is None:
+        kind[:] = kinds.setdefault(gpu_named(stated, "gpu", own), 0)
+    for value, hosts in labels.get(GPU_LABEL, {}).items():
+        if by_label is not None and value in by_label:
+            gpu = gpu_named(by_label[value], f"gpu.{value}", own)
+        elif (found := find_gpu(value, own)) is not None:
+            gpu = found
+        else:
+            continue
+        kind[hostset.indices(hosts)] = kinds.setdefault(gpu, len(kinds))
+    for host, leaf in enumerate(leaves):
+        if leaf.like.gpu is not None:
+            kind[host] = kinds.setdefault(leaf.like.gpu, len(kinds))
+    for label in by_label or ():
+        if label not in labels.get(GPU_LABEL, {}):
+            raise BadInput(f"gpu.{label}", f"no host is labelled {GPU_LABEL}={label}")
+    is_assumed = bool((kind < 0).any())
+    if is_assumed and by_label is not None:
+        nameless = leaves[int(np.argmax(kind < 0))].host
+        raise BadInput(
+            "gpu", f"names no GPU for host {nameless}: its label {GPU_LABEL} is not listed"
+        )
+    if is_assumed:
+        kind[kind < 0] = kinds.setdefault(catalogue()[ASSUMED], len(kinds))
+    by_kind = kind if len(np.unique(kind)) > 1 else None
+    names = tuple(kinds) if by_kind is not None else (tuple(kinds)[int(kind[0])],)
+    return replace(by_host, kinds=names, kind_by_host=by_kind, is_kind_assumed=is_assumed)
 
 
 @lru_cache(maxsize=64)
@@ -395,6 +468,8 @@ class _Like:
     scale_up_gbps: float = SCALE_UP_GBPS
     gpu_groups: GpuGroups = ()
     labels: Mapping[str, str] = field(default_factory=dict)
+    gpu: Gpu | None = None  # that a domain names; what the file names is not here
+    own_gpus: Mapping[str, Gpu] = field(default_factory=dict)
 
 
 def _like(item: Mapping[str, Any], like: _Like, path: str) -> _Like:
@@ -406,13 +481,18 @@ def _like(item: Mapping[str, Any], like: _Like, path: str) -> _Like:
             f"{at}gpus_per_host", f"must be at most {MOST_GPUS_PER_HOST:,}, not {gpus:,}"
         )
     nic = _positive(item.get("nic_gbps", like.nic_gbps), f"{at}nic_gbps")
-    scale_up = _positive(item.get("scale_up_gbps", like.scale_up_gbps), f"{at}scale_up_gbps")
+    inside, gpu = like.scale_up_gbps, like.gpu
+    if isinstance(item.get("gpu"), str) or (path and "gpu" in item):
+        named = gpu_named(item["gpu"], f"{at}gpu", like.own_gpus)
+        inside, gpu = named.scale_up_gbps, named if path else None
+    scale_up = _positive(item.get("scale_up_gbps", inside), f"{at}scale_up_gbps")
     count = gpus or like.gpus
     groups = like.gpu_groups if count == like.gpus else ()
     if "gpu_groups" in item:
         groups = _gpu_groups(item["gpu_groups"], count, f"{at}gpu_groups")
     labels = check_labels(item["labels"], f"{at}labels") if path and "labels" in item else {}
-    return _Like(count, nic, scale_up, groups, {**like.labels, **labels})
+    labels = {**like.labels, **labels}
+    return _Like(count, nic, scale_up, groups, labels, gpu, like.own_gpus)
 
 
 def _gpu_groups(value: Any, gpus: int, path: str) -> GpuGroups:

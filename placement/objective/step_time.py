@@ -23,7 +23,9 @@ from math import isfinite
 from typing import Protocol
 
 from muster.structs import struct
-from placement.fabric.constraints import seen_by_gang
+from placement.errors import BadInput
+from placement.fabric import hostset
+from placement.fabric.constraints import labelled, seen_by_gang
 from placement.fabric.tree import Fabric
 from placement.objective.axis_loads import SCALE_UP, AxisLoad, axis_loads
 from placement.workload.flops import training_flops
@@ -166,6 +168,27 @@ def step_bound(fabric: Fabric, request: Request, hosts: Sequence[int]) -> StepBo
     if not request.has_step_time:
         return None
     return StepBound(step_time(fabric, request, hosts).seconds)
+
+
+def refuse_precision(fabric: Fabric, request: Request) -> None:
+    """Raises: BadInput where a GPU that the gang may be given lacks the precision of the job."""
+    if request.model is None:
+        return
+    every = hostset.full(fabric.host_count)
+    hosts = labelled(fabric, request.where, every)
+    kinds = fabric.by_host.kinds
+    if len(kinds) > 1:
+        kinds = fabric.by_host.kinds_of(hostset.indices(hosts))
+    for gpu in kinds:
+        try:
+            gpu.peak(request.model.dtype)
+        except BadInput as error:
+            hint = ""
+            if fabric.by_host.is_kind_assumed:
+                hint = f"; {fabric.name} names no GPU, and `gpu:` there would"
+            elif len(kinds) > 1:
+                hint = "; constraints.hosts leaves out hosts that have it not"
+            raise BadInput(error.field, f"{error.message}{hint}") from None
 
 
 def exposure(request: Request, assumed: Assumptions = ON_H100) -> Exposure:

@@ -167,11 +167,15 @@ class _State:
         training = self.work.training
         waits = training.sync is Sync.STEP and self.work.micro_batches > 1
         is_whole = waits or training.data_parallel in (DataParallel.DDP, DataParallel.ZERO1)
+        if self.work.has_adapters:
+            return Fraction(0)
         return training.gradient_bytes * (self.dense + self.expert if is_whole else self._shared())
 
     def optimizer(self) -> Fraction:
         each = 12 if self.work.beta < 4 else 8
         is_whole = self.work.training.data_parallel is DataParallel.DDP
+        if self.work.has_adapters:
+            return Fraction(0)
         return each * (self.dense + self.expert if is_whole else self._shared())
 
 

@@ -13,6 +13,9 @@ from placement.errors import BadInput
 
 DTYPE_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
 DISPATCH_BYTES = {**DTYPE_BYTES, "fp8": 1}
+# By precision of the matrices: what is below 16 bits is cast for each product alone, and kept and
+# sent in bf16 (NVIDIA Transformer Engine; TorchTitan's float8 and mx converters).
+MODEL_BYTES = {**DTYPE_BYTES, "fp8": 2, "mxfp8": 2, "nvfp4": 2, "int8": 2}
 
 
 class DataParallel(StrEnum):
@@ -45,6 +48,25 @@ class Recompute(StrEnum):
     FULL = "full"
 
 
+class Trained(StrEnum):
+    """Which parameters have gradients: all, or low-rank adapters beside frozen matrices."""
+
+    FULL = "full"
+    LORA = "lora"
+
+
+class PipelineSchedule(StrEnum):
+    """In which order a pipeline takes its micro-batches; chunks interleave any of them.
+
+    ZERO_BUBBLE fills idle time with gradients of weights (Qi et al. 2024, ZB-H1). DUALPIPE feeds
+    the pipeline from both ends (DeepSeek-V3, 2024, 3.2.1).
+    """
+
+    ONE_F_ONE_B = "1f1b"
+    ZERO_BUBBLE = "zero_bubble"
+    DUALPIPE = "dualpipe"
+
+
 class Sync(StrEnum):
     """How often sharded state is exchanged."""
 
@@ -55,6 +77,8 @@ class Sync(StrEnum):
 @struct(frozen=True, slots=True)
 class ModelShape:
     """A transformer, dense or with experts.
+
+    `dtype`: in which its matrices are multiplied.
 
     `head_dim` 0: hidden / heads. `gated`: three matrices in a feed-forward layer
     (SwiGLU), else two. With `kv_rank` attention is latent (MLA: keys and values from a
@@ -90,7 +114,7 @@ class ModelShape:
         _at_least(0, self, "model", "experts_per_token expert_ffn shared_experts dense_layers")
         if not self.head_dim and self.hidden % self.heads:
             raise BadInput("model.heads", f"{self.heads} does not divide hidden {self.hidden}")
-        _one_of(self.dtype, DTYPE_BYTES, "model.dtype")
+        _one_of(self.dtype, MODEL_BYTES, "model.dtype")
         if not self.kv_rank:
             for name in ("query_rank", "rope_dim"):
                 if getattr(self, name):
@@ -146,6 +170,7 @@ class Batch:
     global_sequences: int
     micro_sequences: int = 1
     virtual_stages: int = 1
+    schedule: PipelineSchedule = PipelineSchedule.ONE_F_ONE_B
 
     def __post_init__(self) -> None:
         _at_least(1, self, "batch", "global_sequences micro_sequences virtual_stages")
@@ -162,6 +187,7 @@ class Training:
     at most `expert_hosts_per_token` hosts (0: to each of its experts by itself), in
     `dispatch_dtype` ("": the model's). `dropout`: masks are kept for backward.
     `gpu_memory_gb` (2^30 bytes): what a GPU has; 0 = not stated, and nothing is refused.
+    `trained`: with lora, gradients and optimizer of the adapters are counted as nothing.
     """
 
     data_parallel: DataParallel = DataParallel.FSDP
@@ -176,6 +202,7 @@ class Training:
     expert_hosts_per_token: int = 0
     dispatch_dtype: str = ""
     gpu_memory_gb: int = 0
+    trained: Trained = Trained.FULL
 
     def __post_init__(self) -> None:
         _at_least(0, self, "training", "shard_group expert_tp expert_hosts_per_token gpu_memory_gb")

@@ -20,13 +20,14 @@ from placement.workload.replicas import check_batch
 from placement.workload.request import Request
 from placement.workload.training import (
     DISPATCH_BYTES,
-    DTYPE_BYTES,
+    MODEL_BYTES,
     Batch,
     ContextParallel,
     DataParallel,
     ModelShape,
     Recompute,
     Sync,
+    Trained,
     Training,
 )
 
@@ -51,11 +52,16 @@ class Work:
 
     @property
     def beta(self) -> int:
-        return DTYPE_BYTES[self.model.dtype]
+        return MODEL_BYTES[self.model.dtype]
 
     @property
     def passes(self) -> int:
         return 2 if self.training.recompute is Recompute.FULL else 1
+
+    @property
+    def has_adapters(self) -> bool:
+        """Whether the matrices are frozen, and neither reduced nor gathered after a step."""
+        return self.training.trained is Trained.LORA
 
     @property
     def activations(self) -> Fraction:
@@ -201,7 +207,8 @@ def _expert(work: Work) -> Fraction:
 
 def _exchanged(work: Work, copies: int) -> Fraction:
     """Dispatch and combine of all tokens of a rank, its own share included."""
-    dispatch = DISPATCH_BYTES[work.training.dispatch_dtype or work.model.dtype]
+    sent = work.training.dispatch_dtype
+    dispatch = DISPATCH_BYTES[sent] if sent else work.beta
     elements = copies * work.tokens / work.p.tp * work.model.hidden
     there_and_back = (work.passes + 1) * (dispatch + work.beta) * elements
     return there_and_back * work.over_stages(work.model.expert_layers)
@@ -210,13 +217,13 @@ def _exchanged(work: Work, copies: int) -> Fraction:
 def bytes_per_parameter(work: Work) -> int:
     """Sent for one parameter in a group of any size, but for the factor (n-1)/n."""
     times = work.micro_batches if work.training.sync is Sync.MICRO_BATCH else 1
-    reduced = work.training.gradient_bytes * times
+    reduced = 0 if work.has_adapters else work.training.gradient_bytes * times
     match work.training.data_parallel:
         case DataParallel.DDP:
             return 2 * reduced
         case DataParallel.ZERO3:
             return 2 * work.beta * times + reduced
-    return work.beta + reduced
+    return 0 if work.has_adapters else work.beta + reduced
 
 
 def _weights(work: Work) -> dict[str, Fraction]:
@@ -225,7 +232,7 @@ def _weights(work: Work) -> dict[str, Fraction]:
     expert = Fraction(expert_parameters(work.model), p.tp * p.pp * p.ep)
     shards = work.training.shards(p.dp)
     left = (dense / p.ep + expert) / p.cp  # to a rank, once cp and ep are through
-    summed = 2 * work.training.gradient_bytes
+    summed = 0 if work.has_adapters else 2 * work.training.gradient_bytes
     if work.training.sync is Sync.MICRO_BATCH:
         summed *= work.micro_batches
     return {

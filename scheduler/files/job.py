@@ -226,7 +226,8 @@ def job_to_mapping(spec: JobSpec) -> dict[str, Any]:
     if request.model:
         mapping["model"] = _changed(request.model, always=("dtype",))
     if request.batch:
-        mapping["batch"] = plain(request.batch)
+        known = ("global_sequences", "micro_sequences", "virtual_stages")
+        mapping["batch"] = _changed(request.batch, always=known)
     if training := _changed(request.training):
         mapping["training"] = training
     mapping["spares"] = _spares_text(request.spares)

@@ -22,10 +22,13 @@ from placement.workload.request import AUTO, EVEN_ALPHA, Collective, Objective, 
 from placement.workload.training import (
     DISPATCH_BYTES,
     DTYPE_BYTES,
+    MODEL_BYTES,
     ContextParallel,
     DataParallel,
+    PipelineSchedule,
     Recompute,
     Sync,
+    Trained,
 )
 from scheduler.core.model.dependency import DependencyKind
 from scheduler.core.model.job import MOST_LABELS, SECOND_NS
@@ -369,6 +372,7 @@ Positive = Annotated[float, BeforeValidator(_positive)]
 Share = Annotated[float, BeforeValidator(_share)]
 Flag = Annotated[bool, BeforeValidator(_flag)]
 Dtype = Annotated[str, one_of(*DTYPE_BYTES)]
+Precision = Annotated[str, one_of(*MODEL_BYTES)]
 DispatchDtype = Annotated[str, one_of(*DISPATCH_BYTES)]
 
 
@@ -411,7 +415,7 @@ class _ModelKeys(Keys):
     kv_heads: Count
     vocab: Count
     sequence: Count
-    dtype: Dtype = "bf16"
+    dtype: Precision = "bf16"
     head_dim: Number = 0
     gated: Flag = True
     tied_embeddings: Flag = False
@@ -429,6 +433,7 @@ class _BatchKeys(Keys):
     global_sequences: Count
     micro_sequences: Count = 1
     virtual_stages: Count = 1
+    schedule: PipelineSchedule = PipelineSchedule.ONE_F_ONE_B
 
 
 class _TrainingKeys(Keys):
@@ -444,6 +449,7 @@ class _TrainingKeys(Keys):
     expert_hosts_per_token: Number = 0
     dispatch_dtype: DispatchDtype = ""
     gpu_memory_gb: Number = 0
+    trained: Trained = Trained.FULL
 
 
 class _ConstraintKeys(Keys):

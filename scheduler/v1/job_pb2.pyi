@@ -87,6 +87,58 @@ HOLD_OPERATOR: Hold.ValueType  # 2
 """An operator, who alone can release it."""
 Global___Hold: _TypeAlias = Hold  # noqa: Y015
 
+class _Trained:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TrainedEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Trained.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TRAINED_UNSPECIFIED: _Trained.ValueType  # 0
+    """The same as TRAINED_FULL."""
+    TRAINED_FULL: _Trained.ValueType  # 1
+    """All of them."""
+    TRAINED_LORA: _Trained.ValueType  # 2
+    """Low-rank adapters; the model's own matrices are frozen."""
+
+class Trained(_Trained, metaclass=_TrainedEnumTypeWrapper):
+    """Which parameters have gradients."""
+
+TRAINED_UNSPECIFIED: Trained.ValueType  # 0
+"""The same as TRAINED_FULL."""
+TRAINED_FULL: Trained.ValueType  # 1
+"""All of them."""
+TRAINED_LORA: Trained.ValueType  # 2
+"""Low-rank adapters; the model's own matrices are frozen."""
+Global___Trained: _TypeAlias = Trained  # noqa: Y015
+
+class _PipelineSchedule:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PipelineScheduleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PipelineSchedule.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PIPELINE_SCHEDULE_UNSPECIFIED: _PipelineSchedule.ValueType  # 0
+    """The same as PIPELINE_SCHEDULE_1F1B."""
+    PIPELINE_SCHEDULE_1F1B: _PipelineSchedule.ValueType  # 1
+    """One forward, one backward; interleaved where ranks hold several chunks."""
+    PIPELINE_SCHEDULE_ZERO_BUBBLE: _PipelineSchedule.ValueType  # 2
+    """Gradients of weights fill idle time."""
+    PIPELINE_SCHEDULE_DUALPIPE: _PipelineSchedule.ValueType  # 3
+    """Micro-batches enter at both ends."""
+
+class PipelineSchedule(_PipelineSchedule, metaclass=_PipelineScheduleEnumTypeWrapper):
+    """In which order a pipeline takes its micro-batches."""
+
+PIPELINE_SCHEDULE_UNSPECIFIED: PipelineSchedule.ValueType  # 0
+"""The same as PIPELINE_SCHEDULE_1F1B."""
+PIPELINE_SCHEDULE_1F1B: PipelineSchedule.ValueType  # 1
+"""One forward, one backward; interleaved where ranks hold several chunks."""
+PIPELINE_SCHEDULE_ZERO_BUBBLE: PipelineSchedule.ValueType  # 2
+"""Gradients of weights fill idle time."""
+PIPELINE_SCHEDULE_DUALPIPE: PipelineSchedule.ValueType  # 3
+"""Micro-batches enter at both ends."""
+Global___PipelineSchedule: _TypeAlias = PipelineSchedule  # noqa: Y015
+
 class _DataParallel:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -973,7 +1025,9 @@ class Model(_message.Message):
     sequence: _builtins.int
     """Tokens per sequence."""
     dtype: _builtins.str
-    """Number format of activations and parameters: bf16, fp16 or fp32. Empty means bf16."""
+    """Number format in which matrices are multiplied: bf16, fp16, fp32, fp8, mxfp8, nvfp4 or int8.
+    Activations and parameters are kept in bf16 where it is narrower. Empty means bf16.
+    """
     head_dim: _builtins.int
     """Width of an attention head. 0 means `hidden` / `heads`."""
     gated: _builtins.bool
@@ -1040,22 +1094,26 @@ class Batch(_message.Message):
     GLOBAL_SEQUENCES_FIELD_NUMBER: _builtins.int
     MICRO_SEQUENCES_FIELD_NUMBER: _builtins.int
     VIRTUAL_STAGES_FIELD_NUMBER: _builtins.int
+    SCHEDULE_FIELD_NUMBER: _builtins.int
     global_sequences: _builtins.int
     """Sequences per step over the whole job."""
     micro_sequences: _builtins.int
     """Sequences per micro-batch on one replica. Unset means 1."""
     virtual_stages: _builtins.int
     """Model chunks per pipeline rank (interleaved schedule). Unset means 1: plain 1F1B."""
+    schedule: Global___PipelineSchedule.ValueType
+    """In which order the pipeline takes its micro-batches. Unspecified means 1F1B."""
     def __init__(
         self,
         *,
         global_sequences: _builtins.int = ...,
         micro_sequences: _builtins.int | None = ...,
         virtual_stages: _builtins.int | None = ...,
+        schedule: Global___PipelineSchedule.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_micro_sequences", b"_micro_sequences", "_virtual_stages", b"_virtual_stages", "micro_sequences", b"micro_sequences", "virtual_stages", b"virtual_stages"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_micro_sequences", b"_micro_sequences", "_virtual_stages", b"_virtual_stages", "global_sequences", b"global_sequences", "micro_sequences", b"micro_sequences", "virtual_stages", b"virtual_stages"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_micro_sequences", b"_micro_sequences", "_virtual_stages", b"_virtual_stages", "global_sequences", b"global_sequences", "micro_sequences", b"micro_sequences", "schedule", b"schedule", "virtual_stages", b"virtual_stages"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__micro_sequences: _TypeAlias = _typing.Literal["micro_sequences"]  # noqa: Y015
     _WhichOneofArgType__micro_sequences: _TypeAlias = _typing.Literal["_micro_sequences", b"_micro_sequences"]  # noqa: Y015
@@ -1086,6 +1144,7 @@ class Training(_message.Message):
     DISPATCH_DTYPE_FIELD_NUMBER: _builtins.int
     GPU_MEMORY_GB_FIELD_NUMBER: _builtins.int
     DROPOUT_FIELD_NUMBER: _builtins.int
+    TRAINED_FIELD_NUMBER: _builtins.int
     data_parallel: Global___DataParallel.ValueType
     """What data parallel ranks share out. Unspecified means FSDP."""
     shard_group: _builtins.int
@@ -1118,6 +1177,8 @@ class Training(_message.Message):
     """
     dropout: _builtins.bool
     """Whether dropout masks are kept for backward."""
+    trained: Global___Trained.ValueType
+    """Which parameters have gradients. Unspecified means all."""
     def __init__(
         self,
         *,
@@ -1133,10 +1194,11 @@ class Training(_message.Message):
         dispatch_dtype: _builtins.str = ...,
         gpu_memory_gb: _builtins.int = ...,
         dropout: _builtins.bool = ...,
+        trained: Global___Trained.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_sequence_parallel", b"_sequence_parallel", "sequence_parallel", b"sequence_parallel"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_sequence_parallel", b"_sequence_parallel", "context_parallel", b"context_parallel", "data_parallel", b"data_parallel", "dispatch_dtype", b"dispatch_dtype", "dropout", b"dropout", "expert_hosts_per_token", b"expert_hosts_per_token", "expert_tp", b"expert_tp", "gpu_memory_gb", b"gpu_memory_gb", "gradient_dtype", b"gradient_dtype", "recompute", b"recompute", "sequence_parallel", b"sequence_parallel", "shard_group", b"shard_group", "sync", b"sync"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_sequence_parallel", b"_sequence_parallel", "context_parallel", b"context_parallel", "data_parallel", b"data_parallel", "dispatch_dtype", b"dispatch_dtype", "dropout", b"dropout", "expert_hosts_per_token", b"expert_hosts_per_token", "expert_tp", b"expert_tp", "gpu_memory_gb", b"gpu_memory_gb", "gradient_dtype", b"gradient_dtype", "recompute", b"recompute", "sequence_parallel", b"sequence_parallel", "shard_group", b"shard_group", "sync", b"sync", "trained", b"trained"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__sequence_parallel: _TypeAlias = _typing.Literal["sequence_parallel"]  # noqa: Y015
     _WhichOneofArgType__sequence_parallel: _TypeAlias = _typing.Literal["_sequence_parallel", b"_sequence_parallel"]  # noqa: Y015

@@ -137,7 +137,7 @@ def test_all_faults_are_reported_at_once() -> None:
             "parallelism": {"tp": 0, "dp": "no", "xp": 2, "ordr": "tp-dp"},
             "traffic": {"zp": 1, "dp": -1},
             "collectives": {"dp": "tree"},
-            "model": {"layers": 1, "dtype": "fp8"},
+            "model": {"layers": 1, "dtype": "fp3"},
             "batch": [],
             "spare": 1,
         }

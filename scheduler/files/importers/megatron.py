@@ -19,6 +19,11 @@ from scheduler.files.importers.options import (
 )
 
 SHARDING = {"no_shard": "ddp", "optim": "zero1", "optim_grads": "zero2"}
+# What scripts of Megatron Bridge call a precision (--compute_dtype), and those of a recipe.
+COMPUTE_DTYPES = {
+    **dict.fromkeys(("fp8", "fp8_cs", "fp8_ds", "fp8_sc"), "fp8"),
+    **{"bf16": "bf16", "fp8_mx": "mxfp8", "nvfp4": "nvfp4"},
+}
 CONTEXT = {"a2a": "ulysses", "allgather": "allgather", "all_gather": "allgather"}
 
 
@@ -40,6 +45,9 @@ def draw(draft: Draft, text: str, gpus: int, environment: Mapping[str, str]) -> 
     _batch(options)
     _training(options)
     _batch_script(options)
+    if options.text("optimizer", "adam") != "adam":
+        line = options.origin("optimizer").line
+        draft.note(f"not represented: --optimizer (line {line}): its state is counted as Adam's")
     for word in unrepresented(options):
         draft.note(f"not represented: {word.text} (line {word.line})")
 
@@ -86,7 +94,8 @@ def _model(options: Options) -> None:
     options.put("model.sequence", options.required("seq-length"), "seq-length")
     half = "bf16" if options.has("bf16") else "fp16"
     is_half = options.has("bf16") or options.has("fp16")
-    options.put("model.dtype", half if is_half else "fp32", half)
+    cast = _cast(options)
+    options.put("model.dtype", *(cast or (half if is_half else "fp32", half)))
     if options.has("kv-channels"):
         options.put("model.head_dim", options.number("kv-channels"), "kv-channels")
     if not swiglu:
@@ -95,6 +104,24 @@ def _model(options: Options) -> None:
         options.put("model.tied_embeddings", True, "untie-embeddings-and-output-weights")
     if options.has("multi-latent-attention"):
         _latent(options)
+
+
+def _cast(options: Options) -> tuple[str, str] | None:
+    """The precision below 16 bits in which matrices are multiplied, and the option that says so."""
+    if options.has("fp4-format"):
+        return "nvfp4", "fp4-format"
+    for name in ("fp8-format", "fp8-hybrid", "fp8-e4m3"):
+        if options.has(name):
+            return "mxfp8" if options.text("fp8-recipe") == "mxfp8" else "fp8", name
+    name = "compute-dtype"
+    if options.has(name):
+        precision = COMPUTE_DTYPES.get(options.text(name).lower())
+        if precision is None:
+            known = ", ".join(COMPUTE_DTYPES)
+            options.draft.fault(options.origin(name), f"is not known; known are {known}")
+            return None
+        return precision, name
+    return None
 
 
 def _vocabulary(options: Options) -> None:

@@ -24,6 +24,7 @@ FLAGS = _names("""
     sequence-parallel use-distributed-optimizer use-torch-fsdp2 use-megatron-fsdp
     use-custom-fsdp use-tp-pp-dp-mapping recompute-activations use-flash-attn
     grad-reduce-in-bf16 accumulate-allreduce-grads-in-fp32 multi-latent-attention
+    fp8-hybrid fp8-e4m3
 """)
 NUMBERS = _names("""
     tensor-model-parallel-size pipeline-model-parallel-size context-parallel-size
@@ -39,17 +40,18 @@ NUMBERS = _names("""
 TEXTS = _names("""
     recompute-granularity cp-comm-type moe-layer-freq data-parallel-sharding-strategy
     hidden-dropout attention-dropout transformer-impl main-grads-dtype
+    fp8-format fp8-recipe fp4-format fp4-recipe compute-dtype optimizer
 """)
 _SHORT = {"N": "nodes", "G": "gpus", "J": "job-name", "t": "time", "a": "array"}  # of sbatch
 # What bears on shape, bytes or memory and has no key in a job file.
 TELLING = re.compile(
     "parallel|pipeline|fsdp|shard|expert-|layers|rampup|recompute|offload|fp8|mtp|mamba"
-    "|hybrid|encoder|decoder|vpp|gtp|-dtype"
+    "|hybrid|encoder|decoder|vpp|gtp|-dtype|fp4|precision|window|linear-attention"
 )
 # ... and what only looks like it.
 SILENT = re.compile(
     "overlap|timeout|jit|impl|recompute-method|recompute-num-layers|no-async"
-    "|ckpt|checkpoint|save|load|tokenizer|dataset|deterministic|log-|init-model"
+    "|ckpt|checkpoint|save|(?<!off)load|tokenizer|dataset|deterministic|log-|init-model"
 )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,8 +57,17 @@ UNREPRESENTED = (
     "parallelism.pipeline_parallel_split_points",
     "parallelism.pipeline_parallel_schedule_csv",
     "float8.enable_fsdp_float8_all_gather",
+    "quantize.linear.float8.enable_fsdp_float8_all_gather",
     "fault_tolerance.enable",
 )
+# Converters of linear layers, and the precision that they multiply in.
+CONVERTERS = {"float8": "fp8", "mx": "mxfp8"}
+SCHEDULE = "parallelism.pipeline_parallel_schedule"
+SCHEDULES = {
+    "ZBVZeroBubble": "zero_bubble",
+    "InterleavedZeroBubble": "zero_bubble",
+    "DualPipeV": "dualpipe",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +123,17 @@ def _read(source: str, text: str) -> tuple[dict[str, Any], dict[str, int]]:
         line = re.search(r"line (\d+)", str(error))
         fault = Problem("", f"is not TOML: {error}", source, int(line[1]) if line else 0)
         raise InputError(fault) from None
-    values = {
-        f"{section}.{key}": value
-        for section, table in tables.items()
-        if isinstance(table, dict)
-        for key, value in table.items()
-    }
+    values = {key: value for key, value in _flat(tables, "") if "." in key}
     return values, _lines(text)
+
+
+def _flat(table: Mapping[str, Any], above: str) -> Iterator[tuple[str, Any]]:
+    """Each value that is no table, by dotted key."""
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value
 
 
 def _lines(text: str) -> dict[str, int]:
@@ -181,10 +194,29 @@ def _model(settings: _Settings) -> None:
     draft.put("model.sequence", sequence, settings.origin("training.seq_len"))
     is_full = settings.get("training.mixed_precision_param", "bfloat16") == "float32"
     origin = settings.origin("training.mixed_precision_param")
-    draft.put("model.dtype", "fp32" if is_full else "bf16", origin)
+    stored = "fp32" if is_full else "bf16"
+    draft.put("model.dtype", *(_converted(settings) or (stored, origin)))
     if settings.get("training.mixed_precision_reduce", "float32") == "bfloat16":
         origin = settings.origin("training.mixed_precision_reduce")
         draft.put("training.gradient_dtype", "bf16", origin)
+
+
+def _converted(settings: _Settings) -> tuple[str, Origin] | None:
+    """The precision to which converters cast matrices, and the key that says so."""
+    named, origin = settings.get("model.converters", []), settings.origin("model.converters")
+    precision = ""
+    for name in named if isinstance(named, list) else [named]:
+        last = str(name).rsplit(".", 1)[-1]
+        if last in CONVERTERS:
+            precision, section = CONVERTERS[last], name if "." in name else last
+            recipe = str(settings.get(f"{section}.recipe_name", ""))
+            if "fp4" in recipe:
+                settings.draft.fault(origin, f"the precision of {recipe} is not known")
+        elif "linear" in str(name):
+            settings.draft.fault(origin, f"{name!r} is not a known converter")
+        else:
+            settings.draft.note(f"not represented: the converter {name} (line {origin.line})")
+    return (precision, origin) if precision else None
 
 
 def _shape(settings: _Settings, origin: Origin) -> Mapping[str, Any]:
@@ -216,17 +248,19 @@ def _batch(settings: _Settings) -> None:
     micro = settings.number(key, 1) if pp > 1 else local
     origin = settings.origin(key if pp > 1 else "training.local_batch_size")
     draft.put("batch.micro_sequences", micro, origin)
+    if pp > 1 and (way := SCHEDULES.get(str(settings.get(SCHEDULE)))):
+        draft.put("batch.schedule", way, settings.origin(SCHEDULE))
     chunks = _chunks(settings, pp) if pp > 1 else 1
     if chunks > 1:
-        origin = settings.origin("parallelism.pipeline_parallel_schedule")
+        origin = settings.origin(SCHEDULE)
         draft.put("batch.virtual_stages", chunks, origin)
 
 
 def _chunks(settings: _Settings, pp: int) -> int:
-    schedule = str(settings.get("parallelism.pipeline_parallel_schedule", "1F1B"))
+    schedule = str(settings.get(SCHEDULE, "1F1B"))
     if schedule in ("1F1B", "GPipe"):
         return 1
-    if schedule != "Interleaved1F1B":
+    if schedule != "Interleaved1F1B" and schedule not in SCHEDULES:
         settings.draft.note(f"the schedule {schedule} is counted as interleaved 1F1B")
     each = settings.number("parallelism.pipeline_parallel_layers_per_stage", 0, least=0)
     layers = int(settings.draft.values["model.layers"])

@@ -85,7 +85,31 @@ def test_a_script_is_read_and_not_run(imported: Importing) -> None:
     assert (request.model.layers, request.model.kv_heads, request.model.gated) == (80, 8, True)
     assert (request.parallelism.tp, request.parallelism.dp) == (8, 16)
     assert request.batch == Batch(256)
-    assert draft.notes == ["not represented: --fp8-format (line 15)"]
+    assert (request.model.dtype, draft.notes) == ("fp8", [])
+
+
+@pytest.mark.parametrize(
+    ("more", "dtype"),
+    [
+        ("--bf16", "bf16"),
+        ("--bf16 --fp8-format hybrid", "fp8"),
+        ("--bf16 --fp8-format e4m3 --fp8-recipe mxfp8", "mxfp8"),
+        ("--bf16 --fp8-format e4m3 --fp4-format e2m1", "nvfp4"),
+        ("--bf16 --compute_dtype fp8_mx", "mxfp8"),
+    ],
+)
+def test_precision_of_the_matrices_is_read(imported: Importing, more: str, dtype: str) -> None:
+    model = imported("gpt.sh", f"{GPT3_LINE} {more}", gpus=1024).checked().request.model
+    assert model is not None
+    assert model.dtype == dtype
+
+
+def test_options_that_no_job_file_has_are_named(imported: Importing) -> None:
+    more = "--optimizer muon --optimizer-cpu-offload --window-size 4096,0 --load /ckpt"
+    notes = imported("gpt.sh", f"{GPT3_LINE} {more}", gpus=1024).notes
+    for option in ("--optimizer ", "--optimizer-cpu-offload", "--window-size"):
+        assert any(option in note for note in notes), option
+    assert not any("--load" in note for note in notes)
 
 
 def test_branches_are_all_read_and_it_is_said(imported: Importing) -> None:

@@ -44,6 +44,32 @@ def test_llama_3_405b(imported: Importing) -> None:
     assert request.training == training(data_parallel="zero3", sync="micro_batch", recompute="full")
 
 
+@pytest.mark.parametrize(
+    ("converter", "section", "dtype"),
+    [
+        ("quantize.linear.float8", "", "fp8"),
+        ("float8", "", "fp8"),
+        ("quantize.linear.mx", '[quantize.linear.mx]\nrecipe_name = "mxfp8_cublas"', "mxfp8"),
+    ],
+)
+def test_a_converter_of_linear_layers_is_their_precision(
+    imported: Importing, converter: str, section: str, dtype: str
+) -> None:
+    named = LLAMA.replace('flavor = "405B"', f'flavor = "405B"\nconverters = ["{converter}"]')
+    model = imported("llama.toml", named + section, gpus=512).checked().request.model
+    assert model is not None
+    assert model.dtype == dtype
+
+
+def test_an_unknown_converter_is_not_dropped(refused: Refusing) -> None:
+    named = LLAMA.replace(
+        'flavor = "405B"', 'flavor = "405B"\nconverters = ["quantize.linear.fp6"]'
+    )
+    assert refused("llama.toml", named, gpus=512) == [
+        "llama.toml:7: model.converters: 'quantize.linear.fp6' is not a known converter"
+    ]
+
+
 def test_under_a_pipeline_parameters_are_kept(imported: Importing) -> None:
     text = LLAMA.replace("pipeline_parallel_degree = 1", "pipeline_parallel_degree = 4")
     text = text.replace("'full' #", "'none' #").replace("_size = 2", "_size = 16")
@@ -108,9 +134,16 @@ def test_models_are_as_large_as_their_reports_say(
 
 
 @pytest.mark.parametrize(
-    ("schedule", "chunks"), [("1F1B", 1), ("Interleaved1F1B", 2), ("ZBVZeroBubble", 2)]
+    ("schedule", "chunks", "known"),
+    [
+        ("1F1B", 1, "1f1b"),
+        ("Interleaved1F1B", 2, "1f1b"),
+        ("ZBVZeroBubble", 2, "zero_bubble"),
+        ("DualPipeV", 2, "dualpipe"),
+        ("LoopedBFS", 2, "1f1b"),
+    ],
 )
-def test_schedules(imported: Importing, schedule: str, chunks: int) -> None:
+def test_schedules(imported: Importing, schedule: str, chunks: int, known: str) -> None:
     text = LLAMA.replace(
         "pipeline_parallel_degree = 1",
         f'pipeline_parallel_degree = 4\npipeline_parallel_schedule = "{schedule}"',
@@ -118,8 +151,8 @@ def test_schedules(imported: Importing, schedule: str, chunks: int) -> None:
     draft = imported("pp.toml", text, gpus=512)
     batch = draft.checked().request.batch
     assert batch is not None
-    assert batch.virtual_stages == chunks
-    assert any("counted as interleaved" in n for n in draft.notes) == (schedule[0] == "Z")
+    assert (batch.virtual_stages, batch.schedule) == (chunks, known)
+    assert any("counted as interleaved" in n for n in draft.notes) == (schedule == "LoopedBFS")
 
 
 def test_layers_per_stage_say_how_many_chunks(imported: Importing) -> None:

@@ -179,7 +179,7 @@ def test_bad_input_names_its_field(req: Request, field: str, says: str) -> None:
         ({"layers": 0}, "model.layers"),
         ({"sequence": -1}, "model.sequence"),
         ({"heads": 100}, "model.heads"),
-        ({"dtype": "int8"}, "model.dtype"),
+        ({"dtype": "int4"}, "model.dtype"),
     ],
 )
 def test_bad_models_name_their_field(changes: dict[str, object], field: str) -> None:

@@ -32,6 +32,7 @@ EVERYTHING = training(
     expert_hosts_per_token=4,
     dispatch_dtype="fp8",
     gpu_memory_gb=1_000,
+    trained="lora",
 )
 JOB = JobSpec(
     "moe",

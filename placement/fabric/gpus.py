@@ -1,0 +1,148 @@
+"""Accelerators: peaks by precision, memory, links and power, as their makers state them.
+
+The catalogue is gpus.toml, which names the source of each figure. A fabric file may add entries of
+its own under `gpus`, with the same keys.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from difflib import get_close_matches
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from muster.structs import struct
+from placement.errors import BadInput
+
+PRECISIONS = ("bf16", "fp16", "fp32", "fp8", "mxfp8", "nvfp4", "int8")
+_FIGURES = ("memory_gb", "memory_gb_per_s", "scale_up_gbps", "watts")
+_REQUIRED = ("memory_gb", "memory_gb_per_s", "tflops")
+
+
+@struct(frozen=True, slots=True)
+class Gpu:
+    """One kind of accelerator.
+
+    `tflops`: dense peak by precision. `memory_gb`: as sold; `memory_gb_per_s`: GB/s to it.
+    `scale_up_gbps`: Gbit/s of one GPU in one direction inside its host or rack. `watts`: 0
+    where nobody says. `sources`: of each figure, by its name.
+    """
+
+    name: str
+    memory_gb: float
+    memory_gb_per_s: float
+    scale_up_gbps: float
+    watts: float
+    tflops: tuple[tuple[str, float], ...]
+    sources: tuple[tuple[str, str], ...] = ()
+
+    def peak(self, precision: str) -> float:
+        """Dense peak in FLOP/s. Raises: BadInput where the GPU lacks the precision."""
+        rate = dict(self.tflops).get(precision)
+        if rate is None:
+            has = ", ".join(known for known, _ in self.tflops)
+            raise BadInput("model.dtype", f"{self.name} has no {precision}; it has {has}")
+        return rate * 1e12
+
+
+@lru_cache(maxsize=1)
+def catalogue() -> Mapping[str, Gpu]:
+    """The GPUs that muster knows, by name, in the order of gpus.toml."""
+    text = Path(__file__).with_name("gpus.toml").read_text(encoding="utf-8")
+    return {name: _gpu(name, entry) for name, entry in tomllib.loads(text).items()}
+
+
+@lru_cache(maxsize=1)
+def _names() -> Mapping[str, str]:
+    """The name that each spelling stands for: aliases, and any case."""
+    text = Path(__file__).with_name("gpus.toml").read_text(encoding="utf-8")
+    spelled = {
+        name: [name, *entry.get("aliases", ())] for name, entry in tomllib.loads(text).items()
+    }
+    return {_plain(alias): name for name, aliases in spelled.items() for alias in aliases}
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "-").replace(" ", "-")
+
+
+def find_gpu(name: str, own: Mapping[str, Gpu]) -> Gpu | None:
+    """The GPU of this name, in any case: of a fabric's own entries, then of the catalogue."""
+    for known in own.values():
+        if _plain(known.name) == _plain(name):
+            return known
+    known_as = _names().get(_plain(name))
+    return catalogue()[known_as] if known_as else None
+
+
+def gpu_named(name: Any, path: str, own: Mapping[str, Gpu]) -> Gpu:
+    """As `find_gpu`. Raises: BadInput with names alike where there is none."""
+    if not isinstance(name, str) or not name:
+        raise BadInput(path, f"must be the name of a GPU, such as H100, not {name!r}")
+    if (found := find_gpu(name, own)) is not None:
+        return found
+    known = [*own, *catalogue()]
+    near = get_close_matches(name.upper(), known, 1)
+    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
+    raise BadInput(
+        path, f"no GPU {name!r} in the catalogue ({hint}); `gpus` adds entries of your own"
+    )
+
+
+def read_gpus(value: Any) -> dict[str, Gpu]:
+    """A fabric's own entries: `gpus: {X100: {memory_gb: 96, memory_gb_per_s: 4000, tflops: {bf16:
+    500}}}`. Raises: BadInput naming the key."""
+    if not isinstance(value, Mapping):
+        raise BadInput("gpus", "must map names to entries with memory_gb, memory_gb_per_s, tflops")
+    return {str(name): _checked(str(name), entry, f"gpus.{name}") for name, entry in value.items()}
+
+
+def _checked(name: str, entry: Any, path: str) -> Gpu:
+    if not isinstance(entry, Mapping):
+        raise BadInput(path, f"must be a mapping with {', '.join(_REQUIRED)}")
+    known = (*_FIGURES, "tflops", "source")
+    for key in entry:
+        if key not in known:
+            raise BadInput(f"{path}.{key}", f"unknown key; known are {', '.join(known)}")
+    for key in _REQUIRED:
+        if key not in entry:
+            raise BadInput(f"{path}.{key}", "is required")
+    for key in _FIGURES:
+        if key in entry:
+            _check_positive(entry[key], f"{path}.{key}")
+    tflops = entry["tflops"]
+    if not isinstance(tflops, Mapping) or not tflops:
+        raise BadInput(f"{path}.tflops", "must map precisions to TFLOP/s, as {bf16: 989.4}")
+    for precision, rate in tflops.items():
+        if precision not in PRECISIONS:
+            raise BadInput(
+                f"{path}.tflops.{precision}",
+                f"unknown precision; known are {', '.join(PRECISIONS)}",
+            )
+        _check_positive(rate, f"{path}.tflops.{precision}")
+    return _gpu(name, {"source": "the fabric file", **entry})
+
+
+def _check_positive(value: Any, path: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
+        raise BadInput(path, f"must be a positive number, not {value!r}")
+
+
+def _gpu(name: str, entry: Mapping[str, Any]) -> Gpu:
+    given = [key for key in (*_FIGURES, "tflops") if key in entry]
+    sources = {**dict.fromkeys(given, entry["source"]), **entry.get("sources", {})}
+    return Gpu(
+        name,
+        float(entry["memory_gb"]),
+        float(entry["memory_gb_per_s"]),
+        float(entry.get("scale_up_gbps", ASSUMED_SCALE_UP_GBPS)),
+        float(entry.get("watts", 0)),
+        tuple((known, float(rate)) for known, rate in entry["tflops"].items()),
+        tuple(sources.items()),
+    )
+
+
+ASSUMED_SCALE_UP_GBPS = 3600.0  # NVLink 4 of an H100: 450 GB/s per direction and GPU
+ASSUMED = "H100"  # where a fabric names no GPU; whoever shows a time says so
