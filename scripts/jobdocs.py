@@ -40,7 +40,9 @@ _KINDS = {
     FieldDescriptor.TYPE_INT32: "whole number",
     FieldDescriptor.TYPE_INT64: "whole number",
 }
+_PATHS = {"on": "restarts.on"}
 _OWN_FORM = {
+    "restarts.on.exit": "[code, ...]",
     "parallelism.dp": "whole number, or {min: A, max: B}",
     "constraints.avoid": "{TIER: [job, ...]}",
     "compute_time_s": "seconds",
@@ -56,11 +58,11 @@ def page() -> str:
     parts = [_HEAD]
     for name, section in SECTIONS.items():
         kind = job_pb2.JobSpec.DESCRIPTOR
-        if name:
-            kind = kind.fields_by_name[name].message_type
+        for part in _PATHS.get(name, name).split("."):
+            kind = kind.fields_by_name[part].message_type if part else kind
         if name == "dependencies" or set(section.model_fields) <= _axes(name):
             continue
-        title = f"`{name}`" if name else "The job"
+        title = f"`{_PATHS.get(name, name)}`" if name else "The job"
         rows = "\n".join(_rows(name, kind, section, comments))
         parts.append(f"## {title}\n\n| key | value | default | |\n|---|---|---|---|\n{rows}\n")
     return "\n".join(parts)
@@ -79,24 +81,24 @@ def _rows(
     for key, read in section.model_fields.items():
         field = by_key[key]
         said = comments[f"{kind.full_name}.{field.name}"].replace("|", "\\|")
-        path = f"{name}.{key}" if name else key
-        value = _OWN_FORM.get(path) or _value(field)
+        path = f"{_PATHS.get(name, name)}.{key}".lstrip(".")
+        value = _OWN_FORM.get(path) or _value(field, path)
         yield f"| `{key}` | {value} | {_default(read)} | {said} |"
 
 
 def _key(section: str, field: FieldDescriptor) -> str:
     """What the file calls a field of the message."""
-    path = f"{section}.{field.name}" if section else field.name
+    path = f"{_PATHS.get(section, section)}.{field.name}".lstrip(".")
     return field.name if path == "begin_time" else file_key(path).rpartition(".")[2]
 
 
-def _value(field: FieldDescriptor) -> str:
+def _value(field: FieldDescriptor, path: str) -> str:
     kind = field.message_type
     if kind is not None and kind.GetOptions().map_entry:
         return "{key: value}"
     if kind is not None:
         known = {Duration.DESCRIPTOR: "seconds", Timestamp.DESCRIPTOR: "date and time"}
-        value = known.get(kind, f"[see below](#{field.name})")
+        value = known.get(kind, f"[see below](#{path.replace('.', '')})")
     elif field.enum_type is not None:
         first, *rest = field.enum_type.values
         prefix = first.name.removesuffix("UNSPECIFIED")

@@ -18,6 +18,7 @@ import contextlib
 import logging
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -572,6 +573,7 @@ def _exited(attempt: HostAttempt, done: RankExit) -> agent_pb2.Exited:
         signal=done.signal,
         age=age,
         log_tail="" if is_well else ranklog.tail(ranklog.log_path(attempt.folder, done.rank)),
+        out_of_memory=done.signal == signal.SIGKILL and attempt.has_run_out_of_memory,
     )
 
 

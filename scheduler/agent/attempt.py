@@ -24,6 +24,7 @@ from scheduler.agent.processes import (
     begun,
     end_group,
     end_process,
+    has_killed_for_memory,
     is_populated,
     kill_group,
     remove_group,
@@ -89,6 +90,7 @@ class HostAttempt:
         self._said_ns = 0
         self._times: TimesOfRanks | None = None
         self._killed_s = 0.0
+        self._was_out_of_memory = False
 
     @property
     def gpus(self) -> frozenset[int]:
@@ -127,6 +129,12 @@ class HostAttempt:
         elif (folder / "stopped").exists():
             attempt.phase = Phase.STOPPED
         return attempt
+
+    @property
+    def has_run_out_of_memory(self) -> bool:
+        """Whether the kernel killed a process of it for its memory; known where it has a cgroup."""
+        group = str(self.order.get("cgroup", ""))
+        return self._was_out_of_memory or (group != "" and has_killed_for_memory(group))
 
     @property
     def is_over(self) -> bool:
@@ -320,6 +328,7 @@ class HostAttempt:
         self.phase = Phase.STOPPED
         (self.folder / "stopped").touch()
         if group := self.order.get("cgroup"):
+            self._was_out_of_memory = has_killed_for_memory(group)
             remove_group(group)
 
 

@@ -75,6 +75,15 @@ def is_populated(group: str) -> bool:
         return False
 
 
+def has_killed_for_memory(group: str) -> bool:
+    """Whether the kernel killed a process of the group because its memory was used up."""
+    try:
+        rows = Path(group, "memory.events").read_text().splitlines()
+    except OSError:
+        return False
+    return any(row.startswith("oom_kill ") and not row.endswith(" 0") for row in rows)
+
+
 def remove_group(group: str) -> None:
     with contextlib.suppress(OSError):
         os.rmdir(group)

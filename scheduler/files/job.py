@@ -28,6 +28,7 @@ from scheduler.core.model.job import SECOND_NS, JobSpec
 from scheduler.core.names import NAME_RULE, is_name
 from scheduler.core.policies.affinity import Affinity
 from scheduler.core.policies.checkpoint import CheckpointTerms
+from scheduler.core.policies.restart_rule import Requeueing, RestartRule
 from scheduler.core.policies.run import RunSpec
 from scheduler.core.wording import sizes_text
 from scheduler.files.errors import short
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 
-_OWN_FORM = ("name", "labels", "checkpoint", "run", "dependencies", "array")
+_OWN_FORM = ("name", "labels", "checkpoint", "run", "dependencies", "array", "restarts", "requeue")
 
 # Keys whose value is a field of JobSpec by the same name, as it is, with its default.
 _SCALARS: dict[str, Any] = {
@@ -81,7 +82,14 @@ def job_from_document(document: Document, default_name: str = "") -> JobSpec:
         begin_ns=keys.begin_time,
         dependencies=tuple(DependencyTerm(each.kind, each.job) for each in keys.dependencies),
         array=keys.array,
+        restarts=_restarts(keys),
+        requeue=keys.requeue,
     )
+
+
+def _restarts(keys: JobKeys) -> RestartRule:
+    rule = keys.restarts
+    return RestartRule(rule.max, rule.backoff_s, **vars(rule.on))
 
 
 def _with_texts(document: Document) -> dict[str, Any]:
@@ -257,7 +265,21 @@ def job_to_mapping(spec: JobSpec) -> dict[str, Any]:
         ]
     if spec.array and spec.array.task is None:
         mapping["array"] = spec.array.text
+    if restarts := _restarts_mapping(spec.restarts):
+        mapping["restarts"] = restarts
+    if spec.requeue is not Requeueing.ALWAYS:
+        mapping["requeue"] = spec.requeue.value
     return mapping
+
+
+def _restarts_mapping(rule: RestartRule) -> dict[str, Any]:
+    changed = _changed(rule)
+    mapping = {"max": changed.pop("most")} if "most" in changed else {}
+    if "backoff_s" in changed:
+        mapping["backoff_s"] = changed.pop("backoff_s")
+    if "exit" in changed:
+        changed["exit"] = list(changed["exit"])
+    return mapping | ({"on": changed} if changed else {})
 
 
 def _run_mapping(run: RunSpec) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from scheduler.core.model.job import MOST_LABELS, SECOND_NS
 from scheduler.core.model.job_array import JobArray, parse_array
 from scheduler.core.names import NAME_RULE, is_name
 from scheduler.core.policies.checkpoint import MOST_PEERS, PEER_INTERVAL_S
+from scheduler.core.policies.restart_rule import Requeueing
 from scheduler.core.policies.run import GRACE_S, RANK_VARIABLES, parse_checkpoint
 from scheduler.files.errors import short
 from scheduler.files.field_types import choice, one_of, wrong_value
@@ -309,6 +310,16 @@ def _per_host(value: Any) -> int:
     return 1
 
 
+def _exit_codes(value: Any) -> tuple[int, ...]:
+    if not isinstance(value, list):
+        raise wrong_value(f"must be a list of exit codes, as [75], not {short(value)}")
+    return tuple(_whole(code, 1, 255, "an exit code") for code in value)
+
+
+def _requeue(value: Any) -> Requeueing:
+    return Requeueing(choice(value, Requeueing))
+
+
 def _modules(value: Any) -> tuple[str, ...]:
     names = _names(value)
     for name in names:
@@ -482,6 +493,19 @@ class _RunKeys(Keys):
     resume_from: Annotated[str, BeforeValidator(_resume_from)] = ""
 
 
+class _RestartCauseKeys(Keys):
+    exit: Annotated[tuple[int, ...] | None, BeforeValidator(_exit_codes)] = None
+    oom: Flag = True
+    hang: Flag = True
+    host: Flag = True
+
+
+class _RestartKeys(Keys):
+    max: Number | None = None
+    backoff_s: SomeSeconds | None = None
+    on: _RestartCauseKeys = _RestartCauseKeys()
+
+
 class _DependencyKeys(Keys):
     kind: Annotated[DependencyKind, BeforeValidator(_dependency_kind)]
     job: Text = ""
@@ -514,6 +538,8 @@ class JobKeys(Keys):
     )
     cancel_unmet: Flag = False
     array: Annotated[JobArray | None, BeforeValidator(_array)] = None
+    restarts: _RestartKeys = _RestartKeys()
+    requeue: Annotated[Requeueing, BeforeValidator(_requeue)] = Requeueing.ALWAYS
 
 
 SECTIONS: dict[str, type[Keys]] = {
@@ -527,6 +553,8 @@ SECTIONS: dict[str, type[Keys]] = {
     "constraints": _ConstraintKeys,
     "checkpoint": _CheckpointKeys,
     "run": _RunKeys,
+    "restarts": _RestartKeys,
+    "on": _RestartCauseKeys,
     "dependencies": _DependencyKeys,
 }
 

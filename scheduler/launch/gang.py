@@ -15,6 +15,7 @@ a gang has two hosts or two thousand: phases of hosts are counted, and failures 
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,9 +23,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from scheduler.core.policies.restart_rule import StopCause
 from scheduler.core.policies.run import RunSpec
 
 MOST_STEPS = 64  # of which it is kept how long ranks computed
+_OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|(?:CUDA|HIP) out of memory|RESOURCE_EXHAUSTED")
 FOLLOWERS_S = 2.0  # failures that come so much later than the first may still be its cause
 
 
@@ -53,6 +56,8 @@ class RankFailure(NamedTuple):
     rank: int
     host: str
     reason: str
+    cause: StopCause = StopCause.EXIT
+    code: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,16 +169,29 @@ class LaunchedGang:
     def is_complete(self) -> bool:
         return len(self.done) == self.processes
 
-    def exited(self, host: str, rank: int, code: int, number: int, at_s: float, tail: str) -> None:
+    def exited(
+        self,
+        host: str,
+        rank: int,
+        code: int,
+        number: int,
+        at_s: float,
+        tail: str,
+        *,
+        is_oom: bool = False,
+    ) -> None:
         """A rank has ended. What is killed once the gang fails is its end, not its cause; only
-        what ended by itself before counts."""
+        what ended by itself before counts. `is_oom`: the kernel killed it for its memory."""
         if code == 0 and number == 0:
             self.done.add(rank)
         elif rank not in self.failures:
             reason = f"was killed by signal {number}" if number else f"exited with code {code}"
             last = next((row for row in reversed(tail.splitlines()) if row.strip()), "")
             text = f"{reason}: {last.strip()[:200]}" if last else reason
-            self.failures[rank] = RankFailure(at_s, rank, host, text)
+            cause = StopCause.SIGNAL if number else StopCause.EXIT
+            if is_oom or _OUT_OF_MEMORY.search(tail):
+                cause = StopCause.OOM
+            self.failures[rank] = RankFailure(at_s, rank, host, text, cause, code)
 
     def is_known(self, rank: int) -> bool:
         """Whether it has ended, well or not."""

@@ -391,7 +391,8 @@ class AgentLauncher(Launcher):
         failed = (first.rank, first.host, first.reason)
         self._carry_out(
             lambda state, now_ns: launch.rank_failed(
-                state, gang.name, gang.uid, gang.attempt, *failed, now_ns
+                *(state, gang.name, gang.uid, gang.attempt, *failed, now_ns),
+                *(first.cause, first.code, gang.step),
             )
         )
 
@@ -574,7 +575,9 @@ class AgentLauncher(Launcher):
         at_s = self._clock() - word.age.ToNanoseconds() / 1e9
         if gang.phase is GangPhase.FAILING and at_s > gang.since_s:
             return  # this is what it was told
-        gang.exited(host, word.rank, word.code, word.signal, at_s, word.log_tail)
+        gang.exited(
+            host, word.rank, word.code, word.signal, at_s, word.log_tail, is_oom=word.out_of_memory
+        )
 
     def _stopped_there(self, gang: LaunchedGang, host: str) -> None:
         """Nothing is left of it on that host; its ranks have all been heard of before."""

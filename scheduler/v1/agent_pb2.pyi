@@ -451,6 +451,7 @@ class Exited(_message.Message):
     SIGNAL_FIELD_NUMBER: _builtins.int
     AGE_FIELD_NUMBER: _builtins.int
     LOG_TAIL_FIELD_NUMBER: _builtins.int
+    OUT_OF_MEMORY_FIELD_NUMBER: _builtins.int
     rank: _builtins.int
     """The rank; with one process a host, that of the host's first."""
     code: _builtins.int
@@ -459,6 +460,8 @@ class Exited(_message.Message):
     """The signal that ended it, 0 for none."""
     log_tail: _builtins.str
     """The last lines of its log, where it did not end well."""
+    out_of_memory: _builtins.bool
+    """Whether the kernel killed it because its cgroup was out of memory."""
     @_builtins.property
     def key(self) -> Global___AttemptKey:
         """Of which attempt."""
@@ -476,10 +479,11 @@ class Exited(_message.Message):
         signal: _builtins.int = ...,
         age: _duration_pb2.Duration | None = ...,
         log_tail: _builtins.str = ...,
+        out_of_memory: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["age", b"age", "key", b"key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["age", b"age", "code", b"code", "key", b"key", "log_tail", b"log_tail", "rank", b"rank", "signal", b"signal"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age", b"age", "code", b"code", "key", b"key", "log_tail", b"log_tail", "out_of_memory", b"out_of_memory", "rank", b"rank", "signal", b"signal"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

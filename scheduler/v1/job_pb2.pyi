@@ -23,6 +23,30 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _Requeueing:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RequeueingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Requeueing.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    REQUEUEING_UNSPECIFIED: _Requeueing.ValueType  # 0
+    """The same as REQUEUEING_ALWAYS."""
+    REQUEUEING_ALWAYS: _Requeueing.ValueType  # 1
+    """It waits in its old place, and goes on from its checkpoint."""
+    REQUEUEING_NEVER: _Requeueing.ValueType  # 2
+    """Its job has failed."""
+
+class Requeueing(_Requeueing, metaclass=_RequeueingEnumTypeWrapper):
+    """Whether a gang that gives up its hosts waits again."""
+
+REQUEUEING_UNSPECIFIED: Requeueing.ValueType  # 0
+"""The same as REQUEUEING_ALWAYS."""
+REQUEUEING_ALWAYS: Requeueing.ValueType  # 1
+"""It waits in its old place, and goes on from its checkpoint."""
+REQUEUEING_NEVER: Requeueing.ValueType  # 2
+"""Its job has failed."""
+Global___Requeueing: _TypeAlias = Requeueing  # noqa: Y015
+
 class _DependencyKind:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -485,6 +509,8 @@ class JobSpec(_message.Message):
     DEPENDENCIES_FIELD_NUMBER: _builtins.int
     CANCEL_UNMET_FIELD_NUMBER: _builtins.int
     ARRAY_FIELD_NUMBER: _builtins.int
+    RESTARTS_FIELD_NUMBER: _builtins.int
+    REQUEUE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """What its tenant calls the job: 1 to 128 letters, digits, '-', '_' or '.'. Unique among live
     jobs of the tenant; free again once the job has ended. Required.
@@ -518,6 +544,10 @@ class JobSpec(_message.Message):
     "0-15", or "1,3,8-20:4"; with "%4" at most four at a time. Up to 1,000 tasks. CreateJob answers
     with the first. Empty: one job. UpdateJob of any live task takes "%8": so many of its array run
     at a time from then on, all of them with "%0".
+    """
+    requeue: Global___Requeueing.ValueType
+    """Whether the job waits again when others need its hosts, or they fail and cannot be replaced.
+    Unspecified means always.
     """
     @_builtins.property
     def parallelism(self) -> Global___Parallelism:
@@ -585,6 +615,10 @@ class JobSpec(_message.Message):
     def dependencies(self) -> _containers.RepeatedCompositeFieldContainer[Global___Dependency]:
         """Jobs for whose ends it waits, all of them. What can never be is refused."""
 
+    @_builtins.property
+    def restarts(self) -> Global___RestartRule:
+        """After which failures the job is started again. Unset: as the tenants file says."""
+
     def __init__(
         self,
         *,
@@ -612,16 +646,130 @@ class JobSpec(_message.Message):
         dependencies: _abc.Iterable[Global___Dependency] | None = ...,
         cancel_unmet: _builtins.bool = ...,
         array: _builtins.str = ...,
+        restarts: Global___RestartRule | None = ...,
+        requeue: Global___Requeueing.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha", "batch", b"batch", "begin_time", b"begin_time", "checkpoint", b"checkpoint", "compute_time", b"compute_time", "constraints", b"constraints", "model", b"model", "parallelism", b"parallelism", "run", b"run", "spread_alpha", b"spread_alpha", "time_limit", b"time_limit", "training", b"training"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha", "batch", b"batch", "begin_time", b"begin_time", "checkpoint", b"checkpoint", "compute_time", b"compute_time", "constraints", b"constraints", "model", b"model", "parallelism", b"parallelism", "restarts", b"restarts", "run", b"run", "spread_alpha", b"spread_alpha", "time_limit", b"time_limit", "training", b"training"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha", "array", b"array", "batch", b"batch", "begin_time", b"begin_time", "cancel_unmet", b"cancel_unmet", "checkpoint", b"checkpoint", "collectives", b"collectives", "compute_time", b"compute_time", "constraints", b"constraints", "dependencies", b"dependencies", "hold", b"hold", "labels", b"labels", "model", b"model", "name", b"name", "objective", b"objective", "parallelism", b"parallelism", "priority", b"priority", "priority_class", b"priority_class", "run", b"run", "spares", b"spares", "spread_alpha", b"spread_alpha", "tenant", b"tenant", "time_limit", b"time_limit", "traffic", b"traffic", "training", b"training"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha", "array", b"array", "batch", b"batch", "begin_time", b"begin_time", "cancel_unmet", b"cancel_unmet", "checkpoint", b"checkpoint", "collectives", b"collectives", "compute_time", b"compute_time", "constraints", b"constraints", "dependencies", b"dependencies", "hold", b"hold", "labels", b"labels", "model", b"model", "name", b"name", "objective", b"objective", "parallelism", b"parallelism", "priority", b"priority", "priority_class", b"priority_class", "requeue", b"requeue", "restarts", b"restarts", "run", b"run", "spares", b"spares", "spread_alpha", b"spread_alpha", "tenant", b"tenant", "time_limit", b"time_limit", "traffic", b"traffic", "training", b"training"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__spread_alpha: _TypeAlias = _typing.Literal["spread_alpha"]  # noqa: Y015
     _WhichOneofArgType__spread_alpha: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__spread_alpha) -> _WhichOneofReturnType__spread_alpha | None: ...
 
 Global___JobSpec: _TypeAlias = JobSpec  # noqa: Y015
+
+@_typing.final
+class RestartRule(_message.Message):
+    """After which failures a job is started again."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MAX_FIELD_NUMBER: _builtins.int
+    BACKOFF_FIELD_NUMBER: _builtins.int
+    ON_FIELD_NUMBER: _builtins.int
+    max: _builtins.int
+    """Attempts in a row that may follow a failure before anything is saved. 0: none, whatever was
+    saved. Unset: as the tenants file says, and three where ranks end by themselves within a minute,
+    before a first step.
+    """
+    @_builtins.property
+    def backoff(self) -> _duration_pb2.Duration:
+        """Pause before the first of them, in whole seconds, twice as long each time. Unset: as the tenants
+        file says.
+        """
+
+    @_builtins.property
+    def on(self) -> Global___RestartCauses:
+        """After what. Unset: after anything."""
+
+    def __init__(
+        self,
+        *,
+        max: _builtins.int | None = ...,
+        backoff: _duration_pb2.Duration | None = ...,
+        on: Global___RestartCauses | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max", b"_max", "backoff", b"backoff", "max", b"max", "on", b"on"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max", b"_max", "backoff", b"backoff", "max", b"max", "on", b"on"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__max: _TypeAlias = _typing.Literal["max"]  # noqa: Y015
+    _WhichOneofArgType__max: _TypeAlias = _typing.Literal["_max", b"_max"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max) -> _WhichOneofReturnType__max | None: ...
+
+Global___RestartRule: _TypeAlias = RestartRule  # noqa: Y015
+
+@_typing.final
+class RestartCauses(_message.Message):
+    """What a job is started again after."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXIT_FIELD_NUMBER: _builtins.int
+    OOM_FIELD_NUMBER: _builtins.int
+    HANG_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
+    oom: _builtins.bool
+    """A rank ran out of memory, of its GPU or of its host. Unset means true."""
+    hang: _builtins.bool
+    """Steps stopped coming. Unset means true."""
+    host: _builtins.bool
+    """A host failed, or could not start its ranks. Unset means true."""
+    @_builtins.property
+    def exit(self) -> Global___ExitCodes:
+        """Exit codes of ranks. In a job file a list: [75], or [] for none. Unset: all."""
+
+    def __init__(
+        self,
+        *,
+        exit: Global___ExitCodes | None = ...,
+        oom: _builtins.bool | None = ...,
+        hang: _builtins.bool | None = ...,
+        host: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_hang", b"_hang", "_host", b"_host", "_oom", b"_oom", "exit", b"exit", "hang", b"hang", "host", b"host", "oom", b"oom"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_hang", b"_hang", "_host", b"_host", "_oom", b"_oom", "exit", b"exit", "hang", b"hang", "host", b"host", "oom", b"oom"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__hang: _TypeAlias = _typing.Literal["hang"]  # noqa: Y015
+    _WhichOneofArgType__hang: _TypeAlias = _typing.Literal["_hang", b"_hang"]  # noqa: Y015
+    _WhichOneofReturnType__host: _TypeAlias = _typing.Literal["host"]  # noqa: Y015
+    _WhichOneofArgType__host: _TypeAlias = _typing.Literal["_host", b"_host"]  # noqa: Y015
+    _WhichOneofReturnType__oom: _TypeAlias = _typing.Literal["oom"]  # noqa: Y015
+    _WhichOneofArgType__oom: _TypeAlias = _typing.Literal["_oom", b"_oom"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__hang) -> _WhichOneofReturnType__hang | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__host) -> _WhichOneofReturnType__host | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__oom) -> _WhichOneofReturnType__oom | None: ...
+
+Global___RestartCauses: _TypeAlias = RestartCauses  # noqa: Y015
+
+@_typing.final
+class ExitCodes(_message.Message):
+    """Exit codes of ranks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CODES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def codes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """1 to 255 each. Empty: none."""
+
+    def __init__(
+        self,
+        *,
+        codes: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["codes", b"codes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExitCodes: _TypeAlias = ExitCodes  # noqa: Y015
 
 @_typing.final
 class Dependency(_message.Message):

@@ -3,9 +3,9 @@
 A message has the keys of the job file by the same names, so that both ways go through the
 mapping that files.job reads and writes: one schema, and the same errors at the same paths. How
 a field is copied follows from its descriptor. Some keys have another shape in a message:
-`parallelism.dp` of an elastic gang, `constraints.avoid`, and durations, which the key gives in
-seconds: `time_limit_s` is the field `time_limit`. In a message jobs have the names that their
-tenant calls them by; a specification that the core gets has full names.
+`parallelism.dp` of an elastic gang, `constraints.avoid`, `restarts.on.exit`, and durations, which
+the key gives in seconds: `time_limit_s` is the field `time_limit`. In a message jobs have the names
+that their tenant calls them by; a specification that the core gets has full names.
 """
 
 from __future__ import annotations
@@ -51,6 +51,9 @@ def spec_from_proto(message: job_pb2.JobSpec) -> JobSpec:
     axes = mapping.get("parallelism", {})
     if least := axes.pop("min_dp", 0):
         axes["dp"] = {"min": least, "max": axes.get("dp", 1)}
+    causes = mapping.get("restarts", {}).get("on", {})
+    if "exit" in causes:
+        causes["exit"] = causes["exit"].get("codes", [])
     if avoid := mapping.get("constraints", {}).get("avoid"):
         mapping["constraints"]["avoid"] = {a.get("tier", ""): a.get("jobs", []) for a in avoid}
     try:
@@ -84,6 +87,9 @@ def fill_spec(message: job_pb2.JobSpec, spec: JobSpec) -> None:
     mapping.setdefault("objective", spec.request.objective.value)  # an answer always says it
     if spec.min_dp:
         mapping["parallelism"] |= {"dp": spec.request.parallelism.dp, "min_dp": spec.min_dp}
+    causes = mapping.get("restarts", {}).get("on", {})
+    if "exit" in causes:
+        causes["exit"] = {"codes": causes["exit"]}
     if avoid := mapping.get("constraints", {}).get("avoid"):
         mapping["constraints"]["avoid"] = [{"tier": t, "jobs": jobs} for t, jobs in avoid.items()]
     _fill_spec(message, mapping)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import yaml
 
 from placement.workload.request import NO_SPARES
 from scheduler.core.model.job_array import parse_array
+from scheduler.core.policies.restart_rule import Requeueing, RestartRule
 from scheduler.files.job import job_to_mapping
 from scheduler.v1 import job_pb2
 from tests.e2e.gangs import begins_at, gang, is_launched, local_server, until
@@ -46,3 +49,38 @@ def test_a_chain_of_limited_jobs_is_one_run(tmp_path: Path) -> None:
         until(client, "a-1", is_launched(1))
         until(client, "a-1", lambda _: b"from step" in b"".join(client.tail_logs("a-1")))
         assert begins_at(client, "a-1") >= saved > 0
+
+
+def test_a_program_that_cannot_begin_is_tried_three_times_and_frees_its_hosts(
+    tmp_path: Path,
+) -> None:
+    with local_server(tmp_path, racks=1, hosts=1, lease_s=15) as (_, client):
+        wrong = gang("a", tmp_path, 1, spares=NO_SPARES)
+        script = "import sys; sys.exit('KeyError: my typo')"
+        run = replace(wrong.run, command=(sys.executable, "-c", script))
+        began_s = time.monotonic()
+        client.create_job(replace(wrong, run=run))
+        job = until(client, "a", lambda job: job.state == FAILED)
+        assert (job.attempt, time.monotonic() - began_s < 10) == (3, True)
+        assert job.reason.endswith("exited with code 1: KeyError: my typo")
+        once = replace(wrong, name="b", run=run, restarts=RestartRule(exit=(75,)))
+        client.create_job(once)
+        job = until(client, "b", lambda job: job.state == FAILED)
+        assert (job.attempt, job.reason.endswith("restarts.on.exit has 75")) == (1, True)
+
+
+def test_a_job_that_is_not_requeued_ends_when_another_takes_its_host(tmp_path: Path) -> None:
+    tenants = tmp_path / "tenants.yaml"
+    tenants.write_text(
+        "preemption: {min_run_s: 0}\nclasses: {low: {priority: 0, preemptible: true}}\n"
+    )
+    with local_server(tmp_path, "--tenants", str(tenants), racks=1, hosts=1, lease_s=15) as made:
+        client = made[1]
+        low = gang("low", tmp_path, 1, steps=10**6, spares=NO_SPARES, priority_class="low")
+        client.create_job(replace(low, requeue=Requeueing.NEVER))
+        until(client, "low", is_launched(1))
+        client.create_job(gang("high", tmp_path, 1, steps=20, spares=NO_SPARES, priority=9))
+        job = until(client, "low", lambda job: job.state == FAILED)
+        assert job.reason.startswith("preempted by high")
+        assert job.reason.endswith("its file says requeue: never")
+        until(client, "high", lambda job: job.state == COMPLETED)

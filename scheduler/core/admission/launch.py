@@ -18,6 +18,7 @@ from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.rejected import Code, Rejected, no_job
 from scheduler.core.model.state import State
+from scheduler.core.policies.restart_rule import StopCause
 
 Answer = tuple[Event, ...] | Rejected
 
@@ -53,13 +54,23 @@ def launch_failed(
 
 
 def rank_failed(
-    state: State, name: str, uid: str, attempt: int, rank: int, host: str, reason: str, now_ns: int
+    state: State,
+    name: str,
+    uid: str,
+    attempt: int,
+    rank: int,
+    host: str,
+    reason: str,
+    now_ns: int,
+    cause: StopCause | None = None,
+    code: int = 0,
+    step: int = 0,
 ) -> Answer:
-    """`rank` ended other than well, before any other did."""
+    """`rank` ended other than well, before any other did, after `step`."""
     job = _running(state, name, uid, attempt)
     if isinstance(job, Rejected):
         return job
-    return (RankFailed(now_ns, name, attempt, rank, host, reason),)
+    return (RankFailed(now_ns, name, attempt, rank, host, reason, cause, code, step),)
 
 
 def checkpoint_saved(

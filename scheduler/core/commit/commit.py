@@ -27,6 +27,7 @@ from scheduler.core.model.events import (
     Event,
     GangResized,
     JobEnded,
+    JobPreempted,
     JobRequeued,
     JobsReserved,
     JobStarted,
@@ -56,6 +57,7 @@ from scheduler.core.model.plan import (
     taken,
 )
 from scheduler.core.model.state import State
+from scheduler.core.policies.restart_rule import Requeueing
 from scheduler.core.rules import memory_copies
 from scheduler.core.rules.calendar import Calendar, transition_event
 from scheduler.core.rules.crash_loop import avoided
@@ -98,11 +100,23 @@ def commit(state: State, plan: Plan, now_ns: int) -> tuple[Event, ...] | Conflic
         if isinstance(outcome, Stale):
             stale.append(outcome)
         else:
+            outcome = tuple(_without_requeue(ledger, event) for event in outcome)
             events += outcome
             ledger.apply(outcome, taken(action))
     if stale and not events:
         return Conflict(tuple(stale))
     return tuple(events)
+
+
+def _without_requeue(ledger: Ledger, event: Event) -> Event:
+    """The event, or the end of a job that is to give up its hosts and does not want to wait
+    again."""
+    if isinstance(event, JobRequeued | JobPreempted):
+        job = ledger.state.jobs[event.name]
+        if job.spec.requeue is Requeueing.NEVER:
+            reason = f"{event.reason}; its file says requeue: never"
+            return JobEnded(event.time_ns, event.name, JobState.FAILED, reason)
+    return event
 
 
 def _checked(ledger: Ledger, action: Action, now_ns: int) -> tuple[Event, ...] | Stale:

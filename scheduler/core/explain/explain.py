@@ -76,7 +76,8 @@ class Reasons:
             size += step_text(present_step(self._state, job))
             slow = slow_gang(self._state, job) if job.state is JobState.RUNNING else None
             size += f"; {slow.text}" if slow and slow.slower > 0 else ""
-            size += resting_text(job, self._state.tenants.restarts, self._now_ns)
+            terms, fabric = self._state.tenants.restarts, self._state.loaded_fabric
+            size += resting_text(fabric, job, terms, self._now_ns)
             return Reason(name, WaitReason.NOT_WAITING, f"{name} is {job.state}{size}")
         if name in self._state.deferred:
             return self._deferred(job)

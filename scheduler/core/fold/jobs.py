@@ -487,7 +487,7 @@ def _attempt_failed(state: State, event: LaunchFailed | RankFailed) -> State:
     job, costs = state.jobs[event.name], state.tenants.preemption.costs
     if isinstance(event, RankFailed):
         text = f"rank {event.rank} on {event.host} {event.reason}"
-        hit = stopped(job, event.time_ns, costs)
+        hit = stopped(job, event.time_ns, costs, event.cause, event.code, event.step)
     else:
         text = f"could not be started on {event.host}: {event.reason}"
         hit = struck(job, state.loaded_fabric.index_by_name[event.host], event.time_ns, costs)

@@ -18,6 +18,7 @@ from scheduler.core.model.restart_option import WeighedOptions
 from scheduler.core.model.window import Window
 from scheduler.core.policies.checkpoint import Holders
 from scheduler.core.policies.health import HealthPolicy
+from scheduler.core.policies.restart_rule import StopCause
 from scheduler.core.policies.tenants import Tenants
 
 
@@ -226,7 +227,8 @@ class LaunchFailed(Struct, frozen=True):
 
 class RankFailed(Struct, frozen=True):
     """A rank ended other than well, before any other of its gang: the attempt is over. Ranks that
-    end after it for its sake are not in the log."""
+    end after it for its sake are not in the log. `cause`: None in logs of before. `code`: its exit
+    code. `step`: how far the attempt had come, as its ranks said."""
 
     time_ns: int
     name: str
@@ -234,6 +236,9 @@ class RankFailed(Struct, frozen=True):
     rank: int
     host: str
     reason: str
+    cause: StopCause | None = None
+    code: int = 0
+    step: int = 0
 
 
 class CheckpointSaved(Struct, frozen=True):

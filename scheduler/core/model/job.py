@@ -22,6 +22,12 @@ from scheduler.core.names import DEFAULT_TENANT
 from scheduler.core.policies.affinity import ANYBODY, Affinity
 from scheduler.core.policies.checkpoint import AS_USUAL, CheckpointTerms, Holders
 from scheduler.core.policies.costs import Costs, Observed
+from scheduler.core.policies.restart_rule import (
+    AS_TENANTS,
+    Requeueing,
+    RestartRule,
+    StopCause,
+)
 from scheduler.core.policies.run import RunSpec, SavedCheckpoint
 
 SECOND_NS = 1_000_000_000
@@ -40,7 +46,8 @@ class JobSpec:
     start on its hosts; None: somebody else does, and reports its end. `hold`: it is held when it is
     submitted. `begin_ns`: it does not start before, 0 = at once. `dependencies`: what it waits for;
     `cancel_unmet`: it is cancelled when that can never be, and does not wait on. `array`: of which
-    it is a task, or that it is submitted as.
+    it is a task, or that it is submitted as. `restarts`: after which failures it is started again.
+    `requeue`: whether it waits again when others need its hosts.
     """
 
     name: str
@@ -59,6 +66,8 @@ class JobSpec:
     dependencies: tuple[DependencyTerm, ...] = ()
     cancel_unmet: bool = False
     array: JobArray | None = None
+    restarts: RestartRule = AS_TENANTS
+    requeue: Requeueing = Requeueing.ALWAYS
 
 
 class Strike(Struct, frozen=True):
@@ -109,6 +118,8 @@ class Job:
 
     `stop_ns`: when a failure stopped the present attempt, None = none has. `strikes`: the hosts
     that stopped it; `failed_attempts`: attempts in a row that failed before anything was saved.
+    `failure`, `exit_code`: what stopped the last attempt that failed, None = not known.
+    `early_ends`: attempts in a row whose ranks ended by themselves right after they had started.
     `restart_options`: what was weighed at the last restart. `goodput`: what its time went
     to, up to its last change. `copies`: of each block, the blocks that have its state in memory.
     `lent`: spares of it that others run on, or have just left. `step`: of a gang that runs, and
@@ -171,6 +182,9 @@ class Job:
     part_gpus: int = 0
     host_gpus: int = 0
     gpus: tuple[int, ...] = ()
+    failure: StopCause | None = None
+    exit_code: int = 0
+    early_ends: int = 0
 
     def host_names(self, fabric: Fabric) -> HostNames:
         """Its hosts by name. `fabric`: the present one."""

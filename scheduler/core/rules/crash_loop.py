@@ -16,10 +16,13 @@ from placement.fabric.tree import Fabric
 from scheduler.core.collections.evolve import evolve
 from scheduler.core.model.job import SECOND_NS, Job, Strike
 from scheduler.core.policies.costs import Costs, Ending
+from scheduler.core.policies.restart_rule import StopCause
 from scheduler.core.policies.tenants import Restarts
 from scheduler.core.wording import duration, listed
 
 MOST_DOUBLINGS = 4
+EARLY_S = 60  # an end by itself so soon after the start, before any step, is the program's own
+EARLY_ENDS = 3  # of which so many in a row are enough
 
 
 def struck(job: Job, host: int, now_ns: int, costs: Costs) -> Job:
@@ -27,15 +30,26 @@ def struck(job: Job, host: int, now_ns: int, costs: Costs) -> Job:
     before = next((s for s in job.strikes if s.host == host), Strike(host, 0, 0))
     remaining = tuple(s for s in job.strikes if s.host != host)
     hit = evolve(job, strikes=(*remaining, Strike(host, before.count + 1, now_ns)))
-    return stopped(hit, now_ns, costs)
+    return stopped(hit, now_ns, costs, StopCause.HOST)
 
 
-def stopped(job: Job, now_ns: int, costs: Costs) -> Job:
-    """The job once something has stopped its attempt."""
+def stopped(
+    job: Job, now_ns: int, costs: Costs, cause: StopCause | None, code: int = 0, step: int = 0
+) -> Job:
+    """The job once something has stopped its attempt, which had come to `step`."""
     if job.stop_ns is not None:  # the attempt has been counted
         return job
     failed_attempts = 0 if has_saved(job, now_ns, costs) else job.failed_attempts + 1
-    return evolve(job, failed_attempts=failed_attempts, stop_ns=now_ns)
+    began_ns = job.start_ns if job.launched_ns is None else job.launched_ns
+    is_early = cause is StopCause.EXIT and not step and now_ns - began_ns < EARLY_S * SECOND_NS
+    return evolve(
+        job,
+        failed_attempts=failed_attempts,
+        stop_ns=now_ns,
+        failure=cause,
+        exit_code=code,
+        early_ends=job.early_ends + 1 if is_early else 0,
+    )
 
 
 def has_saved(job: Job, now_ns: int, costs: Costs) -> bool:
@@ -101,27 +115,48 @@ def _until_ns(strike: Strike, terms: Restarts) -> int:
 
 def retry_ns(job: Job, terms: Restarts) -> int:
     """When a gang that stands still may run again; 0: at once."""
-    more = job.failed_attempts - terms.patience
+    own_s = job.spec.restarts.backoff_s
+    more = job.failed_attempts - (terms.patience if own_s is None else 1)
     if more < 0 or job.stop_ns is None:
         return 0
-    wait_s = min(terms.backoff_s << min(more, MOST_DOUBLINGS), terms.most_backoff_s)
+    backoff_s = terms.backoff_s if own_s is None else own_s
+    wait_s = min(backoff_s << min(more, MOST_DOUBLINGS), max(backoff_s, terms.most_backoff_s))
     return job.stop_ns + wait_s * SECOND_NS
 
 
 def given_up(job: Job, terms: Restarts) -> str:
     """Why the job is not started again; empty when it may be."""
-    if job.failed_attempts < terms.attempts:
+    rule = job.spec.restarts
+    if refusal := rule.refusal(job.failure, job.exit_code):
+        return f"{job.reason}; {refusal}"
+    if rule.most == 0:
+        return f"{job.reason}; restarts.max is 0"
+    if rule.most is None and job.early_ends >= EARLY_ENDS:
+        ended = f"ended by themselves within {EARLY_S} s, before a first step"
+        return f"{job.early_ends} attempts in a row {ended}; {job.reason}"
+    if job.failed_attempts < _most_attempts(job, terms):
         return ""
     return f"{failed_attempts_text(job)}; {job.reason}"
 
 
-def resting_text(job: Job, terms: Restarts, now_ns: int) -> str:
-    """`; 4 attempts in a row ...: tries again in 10 s, of 10 at most`; empty: nothing holds it."""
+def _most_attempts(job: Job, terms: Restarts) -> int:
+    """How many attempts may fail in a row before anything is saved."""
+    most = job.spec.restarts.most
+    return terms.attempts if most is None else most + 1
+
+
+def resting_text(fabric: Fabric, job: Job, terms: Restarts, now_ns: int) -> str:
+    """`; 4 attempts in a row ...: tries again in 10 s, gives up after 10; its 64 GPUs wait ...`;
+    empty: nothing holds it."""
     left_ns = retry_ns(job, terms) - now_ns
     if left_ns <= 0:
         return ""
     wait = duration(-(-left_ns // SECOND_NS))
-    return f"; {failed_attempts_text(job)}: tries again in {wait}, gives up after {terms.attempts}"
+    most = _most_attempts(job, terms)
+    gpus = job.part_gpus or job.held.bit_count() * fabric.gpus_per_host
+    price = gpus * (retry_ns(job, terms) - (job.stop_ns or now_ns)) / (3_600 * SECOND_NS)
+    held = f"its {gpus:,} GPUs wait meanwhile, {price:,.1f} GPU-hours"
+    return f"; {failed_attempts_text(job)}: tries again in {wait}, gives up after {most}; {held}"
 
 
 def failed_attempts_text(job: Job) -> str:

@@ -49,6 +49,7 @@ from scheduler.core.model.plan import Start
 from scheduler.core.model.requests import CompletedRequest, parse_request_id
 from scheduler.core.names import full_name, short_name, stated_tenant
 from scheduler.core.restart.prospect import prospect
+from scheduler.core.rules.crash_loop import resting_text
 from scheduler.core.rules.network.gang_step import at_present
 from scheduler.core.rules.network.neighbours import shared_uplinks
 from scheduler.core.rules.network.slow_gangs import slow_gangs
@@ -142,6 +143,9 @@ class JobMessages:
             if job.state is JobState.RUNNING and is_smaller(job):
                 size = f"runs {size_text(job, writer.limits)}"
                 return f"{size}; was resized: {job.reason}" if job.reason else size
+            if job.state is JobState.INTERRUPTED:
+                terms, now_ns = state.tenants.restarts, writer.now_ns()
+                return job.reason + resting_text(state.loaded_fabric, job, terms, now_ns)
             if job.state is not JobState.QUEUED:
                 return job.reason
             waits = why[job.name].sentence

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.core import JobState, State, replay
+from scheduler.core import JobState, State, explain, replay
 from scheduler.core.admission import launch
 from scheduler.core.admission.launch import Answer
 from scheduler.core.capacity.victims import cost_ns
@@ -18,6 +18,7 @@ from scheduler.core.model.job_account import kept, shown
 from scheduler.core.model.lifecycle import HostState
 from scheduler.core.model.rejected import Code, Rejected
 from scheduler.core.model.run_lineage import ResumePoint, resume_point
+from scheduler.core.policies.restart_rule import RestartRule, StopCause
 from scheduler.core.policies.run import RunSpec
 from scheduler.core.rules.hosts.retiring import has_just_saved
 from tests.build import (
@@ -225,6 +226,82 @@ def test_tasks_of_a_chain_share_a_run_and_those_of_a_sweep_do_not() -> None:
         state = run(state, end("a-0"))
         point = resume_point(state.lineages, job(state, "a-1"))
         assert (point.step if point else None) == step
+
+
+# --- which failures a job is started again after --------------------------------------------
+
+
+def ended(state: State, uid: str = UID, **told: Any) -> State:
+    """The state once a rank of the present attempt has failed, and what was decided of it."""
+    attempt = job(state, "a").attempt
+    now_ns = 10 * S * attempt
+    state = after(state, launch.launched(state, "a", uid, attempt, now_ns))
+    told = {"cause": StopCause.EXIT, "code": 1} | told
+    why = ("h", "exited with code 1: KeyError")
+    answer = launch.rank_failed(state, "a", uid, attempt, 0, *why, now_ns + S, **told)
+    return schedule(after(state, answer), now_ns + S)
+
+
+def ruled(rule: RestartRule) -> State:
+    command = with_run(submit("a", 2, spares=exactly(1)))
+    return started(loaded(), replace(command, spec=replace(command.spec, restarts=rule)))
+
+
+def test_a_program_that_ends_before_a_first_step_is_tried_three_times(state: State) -> None:
+    for attempt in (1, 2):
+        state = ended(state)
+        assert job(state, "a").attempt == attempt + 1
+    state = ended(state)
+    over = state.find("a")
+    assert over is not None
+    assert over.state is JobState.FAILED
+    assert over.reason.startswith("3 attempts in a row ended by themselves within 60 s")
+
+
+def test_a_program_that_has_made_a_step_is_tried_as_often_as_before(state: State) -> None:
+    for _ in range(2):
+        state = ended(state, step=5)
+    assert job(ended(state, step=5), "a").state is JobState.INTERRUPTED  # it waits, and holds on
+    text = explain(ended(state, step=5), "a", 32 * S, SchedulingOptions()).sentence
+    assert "its 24 GPUs wait meanwhile, 0.2 GPU-hours" in text
+
+
+@pytest.mark.parametrize(
+    ("rule", "told", "goes_on"),
+    [
+        (RestartRule(), {}, True),
+        (RestartRule(most=0), {}, False),
+        (RestartRule(exit=(75,)), {}, False),
+        (RestartRule(exit=(75,)), {"code": 75}, True),
+        (RestartRule(exit=()), {"cause": StopCause.SIGNAL, "code": 0}, True),
+        (RestartRule(oom=False), {"cause": StopCause.OOM}, False),
+        (RestartRule(hang=False), {"cause": StopCause.HANG}, False),
+        (RestartRule(hang=False), {"cause": StopCause.OOM}, True),
+    ],
+)
+def test_a_job_is_started_again_after_what_its_file_names(
+    rule: RestartRule, told: dict[str, Any], *, goes_on: bool
+) -> None:
+    state = ended(ruled(rule), **told)
+    assert ("a" in state.jobs) is goes_on
+    if goes_on:
+        assert job(state, "a").attempt == 2
+
+
+def test_a_host_that_fails_ends_a_job_that_does_not_want_another() -> None:
+    state = ruled(RestartRule(host=False))
+    state = schedule(run(state, fail(hosts_of(state, "a")[0])))
+    over = state.find("a")
+    assert over is not None
+    assert over.reason.endswith("restarts.on.host is false")
+
+
+def test_own_pauses_and_tries_take_the_place_of_the_tenants() -> None:
+    state = ended(ruled(RestartRule(most=1, backoff_s=40)), step=1)
+    assert job(state, "a").state is JobState.INTERRUPTED
+    state = schedule(state, 51 * S)
+    assert job(state, "a").attempt == 2
+    assert "a" not in ended(state, step=1).jobs
 
 
 # --- what reports say of costs --------------------------------------------------------------
