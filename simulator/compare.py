@@ -64,7 +64,10 @@ def _named(key: str, value: Value) -> str:
         return Path(str(value)).stem if key == "fabric" else str(value)
     if key == "failures":
         return str(value) if value is not None else "no failures"
-    return f"{key.replace('_', ' ')} {value}"
+    words = key.replace("_", " ")
+    if isinstance(value, bool):
+        return words if value else f"no {words}"
+    return f"{words} {value}"
 
 
 def compare(

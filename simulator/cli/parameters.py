@@ -58,7 +58,7 @@ def _type(option: ReplayOption, is_list: bool) -> Any:
     if isinstance(kind, ChoiceKind) and not is_list:  # typer has no lists of choices
         single = Literal[kind.names]
     elif isinstance(kind, FlagKind):
-        return bool
+        single = bool
     elif isinstance(kind, WholeKind):
         single = int
     elif isinstance(kind, NumberKind) and not kind.word:
@@ -73,12 +73,16 @@ def _info(option: ReplayOption, is_list: bool) -> Any:
         return typer.Argument(help=option.help, show_default=False)
     text = option.help
     if is_list:
-        usual = "" if option.default is None else f" Default: {option.default}."
+        is_said = option.default is not None and not isinstance(option.kind, FlagKind)
+        usual = f" Default: {option.default}." if is_said else ""
         text = f"{text}{usual} May be given several times."
     has_default = (
         option.default is not None and not is_list and not isinstance(option.kind, FlagKind)
     )
-    declared = [option.flag] if isinstance(option.kind, FlagKind) else []
+    declared = []
+    if isinstance(option.kind, FlagKind):
+        both = f"{option.flag}/--no-{option.flag.removeprefix('--')}"
+        declared = [both if is_list else option.flag]
     return typer.Option(
         *declared, help=text, show_default=has_default, metavar=_bounds(option.kind)
     )

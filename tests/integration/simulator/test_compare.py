@@ -77,6 +77,13 @@ class TestCompare:
         for variant in found["variants"]:
             assert [run["seed"] for run in variant["runs"]] == [4, 5]
 
+    def test_sharing_of_hosts_is_a_flag_of_all_variants_or_two_variants(self) -> None:
+        once = compared("--share-hosts", "--limit=4")
+        assert [variant["name"] for variant in once["variants"]] == ["run"]
+        twice = compared("--share-hosts", "--no-share-hosts", "--limit=4")
+        names = [variant["name"] for variant in twice["variants"]]
+        assert names == ["share hosts", "no share hosts"]
+
     def test_a_replay_that_is_void_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def void(*_: object) -> None:
             raise InvariantViolated("jobs offered: 3 on one side, 2 on the other")
