@@ -81,9 +81,9 @@ class PlanningLoop:
         again_ns: int | None = None
         while True:
             await self._moved_or(again_ns)
-            await self._beside(self._executor.rest(self._is_busy()))
-            self._moved.clear()
             try:
+                await self._beside(self._executor.rest(self._is_busy()))
+                self._moved.clear()
                 with self._instruments.deciding():
                     again_ns = await self._decide(self._state())
             except NotWritten:
@@ -119,7 +119,7 @@ class PlanningLoop:
                 await self._struck_or(task)
                 if self._struck.is_set():
                     self._struck.clear()
-                    await self._restart(self._state())
+                    await self._restart_stopped()
             return task.result()
         finally:
             task.cancel()
@@ -131,6 +131,16 @@ class PlanningLoop:
             await asyncio.wait({task, struck}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             struck.cancel()
+
+    async def _restart_stopped(self) -> None:
+        """Restart stopped gangs by themselves; leave them to the next decision where that fails."""
+        try:
+            await self._restart(self._state())
+        except (NotWritten, WriterStopped, NotLeading, StoreError):
+            raise
+        except Exception:  # a bug in placement, which must not cost the queue its decision
+            log.exception("no decision on the gangs that stand still")
+            self._moved.set()
 
     async def _restart(self, state: State) -> None:
         """Say how the gangs go on that stand still."""

@@ -1,4 +1,4 @@
-"""The loop that decides: it ends when it is told to."""
+"""The loop that decides: it ends when it is told to, and not of an error in a plan."""
 
 from __future__ import annotations
 
@@ -41,5 +41,46 @@ async def test_a_cancel_is_not_lost_as_the_state_moves(rounds: int) -> None:
     loop.cancel()
     done, _ = await asyncio.wait({loop}, timeout=2)
     assert done
+    mind.close()
+    deciding.close()
+
+
+async def test_an_error_of_a_restart_while_the_planner_rests_ends_no_decisions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A gang is struck in the pause between two decisions, and its restart raises."""
+    state, decided_at = State.empty(), list[int]()
+    is_resting = asyncio.Event()
+
+    def decided(state: State, now_ns: int) -> Plan:
+        decided_at.append(now_ns)
+        return Plan(state.version, ())
+
+    def broken(state: State, now_ns: int, options: SchedulingOptions) -> Plan:
+        raise ZeroDivisionError
+
+    async def rest(self: PlanExecutor, is_busy: bool) -> None:
+        is_resting.set()
+        await asyncio.sleep(0.02)
+
+    monkeypatch.setattr("scheduler.engine.planning.loop.decide_restarts", broken)
+    monkeypatch.setattr(PlanExecutor, "rest", rest)
+
+    async def enter(stage: object, check: Callable[[State, int], Answer]) -> Any:
+        raise AssertionError("an empty plan is not carried out")
+
+    mind = PlanExecutor(decided, SchedulingOptions(), lambda spans: None)
+    deciding = PlanningLoop(
+        mind, SchedulingOptions(), Instruments(), lambda: state, lambda: 0, enter, lambda: False
+    )
+    loop = asyncio.create_task(deciding.run())
+    deciding.begin()
+    await is_resting.wait()
+    deciding._struck.set()
+    await asyncio.sleep(0.2)
+    assert not loop.done()
+    assert decided_at
+    loop.cancel()
+    await asyncio.wait({loop})
     mind.close()
     deciding.close()
