@@ -23,7 +23,7 @@ from scheduler.console.connect import ConnectService
 from scheduler.console.live import LiveMaps, LiveStream
 from scheduler.console.login import LoginOfServer
 from scheduler.console.past import PastOfServer, timeline_response
-from scheduler.console.thread import BACKLOG, STOP_S, Renew
+from scheduler.console.thread import BACKLOG, STOP_S, Beside
 from scheduler.service.backend import Backend
 from scheduler.service.rpc.service import SERVICE
 
@@ -46,7 +46,7 @@ class ConsoleServer:
         self._server: _Server | None = None
         self._is_stopping = False
 
-    def run(self, listening: socket.socket, context: ssl.SSLContext | None, renew: Renew) -> None:
+    def run(self, listening: socket.socket, context: ssl.SSLContext | None, beside: Beside) -> None:
         """Until `stop`."""
         config = uvicorn.Config(
             self._app,
@@ -69,11 +69,8 @@ class ConsoleServer:
 
         async def serve() -> None:
             assert self._server is not None
-            renewing = asyncio.ensure_future(renew())
-            try:
+            async with beside():
                 await self._server.serve([listening])
-            finally:
-                renewing.cancel()
 
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve())

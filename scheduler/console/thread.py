@@ -13,8 +13,8 @@ import os
 import select
 import socket
 import threading
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -23,6 +23,7 @@ from scheduler.access.addresses import is_loopback
 from scheduler.access.listener import Access, CannotListen, check_exposure
 from scheduler.access.reloading import LOOK_EVERY_S, Reloading
 from scheduler.access.tls import TlsFiles
+from scheduler.observe.supervision import FIRST_PAUSE_S, MOST_PAUSE_S, Heartbeats, Tasks
 
 if TYPE_CHECKING:
     import ssl
@@ -30,15 +31,17 @@ if TYPE_CHECKING:
 
 BACKLOG = 128
 STOP_S = 5.0  # for answers under way, at the end
+SILENT_S = 15.0  # without a beat, after which the console does not work
+_BEAT_S = 5.0  # between two beats while nobody comes
 
-Renew = Callable[[], Awaitable[None]]
+Beside = Callable[[], AbstractAsyncContextManager[None]]
 
 
 class HttpServer(Protocol):
     """What the thread runs: console/server.py has it, with all that it imports."""
 
-    def run(self, listening: socket.socket, context: ssl.SSLContext | None, renew: Renew) -> None:
-        """Serve until `stop`."""
+    def run(self, listening: socket.socket, context: ssl.SSLContext | None, beside: Beside) -> None:
+        """Serve until `stop`, inside of `beside`."""
 
     def stop(self) -> None:
         """End `run`, from any thread."""
@@ -61,9 +64,10 @@ class ConsoleEndpoint:
 class ConsoleThread:
     """Serves what `make` returns, from the first connection to `close`."""
 
-    def __init__(self, endpoint: ConsoleEndpoint, access: Access) -> None:
+    def __init__(self, endpoint: ConsoleEndpoint, access: Access, beats: Heartbeats) -> None:
         """Takes the port. Raises: CannotListen, InputError for certificates that will not do."""
         self._endpoint = endpoint
+        self._beats = beats
         self._context: ssl.SSLContext | None = None
         self._certificates: Reloading[None] | None = None
         where = f"{endpoint.host}:{endpoint.port} for the console"
@@ -104,6 +108,7 @@ class ConsoleThread:
             self._is_stopping = True
             if self._server is not None:
                 self._server.stop()
+                self._socket.close()  # nobody comes any more; the server has one of its own
         os.write(self._waker, b"x")
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join, STOP_S + 1)
@@ -118,19 +123,31 @@ class ConsoleThread:
             self._certificates.look()
 
     def _run(self, make: Callable[[], HttpServer]) -> None:
-        select.select([self._socket.fileno(), self._wake], [], [])
-        with self._lock:
-            if self._is_stopping:
-                return
-        try:
-            server = make()
+        pause_s = FIRST_PAUSE_S
+        while not self._is_stopping:
+            if not self._has_caller():
+                continue
+            try:
+                server = make()
+                with self._lock:
+                    self._server = server
+                    if self._is_stopping:
+                        return
+                server.run(self._socket.dup(), self._context, self._beside)  # closes what it has
+            except (Exception, SystemExit, asyncio.CancelledError):
+                log.exception("the console has ended; it begins again in %g s", pause_s)
             with self._lock:
-                self._server = server
-                if self._is_stopping:
-                    return
-            server.run(self._socket, self._context, self._renew)
-        except Exception:
-            log.exception("the console has ended; the server goes on without it")
+                self._server = None
+            if not self._is_stopping:
+                self._beats.restarts["console",] += 1
+                select.select([self._wake], [], [], pause_s)
+                pause_s = min(2 * pause_s, MOST_PAUSE_S)
+
+    def _has_caller(self) -> bool:
+        """Whether somebody comes within a beat."""
+        self._beats.beat("console", SILENT_S)
+        came, _, _ = select.select([self._socket.fileno(), self._wake], [], [], _BEAT_S)
+        return bool(came) and not self._is_stopping
 
     def _secure(self, files: TlsFiles) -> None:
         """Raises: InputError."""
@@ -142,11 +159,21 @@ class ConsoleThread:
 
         self._certificates = Reloading(files.paths, read)
 
+    @asynccontextmanager
+    async def _beside(self) -> AsyncIterator[None]:
+        """Do on the console's loop what is to be done while it serves."""
+        async with Tasks(self._beats) as tasks:
+            tasks.keep("console-beat", self._renew)
+            yield
+
     async def _renew(self) -> None:
-        """Until it is cancelled: new connections are shown the certificate that the files have."""
-        while self._certificates is not None:
+        """Until it is cancelled: say that the loop is alive, and have new connections shown the
+        certificate that the files have."""
+        while True:
+            self._beats.beat("console", SILENT_S)
             await asyncio.sleep(LOOK_EVERY_S)
-            await asyncio.to_thread(self._certificates.look)
+            if self._certificates is not None:
+                await asyncio.to_thread(self._certificates.look)
 
 
 def bound(endpoint: ConsoleEndpoint) -> socket.socket:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from scheduler.core import Tenants
-from scheduler.engine.writer import Writer
+from scheduler.engine.writer import STORE_SILENT_S, Writer
 from scheduler.eventlog.recovery import Recovered, replayed, settle
 from scheduler.eventlog.store import POLL_EVENTS, Compacted, Deposed, SharedStore, Unreachable
 
@@ -122,6 +122,7 @@ class Replica:
             except Compacted:
                 self._writer.restart_from(await self._timed(self._replay))
                 continue
+            self._writer.instruments.beats.beat("store", STORE_SILENT_S)
             if polled:
                 self._writer.follow(polled)
             if len(polled) < POLL_EVENTS:

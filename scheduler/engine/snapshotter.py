@@ -95,6 +95,8 @@ class Snapshotter:
             await self._drop_ended(last_ns)
         except StoreError as error:
             log.warning("no snapshot of version %d: %s", state.version, error)
+        except Exception:  # a bug in snapshots costs no service either
+            log.exception("no snapshot of version %d", state.version)
 
     async def _compact(self, now_ns: int) -> None:
         if self._retention.log_s is None:

@@ -16,7 +16,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Protocol
 
 from scheduler.core import Plan, Rejected, SchedulingOptions, State, admit, decide
@@ -33,15 +33,18 @@ from scheduler.engine.proposal import Answer, NotLeading, Proposal, WriterStoppe
 from scheduler.engine.snapshotter import Retention, Snapshotter
 from scheduler.eventlog.ended_jobs import EndedJobs, ended_by
 from scheduler.eventlog.recovery import Recovered
-from scheduler.eventlog.store import NotWritten, SharedStore, Store
+from scheduler.eventlog.store import NotWritten, SharedStore, Store, StoreError
 from scheduler.identity import actor, caller
 from scheduler.observe.instruments import AppliedEvent, Instruments, Stage
+from scheduler.observe.supervision import Tasks
 
 BATCH = 256  # entries of one append at most
 _GATHER_S = 0.015  # how long an append waits at most for those who are about to arrive
 # Turns of the event loop that bring somebody: gRPC takes six for each call, and accepts one
 # after the other.
 _TURNS, _TURNS_BUSY = 2, 12
+STORE_SILENT_S = 20.0  # without an answer, after which the store does not work
+_STORE_BEAT_S = 5.0
 _MANY = 4  # entries that arrived during one append
 
 log = logging.getLogger("muster.writer")
@@ -284,8 +287,9 @@ class Writer:
 
     async def _write_and_decide(self, term: int) -> None:
         self._set_term(term)
-        self._planning.begin()
-        decider = asyncio.create_task(self._planning.run())
+        tasks = Tasks(self.instruments.beats)
+        tasks.keep("planner", self._planning.run)
+        tasks.keep("store", self._watch_store)
         try:
             while self.is_leading and not (self._is_stopping and not self._queue):
                 await self._arrived.wait()
@@ -297,9 +301,16 @@ class Writer:
                 await self._snapshotter.finish(self._state, self._last_ns)
         finally:
             self._set_term(None)
-            decider.cancel()
-            await asyncio.wait({decider})  # it must not ask for threads that close() ends
+            await tasks.close()  # none of them may ask for threads that close() ends
+            self.instruments.beats.rest("planner")
             self._snapshotter.abandon()
+
+    async def _watch_store(self) -> None:
+        """Ask the store something now and then, so that one that hangs is told of."""
+        while True:
+            with suppress(StoreError):
+                await self._in_disk_thread(self._store.last_version)
+            await asyncio.sleep(_STORE_BEAT_S)
 
     def _turn_away(self) -> None:
         """Refuse what waits."""
@@ -370,6 +381,7 @@ class Writer:
             try:
                 await self._append(batch, steps)
             except NotWritten as error:
+                self.instruments.beats.tell("store", str(error))
                 log.error("no command is accepted until the store can be written: %s", error)
                 return
             self._advance(state, now_ns)
@@ -412,6 +424,7 @@ class Writer:
 
         with self.instruments.timed(Stage.APPEND, [entry.mark for entry in batch]):
             await self._on_disk(batch, append)
+        self.instruments.beats.tell("store", "")
 
     async def _confirm_lead(self, batch: list[Proposal]) -> None:
         """Answers that no append confirms, such as refusals, hold only if nobody else has written
@@ -422,12 +435,16 @@ class Writer:
 
     async def _on_disk(self, batch: list[Proposal], call: Callable[[], None]) -> None:
         try:
-            await asyncio.get_running_loop().run_in_executor(self._disk, call)
+            await self._in_disk_thread(call)
         except Exception as error:
             # Unless it is NotWritten, only a replay can tell what the disk has.
             for entry in batch:
                 entry.resolve(error)
             raise
+
+    async def _in_disk_thread(self, call: Callable[[], object]) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._disk, call)
+        self.instruments.beats.beat("store", STORE_SILENT_S)
 
     def _plan(self, state: State, now_ns: int) -> Plan:
         find = self.instruments.finding(make_placer(state, self.limits, now_ns=now_ns))

@@ -16,7 +16,7 @@ class FrameKind(IntEnum):
     FOLLOW = 2  # {"leader"}: they are turned away
     SEND = 3  # a word for a host
     DROP = 4  # why the stream of a host ends
-    ALIVE = 5  # the server still is
+    ALIVE = 5  # who says so still is, on either side
     # from the gateway
     READY = 16  # where it listens
     FAILED = 17  # why it does not

@@ -20,6 +20,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +38,7 @@ SERVICE = "scheduler.v1.AgentService"
 SILENCE_S = 5.0  # of the server, after which it does not lead any more as far as agents go
 _BEAT = agent_pb2.SessionRequest(beat=agent_pb2.Beat()).SerializeToString()
 _SWEEPS = 10  # a lease
+_ALIVE_S = 1.0  # between two sweeps at most, for each tells the server that this process lives
 _HELLO_S = 10.0  # for which a stream may stay without its first word
 _BEARER = "bearer "
 _OPTIONS = (
@@ -150,6 +152,7 @@ class Gateway:
                 self._resign()
             case FrameKind.DROP:
                 self._drop(frame.host, frame.body.decode())
+                self._broken_s[frame.host] = self._clock()
 
     def _resign(self) -> None:
         self._epoch = None
@@ -171,7 +174,7 @@ class Gateway:
         """Say which hosts are lost, and renew leases; for ever."""
         before_s = self._clock()
         while True:
-            pause_s = self._ttl_s / _SWEEPS
+            pause_s = min(self._ttl_s / _SWEEPS, _ALIVE_S)
             await asyncio.sleep(pause_s)
             now_s = self._clock()
             stalled_s = now_s - before_s - pause_s
@@ -183,6 +186,7 @@ class Gateway:
                 log.warning("no message came from the server for %.0f s", SILENCE_S)
                 self._resign()
             self.sweep(now_s)
+            self._tell(Frame(FrameKind.ALIVE))
 
     def _excuse(self, now_s: float) -> None:
         self._alive_s = now_s
@@ -329,14 +333,22 @@ async def serve(options: GatewayOptions, link: socket.socket) -> None:
         return
     address = f"{options.listen.rpartition(':')[0]}:{port}"
     writer.write(Frame(FrameKind.READY, "", address.encode()).encoded())
-    watching = asyncio.create_task(gateway.watch())
+
+    async def hear() -> None:
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                gateway.hear(await read_frame(reader))
+
+    # Where either ends, the process does, and the server starts another one.
+    working = [asyncio.create_task(each) for each in (hear(), gateway.watch())]
     try:
-        while True:
-            gateway.hear(await read_frame(reader))
-    except (asyncio.IncompleteReadError, ConnectionError):
-        pass
+        done, _ = await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            if not task.cancelled() and (failure := task.exception()):
+                log.error("the process that serves agents ends", exc_info=failure)
     finally:
-        watching.cancel()
+        for task in working:
+            task.cancel()
         gateway.hear(Frame(FrameKind.FOLLOW, "", b'{"leader": ""}'))
         await server.stop(0.2)
         writer.close()

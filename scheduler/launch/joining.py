@@ -21,6 +21,7 @@ from scheduler.engine.writer import Writer
 from scheduler.eventlog.store import StoreError
 from scheduler.files.fabrics.growth import with_host
 from scheduler.identity import SERVER, Caller, Role, act_for
+from scheduler.observe.supervision import Tasks
 
 _GATHER_S: Final = 0.3
 _TRIES: Final = 20  # each is undone by somebody who changes the fabric meanwhile
@@ -42,17 +43,14 @@ class HostJoins:
         self._joined = joined
         self._refused = refused
         self._waiting: dict[str, Mapping[str, str]] = {}
+        self._tasks = Tasks(writer.instruments.beats)
         self._task: asyncio.Task[None] | None = None
 
     def offer(self, host: str, place: Mapping[str, str]) -> None:
         """A host that the fabric does not have is there."""
         self._waiting[host] = dict(place)
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run())
-
-    def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+            self._task = self._tasks.start(self._run())
 
     async def _run(self) -> None:
         act_for(Caller(SERVER, Role.ADMIN))
@@ -63,6 +61,9 @@ class HostJoins:
                 refusals = await self._join(hosts)
             except (NotLeading, WriterStopped, StoreError) as error:
                 refusals = dict.fromkeys(hosts, f"cannot join now: {error}")
+            except Exception:  # the agents of these hosts try again, and others join meanwhile
+                log.exception("hosts cannot join")
+                refusals = dict.fromkeys(hosts, "cannot join now: the server failed")
             for host in hosts:
                 if host in refusals:
                     log.warning("host %s does not join: %s", host, refusals[host])

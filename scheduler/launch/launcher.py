@@ -45,12 +45,14 @@ from scheduler.identity import SERVER, Caller, Role, act_for
 from scheduler.launch.gang import FOLLOWERS_S, GangPhase, HostPhase, LaunchedGang
 from scheduler.launch.joining import HostJoins
 from scheduler.launch.sessions import AgentSessions
+from scheduler.observe.supervision import Tasks
 from scheduler.v1 import agent_pb2
 
 AGENT_LOST, AGENT_BACK = "agent-lost", "agent-back"
 LOG_EVERY_S = 60.0  # checkpoints of one job that are written down, besides an attempt's last
 MOST_SAVE_S = 30.0  # for which ranks that are to leave may save first
 _TICK_S = 0.1
+_SILENT_S = 10.0  # without a tick, after which the launcher does not work
 _AGAIN_S = 0.5  # after the store could not be written
 _READY_S = 130.0  # for which a host may take to be clear
 
@@ -93,9 +95,10 @@ class AgentLauncher(Launcher):
         self._saved: dict[str, tuple[int, str]] = {}  # by job uid: step, where
         self._logged_s: dict[str, float] = {}  # by job uid: when the log had one last
         self._tracker = GangTracker()
+        self._tasks = Tasks(writer.instruments.beats)
         self._led_s = self._looked_s = 0.0
         self._seen: set[str] = set()  # hosts whose agents have been there since it leads
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._failing: set[str] = set()  # uids of jobs whose last tick failed
         self._joins = HostJoins(writer, self._has_joined, self._has_not_joined)
         self._greetings: dict[str, agent_pb2.Hello] = {}  # of hosts that are about to join
         self.may_join = True
@@ -122,28 +125,18 @@ class AgentLauncher(Launcher):
     async def run(self) -> None:
         """Launch whenever the writer leads, until cancelled."""
         act_for(Caller(SERVER, Role.ADMIN))
+        beats = self._writer.instruments.beats
         term: int | None = None
         while True:
             if (term := self._writer.term) is None:
+                beats.rest("launcher")
                 self._sessions.follow(self._writer.leader)
                 await self._writer.lead_change(None)
                 continue
-            ticking = asyncio.create_task(self._tick_for_ever())
-            leading = asyncio.create_task(self._lead(term))
-            changed = asyncio.create_task(self._writer.lead_change(term))
-            try:
-                await asyncio.wait({leading, changed}, return_when=asyncio.FIRST_COMPLETED)
-                if leading.done() and (error := leading.exception()):
-                    log.error(
-                        "the launcher cannot look after gangs, and tries again: %r",
-                        error,
-                        exc_info=error,
-                    )
-                    await asyncio.sleep(1)
-            finally:
-                for task in (ticking, leading, changed):
-                    task.cancel()
-                await asyncio.wait({ticking, leading, changed})
+            async with Tasks(beats) as tasks:
+                tasks.keep("ticks", self._tick_for_ever)
+                tasks.keep("gangs", partial(self._lead, term))
+                await self._writer.lead_change(term)
 
     def begin_to_lead(self, term: int) -> None:
         """Serve agents in this term; who of them is there is not known yet."""
@@ -623,7 +616,8 @@ class AgentLauncher(Launcher):
             self._settle(leaving)
 
     def _lost(self, host: str) -> None:
-        if not self.is_dismissed(host):
+        is_known = host in self._writer.state.loaded_fabric.index_by_name
+        if is_known and not self.is_dismissed(host):
             self._report_lost(host, f"silent for {self._lease_s:g} s")
         self._broke(host)
 
@@ -647,6 +641,7 @@ class AgentLauncher(Launcher):
         while True:
             await asyncio.sleep(_TICK_S)
             self.tick()
+            self._writer.instruments.beats.beat("launcher", _SILENT_S)
 
     def tick(self) -> None:
         """What is due by the clock."""
@@ -662,8 +657,19 @@ class AgentLauncher(Launcher):
                     leaving.hosts.clear()
                     self._settle(leaving)
         for gang in list(self._gangs.values()):
+            self._look_after(gang, now_s)
+
+    def _look_after(self, gang: LaunchedGang, now_s: float) -> None:
+        """Do what is due for one gang; an error concerns no other gang, and is logged once."""
+        try:
             self._overdue(gang, now_s)
             self._write_down_if_due(gang)
+        except Exception:
+            if gang.uid not in self._failing:
+                log.exception("attempt %d of %s is not looked after", gang.attempt, gang.name)
+            self._failing.add(gang.uid)
+        else:
+            self._failing.discard(gang.uid)
 
     def _overdue(self, gang: LaunchedGang, now_s: float) -> None:
         """Hosts that should have answered."""
@@ -719,10 +725,10 @@ class AgentLauncher(Launcher):
         check: Callable[[State, int], launch.Answer],
         then: Callable[[], None] | None = None,
     ) -> None:
-        self._spawn(self._written(partial(self._writer.carry_out, check), then))
+        self._tasks.start(self._written(partial(self._writer.carry_out, check), then))
 
     def _submit(self, command: EndJob | ReportHost) -> None:
-        self._spawn(self._written(partial(self._writer.submit, command)))
+        self._tasks.start(self._written(partial(self._writer.submit, command)))
 
     async def _written(
         self, write: Callable[[], Coroutine[Any, Any, Any]], then: Callable[[], None] | None = None
@@ -740,11 +746,6 @@ class AgentLauncher(Launcher):
             break
         if then is not None:
             then()
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 _BEYOND_PREPARE = (

@@ -14,12 +14,14 @@ import pwd
 import sys
 from collections.abc import Callable, Set
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from scheduler.access.tokens import join_token, new_secret
 from scheduler.agent.program import AgentOptions
 from scheduler.engine.writer import Writer
 from scheduler.launch.sessions import AgentSessions
+from scheduler.observe.supervision import Heartbeats, Tasks
 
 MOST_HOSTS = 64
 _AGAIN_S = 0.5
@@ -30,10 +32,10 @@ log = logging.getLogger("muster.launch")
 class LocalAgents:
     """`folder`: of all of them; kept, so that a server that starts again finds what runs."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, beats: Heartbeats | None = None) -> None:
         self._folder = folder
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._following: asyncio.Task[None] | None = None
+        self._tasks = Tasks(beats or Heartbeats())
+        self._hosts: set[str] = set()  # that have an agent
         self._processes: dict[str, asyncio.subprocess.Process] = {}
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o711)
@@ -54,7 +56,7 @@ class LocalAgents:
     def start(self, writer: Writer, sessions: AgentSessions, busy: Callable[[], Set[str]]) -> None:
         """Have an agent for each host, or for the first ones of many."""
         _written(self._folder / "address", sessions.address + "\n")
-        self._following = asyncio.create_task(self._follow(writer, sessions.address))
+        self._tasks.keep("hosts", lambda: self._follow(writer, sessions.address))
 
     async def _follow(self, writer: Writer, server: str) -> None:
         """Hosts come and go with the fabric, and their agents with them."""
@@ -67,14 +69,15 @@ class LocalAgents:
                     words = "agents are started for the first %d of %d hosts"
                     log.warning(words, MOST_HOSTS, len(hosts))
                 wanted = {*hosts[:MOST_HOSTS]}
-                for host in self._tasks.keys() - wanted:
-                    self._tasks.pop(host).cancel()
+                for host in self._hosts - wanted:
+                    self._tasks.drop(f"agent-of-{host}")
                     if process := self._processes.pop(host, None):
                         with suppress(ProcessLookupError):
                             process.terminate()
                 for host in hosts[:MOST_HOSTS]:
-                    if host not in self._tasks:
-                        self._tasks[host] = asyncio.create_task(self._keep(server, host))
+                    if host not in self._hosts:
+                        self._tasks.keep(f"agent-of-{host}", partial(self._keep, server, host))
+                self._hosts = wanted
             await asyncio.sleep(_AGAIN_S)
 
     async def _keep(self, server: str, host: str) -> None:
@@ -116,11 +119,7 @@ class LocalAgents:
 
     async def close(self) -> None:
         """End them, and what they run."""
-        tasks = [*self._tasks.values(), *([self._following] if self._following else [])]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await self._tasks.close()
         for process in self._processes.values():
             with suppress(ProcessLookupError):
                 process.terminate()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from scheduler.engine.writer import Writer
@@ -14,6 +12,7 @@ from scheduler.launch.sessions import AgentSessions
 from scheduler.launch.slow_hosts import SlowHosts
 from scheduler.launch.substrate import Substrate
 from scheduler.launch.tails import LogTails
+from scheduler.observe.supervision import Heartbeats, Tasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +23,7 @@ class AgentSettings:
 
     gateway: GatewayOptions
     lease_s: float = 30.0
-    substrate: Callable[[], Substrate] | None = None
+    substrate: Callable[[Heartbeats], Substrate] | None = None
     may_join: bool = True
     stragglers_s: float | None = None
 
@@ -32,15 +31,15 @@ class AgentSettings:
 class LaunchService:
     """From `start` until `close`."""
 
-    def __init__(self, settings: AgentSettings) -> None:
+    def __init__(self, settings: AgentSettings, beats: Heartbeats) -> None:
         self._settings = settings
-        self._substrate = settings.substrate() if settings.substrate is not None else None
+        self._substrate = settings.substrate(beats) if settings.substrate is not None else None
         options = settings.gateway
         if self._substrate is not None:
             listen = self._substrate.address(options.listen)
             options = replace(options, listen=listen, join_secrets=self._substrate.secrets)
-        self._sessions = AgentSessions(options)
-        self._tasks: list[asyncio.Task[None]] = []
+        self._sessions = AgentSessions(options, beats)
+        self._tasks = Tasks(beats)
         self.tails = LogTails(self._sessions)
         self._launcher: AgentLauncher | None = None
 
@@ -54,10 +53,10 @@ class LaunchService:
         self._launcher = launcher
         launcher.may_join = self._settings.may_join
         launcher.on_log_chunk = self.tails.heard
-        self._tasks.append(asyncio.create_task(launcher.run()))
+        self._tasks.keep("launcher", launcher.run)
         if every_s := self._settings.stragglers_s:
             slow_hosts = SlowHosts(writer, launcher.step_times, every_s)
-            self._tasks.append(asyncio.create_task(slow_hosts.run()))
+            self._tasks.keep("stragglers", slow_hosts.run)
         if self._substrate is not None:
             launcher.starting = self._substrate.starting
             launcher.is_dismissed = self._substrate.is_dismissed
@@ -68,10 +67,7 @@ class LaunchService:
         return self._launcher.step_times(uid, attempt) if self._launcher is not None else {}
 
     async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+        await self._tasks.close()
         if self._substrate is not None:
             await self._substrate.close()
         await self._sessions.close()

@@ -12,14 +12,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
+from google.protobuf.message import DecodeError
+
 from scheduler.launch.frames import Frame, FrameKind, read_frame
 from scheduler.launch.gateway import GatewayOptions
+from scheduler.observe.supervision import Heartbeats, Tasks
 from scheduler.v1 import agent_pb2
 
 _ALIVE_S = 1.0
 _AGAIN_S = 0.5
 _START_S = 30.0
 _TURN_S = 0.002  # of the event loop
+SILENT_S = 10.0  # without a frame of the gateway, after which another one is started
 
 log = logging.getLogger("muster.launch")
 
@@ -32,7 +36,7 @@ class AgentSessions:
     """`connected`: hosts whose agents are there. What happens goes to the `on_`
     callables; they run on the event loop's thread."""
 
-    def __init__(self, options: GatewayOptions) -> None:
+    def __init__(self, options: GatewayOptions, beats: Heartbeats) -> None:
         self.connected: set[str] = set()
         self.address = ""
         self.on_hello: Callable[[str, agent_pb2.Hello], None] = lambda *_: None
@@ -44,12 +48,16 @@ class AgentSessions:
         self._writer: asyncio.StreamWriter | None = None
         self._reader: asyncio.StreamReader | None = None
         self._process: asyncio.subprocess.Process | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._heard_s = 0.0  # when the gateway said something last
+        self._is_closing = False
+        self._beats = beats
+        self._tasks = Tasks(beats)
 
     async def start(self) -> str:
         """Begin to listen; where. Raises: CannotServeAgents."""
         await self._begin()
-        self._task = asyncio.create_task(self._run())
+        self._tasks.keep("agents", self._run)
+        self._tasks.keep("alive", self._say_alive)
         return self.address
 
     @property
@@ -73,9 +81,12 @@ class AgentSessions:
             async with asyncio.timeout(_START_S):
                 frame = await read_frame(self._reader)
         except (asyncio.IncompleteReadError, TimeoutError):
+            self._end_gateway()
             raise CannotServeAgents("the process that serves agents has not started") from None
         if frame.kind is not FrameKind.READY:
+            self._end_gateway()
             raise CannotServeAgents(frame.body.decode())
+        self._heard_s = time.monotonic()
         self.address = frame.body.decode()
         # A port that was chosen stays, for agents know it.
         self._options = replace(self._options, listen=self.address)
@@ -83,38 +94,71 @@ class AgentSessions:
 
     async def _run(self) -> None:
         """Listen to the gateway; start another one where it ends."""
-        alive = asyncio.create_task(self._say_alive())
-        try:
-            while True:
-                assert self._reader is not None
-                try:
-                    await self._hear_all(self._reader)
-                except (asyncio.IncompleteReadError, ConnectionError):
-                    log.error("the process that serves agents has ended; starting another one")
-                for host in sorted(self.connected):
-                    self._broke(host)
-                if self._writer is not None:
-                    self._writer.close()
+        while True:
+            if self._reader is None:
                 with suppress(CannotServeAgents, OSError):
                     await self._begin()
-                await asyncio.sleep(_AGAIN_S)
-        finally:
-            alive.cancel()
+            try:
+                if self._reader is not None:
+                    await self._hear_all(self._reader)
+            except (asyncio.IncompleteReadError, ConnectionError):
+                log.error("the process that serves agents has ended; starting another one")
+            finally:  # a frame may have been read in part: what follows it means nothing
+                self._end_gateway()
+            for host in sorted(self.connected):
+                self._broke(host)
+            await asyncio.sleep(_AGAIN_S)
+
+    def _end_gateway(self) -> None:
+        if self._is_closing:  # it ends by itself, and says so to its agents
+            return
+        self._reader = None
+        if self._writer is not None:
+            self._writer.close()
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
 
     async def _hear_all(self, reader: asyncio.StreamReader) -> None:
         """Until it ends. What has come is read without a pause: now and then others have a turn, so
         that the words of two thousand hosts hold up no commit."""
         turn_s = time.monotonic()
         while True:
-            self._hear(await read_frame(reader))
+            frame = await read_frame(reader)
+            self._heard_s = time.monotonic()
+            self._beats.beat("agents", SILENT_S)
+            try:
+                self._hear(frame)
+            except Exception as error:
+                self._refuse(frame.host, error)
             if time.monotonic() - turn_s > _TURN_S:
                 await asyncio.sleep(0)
                 turn_s = time.monotonic()
 
+    def _refuse(self, host: str, error: Exception) -> None:
+        """End the session of one host, whose message can be neither read nor followed."""
+        self._beats.refused["agents",] += 1
+        if isinstance(error, DecodeError):
+            log.error("the agent of %s sent what is no message; its session ends", host)
+        else:
+            log.error("a message of %s failed; its session ends", host, exc_info=error)
+        self.drop(host, "its message cannot be read")
+        try:
+            self._broke(host)
+        except Exception:
+            log.exception("the end of the session of %s failed", host)
+
     async def _say_alive(self) -> None:
+        """Tell the gateway that the server is there, and end one that says nothing any more."""
         while True:
+            began_s = time.monotonic()
             await asyncio.sleep(_ALIVE_S)
             self._tell(Frame(FrameKind.ALIVE))
+            now_s = time.monotonic()
+            if now_s - began_s > 2 * _ALIVE_S:  # this loop stood still, and has yet to read
+                self._heard_s = now_s
+            if self._reader is not None and now_s - self._heard_s > SILENT_S:
+                log.error("the process that serves agents is silent for %g s", SILENT_S)
+                self._end_gateway()
 
     def lead(self, epoch: int, ttl_s: float) -> None:
         """Serve agents from here on."""
@@ -161,9 +205,9 @@ class AgentSessions:
         self.on_broken(host)
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
+        self._is_closing = True
+        await self._tasks.close()
+        self._beats.rest("agents")
         if self._writer is not None:
             self._writer.close()
         if self._process is not None:

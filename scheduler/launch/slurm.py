@@ -53,6 +53,7 @@ from scheduler.launch.slurm_commands import (
     agent_step,
     own_name,
 )
+from scheduler.observe.supervision import Heartbeats, Tasks
 
 WHOLE = "hosts"  # the group of an allocation of the whole fabric
 _NODES_EVERY_S = 5.0
@@ -129,6 +130,7 @@ class SlurmAgents:
         settings: SlurmSettings,
         commands: SlurmCommands | None = None,
         clock: Callable[[], float] = time.monotonic,
+        beats: Heartbeats | None = None,
     ) -> None:
         self._settings = settings
         self._commands = commands or SlurmCommands(settings.options)
@@ -147,8 +149,7 @@ class SlurmAgents:
         self._known: set[str] = set()  # job ids of allocations that have been looked at
         self._granted: set[frozenset[str]] = set()  # hosts of new ones, which have no agents yet
         self._down: set[str] = set()  # hosts that Slurm has been told are down
-        self._steps: set[asyncio.Task[None]] = set()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks = Tasks(beats or Heartbeats())
         self._busy: Callable[[], Set[str]] = frozenset
         self._before: tuple[dict[str, tuple[str, ...]], list[StepAttempt]] = ({}, [])
         # By attempt and allocation: until when agents of an earlier server may come in by
@@ -174,7 +175,7 @@ class SlurmAgents:
     def start(self, writer: Writer, sessions: AgentSessions, busy: Callable[[], Set[str]]) -> None:
         self._writer, self._sessions, self._busy = writer, sessions, busy
         (self._folder / "address").write_text(sessions.address + "\n", encoding="ascii")
-        self._tasks.append(asyncio.create_task(self._keep()))
+        self._tasks.keep("slurm", self._keep)
 
     def starting(self) -> Set[str]:
         """Hosts that have been wanted for no longer than an agent takes to come in."""
@@ -186,10 +187,7 @@ class SlurmAgents:
 
     async def close(self) -> None:
         """Gangs run on, for the next server: their allocations stay."""
-        for task in (*self._tasks, *self._steps):
-            task.cancel()
-        if waiting := {*self._tasks, *self._steps}:
-            await asyncio.wait(waiting)
+        await self._tasks.close()
 
     async def _keep(self) -> None:
         act_for(Caller(SERVER, Role.ADMIN))
@@ -409,9 +407,7 @@ class SlurmAgents:
             self._starting[host] = Starting(now_s + wait_s, wait_s)
         for gpus in sorted({self._gpus.get(host, 0) for host in hosts}):
             alike = [host for host in hosts if self._gpus.get(host, 0) == gpus]
-            task = asyncio.create_task(self._run_step(job.job_id, alike, name, gpus))
-            self._steps.add(task)
-            task.add_done_callback(self._steps.discard)
+            self._tasks.start(self._run_step(job.job_id, alike, name, gpus))
 
     def _server(self) -> str:
         """Where agents look for this server."""

@@ -76,6 +76,12 @@ JOB_GOODPUT = _gauge(
 )
 
 # Of the server.
+TASK_RESTARTS = _counter(
+    "task_restarts", "Long-lived tasks of the server that ended and began again.", "task"
+)
+REFUSED_MESSAGES = _counter(
+    "refused_messages", "Messages that could not be read; each ended its session.", "door"
+)
 BUILD = _gauge("build_info", "Always 1; the release that runs.", "release")
 FABRIC = _gauge("fabric_info", "Always 1; the fabric and its content.", "fabric", "digest")
 READY = _gauge("ready", "1 once the log is replayed.")

@@ -36,6 +36,7 @@ from scheduler.core.model.events import (
 from scheduler.core.model.job import SECOND_NS
 from scheduler.observe.counters import Counts, Histogram, Histograms
 from scheduler.observe.incidents import Incidents
+from scheduler.observe.supervision import Heartbeats
 from scheduler.observe.tally import EventTally
 
 STAGE_BOUNDS_S = (
@@ -103,6 +104,7 @@ class Instruments:
 
     def __init__(self, tracer: Tracer | None = None) -> None:
         self.tracer = tracer
+        self.beats = Heartbeats()
         self.incidents = Incidents()
         self.tally = EventTally()
         self.stages_s = Histograms(STAGE_BOUNDS_S, Stage)

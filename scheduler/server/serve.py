@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,7 @@ from scheduler.engine.replica import LeaderCandidate, Replica
 from scheduler.engine.snapshotter import Retention
 from scheduler.engine.writer import Writer
 from scheduler.eventlog.recovery import Recovered, check_fabric, recover, replayed
-from scheduler.eventlog.store import SharedStore, Store, open_store
+from scheduler.eventlog.store import SharedStore, Store, StoreError, open_store
 from scheduler.files.errors import InputError
 from scheduler.files.health.policyfile import load_health
 from scheduler.files.tenants import TenantsFile, load_tenants
@@ -42,6 +43,7 @@ from scheduler.launch.service import AgentSettings, LaunchService
 from scheduler.launch.sessions import CannotServeAgents
 from scheduler.observe.incidents import look_back
 from scheduler.observe.instruments import Instruments, Tracer
+from scheduler.observe.supervision import PARTS, PREFIX, Heartbeats, Tasks
 from scheduler.server.metrics.access import MetricsAuth, metrics_auth
 from scheduler.server.metrics.exposition import Gauges, MetricsEndpoint, MetricsPortTaken
 from scheduler.server.signals import Signals, tell_systemd
@@ -62,6 +64,7 @@ log = logging.getLogger("muster.server")
 
 SERVICE = DESCRIPTOR.full_name
 
+_TELL_S = 1.0  # between two looks at the parts of the server
 _CALL_TASK = "rpc_task"  # what gRPC calls the task of each call
 
 # Clients ping, so that they notice a server that is there but does not run.
@@ -171,16 +174,19 @@ async def _serve(
         server = grpc.aio.server(interceptors=interceptors, options=options)
         _register(server, servicer, checks, has_reflection=listener.has_reflection)
         address = listener.open(server, settings.listen)
-        console = _console(settings, backend, servicer, interceptors, listener.auth)
+        beats = gauges.instruments.beats
+        console = _console(settings, backend, servicer, interceptors, listener.auth, beats)
         await _set_health(checks, is_ready=False)
         await server.start()
-        launches = LaunchService(settings.agents) if settings.agents else None
+        launches = LaunchService(settings.agents, beats) if settings.agents else None
+        tasks = Tasks(beats)
         try:
             agents = await launches.listen() if launches else ""
             writer, replica = await _recovered(store, settings, address, gauges.instruments)
-            writing = asyncio.create_task(replica.run() if replica else writer.run())
-            reloading = asyncio.create_task(
-                _reload(settings, signals.reload, listener, writer, console)
+            work = replica.run() if replica else writer.run()
+            writing = asyncio.create_task(work, name=f"{PREFIX}writer")
+            tasks.keep(
+                "reload", lambda: _reload(settings, signals.reload, listener, writer, console)
             )
             if replica:
                 await _first(writing, signals.stop, replica.is_ready)
@@ -192,6 +198,7 @@ async def _serve(
                 consistency.attach(writer, replica)
                 gauges.attach(writer, store)
                 await _set_health(checks, is_ready=True)
+                tasks.keep("health", partial(_tell_parts, checks, beats))
                 fabric, version = writer.state.loaded_fabric, writer.state.version
                 if launches is not None:
                     launches.start(writer)
@@ -205,10 +212,10 @@ async def _serve(
                 await _drain(server, checks, writer, settings.drain_s)
                 if closing is not None:
                     await closing
-            reloading.cancel()
             (replica or writer).stop()
-            await writing
+            await _ended(writing)
         finally:
+            await tasks.close()
             questions.close()
             if console is not None:
                 await console.close()
@@ -226,11 +233,12 @@ def _console(
     servicer: Any,
     interceptors: Sequence[Any],
     auth: Authenticator | None,
+    beats: Heartbeats,
 ) -> ConsoleThread | None:
     """The console, which answers from here on. Raises: CannotListen, InputError."""
     if settings.console is None:
         return None
-    thread = ConsoleThread(settings.console, settings.access)
+    thread = ConsoleThread(settings.console, settings.access, beats)
     session = Session(backend)
 
     def register(registry: Any) -> None:
@@ -292,6 +300,14 @@ async def _writer(
         History(store, limits.log_passes, limits.log_passes_per_caller),
         settings.measure,
     )
+
+
+async def _ended(writing: asyncio.Task[None]) -> None:
+    """Wait for the writer. Raises: StoreError when it refused, or was not to end yet."""
+    await asyncio.wait({writing})
+    if writing.cancelled():
+        raise StoreError("what writes the log was cancelled; the server ends with it")
+    writing.result()
 
 
 async def _first(writing: asyncio.Task[None], *events: asyncio.Event) -> None:
@@ -381,6 +397,23 @@ async def _set_health(checks: health.aio.HealthServicer, is_ready: bool) -> None
     status = health_pb2.HealthCheckResponse
     for name in ("", SERVICE):
         await checks.set(name, status.SERVING if is_ready else status.NOT_SERVING)
+
+
+async def _tell_parts(checks: health.aio.HealthServicer, beats: Heartbeats) -> None:
+    """Keep one health check for each part of the server in step with its heartbeat, for ever."""
+    status, before = health_pb2.HealthCheckResponse, dict[str, str]()
+    while True:
+        states = beats.states()
+        for part in PARTS:
+            trouble = states.get(part)
+            if trouble:
+                await checks.set(part, status.NOT_SERVING)
+            elif trouble is not None or part in before:  # it works, or nothing is expected of it
+                await checks.set(part, status.SERVING)
+            if trouble and not before.get(part):
+                log.error("%s: %s", part, trouble)
+        before = states
+        await asyncio.sleep(_TELL_S)
 
 
 async def _drain(

@@ -22,7 +22,7 @@ import tempfile
 import threading
 import time
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -87,11 +87,7 @@ def alone(port: Any) -> None:
     live: Any = LiveStream(_AnybodyCalls(), LiveMaps(now, ending))  # type: ignore[arg-type]
     routes = [Route("/live", live.answer, methods=["GET"])]
     port.put(listening.getsockname()[1])
-    ConsoleServer(application([], routes, is_local=True), ending).run(listening, None, _never)
-
-
-async def _never() -> None:
-    """No certificates."""
+    ConsoleServer(application([], routes, is_local=True), ending).run(listening, None, nullcontext)
 
 
 async def read(port: int, counts: list[int]) -> None:
@@ -210,7 +206,7 @@ def still(port: Any) -> None:
     state = apply(State.empty(), FabricLoaded(0, PRESETS["roce-24k"]))
     listening = bound(ConsoleEndpoint("127.0.0.1", 0))
     port.put(listening.getsockname()[1])
-    log_server(gzip.compress(timeline(state, []))).run(listening, None, _never)
+    log_server(gzip.compress(timeline(state, []))).run(listening, None, nullcontext)
 
 
 def paint_ms() -> list[float]:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from scheduler.access.tls import TlsFiles
 from scheduler.access.tokens import join_token
 from scheduler.launch.gateway import GatewayOptions
 from scheduler.launch.sessions import AgentSessions, CannotServeAgents
+from scheduler.observe.supervision import Heartbeats
 from scheduler.v1 import agent_pb2, agent_pb2_grpc
 
 SECRET = "s" * 40
@@ -26,8 +27,9 @@ SECRET = "s" * 40
 class Seen:
     """What the server hears of its gateway."""
 
-    def __init__(self, sessions: AgentSessions) -> None:
+    def __init__(self, sessions: AgentSessions, beats: Heartbeats) -> None:
         self.sessions = sessions
+        self.beats = beats
         self.words: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
         sessions.on_hello = lambda host, _: self.words.put_nowait(("hello", host))
         sessions.on_broken = lambda host: self.words.put_nowait(("broken", host))
@@ -41,7 +43,8 @@ class Seen:
 @asynccontextmanager
 async def gateway(**options: Any) -> AsyncIterator[Seen]:
     """One that leads, with a lease of a second."""
-    seen = Seen(AgentSessions(GatewayOptions("127.0.0.1:0", **options)))
+    beats = Heartbeats()
+    seen = Seen(AgentSessions(GatewayOptions("127.0.0.1:0", **options), beats), beats)
     await seen.sessions.start()
     try:
         seen.sessions.lead(7, 1.0)
@@ -137,7 +140,86 @@ async def test_a_gateway_that_ends_is_started_again_on_its_port() -> None:
 
 async def test_an_address_that_is_taken_is_said() -> None:
     async with gateway(join_secrets=(SECRET,)) as seen:
-        again = AgentSessions(GatewayOptions(seen.sessions.address, join_secrets=(SECRET,)))
+        again = AgentSessions(
+            GatewayOptions(seen.sessions.address, join_secrets=(SECRET,)), Heartbeats()
+        )
         with pytest.raises(CannotServeAgents, match="cannot listen for agents"):
             await again.start()
         await again.close()
+
+
+async def test_a_message_that_is_none_ends_its_session_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Five bytes of one host, and the others are heard as before."""
+    async with (
+        gateway(join_secrets=(SECRET,)) as seen,
+        grpc.aio.insecure_channel(seen.sessions.address) as channel,
+    ):
+        seen.sessions.lead(7, 60.0)
+        heard: asyncio.Queue[str] = asyncio.Queue()
+        seen.sessions.on_word = lambda host, _: heard.put_nowait(host)
+        good, _ = await say_hello(channel, "good", join_token(SECRET, "good"))
+        assert await seen.next() == ("hello", "good")
+        refused = agent_pb2.SessionRequest(refused=agent_pb2.Refused(reason="abc"))
+        no_text = refused.SerializeToString().replace(b"abc", b"\xff\xfe\xfd")
+        for body in (b"\xff" * 5, no_text):
+            call = channel.stream_stream("/scheduler.v1.AgentService/Session")(
+                metadata=[("authorization", f"Bearer {join_token(SECRET, 'bad')}")]
+            )
+            hello = agent_pb2.SessionRequest(hello=agent_pb2.Hello(host="bad"))
+            await call.write(hello.SerializeToString())
+            assert await seen.next() == ("hello", "bad")
+            await call.write(body)
+            assert await seen.next() == ("broken", "bad")
+            async with asyncio.timeout(10):
+                with suppress(grpc.aio.AioRpcError):
+                    while await call.read() is not grpc.aio.EOF:
+                        pass
+                assert await call.code() is grpc.StatusCode.ABORTED
+        assert seen.sessions.connected == {"good"}
+        stopped = agent_pb2.Stopped(key=agent_pb2.AttemptKey(job_uid="u", attempt=1))
+        await good.write(agent_pb2.SessionRequest(stopped=stopped))
+        async with asyncio.timeout(10):
+            assert await heard.get() == "good"
+        assert seen.beats.refused["agents",] == 2
+    assert caplog.text.count("the agent of bad sent what is no message") == 2
+
+
+async def test_a_message_whose_handling_fails_ends_its_session_alone() -> None:
+    async with (
+        gateway(join_secrets=(SECRET,)) as seen,
+        grpc.aio.insecure_channel(seen.sessions.address) as channel,
+    ):
+        seen.sessions.lead(7, 60.0)
+        heard: asyncio.Queue[str] = asyncio.Queue()
+
+        def hear(host: str, _: agent_pb2.SessionRequest) -> None:
+            if host == "bad":
+                raise ZeroDivisionError
+            heard.put_nowait(host)
+
+        seen.sessions.on_word = hear
+        calls = {
+            h: (await say_hello(channel, h, join_token(SECRET, h)))[0] for h in ("bad", "good")
+        }
+        for call in calls.values():
+            await call.write(agent_pb2.SessionRequest(stopped=agent_pb2.Stopped()))
+        async with asyncio.timeout(10):
+            assert await heard.get() == "good"
+        assert seen.sessions.connected == {"good"}
+
+
+async def test_a_gateway_that_hangs_is_ended_and_another_one_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("scheduler.launch.sessions.SILENT_S", 2.5)
+    async with gateway(join_secrets=(SECRET,)) as seen:
+        address, hung = seen.sessions.address, seen.sessions.process_id
+        assert hung is not None
+        os.kill(hung, signal.SIGSTOP)
+        async with asyncio.timeout(30), grpc.aio.insecure_channel(address) as channel:
+            while seen.sessions.process_id == hung:
+                await asyncio.sleep(0.1)
+            while await code_of(channel, "a", join_token(SECRET, "a")) is not grpc.StatusCode.OK:
+                await asyncio.sleep(0.1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from contextlib import nullcontext
 from typing import Annotated
 
 import typer
@@ -59,8 +60,4 @@ def show_log(source: str, listen: str) -> None:
         signal.signal(number, lambda *_: server.stop())
     address = f"http://{host}:{listening.getsockname()[1]}"
     typer.echo(f"{len(events):,} events of {source} on {address}, until Ctrl-C")
-    server.run(listening, None, _never)
-
-
-async def _never() -> None:
-    """No certificates are renewed."""
+    server.run(listening, None, nullcontext)

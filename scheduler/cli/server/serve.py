@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from scheduler.launch.service import AgentSettings
     from scheduler.launch.substrate import Substrate
     from scheduler.observe.instruments import Tracer
+    from scheduler.observe.supervision import Heartbeats
     from scheduler.server.config import MetricsKeys, ServerKeys
     from scheduler.server.metrics.exposition import MetricsEndpoint
     from scheduler.server.serve import Ready, Settings
@@ -227,7 +228,9 @@ def _agents(keys: ServerKeys) -> AgentSettings | None:
     )
 
 
-def _substrate(keys: ServerKeys, gateway: GatewayOptions) -> Callable[[], Substrate] | None:
+def _substrate(
+    keys: ServerKeys, gateway: GatewayOptions
+) -> Callable[[Heartbeats], Substrate] | None:
     """What brings agents up. Raises: InputError."""
     from pathlib import Path
 
@@ -242,7 +245,7 @@ def _substrate(keys: ServerKeys, gateway: GatewayOptions) -> Callable[[], Substr
     if keys.launcher is None:
         return None
     if keys.launcher is LauncherKind.LOCAL:
-        return lambda: LocalAgents(folder)
+        return lambda beats: LocalAgents(folder, beats)
     path = gateway.join_secret_file
     secrets = read_text(path, 65_536).split() if path else []
     if not file and not secrets:
@@ -275,7 +278,7 @@ def _substrate(keys: ServerKeys, gateway: GatewayOptions) -> Callable[[], Substr
         StepScope(slurm.step),
         tuple(slurm.step_options),
     )
-    return lambda: SlurmAgents(settings)
+    return lambda beats: SlurmAgents(settings, beats=beats)
 
 
 def _need_server(section: str, server: str | None, gateway: GatewayOptions) -> None:
@@ -290,7 +293,7 @@ def _need_server(section: str, server: str | None, gateway: GatewayOptions) -> N
 
 def _pods(
     keys: ServerKeys, gateway: GatewayOptions, folder: Path, secret: str
-) -> Callable[[], Substrate]:
+) -> Callable[[Heartbeats], Substrate]:
     """Agents in pods. Raises: InputError."""
     from scheduler.files.errors import InputError, Problem
     from scheduler.files.health.found import NodeState
@@ -346,7 +349,7 @@ def _pods(
         {kind: ("True", NodeState(effect)) for kind, effect in given.conditions.items()},
         {namespace: tenant or "" for namespace, tenant in given.adopt.items()},
     )
-    return lambda: KubernetesAgents(settings)
+    return lambda beats: KubernetesAgents(settings, beats=beats)
 
 
 def _access(keys: ServerKeys) -> Access:

@@ -27,6 +27,8 @@ from scheduler.eventlog.store import NotWritten, StoreError
 from scheduler.observe.instruments import AppliedEvent, Instruments, Stage
 
 RETRY_NS = SECOND_NS  # after a decision that failed, when one was due anyway
+BEAT_S = 2.0  # between two beats of a planner that waits
+SILENT_S = 120.0  # for which a decision may keep the planner from its next beat
 
 log = logging.getLogger("muster.writer")
 
@@ -62,10 +64,6 @@ class PlanningLoop:
         self._moved = asyncio.Event()
         self._struck = asyncio.Event()
 
-    def begin(self) -> None:
-        """What waited before a restart is decided first."""
-        self._moved.set()
-
     def wrote(self, steps: Sequence[AppliedEvent]) -> None:
         """The state has moved."""
         self._moved.set()
@@ -79,6 +77,7 @@ class PlanningLoop:
 
     async def run(self) -> None:
         again_ns: int | None = None
+        self._moved.set()  # what waited before is decided first
         while True:
             await self._moved_or(again_ns)
             try:
@@ -96,13 +95,15 @@ class PlanningLoop:
 
     async def _moved_or(self, again_ns: int | None) -> None:
         """Return when the state has moved, or at the time for which a plan asked."""
-        if again_ns is None:
-            await self._moved.wait()
-            return
-        wait_s = max(0.01, (again_ns - self._now_ns()) / 1e9)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(wait_s):  # wait_for may lose a cancel before 3.12
-                await self._moved.wait()
+        now_s = asyncio.get_running_loop().time
+        wait_s = float("inf") if again_ns is None else (again_ns - self._now_ns()) / 1e9
+        until_s = now_s() + max(0.01, wait_s)
+        while not self._moved.is_set() and (left_s := until_s - now_s()) > 0:
+            self._instruments.beats.beat("planner", SILENT_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(left_s, BEAT_S)):  # wait_for may lose a cancel
+                    await self._moved.wait()
+        self._instruments.beats.beat("planner", SILENT_S)
 
     async def _decide(self, state: State) -> int | None:
         """Decide on `state`. The answer is when to look again, if nothing happens before."""

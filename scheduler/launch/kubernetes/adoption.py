@@ -51,6 +51,7 @@ from scheduler.launch.kubernetes.adopted import (
 )
 from scheduler.launch.kubernetes.api import MERGE_PATCH, ApiFailed, Json, KubernetesApi
 from scheduler.launch.kubernetes.mirror import Mirror
+from scheduler.observe.supervision import Heartbeats, Tasks
 
 GONE_S: Final = 30.0  # for which a controller may take to make its pods, or to make them anew
 _LOOK_S = 0.2
@@ -81,6 +82,7 @@ class PodAdoption:
         api: KubernetesApi,
         is_up: Callable[[str], bool],
         clock: Callable[[], float] = time.monotonic,
+        beats: Heartbeats | None = None,
     ) -> None:
         self._settings, self._api, self._is_up, self._clock = settings, api, is_up, clock
         self._changed = asyncio.Event()
@@ -97,13 +99,15 @@ class PodAdoption:
         self._part_since_s: dict[str, float] = {}  # gangs of which pods are missing
         self._said: dict[str, tuple[str, float]] = {}  # by gang
         self._writer: Writer
+        self._tasks = Tasks(beats or Heartbeats())
 
     async def run(self, writer: Writer) -> None:
         """For ever; whenever the writer leads."""
         self._writer = writer
-        mirrors = [asyncio.create_task(mirror.run()) for mirror in self.pods.values()]
         looked_s, version = float("-inf"), -1
-        try:
+        async with self._tasks:
+            for namespace, mirror in self.pods.items():
+                self._tasks.keep(f"pods-of-{namespace}", mirror.run)
             while True:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_LOOK_S):
@@ -116,10 +120,6 @@ class PodAdoption:
                 self._changed.clear()
                 looked_s, version = now_s, newest
                 self.look()
-        finally:
-            for task in (*mirrors, *self._acting.values()):
-                task.cancel()
-            await asyncio.gather(*mirrors, *self._acting.values(), return_exceptions=True)
 
     def look(self) -> None:
         """Do what the pods and the jobs that are there make necessary."""
@@ -360,7 +360,7 @@ class PodAdoption:
             work.close()
             return
         self._off_until_s.pop(about, None)
-        task = asyncio.create_task(self._acted(namespace, about, work))
+        task = self._tasks.start(self._acted(namespace, about, work))
         self._acting[about] = task
         task.add_done_callback(lambda _: self._acting.pop(about, None))
 

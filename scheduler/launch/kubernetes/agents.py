@@ -52,6 +52,7 @@ from scheduler.launch.kubernetes.pods import MEMBER, SPARE, PodOwner, PodSetting
 from scheduler.launch.launcher import AGENT_LOST
 from scheduler.launch.node_reports import report_of
 from scheduler.launch.sessions import AgentSessions
+from scheduler.observe.supervision import Heartbeats, Tasks
 
 _LOOK_S = 0.1
 _LOOK_AGAIN_S = 1.0  # where nothing has changed
@@ -127,6 +128,7 @@ class KubernetesAgents:
         settings: KubernetesSettings,
         api: KubernetesApi | None = None,
         clock: Callable[[], float] = time.monotonic,
+        beats: Heartbeats | None = None,
     ) -> None:
         self._settings = settings
         self._pod = settings.pods
@@ -153,7 +155,8 @@ class KubernetesAgents:
         self._backoff: dict[str, Backoff] = {}  # by host
         self._acting: dict[str, asyncio.Task[None]] = {}  # by pod name
         self._deleted: set[str] = set()  # uids of pods that muster has deleted
-        self._tasks: list[asyncio.Task[None]] = []
+        self._beats = beats or Heartbeats()
+        self._tasks = Tasks(self._beats)
         self._busy: Callable[[], Set[str]] = frozenset
         self._prepared_for = 0  # the version of the fabric whose hosts have join tokens
         self._faults: dict[str, str] = {}
@@ -196,21 +199,17 @@ class KubernetesAgents:
             server=self._pod.server or sessions.address,
             gpus=writer.state.loaded_fabric.gpus_per_host,
         )
-        loops = [self.nodes.run(), self.pods.run(), self._keep()]
+        self._tasks.keep("nodes", self.nodes.run)
+        self._tasks.keep("pods", self.pods.run)
+        self._tasks.keep("kubernetes", self._keep)
         if self._settings.adopt:
             wanted = AdoptionSettings(self._pod.name, self._settings.adopt)
-            loops.append(PodAdoption(wanted, self._api, self._is_up, self._clock).run(writer))
-        for work in loops:
-            task = asyncio.create_task(work)
-            task.add_done_callback(_log_end)
-            self._tasks.append(task)
+            adoption = PodAdoption(wanted, self._api, self._is_up, self._clock, self._beats)
+            self._tasks.keep("adoption", lambda: adoption.run(writer))
 
     async def close(self) -> None:
         """Gangs run on, for the next server: their pods stay."""
-        for task in (*self._tasks, *self._acting.values()):
-            task.cancel()
-        if waiting := {*self._tasks, *self._acting.values()}:
-            await asyncio.wait(waiting)
+        await self._tasks.close()
         await self._api.close()
 
     def starting(self) -> Set[str]:
@@ -459,7 +458,7 @@ class KubernetesAgents:
                 del self._acting[name]
                 self._changed.set()
 
-        self._acting[name] = asyncio.create_task(act())
+        self._acting[name] = self._tasks.start(act())
 
     async def _create(self, host: str, owner: PodOwner | None) -> None:
         number = self._writer.state.loaded_fabric.index_by_name[host]
@@ -549,9 +548,3 @@ class KubernetesAgents:
 
 def _owner(job: Job, role: str) -> PodOwner:
     return PodOwner(short_name(job.name), job.tenant, job.uid, job.attempt, role)
-
-
-def _log_end(loop: asyncio.Task[None]) -> None:
-    """A loop that ends by itself has a fault, which nobody else would hear of."""
-    if not loop.cancelled() and (error := loop.exception()) is not None:
-        log.error("a loop of the launcher has ended", exc_info=error)

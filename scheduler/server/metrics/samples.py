@@ -103,6 +103,8 @@ def of_work(instruments: Instruments) -> Iterator[Sample]:
     yield from _labelled(c.CONFLICTS, instruments.conflicts)
     yield from _labelled(c.CALLS, instruments.calls)
     yield from _labelled(c.CALL_SECONDS, instruments.calls_s)
+    yield from _labelled(c.TASK_RESTARTS, instruments.beats.restarts)
+    yield from _labelled(c.REFUSED_MESSAGES, instruments.beats.refused)
 
 
 def of_disk(store: SqliteStore) -> Iterator[Sample]:

@@ -75,6 +75,16 @@ async def test_a_broken_stream_has_the_rest_of_a_lease_to_come_back(world: World
     assert world.after(0.2) == ["a"]
 
 
+async def test_a_host_whose_session_the_server_ends_has_the_rest_of_a_lease_to_come_back(
+    world: World,
+) -> None:
+    stream = world.join("a")
+    world.gateway.hear(Frame(FrameKind.DROP, "a", b"its message cannot be read"))
+    assert stream.end.is_set()
+    assert world.after(9.9) == []
+    assert world.after(0.2) == ["a"]
+
+
 async def test_a_gateway_that_stood_still_takes_nobody_for_lost(world: World) -> None:
     world.join("a")
     world.gateway._broken_s["b"] = world.clock()

@@ -27,6 +27,7 @@ from scheduler.core.policies.run import RunSpec
 from scheduler.identity import SERVER, Caller, Role, act_for
 from scheduler.launch.launcher import LOG_EVERY_S, MOST_SAVE_S, AgentLauncher
 from scheduler.launch.tails import LogTails
+from scheduler.observe.instruments import Instruments
 from scheduler.v1 import agent_pb2
 from tests.build import (
     cancel,
@@ -76,6 +77,7 @@ class World:
         self.now_s = 0.0
         self.state = State.empty()
         self._effects = EffectReader()
+        self.instruments = Instruments()
         self.sessions = Sessions()
         writer: Any = self
         sessions: Any = self.sessions
@@ -602,3 +604,25 @@ async def test_a_log_comes_from_the_host_that_was_asked_for_it() -> None:
     tails.heard("h1", agent_pb2.LogChunk(request_id=request_id, data=b"forged"))
     tails.heard(host, agent_pb2.LogChunk(request_id=request_id, data=b"its own"))
     assert await first == b"its own"
+
+
+async def test_an_error_in_one_gang_keeps_the_deadlines_of_others(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The hosts of b never answer; looking after a raises each time."""
+    world = World(4)
+    world.join()
+    await world.give(gang("a"), gang("b"))
+    overdue = AgentLauncher._overdue
+
+    def broken(self: AgentLauncher, gang: Any, now_s: float) -> None:
+        if gang.name == "a":
+            raise ZeroDivisionError
+        overdue(self, gang, now_s)
+
+    monkeypatch.setattr(AgentLauncher, "_overdue", broken)
+    await world.after(131.0)
+    await world.after(131.0)
+    failed = {event.name for event in world.events if isinstance(event, LaunchFailed)}
+    assert failed == {"b"}
+    assert caplog.text.count("attempt 1 of a is not looked after") == 1

@@ -373,3 +373,30 @@ def test_what_slurm_says_of_a_node_is_told_once_and_undone_for_its_sake_alone(
     standing: NodeState | None, host: Host, command: object
 ) -> None:
     assert report_of("slurm", "n", standing, "x", host) == command
+
+
+async def test_the_launcher_goes_on_after_an_error_of_any_kind(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """squeue answers with what nobody foresaw, once."""
+
+    class Odd(FakeSlurm):
+        async def __call__(self, words: Sequence[str]) -> str:
+            await super().__call__(words)
+            if len(self.calls) == 1:
+                raise ZeroDivisionError
+            return ""
+
+    slurm = Odd()
+    agents = SlurmAgents(SlurmSettings(tmp_path / "a"), SlurmCommands(run=slurm))
+    state = loaded(fabric(1, 1, 3))
+    writer: Any = SimpleNamespace(term=1, state=state, submit=None)
+    sessions: Any = SimpleNamespace(connected=set(state.loaded_fabric.hosts), address="h:1")
+    agents.start(writer, sessions, frozenset)
+    try:
+        async with asyncio.timeout(10):
+            while len(slurm.calls) < 2:
+                await asyncio.sleep(0.02)
+    finally:
+        await agents.close()
+    assert "slurm failed (ZeroDivisionError()); it begins again" in caplog.text

@@ -13,6 +13,7 @@ from scheduler.engine.replica import LeaderCandidate, Replica
 from scheduler.engine.writer import Writer
 from scheduler.eventlog.recovery import Recovered
 from scheduler.eventlog.store import POLL_EVENTS, SharedStore
+from scheduler.observe.instruments import Instruments
 from scheduler.service.read_consistency import ReadConsistency
 
 POLL_S = 3.0  # what one page of the log takes here
@@ -51,6 +52,7 @@ class CountingWriter:
 
     def __init__(self) -> None:
         self.state = SimpleNamespace(version=0)
+        self.instruments = Instruments()
 
     def follow(self, polled: Sequence[tuple[int, Any]]) -> None:
         self.state.version = polled[-1][0]

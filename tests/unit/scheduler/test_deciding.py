@@ -32,7 +32,6 @@ async def test_a_cancel_is_not_lost_as_the_state_moves(rounds: int) -> None:
     deciding = PlanningLoop(
         mind, SchedulingOptions(), Instruments(), lambda: state, lambda: 0, enter, lambda: False
     )
-    deciding.begin()
     loop = asyncio.create_task(deciding.run())
     await asyncio.sleep(0.05)
     deciding.wrote(())
@@ -74,7 +73,6 @@ async def test_an_error_of_a_restart_while_the_planner_rests_ends_no_decisions(
         mind, SchedulingOptions(), Instruments(), lambda: state, lambda: 0, enter, lambda: False
     )
     loop = asyncio.create_task(deciding.run())
-    deciding.begin()
     await is_resting.wait()
     deciding._struck.set()
     await asyncio.sleep(0.2)

@@ -1,0 +1,124 @@
+"""Every long-lived task of a server, found by introspection, is killed in turn: the server goes on,
+or ends and says so. `muster health` names the parts that do not work."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from scheduler.cli.program import app
+from scheduler.console.thread import ConsoleEndpoint
+from scheduler.engine.planning.loop import PlanningLoop
+from scheduler.eventlog.store import NotWritten, StoreError
+from scheduler.eventlog.store.sqlite import SqliteStore
+from scheduler.launch.gateway import GatewayOptions
+from scheduler.launch.local import LocalAgents
+from scheduler.launch.service import AgentSettings
+from scheduler.observe.supervision import PREFIX
+from tests.serving import RUNNING, Served, create, serving
+
+WRITER = f"{PREFIX}writer"
+
+
+def whole(folder: Path) -> dict[str, Any]:
+    """Settings of a server that has all its parts."""
+    agents = AgentSettings(
+        GatewayOptions("127.0.0.1:0"),
+        substrate=lambda beats: LocalAgents(folder / "agents", beats),
+        stragglers_s=3600.0,
+    )
+    return {"agents": agents, "console": ConsoleEndpoint("127.0.0.1", 0)}
+
+
+def long_lived() -> dict[str, asyncio.Task[Any]]:
+    named = {task.get_name(): task for task in asyncio.all_tasks() if not task.done()}
+    return {name: task for name, task in named.items() if name.startswith(PREFIX)}
+
+
+def on_page() -> set[str]:
+    """The names of tasks that the page lists."""
+    page = (Path(__file__).parents[2] / "docs" / "observability.md").read_text(encoding="utf-8")
+    section = page[page.index("## Tasks of a server") : page.index("| thread |")]
+    rows = re.findall(r"^\| (`.+?) \|", section, re.MULTILINE)
+    return {name.split("-of-")[0] for row in rows for name in re.findall(r"`([^`]+)`", row)}
+
+
+async def asked(served: Served) -> Result:
+    words = ["health", "--address", served.ready.address]
+    return await asyncio.to_thread(CliRunner().invoke, app, words)
+
+
+async def test_a_server_outlives_the_death_of_each_of_its_tasks(tmp_path: Path) -> None:
+    async with serving(tmp_path, **whole(tmp_path)) as served:
+        await asyncio.sleep(1.5)  # until all have begun
+        names = sorted(long_lived().keys() - {WRITER})
+        assert {name.removeprefix(PREFIX) for name in names} >= {
+            *("agents", "alive", "gangs", "health", "hosts", "launcher", "planner"),
+            *("reload", "store", "stragglers", "ticks", "agent-of-z0-r0-h0"),
+        }
+        assert {name.removeprefix(PREFIX).split("-of-")[0] for name in names} <= on_page()
+        for number, name in enumerate(names):
+            killed = long_lived()[name]
+            killed.cancel()
+            async with asyncio.timeout(10):
+                while (again := long_lived().get(name)) is None or again is killed:
+                    await asyncio.sleep(0.02)
+            await served.stub.CreateJob(create(f"job{number}"))
+            if number < 8:  # as many hosts as there are
+                await served.until(f"job{number}", RUNNING)
+        await asyncio.sleep(2.5)
+        assert (await asked(served)).exit_code == 0
+        assert not served.task.done()
+
+
+async def test_a_server_whose_writer_dies_ends_and_says_so(tmp_path: Path) -> None:
+    with suppress(StoreError):  # at the end of the block
+        async with serving(tmp_path) as served:
+            long_lived()[WRITER].cancel()
+            await asyncio.wait({served.task}, timeout=20)
+    assert str(served.task.exception()).startswith("what writes the log was cancelled")
+
+
+async def test_health_names_a_planner_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hang(self: PlanningLoop, state: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("scheduler.engine.planning.loop.SILENT_S", 0.5)
+    monkeypatch.setattr(PlanningLoop, "_decide", hang)
+    async with serving(tmp_path, **whole(tmp_path)) as served:
+        await served.stub.CreateJob(create("a"))
+        await asyncio.sleep(3)
+        told = await asked(served)
+        words = ["health", "--only-serving", "--address", served.ready.address]
+        serves = await asyncio.to_thread(CliRunner().invoke, app, words)
+    assert told.exit_code == 1
+    assert "serves, but parts of it do not work: planner" in told.output
+    assert serves.exit_code == 0
+
+
+async def test_health_names_a_store_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(tmp_path) as served:
+        append = SqliteStore.append
+
+        def full(*_: object) -> int:
+            raise NotWritten("the disk is full")
+
+        monkeypatch.setattr(SqliteStore, "append", full)
+        with pytest.raises(Exception, match="the disk is full"):
+            await served.stub.CreateJob(create("a"))
+        await asyncio.sleep(2.5)
+        assert "parts of it do not work: store" in (await asked(served)).output
+        monkeypatch.setattr(SqliteStore, "append", append)
+        await served.stub.CreateJob(create("b"))
+        await asyncio.sleep(2.5)
+        assert (await asked(served)).exit_code == 0
