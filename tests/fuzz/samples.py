@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from importers.jobs.tools import Tool
 from scheduler.core import JobState, State
 from scheduler.core.model.events import (
     Event,
@@ -23,7 +24,6 @@ from scheduler.core.model.events import (
 from scheduler.core.model.lifecycle import HostMove
 from scheduler.core.policies.tenants import GuaranteedCell, PriorityClass, Tenant, Tenants
 from scheduler.files import fabrics
-from scheduler.files.importers.tools import Tool
 from scheduler.wire.lists import listing
 from tests.build import fabric, fabric_spec, flat, spec, two_tiers
 

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
+from importers.health.dcgm import load_dcgm
+from importers.jobs.load import Given, import_job
+from importers.jobs.tools import Tool
 from placement.errors import BadInput
 from placement.fabric import hostlist
 from placement.fabric.tree import from_spec, preset
@@ -17,11 +20,8 @@ from scheduler.eventlog import codec, snapshots
 from scheduler.files import fabrics, yaml12
 from scheduler.files.errors import InputError
 from scheduler.files.fabrics import overlay
-from scheduler.files.health.dcgm import load_dcgm
 from scheduler.files.health.policyfile import load_health
 from scheduler.files.health.slurmnodes import load_slurm
-from scheduler.files.importers.load import Given, import_job
-from scheduler.files.importers.tools import Tool
 from scheduler.files.inputs import load_busy, load_fabric, load_job
 from scheduler.files.job import job_from_mapping, job_to_mapping
 from scheduler.files.job_keys import JobKeys, parse_spares

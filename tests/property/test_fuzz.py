@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from importers.jobs.tools import Tool
 from scheduler.files import fabrics
-from scheduler.files.importers.tools import Tool
 from simulator.traces.load import FORMATS
 from tests.fuzz import calls, samples
 from tests.fuzz.lives import Life

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from importers.jobs.load import Given, import_job
+from importers.jobs.tools import Tool
 from placement.errors import BadInput
 from scheduler.core.explain.conditions import supposed
 from scheduler.eventlog import snapshots
 from scheduler.eventlog.store import StoreError, open_store
 from scheduler.files.errors import InputError
-from scheduler.files.importers.load import Given, import_job
-from scheduler.files.importers.tools import Tool
 from scheduler.files.old_placement import load_placement
 from scheduler.server.config import load_server_file
 from simulator.traces.load import FORMATS, TraceFile

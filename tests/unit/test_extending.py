@@ -87,7 +87,7 @@ def run(tree: Path, *arguments: str) -> None:
 )
 def test_a_chapter_does_what_it_says(tmp_path: Path, title: str, most_files: int) -> None:
     edits, program = chapter(title)
-    for folder in ("scheduler", "simulator", "proto", "scripts", "docs", "tests"):
+    for folder in ("scheduler", "importers", "simulator", "proto", "scripts", "docs", "tests"):
         ignored = shutil.ignore_patterns("__pycache__", "golden", "stored")
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
     for edit in edits:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from importers.ports.switchports import load_sonic, load_ufm
+from importers.ports.tables import load_ibdiagnet, load_port_table
+from importers.ports.uplinkports import load_uplink_ports, shares
 from scheduler.files.errors import InputError
-from scheduler.files.links.ports import load_ibdiagnet, load_port_table
-from scheduler.files.links.switchports import load_sonic, load_ufm
-from scheduler.files.links.uplinkports import load_uplink_ports, shares
 
 TABLE = """switch,ifName,oper,gbps
 s1,Eth1,up,400

@@ -25,6 +25,9 @@ from scheduler.files.health.found import (
     ImportedReport,
     change_for,
 )
+from scheduler.files.plugins import importer
+
+DCGM = "dcgm-json"
 
 if TYPE_CHECKING:
     from scheduler.client import Client
@@ -33,23 +36,21 @@ if TYPE_CHECKING:
 
 def report_file(path: str, kind: str, address: str, *, dry_run: bool) -> None:
     """Report what the file says. Exit 2 when some of it was refused, the rest being done."""
-    from scheduler.files.health.dcgm import load_dcgm
     from scheduler.files.health.kubernetesnodes import load_kubernetes_nodes
     from scheduler.files.health.slurmnodes import load_slurm
 
-    readers: dict[str, Callable[[str], list[ImportedReport]]] = {
-        "dcgm-json": load_dcgm,
+    own: dict[str, Callable[[str], list[ImportedReport]]] = {
         SLURM: load_slurm,
         KUBERNETES: load_kubernetes_nodes,
     }
-    if kind not in readers:
+    if kind not in (*own, DCGM):
         message = (
             "must be dcgm-json, slurm, kubernetes, ports-csv, ibdiagnet, ufm-json or sonic with"
             " --import"
         )
         raise typer.BadParameter(message, param_hint="--format")
     path = "/dev/stdin" if path == "-" else path
-    reports = readers[kind](path)
+    reports: list[ImportedReport] = (own.get(kind) or importer(kind))(path)
     with connected(address) as client:
         hosts = {host.name: host for host in client.list_hosts()}
         wrong = [_unknown(path, item) for item in reports if item.host not in hosts]

@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 
-from scheduler.files.importers.tools import Tool
-
 
 def import_command(
     file: Annotated[
@@ -20,7 +18,12 @@ def import_command(
         ),
     ],
     tool: Annotated[
-        Tool | None, typer.Option("--from", help="Format of the file. (default: by its suffix)")
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="<megatron|torchtitan|deepspeed>",
+            help="Format of the file. (default: by its suffix)",
+        ),
     ] = None,
     gpus: Annotated[
         int, typer.Option(help="Number of GPUs, if the file does not give it.", min=0)
@@ -59,19 +62,13 @@ def import_command(
     """
     from scheduler.files.atomic_file import write
     from scheduler.files.errors import InputError, Problem
-    from scheduler.files.importers.load import Given, import_job
-    from scheduler.files.importers.shapes import model_of
-    from scheduler.files.yaml12 import parse
+    from scheduler.files.plugins import importer
 
     if output is not None and output.is_file() and not force:
         raise InputError(Problem("--output", f"{output} exists; --force replaces it"))
-    added = Given(
-        gpus,
-        model_of(str(model)) if model else {},
-        {key: parse(value).value for key, value in _pairs(given, "--set")},
-        dict(_pairs(env, "--env")),
-    )
-    text = import_job(str(file), tool, added).text()
+    shape = None if model is None else str(model)
+    keys, variables = dict(_pairs(given, "--set")), dict(_pairs(env, "--env"))
+    text: str = importer("job")(str(file), tool, gpus, shape, keys, variables)
     if output is None:
         typer.echo(text, nl=False)
     else:

@@ -1,8 +1,8 @@
-"""Topology files of other programs, read into fabrics and written from them.
+"""Topology files of other programs, made into fabrics and back.
 
 Every format becomes one value, a `TopologyNetwork`: hosts, and the domains above each. What
 it lacks, an overlay adds (overlay.py); what comes out is a fabric file
-(fabricyaml.py). One module of formats/ each: a `read`, a `write`.
+(fabricyaml.py). Formats are entry points of the group `muster.fabric-formats`.
 """
 
 from __future__ import annotations
@@ -15,15 +15,9 @@ from placement.fabric.tree import Fabric
 from scheduler.files.fabrics import fabricyaml, losses, overlay
 from scheduler.files.fabrics.build import Built, build
 from scheduler.files.fabrics.fitting import only_hosts
-from scheduler.files.fabrics.formats import (
-    ibnetdiscover,
-    kubernetes,
-    slurmconf,
-    slurmyaml,
-    topograph,
-)
 from scheduler.files.fabrics.network import Choices, TopologyNetwork, of_fabric
 from scheduler.files.fabrics.overlay import FabricOverlay
+from scheduler.files.plugins import Plugins
 
 __all__ = [
     "FORMATS",
@@ -45,15 +39,7 @@ class FabricFormat:
     has_outer_tiers: bool = True
 
 
-FORMATS: dict[str, FabricFormat] = {
-    "slurm": FabricFormat(slurmconf.read, slurmconf.write_tree),
-    "slurm-block": FabricFormat(slurmconf.read, slurmconf.write_blocks, has_outer_tiers=False),
-    "slurm-yaml": FabricFormat(slurmyaml.read, slurmyaml.write_tree),
-    "slurm-yaml-block": FabricFormat(slurmyaml.read, slurmyaml.write_blocks, has_outer_tiers=False),
-    "topograph": FabricFormat(topograph.read, topograph.write),
-    "ibnetdiscover": FabricFormat(ibnetdiscover.read, ibnetdiscover.write),
-    "kubernetes": FabricFormat(kubernetes.read, kubernetes.write),
-}
+FORMATS: Plugins[FabricFormat] = Plugins("muster.fabric-formats")
 
 
 def read_fabric(

@@ -1,5 +1,6 @@
-"""Health of hosts in files: the policy, and what DCGM and Slurm say of hosts.
+"""Health of hosts in files: the policy, and what Slurm and Kubernetes say of nodes, which their
+launchers read too.
 
-Inside: the health file, JSON of dcgmi, `scontrol show nodes` and `sinfo`.
+Inside: the health file, `scontrol show nodes` and `sinfo`, lists of Kubernetes' nodes.
 Enters: text. Leaves: HealthPolicy, or reports for hosts.
 """

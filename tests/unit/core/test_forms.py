@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 SOURCES = [
     path
-    for package in ("scheduler", "simulator")
+    for package in ("scheduler", "importers", "simulator")
     for path in sorted((ROOT / package).rglob("*.py"))
     if ROOT / "scheduler" / "v1" not in path.parents
 ]

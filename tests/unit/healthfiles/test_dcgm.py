@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from importers.health.dcgm import SYSTEMS, load_dcgm
 from scheduler.files.errors import InputError
-from scheduler.files.health.dcgm import SYSTEMS, load_dcgm
 from scheduler.files.health.found import ImportedReport
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from importers.jobs.draft import Draft
+from importers.jobs.load import Given, import_job
 from scheduler.files.errors import InputError
-from scheduler.files.importers.draft import Draft
-from scheduler.files.importers.load import Given, import_job
 
 Importing = Callable[..., Draft]
 Refusing = Callable[..., list[str]]

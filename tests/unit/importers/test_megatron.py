@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from importers.jobs.options import limit_seconds
 from placement.workload.flops import parameter_count
 from placement.workload.parallelism import Parallelism
 from placement.workload.training import (
@@ -17,7 +18,6 @@ from placement.workload.training import (
     Training,
 )
 from scheduler.core.model.job_array import JobArray
-from scheduler.files.importers.options import limit_seconds
 from scheduler.files.yaml12 import parse
 from tests.build import DEEPSEEK_V3, GPT3
 from tests.unit.importers.conftest import Importing, Refusing

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from importers.jobs.shapes import model_of
 from placement.workload.flops import active_parameter_count, parameter_count
 from placement.workload.training import ModelShape
 from scheduler.files.errors import InputError
-from scheduler.files.importers.shapes import model_of
 from tests.build import DEEPSEEK_V3, MIXTRAL
 
 MIXTRAL_CONFIG = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from importers.jobs.shell import read_script
 from scheduler.files.errors import InputError
-from scheduler.files.importers.shell import read_script
 
 
 def words(text: str, **environment: str) -> list[str]:

@@ -15,7 +15,7 @@ import placement
 from tests.cases import case
 
 ROOT = Path(__file__).parents[3]
-OUTSIDE = ("scheduler", "simulator", "scripts")
+OUTSIDE = ("scheduler", "importers", "simulator", "scripts")
 TYPES = ("fabric", "workload", "objective")
 
 

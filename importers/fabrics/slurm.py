@@ -8,10 +8,10 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+from importers.fabrics.switches import Switch, table
 from placement import BadInput
 from placement.fabric import hostlist
 from scheduler.files.errors import refusal
-from scheduler.files.fabrics.formats.switches import Switch, table
 from scheduler.files.fabrics.network import TopologyNetwork
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")

@@ -12,10 +12,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from importers.ports.tables import SwitchPort, csv_lines, csv_rows
 from placement.fabric.links import checked_share
 from scheduler.files.errors import refusal
 from scheduler.files.links.linksfile import LinkEntry
-from scheduler.files.links.ports import SwitchPort, csv_lines, csv_rows
 
 NEEDED = ("domain", "device", "port", "gbps")
 MOST_NAMED = 4  # ports in the detail of a link

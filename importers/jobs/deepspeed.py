@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from importers.jobs.draft import Draft, Origin
 from scheduler.files.errors import InputError, Problem
-from scheduler.files.importers.draft import Draft, Origin
 
 STAGES = ("ddp", "zero1", "zero2", "zero3")
 BATCH = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")

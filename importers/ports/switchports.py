@@ -17,10 +17,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from importers.fabrics.ibnetdiscover import LANE_GBPS
+from importers.ports.tables import CsvRow, SwitchPort, csv_lines, is_up
 from scheduler.files.errors import refusal, short
-from scheduler.files.fabrics.formats.ibnetdiscover import LANE_GBPS
 from scheduler.files.json_file import JsonFile
-from scheduler.files.links.ports import CsvRow, SwitchPort, csv_lines, is_up
 
 STATES: Final = {"active": True, "down": False, "init": False, "initialize": False, "armed": False}
 WIDTH: Final = re.compile(r"(\d{1,2})x", re.IGNORECASE)

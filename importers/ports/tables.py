@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from importers.fabrics.ibnetdiscover import LANE_GBPS
 from scheduler.files import yaml12
 from scheduler.files.errors import refusal, short
-from scheduler.files.fabrics.formats.ibnetdiscover import LANE_GBPS
 from scheduler.files.yaml12 import MOST_PROGRAM_BYTES
 
 # What a column is called where nothing else is said.

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from importers.fabrics import slurm
+from importers.fabrics.switches import Switch, network
 from placement.fabric import hostlist
-from scheduler.files.fabrics.formats import slurm
-from scheduler.files.fabrics.formats.switches import Switch, network
 from scheduler.files.fabrics.network import Choices, TopologyNetwork
 from scheduler.files.yaml12 import Document, load
 

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from importers.jobs.draft import Draft, Origin, put_experts
 from scheduler.files.errors import InputError, Problem
-from scheduler.files.importers.draft import Draft, Origin, put_experts
 
 _LLAMA3 = {"kv_heads": 8, "vocab": 128_256}
 _DEEPSEEK = {"kv_rank": 512, "rope_dim": 64, "head_dim": 128}

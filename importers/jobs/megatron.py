@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from scheduler.files.importers.draft import Draft, Origin, put_experts
-from scheduler.files.importers.options import (
+from importers.jobs.draft import Draft, Origin, put_experts
+from importers.jobs.options import (
     Options,
     limit_seconds,
     ranks_of,

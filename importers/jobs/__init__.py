@@ -2,5 +2,5 @@
 
 An importer reads a file, draws what muster's job file has keys for, and says in
 sentences what it could not know or does not represent. Nothing is executed. The one
-entry point is `scheduler.files.importers.load.import_job`.
+entry point is `importers.jobs.load`.
 """

@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from scheduler.files.importers.draft import Draft, Origin
-from scheduler.files.importers.shell import Word, read_script
+from importers.jobs.draft import Draft, Origin
+from importers.jobs.shell import Word, read_script
 
 
 def _names(text: str) -> frozenset[str]:

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from importers.fabrics.cabling import Cable, network
 from placement import BadInput
 from scheduler.files.errors import refusal
-from scheduler.files.fabrics.formats.cabling import Cable, network
 from scheduler.files.fabrics.network import Choices, TopologyNetwork
 from scheduler.files.yaml12 import MOST_PROGRAM_BYTES, read_text
 

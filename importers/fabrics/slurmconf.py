@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from importers.fabrics import slurm
+from importers.fabrics.switches import Switch, network
 from placement.fabric import hostlist
 from scheduler.files.errors import InputError, refusal
-from scheduler.files.fabrics.formats import slurm
-from scheduler.files.fabrics.formats.switches import Switch, network
 from scheduler.files.fabrics.network import Choices, TopologyNetwork
 from scheduler.files.yaml12 import MOST_PROGRAM_BYTES, read_text
 

@@ -1,4 +1,4 @@
-"""import_job(): the one entry point of the importers."""
+"""job_text() and import_job(): the entry points of the importers of jobs."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from scheduler.files.importers.deepspeed import draw as draw_deepspeed
-from scheduler.files.importers.draft import Draft, Origin
-from scheduler.files.importers.megatron import draw as draw_megatron
-from scheduler.files.importers.tools import TITLES, TOOL_BY_SUFFIX, Tool
-from scheduler.files.importers.torchtitan import draw as draw_torchtitan
-from scheduler.files.yaml12 import read_text
+from importers.jobs.deepspeed import draw as draw_deepspeed
+from importers.jobs.draft import Draft, Origin
+from importers.jobs.megatron import draw as draw_megatron
+from importers.jobs.shapes import model_of
+from importers.jobs.tools import TITLES, TOOL_BY_SUFFIX, Tool
+from importers.jobs.torchtitan import draw as draw_torchtitan
+from scheduler.files.errors import InputError, Problem
+from scheduler.files.yaml12 import parse, read_text
 
 GIVEN = Origin("--set")
 
@@ -36,6 +38,23 @@ _DRAWERS: dict[Tool, Callable[[Draft, str, int, Mapping[str, str]], None]] = {
     Tool.TORCHTITAN: draw_torchtitan,
     Tool.DEEPSPEED: draw_deepspeed,
 }
+
+
+def job_text(
+    path: str,
+    tool: str | None,
+    gpus: int,
+    model: str | None,
+    keys: Mapping[str, str],
+    environment: Mapping[str, str],
+) -> str:
+    """Return the text of a job file; arguments as of `muster job import`. Raises: InputError."""
+    if tool is not None and tool not in list(Tool):
+        message = f"must be one of {', '.join(Tool)}, not {tool!r}"
+        raise InputError(Problem("--from", message))
+    parsed = {key: parse(value).value for key, value in keys.items()}
+    given = Given(gpus, model_of(model) if model else {}, parsed, environment)
+    return import_job(path, None if tool is None else Tool(tool), given).text()
 
 
 def import_job(path: str, tool: Tool | None, given: Given) -> Draft:

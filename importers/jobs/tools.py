@@ -1,4 +1,4 @@
-"""The tools whose files become job files. Light to import: the command line lists them."""
+"""The tools whose files become job files."""
 
 from __future__ import annotations
 

@@ -1,0 +1,52 @@
+"""Readers of other programs' files, found by entry points and loaded when they are used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Generic, TypeVar
+
+from scheduler.files.errors import InputError, Problem
+
+Plugin = TypeVar("Plugin")
+
+
+class Plugins(Mapping[str, Plugin], Generic[Plugin]):
+    """What the entry points of one group name."""
+
+    def __init__(self, group: str) -> None:
+        self._group = group
+
+    def __getitem__(self, name: str) -> Plugin:
+        """Raises: KeyError; InputError when the package that has it cannot be loaded."""
+        entry = _entries(self._group)[name]
+        try:
+            plugin: Plugin = entry.load()
+        except Exception as error:  # whatever a package of somebody else's may raise
+            message = f"{entry.value} cannot be loaded: {error}"
+            raise InputError(Problem(name, message)) from error
+        return plugin
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_entries(self._group))
+
+    def __len__(self) -> int:
+        return len(_entries(self._group))
+
+
+@cache
+def _entries(group: str) -> dict[str, EntryPoint]:
+    """Entry points by name, read once: packages are not installed while a process runs."""
+    return {entry.name: entry for entry in entry_points(group=group)}
+
+
+IMPORTERS: Plugins[Any] = Plugins("muster.importers")
+
+
+def importer(name: str) -> Any:
+    """Return what reads files of this kind. Raises: InputError when none is installed."""
+    if name not in IMPORTERS:
+        message = f"no reader of the group muster.importers is installed as {name}"
+        raise InputError(Problem("", message))
+    return IMPORTERS[name]
