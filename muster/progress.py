@@ -10,7 +10,8 @@
             with progress.saving("/scratch/run7", step + 1) as folder:
                 torch.save(state, folder / "rank0.pt")
 
-Every rank may say how long it computed (`computed`, `computing`), so that the slow ones are found.
+Every rank may say how long it computed (`computed`, `computing`), so that the slow ones are found,
+and should say that it evaluates (`busy`): a gang that makes no step is taken to hang.
 One rank, as a rule rank 0, resumes, reports and saves; others that write shards use
 `partial_folder` between two barriers. Outside of muster, where MUSTER_RUN_DIR is not set,
 nothing is reported, and checkpoints are written and found all the same.
@@ -29,9 +30,11 @@ This file uses the standard library alone; it can be copied into an environment 
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import json
 import os
 import re
+import signal
 import socket
 import struct
 import tempfile
@@ -43,6 +46,7 @@ from typing import NamedTuple
 __all__ = [
     "Checkpoint",
     "StaleAttempt",
+    "busy",
     "computed",
     "computing",
     "partial_folder",
@@ -72,6 +76,8 @@ class Checkpoint(NamedTuple):
 
 _said: dict[str, object] = {}
 _times: int | None = None  # file
+_stacks: int | None = None  # file
+_STACKS_SIGNAL = signal.SIGRTMIN + 7
 
 
 def resume(root: str | os.PathLike[str] | None = None) -> Checkpoint | None:
@@ -93,9 +99,25 @@ def resume(root: str | os.PathLike[str] | None = None) -> Checkpoint | None:
     return _newest(Path(root)) if root is not None else None
 
 
-def report(step: int) -> None:
-    """`step` steps are complete."""
-    _say(step=step)
+def report(step: int, *, total: int = 0, loss: float | None = None) -> None:
+    """`step` steps are complete, of `total` in all, with this loss, where they are given: `muster
+    job` shows how fast it goes on. Ranks that stop reporting are found (docs/launch.md)."""
+    news: dict[str, object] = {"step": step}
+    if total:
+        news["total"] = total
+    if loss is not None:
+        news["loss"] = float(loss)
+    _say(**news)
+
+
+@contextlib.contextmanager
+def busy(activity: str) -> Iterator[None]:
+    """The block is no step, and takes as long as it takes: `with busy("evaluating")`."""
+    _say(busy=activity[:60])
+    try:
+        yield
+    finally:
+        _say(busy="")
 
 
 def computed(step: int, seconds: float) -> None:
@@ -148,7 +170,8 @@ def saving(root: str | os.PathLike[str], step: int) -> Iterator[Path]:
     _check_fence(Path(root))
     partial = partial_folder(root, step)
     partial.mkdir(parents=True, exist_ok=True)
-    yield partial
+    with busy("saving"):
+        yield partial
     _check_fence(Path(root))
     path = partial.with_suffix("")
     _sync(partial)
@@ -210,6 +233,7 @@ def _say(**news: object) -> None:
     folder = os.environ.get("MUSTER_RUN_DIR")
     if folder is None:
         return
+    _register_stacks(folder)
     _said.update(news)
     path = os.path.join(folder, f"progress.{os.environ.get('RANK', '0')}")
     with contextlib.suppress(OSError):  # training goes on where nobody hears of it
@@ -220,6 +244,21 @@ def _say(**news: object) -> None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to:
             to.setblocking(False)
             to.sendto(b"", os.environ["MUSTER_SOCKET"])
+
+
+def _register_stacks(folder: str) -> None:
+    """Have a signal write the stacks of all threads into the run folder, for the agent."""
+    global _stacks
+    if _said.get("stacks_pid") == os.getpid():
+        return
+    _said["stacks_pid"] = os.getpid()
+    path = os.path.join(folder, f"stacks.{os.environ.get('RANK', '0')}")
+    with contextlib.suppress(OSError):
+        number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        faulthandler.register(_STACKS_SIGNAL, file=number, all_threads=True)
+        if _stacks is not None:
+            os.close(_stacks)
+        _stacks = number
 
 
 def _sync(folder: Path) -> None:

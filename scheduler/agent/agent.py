@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import shutil
 import signal
@@ -29,7 +30,7 @@ from typing import Any, NamedTuple
 
 from google.protobuf.duration_pb2 import Duration
 
-from scheduler.agent import ranklog
+from scheduler.agent import ranklog, stacks
 from scheduler.agent.allow import AllowList, NotAllowed, program
 from scheduler.agent.attempt import SUPERVISOR, HostAttempt, Key, Phase, RankExit
 from scheduler.agent.order import order_of
@@ -182,6 +183,9 @@ class Agent:
             case "save_checkpoint":
                 if attempt := self._attempts.get(_named(message.save_checkpoint.key)):
                     attempt.ask_to_save()
+            case "dump_stacks":
+                if attempt := self._attempts.get(_named(message.dump_stacks.key)):
+                    self._spawn(stacks.dump(attempt))
             case "forget":
                 self._forget(_named(message.forget.key))
             case "tail_logs":
@@ -485,6 +489,7 @@ class Agent:
             chunk.error = f"{self.host} has no logs of this attempt"
         else:
             path = ranklog.log_path(folder, wanted.rank)
+            path = path.with_suffix(".stacks") if wanted.stacks else path
 
             def is_over() -> bool:
                 running = self._attempts.get(_key_of(folder))
@@ -585,6 +590,10 @@ def _progress(attempt: HostAttempt) -> agent_pb2.Progress:
         checkpoint_step=said.checkpoint_step,
         checkpoint=said.checkpoint,
         can_save=said.can_save,
+        rank_steps=said.steps,
+        busy=said.busy,
+        total_steps=said.total,
+        loss=None if math.isnan(said.loss) else said.loss,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import pwd
 import shutil
@@ -25,6 +26,7 @@ from scheduler.agent.processes import (
     end_group,
     end_process,
     has_killed_for_memory,
+    is_of_user,
     is_populated,
     kill_group,
     remove_group,
@@ -34,6 +36,7 @@ from scheduler.agent.rank_times import ComputedStep, TimesOfRanks
 SUPERVISOR = str(Path(__file__).with_name("supervisor.py"))
 _MOST_SAID = 64 << 10  # bytes of a file that ranks write
 _MOST_WHERE = 4_096
+_MOST_BUSY = 64
 
 
 class Key(NamedTuple):
@@ -69,6 +72,16 @@ class Said(NamedTuple):
     checkpoint_step: int = 0
     checkpoint: str = ""
     can_save: bool = False
+    steps: tuple[int, ...] = ()  # of each rank of the host
+    busy: str = ""
+    total: int = 0
+    loss: float = math.nan
+    pid: int = 0  # of a rank that writes down its stacks when it is asked to
+
+    @property
+    def content(self) -> tuple[object, ...]:
+        """What is compared: nan is not equal to itself."""
+        return (*self[:7], str(self.loss))
 
 
 class HostAttempt:
@@ -214,11 +227,15 @@ class HostAttempt:
         if changed_ns == self._said_ns:
             return False
         self._said_ns = changed_ns
-        before = self.said
+        before, steps = self.said, list[int]()
+        busy, newest = "", Said()
         first, count = self.order["ranks"][0]["rank"], int(self.order["env"]["LOCAL_WORLD_SIZE"])
         for rank in range(first, first + count):  # not what else the user puts there
             report = _said(folder / f"progress.{rank}")
+            steps.append(report.step if report is not None else 0)
             if report is not None:
+                busy = report.busy or busy
+                newest = report if report.step >= newest.step else newest
                 has_newer = report.checkpoint and (
                     report.checkpoint_step > self.said.checkpoint_step or not self.said.checkpoint
                 )
@@ -229,7 +246,10 @@ class HostAttempt:
                     kept.checkpoint,
                     report.can_save or self.said.can_save,
                 )
-        return self.said != before
+        self.said = self.said._replace(
+            steps=tuple(steps), busy=busy, total=newest.total, loss=newest.loss
+        )
+        return self.said.content != before.content
 
     def look_at_times(self, now_s: float) -> list[ComputedStep]:
         """How long ranks computed in steps since the last look."""
@@ -245,6 +265,26 @@ class HostAttempt:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with contextlib.suppress(OSError):
             os.close(os.open(self.folder / "run" / "save", flags, 0o644))
+
+    def stack_pids(self) -> dict[int, int]:
+        """Pids of ranks that write their stacks down when they are asked to, by rank: as they say,
+        if it is a process of the user of the job, who may signal it anyway."""
+        owner = pwd.getpwnam(self.order["user"]).pw_uid if self.order["user"] else os.geteuid()
+        first, count = self.order["ranks"][0]["rank"], int(self.order["env"]["LOCAL_WORLD_SIZE"])
+        pids = {}
+        for rank in range(first, first + count):
+            said = _said(self.folder / "run" / f"progress.{rank}")
+            if said is not None and said.pid and is_of_user(said.pid, owner):
+                pids[rank] = said.pid
+        return pids
+
+    def process_pids(self) -> dict[int, int]:
+        """Pids of the processes that were started for it, by rank."""
+        try:
+            text = (self.folder / "started").read_text(encoding="ascii")
+        except OSError:
+            return {}
+        return {int(rank): pid for rank, (pid, _) in json.loads(text).items()}
 
     def stop(self, grace_s: float, now_s: float) -> None:
         """SIGTERM, and SIGKILL after the grace; at once without one."""
@@ -344,10 +384,15 @@ def _said(path: Path) -> Said | None:
         entry = json.loads(os.read(file, _MOST_SAID))
         step, saved = int(entry.get("step", 0)), int(entry.get("checkpoint_step", 0))
         where = str(entry.get("checkpoint", ""))
+        total, pid = int(entry.get("total", 0)), int(entry.get("stacks_pid", 0))
+        loss, busy = float(entry.get("loss", math.nan)), str(entry.get("busy", ""))
     except (OSError, ValueError, AttributeError, TypeError):
         return None
     finally:
         os.close(file)
     if not 0 <= step < 2**62 or not 0 <= saved < 2**62 or len(where) > _MOST_WHERE:
         return None
-    return Said(step, saved, where, entry.get("can_save") is True)
+    if not 0 <= total < 2**62 or not 0 <= pid < 2**31 or len(busy) > _MOST_BUSY:
+        return None
+    can_save = entry.get("can_save") is True
+    return Said(step, saved, where, can_save, (), busy, total, loss, pid)

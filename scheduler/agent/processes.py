@@ -75,6 +75,14 @@ def is_populated(group: str) -> bool:
         return False
 
 
+def is_of_user(pid: int, uid: int) -> bool:
+    """Whether the process is there and runs as that user."""
+    try:
+        return os.stat(f"/proc/{pid}").st_uid == uid
+    except OSError:
+        return False
+
+
 def has_killed_for_memory(group: str) -> bool:
     """Whether the kernel killed a process of the group because its memory was used up."""
     try:

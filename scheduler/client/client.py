@@ -309,11 +309,21 @@ class Client:
         )
 
     def tail_logs(
-        self, name: str, rank: int = 0, lines: int = 0, *, follow: bool = False
+        self,
+        name: str,
+        rank: int = 0,
+        lines: int = 0,
+        *,
+        follow: bool = False,
+        attempt: int = 0,
+        stacks: bool = False,
     ) -> Iterator[bytes]:
         """What a rank has written: its last `lines`, 0 for all; with `follow` until the job ends.
-        Raises: ServiceError."""
-        request = service_pb2.TailLogsRequest(name=name, rank=rank, lines=lines, follow=follow)
+        `attempt`: in which run of the gang, 0 for the last. `stacks`: where it was when its gang
+        hung, instead. Raises: ServiceError."""
+        request = service_pb2.TailLogsRequest(
+            name=name, rank=rank, lines=lines, follow=follow, attempt=attempt, stacks=stacks
+        )
         for piece in self._to.stream(self._stub.TailLogs, request):
             yield piece.data
 

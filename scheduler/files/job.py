@@ -28,6 +28,7 @@ from scheduler.core.model.job import SECOND_NS, JobSpec
 from scheduler.core.names import NAME_RULE, is_name
 from scheduler.core.policies.affinity import Affinity
 from scheduler.core.policies.checkpoint import CheckpointTerms
+from scheduler.core.policies.hang import HangTerms
 from scheduler.core.policies.restart_rule import Requeueing, RestartRule
 from scheduler.core.policies.run import RunSpec
 from scheduler.core.wording import sizes_text
@@ -40,7 +41,17 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 
-_OWN_FORM = ("name", "labels", "checkpoint", "run", "dependencies", "array", "restarts", "requeue")
+_OWN_FORM = (
+    "name",
+    "labels",
+    "checkpoint",
+    "run",
+    "dependencies",
+    "array",
+    "restarts",
+    "requeue",
+    "hang",
+)
 
 # Keys whose value is a field of JobSpec by the same name, as it is, with its default.
 _SCALARS: dict[str, Any] = {
@@ -84,6 +95,7 @@ def job_from_document(document: Document, default_name: str = "") -> JobSpec:
         array=keys.array,
         restarts=_restarts(keys),
         requeue=keys.requeue,
+        hang=HangTerms(**vars(keys.hang)),
     )
 
 
@@ -269,6 +281,8 @@ def job_to_mapping(spec: JobSpec) -> dict[str, Any]:
         mapping["restarts"] = restarts
     if spec.requeue is not Requeueing.ALWAYS:
         mapping["requeue"] = spec.requeue.value
+    if hang := _changed(spec.hang):
+        mapping["hang"] = hang
     return mapping
 
 

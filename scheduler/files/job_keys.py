@@ -35,6 +35,7 @@ from scheduler.core.model.job import MOST_LABELS, SECOND_NS
 from scheduler.core.model.job_array import JobArray, parse_array
 from scheduler.core.names import NAME_RULE, is_name
 from scheduler.core.policies.checkpoint import MOST_PEERS, PEER_INTERVAL_S
+from scheduler.core.policies.hang import AS_WARNED, HangAction
 from scheduler.core.policies.restart_rule import Requeueing
 from scheduler.core.policies.run import GRACE_S, RANK_VARIABLES, parse_checkpoint
 from scheduler.files.errors import short
@@ -320,6 +321,10 @@ def _requeue(value: Any) -> Requeueing:
     return Requeueing(choice(value, Requeueing))
 
 
+def _hang_action(value: Any) -> HangAction:
+    return HangAction(choice(value, HangAction))
+
+
 def _modules(value: Any) -> tuple[str, ...]:
     names = _names(value)
     for name in names:
@@ -506,6 +511,11 @@ class _RestartKeys(Keys):
     on: _RestartCauseKeys = _RestartCauseKeys()
 
 
+class _HangKeys(Keys):
+    after_s: Seconds = AS_WARNED.after_s
+    action: Annotated[HangAction, BeforeValidator(_hang_action)] = AS_WARNED.action
+
+
 class _DependencyKeys(Keys):
     kind: Annotated[DependencyKind, BeforeValidator(_dependency_kind)]
     job: Text = ""
@@ -540,6 +550,7 @@ class JobKeys(Keys):
     array: Annotated[JobArray | None, BeforeValidator(_array)] = None
     restarts: _RestartKeys = _RestartKeys()
     requeue: Annotated[Requeueing, BeforeValidator(_requeue)] = Requeueing.ALWAYS
+    hang: _HangKeys = _HangKeys()
 
 
 SECTIONS: dict[str, type[Keys]] = {
@@ -555,6 +566,7 @@ SECTIONS: dict[str, type[Keys]] = {
     "run": _RunKeys,
     "restarts": _RestartKeys,
     "on": _RestartCauseKeys,
+    "hang": _HangKeys,
     "dependencies": _DependencyKeys,
 }
 

@@ -25,9 +25,15 @@ from typing import NamedTuple
 
 from scheduler.core.policies.restart_rule import StopCause
 from scheduler.core.policies.run import RunSpec
+from scheduler.core.wording import duration
+from scheduler.launch.step_watch import StepWatch
 
 MOST_STEPS = 64  # of which it is kept how long ranks computed
+_COLLECTIVE_TIMEOUT = re.compile(
+    r"Watchdog caught collective operation timeout|Timed out waiting \d+ms for (?:recv|send)"
+)
 _OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|(?:CUDA|HIP) out of memory|RESOURCE_EXHAUSTED")
+_SHOWN_RANKS = 4
 FOLLOWERS_S = 2.0  # failures that come so much later than the first may still be its cause
 
 
@@ -95,6 +101,8 @@ class LaunchedGang:
     logged: tuple[int, str] | None = None
     gpus: frozenset[int] = frozenset()
     lineage: str = ""
+    watch: StepWatch = field(default_factory=StepWatch)
+    hung_s: float | None = None  # since when it is known that its steps have stopped
     times: dict[int, array[float]] = field(default_factory=dict)  # by step, of each rank
     left: set[str] = field(init=False)
     _by_host: dict[str, HostPhase] = field(init=False)
@@ -191,7 +199,37 @@ class LaunchedGang:
             cause = StopCause.SIGNAL if number else StopCause.EXIT
             if is_oom or _OUT_OF_MEMORY.search(tail):
                 cause = StopCause.OOM
+            elif _COLLECTIVE_TIMEOUT.search(tail):
+                cause = StopCause.HANG
             self.failures[rank] = RankFailure(at_s, rank, host, text, cause, code)
+
+    def hang_text(self, now_s: float) -> str:
+        """`no step for 31 min after step 20, where one took 0.5 s; rank 1 on h1 has ended; ...`"""
+        watch = self.watch
+        text = f"no step for {duration(round(now_s - (watch.since_s or now_s)))}"
+        pace = f", where one took {watch.step_s:.3g} s" if watch.step_s else ""
+        text += f" after step {watch.step:,}{pace}"
+        if watch.busy:
+            text += f" and ranks have been {next(iter(watch.busy.values()))}"
+        lagging = [rank for rank in watch.lagging() if rank not in self.done]
+        ended = sorted(self.done)
+        if lagging:
+            steps = {watch.steps[rank] for rank in lagging}
+            text += f"; at step {min(steps):,}: {self._named(lagging)}"
+        if ended:
+            text += f"; ended well: {self._named(ended)}"
+        if not lagging and not ended:
+            text += "; no rank lags behind the others"
+        return text
+
+    def _named(self, ranks: Sequence[int]) -> str:
+        """`rank 1 on h1, rank 9 on h2 and 6 more`."""
+        shown = [
+            f"rank {rank} on {self.hosts[min(rank // self.gpus_per_host, len(self.hosts) - 1)]}"
+            for rank in ranks[:_SHOWN_RANKS]
+        ]
+        more = len(ranks) - len(shown)
+        return ", ".join(shown) + (f" and {more} more" if more else "")
 
     def is_known(self, rank: int) -> bool:
         """Whether it has ended, well or not."""

@@ -36,20 +36,24 @@ from scheduler.core.model.commands import EndJob, ReportHost
 from scheduler.core.model.job_array import JobArray
 from scheduler.core.model.lifecycle import LIVE, HostState, JobState
 from scheduler.core.model.run_lineage import lineage_key, resume_point
+from scheduler.core.policies.hang import HangAction
+from scheduler.core.policies.restart_rule import StopCause
 from scheduler.core.policies.run import RunSpec
 from scheduler.engine.feed import Closed, FellBehind
 from scheduler.engine.proposal import NotLeading, WriterStopped
 from scheduler.engine.writer import Writer
 from scheduler.eventlog.store import Compacted, NotWritten, StoreError
 from scheduler.identity import SERVER, Caller, Role, act_for
-from scheduler.launch.gang import FOLLOWERS_S, GangPhase, HostPhase, LaunchedGang
+from scheduler.launch.gang import FOLLOWERS_S, GangPhase, HostPhase, LaunchedGang, RankFailure
 from scheduler.launch.joining import HostJoins
 from scheduler.launch.sessions import AgentSessions
+from scheduler.launch.step_watch import StepWatch
 from scheduler.observe.supervision import Tasks
 from scheduler.v1 import agent_pb2
 
 AGENT_LOST, AGENT_BACK = "agent-lost", "agent-back"
 LOG_EVERY_S = 60.0  # checkpoints of one job that are written down, besides an attempt's last
+STACKS_S = 5.0  # for which agents may take stacks before a gang that hangs is stopped
 MOST_SAVE_S = 30.0  # for which ranks that are to leave may save first
 _TICK_S = 0.1
 _SILENT_S = 10.0  # without a tick, after which the launcher does not work
@@ -447,7 +451,7 @@ class AgentLauncher(Launcher):
             return
         for done in status.exits:
             self._exited(gang, host, done)
-        self._progressed(gang, status.progress)
+        self._progressed(gang, status.progress, host)
         match status.phase:
             case agent_pb2.ATTEMPT_PHASE_PREPARED:
                 self._prepared(gang, host, status.prepared)
@@ -530,7 +534,7 @@ class AgentLauncher(Launcher):
             case "stopped":
                 self._stopped_there(gang, host)
             case "progress":
-                self._progressed(gang, word)
+                self._progressed(gang, word, host)
         self._advance(gang)
 
     def _late(self, host: str, key: tuple[str, int], kind: str, word: Any) -> None:
@@ -579,13 +583,68 @@ class AgentLauncher(Launcher):
         if gang.phase is not GangPhase.FAILING and (rank := next(unknown, None)) is not None:
             gang.exited(host, rank, 0, 9, self._clock(), "")
 
-    def _progressed(self, gang: LaunchedGang, word: agent_pb2.Progress) -> None:
+    def _progressed(self, gang: LaunchedGang, word: agent_pb2.Progress, host: str = "") -> None:
         gang.step = max(gang.step, word.step)
+        self._watched(gang, word, host)
         gang.can_save |= word.can_save
         if not word.checkpoint or (gang.saved and gang.saved[0] >= word.checkpoint_step):
             return
         gang.saved = self._saved[gang.uid] = (word.checkpoint_step, word.checkpoint)
         self._write_down_if_due(gang)
+
+    def _watched(self, gang: LaunchedGang, word: agent_pb2.Progress, host: str) -> None:
+        """Note how far the ranks of a host are, for whoever asks and for `_look_for_hang`."""
+        watch, now_s = gang.watch, self._clock()
+        before = watch.step
+        watch.take(word.step, now_s)
+        if host in gang.by_host:
+            watch.take_ranks(gang.ranks_of(host).first_rank, word.rank_steps)
+            watch.take_busy(host, word.busy, now_s)
+        if word.step >= watch.step:
+            watch.total = word.total_steps or watch.total
+            watch.loss = word.loss if word.HasField("loss") else watch.loss
+        if watch.step > before and gang.hung_s is not None:
+            gang.hung_s = None
+            self._say_hung(gang, "")
+
+    def _look_for_hang(self, gang: LaunchedGang, now_s: float) -> None:
+        """Say it of a gang whose steps have stopped coming, take the stacks of its ranks, and do
+        what its owner wants. Nothing is known of one whose hosts are out of reach."""
+        job = self._jobs.get(gang.name)
+        if job is None or gang.phase is not GangPhase.RUNNING:
+            return
+        terms = job.spec.hang
+        is_deaf = any(host not in self._sessions.connected for host in gang.hosts)
+        if terms.action is HangAction.IGNORE or is_deaf:
+            return
+        if gang.hung_s is None:
+            if gang.watch.is_overdue(terms.after_s, now_s):
+                gang.hung_s = now_s
+                self._to_all(gang, Response(dump_stacks=agent_pb2.DumpStacks(key=_key(gang))))
+                self._say_hung(gang, gang.hang_text(now_s))
+        elif terms.action is HangAction.RESTART and now_s - gang.hung_s >= STACKS_S:
+            known = gang.watch.steps
+            rank = next((r for r in gang.watch.lagging() if r not in gang.done), None)
+            rank = min(set(known) - gang.done, default=0) if rank is None else rank
+            host = gang.hosts[min(rank // gang.gpus_per_host, len(gang.hosts) - 1)]
+            text = f"made no step: {gang.hang_text(now_s)}"
+            gang.failures[rank] = RankFailure(now_s, rank, host, text, StopCause.HANG)
+            self._advance(gang)
+
+    def _say_hung(self, gang: LaunchedGang, text: str) -> None:
+        self._carry_out(
+            lambda state, now_ns: launch.hung(
+                state, gang.name, gang.uid, gang.attempt, text, now_ns
+            )
+        )
+
+    def progress(self, uid: str, attempt: int) -> tuple[StepWatch, float] | None:
+        """How far the ranks of an attempt are, and how long ago their newest step was complete, in
+        seconds; None: they have not said."""
+        gang = self._gangs.get(uid)
+        if gang is None or gang.attempt != attempt or gang.watch.since_s is None:
+            return None
+        return gang.watch, self._clock() - gang.watch.since_s
 
     def _write_down_if_due(self, gang: LaunchedGang) -> None:
         since_s = self._clock() - self._logged_s.get(gang.uid, float("-inf"))
@@ -663,6 +722,7 @@ class AgentLauncher(Launcher):
         """Do what is due for one gang; an error concerns no other gang, and is logged once."""
         try:
             self._overdue(gang, now_s)
+            self._look_for_hang(gang, now_s)
             self._write_down_if_due(gang)
         except Exception:
             if gang.uid not in self._failing:

@@ -10,6 +10,7 @@ from scheduler.launch.gateway import GatewayOptions
 from scheduler.launch.launcher import AgentLauncher
 from scheduler.launch.sessions import AgentSessions
 from scheduler.launch.slow_hosts import SlowHosts
+from scheduler.launch.step_watch import StepWatch
 from scheduler.launch.substrate import Substrate
 from scheduler.launch.tails import LogTails
 from scheduler.observe.supervision import Heartbeats, Tasks
@@ -65,6 +66,10 @@ class LaunchService:
     def step_times(self, uid: str, attempt: int) -> Mapping[int, Sequence[float]]:
         """How long the ranks of an attempt computed, by step."""
         return self._launcher.step_times(uid, attempt) if self._launcher is not None else {}
+
+    def progress(self, uid: str, attempt: int) -> tuple[StepWatch, float] | None:
+        """How far the ranks of an attempt are, and how many seconds ago they said so."""
+        return self._launcher.progress(uid, attempt) if self._launcher is not None else None
 
     async def close(self) -> None:
         await self._tasks.close()

@@ -8,7 +8,7 @@ from itertools import count
 
 from scheduler.core import Job
 from scheduler.launch.sessions import AgentSessions
-from scheduler.service.backend import NoLog
+from scheduler.service.backend import NoLog, RankLog
 from scheduler.v1 import agent_pb2
 
 _DEPTH = 256  # chunks that wait for a caller
@@ -37,19 +37,25 @@ class LogTails:
         queue.put_nowait(chunk)
 
     async def tail(
-        self, job: Job, host: str, rank: int, lines: int, *, follow: bool
+        self, job: Job, host: str, wanted: RankLog, lines: int, *, follow: bool
     ) -> AsyncIterator[bytes]:
-        """What the rank of the present or last attempt has written. Raises: NoLog."""
+        """What a rank has written in an attempt. Raises: NoLog."""
         if host not in self._sessions.connected:
-            raise NoLog(f"the agent of {host}, which has the log of rank {rank}, is not there")
+            whose = f"the log of rank {wanted.rank}"
+            raise NoLog(f"the agent of {host}, which has {whose}, is not there")
         request_id = str(next(self._ids))
         queue: asyncio.Queue[agent_pb2.LogChunk] = asyncio.Queue(_DEPTH)
         self._open[request_id] = host, queue
-        key = agent_pb2.AttemptKey(job_uid=job.uid, attempt=job.attempt)
-        wanted = agent_pb2.TailLogs(
-            request_id=request_id, key=key, rank=rank, lines=lines, follow=follow
+        key = agent_pb2.AttemptKey(job_uid=job.uid, attempt=wanted.attempt)
+        word = agent_pb2.TailLogs(
+            request_id=request_id,
+            key=key,
+            rank=wanted.rank,
+            lines=lines,
+            follow=follow,
+            stacks=wanted.stacks,
         )
-        self._sessions.send(host, agent_pb2.SessionResponse(tail_logs=wanted))
+        self._sessions.send(host, agent_pb2.SessionResponse(tail_logs=word))
         try:
             async for data in self._pieces(host, queue):
                 yield data

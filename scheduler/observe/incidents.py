@@ -14,6 +14,7 @@ from scheduler.core.model.events import (
     Event,
     FabricChanged,
     FabricLoaded,
+    GangHung,
     GangLaunched,
     GangResized,
     GangSwapped,
@@ -161,6 +162,7 @@ def _told(event: Event) -> tuple[IncidentKind, str, str] | None:
             | JobStarted()
             | SparesChanged()
             | GangLaunched()
+            | GangHung()
             | CheckpointSaved()
             | JobEnded()
             | Defragmented()

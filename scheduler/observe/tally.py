@@ -99,7 +99,7 @@ class EventTally:
                 self.ended[job.tenant, job.state.value] += 1
             case JobChangeKind.UPDATED | JobChangeKind.SPARES_CHANGED:
                 pass
-            case JobChangeKind.LAUNCHED | JobChangeKind.SAVED:
+            case JobChangeKind.LAUNCHED | JobChangeKind.SAVED | JobChangeKind.HUNG:
                 pass
             case JobChangeKind.HELD | JobChangeKind.RELEASED | JobChangeKind.ELIGIBLE:
                 pass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from scheduler.core import Job, Rejected, State, admit, replay
 from scheduler.core.model.commands import Command
@@ -13,19 +13,32 @@ from scheduler.identity import caller
 from scheduler.service.bulk_reads import BulkReads
 from scheduler.service.errors import rejected, starting
 from scheduler.service.questions import Questions
+from scheduler.wire.jobs import StepProgress
+
+
+class RankLog(NamedTuple):
+    """Which log is meant: of which rank in which attempt, or the stacks that were taken of it."""
+
+    rank: int
+    attempt: int
+    stacks: bool = False
 
 
 class LogSource(Protocol):
     """Where the logs of ranks come from."""
 
     def tail(
-        self, job: Job, host: str, rank: int, lines: int, *, follow: bool
+        self, job: Job, host: str, wanted: RankLog, lines: int, *, follow: bool
     ) -> AsyncIterator[bytes]:
         """What a rank has written, its last `lines`, 0 for all. Raises: NoLog."""
 
 
 StepTimeSource = Callable[[str, int], Mapping[int, Sequence[float]]]
 """By the uid of a job and its attempt, how long each rank computed, by step."""
+
+
+ProgressSource = Callable[[str, int], tuple[StepProgress, float] | None]
+"""By the uid of a job and its attempt: how far it is, and how many seconds ago it said so."""
 
 
 class NoLog(Exception):
@@ -43,6 +56,7 @@ class Backend:
         self.has_agents = has_agents
         self.tails: LogSource | None = None
         self.step_times: StepTimeSource | None = None
+        self.progress: ProgressSource | None = None
         self._writer: Writer | None = None
 
     def attach(self, writer: Writer) -> None:

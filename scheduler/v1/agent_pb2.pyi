@@ -142,6 +142,7 @@ class SessionResponse(_message.Message):
     FORGET_FIELD_NUMBER: _builtins.int
     TAIL_LOGS_FIELD_NUMBER: _builtins.int
     WARM_FIELD_NUMBER: _builtins.int
+    DUMP_STACKS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def lease(self) -> Global___Lease:
         """The agent may go on."""
@@ -174,6 +175,10 @@ class SessionResponse(_message.Message):
     def warm(self) -> Global___Warm:
         """Have a process ready that has imported modules."""
 
+    @_builtins.property
+    def dump_stacks(self) -> Global___DumpStacks:
+        """Write down where the ranks of an attempt are."""
+
     def __init__(
         self,
         *,
@@ -185,12 +190,13 @@ class SessionResponse(_message.Message):
         forget: Global___Forget | None = ...,
         tail_logs: Global___TailLogs | None = ...,
         warm: Global___Warm | None = ...,
+        dump_stacks: Global___DumpStacks | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["forget", b"forget", "launch", b"launch", "lease", b"lease", "message", b"message", "prepare", b"prepare", "save_checkpoint", b"save_checkpoint", "stop", b"stop", "tail_logs", b"tail_logs", "warm", b"warm"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["dump_stacks", b"dump_stacks", "forget", b"forget", "launch", b"launch", "lease", b"lease", "message", b"message", "prepare", b"prepare", "save_checkpoint", b"save_checkpoint", "stop", b"stop", "tail_logs", b"tail_logs", "warm", b"warm"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["forget", b"forget", "launch", b"launch", "lease", b"lease", "message", b"message", "prepare", b"prepare", "save_checkpoint", b"save_checkpoint", "stop", b"stop", "tail_logs", b"tail_logs", "warm", b"warm"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dump_stacks", b"dump_stacks", "forget", b"forget", "launch", b"launch", "lease", b"lease", "message", b"message", "prepare", b"prepare", "save_checkpoint", b"save_checkpoint", "stop", b"stop", "tail_logs", b"tail_logs", "warm", b"warm"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["lease", "prepare", "launch", "stop", "save_checkpoint", "forget", "tail_logs", "warm"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["lease", "prepare", "launch", "stop", "save_checkpoint", "forget", "tail_logs", "warm", "dump_stacks"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -524,6 +530,10 @@ class Progress(_message.Message):
     CHECKPOINT_STEP_FIELD_NUMBER: _builtins.int
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     CAN_SAVE_FIELD_NUMBER: _builtins.int
+    RANK_STEPS_FIELD_NUMBER: _builtins.int
+    BUSY_FIELD_NUMBER: _builtins.int
+    TOTAL_STEPS_FIELD_NUMBER: _builtins.int
+    LOSS_FIELD_NUMBER: _builtins.int
     step: _builtins.int
     """The newest step that is complete."""
     checkpoint_step: _builtins.int
@@ -532,9 +542,19 @@ class Progress(_message.Message):
     """Where that is. Empty: there is none."""
     can_save: _builtins.bool
     """Whether the ranks can be asked for a checkpoint."""
+    busy: _builtins.str
+    """What they do instead of steps. Empty: nothing that they say."""
+    total_steps: _builtins.int
+    """Steps of the whole run. 0: they do not say."""
+    loss: _builtins.float
+    """Of the newest step. Unset: they do not say."""
     @_builtins.property
     def key(self) -> Global___AttemptKey:
         """Which."""
+
+    @_builtins.property
+    def rank_steps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The newest step of each rank of the host, in their order; 0: it does not say."""
 
     def __init__(
         self,
@@ -544,12 +564,18 @@ class Progress(_message.Message):
         checkpoint_step: _builtins.int = ...,
         checkpoint: _builtins.str = ...,
         can_save: _builtins.bool = ...,
+        rank_steps: _abc.Iterable[_builtins.int] | None = ...,
+        busy: _builtins.str = ...,
+        total_steps: _builtins.int = ...,
+        loss: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_loss", b"_loss", "key", b"key", "loss", b"loss"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["can_save", b"can_save", "checkpoint", b"checkpoint", "checkpoint_step", b"checkpoint_step", "key", b"key", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loss", b"_loss", "busy", b"busy", "can_save", b"can_save", "checkpoint", b"checkpoint", "checkpoint_step", b"checkpoint_step", "key", b"key", "loss", b"loss", "rank_steps", b"rank_steps", "step", b"step", "total_steps", b"total_steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__loss: _TypeAlias = _typing.Literal["loss"]  # noqa: Y015
+    _WhichOneofArgType__loss: _TypeAlias = _typing.Literal["_loss", b"_loss"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__loss) -> _WhichOneofReturnType__loss | None: ...
 
 Global___Progress: _TypeAlias = Progress  # noqa: Y015
 
@@ -882,6 +908,30 @@ class SaveCheckpoint(_message.Message):
 Global___SaveCheckpoint: _TypeAlias = SaveCheckpoint  # noqa: Y015
 
 @_typing.final
+class DumpStacks(_message.Message):
+    """Write the stacks of the ranks of an attempt beside their logs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def key(self) -> Global___AttemptKey:
+        """Which."""
+
+    def __init__(
+        self,
+        *,
+        key: Global___AttemptKey | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DumpStacks: _TypeAlias = DumpStacks  # noqa: Y015
+
+@_typing.final
 class Forget(_message.Message):
     """The log has all that there is to know of an attempt that is over."""
 
@@ -917,6 +967,7 @@ class TailLogs(_message.Message):
     LINES_FIELD_NUMBER: _builtins.int
     FOLLOW_FIELD_NUMBER: _builtins.int
     CANCEL_FIELD_NUMBER: _builtins.int
+    STACKS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Names the answers."""
     rank: _builtins.int
@@ -927,6 +978,8 @@ class TailLogs(_message.Message):
     """Whether to send what is written from then on."""
     cancel: _builtins.bool
     """End the answers to this request."""
+    stacks: _builtins.bool
+    """The stacks that were taken of the rank, and not its log."""
     @_builtins.property
     def key(self) -> Global___AttemptKey:
         """Of which attempt; number 0: the newest that is here."""
@@ -940,10 +993,11 @@ class TailLogs(_message.Message):
         lines: _builtins.int = ...,
         follow: _builtins.bool = ...,
         cancel: _builtins.bool = ...,
+        stacks: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "follow", b"follow", "key", b"key", "lines", b"lines", "rank", b"rank", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "follow", b"follow", "key", b"key", "lines", b"lines", "rank", b"rank", "request_id", b"request_id", "stacks", b"stacks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

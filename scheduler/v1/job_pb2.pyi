@@ -23,6 +23,34 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _HangAction:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _HangActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_HangAction.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    HANG_ACTION_UNSPECIFIED: _HangAction.ValueType  # 0
+    """The same as HANG_ACTION_WARN."""
+    HANG_ACTION_WARN: _HangAction.ValueType  # 1
+    """It is said; the gang runs on."""
+    HANG_ACTION_RESTART: _HangAction.ValueType  # 2
+    """The attempt has failed, and the next one begins."""
+    HANG_ACTION_IGNORE: _HangAction.ValueType  # 3
+    """Nobody looks."""
+
+class HangAction(_HangAction, metaclass=_HangActionEnumTypeWrapper):
+    """What is done once a gang hangs. Stacks of its ranks are taken first."""
+
+HANG_ACTION_UNSPECIFIED: HangAction.ValueType  # 0
+"""The same as HANG_ACTION_WARN."""
+HANG_ACTION_WARN: HangAction.ValueType  # 1
+"""It is said; the gang runs on."""
+HANG_ACTION_RESTART: HangAction.ValueType  # 2
+"""The attempt has failed, and the next one begins."""
+HANG_ACTION_IGNORE: HangAction.ValueType  # 3
+"""Nobody looks."""
+Global___HangAction: _TypeAlias = HangAction  # noqa: Y015
+
 class _Requeueing:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -511,6 +539,7 @@ class JobSpec(_message.Message):
     ARRAY_FIELD_NUMBER: _builtins.int
     RESTARTS_FIELD_NUMBER: _builtins.int
     REQUEUE_FIELD_NUMBER: _builtins.int
+    HANG_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """What its tenant calls the job: 1 to 128 letters, digits, '-', '_' or '.'. Unique among live
     jobs of the tenant; free again once the job has ended. Required.
@@ -619,6 +648,12 @@ class JobSpec(_message.Message):
     def restarts(self) -> Global___RestartRule:
         """After which failures the job is started again. Unset: as the tenants file says."""
 
+    @_builtins.property
+    def hang(self) -> Global___Hang:
+        """When its steps are taken to have stopped, and what is done then. Unset: it is said after half an
+        hour.
+        """
+
     def __init__(
         self,
         *,
@@ -648,16 +683,47 @@ class JobSpec(_message.Message):
         array: _builtins.str = ...,
         restarts: Global___RestartRule | None = ...,
         requeue: Global___Requeueing.ValueType = ...,
+        hang: Global___Hang | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha", "batch", b"batch", "begin_time", b"begin_time", "checkpoint", b"checkpoint", "compute_time", b"compute_time", "constraints", b"constraints", "model", b"model", "parallelism", b"parallelism", "restarts", b"restarts", "run", b"run", "spread_alpha", b"spread_alpha", "time_limit", b"time_limit", "training", b"training"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha", "batch", b"batch", "begin_time", b"begin_time", "checkpoint", b"checkpoint", "compute_time", b"compute_time", "constraints", b"constraints", "hang", b"hang", "model", b"model", "parallelism", b"parallelism", "restarts", b"restarts", "run", b"run", "spread_alpha", b"spread_alpha", "time_limit", b"time_limit", "training", b"training"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha", "array", b"array", "batch", b"batch", "begin_time", b"begin_time", "cancel_unmet", b"cancel_unmet", "checkpoint", b"checkpoint", "collectives", b"collectives", "compute_time", b"compute_time", "constraints", b"constraints", "dependencies", b"dependencies", "hold", b"hold", "labels", b"labels", "model", b"model", "name", b"name", "objective", b"objective", "parallelism", b"parallelism", "priority", b"priority", "priority_class", b"priority_class", "requeue", b"requeue", "restarts", b"restarts", "run", b"run", "spares", b"spares", "spread_alpha", b"spread_alpha", "tenant", b"tenant", "time_limit", b"time_limit", "traffic", b"traffic", "training", b"training"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha", "array", b"array", "batch", b"batch", "begin_time", b"begin_time", "cancel_unmet", b"cancel_unmet", "checkpoint", b"checkpoint", "collectives", b"collectives", "compute_time", b"compute_time", "constraints", b"constraints", "dependencies", b"dependencies", "hang", b"hang", "hold", b"hold", "labels", b"labels", "model", b"model", "name", b"name", "objective", b"objective", "parallelism", b"parallelism", "priority", b"priority", "priority_class", b"priority_class", "requeue", b"requeue", "restarts", b"restarts", "run", b"run", "spares", b"spares", "spread_alpha", b"spread_alpha", "tenant", b"tenant", "time_limit", b"time_limit", "traffic", b"traffic", "training", b"training"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__spread_alpha: _TypeAlias = _typing.Literal["spread_alpha"]  # noqa: Y015
     _WhichOneofArgType__spread_alpha: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__spread_alpha) -> _WhichOneofReturnType__spread_alpha | None: ...
 
 Global___JobSpec: _TypeAlias = JobSpec  # noqa: Y015
+
+@_typing.final
+class Hang(_message.Message):
+    """When the steps of a gang are taken to have stopped, of ranks that report them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AFTER_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
+    action: Global___HangAction.ValueType
+    """What is done. Unspecified means warn."""
+    @_builtins.property
+    def after(self) -> _duration_pb2.Duration:
+        """Without a step, in whole seconds, and at least five times the longest pause between two steps
+        before; four times as long while ranks say that they save or evaluate. Unset: half an hour.
+        """
+
+    def __init__(
+        self,
+        *,
+        after: _duration_pb2.Duration | None = ...,
+        action: Global___HangAction.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["after", b"after"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "after", b"after"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Hang: _TypeAlias = Hang  # noqa: Y015
 
 @_typing.final
 class RestartRule(_message.Message):
@@ -1390,6 +1456,8 @@ class Job(_message.Message):
     ARRAY_TASK_FIELD_NUMBER: _builtins.int
     DECISION_FIELD_NUMBER: _builtins.int
     LINEAGE_FIELD_NUMBER: _builtins.int
+    HANG_FIELD_NUMBER: _builtins.int
+    PROGRESS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the job, tenants/TENANT/jobs/NAME: its tenant and the name in its specification. Each
     tenant has names of its own.
@@ -1427,6 +1495,10 @@ class Job(_message.Message):
     """Of a task of an array: the name of the array. Empty: it is no task."""
     array_task: _builtins.int
     """Of a task of an array: its number."""
+    hang: _builtins.str
+    """One sentence: since when no step of the running gang has been complete, where that is long, and
+    which ranks lag. Empty: it does not hang, as far as is known.
+    """
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When the job was accepted."""
@@ -1499,6 +1571,10 @@ class Job(_message.Message):
     def lineage(self) -> Global___RunLineage:
         """The run that the job continues. Only of jobs that agents start, and not in lists."""
 
+    @_builtins.property
+    def progress(self) -> Global___TrainingProgress:
+        """How far the ranks of the current run are, as they say. Set by GetJob alone, of the leader."""
+
     def __init__(
         self,
         *,
@@ -1532,14 +1608,64 @@ class Job(_message.Message):
         array_task: _builtins.int = ...,
         decision: _placement_pb2.Decision | None = ...,
         lineage: Global___RunLineage | None = ...,
+        hang: _builtins.str = ...,
+        progress: Global___TrainingProgress | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "create_time", b"create_time", "decision", b"decision", "eligible_time", b"eligible_time", "goodput", b"goodput", "launch_time", b"launch_time", "lineage", b"lineage", "placement", b"placement", "saved_checkpoint", b"saved_checkpoint", "slowdown", b"slowdown", "spec", b"spec", "start_estimate", b"start_estimate", "update_time", b"update_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "create_time", b"create_time", "decision", b"decision", "eligible_time", b"eligible_time", "goodput", b"goodput", "launch_time", b"launch_time", "lineage", b"lineage", "placement", b"placement", "progress", b"progress", "saved_checkpoint", b"saved_checkpoint", "slowdown", b"slowdown", "spec", b"spec", "start_estimate", b"start_estimate", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "array", b"array", "array_task", b"array_task", "attempt", b"attempt", "create_time", b"create_time", "decision", b"decision", "dp", b"dp", "eligible_time", b"eligible_time", "etag", b"etag", "goodput", b"goodput", "hold", b"hold", "launch_time", b"launch_time", "legal_dp", b"legal_dp", "lineage", b"lineage", "name", b"name", "placement", b"placement", "preemptible", b"preemptible", "priority", b"priority", "reason", b"reason", "restart_options", b"restart_options", "saved_checkpoint", b"saved_checkpoint", "slowdown", b"slowdown", "spec", b"spec", "start_estimate", b"start_estimate", "state", b"state", "tenant", b"tenant", "uid", b"uid", "update_time", b"update_time", "user", b"user", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "array", b"array", "array_task", b"array_task", "attempt", b"attempt", "create_time", b"create_time", "decision", b"decision", "dp", b"dp", "eligible_time", b"eligible_time", "etag", b"etag", "goodput", b"goodput", "hang", b"hang", "hold", b"hold", "launch_time", b"launch_time", "legal_dp", b"legal_dp", "lineage", b"lineage", "name", b"name", "placement", b"placement", "preemptible", b"preemptible", "priority", b"priority", "progress", b"progress", "reason", b"reason", "restart_options", b"restart_options", "saved_checkpoint", b"saved_checkpoint", "slowdown", b"slowdown", "spec", b"spec", "start_estimate", b"start_estimate", "state", b"state", "tenant", b"tenant", "uid", b"uid", "update_time", b"update_time", "user", b"user", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Job: _TypeAlias = Job  # noqa: Y015
+
+@_typing.final
+class TrainingProgress(_message.Message):
+    """How far the ranks of a gang are."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEP_FIELD_NUMBER: _builtins.int
+    STEP_TIME_FIELD_NUMBER: _builtins.int
+    AGE_FIELD_NUMBER: _builtins.int
+    TOTAL_STEPS_FIELD_NUMBER: _builtins.int
+    LOSS_FIELD_NUMBER: _builtins.int
+    BUSY_FIELD_NUMBER: _builtins.int
+    step: _builtins.int
+    """The newest step that is complete."""
+    total_steps: _builtins.int
+    """Steps of the whole run. 0: the ranks do not say."""
+    loss: _builtins.float
+    """Of the newest step. Unset: the ranks do not say."""
+    busy: _builtins.str
+    """What ranks do instead of steps: saving, evaluating. Empty: nothing that they say."""
+    @_builtins.property
+    def step_time(self) -> _duration_pb2.Duration:
+        """How long a step takes, as a rule. Unset: not known yet."""
+
+    @_builtins.property
+    def age(self) -> _duration_pb2.Duration:
+        """How long ago that step was complete."""
+
+    def __init__(
+        self,
+        *,
+        step: _builtins.int = ...,
+        step_time: _duration_pb2.Duration | None = ...,
+        age: _duration_pb2.Duration | None = ...,
+        total_steps: _builtins.int = ...,
+        loss: _builtins.float | None = ...,
+        busy: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_loss", b"_loss", "age", b"age", "loss", b"loss", "step_time", b"step_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loss", b"_loss", "age", b"age", "busy", b"busy", "loss", b"loss", "step", b"step", "step_time", b"step_time", "total_steps", b"total_steps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__loss: _TypeAlias = _typing.Literal["loss"]  # noqa: Y015
+    _WhichOneofArgType__loss: _TypeAlias = _typing.Literal["_loss", b"_loss"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__loss) -> _WhichOneofReturnType__loss | None: ...
+
+Global___TrainingProgress: _TypeAlias = TrainingProgress  # noqa: Y015
 
 @_typing.final
 class RunLineage(_message.Message):

@@ -104,6 +104,8 @@ class _JobChangeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_JobChange.V
     """It was released."""
     JOB_CHANGE_ELIGIBLE: _JobChange.ValueType  # 17
     """It is considered from here on: its begin time has come, the jobs that it depends on have ended."""
+    JOB_CHANGE_HUNG: _JobChange.ValueType  # 18
+    """Steps of its gang have stopped coming, as its `hang` says, or come again."""
 
 class JobChange(_JobChange, metaclass=_JobChangeEnumTypeWrapper):
     """Kinds of changes of a job."""
@@ -146,6 +148,8 @@ JOB_CHANGE_RELEASED: JobChange.ValueType  # 16
 """It was released."""
 JOB_CHANGE_ELIGIBLE: JobChange.ValueType  # 17
 """It is considered from here on: its begin time has come, the jobs that it depends on have ended."""
+JOB_CHANGE_HUNG: JobChange.ValueType  # 18
+"""Steps of its gang have stopped coming, as its `hang` says, or come again."""
 Global___JobChange: _TypeAlias = JobChange  # noqa: Y015
 
 class _FabricObstacle:
@@ -815,6 +819,8 @@ class TailLogsRequest(_message.Message):
     LINES_FIELD_NUMBER: _builtins.int
     FOLLOW_FIELD_NUMBER: _builtins.int
     UID_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    STACKS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the job: the live one, else the newest that has ended. Required."""
     rank: _builtins.int
@@ -827,6 +833,12 @@ class TailLogsRequest(_message.Message):
     """
     uid: _builtins.str
     """The one job that is meant, where several had the name. Empty: as `name` says."""
+    attempt: _builtins.int
+    """The run of the gang, from 1, whose log is meant; hosts keep the logs of their last 50. 0: the
+    present one, or the last.
+    """
+    stacks: _builtins.bool
+    """The stacks that were taken of the rank when its gang was taken to hang, and not its log."""
     def __init__(
         self,
         *,
@@ -835,10 +847,12 @@ class TailLogsRequest(_message.Message):
         lines: _builtins.int = ...,
         follow: _builtins.bool = ...,
         uid: _builtins.str = ...,
+        attempt: _builtins.int = ...,
+        stacks: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["follow", b"follow", "lines", b"lines", "name", b"name", "rank", b"rank", "uid", b"uid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "follow", b"follow", "lines", b"lines", "name", b"name", "rank", b"rank", "stacks", b"stacks", "uid", b"uid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from math import isfinite
-from typing import assert_never
+from math import isfinite, isnan
+from typing import Protocol, assert_never
 from uuid import UUID, uuid5
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -133,6 +133,7 @@ def fill_job(
     message.restart_options.extend(
         _step(s) for s in job.restart_options if with_hosts or s.is_taken
     )
+    message.hang = job.hang
     if job.launched_ns is not None:
         _set_time(message.launch_time, job.launched_ns)
     if job.saved is not None:
@@ -153,6 +154,30 @@ def fill_lineage(message: job_pb2.Job, state: State, job: Job) -> None:
     resume = message.lineage.resume
     resume.step, resume.where, resume.job_uid = point.step, point.where, point.uid
     resume.job = short_name(point.job)
+
+
+class StepProgress(Protocol):
+    """How far the ranks of an attempt are, as they say. `busy`: with what, by host."""
+
+    step: int
+    total: int
+    loss: float
+    busy: dict[str, str]
+
+    @property
+    def step_s(self) -> float | None:
+        """Seconds of a step, as a rule; None: not known yet."""
+
+
+def fill_progress(message: job_pb2.TrainingProgress, now: StepProgress, age_s: float) -> None:
+    """Write how far ranks are into an empty message. `age_s`: since they said so, in seconds."""
+    message.step, message.total_steps = now.step, now.total
+    message.busy = next(iter(now.busy.values()), "")
+    message.age.FromMilliseconds(round(age_s * 1_000))
+    if now.step_s is not None:
+        message.step_time.FromMicroseconds(round(now.step_s * 1e6))
+    if not isnan(now.loss):
+        message.loss = now.loss
 
 
 def _fill_checkpoint(

@@ -22,6 +22,7 @@ from typing import NamedTuple, assert_never
 from scheduler.core.model.events import (
     CheckpointSaved,
     Event,
+    GangHung,
     GangLaunched,
     GangResized,
     GangSwapped,
@@ -55,7 +56,7 @@ HoldingEvent = (
 )
 
 
-LaunchEvent = GangLaunched | LaunchFailed | RankFailed | CheckpointSaved
+LaunchEvent = GangLaunched | GangHung | LaunchFailed | RankFailed | CheckpointSaved
 MINUTE_NS = 59_000_000_000  # checkpoints are timed by another clock than the log
 MOST_LAST = 2  # checkpoints sooner than that: an attempt's last, and one it was asked for
 

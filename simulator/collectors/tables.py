@@ -164,6 +164,8 @@ def _of_job(change: JobChange) -> dict[str, Cell]:
             return {"job": job.name}
         case JobChangeKind.SPARES_CHANGED | JobChangeKind.LAUNCHED | JobChangeKind.SAVED:
             return {"job": job.name}
+        case JobChangeKind.HUNG:
+            return {"job": job.name}
         case JobChangeKind.HELD | JobChangeKind.RELEASED | JobChangeKind.ELIGIBLE:
             return {"job": job.name}
         case JobChangeKind.INTERRUPTED | JobChangeKind.SPARE_LOST:

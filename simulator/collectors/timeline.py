@@ -92,7 +92,7 @@ class Timeline:
                 pass
             case JobChangeKind.INTERRUPTED | JobChangeKind.SPARE_LOST:
                 pass
-            case JobChangeKind.LAUNCHED | JobChangeKind.SAVED:
+            case JobChangeKind.LAUNCHED | JobChangeKind.SAVED | JobChangeKind.HUNG:
                 pass
             case JobChangeKind.HELD | JobChangeKind.RELEASED | JobChangeKind.ELIGIBLE:
                 pass

@@ -11,6 +11,7 @@ import yaml
 
 from placement.workload.request import NO_SPARES
 from scheduler.core.model.job_array import parse_array
+from scheduler.core.policies.hang import HangAction, HangTerms
 from scheduler.core.policies.restart_rule import Requeueing, RestartRule
 from scheduler.files.job import job_to_mapping
 from scheduler.v1 import job_pb2
@@ -84,3 +85,55 @@ def test_a_job_that_is_not_requeued_ends_when_another_takes_its_host(tmp_path: P
         assert job.reason.startswith("preempted by high")
         assert job.reason.endswith("its file says requeue: never")
         until(client, "high", lambda job: job.state == COMPLETED)
+
+
+HANGS = """
+import os, sys, time
+from muster import progress
+for step in range(1, 21):
+    progress.report(step, total=100, loss=1 / step)
+    time.sleep(0.05)
+if os.environ["RANK"] == "1":
+    sys.exit(0)
+if os.environ["MUSTER_ATTEMPT"] == "2":
+    sys.exit(0)
+time.sleep(3600)
+"""
+
+
+def test_a_hang_is_found_named_with_its_stacks_and_restarted(tmp_path: Path) -> None:
+    """One rank ends well, and the other waits for it for ever."""
+    with local_server(tmp_path, racks=1, hosts=1, lease_s=15) as (server, client):
+        made = gang("a", tmp_path, 1, spares=NO_SPARES)
+        run = replace(made.run, command=(sys.executable, "-c", HANGS))
+        client.create_job(replace(made, run=run, hang=HangTerms(1, HangAction.RESTART)))
+        job = until(client, "a", lambda job: job.hang != "")
+        assert "after step 20, where one took 0.05" in job.hang
+        assert "ended well: rank 1 on z0-r0-h0" in job.hang
+        assert (job.progress.step, job.progress.total_steps) == (20, 100)
+        assert "step 20 of 100, 5" in muster("job", "a", address=server.address).stdout
+        until(client, "a", lambda job: job.state == COMPLETED)
+        assert client.get_job("a").attempt == 2
+        stacks = muster("logs", "a", "--attempt", "1", "--stacks", address=server.address)
+        assert 'File "<string>", line 11 in <module>' in stacks.stdout
+        told = muster("logs", "a", "--stacks", address=server.address)
+        assert (told.returncode, "no stacks were taken" in told.stderr) == (1, True)
+
+
+def test_logs_of_an_earlier_attempt_and_of_all_ranks_are_read(tmp_path: Path) -> None:
+    with local_server(tmp_path, racks=1, hosts=2, lease_s=15) as (server, client):
+        made = gang("a", tmp_path, 2, spares=NO_SPARES)
+        script = (
+            "import os; r, a = os.environ['RANK'], os.environ['MUSTER_ATTEMPT']\n"
+            "print('rank', r, 'attempt', a)\n"
+            "if a == '1' and r == '3': raise KeyError('the traceback that I need')"
+        )
+        run = replace(made.run, command=(sys.executable, "-u", "-c", script))
+        client.create_job(replace(made, run=run))
+        until(client, "a", lambda job: job.state == COMPLETED)
+        first = b"".join(client.tail_logs("a", 3, attempt=1)).decode()
+        assert first.splitlines()[-1] == "KeyError: 'the traceback that I need'"
+        every = muster("logs", "a", "--all-ranks", address=server.address).stdout
+        assert every.splitlines() == [f"{rank}: rank {rank} attempt 2" for rank in range(4)]
+        beyond = muster("logs", "a", "--attempt", "3", address=server.address)
+        assert (beyond.returncode, "must be 0 to 2, not 3" in beyond.stderr) == (2, True)

@@ -14,7 +14,14 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from placement.fabric import hostlist
 from scheduler.cli.render.restart import options_text
 from scheduler.cli.render.tables import Column, ListTable
-from scheduler.cli.render.text import bytes_text, columns, counted, gpus_text, step_text
+from scheduler.cli.render.text import (
+    bytes_text,
+    columns,
+    counted,
+    gpus_text,
+    seconds_text,
+    step_text,
+)
 from scheduler.core.names import HIDDEN
 from scheduler.files.errors import one_line
 from scheduler.v1 import advice_pb2, host_pb2, job_pb2, placement_pb2, service_pb2, tenant_pb2
@@ -135,6 +142,8 @@ def job_text(job: job_pb2.Job) -> str:
     if job.HasField("saved_checkpoint"):
         saved = job.saved_checkpoint
         rows.append(("checkpoint", f"step {saved.step:,}, attempt {saved.attempt}: {saved.where}"))
+    if job.HasField("progress"):
+        rows.append(("progress", _progress(job.progress)))
     if job.HasField("lineage"):
         rows += _lineage(job.lineage)
     if job.spec.labels:
@@ -150,6 +159,23 @@ def job_text(job: job_pb2.Job) -> str:
     if not job.restart_options:
         return columns(rows)
     return f"{columns(rows)}\n\nafter the last failure\n{options_text(job.restart_options)}"
+
+
+def _progress(now: job_pb2.TrainingProgress) -> str:
+    """`step 1,200 of 5,000, 2.1 s a step, 2.2 h to go, loss 2.31; saving`."""
+    text = f"step {now.step:,}"
+    if now.total_steps:
+        text += f" of {now.total_steps:,}"
+    if now.HasField("step_time"):
+        step_s = now.step_time.ToNanoseconds() / 1e9
+        text += f", {seconds_text(step_s)} a step"
+        if now.total_steps > now.step:
+            text += f", {seconds_text(step_s * (now.total_steps - now.step))} to go"
+    if now.HasField("loss"):
+        text += f", loss {now.loss:.4g}"
+    age_s = now.age.ToNanoseconds() / 1e9
+    text += f"; {seconds_text(age_s)} ago" if age_s >= 1 else ""
+    return text + (f"; {now.busy}" if now.busy else "")
 
 
 def _lineage(run: job_pb2.RunLineage) -> list[tuple[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
@@ -189,10 +190,38 @@ def logs(
             help="Print new lines as they come, also after restarts, until the job ends.",
         ),
     ] = False,
+    attempt: Annotated[
+        int, typer.Option(min=0, max=MOST, help="In this attempt; 0: the present or last one.")
+    ] = 0,
+    all_ranks: Annotated[
+        bool,
+        typer.Option(
+            "--all-ranks", "-a", help="Of all ranks, each line after the number of its rank."
+        ),
+    ] = False,
+    stacks: Annotated[
+        bool,
+        typer.Option("--stacks", help="Print the stacks that were taken when the gang hung."),
+    ] = False,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Print what a rank has written, read from the host where it runs or ran."""
+    """Print what a rank has written, read from the host where it runs or ran.
+
+    With --all-ranks and --follow lines come as they are written; without --follow rank by rank.
+    Example: muster logs pretrain --attempt 1; muster logs pretrain --all-ranks --lines 5
+    """
+    from scheduler.cli.jobs.logs import write_all_ranks
+
     with connected(address) as client:
-        for data in client.tail_logs(job, rank, lines, follow=follow):
+
+        def pieces(of_rank: int) -> Iterator[bytes]:
+            return client.tail_logs(
+                job, of_rank, lines, follow=follow, attempt=attempt, stacks=stacks
+            )
+
+        if all_ranks:
+            write_all_ranks(client, job, pieces, follow=follow)
+            return
+        for data in pieces(rank):
             sys.stdout.buffer.write(data)
             sys.stdout.buffer.flush()

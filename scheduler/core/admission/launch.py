@@ -9,6 +9,7 @@ from __future__ import annotations
 from scheduler.core.model.events import (
     CheckpointSaved,
     Event,
+    GangHung,
     GangLaunched,
     JobEnded,
     LaunchFailed,
@@ -71,6 +72,14 @@ def rank_failed(
     if isinstance(job, Rejected):
         return job
     return (RankFailed(now_ns, name, attempt, rank, host, reason, cause, code, step),)
+
+
+def hung(state: State, name: str, uid: str, attempt: int, reason: str, now_ns: int) -> Answer:
+    """Steps have stopped coming, as `reason` says; "": they come again."""
+    job = _running(state, name, uid, attempt)
+    if isinstance(job, Rejected):
+        return job
+    return () if job.hang == reason else (GangHung(now_ns, name, attempt, reason),)
 
 
 def checkpoint_saved(

@@ -202,7 +202,7 @@ class GangTracker:
                 return self._stop(job.name, now_ns)
             case JobChangeKind.SUBMITTED | JobChangeKind.UPDATED:
                 return ()
-            case JobChangeKind.LAUNCHED | JobChangeKind.SAVED:
+            case JobChangeKind.LAUNCHED | JobChangeKind.SAVED | JobChangeKind.HUNG:
                 return ()
             case JobChangeKind.HELD | JobChangeKind.RELEASED | JobChangeKind.ELIGIBLE:
                 return ()

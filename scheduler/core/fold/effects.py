@@ -33,6 +33,7 @@ class JobChangeKind(StrEnum):
     STARTED = "started"
     LAUNCHED = "launched"
     SAVED = "saved"
+    HUNG = "hung"
     INTERRUPTED = "interrupted"
     SPARE_LOST = "spare_lost"
     SPARES_CHANGED = "spares_changed"

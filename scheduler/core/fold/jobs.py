@@ -29,6 +29,7 @@ from scheduler.core.fold.host_record import begun
 from scheduler.core.fold.hosts import emptied
 from scheduler.core.model.events import (
     CheckpointSaved,
+    GangHung,
     GangLaunched,
     GangResized,
     GangSwapped,
@@ -96,6 +97,8 @@ def applied(state: State, event: JobEvent) -> State:
             return _requeued(state, event, JobMove.PREEMPT)
         case GangLaunched():
             return _with_job(state, evolve(state.jobs[event.name], launched_ns=event.time_ns))
+        case GangHung():
+            return _with_job(state, evolve(state.jobs[event.name], hang=event.reason))
         case CheckpointSaved():
             return _saved(state, event)
         case LaunchFailed() | RankFailed():
@@ -144,6 +147,8 @@ def effects(before: State, event: JobEvent, after: State) -> Iterator[EventEffec
             yield from _hosts(before, event, after, before.held ^ after.held)
         case GangLaunched():
             yield job_change(before, event, after, event.name, JobChangeKind.LAUNCHED)
+        case GangHung():
+            yield job_change(before, event, after, event.name, JobChangeKind.HUNG)
         case CheckpointSaved() if event.uid:
             return
         case CheckpointSaved():
@@ -325,6 +330,7 @@ def _started(state: State, event: JobStarted) -> State:
         reason="",
         stop_ns=None,
         launched_ns=None,
+        hang="",
         goodput=account(state, job, event),
     )
     now = holdings(state, job, running, event.time_ns)
@@ -373,6 +379,7 @@ def _swapped(state: State, event: GangSwapped) -> State:
         reason="",
         stop_ns=None,
         launched_ns=None,
+        hang="",
         restart_options=event.restart_options,
         goodput=account(state, job, event),
     )
@@ -403,6 +410,7 @@ def _resized(state: State, event: GangResized) -> State:
         reason=event.reason,
         stop_ns=None,
         launched_ns=None,
+        hang="",
         restart_options=event.restart_options,
         goodput=account(state, job, event),
     )
@@ -449,6 +457,7 @@ def _requeued(state: State, event: JobRequeued | JobPreempted, move: JobMove) ->
         reason=event.reason,
         stop_ns=None,
         launched_ns=None,
+        hang="",
         restart_options=event.restart_options if isinstance(event, JobRequeued) else (),
         goodput=account(state, job, event),
     )
@@ -495,6 +504,7 @@ def _attempt_failed(state: State, event: LaunchFailed | RankFailed) -> State:
         hit,
         state=after(JOB_MOVES, job.state, JobMove.INTERRUPT),
         state_ns=event.time_ns,
+        hang="",
         reason=text,
         goodput=account(state, job, event),
     )

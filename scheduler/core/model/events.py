@@ -241,6 +241,16 @@ class RankFailed(Struct, frozen=True):
     step: int = 0
 
 
+class GangHung(Struct, frozen=True):
+    """Steps of an attempt have stopped coming, `reason` says since when and which ranks lag; "":
+    they come again."""
+
+    time_ns: int
+    name: str
+    attempt: int
+    reason: str
+
+
 class CheckpointSaved(Struct, frozen=True):
     """The ranks of an attempt reported a checkpoint at `where`, in their own words. At most one a
     minute and job: others between are not in the log. `uid`: of a job that has ended meanwhile, as
@@ -414,6 +424,7 @@ JobEvent = (
     | GangLaunched
     | LaunchFailed
     | RankFailed
+    | GangHung
     | CheckpointSaved
     | JobEnded
 )

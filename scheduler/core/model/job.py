@@ -22,6 +22,7 @@ from scheduler.core.names import DEFAULT_TENANT
 from scheduler.core.policies.affinity import ANYBODY, Affinity
 from scheduler.core.policies.checkpoint import AS_USUAL, CheckpointTerms, Holders
 from scheduler.core.policies.costs import Costs, Observed
+from scheduler.core.policies.hang import AS_WARNED, HangTerms
 from scheduler.core.policies.restart_rule import (
     AS_TENANTS,
     Requeueing,
@@ -47,7 +48,8 @@ class JobSpec:
     submitted. `begin_ns`: it does not start before, 0 = at once. `dependencies`: what it waits for;
     `cancel_unmet`: it is cancelled when that can never be, and does not wait on. `array`: of which
     it is a task, or that it is submitted as. `restarts`: after which failures it is started again.
-    `requeue`: whether it waits again when others need its hosts.
+    `requeue`: whether it waits again when others need its hosts. `hang`: when its steps are taken
+    to have stopped, and what is done then.
     """
 
     name: str
@@ -68,6 +70,7 @@ class JobSpec:
     array: JobArray | None = None
     restarts: RestartRule = AS_TENANTS
     requeue: Requeueing = Requeueing.ALWAYS
+    hang: HangTerms = AS_WARNED
 
 
 class Strike(Struct, frozen=True):
@@ -129,7 +132,8 @@ class Job:
     indices mean nothing any more; else None.
 
     Of a job that agents start: `launched_ns`, when all ranks of the present attempt had started,
-    None = not yet; `saved`: its newest checkpoint.
+    None = not yet; `saved`: its newest checkpoint; `hang`: in a sentence, that its steps have
+    stopped coming, "" = they have not.
 
     `hold`: who holds it, None = nobody. `dependencies`: the jobs that it depends on. `awaits_turn`:
     as many tasks of its array run as may.
@@ -185,6 +189,7 @@ class Job:
     failure: StopCause | None = None
     exit_code: int = 0
     early_ends: int = 0
+    hang: str = ""
 
     def host_names(self, fabric: Fabric) -> HostNames:
         """Its hosts by name. `fabric`: the present one."""

@@ -89,6 +89,7 @@ from scheduler.wire.jobs import (
     answer_to_proto,
     decision_to_proto,
     fill_lineage,
+    fill_progress,
     goodput_to_proto,
     job_state,
     job_to_proto,
@@ -146,6 +147,8 @@ class JobMessages:
             if job.state is JobState.INTERRUPTED:
                 terms, now_ns = state.tenants.restarts, writer.now_ns()
                 return job.reason + resting_text(state.loaded_fabric, job, terms, now_ns)
+            if job.state is JobState.RUNNING and job.hang:
+                return f"hangs: {job.hang}"
             if job.state is not JobState.QUEUED:
                 return job.reason
             waits = why[job.name].sentence
@@ -276,6 +279,8 @@ class JobServicer:
             job = await any_job_of(writer, request.name, request.uid)
             spent = shown(job, writer.now_ns(), state.tenants.preemption.costs)
             message = await self._messages.of(state, job)
+            if self._backend.progress and (now := self._backend.progress(job.uid, job.attempt)):
+                fill_progress(message.progress, *now)
             if request.with_decision:
                 decided = await self._backend.questions.ask(_decision, writer, job)
                 message.decision.CopyFrom(decided)

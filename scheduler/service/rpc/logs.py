@@ -14,8 +14,9 @@ from scheduler.core.model.lifecycle import LIVE
 from scheduler.core.model.rejected import Code, Rejected
 from scheduler.engine.authorisation import Act, refused
 from scheduler.engine.proposal import NotLeading
+from scheduler.eventlog.attempts import attempt_hosts
 from scheduler.identity import caller
-from scheduler.service.backend import Backend, LogSource, NoLog
+from scheduler.service.backend import Backend, LogSource, NoLog, RankLog
 from scheduler.service.errors import ApiError, error_boundary, invalid, rejected
 from scheduler.service.names import any_job_of
 from scheduler.v1 import service_pb2
@@ -49,7 +50,11 @@ class LogServicer:
                 raise invalid("rank", f"must be 0 to {most}, not {request.rank}")
             if request.lines < 0:
                 raise invalid("lines", "must not be negative")
-            async with aclosing(self._pieces(tails, job, request)) as pieces:
+            if not 0 <= request.attempt <= job.attempt:
+                raise invalid("attempt", f"must be 0 to {job.attempt}, not {request.attempt}")
+            is_present = request.attempt in (0, job.attempt) and not request.stacks
+            of = self._pieces if is_present else self._of_attempt
+            async with aclosing(of(tails, job, request)) as pieces:
                 async for data in pieces:
                     yield service_pb2.TailLogsResponse(data=data)
 
@@ -85,7 +90,8 @@ class LogServicer:
                 continue
             try:
                 host, rank = self._place(job, request.rank)
-                async for data in tails.tail(job, host, rank, lines, follow=request.follow):
+                wanted = RankLog(rank, job.attempt)
+                async for data in tails.tail(job, host, wanted, lines, follow=request.follow):
                     yield data
                 done, lines = job.attempt, 0
             except NoLog as error:
@@ -93,6 +99,28 @@ class LogServicer:
                     raise _no_log(str(error)) from None
                 await asyncio.sleep(_RETRY_S)
             job = self._now(job)
+
+    async def _of_attempt(
+        self, tails: LogSource, job: Job, request: service_pb2.TailLogsRequest
+    ) -> AsyncGenerator[bytes, None]:
+        """Pieces of the log of one attempt, or of stacks, to its end."""
+        writer, attempt = self._backend.writer, request.attempt or job.attempt
+        hosts = job.host_names(writer.state.loaded_fabric).hosts
+        if attempt != job.attempt:
+            hosts = await asyncio.to_thread(attempt_hosts, writer.store, job, attempt)
+        if not hosts:
+            raise _no_log(f"the log does not say any more which hosts attempt {attempt} had")
+        place, rank = self._place(job, request.rank)
+        gpus = writer.state.loaded_fabric.gpus_per_host
+        host = hosts[min(request.rank // gpus, len(hosts) - 1)] if attempt != job.attempt else place
+        wanted = RankLog(rank, attempt, request.stacks)
+        follow = request.follow and not request.stacks
+        try:
+            async for data in tails.tail(job, host, wanted, request.lines, follow=follow):
+                yield data
+        except NoLog as error:
+            text = f"no stacks were taken: {error}" if request.stacks else str(error)
+            raise _no_log(text) from None
 
     def _place(self, job: Job, rank: int) -> tuple[str, int]:
         """The host of a rank, and under which rank its log is there."""

@@ -18,16 +18,20 @@ from scheduler.core.model.events import (
     CheckpointSaved,
     Event,
     FabricLoaded,
+    GangHung,
     GangLaunched,
     JobEnded,
     LaunchFailed,
     RankFailed,
 )
+from scheduler.core.policies.hang import HangAction, HangTerms
+from scheduler.core.policies.restart_rule import StopCause
 from scheduler.core.policies.run import RunSpec
 from scheduler.identity import SERVER, Caller, Role, act_for
 from scheduler.launch.launcher import LOG_EVERY_S, MOST_SAVE_S, AgentLauncher
 from scheduler.launch.tails import LogTails
 from scheduler.observe.instruments import Instruments
+from scheduler.service.backend import RankLog
 from scheduler.v1 import agent_pb2
 from tests.build import (
     cancel,
@@ -511,6 +515,48 @@ async def test_the_next_job_of_a_run_waits_for_the_last_checkpoint_and_goes_on_t
     assert {(w.checkpoint_step, w.predecessor) for w in launches} == {(40, before.uid)}
 
 
+def stepped(world: World, host: str, step: int, *rank_steps: int, busy: str = "") -> None:
+    word = agent_pb2.Progress(key=world.key(), step=step, rank_steps=rank_steps, busy=busy)
+    world.say(host, progress=word)
+
+
+@pytest.mark.parametrize("action", list(HangAction))
+async def test_a_gang_whose_steps_stop_is_said_to_hang_and_treated_as_its_file_says(
+    action: HangAction,
+) -> None:
+    world = World(3)
+    terms = HangTerms(60, action)
+    wanted = replace(spec("a", 2), run=RunSpec(("train",)), hang=terms)
+    world.join()
+    await world.give(SubmitJob(wanted, "uid-a"))
+    await world.launched()
+    first, second = world.hosts()
+    for step in (1, 2, 3):
+        stepped(world, first, step, *[step] * 8)
+        stepped(world, second, 2, *[2] * 8)
+        await world.after(1)
+    await world.after(60)
+    if action is HangAction.IGNORE:
+        assert world.of(GangHung) == []
+        return
+    assert [host for host, _ in world.words("dump_stacks")] == [first, second]
+    (hung,) = world.of(GangHung)
+    assert hung.reason.startswith("no step for 1 min after step 3, where one took 1 s; at step 2")
+    assert f"rank 8 on {second}" in hung.reason
+    await world.after(10)
+    if action is HangAction.WARN:
+        assert world.words() == []
+        stepped(world, first, 4)
+        await world.settle()
+        assert [event.reason for event in world.of(GangHung)] == [hung.reason, ""]
+        return
+    assert [kind for _, kind in world.words()] == ["stop", "stop"]
+    await world.stopped(first, second)
+    (failed,) = world.of(RankFailed)
+    assert (failed.cause, failed.rank, failed.host) == (StopCause.HANG, 8, second)
+    assert world.state.jobs["a"].attempt == 2
+
+
 async def test_words_of_an_attempt_that_is_over_change_nothing(world: World) -> None:
     await world.launched()
     first, second = world.hosts()
@@ -596,7 +642,9 @@ async def test_a_log_comes_from_the_host_that_was_asked_for_it() -> None:
     sessions: Any = Sessions()
     sessions.connected = {"h0", "h1"}
     tails = LogTails(sessions)
-    pieces = tails.tail(job(started(loaded(), submit("a", 1)), "a"), "h0", 0, 10, follow=False)
+    pieces = tails.tail(
+        job(started(loaded(), submit("a", 1)), "a"), "h0", RankLog(0, 1), 10, follow=False
+    )
     first = asyncio.ensure_future(anext(aiter(pieces)))
     await asyncio.sleep(0)
     ((host, message),) = sessions.sent

@@ -1,0 +1,77 @@
+"""How far the ranks of an attempt have come, how fast, and whether they still come on.
+
+A gang hangs when no step has been complete for as long as its owner says, and for five times the
+longest pause that it has made before: an evaluation, a save or a compilation comes back, and the
+second one is no surprise. While ranks say that they are busy with something else than steps
+(`muster.progress.busy`, `saving`) four times as long is waited.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+PAUSES: Final = 5.0  # times the longest pause before
+BUSY: Final = 4.0  # times as long where ranks are busy otherwise
+_KEPT: Final = 64  # words of which the rate is made
+
+
+@dataclass(slots=True, eq=False)
+class StepWatch:
+    """Clock: seconds of the launcher. `steps`: the last step of each rank that says so. `busy`:
+    with what the ranks of a host are, by host. `total`: steps of the run, `loss`: of the newest
+    step; as reported."""
+
+    step: int = 0
+    since_s: float | None = None  # when that step was complete; None: none has been
+    longest_s: float = 0.0  # pause between two words of steps
+    steps: dict[int, int] = field(default_factory=dict)
+    busy: dict[str, str] = field(default_factory=dict)
+    total: int = 0
+    loss: float = math.nan
+    _paces: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT))
+
+    def take(self, step: int, now_s: float) -> None:
+        """Note that this step is complete."""
+        if step <= self.step:
+            return
+        if self.since_s is not None:
+            pause_s = now_s - self.since_s
+            self.longest_s = max(self.longest_s, pause_s)
+            self._paces.append(pause_s / (step - self.step))
+        self.step, self.since_s = step, now_s
+
+    def take_ranks(self, first_rank: int, steps: Sequence[int]) -> None:
+        """Note the last steps of the ranks of a host; 0 of one that does not say."""
+        for rank, step in enumerate(steps, first_rank):
+            if step > self.steps.get(rank, 0):
+                self.steps[rank] = step
+
+    def take_busy(self, host: str, activity: str, now_s: float) -> None:
+        """Note what the ranks of a host are busy with; "" with steps. What it took is no pause."""
+        if activity:
+            self.busy[host] = activity
+        elif self.busy.pop(host, None) and self.since_s is not None:
+            self.longest_s = max(self.longest_s, now_s - self.since_s)
+
+    @property
+    def step_s(self) -> float | None:
+        """Seconds of a step, as a rule; None: not known yet."""
+        return statistics.median(self._paces) if len(self._paces) > 1 else None
+
+    def limit_s(self, after_s: float) -> float:
+        """For how long no step may be complete."""
+        limit_s = max(after_s, PAUSES * self.longest_s)
+        return BUSY * limit_s if self.busy else limit_s
+
+    def is_overdue(self, after_s: float, now_s: float) -> bool:
+        """Whether the ranks hang; never before a first step is complete."""
+        return self.since_s is not None and now_s - self.since_s > self.limit_s(after_s)
+
+    def lagging(self) -> list[int]:
+        """Ranks that are behind the furthest step, of those that say how far they are."""
+        return sorted(rank for rank, step in self.steps.items() if step < self.step)
