@@ -18,10 +18,19 @@ from placement.workload.training import AS_LLAMA3
 def request_notes(fabric: Fabric, request: Request) -> tuple[str, ...]:
     """About the job itself: silent axes, memory that would not do, keys without effect."""
     about = (
-        *(memory_note(request), _idle_training(request)),
+        *(_memory_note(fabric, request), _idle_training(request)),
         *(*framework_notes(request), _uneven_stages(request)),
     )
     return (*_silent_axes(fabric, request), *(note for note in about if note))
+
+
+def _memory_note(fabric: Fabric, request: Request) -> str | None:
+    """Of the GPU that has the least, where the fabric names its GPUs."""
+    hardware = fabric.by_host
+    if hardware.is_kind_assumed or not hardware.kinds:
+        return memory_note(request)
+    least = min(hardware.kinds, key=lambda gpu: gpu.memory_gb)
+    return memory_note(request, least.memory_gb, least.name)
 
 
 def _uneven_stages(request: Request) -> str | None:

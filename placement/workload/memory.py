@@ -6,8 +6,10 @@ all with bf16 gradients. What the training shares out is divided by its ranks.
 
 Activations (Korthikanti et al. 2022, sections 4.1-4.2) are taken apart, so that grouped
 queries, gated layers, other widths, experts and no dropout have their own; without sequence
-parallelism the 10 of norms, inputs and dropout masks stay undivided. docs/traffic.md, "Memory",
-has the sums, and what is left out.
+parallelism the 10 of norms, inputs and dropout masks stay undivided. Scores are never kept:
+attention is fused. On top come what one layer or the loss needs while it is at work, what the
+allocator cannot use, and what the driver holds. docs/memory.md has the sums, the published
+figures that the constants below were fitted to, and what is left out.
 """
 
 from __future__ import annotations
@@ -20,37 +22,72 @@ from muster.structs import struct
 from placement.errors import BadInput
 from placement.workload.flops import ffn_parameters, layer_parameters
 from placement.workload.request import Request
-from placement.workload.training import DataParallel, Recompute, Sync
+from placement.workload.training import DataParallel, PipelineSchedule, Recompute, Sync
 from placement.workload.volumes import Work, work_of
 
 GIB = 2**30  # the GB that GPUs are sold by
 USUAL_GPU_GB = 80
-LOGIT_BYTES = 4  # fp32, for the loss
+USABLE_SHARE = 0.96  # of a GPU: the rest is what this model can be wrong by on the same run
+
+# Bytes that a loss holds of each logit at its peak (docs/memory.md, "Logits"):
+MEGATRON_LOGIT_BYTES = 6  # bf16 and, in place, fp32 (vocab-parallel cross entropy)
+EAGER_LOGIT_BYTES = 13  # PyTorch's own: log-probabilities and two gradients in fp32, fitted
+SPLIT_LOGIT_BYTES = 20  # the same over the ranks of tp, whose exponentials are kept apart
+
+# What the allocator holds beyond what is allocated, as a share; a pipeline mixes the lifetimes
+# of its micro-batches.
+FRAGMENTATION = 0.03
+PIPELINE_FRAGMENTATION = 0.2
+CONTEXT_BYTES = 3 * GIB  # driver, kernels, cuBLAS workspaces and NCCL's buffers
+
+PYTORCH_FSDP = (DataParallel.FSDP, DataParallel.ZERO3)  # layer by layer; others as Megatron-Core
 
 
 @struct(frozen=True, slots=True)
 class MemoryUse:
-    """Bytes on one GPU of pipeline stage `stage`, which needs the most."""
+    """Bytes on one GPU of pipeline stage `stage`, which needs the most.
+
+    `working`: the loss, or the layer that is computed again, and gathered layers.
+    """
 
     stage: int
     parameters: int
     gradients: int
     optimizer: int
     activations: int
+    working: int
+    fragmentation: int
+    context: int
+
+    @property
+    def allocated(self) -> int:
+        """What PyTorch's peak of allocated memory shows."""
+        state = self.parameters + self.gradients + self.optimizer
+        return state + self.activations + self.working
+
+    @property
+    def reserved(self) -> int:
+        """What PyTorch's peak of reserved memory shows."""
+        return self.allocated + self.fragmentation
 
     @property
     def total(self) -> int:
-        return self.parameters + self.gradients + self.optimizer + self.activations
+        """What the driver's tools show."""
+        return self.reserved + self.context
 
     def __str__(self) -> str:
-        kinds = ("parameters", "gradients", "optimizer", "activations")
+        kinds = ("parameters", "gradients", "optimizer", "activations", "working")
         parts = ", ".join(f"{kind} {getattr(self, kind) / GIB:.1f}" for kind in kinds)
-        return f"{self.total / GIB:.1f} GiB on a GPU of pipeline stage {self.stage} ({parts})"
+        beside = (self.fragmentation + self.context) / GIB
+        return (
+            f"{self.total / GIB:.1f} GiB on a GPU of pipeline stage {self.stage}"
+            f" ({parts}, allocator and driver {beside:.1f})"
+        )
 
 
 @lru_cache(maxsize=4096)
 def memory(request: Request) -> MemoryUse | None:
-    """The fullest stage, the first of equals; None without a model.
+    """Return the use of the fullest stage, the first of equals; None without a model.
 
     Raises: BadInput as `volumes.work_of`. Cost: O(stages x virtual stages).
     """
@@ -62,23 +99,30 @@ def memory(request: Request) -> MemoryUse | None:
     return max(uses, key=lambda use: (use.total, -use.stage))
 
 
+def fits(use: MemoryUse, gpu_gb: float) -> bool:
+    """Whether a GPU of that size, in GiB as they are sold, holds it with a margin."""
+    return use.total <= USABLE_SHARE * gpu_gb * GIB
+
+
 def refuse_too_large(request: Request) -> None:
     """Raises: BadInput when a GPU has not the memory that the job says it has."""
     stated = request.training.gpu_memory_gb
     use = memory(request) if stated else None
-    if use is not None and use.total > stated * GIB:
-        raise BadInput("training.gpu_memory_gb", f"the job needs {use}, more than {stated} GiB")
+    if use is not None and not fits(use, stated):
+        raise BadInput("training.gpu_memory_gb", f"the job needs {use}, {_too_much(stated)}")
 
 
-def memory_note(request: Request) -> str | None:
-    """A sentence when a GPU of the usual size would not do and none is stated."""
+def memory_note(request: Request, gpu_gb: float = USUAL_GPU_GB, gpu: str = "") -> str | None:
+    """Return a sentence when a GPU of that size would not do and the job states none."""
     use = None if request.training.gpu_memory_gb else memory(request)
-    if use is None or use.total <= USUAL_GPU_GB * GIB:
+    if use is None or fits(use, gpu_gb):
         return None
-    return (
-        f"needs {use}, more than the {USUAL_GPU_GB} GiB of a common GPU;"
-        " training.gpu_memory_gb states another size"
-    )
+    kind = f"the fabric's {gpu}" if gpu else "a common GPU"
+    return f"needs {use}, {_too_much(gpu_gb)} of {kind}; training.gpu_memory_gb states another size"
+
+
+def _too_much(gpu_gb: float) -> str:
+    return f"more than {USABLE_SHARE * 100:g} % of the {gpu_gb:g} GiB"
 
 
 @struct(frozen=True, slots=True)
@@ -111,12 +155,18 @@ def _stages(work: Work) -> list[_Layers]:
 
 def _use(work: Work, stage: int, stages: list[_Layers]) -> MemoryUse:
     state = _State(work, *_parameters(work, stage, stages[stage]))
+    parts = (
+        state.parameters(),
+        state.gradients(),
+        state.optimizer(),
+        _activations(work, stage, stages[stage]),
+        max(_layer_at_work(work), _loss(work) if stage == work.p.pp - 1 else 0) + state.gathered(),
+    )
+    spread = PIPELINE_FRAGMENTATION if work.p.pp > 1 else FRAGMENTATION
+    parameters, gradients, optimizer, activations, working = map(ceil, parts)
+    spread_bytes = ceil(spread * (parameters + gradients + optimizer + activations + working))
     return MemoryUse(
-        stage,
-        ceil(state.parameters()),
-        ceil(state.gradients()),
-        ceil(state.optimizer()),
-        ceil(_activations(work, stage, stages[stage])),
+        stage, parameters, gradients, optimizer, activations, working, spread_bytes, CONTEXT_BYTES
     )
 
 
@@ -152,15 +202,24 @@ class _State:
 
     def parameters(self) -> Fraction:
         if self.work.training.data_parallel is DataParallel.ZERO3:
-            return self.work.beta * (self._shared() + self._gathered())
+            return self.work.beta * self._shared()
         return self.work.beta * (self.dense + self.expert)
 
-    def _gathered(self) -> Fraction:
-        """The layer at work and the next one."""
+    def gathered(self) -> Fraction:
+        """Layers at work of PyTorch's FSDP: this one and the next, a gradient before it is
+        scattered, and with zero3 the embeddings, which stay from forward to backward."""
+        if self.work.training.data_parallel not in PYTORCH_FSDP:
+            return Fraction(0)
         model, p = self.work.model, self.work.p
         layer = Fraction(layer_parameters(model, has_experts=bool(model.experts)), p.tp)
         routed = model.experts * ffn_parameters(model, model.expert_width)
-        return min(2 * (layer + Fraction(routed, p.tp * p.ep)), self.dense + self.expert)
+        layer += Fraction(routed, p.tp * p.ep)
+        reduced = 0 if self.work.has_adapters else self.work.training.gradient_bytes
+        if self.work.training.data_parallel is DataParallel.FSDP:
+            return reduced * layer
+        ends = Fraction((1 if model.tied_embeddings else 2) * model.vocab * model.hidden, p.tp)
+        ends = ends if p.pp == 1 else ends / 2
+        return self.work.beta * (2 * layer + ends) + reduced * layer
 
     def gradients(self) -> Fraction:
         """Whole until they are reduced, if that waits for the last micro-batch."""
@@ -173,6 +232,8 @@ class _State:
 
     def optimizer(self) -> Fraction:
         each = 12 if self.work.beta < 4 else 8
+        if (self.work.model.dtype, self.work.training.gradient_dtype) == ("fp16", "fp16"):
+            each += 4  # the gradients in fp32, unscaled, for the update
         is_whole = self.work.training.data_parallel is DataParallel.DDP
         if self.work.has_adapters:
             return Fraction(0)
@@ -183,25 +244,58 @@ class _State:
 
 
 def _activations(work: Work, stage: int, layers: _Layers) -> Fraction:
-    model, p, v = work.model, work.p.pp, work.batch.virtual_stages
-    held = p - stage if v == 1 else 2 * (p - stage - 1) + (v - 1) * p + 1
-    in_flight = Fraction(min(held, work.micro_batches * v), v)
+    """Kept by micro-batches between their forward and their backward."""
     dense, expert = _kept(work, has_experts=False), _kept(work, has_experts=True)
-    kept = in_flight * (layers.dense * dense + layers.expert * expert)
-    if work.training.recompute is Recompute.FULL:
-        kept += _layer(work, has_experts=bool(model.experts))  # the one computed again
-    return kept + (_loss(work) if stage == p - 1 else 0)
+    kept = layers.dense * dense + layers.expert * expert
+    if work.p.pp > 1:  # what each chunk sends on
+        kept += work.batch.virtual_stages * work.activations / _sharers(work)
+    return _in_flight(work, stage) * kept
+
+
+def _in_flight(work: Work, stage: int) -> Fraction:
+    """Micro-batches that a stage holds at once, in units of all its chunks.
+
+    1F1B and zero bubble p - i (Narayanan et al. 2021, 2.2; Qi et al. 2024, ZB-H1, table 1);
+    interleaved, warm-up and one more; DualPipe p + 1 (DeepSeek-V3, 2024, table 2).
+    """
+    p, v = work.p.pp, work.batch.virtual_stages
+    if work.batch.schedule is PipelineSchedule.DUALPIPE:
+        held = (p + 1) * v
+    else:
+        held = p - stage if v == 1 else 2 * (p - stage - 1) + (v - 1) * p + 1
+    return Fraction(min(held, work.micro_batches * v), v)
 
 
 def _kept(work: Work, *, has_experts: bool) -> Fraction:
     """Bytes that one layer keeps of a micro-batch, from forward to backward."""
     if work.training.recompute is Recompute.FULL:
         return work.activations / _sharers(work)
-    kept = _layer(work, has_experts=has_experts)
-    if work.training.recompute is Recompute.NONE:
-        scores = work.model.heads * work.tokens * work.model.sequence / work.p.tp
-        kept += ((2 * work.beta + 1) if work.training.dropout else work.beta) * scores
-    return kept
+    training = work.training
+    if training.recompute is Recompute.SELECTIVE and training.data_parallel in PYTORCH_FSDP:
+        return _matrix_outputs(work, has_experts)
+    return _layer(work, has_experts=has_experts)
+
+
+def _matrix_outputs(work: Work, has_experts: bool) -> Fraction:
+    """TorchTitan's selective checkpointing: the input, attention, and every second matrix:
+    queries, values, one of the gated pair, and the last."""
+    model, beta = work.model, work.beta
+    spread = 2 * model.attention_width + Fraction(model.kv_width, 2)
+    if has_experts:
+        spread += model.experts_per_token * (2 * model.hidden + model.expert_width)
+        spread += model.shared_experts * model.expert_width
+    else:
+        spread += model.ffn
+    along = Fraction(2 * model.hidden, _sharers(work))
+    return beta * work.tokens * (along + Fraction(spread, work.p.tp))
+
+
+def _layer_at_work(work: Work) -> Fraction:
+    """What backward computes again of one layer before it can begin, and half as much for the
+    gradients of what it computed."""
+    if work.training.recompute is Recompute.FULL:
+        return Fraction(3, 2) * _layer(work, has_experts=bool(work.model.experts))
+    return Fraction(0)
 
 
 def _layer(work: Work, *, has_experts: bool) -> Fraction:
@@ -221,11 +315,10 @@ def _layer(work: Work, *, has_experts: bool) -> Fraction:
 def _ffn_columns(work: Work, has_experts: bool) -> int:
     """Kept for a token between the feed-forward matrices, and on its way to experts.
 
-    Two vectors of the layer's width: before and after the activation, or of a gated layer
-    the gate and what it gates; their product is kept by Recompute.NONE alone.
+    Before and after the activation; of a gated layer the gate, what it gates and their product.
     """
     model = work.model
-    kept = 3 if model.gated and work.training.recompute is Recompute.NONE else 2
+    kept = 3 if model.gated else 2
     if not has_experts:
         return kept * model.ffn
     routed = model.experts_per_token * (2 * model.hidden + kept * model.expert_width)
@@ -238,6 +331,14 @@ def _sharers(work: Work) -> int:
 
 
 def _loss(work: Work) -> Fraction:
-    """Input of the last norm and of the output layer, and logits, of one micro-batch."""
-    logits = LOGIT_BYTES * work.tokens * work.model.vocab / work.p.tp
+    """Input of the last norm and of the output layer, and the loss, of one micro-batch."""
+    logits = _logit_bytes(work) * work.tokens * work.model.vocab / work.p.tp
     return 2 * work.activations / _sharers(work) + logits
+
+
+def _logit_bytes(work: Work) -> int:
+    if work.training.logit_bytes:
+        return work.training.logit_bytes
+    if work.training.data_parallel not in PYTORCH_FSDP:
+        return MEGATRON_LOGIT_BYTES
+    return EAGER_LOGIT_BYTES if work.p.tp == 1 else SPLIT_LOGIT_BYTES

@@ -187,6 +187,7 @@ class Training:
     at most `expert_hosts_per_token` hosts (0: to each of its experts by itself), in
     `dispatch_dtype` ("": the model's). `dropout`: masks are kept for backward.
     `gpu_memory_gb` (2^30 bytes): what a GPU has; 0 = not stated, and nothing is refused.
+    `logit_bytes`: held of each logit by the loss; 0 = as the framework's own loss does.
     `trained`: with lora, gradients and optimizer of the adapters are counted as nothing.
     """
 
@@ -203,9 +204,11 @@ class Training:
     dispatch_dtype: str = ""
     gpu_memory_gb: int = 0
     trained: Trained = Trained.FULL
+    logit_bytes: int = 0
 
     def __post_init__(self) -> None:
-        _at_least(0, self, "training", "shard_group expert_tp expert_hosts_per_token gpu_memory_gb")
+        _at_least(0, self, "training", "shard_group expert_tp expert_hosts_per_token")
+        _at_least(0, self, "training", "gpu_memory_gb logit_bytes")
         _one_of(self.gradient_dtype, DTYPE_BYTES, "training.gradient_dtype")
         if self.dispatch_dtype:
             _one_of(self.dispatch_dtype, DISPATCH_BYTES, "training.dispatch_dtype")

@@ -466,6 +466,7 @@ class _TrainingKeys(Keys):
     dispatch_dtype: DispatchDtype = ""
     gpu_memory_gb: Number = 0
     trained: Trained = Trained.FULL
+    logit_bytes: Number = 0
 
 
 class _ConstraintKeys(Keys):

@@ -1359,6 +1359,7 @@ class Training(_message.Message):
     GPU_MEMORY_GB_FIELD_NUMBER: _builtins.int
     DROPOUT_FIELD_NUMBER: _builtins.int
     TRAINED_FIELD_NUMBER: _builtins.int
+    LOGIT_BYTES_FIELD_NUMBER: _builtins.int
     data_parallel: Global___DataParallel.ValueType
     """What data parallel ranks share out. Unspecified means FSDP."""
     shard_group: _builtins.int
@@ -1393,6 +1394,10 @@ class Training(_message.Message):
     """Whether dropout masks are kept for backward."""
     trained: Global___Trained.ValueType
     """Which parameters have gradients. Unspecified means all."""
+    logit_bytes: _builtins.int
+    """Bytes that the loss holds of each logit at its peak: 4 compiled, 2 in chunks. 0 means as the
+    framework's own loss does.
+    """
     def __init__(
         self,
         *,
@@ -1409,10 +1414,11 @@ class Training(_message.Message):
         gpu_memory_gb: _builtins.int = ...,
         dropout: _builtins.bool = ...,
         trained: Global___Trained.ValueType = ...,
+        logit_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_sequence_parallel", b"_sequence_parallel", "sequence_parallel", b"sequence_parallel"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_sequence_parallel", b"_sequence_parallel", "context_parallel", b"context_parallel", "data_parallel", b"data_parallel", "dispatch_dtype", b"dispatch_dtype", "dropout", b"dropout", "expert_hosts_per_token", b"expert_hosts_per_token", "expert_tp", b"expert_tp", "gpu_memory_gb", b"gpu_memory_gb", "gradient_dtype", b"gradient_dtype", "recompute", b"recompute", "sequence_parallel", b"sequence_parallel", "shard_group", b"shard_group", "sync", b"sync", "trained", b"trained"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_sequence_parallel", b"_sequence_parallel", "context_parallel", b"context_parallel", "data_parallel", b"data_parallel", "dispatch_dtype", b"dispatch_dtype", "dropout", b"dropout", "expert_hosts_per_token", b"expert_hosts_per_token", "expert_tp", b"expert_tp", "gpu_memory_gb", b"gpu_memory_gb", "gradient_dtype", b"gradient_dtype", "logit_bytes", b"logit_bytes", "recompute", b"recompute", "sequence_parallel", b"sequence_parallel", "shard_group", b"shard_group", "sync", b"sync", "trained", b"trained"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__sequence_parallel: _TypeAlias = _typing.Literal["sequence_parallel"]  # noqa: Y015
     _WhichOneofArgType__sequence_parallel: _TypeAlias = _typing.Literal["_sequence_parallel", b"_sequence_parallel"]  # noqa: Y015

@@ -250,6 +250,7 @@ def _mapping(
                 "outcome": outcome_of(answer),
                 **({"reason": answer.reason} if not estimate and hasattr(answer, "reason") else {}),
                 **(steps.to_mapping(estimate) if estimate else {}),
+                **_memory(question, answer),
             }
             for question, answer, estimate in runs
         ],
@@ -262,8 +263,18 @@ def _mapping(
     }
 
 
+def _memory(question: Question, answer: Answer) -> dict[str, Any]:
+    from placement.workload.request import Placement
+    from scheduler.cli.render.place import memory_use
+
+    if not isinstance(answer, Placement):
+        return {}
+    return {"memory": memory_use.to_mapping(question.fabric, question.request, answer)}
+
+
 def _text(name: str, runs: list[Run], assumed: Assumptions) -> str:
-    from scheduler.cli.render.place import step_tables
+    from placement.workload.request import Placement
+    from scheduler.cli.render.place import memory_use, step_tables
 
     estimates = [estimate for _, _, estimate in runs if estimate]
     parts = []
@@ -273,6 +284,11 @@ def _text(name: str, runs: list[Run], assumed: Assumptions) -> str:
             f"{name}: {ranks:,} ranks; {step_tables.assumptions_text(estimates[0], assumed)}"
         )
         parts += [step_tables.ways_text(estimates), step_tables.bubble_text(estimates[0].placed)]
+    parts += [
+        memory_use.to_text(question.fabric, question.request, answer)
+        for question, answer, _ in runs
+        if isinstance(answer, Placement)
+    ]
     for question, answer, estimate in runs:
         if estimate:
             parts.append(f"on {question.fabric.name}, as muster places it:")

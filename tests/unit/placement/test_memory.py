@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import ceil
 from typing import Any
 
 import pytest
@@ -10,7 +11,15 @@ import pytest
 from placement.errors import BadInput
 from placement.placer import impossible, place
 from placement.workload.flops import expert_parameters
-from placement.workload.memory import GIB, MemoryUse, memory, memory_note, refuse_too_large
+from placement.workload.memory import (
+    GIB,
+    USABLE_SHARE,
+    MemoryUse,
+    fits,
+    memory,
+    memory_note,
+    refuse_too_large,
+)
 from placement.workload.request import Infeasible, Placement
 from placement.workload.training import Batch
 from tests.build import DEEPSEEK_V3, GPT3, LLAMA3, everything, fabric, llama3, request, training
@@ -36,12 +45,11 @@ def layer(tp: int = 1, **changes: Any) -> float:
 
 
 def test_activations_of_a_layer() -> None:
-    """Equations 1 to 6: s b h (34 + 5 a s/h), with scores of 5 x 96 x 2,048 / 12,288 = 80."""
-    assert layer(recompute="none") == 34 + 80
-    assert layer(tp=8, recompute="none", sequence_parallel=False) == 10 + 24 / 8 + 80 / 8
-    assert layer(tp=8, recompute="none") == (34 + 80) / 8
-    assert layer(tp=8) == 34 / 8
-    assert layer(tp=8, sequence_parallel=False) == 10 + 24 / 8
+    """Equations 1 to 6 but for scores, which fused attention never keeps: 34 s b h."""
+    assert layer(recompute="none") == 34
+    assert layer(tp=8, recompute="none", sequence_parallel=False) == 10 + 24 / 8
+    assert layer(tp=8, recompute="none") == 34 / 8
+    assert layer(tp=8, data_parallel="zero1") == 34 / 8
     assert layer(tp=8, recompute="full") == 2 / 8
     assert layer(tp=8, recompute="full", sequence_parallel=False) == 2
 
@@ -51,16 +59,14 @@ def test_no_dropout_no_masks() -> None:
     one, two = (
         use(model=replace(THIN, layers=n), batch=Batch(1), training=how).activations for n in (1, 2)
     )
-    assert (two - one) / SBH == 34 - 2 + 80 * 2 / 5
+    assert (two - one) / SBH == 34 - 2
 
 
-def test_a_gated_layer_keeps_its_product_only_when_nothing_is_computed_again() -> None:
-    shape = replace(LLAMA3, heads=1, kv_heads=1, vocab=1, layers=2, sequence=1)
-    none, selective = (
-        use(model=shape, batch=Batch(1), training=training(recompute=how)).activations
-        for how in ("none", "selective")
-    )
-    assert none - selective == 2 * (2 * 53_248 + 2)
+def test_selective_checkpoints_of_torchtitan_keep_every_second_matrix() -> None:
+    """Of a token: the input, the last matrix, queries, attention, values and a gate."""
+    shape = replace(LLAMA3, layers=1, vocab=1, sequence=1)
+    kept = use(model=shape, batch=Batch(1), training=training(data_parallel="zero3")).activations
+    assert kept == 2 * (4 * 16_384 + 8 * 128 + 53_248)
 
 
 def test_a_context_shard_keeps_its_part() -> None:
@@ -95,7 +101,8 @@ def test_each_stage_of_zero_shares_out_more() -> None:
     assert one.optimizer == pytest.approx(12 * n / 8, abs=1)
     assert (two.parameters, two.gradients) == (2 * n, pytest.approx(2 * n / 8, abs=1))
     assert two.optimizer == three.optimizer == one.optimizer
-    assert 2 * n / 8 < three.parameters < 2 * n * 9 / 8 + 1
+    assert three.parameters == pytest.approx(2 * n / 8, abs=1)
+    assert three.working > two.working
 
 
 def test_gradients_wait_whole_for_the_last_micro_batch() -> None:
@@ -132,11 +139,11 @@ def test_the_first_stages_hold_the_most_micro_batches() -> None:
 
 def test_interleaving_keeps_more() -> None:
     """A factor of 1 + (p-1)/(p v) on the first stage (Korthikanti et al. 2022, 4.2.3)."""
-    shape = replace(LLAMA3, layers=128, vocab=1)
+    shape = replace(LLAMA3, layers=128, vocab=1, ffn=10**7)  # what chunks send on hardly counts
     sizes = {"pp": 16, "model": shape}
     plain = use(batch=Batch(64), **sizes).activations
     interleaved = use(batch=Batch(64, virtual_stages=8), **sizes).activations
-    assert interleaved / plain == pytest.approx(1 + 15 / (16 * 8), rel=1e-3)
+    assert interleaved / plain == pytest.approx(1 + 15 / (16 * 8), rel=2e-3)
 
 
 def test_llama_3_fits_the_gpus_it_ran_on() -> None:
@@ -146,6 +153,14 @@ def test_llama_3_fits_the_gpus_it_ran_on() -> None:
         found = memory(llama3(row))
         assert found is not None
         assert found.total < 80 * GIB
+
+
+def test_what_hardly_fits_does_not_fit() -> None:
+    found = memory(llama3(2))
+    assert found is not None
+    tight = replace(found, context=int(79.7 * GIB) - found.reserved)
+    assert not fits(tight, 80)
+    assert fits(replace(tight, context=tight.context - 4 * GIB), 80)
 
 
 def test_without_a_model_nothing_is_known() -> None:
@@ -165,12 +180,14 @@ def test_a_usual_gpu_that_is_too_small_is_worth_a_note() -> None:
     [note] = [note for note in answer.notes if "GiB" in note]
     assert note == memory_note(req)
     assert str(memory(req)) in note
-    assert "more than the 80 GiB" in note
+    assert "more than 96 % of the 80 GiB of a common GPU" in note
 
 
 def test_a_stated_gpu_that_is_too_small_refuses_the_job() -> None:
     req = request(**LARGE, training=training(gpu_memory_gb=141))
-    with pytest.raises(BadInput, match=r"needs .* GiB .*parameters 9.*, more than 141 GiB") as bad:
+    with pytest.raises(
+        BadInput, match=r"needs .* GiB .*parameters 9.*, more than 96 % of the 141 GiB"
+    ) as bad:
         impossible(fabric(), req)
     assert bad.value.field == "training.gpu_memory_gb"
 
@@ -178,7 +195,7 @@ def test_a_stated_gpu_that_is_too_small_refuses_the_job() -> None:
 def test_a_stated_gpu_that_is_large_enough_says_nothing() -> None:
     found = memory(request(**LARGE))
     assert found is not None
-    enough = -(-found.total // GIB)
+    enough = ceil(found.total / USABLE_SHARE / GIB)
     f = fabric()
     req = request(**LARGE, training=training(gpu_memory_gb=enough))
     answer = place(f, everything(f), req)

@@ -33,6 +33,7 @@ EVERYTHING = training(
     dispatch_dtype="fp8",
     gpu_memory_gb=1_000,
     trained="lora",
+    logit_bytes=4,
 )
 JOB = JobSpec(
     "moe",
@@ -142,4 +143,4 @@ def test_the_server_refuses_what_needs_more_memory_than_stated() -> None:
     assert answer.code is Code.INVALID
     [violation] = answer.violations
     assert violation.field == "training.gpu_memory_gb"
-    assert "more than 80 GiB" in violation.message
+    assert "more than 96 % of the 80 GiB" in violation.message
