@@ -204,8 +204,12 @@ class Replay:
             return
         gpus_per_host = experiment.fabric.gpus_per_host
         spec = job_spec(
-            *(job, gpus_per_host, experiment.spares, experiment.has_assumed_limits),
-            *(experiment.attach, experiment.shares_hosts),
+            job,
+            gpus_per_host,
+            experiment.spares,
+            experiment.has_assumed_limits,
+            experiment.attach,
+            experiment.shares_hosts,
         )
         spec = with_tenant(spec, job, experiment.tenants)
         if experiment.placement is PlacementStrategy.MINIMUM_CUT:

@@ -37,8 +37,11 @@ def load_uplink_ports(path: str) -> list[UplinkPort]:
     ports, lines = [], dict[tuple[str, str], int]()
     for row in csv_rows(path, csv_lines(path), NEEDED):
         port = UplinkPort(
-            *(row.text("domain"), row.text("device"), row.text("port")),
-            *(row.number("gbps"), row.line),
+            row.text("domain"),
+            row.text("device"),
+            row.text("port"),
+            row.number("gbps"),
+            row.line,
         )
         if not port.gbps:
             raise refusal("must be more than 0", path, row.line, "gbps")

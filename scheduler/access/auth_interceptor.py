@@ -206,6 +206,10 @@ def _log_refusal(method: str, who: Caller | None, context: Context, refused: Api
     fields = {"method": method, "caller": name, "peer": peer, "code": refused.code.name}
     log.warning(
         "refused %s of %s at %s: %s (%s)",
-        *(method, name, peer, refused.message, refused.code.name),
+        method,
+        name,
+        peer,
+        refused.message,
+        refused.code.name,
         extra=fields,
     )

@@ -66,7 +66,11 @@ async def _seen_from_outside(pid: int) -> bytes:
     """What can be seen of a process that does not write its stacks down."""
     if program := shutil.which("py-spy"):
         process = await asyncio.create_subprocess_exec(
-            *(program, "dump", "--nonblocking", "--pid", str(pid)),
+            program,
+            "dump",
+            "--nonblocking",
+            "--pid",
+            str(pid),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,

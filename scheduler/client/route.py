@@ -244,7 +244,9 @@ class Router:
             return Unknown(
                 f"{target.name} was sent the job and does not say whether it has it:"
                 f" {error.message}",
-                *(request_id, target.name, views),
+                request_id,
+                target.name,
+                views,
             )
         self._refused[target.name] = failure.message
         return None

@@ -167,7 +167,12 @@ class Replica:
         candidate = self._candidate
         now_ns = self._writer.now_ns()
         settle(
-            *(self._store, at_end, candidate.fabric_spec, now_ns, candidate.tenants, term),
+            self._store,
+            at_end,
+            candidate.fabric_spec,
+            now_ns,
+            candidate.tenants,
+            term,
             has_callers=candidate.has_callers,
         )
 

@@ -213,7 +213,11 @@ class AgentLauncher(Launcher):
         spec = job.spec.run
         assert spec is not None
         gang = LaunchedGang(
-            *(job.name, job.uid, run.attempt, run.hosts, _of_task(spec, job.spec.array)),
+            job.name,
+            job.uid,
+            run.attempt,
+            run.hosts,
+            _of_task(spec, job.spec.array),
             job.request.parallelism.world_size,
             fabric.gpus_per_host,
             self._clock(),
@@ -366,7 +370,12 @@ class AgentLauncher(Launcher):
         self._carry_out(
             lambda state, now_ns: launch.launch_failed(
                 state,
-                *(gang.name, gang.uid, gang.attempt, host, gang.refusals[host], now_ns),
+                gang.name,
+                gang.uid,
+                gang.attempt,
+                host,
+                gang.refusals[host],
+                now_ns,
                 is_final=is_final,
             )
         )
@@ -388,8 +397,15 @@ class AgentLauncher(Launcher):
         failed = (first.rank, first.host, first.reason)
         self._carry_out(
             lambda state, now_ns: launch.rank_failed(
-                *(state, gang.name, gang.uid, gang.attempt, *failed, now_ns),
-                *(first.cause, first.code, gang.step),
+                state,
+                gang.name,
+                gang.uid,
+                gang.attempt,
+                *failed,
+                now_ns,
+                first.cause,
+                first.code,
+                gang.step,
             )
         )
 
@@ -480,7 +496,7 @@ class AgentLauncher(Launcher):
             return
         now_s = self._clock()
         old = LaunchedGang(
-            *(job.name, uid, attempt, (host,), job.spec.run, 1, 1, now_s, GangPhase.OVER)
+            job.name, uid, attempt, (host,), job.spec.run, 1, 1, now_s, GangPhase.OVER
         )
         self._leaving.append(Leaving(old, {host}, 0.0, now_s + self._lease_s))
 

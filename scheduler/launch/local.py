@@ -99,7 +99,10 @@ class LocalAgents:
                 await asyncio.sleep(_AGAIN_S)
             with (state / "agent.log").open("ab") as out:
                 process = await asyncio.create_subprocess_exec(
-                    *(sys.executable, "-m", "scheduler.agent.program", options.encoded()),
+                    sys.executable,
+                    "-m",
+                    "scheduler.agent.program",
+                    options.encoded(),
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=out,
                     stderr=out,

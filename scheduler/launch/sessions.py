@@ -69,7 +69,10 @@ class AgentSessions:
         own_end, child_end = socket.socketpair()
         with child_end:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "scheduler.launch.gateway", str(child_end.fileno())),
+                sys.executable,
+                "-m",
+                "scheduler.launch.gateway",
+                str(child_end.fileno()),
                 stdin=asyncio.subprocess.PIPE,
                 pass_fds=(child_end.fileno(),),
             )

@@ -44,8 +44,13 @@ def jobs_page(
     stored = None if request.recent_only else ended
     return _checked(
         lambda: listing.jobs(
-            *(state, query, most, request.page_token, own_jobs(state)),
-            *(stored, caller().own_tenants(state.tenants)),
+            state,
+            query,
+            most,
+            request.page_token,
+            own_jobs(state),
+            stored,
+            caller().own_tenants(state.tenants),
         )
     )
 

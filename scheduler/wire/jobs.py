@@ -229,7 +229,12 @@ def job_placement(fabric: Fabric, job: Job, *, with_hosts: bool = True) -> place
     """What a job holds."""
     cut = job.cuts[0].bytes_per_step if job.cuts else 0
     held = Placement(
-        *(job.hosts, job.spares, job.cuts, job.lower_bound, cut == job.lower_bound, job.notes),
+        job.hosts,
+        job.spares,
+        job.cuts,
+        job.lower_bound,
+        cut == job.lower_bound,
+        job.notes,
         step=job.step,
         gpus=job.gpus,
     )

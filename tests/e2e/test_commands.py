@@ -72,10 +72,12 @@ def test_tables_are_for_people(shell: Shell, folder: Path) -> None:
     row = next(row for row in table if row.startswith("shown")).split()
     assert row[1:4] == ["default", "running", "7"]
     one = shell.run("job", "shown").stdout
-    assert "optimal" in one
+    assert ", proved optimal" in one
     assert "z0-r0-h0" in shell.run("hosts").stdout
     shell.run("cancel", "shown", "--reason", "seen")
-    assert "seen" in shell.run("jobs").stdout
+    row = next(r for r in shell.run("jobs").stdout.splitlines() if r.startswith("shown"))
+    assert row.split()[2] == "cancelled"
+    assert row.endswith("seen")
 
 
 def test_a_list_says_from_which_version_to_watch(shell: Shell, folder: Path) -> None:

@@ -131,6 +131,8 @@ def test_a_store_without_events_may_be_deleted(path: Path) -> None:
     opened(path).close()
     path.unlink()
     written(path)
+    with closing(opened(path)) as store:
+        assert store.last_version() == 40
 
 
 def test_another_store_in_its_place_is_refused(path: Path, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from scheduler.core import Plan, SchedulingOptions, State, decide, replay
 from scheduler.core.model.events import Event, FabricChanged, JobSubmitted
-from scheduler.engine.mirror import _rows
+from scheduler.engine.mirror import StateMirror, _rows
 from scheduler.engine.planning.executor import PlanExecutor
 from scheduler.eventlog.codec import encode
 from tests.build import fabric, loaded, spec
@@ -127,12 +127,27 @@ async def test_a_process_that_lost_count_costs_no_decision_and_begins_again(
     assert here.count == 2
 
 
-async def test_a_server_that_always_takes_the_process_serves(tmp_path: Path) -> None:
+async def test_a_server_that_always_takes_the_process_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, ask = list[str](), StateMirror.ask
+
+    def counted(self: StateMirror, *arguments: Any) -> Any:
+        asked.append("plan")
+        return ask(self, *arguments)
+
+    monkeypatch.setattr(StateMirror, "ask", counted)
     async with serving(tmp_path, long_decision_s=ALWAYS) as served:
         for i in range(4):
             await served.stub.CreateJob(create(f"j{i}", 2))
         for i in range(4):
             await served.until(f"j{i}", RUNNING)
+        for number in range(600):  # until the process is up, and takes a decision
+            if asked:
+                break
+            await served.stub.CreateJob(create(f"more{number}"))
+            await asyncio.sleep(0.05)
+    assert asked
 
 
 async def test_the_process_ends_with_its_server() -> None:

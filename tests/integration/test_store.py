@@ -217,6 +217,8 @@ def test_a_wal_that_is_taken_away_is_noticed_and_nothing_lost(path: Path) -> Non
 def test_an_empty_file_becomes_a_store(path: Path) -> None:
     path.touch()
     written(path, 1)
+    with closing(open_store(f"sqlite:///{path}")) as store:
+        assert [event for _, event in store.read()] == [note(1)]
 
 
 def test_a_file_that_is_no_database_is_refused(path: Path) -> None:

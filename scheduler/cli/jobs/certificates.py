@@ -79,6 +79,12 @@ def _certificate(message: job_pb2.Job) -> dict[str, Any]:
         "time": made.decide_time.ToJsonString(),
     }
     return decided_certificate(
-        *(fabric, hostset.of(free), request, hosts, spares, message.spec.name, decision),
+        fabric,
+        hostset.of(free),
+        request,
+        hosts,
+        spares,
+        message.spec.name,
+        decision,
         is_bounded=kind in _BOUNDED,
     )

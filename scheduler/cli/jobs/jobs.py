@@ -265,7 +265,7 @@ def list_jobs(
         wanted = _filter(filter, me=me, users=users or (), tenants=tenants or ())
         write_list(
             lambda: client.jobs_answer(
-                *(states, wanted, order_by), recent_only=not every, estimate_starts=is_estimated
+                states, wanted, order_by, recent_only=not every, estimate_starts=is_estimated
             ),
             "jobs",
             messages.jobs_table,

@@ -164,8 +164,14 @@ def _of_domain(state: State, command: ReportHost, now_ns: int) -> tuple[Event, .
 
 def _signalled(command: ReportHost, now_ns: int) -> HostSignalled:
     return HostSignalled(
-        *(now_ns, command.host, command.signal, command.detail, command.request_id),
-        *(command.value, command.gpu, command.xid),
+        now_ns,
+        command.host,
+        command.signal,
+        command.detail,
+        command.request_id,
+        command.value,
+        command.gpu,
+        command.xid,
     )
 
 

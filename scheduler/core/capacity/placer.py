@@ -47,7 +47,11 @@ def make_placer(
 
         def solve(fabric: Fabric) -> Placement | None:
             answer = place(
-                *(fabric, free, job.request, limits.place, hint),
+                fabric,
+                free,
+                job.request,
+                limits.place,
+                hint,
                 most_spares=spares,
                 sizing=pools.for_placing() if job.request.spares.is_auto else BY_DEFAULT,
                 preference=large if job.gang_hosts >= state.health.large_hosts else NO_PREFERENCE,

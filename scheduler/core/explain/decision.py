@@ -77,9 +77,7 @@ def supposed_decision(
     for event in () if isinstance(events, Conflict) else events:
         if begins(event, start.name):
             made = decision(state, event, limits)
-            return Decision(
-                *(DecisionKind.DRY_RUN, made.job, version, now_ns, made.fabric, made.free)
-            )
+            return Decision(DecisionKind.DRY_RUN, made.job, version, now_ns, made.fabric, made.free)
         state = apply(state, event)
     return None
 

@@ -127,7 +127,12 @@ class _Explainer:
         self._quotas, self._outlook = context.quotas, context.outlook
         self._obstacles = Obstacles(state, now_ns, limits, self._quotas, self._outlook)
         self._preempting = PreemptionStage(
-            *(state, now_ns, limits, self._quotas, self._outlook, context.affinity),
+            state,
+            now_ns,
+            limits,
+            self._quotas,
+            self._outlook,
+            context.affinity,
             make_placer(state, limits, now_ns=now_ns),
             may_preempt=policy.may_preempt,
             is_by_priority=False,

@@ -115,8 +115,13 @@ def _moved(state: State, event: HostMoved) -> State:
     is_empty = event.move is HostMove.EMPTY  # what was said last still holds
     source, said_ns = (before, before.said_ns) if is_empty else (event, event.time_ns)
     host = Host(
-        *(now, event.time_ns, source.reason, cordon, source.signal),
-        *(said_ns, 0 if cordon is None else cordon_ns),
+        now,
+        event.time_ns,
+        source.reason,
+        cordon,
+        source.signal,
+        said_ns,
+        0 if cordon is None else cordon_ns,
     )
     moved = with_host(moved, index, host)
     lost = moved.holders(index) if event.move is HostMove.FAIL else ()

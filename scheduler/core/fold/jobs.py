@@ -529,7 +529,12 @@ def _ended(state: State, event: JobEnded) -> State:
         goodput=account(state, job, event),
     )
     ended, counts = newest_of_each(
-        *(state.ended, state.ended_counts, job.uid, over, job.tenant, RETAINED),
+        state.ended,
+        state.ended_counts,
+        job.uid,
+        over,
+        job.tenant,
+        RETAINED,
         lambda _, other: other.tenant,
     )
     left = _left(state, job) if job.state is JobState.QUEUED else state

@@ -105,7 +105,12 @@ def remembered(known: Remembered, event: Event, jobs: Mapping[str, Job]) -> Reme
     done = CompletedRequest(digest, identifier.digest, uid, answer)
     return Remembered(
         *newest_of_each(
-            *(known.requests, known.counts, identifier.key, done, identifier.tenant, REMEMBERED),
+            known.requests,
+            known.counts,
+            identifier.key,
+            done,
+            identifier.tenant,
+            REMEMBERED,
             lambda key, _: parse_request_id(key).tenant,
         )
     )

@@ -66,7 +66,13 @@ class SchedulingCycle:
         self.limit_reservations = LimitReservations(self._outlook, self.quotas)
         self.order: QueueOrder = policy.order(context)
         self.preempting = PreemptionStage(
-            *(state, now_ns, limits, self.quotas, self._outlook, self.affinity, place_evicting),
+            state,
+            now_ns,
+            limits,
+            self.quotas,
+            self._outlook,
+            self.affinity,
+            place_evicting,
             may_preempt=policy.may_preempt,
             is_by_priority=self.order.is_by_priority,
         )

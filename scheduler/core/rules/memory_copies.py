@@ -31,7 +31,13 @@ def swapped(state: State, job: Job, action: Swap, hosts: Sequence[int], now_ns: 
     copies = _moved(state, job, hosts, (m.block for m in action.moves))
     step = None if job.part_gpus else step_bound(state.loaded_fabric, job.request, hosts)
     return GangSwapped(
-        *(now_ns, job.name, job.attempt + 1, swaps, action.cuts, action.restart_options, copies),
+        now_ns,
+        job.name,
+        job.attempt + 1,
+        swaps,
+        action.cuts,
+        action.restart_options,
+        copies,
         step_s=step.seconds if step else None,
     )
 

@@ -66,7 +66,12 @@ def verify(store: Store) -> VerifyReport:
         f"a snapshot of version {v} is newer than the log" for v in bodies if v > state.version
     ]
     return VerifyReport(
-        *(first, state.version, tuple(sorted(bodies)), last_ns, state, tuple(problems)),
+        first,
+        state.version,
+        tuple(sorted(bodies)),
+        last_ns,
+        state,
+        tuple(problems),
         ended.count,
     )
 

@@ -67,6 +67,11 @@ class HealthServicer:
 def _command(request: service_pb2.ReportHostRequest) -> ReportHost:
     gpu = request.gpu if request.HasField("gpu") else None
     return ReportHost(
-        *(request.name, request.signal, request.detail, request.request_id),
-        *(request.value, gpu, request.xid),
+        request.name,
+        request.signal,
+        request.detail,
+        request.request_id,
+        request.value,
+        gpu,
+        request.xid,
     )

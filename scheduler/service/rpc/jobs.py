@@ -157,7 +157,10 @@ class JobMessages:
         fabric, version = state.loaded_fabric, state.version
         return [
             job_to_proto(
-                *(fabric, at_present(state, job), version, sentence(job)),
+                fabric,
+                at_present(state, job),
+                version,
+                sentence(job),
                 with_hosts=with_hosts,
                 slow=slow.get(job.name),
             )
@@ -226,7 +229,7 @@ class JobServicer:
             if spec.run is not None and not self._backend.has_agents and not request.elsewhere:
                 raise invalid("spec.run", _NO_AGENTS)
             command = SubmitJob(
-                *(spec, self._new_uid(), request.request_id, user()), elsewhere=request.elsewhere
+                spec, self._new_uid(), request.request_id, user(), elsewhere=request.elsewhere
             )
             known = await self._long_ended(spec.dependencies)
             command = replace(command, long_ended=known)
@@ -325,8 +328,12 @@ class JobServicer:
     async def HoldJob(self, request: service_pb2.HoldJobRequest, context: Context) -> job_pb2.Job:
         async with error_boundary(context):
             command = HoldJob(
-                *(request.name, _by(), request.reason),
-                *(request.etag, request.request_id, request.uid),
+                request.name,
+                _by(),
+                request.reason,
+                request.etag,
+                request.request_id,
+                request.uid,
             )
             return await self._changed(command, "name", only_checked=request.validate_only)
 
@@ -342,8 +349,14 @@ class JobServicer:
     ) -> job_pb2.Job:
         async with error_boundary(context):
             command = RequeueJob(
-                *(request.name, request.reason, request.hold, _by()),
-                *(request.etag, request.request_id, request.uid, self._new_uid()),
+                request.name,
+                request.reason,
+                request.hold,
+                _by(),
+                request.etag,
+                request.request_id,
+                request.uid,
+                self._new_uid(),
             )
             return await self._changed(command, "name", only_checked=request.validate_only)
 
@@ -352,7 +365,7 @@ class JobServicer:
     ) -> job_pb2.Job:
         async with error_boundary(context):
             command = CancelJob(
-                *(request.name, request.reason, request.etag, request.request_id, request.uid)
+                request.name, request.reason, request.etag, request.request_id, request.uid
             )
             return await self._changed(command, "name", only_checked=request.validate_only)
 
@@ -362,8 +375,13 @@ class JobServicer:
             if outcome not in (JobState.COMPLETED, JobState.FAILED):
                 raise invalid("outcome", "must be JOB_STATE_COMPLETED or JOB_STATE_FAILED")
             command = EndJob(
-                *(request.name, outcome, request.attempt, request.reason),
-                *(request.etag, request.request_id, request.uid),
+                request.name,
+                outcome,
+                request.attempt,
+                request.reason,
+                request.etag,
+                request.request_id,
+                request.uid,
             )
             return await self._changed(command, "name", only_checked=request.validate_only)
 
@@ -531,7 +549,10 @@ def _dry_run(
     elif estimate_start:
         ahead = bounded_forecast(outcome.state, now_ns, limits)
         estimate = reasons.start_estimate(
-            *(outcome.state, ahead, outcome.job.name, limits.assumed_limit_s),
+            outcome.state,
+            ahead,
+            outcome.job.name,
+            limits.assumed_limit_s,
             with_chain=False,
         )
         if estimate is not None:

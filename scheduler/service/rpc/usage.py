@@ -53,7 +53,8 @@ class UsageServicer:
                 for job in filter(is_wanted, state.jobs.values()):
                     sums.add(job)
             query = EndedQuery(
-                *(state.version, PAGE),
+                state.version,
+                PAGE,
                 tenants=caller().own_tenants(state.tenants),
                 from_ns=start_ns,
                 until_ns=end_ns if request.HasField("end_time") else _MOST_NS,

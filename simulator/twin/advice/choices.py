@@ -77,9 +77,12 @@ def spares(most: int) -> TwinDecision:
 
     choices = (Choice(n, str(n), (f"spares {n} a zone",)) for n in range(most + 1))
     return TwinDecision(
-        *("spares", "spares a zone", tuple(choices)),
+        "spares",
+        "spares a zone",
+        tuple(choices),
         Figure("idle_hosts", "hosts idle", "hosts that stand idle as spares, mean"),
-        *(LOST, advice),
+        LOST,
+        advice,
         ("lost: GPU-hours that gangs held for no work: restarts, work done again, standing still",),
     )
 
@@ -91,7 +94,9 @@ def uplinks(ratios: Sequence[float]) -> TwinDecision:
         for ratio in sorted(ratios, reverse=True)
     )
     return TwinDecision(
-        *("oversubscription", "oversubscription of the outermost tier", choices),
+        "oversubscription",
+        "oversubscription of the outermost tier",
+        choices,
         Figure("uplinks_percent", "uplinks, % of full", "uplinks, % of what hosts can send"),
         Figure(
             "held_per_work", "held for an hour's work", "GPU-hours held for one of work", _ratio
@@ -111,7 +116,9 @@ def checkpoints(intervals: Sequence[str]) -> TwinDecision:
         for text in longest_first
     )
     return TwinDecision(
-        *("checkpoint", "time between checkpoints", choices),
+        "checkpoint",
+        "time between checkpoints",
+        choices,
         Figure("checkpoints_a_day", "checkpoints a day", "checkpoints a day of a gang that runs"),
         LOST,
         lambda choice: f"Write a checkpoint every {choice.words}",
@@ -125,9 +132,12 @@ def queue_policies(names: Sequence[str]) -> TwinDecision:
     others = (Choice(name, name, (f"policy {name}",)) for name in names)
     choices = (Choice("present", "the present policy", ()), *others)
     return TwinDecision(
-        *("policy", "queue policy", choices),
+        "policy",
+        "queue policy",
+        choices,
         Figure("preemptions", "preemptions", "preemptions"),
-        *(WAIT, lambda choice: f"Serve the queue by {choice.words}"),
+        WAIT,
+        lambda choice: f"Serve the queue by {choice.words}",
     )
 
 
@@ -144,8 +154,11 @@ def defragmentation(intervals: Sequence[str], hosts: int) -> TwinDecision:
         ),
     )
     return TwinDecision(
-        *("defrag", "time between defragmentations", choices),
-        *(Figure("restarts", "restarts", "restarts"), WAIT),
+        "defrag",
+        "time between defragmentations",
+        choices,
+        Figure("restarts", "restarts", "restarts"),
+        WAIT,
         lambda choice: (
             "Do not defragment by policy"
             if choice.value == "never"
@@ -161,7 +174,9 @@ def quotas(shapes: Sequence[str]) -> TwinDecision:
         *(Choice(shape, shape, (f"quotas {shape}",)) for shape in shapes),
     )
     return TwinDecision(
-        *("quotas", "shape of quotas", choices),
+        "quotas",
+        "shape of quotas",
+        choices,
         Figure("worst_wait_s", "wait of the worst tenant", "mean wait, worst tenant, s", time_text),
         Figure(
             "held_per_work", "held for an hour's work", "GPU-hours held for one of work", _ratio
@@ -193,8 +208,11 @@ def maintenance(domains: Sequence[str], start: str, length: str) -> TwinDecision
         Choice(name, name, (f"drain {name} on {start} for {length}",)) for name in domains
     )
     return TwinDecision(
-        *("drain", f"domain that is drained first, for {length}", choices),
-        *(WAIT, LOST),
+        "drain",
+        f"domain that is drained first, for {length}",
+        choices,
+        WAIT,
+        LOST,
         lambda choice: f"Take {choice.words} out first",
         ("each domain is tried by itself, on the cluster as it is then",),
         all_in_order=True,

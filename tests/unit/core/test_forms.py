@@ -54,3 +54,16 @@ def test_the_stages_ask_a_policy_its_answers_and_not_its_name() -> None:
         if by_name.search(line)
     ]
     assert asking == []
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_no_call_packs_arguments_only_to_save_lines(path: Path) -> None:
+    """`f(*(a, b, c))` is `f(a, b, c)`, whose formatter may take a line for each."""
+    packed = [
+        node.lineno
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        for argument in node.args
+        if isinstance(argument, ast.Starred) and isinstance(argument.value, ast.Tuple)
+    ]
+    assert packed == []

@@ -87,9 +87,10 @@ def test_spares_stand_in_broken_racks() -> None:
 
 
 def test_spares_that_find_no_room_beside_the_gang_leave_whole_zones_alone() -> None:
-    on = two_tiers([2], [4], [3])
-    free = [0, 1, 2, 3, 4, 5, 6, 7]  # of the last zone two hosts
-    answer = placed(on, free, request(dp=6, traffic=RING, spares=SpareRule(hosts=1)))
-    assert left_free(on, np.array(free), answer.hosts + answer.spares)[0].whole == 0 or (
-        set(answer.spares) <= {6, 7}
-    )
+    """The gang fills a zone; of the others two are whole, and one lacks a busy host."""
+    on = two_tiers([2], [4], [3], [3])
+    free = [0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11]
+    answer = placed(on, free, request(dp=4, traffic=RING, spares=SpareRule(hosts=1)))
+    assert set(answer.hosts) == {2, 3, 4, 5}
+    assert set(answer.spares) < {6, 7}
+    assert left_free(on, np.array(free), answer.hosts + answer.spares)[0].whole == 2

@@ -1,0 +1,67 @@
+"""Numbers and comparisons of the engine on which an answer turns: each has a case that tells."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from placement.fabric import hostset
+from placement.fabric.tree import from_spec, seen_with
+from placement.placer import _SegmentPlacer, place
+from placement.tiers.contraction import _slots
+from placement.tiers.inner_bound import common_room
+from placement.workload.request import Limits, Objective, Placement, StepBound
+from tests.build import request, two_tiers
+
+FAST, SLOW = {"nic_gbps": 800, "scale_up_gbps": 7200}, {"nic_gbps": 200, "scale_up_gbps": 1800}
+
+
+def two_speeds(gpus: int) -> dict[str, Any]:
+    """Hosts of so many GPUs at two speeds, beside others of 8."""
+    zones = [
+        {"name": "plain", "hosts": 2},
+        {"name": "fast", "hosts": 2, "gpus_per_host": gpus, **FAST},
+        {"name": "slow", "hosts": 2, "gpus_per_host": gpus, **SLOW},
+    ]
+    tiers = [{"name": "zone"}, {"name": "host"}]
+    return {"name": "two-speeds", "gpus_per_host": 8, "tiers": tiers, "domains": zones}
+
+
+def test_a_gang_sees_the_speed_of_the_slowest_of_its_hosts() -> None:
+    seen = seen_with(from_spec(two_speeds(4)), 4)
+    assert (seen.nic_gbps, seen.scale_up_gbps) == (200.0, 1800.0)
+
+
+def test_slots_have_the_speed_of_the_fastest_host_so_that_bounds_hold() -> None:
+    slots = _slots(from_spec(two_speeds(8)), 0, 1).fabric
+    assert (slots.nic_gbps, slots.by_host.scale_up_gbps.max()) == (800.0, 7200.0)
+
+
+def test_two_makes_of_the_single_domain_are_tried_and_the_smaller_cut_wins() -> None:
+    """Both zones part three replicas of two stages in two racks: 4 + 2 would cut 26."""
+    for zones in ([[4, 2], [3, 3], [1]], [[3, 3], [4, 2], [1]]):
+        on = two_tiers(*zones)
+        sizes = {"dp": 3, "pp": 2} if zones[0] == [4, 2] else {"dp": 2, "pp": 3}
+        free = hostset.of(range(on.host_count))
+        answer = place(on, free, request(traffic={"dp": 10, "pp": 3}, **sizes))
+        assert isinstance(answer, Placement)
+        assert [tier.bytes_per_step for tier in answer.cuts] == [0, 9 if sizes["dp"] == 3 else 6]
+
+
+def test_a_zone_that_the_gang_fills_counts_for_the_common_room() -> None:
+    on = two_tiers([3], [2, 2])
+    assert common_room(on, np.arange(7), 1, 3) == (3, 2)
+    assert common_room(on, np.arange(7), 1, 4) == (2, 2)
+
+
+@pytest.mark.parametrize(("seconds", "is_as_good"), [(1.0005, True), (1.05, False)])
+def test_thinned_segments_may_cost_a_thousandth_of_a_step_and_no_more(
+    seconds: float, is_as_good: bool
+) -> None:
+    asked, unused = replace(request(dp=2), objective=Objective.TIME), cast(Any, None)
+    placer = _SegmentPlacer(unused, asked, unused, Limits(), 0, 0, None, unused)
+    thinned, whole = (Placement((0, 1), step=StepBound(step, 0.5)) for step in (seconds, 1.0))
+    assert placer._as_good(thinned, whole) == is_as_good
