@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("importers", "muster", "network", "placement", "scheduler", "simulator")
+PACKAGES = ("importers", "lab", "muster", "network", "placement", "scheduler", "simulator")
 GENERATED = ROOT / "scheduler" / "v1"
 # Words that say nothing of the thing that they name.
 EMPTY = frozenset(

@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_a_planted_import_breaks_a_contract(
     tmp_path: Path, file: str, line: str, broken: str
 ) -> None:
-    for package in ("placement", "network", "scheduler", "importers", "simulator"):
+    for package in ("placement", "network", "scheduler", "importers", "simulator", "lab"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("*.pyc"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     with (tmp_path / file).open("a", encoding="utf-8") as planted:
@@ -90,7 +90,7 @@ def test_an_import_inside_a_function_closes_a_circle(tmp_path: Path) -> None:
 def module_files() -> dict[str, Path]:
     """By dotted name, generated code left out."""
     files = {}
-    for package in ("placement", "network", "scheduler", "importers", "simulator", "muster"):
+    for package in ("placement", "network", "scheduler", "importers", "simulator", "lab", "muster"):
         for path in (ROOT / package).rglob("*.py"):
             parts = path.relative_to(ROOT).with_suffix("").parts
             if parts[:2] != ("scheduler", "v1"):

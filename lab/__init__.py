@@ -1,0 +1,6 @@
+"""The lab: a fabric file as namespaces of this machine, with packets on shaped links.
+
+`plan` turns a fabric into namespaces, links and commands, `keeper` is the process that makes them
+and whose end takes them away, `faults` are cuts, slow and lossy links, `agents` the agents of all
+hosts, `cluster` the running lab, `cli` the commands of `muster lab`. docs/lab.md.
+"""

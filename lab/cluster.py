@@ -1,0 +1,285 @@
+"""A running lab: made, found again by its folder, changed and taken down.
+
+The folder holds `lab.json` (which process keeps the lab, and the faults), the store and the logs of
+servers, and a folder for each agent. A lab is one keeper; whatever runs in it runs through
+`nsenter`, in the namespaces of the keeper and the network of one host.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from lab.faults import Fault, nft_table, rate_lines
+from lab.plan import LabLink, LabNode, LabPlan, commands_of
+from scheduler.files.errors import InputError, Problem
+
+PORT, AGENT_PORT = 7443, 7444
+READY_S = 60.0
+LEFT_OVER = ("agents", "agents.log", "server*.log", "muster.db*", "allow.yaml", "fabric.yaml")
+PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "nft": "nftables", "nsenter": "util-linux"}
+
+
+def refuse(message: str, field: str = "lab") -> InputError:
+    """The error for what a user can mend."""
+    return InputError(Problem(field, message))
+
+
+def missing_programs() -> str:
+    """What this machine lacks for a lab, as a sentence; empty where it has all."""
+    if sys.platform != "linux":
+        return "a lab needs Linux: it is made of network namespaces"
+    absent = [name for name in PROGRAMS if shutil.which(name) is None]
+    if not absent:
+        return ""
+    packages = " ".join(sorted({PROGRAMS[name] for name in absent}))
+    return f"a lab needs {', '.join(absent)}: apt-get install {packages}"
+
+
+@dataclass(frozen=True, slots=True)
+class Lab:
+    """`keeper`: its process number; `born`: when it started, in ticks, so that another process of
+    the same number is not taken for it. `servers`: HOST:PORT by commas, "" without."""
+
+    folder: Path
+    plan: LabPlan
+    keeper: int
+    born: int
+    servers: str = ""
+    faults: tuple[Fault, ...] = ()
+
+    @property
+    def is_running(self) -> bool:
+        return _born(self.keeper) == self.born
+
+    def command(self, name: str, argv: Sequence[str]) -> list[str]:
+        """The command line that runs `argv` on a host; of "" in the keeper's own network."""
+        network = f"/proc/{self.keeper}/ns/net"
+        if name:
+            space = self.plan.node(name).namespace
+            network = f"/proc/{self.keeper}/root/run/netns/{space}"
+        user = [] if os.geteuid() == 0 else ["--user", "--preserve-credentials"]
+        spaces = ["--mount", "--pid", f"--net={network}", f"--wd={os.getcwd()}"]
+        return ["nsenter", f"--target={self.keeper}", *user, *spaces, "--", *argv]
+
+    def environment(self) -> dict[str, str]:
+        """Of commands in the lab: they find its servers."""
+        found = {"MUSTER_ADDRESS": self.servers} if self.servers else {}
+        return {**os.environ, **found}
+
+    def run(self, name: str, argv: Sequence[str], text: str = "") -> str:
+        """What a command on a host writes. Raises: OSError with what it complains of."""
+        done = subprocess.run(
+            self.command(name, argv), input=text, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise OSError(f"{argv[0]}: {' '.join(done.stderr.split())[:500]}")
+        return done.stdout
+
+    def start(self, name: str, argv: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+        """Start a program on a host that lasts as long as the lab."""
+        with log.open("ab") as out:
+            return subprocess.Popen(
+                self.command(name, argv),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+                env=self.environment(),
+            )
+
+    def with_faults(self, faults: Sequence[Fault]) -> Lab:
+        """Make the faults of the lab these, and write them down."""
+        self.run("", ["nft", "-f", "-"], nft_table(self.plan, faults))
+        slow = {fault.name for fault in (*self.faults, *faults) if fault.bits_per_s}
+        for name in sorted(slow):
+            node, up, down = rate_lines(self.plan, name, faults)
+            where = ["-n", node] if node else []
+            self.run("", ["tc", *where, "-batch", "-"], "\n".join(up) + "\n")
+            self.run("", ["tc", "-batch", "-"], "\n".join(down) + "\n")
+        fields = {**_fields(self), "faults": tuple(faults)}
+        return _written(Lab(**fields))
+
+    def down(self) -> None:
+        """End all that runs in the lab; its networks go with the last process."""
+        if self.is_running:
+            os.kill(self.keeper, signal.SIGKILL)
+            until_s = time.monotonic() + READY_S
+            while self.is_running and time.monotonic() < until_s:
+                time.sleep(0.01)
+        (self.folder / "lab.json").unlink(missing_ok=True)
+
+
+def up(
+    folder: Path, plan: LabPlan, show: Callable[[int, int], None] = lambda done, total: None
+) -> Lab:
+    """Make the network of a lab. `show` is told how many namespaces of how many are ready.
+
+    Raises: InputError where this machine cannot, or the folder has a lab that runs.
+    """
+    if lacking := missing_programs():
+        raise refuse(lacking)
+    if (old := find(folder)) is not None:
+        if old.is_running:
+            raise refuse(f"{folder} has a lab that runs: muster lab down", "folder")
+        old.down()
+    _clear(folder)
+    commands = commands_of(plan)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lab.keeper"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with process.stdin as told, process.stdout as words:
+        told.write(json.dumps([asdict(each) for each in commands]))
+        told.close()
+        lab: Lab | None = None
+        for line in words:
+            word = json.loads(line)
+            if "pid" in word:
+                # Written down first, so that `down` finds it whatever happens next.
+                lab = _written(Lab(folder, plan, word["pid"], _born(word["pid"])))
+            elif "error" in word:
+                if lab is not None:
+                    lab.down()
+                raise refuse(_reason(word["error"]))
+            elif "done" in word:
+                show(word["done"], len(commands) - 1)
+            elif "ready" in word:
+                break
+    process.wait()
+    if lab is None or not lab.is_running:
+        raise refuse("the process that keeps the lab has ended at once")
+    return lab
+
+
+def _clear(folder: Path) -> None:
+    """Make the folder, or empty it of the lab before. Raises: InputError when it is another's."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.stat().st_uid != os.geteuid():
+        raise refuse(f"{folder} belongs to somebody else", "folder")
+    for name in LEFT_OVER:
+        for path in folder.glob(name):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _reason(error: str) -> str:
+    if "not permitted" not in error and "denied" not in error.lower():
+        return f"this machine does not make the network: {error}"
+    return (
+        f"this machine does not let user {os.geteuid()} make namespaces ({error}): run as root, or"
+        " allow user namespaces (sysctl kernel.unprivileged_userns_clone=1)"
+    )
+
+
+def serve(lab: Lab, spec: Path, agents: bool, lease_s: int = 5) -> Lab:
+    """Start the server, and an agent on each host. Raises: InputError when it does not start."""
+    server = next(node for node in lab.plan.nodes if node.name == "server1")
+    store = f"sqlite:///{lab.folder / 'muster.db'}"
+    listening = [f"--listen={server.address}:{PORT}", "--insecure", "--console=off"]
+    for_agents = [f"--agents={server.address}:{AGENT_PORT}", f"--agent-lease-s={lease_s}"]
+    argv = [sys.executable, "-c", "from scheduler.cli import main; main()", "serve"]
+    argv += [f"--store={store}"]
+    argv += [f"--fabric={spec}", *listening, *(for_agents if agents else [])]
+    lab = _written(Lab(**{**_fields(lab), "servers": f"{server.address}:{PORT}"}))
+    log = lab.folder / "server1.log"
+    process = lab.start(server.name, argv, log)
+    until_s = time.monotonic() + READY_S
+    while not _is_serving(log):
+        if process.poll() is not None or time.monotonic() > until_s:
+            last = log.read_text(errors="replace").strip().splitlines()[-1:]
+            lab.down()
+            raise refuse(f"the server does not start: {' '.join(last)} ({log})")
+        time.sleep(0.05)
+    _leave_running(process)
+    if agents:
+        _start_agents(lab, f"{server.address}:{AGENT_PORT}")
+    return lab
+
+
+def _leave_running(process: subprocess.Popen[bytes]) -> None:
+    """Have nobody wait for a process that outlives this command and ends with the lab."""
+    process.returncode = 0
+
+
+def _is_serving(log: Path) -> bool:
+    return "muster serves" in log.read_text(errors="replace")
+
+
+def _start_agents(lab: Lab, servers: str) -> None:
+    allow = lab.folder / "allow.yaml"
+    allow.write_text("users: [root]\ndefault_user: root\n", encoding="ascii")
+    allow.chmod(0o600)
+    hosts = [
+        {**asdict(node), "folder": str(lab.folder / "agents" / node.name)}
+        for node in lab.plan.nodes
+        if node.namespace.startswith("h")
+    ]
+    told = json.dumps({"servers": servers, "allow": str(allow), "hosts": hosts})
+    argv = [sys.executable, "-m", "lab.agents", told]
+    _leave_running(lab.start("", argv, lab.folder / "agents.log"))
+
+
+def find(folder: Path) -> Lab | None:
+    """The lab of a folder, running or not. Raises: InputError on a file that is no lab's."""
+    path = folder / "lab.json"
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+        plan = fields["plan"]
+        fields["plan"] = LabPlan(
+            tuple(LabNode(**each) for each in plan["nodes"]),
+            tuple(LabLink(**each) for each in plan["links"]),
+            tuple(plan["bridges"]),
+            {name: tuple(hosts) for name, hosts in plan["inside"].items()},
+            plan["scale"],
+        )
+        fields["faults"] = tuple(map(Fault.from_json, fields["faults"]))
+        return Lab(folder=folder, **fields)
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(Problem("", f"is not the file of a lab: {error}", str(path))) from None
+
+
+def running(folder: Path) -> Lab:
+    """The lab of a folder. Raises: InputError when none runs there."""
+    lab = find(folder)
+    if lab is None or not lab.is_running:
+        raise refuse(f"no lab runs in {folder}: muster lab up FABRIC", "folder")
+    return lab
+
+
+def _fields(lab: Lab) -> dict[str, Any]:
+    return {name: getattr(lab, name) for name in Lab.__slots__}
+
+
+def _written(lab: Lab) -> Lab:
+    path, new = lab.folder / "lab.json", lab.folder / "lab.json.new"
+    fields = asdict(lab)
+    del fields["folder"]
+    new.write_text(json.dumps(fields), encoding="utf-8")
+    new.replace(path)
+    return lab
+
+
+def _born(pid: int) -> int:
+    """When a process started, in ticks since boot; -1 for none, or one that has ended."""
+    with suppress(OSError, IndexError, ValueError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return -1 if fields[0] in "ZX" else int(fields[19])
+    return -1

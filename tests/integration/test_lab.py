@@ -1,0 +1,198 @@
+"""A lab of real namespaces: what its links carry, how they are cut, and that nothing stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lab import cluster
+from lab.cluster import Lab
+from lab.faults import Direction, Fault
+from lab.plan import plan_lab
+from placement.fabric.tree import from_spec
+from scheduler.files.errors import InputError
+
+FABRIC = from_spec(
+    {
+        "name": "four",
+        "gpus_per_host": 1,
+        "nic_gbps": 20,
+        "tiers": [
+            {"name": "rack", "count": 2, "oversubscription": 2},
+            {"name": "host", "count": 2},
+        ],
+    }
+)
+# Sends `size` bytes to a port of a host, and says the seconds until all were read.
+SENDER = """
+import socket, sys, time
+size, address = int(sys.argv[1]), sys.argv[2]
+began = time.monotonic()
+with socket.create_connection((address, 9000), timeout=5) as s:
+    s.sendall(bytes(size))
+    s.shutdown(socket.SHUT_WR)
+    s.recv(1)
+print(time.monotonic() - began)
+"""
+READER = """
+import socket
+with socket.create_server(("", 9000)) as s:
+    print("reads", flush=True)
+    while True:
+        taken, _ = s.accept()
+        while taken.recv(65536):
+            pass
+        taken.close()
+"""
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    try:
+        lab = cluster.up(tmp_path_factory.mktemp("lab"), plan_lab(FABRIC, 1 / 1000, servers=0))
+    except InputError as error:
+        pytest.skip(str(error))
+    argv = lab.command("r1-h0", [sys.executable, "-c", READER])
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as reader:
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == "reads\n"
+        yield lab
+        lab.down()
+
+
+def send(lab: Lab, size: int, timeout_s: float = 20) -> float:
+    """Seconds from r0-h0 to r1-h0. Raises: TimeoutExpired; OSError."""
+    argv = [sys.executable, "-c", SENDER, str(size), lab.plan.node("r1-h0").address]
+    done = subprocess.run(
+        lab.command("r0-h0", argv), capture_output=True, text=True, timeout=timeout_s, check=False
+    )
+    if done.returncode:
+        raise OSError(done.stderr)
+    return float(done.stdout)
+
+
+def test_a_link_carries_no_more_than_its_rate(lab: Lab) -> None:
+    # 1 MB over 20 Mbit/s is 0.4 s, less what bursts and the windows of sockets hold.
+    assert 0.3 < send(lab, 1_000_000) < 10
+
+
+def test_a_slow_link_is_slower_until_it_is_healed(lab: Lab) -> None:
+    slow = lab.with_faults([Fault("r0", bits_per_s=2e6)])
+    assert send(slow, 500_000) > 1.5  # 2 s
+    assert send(slow.with_faults([]), 500_000) < 1.5
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault("r0", loss=1.0),
+        Fault("r1-h0", direction=Direction.UP, loss=1.0),
+        Fault("r0-h0", "r1"),
+        Fault("r1", "r0-h0", Direction.UP),
+    ],
+)
+def test_nothing_passes_a_cut_until_it_is_healed(lab: Lab, fault: Fault) -> None:
+    cut = lab.with_faults([fault])
+    with pytest.raises((OSError, subprocess.TimeoutExpired)):
+        send(cut, 1, timeout_s=1)
+    assert send(cut.with_faults([]), 1) < 10
+
+
+def test_a_lossy_link_passes_what_is_sent_again(lab: Lab) -> None:
+    lossy = lab.with_faults([Fault("r0", loss=0.05)])
+    assert send(lossy, 100_000) < 20
+    lossy.with_faults([])
+
+
+def test_faults_are_known_to_whoever_opens_the_lab(lab: Lab) -> None:
+    lab.with_faults([Fault("r0", loss=1.0)])
+    assert cluster.running(lab.folder).faults == (Fault("r0", loss=1.0),)
+    cluster.running(lab.folder).with_faults([])
+
+
+def test_a_second_lab_in_the_same_folder_is_refused(lab: Lab) -> None:
+    with pytest.raises(InputError, match="has a lab that runs"):
+        cluster.up(lab.folder, lab.plan)
+
+
+def leftovers(lab: Lab) -> list[str]:
+    """Processes that still are in the lab's networks."""
+    networks = os.readlink("/proc/self/ns/net")
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.readlink(folder / "ns/net") != networks and f"{lab.folder}" in (
+                folder / "cmdline"
+            ).read_text(errors="replace"):
+                found.append(folder.name)
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("end", [Lab.down, lambda lab: os.kill(lab.keeper, signal.SIGKILL)])
+def test_nothing_is_left_when_the_keeper_ends(tmp_path: Path, end: Callable[[Lab], None]) -> None:
+    try:
+        lab = cluster.up(tmp_path, plan_lab(FABRIC, 1 / 1000, servers=0))
+    except InputError as error:
+        pytest.skip(str(error))
+    sleeper = lab.start("r0-h0", ["sleep", "600"], tmp_path / "sleep.log")
+    end(lab)
+    assert sleeper.wait(timeout=10) != 0
+    assert not leftovers(lab)
+    assert not lab.is_running
+    with pytest.raises(InputError, match="no lab runs"):
+        cluster.running(tmp_path)
+    again = cluster.up(tmp_path, lab.plan)  # the folder of a lab that ended serves once more
+    again.down()
+
+
+def test_hosts_of_a_lab_run_a_gang(tmp_path: Path) -> None:
+    try:
+        lab = cluster.up(tmp_path, plan_lab(FABRIC, 1 / 1000, servers=1))
+    except InputError as error:
+        pytest.skip(str(error))
+    try:
+        fabric, job = tmp_path / "f.yaml", tmp_path / "job.yaml"
+        fabric.write_text(
+            "name: four\ngpus_per_host: 1\nnic_gbps: 20\ntiers:\n"
+            "  - {name: rack, count: 2, oversubscription: 2}\n  - {name: host, count: 2}\n"
+        )
+        job.write_text(
+            "name: gang\nparallelism: {dp: 4}\ntraffic: {dp: 1}\nspares: 0\n"
+            "run:\n  command: [cat, /proc/net/fib_trie]\n  workdir: /\n"
+        )
+        lab = cluster.serve(lab, fabric, agents=True)
+        until_s = time.monotonic() + 60
+        command = [sys.executable, "-c", "from scheduler.cli import main; main()"]
+
+        def muster(*words: str) -> str:
+            return subprocess.run(
+                lab.command("client", [*command, *words]),
+                env=lab.environment(),
+                capture_output=True,
+                text=True,
+                check=False,
+            ).stdout
+
+        muster("submit", str(job))
+        while "completed" not in muster("job", "gang") and time.monotonic() < until_s:
+            time.sleep(0.5)
+        assert "completed" in muster("job", "gang")
+    finally:
+        lab.down()
+
+
+def test_a_lab_of_another_process_of_the_same_number_is_not_killed(tmp_path: Path) -> None:
+    plan = plan_lab(FABRIC, 1 / 1000, servers=0)
+    me = Lab(tmp_path, plan, os.getpid(), cluster._born(os.getpid()))
+    assert me.is_running
+    assert not replace(me, born=me.born - 1).is_running
