@@ -29,7 +29,7 @@ class Origin:
 
 @dataclass(slots=True)
 class Draft:
-    """`source`: the file. `tool`: what wrote it, for people.
+    """`source`: the file. `tool`: what wrote it, for people. `workdir`: where it is started.
 
     `model`: dotted keys of a model from elsewhere, for files that describe none.
     """
@@ -41,6 +41,7 @@ class Draft:
     origins: dict[str, Origin] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     faults: list[Problem] = field(default_factory=list)
+    workdir: str = ""
 
     def put(self, key: str, value: Any, origin: Origin | None = None) -> None:
         """Set a dotted key of the job file, unless it has its value from the user."""

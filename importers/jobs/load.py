@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from importers.jobs.accelerate import draw as draw_accelerate
 from importers.jobs.deepspeed import draw as draw_deepspeed
 from importers.jobs.draft import Draft, Origin
+from importers.jobs.maxtext import draw as draw_maxtext
 from importers.jobs.megatron import draw as draw_megatron
+from importers.jobs.nemo import draw as draw_nemo
+from importers.jobs.python_config import read_config
 from importers.jobs.shapes import model_of
-from importers.jobs.tools import TITLES, TOOL_BY_SUFFIX, Tool
+from importers.jobs.tools import FORMATS, TITLES, TOOL_BY_SUFFIX, Tool
 from importers.jobs.torchtitan import draw as draw_torchtitan
+from importers.jobs.torchtitan import draw_python
 from scheduler.files.errors import InputError, Problem
 from scheduler.files.yaml12 import parse, read_text
 
@@ -21,13 +28,14 @@ GIVEN = Origin("--set")
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What the user adds to the file. `gpus` 0: not said.
+    """What the user adds to the file. `gpus` 0: not said. `recipe`: a function of a Python file.
 
     `keys`: dotted keys of the job file, which win. `environment`: shell variables.
     `model`: dotted keys of a model, for tools whose files describe none.
     """
 
     gpus: int = 0
+    recipe: str = ""
     model: Mapping[str, Any] = field(default_factory=dict)
     keys: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -37,6 +45,8 @@ _DRAWERS: dict[Tool, Callable[[Draft, str, int, Mapping[str, str]], None]] = {
     Tool.MEGATRON: draw_megatron,
     Tool.TORCHTITAN: draw_torchtitan,
     Tool.DEEPSPEED: draw_deepspeed,
+    Tool.ACCELERATE: draw_accelerate,
+    Tool.MAXTEXT: draw_maxtext,
 }
 
 
@@ -47,14 +57,28 @@ def job_text(
     model: str | None,
     keys: Mapping[str, str],
     environment: Mapping[str, str],
+    recipe: str = "",
 ) -> str:
     """Return the text of a job file; arguments as of `muster job import`. Raises: InputError."""
     if tool is not None and tool not in list(Tool):
         message = f"must be one of {', '.join(Tool)}, not {tool!r}"
         raise InputError(Problem("--from", message))
     parsed = {key: parse(value).value for key, value in keys.items()}
-    given = Given(gpus, model_of(model) if model else {}, parsed, environment)
+    shape = model_of(model) if model else {}
+    given = Given(gpus, recipe, shape, parsed, environment)
     return import_job(path, None if tool is None else Tool(tool), given).text()
+
+
+def _tool_of(path: str, text: str) -> Tool:
+    """By the suffix of the file, and of YAML by a key of one tool alone. Raises: InputError."""
+    suffix = Path(path).suffix
+    if suffix not in (".yaml", ".yml"):
+        return TOOL_BY_SUFFIX.get(suffix, Tool.MEGATRON)
+    if re.search(r"^(ici_|dcn_|base_config|base_emb_dim)", text, re.MULTILINE):
+        return Tool.MAXTEXT
+    if re.search(r"^distributed_type", text, re.MULTILINE):
+        return Tool.ACCELERATE
+    raise InputError(Problem("", f"is of no format that is read: {FORMATS}", path))
 
 
 def import_job(path: str, tool: Tool | None, given: Given) -> Draft:
@@ -62,12 +86,19 @@ def import_job(path: str, tool: Tool | None, given: Given) -> Draft:
 
     Raises: InputError with every fault found, by file, line and option.
     """
-    tool = tool or TOOL_BY_SUFFIX.get(Path(path).suffix, Tool.MEGATRON)
-    draft = Draft(path, TITLES[tool], given.model)
+    text = read_text(path)
+    tool = tool or _tool_of(path, text)
+    draft = Draft(path, TITLES[tool], given.model, workdir=os.getcwd())
     for key, value in given.keys.items():
         draft.put(key, value, GIVEN)
     draft.check_given()
-    _DRAWERS[tool](draft, read_text(path), given.gpus, given.environment)
+    if Path(path).suffix == ".py":
+        config = read_config(draft, text, given.recipe)
+        is_nemo = "pretrain_recipe" in text
+        draft.tool = "a recipe of NeMo" if is_nemo else draft.tool
+        (draw_nemo if is_nemo else draw_python)(draft, config, given.gpus)
+    else:
+        _DRAWERS[tool](draft, text, given.gpus, given.environment)
     draft.put("name", Path(path).stem)
     draft.checked()
     return draft

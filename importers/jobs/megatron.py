@@ -9,14 +9,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from importers.jobs.command import batch_notes, has_commands, launch_command, put_run
 from importers.jobs.draft import Draft, Origin, put_experts
+from importers.jobs.generic import draw_generic
 from importers.jobs.options import (
     Options,
+    left_to_program,
     limit_seconds,
     ranks_of,
     read_options,
     unrepresented,
 )
+from importers.jobs.tools import FORMATS
 
 SHARDING = {"no_shard": "ddp", "optim": "zero1", "optim_grads": "zero2"}
 # What scripts of Megatron Bridge call a precision (--compute_dtype), and those of a recipe.
@@ -24,14 +28,20 @@ COMPUTE_DTYPES = {
     **dict.fromkeys(("fp8", "fp8_cs", "fp8_ds", "fp8_sc"), "fp8"),
     **{"bf16": "bf16", "fp8_mx": "mxfp8", "nvfp4": "nvfp4"},
 }
+_HYBRID = re.compile(r"--(hybrid-|mamba-|is-hybrid)")
 CONTEXT = {"a2a": "ulysses", "allgather": "allgather", "all_gather": "allgather"}
 
 
 def draw(draft: Draft, text: str, gpus: int, environment: Mapping[str, str]) -> None:
     """Fill `draft`. Raises: InputError."""
     options = read_options(draft, text, environment)
+    if not options.is_any and launch_command(options.script) is not None:
+        draft.tool = "a launch script"
+        draw_generic(options, gpus or ranks_of(options))
+        _batch_script(options)
+        return
     if not options.is_any:
-        draft.fault(Origin(""), "has no Megatron-LM options, such as --num-layers 32")
+        draft.fault(Origin(""), f"has no Megatron-LM options, such as --num-layers 32: {FORMATS}")
     if draft.model:
         message = "the options describe the model; --set model.vocab=... replaces a part of it"
         draft.fault(Origin("--model"), message)
@@ -39,6 +49,7 @@ def draw(draft: Draft, text: str, gpus: int, environment: Mapping[str, str]) -> 
     ranks = gpus or ranks_of(options)
     if not ranks:
         draft.fault(Origin("--gpus"), "is needed: the file does not say how many GPUs run")
+    _refuse_hybrid(options)
     _axes(options, max(ranks, 1))
     _model(options)
     _experts(options)
@@ -50,6 +61,29 @@ def draw(draft: Draft, text: str, gpus: int, environment: Mapping[str, str]) -> 
         draft.note(f"not represented: --optimizer (line {line}): its state is counted as Adam's")
     for word in unrepresented(options):
         draft.note(f"not represented: {word.text} (line {word.line})")
+    names = left_to_program(options)
+    if names and has_commands(options.script) and "run.command" not in draft.values:
+        draft.note(f"left to the program: {' '.join(names)}")
+
+
+def _refuse_hybrid(options: Options) -> None:
+    """Refuse models that mix attention with other layers, unless the user says how many layers
+    of attention stand for them."""
+    hybrid = next((word for word in options.unread if _HYBRID.match(word.text)), None)
+    if hybrid is None:
+        return
+    if "model.layers" in options.draft.values:
+        options.unread.remove(hybrid)
+        options.draft.note(
+            f"not represented: {hybrid.text} (line {hybrid.line}): all layers are counted as"
+            " attention"
+        )
+        return
+    options.draft.fault(
+        Origin(hybrid.text, hybrid.line),
+        "a hybrid of attention and Mamba layers is not represented; --set model.layers=N counts N"
+        " layers of attention",
+    )
 
 
 def _axes(options: Options, ranks: int) -> None:
@@ -80,18 +114,21 @@ def _axes(options: Options, ranks: int) -> None:
 
 
 def _model(options: Options) -> None:
-    hidden, heads = options.required("hidden-size"), options.required("num-attention-heads")
-    swiglu = options.has("swiglu")
+    hidden, heads = (
+        options.required("hidden-size", "model.hidden"),
+        options.required("num-attention-heads", "model.heads"),
+    )
+    swiglu = options.has("swiglu") or options.has("quick-geglu")
     wide = int(hidden * 4 * 2 / 3 / 64) * 64 if swiglu else 4 * hidden
     grouped = options.has("group-query-attention")
-    options.put("model.layers", options.required("num-layers"), "num-layers")
+    options.put("model.layers", options.required("num-layers", "model.layers"), "num-layers")
     options.put("model.hidden", hidden, "hidden-size")
     options.put("model.ffn", options.number("ffn-hidden-size", wide), "ffn-hidden-size")
     options.put("model.heads", heads, "num-attention-heads")
     kv_heads = options.number("num-query-groups", 1) if grouped else heads
     options.put("model.kv_heads", kv_heads, "num-query-groups")
     _vocabulary(options)
-    options.put("model.sequence", options.required("seq-length"), "seq-length")
+    options.put("model.sequence", options.required("seq-length", "model.sequence"), "seq-length")
     half = "bf16" if options.has("bf16") else "fp16"
     is_half = options.has("bf16") or options.has("fp16")
     cast = _cast(options)
@@ -213,7 +250,7 @@ def _pattern(text: str) -> tuple[int, int]:
 
 
 def _batch(options: Options) -> None:
-    micro = options.required("micro-batch-size")
+    micro = options.required("micro-batch-size", "batch.micro_sequences")
     values = options.draft.values
     replicas = values["parallelism.dp"] * values["parallelism.ep"]
     whole = options.number("global-batch-size", micro * replicas)
@@ -265,6 +302,10 @@ def _batch_script(options: Options) -> None:
         draft.put("time_limit_s", seconds, Origin("#SBATCH --time", batch["time"].line))
     if "array" in batch:
         draft.put("array", batch["array"].text, Origin("#SBATCH --array", batch["array"].line))
+    batch_notes(draft, batch)
+    if has_commands(options.script):
+        one_a_host = batch["ntasks-per-node"].text == "1" if "ntasks-per-node" in batch else False
+        put_run(draft, options.script, batch, draft.workdir, one_a_host=one_a_host)
 
 
 def _sharding(options: Options) -> tuple[str, str]:

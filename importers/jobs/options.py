@@ -7,11 +7,13 @@ how many processes run. Dashes and underscores are the same.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from importers.jobs.draft import Draft, Origin
-from importers.jobs.shell import Word, read_script
+from importers.jobs.shell import Script, Word, read_script
 
 
 def _names(text: str) -> frozenset[str]:
@@ -21,7 +23,7 @@ def _names(text: str) -> frozenset[str]:
 # Without a value, and so that "--bf16 --lr 1" is not "--bf16=--lr".
 FLAGS = _names("""
     bf16 fp16 swiglu group-query-attention untie-embeddings-and-output-weights
-    sequence-parallel use-distributed-optimizer use-torch-fsdp2 use-megatron-fsdp
+    quick-geglu sequence-parallel use-distributed-optimizer use-torch-fsdp2 use-megatron-fsdp
     use-custom-fsdp use-tp-pp-dp-mapping recompute-activations use-flash-attn
     grad-reduce-in-bf16 accumulate-allreduce-grads-in-fp32 multi-latent-attention
     fp8-hybrid fp8-e4m3
@@ -42,17 +44,30 @@ TEXTS = _names("""
     hidden-dropout attention-dropout transformer-impl main-grads-dtype
     fp8-format fp8-recipe fp4-format fp4-recipe compute-dtype optimizer
 """)
-_SHORT = {"N": "nodes", "G": "gpus", "J": "job-name", "t": "time", "a": "array"}  # of sbatch
+_SHORT = {  # of sbatch
+    **{"N": "nodes", "G": "gpus", "J": "job-name", "t": "time", "a": "array", "p": "partition"},
+    **{"A": "account", "d": "dependency", "o": "output", "e": "error", "x": "exclude"},
+    **{"w": "nodelist", "C": "constraint", "D": "chdir", "n": "ntasks", "c": "cpus-per-task"},
+    **{"b": "begin", "q": "qos"},
+}
 # What bears on shape, bytes or memory and has no key in a job file.
 TELLING = re.compile(
     "parallel|pipeline|fsdp|shard|expert-|layers|rampup|recompute|offload|fp8|mtp|mamba"
-    "|hybrid|encoder|decoder|vpp|gtp|-dtype|fp4|precision|window|linear-attention"
+    "|hybrid|encoder|decoder|vpp|gtp|-dtype|fp4|precision|window|linear-attention|overlap"
+    "|optimizer|restart|delay-wgrad"
 )
 # ... and what only looks like it.
 SILENT = re.compile(
-    "overlap|timeout|jit|impl|recompute-method|recompute-num-layers|no-async"
+    "timeout|jit|impl|recompute-method|recompute-num-layers|no-async"
     "|ckpt|checkpoint|save|(?<!off)load|tokenizer|dataset|deterministic|log-|init-model"
 )
+
+
+_TELLTALE = _names("""
+    num-layers hidden-size num-attention-heads tensor-model-parallel-size
+    pipeline-model-parallel-size num-query-groups ffn-hidden-size
+""")
+MEETING = re.compile(r"--(node-rank|master-(addr|port)|rdzv-\w+|standalone)")
 
 
 @dataclass(slots=True)
@@ -67,10 +82,12 @@ class Options:
     words: dict[str, Word] = field(default_factory=dict)
     unread: list[Word] = field(default_factory=list)
     batch: dict[str, Word] = field(default_factory=dict)
+    script: Script = field(default_factory=Script)
 
     @property
     def is_any(self) -> bool:
-        return not NUMBERS.isdisjoint(self.words)
+        """Whether these are options of Megatron-LM, and not of any program."""
+        return not _TELLTALE.isdisjoint(self.words)
 
     def origin(self, name: str) -> Origin:
         word = self.words.get(name)
@@ -95,7 +112,11 @@ class Options:
         self.draft.fault(self.origin(name), f"must be a whole number, {reason}{hint}")
         return max(default, 1)
 
-    def required(self, name: str) -> int:
+    def required(self, name: str, key: str) -> int:
+        """The number of an option, else what the user says of the key of the job file."""
+        given = self.draft.values.get(key)
+        if name not in self.words and isinstance(given, int):
+            return given
         if name not in self.words:
             self.draft.fault(Origin(f"--{name}"), "is missing")
             return 1
@@ -120,8 +141,9 @@ def read_options(draft: Draft, text: str, environment: Mapping[str, str]) -> Opt
     options = _collected(draft, script.commands)
     if not options.is_any:
         words = [word for value in script.variables.values() for word in value]
-        options = _collected(draft, words)
-    options.batch = batch
+        others = _collected(draft, words)
+        options = others if others.is_any else options
+    options.batch, options.script = batch, script
     return options
 
 
@@ -129,12 +151,26 @@ def batch_options(text: str) -> dict[str, Word]:
     """What a batch script asks Slurm for: its #SBATCH lines, by long option."""
     words: dict[str, Word] = {}
     for number, line in enumerate(text.splitlines(), 1):
-        if match := re.match(
-            r"#SBATCH\s+(?:--([a-z-]+)|-([A-Za-z]))(?:[=\s]\s*|)(\"[^\"]*\"|'[^']*'|[^\s#]*)", line
-        ):
-            name = match[1] or _SHORT.get(match[2], "")
-            words[name] = Word(match[3].strip("\"'"), number)
+        if line.startswith("#SBATCH"):
+            for name, value in _asked(line.removeprefix("#SBATCH")):
+                words[name] = Word(value, number)
     return words
+
+
+def _asked(row: str) -> Iterator[tuple[str, str]]:
+    """Long option and value of `-N 2 --segment=16 -J"a b"  # why`."""
+    try:
+        tokens = shlex.split(row)
+    except ValueError:  # a quote that is never closed
+        tokens = row.split()
+    tokens = list(takewhile(lambda token: not token.startswith("#"), tokens))
+    for token, following in zip(tokens, [*tokens[1:], "-"], strict=True):
+        match = re.fullmatch(r"--([a-z][a-z-]*)(?:=(.*))?|-([A-Za-z])(.*)", token)
+        if match is None:
+            continue  # the value of the option before it
+        name = match[1] or _SHORT.get(match[3], match[3])
+        value = match[2] if match[1] else match[4].removeprefix("=")
+        yield name, value or ("" if following.startswith("-") else following)
 
 
 def _slurm_variables(batch: Mapping[str, Word]) -> dict[str, str]:
@@ -208,3 +244,10 @@ def limit_seconds(text: str) -> int:
 def unrepresented(options: Options) -> list[Word]:
     """What was not read and bears on shape, bytes or memory."""
     return [w for w in options.unread if TELLING.search(w.text) and not SILENT.search(w.text)]
+
+
+def left_to_program(options: Options) -> list[str]:
+    """What was not read and bears on nothing that a job file says, as far as is known."""
+    told = {word.text for word in unrepresented(options)}
+    names = (word.text for word in options.unread if word.text not in told)
+    return list(dict.fromkeys(name for name in names if not MEETING.fullmatch(name)))

@@ -26,6 +26,7 @@ _ASSIGNS = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?:\[[@*]\])?(?::?[-=](.*?))?\})", re.DOTALL)
 _NAME = re.compile(r"\$?\{?([A-Za-z_]\w*)\}?")
 _ENDS = "\n;|&()"
+_BLANK = "\ue000"  # stands for one in quotes
 _BEFORE_ASSIGNMENTS = ("export", "declare", "local", "readonly", "then", "else", "do", "{")
 _OPERATORS = {
     ast.Add: operator.add,
@@ -45,11 +46,14 @@ class Word:
 
 @dataclass(slots=True)
 class Script:
-    """`commands`: words of everything that is no assignment. `variables`: as last set.
-    `is_certain`: every condition followed from known values."""
+    """`commands`: words of everything that is no assignment. `variables`: as last set. `lines`: the
+    commands one by one, in which a literal in quotes is one word. `exports`: lines of variables
+    that commands find. `is_certain`: every condition followed from known values."""
 
     variables: dict[str, list[Word]] = field(default_factory=dict)
     commands: list[Word] = field(default_factory=list)
+    lines: list[list[Word]] = field(default_factory=list)
+    exports: dict[str, int] = field(default_factory=dict)
     is_certain: bool = True
 
 
@@ -75,12 +79,17 @@ def read_script(text: str, source: str, environment: Mapping[str, str]) -> Scrip
     reader = _Reader(text, source)
     script = Script({name: _split(value, 0) for name, value in environment.items()})
     fixed = set(environment)
-    is_start = True
+    is_start, is_export = True, False
     open_ifs: list[_Condition] = []
-    for raw in reader.words():
-        if raw is None:
-            is_start = True
+    line: list[Word] = []
+    for marked in (*reader.words(), None):
+        if marked is None:
+            is_start, is_export = True, False
+            if line:
+                script.lines.append(line)
+            line = []
             continue
+        raw = Word(marked.text.replace(_BLANK, " "), marked.line)
         if is_start and _turns(script, open_ifs, raw.text):
             continue
         if open_ifs and open_ifs[-1].test is not None:
@@ -93,8 +102,16 @@ def read_script(text: str, source: str, environment: Mapping[str, str]) -> Scrip
         assigned = _ASSIGNS.match(raw.text) if is_start else None
         if assigned:
             _assign(script, assigned, raw, fixed, source)
-        elif not (is_start and raw.text in _BEFORE_ASSIGNMENTS):
+            if is_export:
+                script.exports[assigned[1]] = raw.line
+        elif is_start and raw.text in _BEFORE_ASSIGNMENTS:
+            is_export |= raw.text == "export"
+        elif is_export and re.fullmatch(r"\w+", raw.text):
+            script.exports[raw.text] = raw.line
+        else:
             script.commands += _expand(raw, script.variables, source)
+            whole = _expand(marked, script.variables, source)
+            line += [Word(word.text.replace(_BLANK, " "), word.line) for word in whole]
             is_start = False
     return script
 
@@ -159,6 +176,8 @@ def _assign(
     if content.startswith("(") and content.endswith(")"):
         inner = _Reader(content[1:-1], source, raw.line).words()
         parts = [part for part in inner if part is not None]
+    elif re.fullmatch(r"\$\([^(].*\s.*\)", content, re.DOTALL):
+        parts = [Word("$(...)", raw.line)]  # what a command says is one value
     else:
         parts = [Word(content, raw.line)]
     words = [word for part in parts for word in _expand(part, script.variables, source)]
@@ -207,6 +226,8 @@ class _Reader:
                 parts.append("$" + self._bracketed("}"))
             elif c in "\"'`":
                 parts.append(self._quoted(c))
+            elif c == "&" and parts and parts[-1] == ">":
+                parts.append(self._advance(1))  # 2>&1
             elif c.isspace() or c in _ENDS:
                 break
             elif c == "\\":
@@ -231,7 +252,8 @@ class _Reader:
                 self._advance(1)
                 parts.append(self._advance(1))
             else:
-                parts.append(self._advance(1))
+                c = self._advance(1)
+                parts.append(_BLANK if c == " " and quote != "`" else c)
         self._advance(1)
         return "".join(parts) if quote != "`" else "$(...)"
 
@@ -284,7 +306,9 @@ def _filled(word: Word, variables: Mapping[str, list[Word]], source: str) -> lis
         plain, braced, default = match.groups()
         value = variables.get(plain or braced)
         if not value and default is not None:
-            value = _expand(Word(default, word.line), variables, source)
+            unquoted = (part for part in _Reader(default, source, word.line).words() if part)
+            value = [each for part in unquoted for each in _expand(part, variables, source)]
+            value = [Word(each.text.replace(_BLANK, " "), each.line) for each in value]
         if value is None:
             continue
         _join(words, Word(word.text[end : match.start()], word.line))

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from importers.jobs.draft import Draft, Origin, put_experts
+from importers.jobs.python_config import PythonConfig, model_name, note_computed
 from scheduler.files.errors import InputError, Problem
 
 _LLAMA3 = {"kv_heads": 8, "vocab": 128_256}
@@ -60,6 +61,24 @@ UNREPRESENTED = (
     "quantize.linear.float8.enable_fsdp_float8_all_gather",
     "fault_tolerance.enable",
 )
+READ_KEYS = frozenset(
+    {
+        *("training.local_batch_size", "training.global_batch_size", "training.seq_len"),
+        *("training.mixed_precision_param", "training.mixed_precision_reduce"),
+        *("parallelism.tensor_parallel_degree", "parallelism.context_parallel_degree"),
+        *("parallelism.pipeline_parallel_degree", "parallelism.pipeline_parallel_schedule"),
+        *("parallelism.data_parallel_replicate_degree", "parallelism.data_parallel_shard_degree"),
+        *("parallelism.expert_parallel_degree", "parallelism.expert_tensor_parallel_degree"),
+        *("parallelism.fsdp_reshard_after_forward", "parallelism.context_parallel_rotate_method"),
+        *("parallelism.pipeline_parallel_microbatch_size", "activation_checkpoint.mode"),
+        *("parallelism.pipeline_parallel_layers_per_stage", "model.converters"),
+    }
+)
+# Sections that bear on neither shape, bytes nor memory.
+_LEFT_TO_PROGRAM = (
+    *("metrics", "checkpoint", "lr_scheduler", "dataloader", "profiling", "optimizer", "hf_assets"),
+    *("training.steps", "training.max_norm", "training.dataset", "tokenizer", "validat"),
+)
 # Converters of linear layers, and the precision that they multiply in.
 CONVERTERS = {"float8": "fp8", "mx": "mxfp8"}
 SCHEDULE = "parallelism.pipeline_parallel_schedule"
@@ -89,6 +108,8 @@ class _Settings:
 
     def number(self, key: str, default: int, least: int = 1) -> int:
         value = self.get(key, default)
+        if self._found(key) not in self.values:
+            return default
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             if value == -1:  # "whatever is left", as if the key were not there
                 return default
@@ -99,7 +120,23 @@ class _Settings:
 
 def draw(draft: Draft, text: str, gpus: int, environment: Mapping[str, str]) -> None:
     """Fill `draft`. Raises: InputError."""
-    settings = _Settings(draft, *_read(draft.source, text))
+    draw_settings(_Settings(draft, *_read(draft.source, text)), gpus)
+
+
+def draw_python(draft: Draft, config: PythonConfig, gpus: int) -> None:
+    """Fill `draft` from a function of a Python registry. Raises: InputError."""
+    name, flavor = model_name(config.recipe)
+    values = {"model.name": name, "model.flavor": flavor} | config.values
+    draw_settings(_Settings(draft, values, config.lines), gpus)
+    for path, line in config.lines.items():
+        if not path.startswith(_LEFT_TO_PROGRAM) and path not in READ_KEYS:
+            draft.note(f"not represented: {path} (line {line})")
+    note_computed(draft, config)
+
+
+def draw_settings(settings: _Settings, gpus: int) -> None:
+    """Fill the draft of the settings. Raises: InputError."""
+    draft = settings.draft
     if not settings.values.keys() & {"model.name", "training.seq_len", *OLDER, *OLDER.values()}:
         draft.fault(Origin(""), "has none of TorchTitan's keys, such as training.seq_len")
         draft.raise_faults()

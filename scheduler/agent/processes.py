@@ -83,6 +83,16 @@ def is_of_user(pid: int, uid: int) -> bool:
         return False
 
 
+def catches(pid: int, number: int) -> bool:
+    """Whether the process has a handler for that signal, which would else end it."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    mask = next((row.split()[1] for row in status.splitlines() if row.startswith("SigCgt")), "0")
+    return bool(int(mask, 16) >> (number - 1) & 1)
+
+
 def has_killed_for_memory(group: str) -> bool:
     """Whether the kernel killed a process of the group because its memory was used up."""
     try:

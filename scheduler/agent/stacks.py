@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from scheduler.agent.attempt import HostAttempt
+from scheduler.agent.processes import catches
 from scheduler.agent.ranklog import log_path
 
 SIGNAL: Final = signal.SIGRTMIN + 7  # as muster.progress has it
@@ -27,7 +28,8 @@ _MOST_BYTES: Final = 256 << 10
 
 async def dump(attempt: HostAttempt) -> None:
     """Write down the stacks of all ranks of the host."""
-    pids = attempt.stack_pids()
+    known = attempt.stack_pids().items()
+    pids = {rank: pid for rank, pid in known if catches(pid, SIGNAL)}
     written = {rank: len(_read(_stacks_of(attempt, rank))) for rank in pids}
     for pid in pids.values():
         with contextlib.suppress(OSError):

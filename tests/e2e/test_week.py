@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -16,7 +18,7 @@ from scheduler.core.policies.restart_rule import Requeueing, RestartRule
 from scheduler.files.job import job_to_mapping
 from scheduler.v1 import job_pb2
 from tests.e2e.gangs import begins_at, gang, is_launched, local_server, until
-from tests.e2e.processes import muster
+from tests.e2e.processes import MUSTER, muster
 
 COMPLETED, FAILED = job_pb2.JOB_STATE_COMPLETED, job_pb2.JOB_STATE_FAILED
 
@@ -137,3 +139,39 @@ def test_logs_of_an_earlier_attempt_and_of_all_ranks_are_read(tmp_path: Path) ->
         assert every.splitlines() == [f"{rank}: rank {rank} attempt 2" for rank in range(4)]
         beyond = muster("logs", "a", "--attempt", "3", address=server.address)
         assert (beyond.returncode, "must be 0 to 2, not 3" in beyond.stderr) == (2, True)
+
+
+def test_a_gang_is_run_from_its_command_and_cancelled_by_ctrl_c(tmp_path: Path) -> None:
+    with local_server(tmp_path, racks=1, hosts=1, lease_s=15) as (server, client):
+        at = ("--address", server.address)
+        script = "import os; print('rank', os.environ['RANK'], os.getcwd(), os.environ['A'])"
+        told = ("--env", "A=1", "--", sys.executable, "-c", script)
+        done = muster("run", "-n", "2", *at, *told)
+        assert (done.returncode, done.stdout) == (0, f"rank 0 {Path.cwd()} 1\n")
+        wrong = muster("run", "-n", "2", *at, "--", sys.executable, "-c", "import nothing_at_all")
+        assert (wrong.returncode, "restarts.max is 0" in wrong.stderr) == (1, True)
+        sleeping = (sys.executable, "-uc", "import time; print('here'); time.sleep(300)")
+        command = [MUSTER, "run", "-n", "1", "--name", "long", *at, "--", *sleeping]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "here\n"
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == 130
+        assert client.get_job("long").state == job_pb2.JOB_STATE_CANCELLED
+        held = client.create_job(replace(gang("c", tmp_path, 1, spares=NO_SPARES), run=None))
+        assert "its file has no `run`: no agent starts it" in held.reason
+
+
+def test_a_launch_script_is_imported_submitted_and_runs(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import os, sys; print(os.environ['A'], sys.argv[1:])")
+    (tmp_path / "train.sbatch").write_text(
+        "#!/bin/bash\n#SBATCH -J tiny -N 1 --gpus-per-node=2\nexport A=1\n"
+        f"cd {tmp_path}\nsrun {sys.executable} train.py --lr 3e-4 2>&1 | tee log\n"
+    )
+    with local_server(tmp_path, racks=1, hosts=1, lease_s=15) as (server, client):
+        script, file = str(tmp_path / "train.sbatch"), str(tmp_path / "tiny.yaml")
+        made = muster("job", "import", script, "-o", file)
+        assert made.returncode == 0, made.stderr
+        assert muster("submit", file, address=server.address).returncode == 0
+        until(client, "tiny", lambda job: job.state == COMPLETED)
+        assert b"".join(client.tail_logs("tiny")) == b"1 ['--lr', '3e-4']\n"

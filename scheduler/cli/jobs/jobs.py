@@ -37,7 +37,7 @@ from scheduler.cli.calls import (
 )
 from scheduler.cli.contexts import quoted
 from scheduler.cli.exit_codes import EXIT_CODES, FAILED
-from scheduler.cli.jobs import holds, update
+from scheduler.cli.jobs import holds, run, update
 from scheduler.cli.jobs.certificates import certify_live, certify_supposed
 from scheduler.cli.jobs.holds import each_of
 from scheduler.cli.jobs.wait import wait
@@ -89,6 +89,7 @@ def register(app: typer.Typer) -> None:
     app.command()(explain)
     app.command()(watch)
     app.command()(wait)
+    run.register(app)
     update.register(app)
     holds.register(app)
     app.command()(finish)

@@ -12,8 +12,9 @@ def import_command(
     file: Annotated[
         Path,
         typer.Argument(
-            help="A launch script or line of Megatron-LM arguments, a TorchTitan TOML, or a"
-            " DeepSpeed JSON.",
+            help="A launch script of Megatron-LM or of any program that torchrun starts, a line of"
+            " Megatron-LM arguments, a TorchTitan TOML or Python registry, a NeMo recipe, a"
+            " DeepSpeed JSON, or a YAML of Accelerate or MaxText.",
             show_default=False,
         ),
     ],
@@ -21,7 +22,7 @@ def import_command(
         str | None,
         typer.Option(
             "--from",
-            metavar="<megatron|torchtitan|deepspeed>",
+            metavar="<megatron|torchtitan|deepspeed|accelerate|maxtext>",
             help="Format of the file. (default: by its suffix)",
         ),
     ] = None,
@@ -35,6 +36,9 @@ def import_command(
             show_default=False,
         ),
     ] = None,
+    recipe: Annotated[
+        str, typer.Option(help="The function of a Python file, where it has several.")
+    ] = "",
     given: Annotated[
         list[str] | None,
         typer.Option(
@@ -55,7 +59,7 @@ def import_command(
         bool, typer.Option("--force", help="Replace the file of --output if there is one.")
     ] = False,
 ) -> None:
-    """Make a job file from a Megatron-LM, TorchTitan or DeepSpeed file.
+    """Make a job file from what another tool is started with, with `run` where that is a script.
 
     Nothing is executed. A missing value is an error that names the option to give it;
     settings that a job file cannot express become comments. Exit code: 0 written, 2 bad input.
@@ -68,7 +72,7 @@ def import_command(
         raise InputError(Problem("--output", f"{output} exists; --force replaces it"))
     shape = None if model is None else str(model)
     keys, variables = dict(_pairs(given, "--set")), dict(_pairs(env, "--env"))
-    text: str = importer("job")(str(file), tool, gpus, shape, keys, variables)
+    text: str = importer("job")(str(file), tool, gpus, shape, keys, variables, recipe)
     if output is None:
         typer.echo(text, nl=False)
     else:

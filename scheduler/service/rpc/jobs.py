@@ -105,6 +105,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 _NO_AGENTS = (
     "this server has no agents to run it: serve with --agents or --launcher, or leave run out"
 )
+_NO_RUN = "its file has no `run`: no agent starts it, and `muster finish` reports its end"
 _SHORT_QUEUE = 100
 _LONGEST_ELSEWHERE = 256
 _FRESH = "was just submitted; the next decision looks at it"
@@ -123,6 +124,9 @@ class JobMessages:
         """The job with its hosts."""
         messages = await asyncio.to_thread(self.of_all, state, [job], with_hosts=True)
         fill_lineage(messages[0], state, job)
+        if self._backend.has_agents and job.spec.run is None and job.state in LIVE:
+            before = f"{messages[0].reason}; " if messages[0].reason else ""
+            messages[0].reason = f"{before}{_NO_RUN}"
         return messages[0]
 
     def of_all(self, state: State, jobs: Sequence[Job], *, with_hosts: bool) -> list[job_pb2.Job]:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from importers.jobs.options import limit_seconds
+from importers.jobs.tools import FORMATS
 from placement.workload.flops import parameter_count
 from placement.workload.parallelism import Parallelism
 from placement.workload.training import (
@@ -259,7 +260,7 @@ def test_all_faults_are_told_at_once(refused: Refusing) -> None:
 
 def test_a_file_of_something_else(refused: Refusing) -> None:
     assert refused("gpt.sh", "echo hello", gpus=8) == [
-        "gpt.sh: has no Megatron-LM options, such as --num-layers 32"
+        f"gpt.sh: has no Megatron-LM options, such as --num-layers 32: {FORMATS}"
     ]
 
 

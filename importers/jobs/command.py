@@ -1,0 +1,214 @@
+"""`run` of a job file, from the command that a launch script starts its ranks with.
+
+torchrun's options of who is who go: the agents of muster give each host its place. What a run
+alone can tell, a variable of the environment or the output of a command, is not guessed: then the
+script has no `run`, and why is said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Final
+
+from importers.jobs.draft import Draft, Origin
+from importers.jobs.shell import Script, Word
+from scheduler.core.policies.run import RANK_VARIABLES
+
+_MEETING: Final = re.compile(
+    r"--(nnodes|nproc[-_]per[-_]node|node[-_]rank|master[-_](addr|port)|rdzv[-_]\w+|standalone"
+    r"|local[-_](addr|ranks[-_]filter))(?=$|=)"
+)
+_ALONE: Final = ("--standalone",)  # without a value
+_REDIRECTION: Final = re.compile(r"[0-9]?[<>].*")
+_PLAIN: Final = frozenset(
+    {
+        *("cd", "echo", "set", "mkdir", "wait", "export", "date", "hostname", "unset", "ulimit"),
+        *("sleep", "exit", "tee"),
+    }
+)
+_SEARCH: Final = "/usr/local/bin:/usr/bin:/bin"
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchCommand:
+    """`words`: from the program that starts the ranks on. `before`: its wrapper. `is_launcher`: it
+    starts the ranks of a host by itself."""
+
+    words: tuple[Word, ...]
+    before: tuple[Word, ...]
+    is_launcher: bool
+
+
+def has_commands(script: Script) -> bool:
+    """Whether it is a script, and not a line of options alone."""
+    return any(not words[0].text.startswith("-") for words in script.lines)
+
+
+def launch_command(script: Script) -> LaunchCommand | None:
+    """The last command of a script that starts ranks; None: it has none."""
+    found = None
+    for words in script.lines:
+        for at, word in enumerate(words):
+            program = PurePosixPath(word.text).name
+            module = [each.text for each in words[at + 1 : at + 3]]
+            is_run = program == "torchrun" or module in (
+                ["-m", "torch.distributed.run"],
+                ["-m", "torch.distributed.launch"],
+            )
+            if is_run or (program.startswith("python") and len(words) > at + 1):
+                found = LaunchCommand(tuple(words[at:]), tuple(words[:at]), is_run)
+                break
+    return found
+
+
+def put_run(
+    draft: Draft, script: Script, batch: Mapping[str, Word], workdir: str, *, one_a_host: bool
+) -> None:
+    """Write what the script starts into the draft, or say why that is not known. `workdir`: where
+    the script is started. `one_a_host`: Slurm starts one task on a host."""
+    launch = launch_command(script)
+    _note_commands(draft, script, launch)
+    if launch is None:
+        draft.note("no run: the script has no command of torchrun or python that starts ranks")
+        return
+    words = list(_kept(launch))
+    if unknown := [word for word in words if "$" in word.text]:
+        first = unknown[0]
+        draft.note(
+            f"no run: {first.text} (line {first.line}) is known to a run of the script alone;"
+            " --env NAME=VALUE gives a variable"
+        )
+        return
+    for word in launch.before:
+        if word.text.startswith("-"):
+            draft.note(f"not represented: {word.text} of the wrapper (line {word.line})")
+    origin = Origin(words[0].text, words[0].line)
+    draft.put("run.command", [word.text for word in words], origin)
+    if launch.is_launcher or one_a_host:
+        draft.put("run.per_host", 1, origin)
+    if env := _environment(draft, script):
+        draft.put("run.env", env, origin)
+    place = batch["chdir"].text if "chdir" in batch else _entered(script) or workdir
+    if place.startswith("/"):
+        draft.put("run.workdir", place, origin)
+
+
+def _kept(launch: LaunchCommand) -> Iterator[Word]:
+    """The words of the command without redirections, and without where ranks meet."""
+    skips = False
+    is_option = launch.is_launcher
+    for place, word in enumerate(launch.words):
+        if _REDIRECTION.fullmatch(word.text):
+            return
+        if skips:
+            skips = False
+            continue
+        if place and is_option and word.text in ("-m", "torch.distributed.run"):
+            yield word
+            continue
+        if place and is_option and (match := _MEETING.match(word.text)):
+            skips = "=" not in word.text and match[0] not in _ALONE
+            continue
+        if place and is_option and not word.text.startswith("-"):
+            is_option = False  # the program: the rest is its own
+        yield word
+
+
+def _environment(draft: Draft, script: Script) -> dict[str, str]:
+    """Exported variables whose values are known, and the PATH of a virtual environment."""
+    env = {}
+    for name in sorted(script.exports):
+        words = script.variables.get(name, [])
+        value = " ".join(word.text for word in words)
+        line = script.exports[name]
+        if name in RANK_VARIABLES or name.startswith("MUSTER_"):
+            continue  # muster sets them
+        if "$" in value or "`" in value:
+            draft.note(f"not represented: export {name}={value} (line {line}): not known here")
+            continue
+        env[name] = value
+    for words in script.lines:
+        texts = [word.text for word in words]
+        if len(texts) == 2 and texts[0] in ("source", ".") and texts[1].endswith("/bin/activate"):
+            folder = texts[1].removesuffix("/activate")
+            if folder.startswith("/") and "PATH" not in env:
+                env["PATH"] = f"{folder}:{_SEARCH}"
+    return env
+
+
+def _entered(script: Script) -> str:
+    """The directory that the script last enters."""
+    places = [words[1].text for words in script.lines if len(words) == 2 and words[0].text == "cd"]
+    return places[-1] if places and "$" not in places[-1] else ""
+
+
+def _note_commands(draft: Draft, script: Script, launch: LaunchCommand | None) -> None:
+    """Say which commands of the script a job does not carry out."""
+    for words in script.lines:
+        first = words[0]
+        if launch is not None and words[-len(launch.words) :] == list(launch.words):
+            continue
+        is_activated = (
+            first.text in ("source", ".")
+            and words[-1].text.startswith("/")
+            and words[-1].text.endswith("/bin/activate")
+        )
+        if first.text in _PLAIN or is_activated or first.text.startswith(("[", "-")):
+            continue
+        text = " ".join(word.text for word in words[:4])
+        more = " ..." if len(words) > 4 else ""
+        draft.note(f"not represented: the command `{text}{more}` (line {first.line})")
+
+
+def batch_notes(draft: Draft, batch: Mapping[str, Word]) -> None:
+    """Keep what a job file has of a batch script's options, and name the rest."""
+    for name, word in batch.items():
+        origin = Origin(f"#SBATCH --{name}", word.line)
+        if name in _READ:
+            continue
+        if name == "segment" and word.text.isdecimal():
+            draft.put("constraints.segment", int(word.text), origin)
+        elif name == "switches" and word.text.partition("@")[0].isdecimal():
+            draft.put("constraints.max_zones", int(word.text.partition("@")[0]), origin)
+            draft.note(
+                f"--switches={word.text} (line {word.line}) counts leaf switches, max_zones the"
+                " outermost domains; `same: rack` keeps the gang in one of an inner tier"
+            )
+        elif name == "no-requeue":
+            draft.put("requeue", "never", origin)
+        elif name == "requeue":
+            continue  # as every job
+        elif name == "dependency" and word.text == "singleton":
+            draft.put("dependencies", "singleton", origin)
+        elif name == "begin" and re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?", word.text):
+            draft.put("begin_time", word.text, origin)
+        else:
+            value = f"={word.text}" if word.text else ""
+            hint = _HINTS.get(name, "")
+            draft.note(
+                f"not represented: #SBATCH --{name}{value} (line {word.line})"
+                + (f": {hint}" if hint else "")
+            )
+
+
+_READ: Final = frozenset(
+    {
+        *("nodes", "gpus", "gpus-per-node", "gres", "job-name", "time", "array", "chdir"),
+        "ntasks-per-node",
+    }
+)
+_HINTS: Final = {
+    "dependency": "`dependencies: afterok:NAME` waits for a job of muster",
+    "begin": "`muster submit --begin +1h`",
+    "account": "a tenant, `tenant: NAME`, where the server has one of this name",
+    "exclude": "cordon the hosts, or give others a label for `constraints.hosts`",
+    "nodelist": "`constraints.hosts` takes labels",
+    "constraint": "`constraints.hosts` takes labels",
+    "output": "`muster logs` has what ranks write",
+    "error": "`muster logs` has what ranks write",
+    "signal": "ranks ask `muster.progress.should_save`, and get SIGTERM and `run.grace_s`",
+    "partition": "",
+}

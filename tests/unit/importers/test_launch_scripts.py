@@ -1,0 +1,98 @@
+"""Launch scripts of any program: `run`, what Slurm is asked for, and what has no key."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.unit.importers.conftest import Importing, Refusing
+
+MODEL = """--num-layers 4 --hidden-size 256 --num-attention-heads 4 --seq-length 512
+ --micro-batch-size 1 --global-batch-size 256 --vocab-size 32000""".replace("\n", " \\\n")
+LLAMA = {
+    **{"model.layers": 32, "model.hidden": 4096, "model.ffn": 14336, "model.heads": 32},
+    **{"model.kv_heads": 8, "model.vocab": 128256},
+}
+
+
+def test_a_script_is_run_as_torchrun_runs_it_but_for_who_is_who(imported: Importing) -> None:
+    text = f"""#!/bin/bash
+#SBATCH -N 2 --gpus-per-node=2
+export NCCL_DEBUG=INFO MASTER_PORT=29500
+source /opt/venv/bin/activate
+cd /scratch/llm
+srun torchrun --nproc-per-node 2 --nnodes 2 --node_rank $SLURM_NODEID --rdzv_id=$RANDOM \\
+ --tee 3 pretrain_gpt.py {MODEL} --data 'a b' --save /ckpt 2>&1 | tee log
+"""
+    draft = imported("run.sh", text)
+    run = draft.checked().run
+    assert run is not None
+    assert run.command[:4] == ("torchrun", "--tee", "3", "pretrain_gpt.py")
+    assert run.command[-4:] == ("--data", "a b", "--save", "/ckpt")
+    assert (run.per_host, run.workdir) == (1, "/scratch/llm")
+    assert dict(run.env) == {
+        "NCCL_DEBUG": "INFO",
+        "PATH": "/opt/venv/bin:/usr/local/bin:/usr/bin:/bin",
+    }
+    assert draft.notes == []
+
+
+def test_what_a_run_alone_can_tell_is_said_and_not_guessed(imported: Importing) -> None:
+    text = f"torchrun --nproc-per-node 8 train.py {MODEL} --seed $SEED"
+    draft = imported("run.sh", text)
+    assert draft.checked().run is None
+    assert draft.notes[0].startswith("no run: $SEED (line 2) is known to a run of the script alone")
+    run = imported("run.sh", text, environment={"SEED": "7"}).checked().run
+    assert run is not None
+    assert (run.command[-1], run.workdir) == ("7", os.getcwd())
+
+
+def test_what_slurm_is_asked_for_is_kept_or_named(imported: Importing) -> None:
+    asked = """-J tas -N 32|--gpus-per-node=4|--segment=16|--switches=2@10|--no-requeue
+        --dependency=singleton|--begin=2026-12-01T06:00|--exclude=n[1-2]|--account=nlp
+        --container-image=nvcr.io#nvidia/nemo:25.11|--signal=B:USR1@300|-p h100|-d afterok:123"""
+    options = [part.strip() for row in asked.split("\n") for part in row.split("|")]
+    options[:1] = ["-J tas", "-N 32"]
+    lines = "\n".join(f"#SBATCH {option}" for option in options)
+    draft = imported("run.sh", f"{lines}\nsrun python t.py {MODEL} --tensor-model-parallel-size 4")
+    spec = draft.checked()
+    where = spec.request.where
+    assert (where.segment, where.max_zones, spec.requeue.value) == (16, 2, "never")
+    assert spec.begin_ns
+    named = " ".join(draft.notes)
+    for option in ("--exclude=n[1-2]", "--account=nlp", "--signal=B:USR1@300", "--partition=h100"):
+        assert f"not represented: #SBATCH {option}" in named
+    assert "--container-image=nvcr.io#nvidia/nemo:25.11" in named
+
+
+def test_any_program_of_torchrun_is_taken_with_a_model(imported: Importing) -> None:
+    text = "srun torchrun --nnodes 4 --nproc_per_node 8 fsdp.py --batch-size 2 --seq-len 8192"
+    draft = imported("train.sbatch", text, model=LLAMA)
+    request = draft.checked().request
+    assert (request.parallelism.dp, request.training.data_parallel.value) == (32, "zero3")
+    assert request.batch is not None
+    assert request.model is not None
+    assert (request.batch.global_sequences, request.model.sequence) == (64, 8192)
+    assert imported("train.sbatch", text).checked().run is not None  # without one: the gang alone
+
+
+def test_a_hybrid_is_refused_unless_its_layers_are_given(
+    imported: Importing, refused: Refusing
+) -> None:
+    text = f'torchrun --nproc-per-node 8 m.py {MODEL} --hybrid-override-pattern "M-M*-"'
+    (line,) = refused("m.sh", text)
+    assert "a hybrid of attention and Mamba layers is not represented" in line
+    text = text.replace("--num-layers 4", "")
+    draft = imported("m.sh", text, keys={"model.layers": 12})
+    assert draft.checked().request.model.layers == 12
+    assert "all layers are counted as attention" in draft.notes[0]
+
+
+@pytest.mark.parametrize(("option", "is_gated"), [("--swiglu", True), ("--quick-geglu", True)])
+def test_gated_activations_have_three_matrices(
+    imported: Importing, option: str, *, is_gated: bool
+) -> None:
+    text = f'N=${{X:-"2"}}; torchrun --nproc-per-node 8 --nnodes $N p.py {MODEL} {option}'
+    request = imported("g.sh", text).checked().request
+    assert (request.model.gated, request.parallelism.dp) == (is_gated, 16)

@@ -1,0 +1,96 @@
+"""YAML of Accelerate and MaxText, and configurations that are Python."""
+
+from __future__ import annotations
+
+from importers.jobs.tools import FORMATS
+from tests.unit.importers.conftest import Importing, Refusing
+from tests.unit.importers.test_launch_scripts import LLAMA
+
+ACCELERATE = """
+distributed_type: FSDP
+fsdp_config: {fsdp_version: 2, fsdp_activation_checkpointing: true, fsdp_offload_params: true}
+mixed_precision: bf16
+num_machines: 4
+num_processes: 32
+dynamo_config: {dynamo_backend: INDUCTOR}
+"""
+MAXTEXT = """
+base_config: base.yml
+model_name: llama3.1-70b
+ici_fsdp_parallelism: 8
+dcn_fsdp_parallelism: -1
+per_device_batch_size: 2
+max_target_length: 8192
+remat_policy: full
+quantization: fp8
+sa_block_q: 512
+"""
+NEMO = """
+from nemo.collections import llm
+
+def configure(nodes=8):
+    recipe = llm.llama3_70b.pretrain_recipe(dir="/c", num_nodes=nodes, num_gpus_per_node=8)
+    recipe.trainer.strategy.tensor_model_parallel_size = 4
+    recipe.trainer.strategy.pipeline_model_parallel_size = 4
+    recipe.trainer.strategy.virtual_pipeline_model_parallel_size = 5
+    recipe.data.global_batch_size = 128
+    recipe.trainer.plugins = precision()
+    return recipe
+"""
+TITAN = """
+def llama3_8b():
+    return Trainer.Config(training=TrainingConfig(local_batch_size=2, seq_len=4096),
+        compile=CompileConfig(enable=True))
+
+def llama3_70b():
+    return Trainer.Config(parallelism=ParallelismConfig(tensor_parallel_degree=8))
+"""
+
+
+def test_accelerate_says_ranks_and_sharding(imported: Importing) -> None:
+    draft = imported("a.yaml", ACCELERATE, model=LLAMA | {"model.sequence": 4096})
+    request = draft.checked().request
+    assert request.parallelism.dp == 32
+    training = request.training
+    assert (training.data_parallel.value, training.recompute.value) == ("zero3", "full")
+    assert "not represented: fsdp_config.fsdp_offload_params" in draft.notes
+    assert "not represented: dynamo_config (line 7)" in draft.notes
+
+
+def test_maxtext_has_axes_of_slices_and_a_named_model(
+    imported: Importing, refused: Refusing
+) -> None:
+    draft = imported("m.yml", MAXTEXT, gpus=64)
+    request = draft.checked().request
+    assert request.model is not None
+    assert (request.parallelism.dp, request.model.layers, request.model.dtype) == (64, 80, "fp8")
+    assert request.batch is not None
+    assert request.batch.global_sequences == 128
+    assert draft.notes == ["not represented: sa_block_q (line 10)"]
+    assert "dcn_fsdp_parallelism is -1" in refused("m.yml", MAXTEXT)[0]
+
+
+def test_a_recipe_of_nemo_is_read_and_not_run(imported: Importing) -> None:
+    draft = imported("r.py", NEMO)
+    request = draft.checked().request
+    axes = request.parallelism
+    assert (axes.tp, axes.pp, axes.dp) == (4, 4, 4)
+    assert request.batch is not None
+    assert (request.batch.global_sequences, request.batch.virtual_stages) == (128, 5)
+    assert "not represented: trainer.plugins (line 10): it is computed" in draft.notes
+
+
+def test_a_registry_of_torchtitan_has_several_recipes(
+    imported: Importing, refused: Refusing
+) -> None:
+    assert "--recipe: is needed, one of llama3_8b, llama3_70b" in refused("c.py", TITAN, gpus=64)[0]
+    request = imported("c.py", TITAN, gpus=64, recipe="llama3_70b").checked().request
+    assert (request.parallelism.tp, request.parallelism.dp, request.model.layers) == (8, 8, 80)
+    draft = imported("c.py", TITAN, gpus=8, recipe="llama3_8b")
+    assert draft.checked().request.model.sequence == 4096
+    assert "not represented: compile.enable (line 4)" in draft.notes
+
+
+def test_other_files_say_which_formats_there_are(refused: Refusing) -> None:
+    assert refused("x.yaml", "a: 1") == [f"x.yaml: is of no format that is read: {FORMATS}"]
+    assert FORMATS in refused("x.py", "a = 1")[0]
