@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence, Set
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -48,6 +48,8 @@ from scheduler.launch.gang import FOLLOWERS_S, GangPhase, HostPhase, LaunchedGan
 from scheduler.launch.joining import HostJoins
 from scheduler.launch.sessions import AgentSessions
 from scheduler.launch.step_watch import StepWatch
+from scheduler.launch.substrate import Substrate
+from scheduler.launch.tails import LogTails
 from scheduler.observe.supervision import Tasks
 from scheduler.v1 import agent_pb2
 
@@ -80,7 +82,9 @@ class Leaving:
 
 
 class AgentLauncher(Launcher):
-    """`lease_s`: after which an agent that is silent is lost. `clock`: seconds."""
+    """`lease_s`: after which an agent that is silent is lost. `clock`: seconds. `tails`: takes
+    pieces of logs. `substrate`: what brings agents up, if the server does. `may_join`: hosts that
+    the fabric lacks join it."""
 
     def __init__(
         self,
@@ -88,6 +92,10 @@ class AgentLauncher(Launcher):
         sessions: AgentSessions,
         lease_s: float,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        tails: LogTails | None = None,
+        substrate: Substrate | None = None,
+        may_join: bool = True,
     ) -> None:
         self._writer = writer
         self._sessions = sessions
@@ -105,14 +113,9 @@ class AgentLauncher(Launcher):
         self._failing: set[str] = set()  # uids of jobs whose last tick failed
         self._joins = HostJoins(writer, self._has_joined, self._has_not_joined)
         self._greetings: dict[str, agent_pb2.Hello] = {}  # of hosts that are about to join
-        self.may_join = True
-        self.on_log_chunk: Callable[[str, agent_pb2.LogChunk], None] = lambda _, __: None
-        self.starting: Callable[[], Set[str]] = frozenset  # hosts whose agents are on their way
-        self.is_dismissed: Callable[[str], bool] = lambda _: False  # no agent is to be there
-        sessions.on_hello = self._greeted
-        sessions.on_word = self._heard
-        sessions.on_broken = self._broke
-        sessions.on_lost = self._lost
+        self._may_join = may_join
+        self._tails = tails
+        self._substrate = substrate
 
     def busy_hosts(self) -> set[str]:
         """Hosts on which something runs, should run, or is being left."""
@@ -146,7 +149,7 @@ class AgentLauncher(Launcher):
         """Serve agents in this term; who of them is there is not known yet."""
         self._led_s = self._clock()
         self._seen.clear()
-        self._sessions.lead(term, self._lease_s)
+        self._sessions.lead(term, self._lease_s, self)
 
     async def _lead(self, term: int) -> None:
         self.begin_to_lead(term)
@@ -420,11 +423,11 @@ class AgentLauncher(Launcher):
 
     # --- words of agents -----------------------------------------------------------------------
 
-    def _greeted(self, host: str, hello: agent_pb2.Hello) -> None:
+    def on_hello(self, host: str, hello: agent_pb2.Hello) -> None:
         """A host introduces itself: do there what the log says, and nothing else."""
         state = self._writer.state
         if host not in state.loaded_fabric.index_by_name:
-            if hello.place and self.may_join:
+            if hello.place and self._may_join:
                 self._greetings[host] = hello
                 self._joins.offer(host, hello.place)
             else:
@@ -450,7 +453,7 @@ class AgentLauncher(Launcher):
     def _has_joined(self, host: str) -> None:
         hello = self._greetings.pop(host, None)
         if hello is not None and host in self._sessions.connected:
-            self._greeted(host, hello)
+            self.on_hello(host, hello)
 
     def _has_not_joined(self, host: str, reason: str) -> None:
         self._greetings.pop(host, None)
@@ -515,10 +518,11 @@ class AgentLauncher(Launcher):
             self._sessions.send(host, _prepare(gang, host))
         self._advance(gang)
 
-    def _heard(self, host: str, message: agent_pb2.SessionRequest) -> None:
+    def on_word(self, host: str, message: agent_pb2.SessionRequest) -> None:
         kind = message.WhichOneof("message")
         if kind == "log_chunk":
-            self.on_log_chunk(host, message.log_chunk)
+            if self._tails is not None:
+                self._tails.heard(host, message.log_chunk)
             return
         if kind in (None, "hello", "beat"):
             return
@@ -682,7 +686,7 @@ class AgentLauncher(Launcher):
 
     # --- hosts --------------------------------------------------------------------------------
 
-    def _broke(self, host: str) -> None:
+    def on_broken(self, host: str) -> None:
         """The stream of a host has ended; its lease has not."""
         for gang in list(self._gangs.values()):
             if host in gang.by_host:
@@ -690,11 +694,12 @@ class AgentLauncher(Launcher):
         for leaving in list(self._leaving):
             self._settle(leaving)
 
-    def _lost(self, host: str) -> None:
+    def on_lost(self, host: str) -> None:
         is_known = host in self._writer.state.loaded_fabric.index_by_name
-        if is_known and not self.is_dismissed(host):
+        is_dismissed = self._substrate is not None and self._substrate.is_dismissed(host)
+        if is_known and not is_dismissed:
             self._report_lost(host, f"silent for {self._lease_s:g} s")
-        self._broke(host)
+        self.on_broken(host)
 
     def _report_lost(self, host: str, detail: str) -> None:
         self._submit(ReportHost(host, AGENT_LOST, detail))
@@ -754,7 +759,7 @@ class AgentLauncher(Launcher):
         if gang.phase is GangPhase.FAILING or gang.refusals:
             self._advance(gang)
         elif absent and gang.phase in (GangPhase.PREPARING, GangPhase.STARTING):
-            starting = self.starting()
+            starting = self._substrate.starting() if self._substrate is not None else frozenset()
             lost = [host for host in absent if host not in starting]
             if lost and waited_s > self._lease_s and now_s - self._led_s > self._lease_s:
                 gang.since_s = now_s  # the log is about to stop it

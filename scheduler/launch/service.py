@@ -50,17 +50,20 @@ class LaunchService:
 
     def start(self, writer: Writer) -> None:
         """Serve agents whenever the writer leads."""
-        launcher = AgentLauncher(writer, self._sessions, self._settings.lease_s)
+        launcher = AgentLauncher(
+            writer,
+            self._sessions,
+            self._settings.lease_s,
+            tails=self.tails,
+            substrate=self._substrate,
+            may_join=self._settings.may_join,
+        )
         self._launcher = launcher
-        launcher.may_join = self._settings.may_join
-        launcher.on_log_chunk = self.tails.heard
         self._tasks.keep("launcher", launcher.run)
         if every_s := self._settings.stragglers_s:
             slow_hosts = SlowHosts(writer, launcher.step_times, every_s)
             self._tasks.keep("stragglers", slow_hosts.run)
         if self._substrate is not None:
-            launcher.starting = self._substrate.starting
-            launcher.is_dismissed = self._substrate.is_dismissed
             self._substrate.start(writer, self._sessions, launcher.busy_hosts)
 
     def step_times(self, uid: str, attempt: int) -> Mapping[int, Sequence[float]]:

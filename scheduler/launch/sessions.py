@@ -8,9 +8,9 @@ import logging
 import socket
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from typing import Protocol
 
 from google.protobuf.message import DecodeError
 
@@ -32,17 +32,29 @@ class CannotServeAgents(Exception):
     """Their address is taken, or is none."""
 
 
+class AgentListener(Protocol):
+    """Is told of agents while a server leads, on the event loop's thread."""
+
+    def on_hello(self, host: str, hello: agent_pb2.Hello) -> None:
+        """The agent of a host introduces itself."""
+
+    def on_word(self, host: str, message: agent_pb2.SessionRequest) -> None:
+        """The agent of a host says something else."""
+
+    def on_broken(self, host: str) -> None:
+        """The stream of a host has ended; its lease has not."""
+
+    def on_lost(self, host: str) -> None:
+        """Nothing was heard of a host for a lease."""
+
+
 class AgentSessions:
-    """`connected`: hosts whose agents are there. What happens goes to the `on_`
-    callables; they run on the event loop's thread."""
+    """`connected`: hosts whose agents are there."""
 
     def __init__(self, options: GatewayOptions, beats: Heartbeats) -> None:
         self.connected: set[str] = set()
         self.address = ""
-        self.on_hello: Callable[[str, agent_pb2.Hello], None] = lambda *_: None
-        self.on_word: Callable[[str, agent_pb2.SessionRequest], None] = lambda *_: None
-        self.on_broken: Callable[[str], None] = lambda _: None
-        self.on_lost: Callable[[str], None] = lambda _: None
+        self._listener: AgentListener | None = None  # while the server leads
         self._options = options
         self._stand: Frame = Frame(FrameKind.FOLLOW, "", b'{"leader": ""}')
         self._writer: asyncio.StreamWriter | None = None
@@ -163,8 +175,9 @@ class AgentSessions:
                 log.error("the process that serves agents is silent for %g s", SILENT_S)
                 self._end_gateway()
 
-    def lead(self, epoch: int, ttl_s: float) -> None:
-        """Serve agents from here on."""
+    def lead(self, epoch: int, ttl_s: float, listener: AgentListener) -> None:
+        """Serve agents from here on, and tell `listener` of them."""
+        self._listener = listener
         self._stand = Frame(
             FrameKind.LEAD, "", json.dumps({"epoch": epoch, "ttl_s": ttl_s}).encode()
         )
@@ -172,6 +185,7 @@ class AgentSessions:
 
     def follow(self, leader: str) -> None:
         """Turn them away."""
+        self._listener = None
         self._stand = Frame(FrameKind.FOLLOW, "", json.dumps({"leader": leader}).encode())
         self._tell(self._stand)
         self.connected.clear()
@@ -190,22 +204,26 @@ class AgentSessions:
             self._writer.write(frame.encoded())
 
     def _hear(self, frame: Frame) -> None:
+        listener = self._listener
+        if listener is None:
+            return
         match frame.kind:
             case FrameKind.HELLO:
                 self.connected.add(frame.host)
                 message = agent_pb2.SessionRequest.FromString(frame.body)
-                self.on_hello(frame.host, message.hello)
+                listener.on_hello(frame.host, message.hello)
             case FrameKind.SAID:
-                self.on_word(frame.host, agent_pb2.SessionRequest.FromString(frame.body))
+                listener.on_word(frame.host, agent_pb2.SessionRequest.FromString(frame.body))
             case FrameKind.BROKEN:
                 self._broke(frame.host)
             case FrameKind.LOST:
                 self.connected.discard(frame.host)
-                self.on_lost(frame.host)
+                listener.on_lost(frame.host)
 
     def _broke(self, host: str) -> None:
         self.connected.discard(host)
-        self.on_broken(host)
+        if self._listener is not None:
+            self._listener.on_broken(host)
 
     async def close(self) -> None:
         self._is_closing = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -31,9 +31,16 @@ class Seen:
         self.sessions = sessions
         self.beats = beats
         self.words: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
-        sessions.on_hello = lambda host, _: self.words.put_nowait(("hello", host))
-        sessions.on_broken = lambda host: self.words.put_nowait(("broken", host))
-        sessions.on_lost = lambda host: self.words.put_nowait(("lost", host))
+        self.on_word: Callable[[str, agent_pb2.SessionRequest], None] = lambda *_: None
+
+    def on_hello(self, host: str, hello: agent_pb2.Hello) -> None:
+        self.words.put_nowait(("hello", host))
+
+    def on_broken(self, host: str) -> None:
+        self.words.put_nowait(("broken", host))
+
+    def on_lost(self, host: str) -> None:
+        self.words.put_nowait(("lost", host))
 
     async def next(self) -> tuple[str, str]:
         async with asyncio.timeout(10):
@@ -47,7 +54,7 @@ async def gateway(**options: Any) -> AsyncIterator[Seen]:
     seen = Seen(AgentSessions(GatewayOptions("127.0.0.1:0", **options), beats), beats)
     await seen.sessions.start()
     try:
-        seen.sessions.lead(7, 1.0)
+        seen.sessions.lead(7, 1.0, seen)
         yield seen
     finally:
         await seen.sessions.close()
@@ -156,9 +163,9 @@ async def test_a_message_that_is_none_ends_its_session_alone(
         gateway(join_secrets=(SECRET,)) as seen,
         grpc.aio.insecure_channel(seen.sessions.address) as channel,
     ):
-        seen.sessions.lead(7, 60.0)
+        seen.sessions.lead(7, 60.0, seen)
         heard: asyncio.Queue[str] = asyncio.Queue()
-        seen.sessions.on_word = lambda host, _: heard.put_nowait(host)
+        seen.on_word = lambda host, _: heard.put_nowait(host)
         good, _ = await say_hello(channel, "good", join_token(SECRET, "good"))
         assert await seen.next() == ("hello", "good")
         refused = agent_pb2.SessionRequest(refused=agent_pb2.Refused(reason="abc"))
@@ -191,7 +198,7 @@ async def test_a_message_whose_handling_fails_ends_its_session_alone() -> None:
         gateway(join_secrets=(SECRET,)) as seen,
         grpc.aio.insecure_channel(seen.sessions.address) as channel,
     ):
-        seen.sessions.lead(7, 60.0)
+        seen.sessions.lead(7, 60.0, seen)
         heard: asyncio.Queue[str] = asyncio.Queue()
 
         def hear(host: str, _: agent_pb2.SessionRequest) -> None:
@@ -199,7 +206,7 @@ async def test_a_message_whose_handling_fails_ends_its_session_alone() -> None:
                 raise ZeroDivisionError
             heard.put_nowait(host)
 
-        seen.sessions.on_word = hear
+        seen.on_word = hear
         calls = {
             h: (await say_hello(channel, h, join_token(SECRET, h)))[0] for h in ("bad", "good")
         }

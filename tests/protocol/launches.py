@@ -316,7 +316,7 @@ class LaunchWorld:
         elif name in server.gateway.streams:
             server.gateway.streams[name].heard_s = self.now_s
             server.sessions.connected.add(name)
-            server.launcher._heard(name, agent_pb2.SessionRequest.FromString(body))
+            server.launcher.on_word(name, agent_pb2.SessionRequest.FromString(body))
         self.settle_server(link.server)
 
     def hear_server(self, name: str) -> None:

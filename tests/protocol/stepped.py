@@ -28,6 +28,7 @@ from scheduler.launch.gang import LaunchedGang
 from scheduler.launch.gateway import Gateway, GatewayOptions
 from scheduler.launch.launcher import AgentLauncher, Leaving
 from scheduler.launch.sessions import AgentSessions
+from scheduler.observe.supervision import Heartbeats
 from scheduler.v1 import agent_pb2
 
 LEASE_S = 10.0
@@ -347,7 +348,7 @@ class SteppedGateway(Gateway):
 
 class SteppedSessions(AgentSessions):
     def __init__(self, gateway: SteppedGateway) -> None:
-        super().__init__(_OPTIONS)
+        super().__init__(_OPTIONS, Heartbeats())
         self.gateway = gateway
         self.on_launch: Callable[[str, Key], None] = lambda *_: None
 
@@ -416,6 +417,7 @@ class _ServerWriter:
         self.state, self.now = state, 0
         self.term: int | None = None
         self.leader = ""
+        self.instruments = SimpleNamespace(beats=Heartbeats())
 
     def now_ns(self) -> int:
         return self.now
@@ -465,10 +467,8 @@ class LaunchServer:
         new._tracker._runs = dict(old._tracker._runs)
         new._tracker._known = None
         new.wanted = list(old.wanted)
-        server.sessions.on_hello = new._greeted
-        server.sessions.on_word = new._heard
-        server.sessions.on_broken = new._broke
-        server.sessions.on_lost = new._lost
+        if server.sessions._listener is not None:
+            server.sessions._listener = new
         return new
 
     def hear_gateway(self) -> None:

@@ -57,10 +57,6 @@ class Sessions:
         self.connected: set[str] = set()
         self.sent: list[tuple[str, agent_pb2.SessionResponse]] = []
         self.dropped: list[str] = []
-        self.on_hello: Callable[[str, agent_pb2.Hello], None]
-        self.on_word: Callable[[str, agent_pb2.SessionRequest], None]
-        self.on_broken: Callable[[str], None]
-        self.on_lost: Callable[[str], None]
 
     def send(self, host: str, message: agent_pb2.SessionResponse) -> None:
         if host in self.connected:
@@ -142,14 +138,14 @@ class World:
         """Agents introduce themselves."""
         for host in hosts or self.state.loaded_fabric.hosts:
             self.sessions.connected.add(host)
-            self.sessions.on_hello(host, agent_pb2.Hello(host=host, attempts=attempts))
+            self.launcher.on_hello(host, agent_pb2.Hello(host=host, attempts=attempts))
 
     def breaks(self, host: str) -> None:
         self.sessions.connected.discard(host)
-        self.sessions.on_broken(host)
+        self.launcher.on_broken(host)
 
     def say(self, host: str, **word: Any) -> None:
-        self.sessions.on_word(host, Request(**word))
+        self.launcher.on_word(host, Request(**word))
 
     def words(self, kind: str = "") -> list[tuple[str, Any]]:
         """(host, what it was sent) since the last call; of one kind, or all by their names."""
@@ -408,7 +404,7 @@ async def test_an_attempt_waits_for_a_stale_one_on_a_host_that_comes_back(world:
     first, second = world.hosts()
     stale = agent_pb2.AttemptStatus(key=world.key(), phase=agent_pb2.ATTEMPT_PHASE_STARTED)
     world.breaks(second)
-    world.sessions.on_lost(second)
+    world.launcher.on_lost(second)
     await world.settle()
     await world.stopped(first, key=stale.key)
     assert second not in world.hosts()
