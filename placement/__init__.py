@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
     from placement.errors import BadInput
     from placement.largest import has_room, legal_sizes
+    from placement.parallelism_sweep import PlacedChoice, Sweep, sweep
     from placement.part_of_host import choose_gpus
     from placement.placer import impossible, place
     from placement.replace.elastic import NEW, carried, on_hosts, ranks_inside, replicas_on
@@ -54,6 +55,7 @@ MODULES = {
         "baselines": "Choose RunnerUp at_random by_spread chosen consecutive runners_up",
         "errors": "BadInput",
         "largest": "has_room legal_sizes",
+        "parallelism_sweep": "PlacedChoice Sweep sweep",
         "part_of_host": "choose_gpus",
         "placer": "impossible place",
         "replace.elastic": "NEW carried on_hosts ranks_inside replicas_on",

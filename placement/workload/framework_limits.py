@@ -8,7 +8,9 @@ Sources: the assertions of Megatron-LM (`megatron/training/arguments.py`, and
 from __future__ import annotations
 
 from placement.errors import BadInput
+from placement.workload.replicas import check_batch
 from placement.workload.request import Request
+from placement.workload.volumes import check_axes
 
 
 def check_parallelism(request: Request) -> None:
@@ -34,6 +36,28 @@ def check_parallelism(request: Request) -> None:
             f"{p.tp} of a model of {model.heads} heads: some ranks would have no head (Megatron-LM:"
             " num_attention_heads must be a multiple of tensor_model_parallel_size)",
         )
+
+
+def is_accepted(request: Request) -> bool:
+    """Whether Megatron-LM and TorchTitan run the layout of a model as it is: nothing to note, even
+    stages, whole rounds of the micro-batches that interleave, and a context that halves over cp.
+    """
+    model, batch, p = request.model, request.batch, request.parallelism
+    if model is None or batch is None:
+        return False
+    try:
+        check_parallelism(request)
+        check_batch(request)
+        check_axes(request, model)
+    except BadInput:
+        return False
+    if framework_notes(request) or model.sequence % (2 * p.cp if p.cp > 1 else 1):
+        return False
+    chunks = p.pp * batch.virtual_stages
+    if chunks > 1 and model.layers % chunks and (model.layers + 2) % chunks:
+        return False
+    micro_batches = batch.global_sequences // (p.dp * p.ep * batch.micro_sequences)
+    return batch.virtual_stages == 1 or not micro_batches % p.pp
 
 
 def framework_notes(request: Request) -> tuple[str, ...]:

@@ -22,7 +22,13 @@ from muster.structs import struct
 from placement.errors import BadInput
 from placement.workload.flops import ffn_parameters, layer_parameters
 from placement.workload.request import Request
-from placement.workload.training import DataParallel, PipelineSchedule, Recompute, Sync
+from placement.workload.training import (
+    DTYPE_BYTES,
+    DataParallel,
+    PipelineSchedule,
+    Recompute,
+    Sync,
+)
 from placement.workload.volumes import Work, work_of
 
 GIB = 2**30  # the GB that GPUs are sold by
@@ -203,7 +209,7 @@ class _State:
     def parameters(self) -> Fraction:
         if self.work.training.data_parallel is DataParallel.ZERO3:
             return self.work.beta * self._shared()
-        return self.work.beta * (self.dense + self.expert)
+        return _stored(self.work) * (self.dense + self.expert)
 
     def gathered(self) -> Fraction:
         """Layers at work of PyTorch's FSDP: this one and the next, a gradient before it is
@@ -301,28 +307,48 @@ def _layer_at_work(work: Work) -> Fraction:
 def _layer(work: Work, *, has_experts: bool) -> Fraction:
     """Everything but scores: inputs of norms, blocks and matrices, and dropout masks.
 
-    A mask is a byte an element.
+    A mask is a byte an element. Of frozen matrices the inputs have no use in backward, but for
+    those of adapters.
     """
-    model, beta, tokens = work.model, work.beta, work.tokens
-    spread = model.heads * model.rope_dim + 2 * model.attention_width + model.kv_width
-    spread += _ffn_columns(work, has_experts)
-    along = 4 * beta + (2 if work.training.dropout else 0)  # two norms, two blocks, masks
-    return tokens * (
-        Fraction(along * model.hidden, _sharers(work)) + Fraction(beta * spread, work.p.tp)
+    model, beta = work.model, work.beta
+    spread = beta * (model.heads * model.rope_dim + 2 * model.attention_width + model.kv_width)
+    if _into_matrices(work) < beta:  # beside what attention keeps of its own output
+        spread += _into_matrices(work) * model.attention_width
+    spread += _ffn_bytes(work, has_experts)
+    blocks = 1 if work.has_adapters else 2
+    along = 2 * beta + blocks * _into_matrices(work) + (2 if work.training.dropout else 0)
+    return work.tokens * (
+        Fraction(along * model.hidden, _sharers(work)) + Fraction(spread, work.p.tp)
     )
 
 
-def _ffn_columns(work: Work, has_experts: bool) -> int:
+def _ffn_bytes(work: Work, has_experts: bool) -> int:
     """Kept for a token between the feed-forward matrices, and on its way to experts.
 
     Before and after the activation; of a gated layer the gate, what it gates and their product.
     """
-    model = work.model
-    kept = 3 if model.gated else 2
+    model, entering = work.model, 0 if work.has_adapters else _into_matrices(work)
+    between = (2 if model.gated else 1) * _stored(work) + entering
     if not has_experts:
-        return kept * model.ffn
-    routed = model.experts_per_token * (2 * model.hidden + kept * model.expert_width)
-    return routed + model.shared_experts * kept * model.expert_width
+        return between * model.ffn
+    moved = (work.beta + entering) * model.hidden
+    routed = model.experts_per_token * (moved + between * model.expert_width)
+    return routed + model.shared_experts * between * model.expert_width
+
+
+def _into_matrices(work: Work) -> int:
+    """Bytes of an element that a matrix is multiplied with: Transformer Engine keeps what it has
+    cast to 8 bits, PyTorch what it casts again."""
+    is_cast = work.model.dtype not in DTYPE_BYTES
+    return 1 if is_cast and work.training.data_parallel not in PYTORCH_FSDP else work.beta
+
+
+def _stored(work: Work) -> int:
+    """Bytes of an element of frozen matrices, and of what goes into the activations between them:
+    a byte where they are multiplied in 8 bits or less, as MLPerf's submissions of LoRA keep them;
+    without adapters those of any parameter."""
+    is_small = work.model.dtype not in DTYPE_BYTES
+    return 1 if work.has_adapters and is_small else work.beta
 
 
 def _sharers(work: Work) -> int:

@@ -88,7 +88,7 @@ def work_of(request: Request) -> Work | None:
         return None
     if request.batch is None:
         raise BadInput("batch", "is required with a model: bytes per step depend on it")
-    _check_axes(request, request.model)
+    check_axes(request, request.model)
     model, batch, p = request.model, request.batch, request.parallelism
     check_batch(request)
     micro_batches = batch.global_sequences // (p.dp * p.ep * batch.micro_sequences)
@@ -96,7 +96,8 @@ def work_of(request: Request) -> Work | None:
     return Work(model, batch, p, request.training, micro_batches, tokens)
 
 
-def _check_axes(request: Request, model: ModelShape) -> None:
+def check_axes(request: Request, model: ModelShape) -> None:
+    """Raises: BadInput when experts, heads or shard groups do not divide over the axes."""
     p, training = request.parallelism, request.training
     given = {axis for axis, _ in request.traffic}
     if p.ep > 1 and not model.experts and not {"ep", "dp"} <= given:

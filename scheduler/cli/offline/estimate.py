@@ -81,6 +81,19 @@ def estimate_command(
     seed: Annotated[
         int, typer.Option(min=0, help="Seed of the random placement and of the routing's hashes.")
     ] = 0,
+    sweep: Annotated[
+        bool,
+        typer.Option(
+            "--sweep", help="Rank every parallelism that fits the memory by its placed step."
+        ),
+    ] = False,
+    gpus: Annotated[
+        int | None,
+        typer.Option(min=1, help="With --sweep: GPUs to train on. (default: as many as the job)"),
+    ] = None,
+    top: Annotated[
+        int | None, typer.Option(min=1, help="With --sweep: choices to show. (default: 20)")
+    ] = None,
     output: Output = AnswerFormat.TABLE,
     picture: Plot = None,
     picture_by: PlotBy = None,
@@ -90,9 +103,22 @@ def estimate_command(
     Compares muster's placement with consecutive ranks in the fewest domains and on the first
     free hosts by name, and with free hosts at random. docs/steptime.md has the rules.
 
+    With --sweep: ranks every parallelism that frameworks take and the GPUs' memory holds.
+
     Exit code: as `muster place`; with several fabrics the highest.
     """
     from scheduler.files import inputs
+
+    assumptions = (achieved_tflops, efficiency, peak_tflops, compute_seconds, hidden)
+    if sweep:
+        from scheduler.cli.offline.sweep import run_sweep
+
+        _refuse_beside_sweep(fabric, *assumptions, routing, failed, picture_by)
+        taken, carried = (_by_fabric(fabric, busy, "--busy"), _by_fabric(fabric, links, "--links"))
+        named = (str(job), fabric[0], taken[0], carried[0])
+        code = run_sweep(*named, gpus, top or 20, output, picture)
+        raise typer.Exit(code)
+    _refuse_without_sweep(gpus, top)
 
     assumed = _assumptions(achieved_tflops, efficiency, peak_tflops, compute_seconds, hidden)
     network = _network(routing, failed, seed)
@@ -116,6 +142,25 @@ def estimate_command(
     for draw, (question, answer, estimate) in zip(pictures, runs, strict=True):
         draw(question, answer, estimate.routed[0] if estimate else None)
     raise typer.Exit(max(EXIT_CODES[outcome_of(answer)] for _, answer, _ in runs))
+
+
+def _refuse_beside_sweep(fabrics: list[str], *others: object) -> None:
+    from scheduler.files.errors import InputError, Problem
+
+    rates = ("achieved-tflops", "efficiency", "peak-tflops", "compute-seconds", "hidden")
+    if len(fabrics) > 1:
+        raise InputError(Problem("--sweep", f"takes one --fabric, not {len(fabrics)}"))
+    for name, value in zip((*rates, "routing", "failed", "plot-by"), others, strict=True):
+        if value is not None:
+            raise InputError(Problem(f"--{name}", "is of one layout: leave it out with --sweep"))
+
+
+def _refuse_without_sweep(gpus: int | None, top: int | None) -> None:
+    from scheduler.files.errors import InputError, Problem
+
+    for name, value in (("--gpus", gpus), ("--top", top)):
+        if value is not None:
+            raise InputError(Problem(name, "needs --sweep"))
 
 
 Run = tuple["Question", "Answer", "Estimate | None"]

@@ -318,6 +318,48 @@ def test_bad_routing_names_itself(options: tuple[str, ...], says: str) -> None:
     assert says in str(result.exception)
 
 
+# --- choices of parallelism ----------------------------------------------------------------
+
+
+def test_a_sweep_ranks_what_fits_by_placed_steps(tmp_path: Path) -> None:
+    options = ("estimate", "job.yaml", "--fabric", "narrow.yaml", "--sweep", "--gpus", "64")
+    picture = tmp_path / "choices.svg"
+    result = muster(*options, "--top", "4", "--format", "json", "--plot", str(picture))
+    assert result.exit_code == 0
+    found = json.loads(result.stdout)
+    steps = [choice["step_seconds"] for choice in found["choices"]]
+    assert len(steps) == 4
+    assert steps == sorted(steps)
+    assert all(choice["fits"] for choice in found["choices"])
+    assert all(np.prod([*choice["parallelism"].values()]) == 64 for choice in found["choices"])
+    assert found["as_given"] is None
+    assert "</svg>" in picture.read_text()
+    table = muster(*options, "--top", "1").stdout
+    assert "choices of" in table
+    assert "recompute" in table
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--gpus", "64"), "--gpus: needs --sweep"),
+        (("--sweep", "--routing", "ecmp"), "--routing: is of one layout"),
+        (("--sweep", "--gpus", "12"), "--gpus: 12 do not fill whole hosts of 8"),
+        (("--sweep", "--fabric", "ib-24k"), "--sweep: takes one --fabric"),
+    ],
+)
+def test_a_bad_sweep_names_its_option(options: tuple[str, ...], says: str) -> None:
+    result = muster("estimate", "job.yaml", "--fabric", "narrow.yaml", *options)
+    assert isinstance(result.exception, InputError)
+    assert says in str(result.exception)
+
+
+def test_a_sweep_of_a_job_without_a_model_names_the_key() -> None:
+    result = muster("estimate", "bare.yaml", "--fabric", "narrow.yaml", "--sweep")
+    assert isinstance(result.exception, InputError)
+    assert "model: is needed to compare parallelism" in str(result.exception)
+
+
 # --- other ways to place the same gang ---------------------------------------------------
 
 

@@ -1,0 +1,177 @@
+"""`muster estimate --sweep`: which parallelism makes the shortest step on a fabric."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scheduler.cli import clock
+from scheduler.cli.calls import AnswerFormat, formatted
+from scheduler.cli.exit_codes import EXIT_CODES
+from scheduler.cli.offline.place import cluster_of, outcome_of
+
+if TYPE_CHECKING:
+    from placement import PlacedChoice, Sweep
+    from placement.fabric.tree import Fabric
+
+
+def run_sweep(
+    job_path: str,
+    fabric_name: str,
+    busy: Path | None,
+    links: Path | None,
+    gpus: int | None,
+    top: int,
+    output: AnswerFormat,
+    picture: Path | None,
+) -> int:
+    """Print the fastest choices; return the exit code.
+
+    Raises: InputError naming the line of the job file that cannot be compared.
+    """
+    from placement import BadInput, sweep
+    from scheduler.cli import plot
+    from scheduler.core.rules.network.links import fabric_between
+    from scheduler.files import inputs
+    from scheduler.files.errors import InputError, Problem
+
+    if picture is not None:
+        plot.check_path(picture)
+    job = inputs.read_job(job_path)
+    machine = inputs.load_fabric(fabric_name)
+    taken = inputs.load_busy(str(busy), machine) if busy else 0
+    cluster = cluster_of(job, machine, taken, 0, links=links)
+    fabric, request = fabric_between(cluster, 0, 1), job.spec.request
+    ranks = gpus or request.parallelism.world_size
+    if ranks > fabric.gpus_per_host and ranks % fabric.gpus_per_host:
+        message = f"{ranks} do not fill whole hosts of {fabric.gpus_per_host}"
+        raise InputError(Problem("--gpus" if gpus else "parallelism", message))
+    try:
+        with _progress() as (start, advance):
+            found = sweep(fabric, cluster.free, request, ranks, top, start, advance)
+    except BadInput as error:
+        raise job.document.error((error.field, error.message)) from None
+    if output is AnswerFormat.TABLE:
+        text = _text(job.spec.name, fabric, ranks, found)
+    else:
+        text = formatted(_mapping(job.spec.name, fabric, ranks, found), output)
+    sys.stdout.write(text + "\n")
+    if picture is not None and found.best:
+        from scheduler.cli.plot.choices import draw_choices
+
+        draw_choices(found, f"{job.spec.name}: {ranks:,} GPUs of {fabric.name}", picture)
+    if found.best:
+        return 0
+    return EXIT_CODES[outcome_of(found.refused)] if found.refused else EXIT_CODES["infeasible"]
+
+
+@contextmanager
+def _progress() -> Iterator[tuple[Callable[[int], None], Callable[[], None]]]:
+    """A bar on a terminal: one call starts it, the other counts a gang that was placed."""
+    from rich import progress
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda _: None, lambda: None
+        return
+    columns = (
+        progress.SpinnerColumn(),
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.TextColumn("{task.completed} of at most {task.total}"),
+        progress.TimeElapsedColumn(),
+    )
+    with progress.Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("choices are bounded", total=None)
+        yield (
+            lambda total: bar.update(task, total=total, description="gangs are placed"),
+            lambda: bar.advance(task),
+        )
+
+
+def _text(name: str, fabric: Fabric, gpus: int, found: Sweep) -> str:
+    from scheduler.cli.render.text import columns, percent_text, seconds_text
+
+    head = (
+        f"{name} on {gpus:,} GPUs of {fabric.name}: {found.fitting:,} choices of"
+        f" {found.layouts:,} layouts fit {found.gpu_gb:g} GiB; {found.placed} were placed"
+    )
+    if not found.best:
+        reason = getattr(found.refused, "reason", "no choice fits the memory of a GPU")
+        return f"{head}\n\n{reason}"
+    best_s = found.best[0].step.seconds
+    titles = ["", "tp", "cp", "pp", "chunks", "ep", "dp", "micro", "recompute"]
+    rows = [[*titles, "memory", "step", "", "MFU"]]
+    shown = [*found.best]
+    if found.own and all(choice.request != found.own.request for choice in found.best):
+        shown.append(found.own)
+    for choice in shown:
+        p, batch = choice.request.parallelism, choice.request.batch
+        assert batch is not None
+        is_own = found.own is not None and choice.request.parallelism == (
+            found.own.request.parallelism
+        )
+        mark = "as given" if choice is found.own else f"{choice.rank}{' *' if is_own else ''}"
+        sizes = (p.tp, p.cp, p.pp, batch.virtual_stages, p.ep, p.dp, batch.micro_sequences)
+        slower = choice.step.seconds / best_s - 1
+        rows.append(
+            [
+                mark,
+                *map(str, sizes),
+                choice.request.training.recompute.value,
+                f"{choice.memory.total / 2**30:.1f} GiB",
+                seconds_text(choice.step.seconds),
+                f"{100 * slower:+.1f} %" if slower else "",
+                percent_text(choice.step.mfu) if choice.step.mfu is not None else "",
+            ]
+        )
+    notes = []
+    if not found.is_proved:
+        notes.append("note: a choice that was not placed may be among the best")
+    if found.own and not _fits(found, found.own):
+        notes.append(f"note: as given it does not fit {found.gpu_gb:g} GiB")
+    return "\n\n".join([head, columns(rows, right={*range(1, 8), 9, 10, 11, 12}), *notes])
+
+
+def _fits(found: Sweep, choice: PlacedChoice) -> bool:
+    from placement.workload.memory import fits
+
+    return fits(choice.memory, found.gpu_gb)
+
+
+def _mapping(name: str, fabric: Fabric, gpus: int, found: Sweep) -> dict[str, Any]:
+    return {
+        "job": name,
+        "fabric": {"name": fabric.name, "digest": fabric.digest},
+        "gpus": gpus,
+        "gpu_gib": found.gpu_gb,
+        "layouts": found.layouts,
+        "fitting": found.fitting,
+        "placed": found.placed,
+        "proved": found.is_proved,
+        "reason": getattr(found.refused, "reason", None),
+        "choices": [_choice(found, choice) for choice in found.best],
+        "as_given": _choice(found, found.own) if found.own else None,
+        "seconds": {"total": round(clock.seconds_so_far(), 6)},
+    }
+
+
+def _choice(found: Sweep, choice: PlacedChoice) -> dict[str, Any]:
+    """`rank` of the job as given: among those that were placed."""
+    p, batch = choice.request.parallelism, choice.request.batch
+    assert batch is not None
+    return {
+        "rank": choice.rank,
+        "parallelism": {axis: p.size(axis) for axis in ("tp", "cp", "pp", "ep", "dp")},
+        "virtual_stages": batch.virtual_stages,
+        "micro_sequences": batch.micro_sequences,
+        "recompute": choice.request.training.recompute.value,
+        "step_seconds": choice.step.seconds,
+        "mfu": choice.step.mfu,
+        "memory_gib": round(choice.memory.total / 2**30, 3),
+        "fits": _fits(found, choice),
+    }

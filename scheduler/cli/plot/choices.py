@@ -1,0 +1,40 @@
+"""Choices of parallelism as a picture: memory across, seconds of a step up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from placement import PlacedChoice, Sweep
+from scheduler.cli.plot.figure import DPI, MARK, PALE
+from scheduler.cli.plot.figure import INK as BEST
+
+LABELLED = 5
+
+
+def draw_choices(found: Sweep, title: str, path: Path) -> None:
+    """Draw the best choices and the job as given; the first few have their axes beside them."""
+    figure = Figure(figsize=(9, 6), dpi=DPI)
+    axes = figure.add_subplot()
+    gib = [choice.memory.total / 2**30 for choice in found.best]
+    axes.scatter(gib, [choice.step.seconds for choice in found.best], c=BEST, label="placed")
+    for choice in found.best[:LABELLED]:
+        at = (choice.memory.total / 2**30, choice.step.seconds)
+        axes.annotate(_label(choice), at, xytext=(5, 4), textcoords="offset points", fontsize=7)
+    if found.own:
+        at = (found.own.memory.total / 2**30, found.own.step.seconds)
+        axes.scatter([at[0]], [at[1]], c=MARK, marker="D", label="as given")
+    axes.axvline(found.gpu_gb, color=PALE, linestyle="--", label="memory of a GPU")
+    axes.set(title=title, xlabel="memory, GiB", ylabel="step, s")
+    axes.legend(fontsize=8)
+    figure.savefig(path)
+
+
+def _label(choice: PlacedChoice) -> str:
+    p, batch = choice.request.parallelism, choice.request.batch
+    assert batch is not None
+    axes = " ".join(
+        f"{axis} {p.size(axis)}" for axis in ("tp", "cp", "pp", "ep") if p.size(axis) > 1
+    )
+    return f"{axes or 'dp alone'}, batch {batch.micro_sequences}"
