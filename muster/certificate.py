@@ -32,6 +32,7 @@ FORMAT = "muster certificate 1"
 SEALED = ("fabric", "free", "job", "claims")  # parts with a digest each
 DECISIONS = ("start", "swap", "resize", "dry run")  # of a server, on a placement
 SYNCS = ("step", "micro_batch")  # how often parameters and gradients are exchanged
+SCHEDULES = ("1f1b", "zero_bubble", "dualpipe")
 PATTERNS = ("ring", "chain", "hierarchical", "all_to_all")
 MOST_BRANCHES = 200  # one below the other
 
@@ -64,9 +65,16 @@ def exchange(value: Any, path: str) -> None:
         raise Malformed(path, f"must be one of {', '.join(SYNCS)}, not {value!r:.40}")
 
 
+def schedule(value: Any, path: str) -> None:
+    if value not in SCHEDULES:
+        raise Malformed(path, f"must be one of {', '.join(SCHEDULES)}, not {value!r:.40}")
+
+
 def facts_of_step(value: Any, path: str) -> None:
+    """Files of the first model of a step say nothing of shares and schedules."""
     if value is not None:
-        check(value, STEP_FACTS, path)
+        is_first = isinstance(value, dict) and "exposed" not in value
+        check(value, STEP_FACTS if is_first else {**STEP_FACTS, **LATER_STEP_FACTS}, path)
 
 
 def claim_of_step(value: Any, path: str) -> None:
@@ -106,6 +114,12 @@ STEP_FACTS = {
     "sync": exchange,
     "gradients_alone": truth,
     "state": partial(by_name, of=share),
+}
+LATER_STEP_FACTS = {
+    "pipeline": {"stages": count, "chunks": count, "micro_batches": count, "schedule": schedule},
+    "least_compute_s": ratio,
+    "most_compute_s": ratio,
+    "exposed": partial(by_name, of=ratio),
 }
 STEP_CLAIM = dict.fromkeys(("seconds", "least_seconds", "engine_least_seconds"), ratio)
 CLAIMS = {

@@ -53,7 +53,7 @@ class CountedStep:
 
     def __init__(self, case: Certificate, facts: dict[str, Any]) -> None:
         self.case, self.facts = case, facts
-        self.compute = Fraction(*facts["compute_s"])
+        self.compute = self.hiding = Fraction(*facts["compute_s"])
         inside, cards, joined = case.speeds
         self.links = LinkSpeeds(
             inside, cards, joined, [UplinkSpeeds(*each) for each in case.uplinks]
@@ -77,7 +77,10 @@ class CountedStep:
         return self._total(spent, busy.values())
 
     def least(self) -> Fraction:
-        """What no free hosts go below: as if the network never held it up."""
+        """What no free hosts go below: as if the network never held it up, with compute of the
+        fastest GPU hidden behind that of the slowest."""
+        for name, key in (("compute", "least_compute_s"), ("hiding", "most_compute_s")):
+            setattr(self, name, Fraction(*self.facts.get(key, self.facts["compute_s"])))
         blocks, gpus = self.case.blocks, self.case.gpus
         own = [block for block in range(blocks) for _ in range(gpus)]
         inside = max(self.links.inside[host] for host in self.case.free)
@@ -114,8 +117,7 @@ class CountedStep:
         return sent if racks > 1 else Fraction(0)
 
     def _total(self, spent: list[tuple[str, Fraction]], busy: Iterable[Fraction]) -> Fraction:
-        pipeline = self.facts["pipeline"]
-        bubble = Fraction(pipeline["stages"] - 1, pipeline["chunks"] * pipeline["micro_batches"])
+        bubble = idle_share(self.facts["pipeline"])
         waited = sum((self._exposed(axis, s) for axis, s in spent), Fraction(0))
         return max(self.compute * (1 + bubble) + waited, *busy, Fraction(0))
 
@@ -124,9 +126,12 @@ class CountedStep:
         pipeline = self.facts["pipeline"]
         if axis == "pp":
             share = min(Fraction(1), Fraction(pipeline["stages"] - 1, pipeline["micro_batches"]))
-            return share * seconds + max(Fraction(0), (1 - share) * seconds - self.compute)
+            return share * seconds + max(Fraction(0), (1 - share) * seconds - self.hiding)
         state = Fraction(*self.facts["state"].get(axis, (0, 1))) * seconds
-        return seconds - state + max(Fraction(0), state - self._window())
+        exposed = self.facts.get("exposed", {})
+        waited = Fraction(*exposed.get(axis, (1, 1))) * (seconds - state)
+        share = Fraction(*exposed.get("dp", (0, 1)))
+        return waited + share * state + max(Fraction(0), (1 - share) * state - self._window())
 
     def _window(self) -> Fraction:
         """Compute behind which parameters and gradients hide."""
@@ -134,7 +139,19 @@ class CountedStep:
         chunks, many = pipeline["chunks"], pipeline["micro_batches"]
         passes = (chunks - 1) * min(pipeline["stages"], many) + 1
         part = Fraction(passes, chunks * many) if self.facts["sync"] == "step" else Fraction(1)
-        return self.compute * part * (Fraction(2, 3) if self.facts["gradients_alone"] else 1)
+        return self.hiding * part * (Fraction(2, 3) if self.facts["gradients_alone"] else 1)
+
+
+def idle_share(pipeline: dict[str, Any]) -> Fraction:
+    """The bubble, as a share of compute."""
+    stages, many = pipeline["stages"], pipeline["micro_batches"]
+    plain = Fraction(stages - 1, pipeline["chunks"] * many)
+    match pipeline.get("schedule", "1f1b"):
+        case "dualpipe":
+            return max(Fraction(0), Fraction(stages, 2) - 1) * Fraction(2, 3) / Fraction(many)
+        case "zero_bubble":
+            return plain / 3
+    return plain
 
 
 def check_step(case: Certificate, hosts: list[int]) -> tuple[Fraction, Fraction, Fraction] | None:

@@ -318,7 +318,7 @@ class _Placer:
         if self.hint is None and self._inside and self._inside[0][1] >= len(self.fabric.tiers):
             # In one innermost domain nothing is cut, whichever block lies where.
             inside: list[Hosts] = [tuple(self._inside[0][0][: self.gang].tolist())]
-            layouts = inside if self._has_like_cards else self._with_others(inside)
+            layouts = inside if self._has_like_hosts else self._with_others(inside)
             return layouts, Fraction(0), None
         seating, ways_there, bound = self._ways()
         ways = list(ways_there)
@@ -332,7 +332,10 @@ class _Placer:
         return near.options(fresh, ceil(bound), self.limits), bound, near
 
     @property
-    def _has_like_cards(self) -> bool:
+    def _has_like_hosts(self) -> bool:
+        """Whether all free hosts have the same GPUs and network cards."""
+        if len(self.fabric.by_host.kinds_of(self.free)) > 1:
+            return False
         if self.fabric.has_like_cards:
             return True
         cards = self.fabric.by_host.nic_gbps[self.free]

@@ -9,7 +9,8 @@ from typing import Any
 
 import yaml
 
-from placement.workload.parallelism import Parallelism
+from placement import BadInput
+from placement.workload.parallelism import Parallelism, expert_axes
 from placement.workload.training import Batch, ModelShape, Training
 from scheduler.core.model.job import JobSpec
 from scheduler.files.errors import InputError, Problem
@@ -142,13 +143,14 @@ def put_experts(draft: Draft, degrees: Mapping[str, int], origin: Origin) -> tup
         draft.note(f"experts are cut over {degrees['etp']} ranks, which is neither 1 nor tp")
     elif degrees["etp"] != tp:
         draft.put("training.expert_tp", 1, origin)
-    if group > inner and (group % inner or dp % (group // inner)):
-        draft.fault(origin, f"{group} ranks are not tp x cp {inner} times a part of dp {dp}")
+    try:
+        ep, dp = expert_axes(inner, dp, group)
+    except BadInput as error:
+        draft.fault(origin, error.message)
         return 1, dp
     if cp > 1 or group < inner:
         draft.note(
             "experts are spread over tp or cp ranks in a way that muster's axes do not have:"
             " it counts them as copied over cp, and exchanges inside tp and cp not at all"
         )
-    ep = max(1, group // inner)
-    return ep, dp // ep
+    return ep, dp

@@ -158,13 +158,14 @@ class Hardware:
     kind_by_host: Ints | None = None
     is_kind_assumed: bool = False
 
-    def kinds_of(self, hosts: Sequence[int] | Ints | slice = slice(None)) -> tuple[Gpu, ...]:
+    def kinds_of(self, hosts: Sequence[int] | Ints) -> tuple[Gpu, ...]:
         """The kinds of GPU that these hosts have."""
         if self.kind_by_host is None:
             return self.kinds
         import numpy as np
 
-        return tuple(self.kinds[kind] for kind in np.unique(self.kind_by_host[hosts]).tolist())
+        present = np.unique(self.kind_by_host[np.asarray(hosts, dtype=np.int64)])
+        return tuple(self.kinds[kind] for kind in present.tolist())
 
     def groups(self, host: int) -> GpuGroups:
         """The GPUs of a host by NUMA node."""

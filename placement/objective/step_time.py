@@ -2,12 +2,12 @@
 
     step = max( compute + bubble + sum over axes of what is exposed,  busiest link )
 
-compute   model FLOPs / (ranks x achieved rate): the rate of the kernels while they run,
-          with neither bubble nor waiting in it.
-bubble    (p-1) / (v m) of compute for p stages, v chunks each, m micro-batches
-          (Narayanan et al. 2021, 2.2).
+compute   by its parts, on the GPUs of the hosts (compute_time.py); the slowest kind sets the pace.
+bubble    idle share of compute: (p-1) / (v m) for p stages, v chunks each, m micro-batches
+          (Narayanan et al. 2021, 2.2); less with other schedules (`Pipeline.bubble`).
 exposed   an axis' time on its slowest layer (axis_loads.py) but for what hides behind
-          compute. The rules, each with its source, are the functions below.
+          compute. The rules, each with its source, are the functions below; their shares are in
+          step_constants.toml.
 busiest   all axes together on one link: no step is shorter, however much overlaps.
 
 Bandwidth only: the latency of messages is left out (network/collectives/schedules.py has it).
@@ -16,7 +16,8 @@ Flows spread perfectly unless `step_time` gets what a routing makes of them (net
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from math import isfinite
@@ -26,36 +27,45 @@ from muster.structs import struct
 from placement.errors import BadInput
 from placement.fabric import hostset
 from placement.fabric.constraints import labelled, seen_by_gang
+from placement.fabric.gpus import Gpu
 from placement.fabric.tree import Fabric
 from placement.objective.axis_loads import SCALE_UP, AxisLoad, axis_loads
+from placement.objective.compute_time import compute_parts, seconds_by_part
+from placement.objective.step_constants import StepConstants, step_constants
 from placement.workload.flops import training_flops
-from placement.workload.request import Request, StepBound
-from placement.workload.training import DataParallel, Sync
+from placement.workload.request import FIRST_STEP_MODEL, Request, StepBound
+from placement.workload.training import DataParallel, PipelineSchedule, Sync
 from placement.workload.volumes import state_share, work_of
 
-PEAK_TFLOPS = 989.4  # H100 SXM, dense BF16 (NVIDIA data sheet)
-# Of peak, while kernels run: what makes this model meet both 8,192-token rows of Llama 3,
-# table 4 (430 TFLOP/s on 8,192 GPUs, 400 on 16,384), with v = 8. docs/validation.md.
-EFFICIENCY = 0.52
+# Version 1: an H100's rate for every GPU and precision, and what does not hide is waited for whole.
+FIRST_PEAK_FLOPS = 989.4e12
+FIRST_EFFICIENCY = 0.52  # what both 8,192-token rows of Llama 3, table 4, take
 BACKWARD_SHARE = Fraction(2, 3)  # of compute: gradients of inputs and of weights
+# Of 1F1B's bubble, where a backward pass is as long as two forward ones: gradients of weights fill
+# the rest (zero bubble, Qi et al. 2024, table 1: F + B - 2 W of F + B).
+ZERO_BUBBLE_SHARE = Fraction(1, 3)
 
 
 @struct(frozen=True, slots=True)
 class Assumptions:
-    """What the network does not say.
+    """What the job and the fabric do not say.
 
-    `achieved_tflops`: of one GPU while its kernels run. `compute_s`: of one step,
-    measured; used instead of the request's, and of the FLOPs, when given.
-    `hidden`: by axis, the share of its time that is hidden, in place of the rule.
+    `achieved_tflops`: of one GPU while its kernels run, in place of the rates by parts.
+    `efficiency`: the same as a share of the peak. `peak_tflops`: in place of the GPU's own.
+    `compute_s`: of one step, measured; used instead of the request's, and of the model's, when
+    given. `hidden`: by axis, the share of its time that is hidden, in place of the rule.
+    `constants`: in place of those that muster comes with.
     """
 
-    achieved_tflops: float = PEAK_TFLOPS * EFFICIENCY
-    peak_tflops: float = PEAK_TFLOPS
+    achieved_tflops: float | None = None
+    efficiency: float | None = None
+    peak_tflops: float | None = None
     compute_s: float | None = None
     hidden: tuple[tuple[str, float], ...] = ()
+    constants: StepConstants | None = None
 
 
-ON_H100 = Assumptions()
+AS_FITTED = Assumptions()
 
 
 @struct(frozen=True, slots=True)
@@ -88,7 +98,9 @@ class RoutedFlows(Protocol):
 
 @struct(frozen=True)
 class StepTime:
-    """A step of one placement. `flops`: of the whole job, 0 when there is no model."""
+    """A step of one placement. `flops`: of the whole job, 0 when there is no model. `interval`:
+    what 8 of 10 such runs take at least and at most, times the estimate; None where its compute
+    was measured or stated."""
 
     compute_s: float
     bubble_s: float
@@ -97,6 +109,7 @@ class StepTime:
     busiest_link_s: float
     flops: int
     peak_flops: float
+    interval: tuple[float, float] | None = None
 
     @cached_property
     def exposed_s(self) -> float:
@@ -107,6 +120,14 @@ class StepTime:
         return max(self.compute_s + self.bubble_s + self.exposed_s, self.busiest_link_s)
 
     @property
+    def likely_s(self) -> tuple[float, float] | None:
+        """What 8 of 10 such runs take, at least and at most."""
+        if self.interval is None:
+            return None
+        low, high = self.interval
+        return self.seconds * low, self.seconds * high
+
+    @property
     def mfu(self) -> float | None:
         """Model FLOPs utilisation: FLOPs / (ranks x peak x step)."""
         return self.flops / (self.peak_flops * self.seconds) if self.flops else None
@@ -114,11 +135,12 @@ class StepTime:
 
 @struct(frozen=True, slots=True)
 class Pipeline:
-    """Stages, chunks on each, micro-batches in turn."""
+    """Stages, chunks on each, micro-batches in turn, and their order."""
 
     stages: int
     chunks: int
     micro_batches: int
+    schedule: PipelineSchedule = PipelineSchedule.ONE_F_ONE_B
 
     @staticmethod
     def of(request: Request) -> Pipeline:
@@ -126,15 +148,25 @@ class Pipeline:
         p, batch = request.parallelism, request.batch
         if batch is None:
             return Pipeline(p.pp, 1, 1)
+        schedule = batch.schedule
         work = work_of(request)
         replicas = p.dp * p.ep * batch.micro_sequences
         count = work.micro_batches if work else max(1, batch.global_sequences // replicas)
-        return Pipeline(p.pp, batch.virtual_stages, count)
+        return Pipeline(p.pp, batch.virtual_stages, count, schedule)
 
     @property
     def bubble(self) -> Fraction:
-        """Idle time as a share of compute."""
-        return Fraction(self.stages - 1, self.chunks * self.micro_batches)
+        """Idle time as a share of compute.
+
+        DualPipe: (p/2 - 1) (F&B + B - 3 W) against (p - 1) (F + B) of 1F1B, with F = W and B = 2 F
+        (DeepSeek-V3, 2024, table 2), whatever the chunks.
+        """
+        if self.schedule is PipelineSchedule.DUALPIPE:
+            ends = max(Fraction(0), Fraction(self.stages, 2) - 1)
+            return ends * Fraction(2, 3) / self.micro_batches
+        plain = Fraction(self.stages - 1, self.chunks * self.micro_batches)
+        is_filled = self.schedule is PipelineSchedule.ZERO_BUBBLE
+        return plain * ZERO_BUBBLE_SHARE if is_filled else plain
 
 
 @seen_by_gang
@@ -142,25 +174,49 @@ def step_time(
     fabric: Fabric,
     request: Request,
     hosts: Sequence[int],
-    assumed: Assumptions = ON_H100,
+    assumed: Assumptions = AS_FITTED,
     routed: RoutedFlows | None = None,
+    rule: Exposure | None = None,
 ) -> StepTime:
     """The step of a gang on the hosts of its blocks.
 
     `routed`: of the same gang on the same hosts; each axis then takes as long outside
-    the hosts as its busiest cable.
+    the hosts as its busiest cable. `rule`: what the step waits for, in place of what follows from
+    the GPUs of the hosts.
 
-    Raises: BadInput as `axis_traffic`. Cost: 3 ms for 16,384 ranks.
+    Raises: BadInput as `axis_traffic`, or as `refuse_precision`. Cost: 3 ms for 16,384 ranks.
     """
     ranks, flops = request.parallelism.world_size, training_flops(request)
-    rule = exposure(request, assumed)
+    rule = rule or exposure(fabric, request, assumed, hosts)
     loads = axis_loads(fabric, request, hosts)
     spent = [(load, axis_seconds(load, routed)) for load in loads]
     axes = tuple(AxisTime(load, s, rule.exposed_s(load.traffic.axis, s)) for load, s in spent)
     link, link_s = busiest_link(loads, routed)
     bubble_s = rule.compute_s * float(rule.pipeline.bubble)
-    peak = ranks * assumed.peak_tflops * 1e12
-    return StepTime(rule.compute_s, bubble_s, axes, link, link_s, flops, peak)
+    gpu = fabric.by_host.kinds_of(hosts)[0]
+    peak = ranks * peak_flops(request, gpu, assumed)
+    interval = _interval(request, gpu, assumed)
+    return StepTime(rule.compute_s, bubble_s, axes, link, link_s, flops, peak, interval)
+
+
+def peak_flops(request: Request, gpu: Gpu, assumed: Assumptions) -> float:
+    """FLOP/s of one GPU at most, in the precision of the job."""
+    if assumed.peak_tflops is not None:
+        return assumed.peak_tflops * 1e12
+    if request.step_model == FIRST_STEP_MODEL:
+        return FIRST_PEAK_FLOPS
+    return gpu.peak(request.model.dtype if request.model else "bf16")
+
+
+def _interval(request: Request, gpu: Gpu, assumed: Assumptions) -> tuple[float, float] | None:
+    """None where compute does not follow from the model's parts."""
+    stated = (assumed.compute_s, request.compute_s, assumed.achieved_tflops, assumed.efficiency)
+    is_stated = any(each is not None for each in stated)
+    if request.model is None or is_stated or request.step_model == FIRST_STEP_MODEL:
+        return None
+    constants = assumed.constants or step_constants()
+    is_measured = constants.rates(gpu.name, request.model.dtype).is_measured
+    return constants.interval(has_experts=bool(request.model.experts), is_measured=is_measured)
 
 
 def step_bound(fabric: Fabric, request: Request, hosts: Sequence[int]) -> StepBound | None:
@@ -191,13 +247,84 @@ def refuse_precision(fabric: Fabric, request: Request) -> None:
             raise BadInput(error.field, f"{error.message}{hint}") from None
 
 
-def exposure(request: Request, assumed: Assumptions = ON_H100) -> Exposure:
-    """Raises: BadInput as `axis_traffic`."""
-    compute_s = request.compute_s if assumed.compute_s is None else assumed.compute_s
-    if compute_s is None:
-        ranks, flops = request.parallelism.world_size, training_flops(request)
-        compute_s = flops / (ranks * assumed.achieved_tflops * 1e12)
-    return Exposure(request, Pipeline.of(request), compute_s, dict(assumed.hidden))
+def exposure(
+    fabric: Fabric,
+    request: Request,
+    assumed: Assumptions = AS_FITTED,
+    hosts: Sequence[int] | None = None,
+) -> Exposure:
+    """What the step waits for on these hosts; of None, a rule that no hosts are faster by: compute
+    of the fastest GPU that the gang may be given, hidden behind that of the slowest.
+
+    Raises: BadInput as `axis_traffic`, or where a GPU lacks the precision.
+    """
+    kinds = _kinds(fabric, request) if hosts is None else fabric.by_host.kinds_of(hosts)
+    seconds = [_compute_s(request, gpu, assumed) for gpu in kinds]
+    slowest_s = max(seconds)
+    compute_s = min(seconds) if hosts is None else slowest_s
+    constants = assumed.constants or step_constants()
+    line = Pipeline.of(request)
+    shares = _exposed_shares(request, line, constants)
+    return Exposure(request, line, compute_s, dict(assumed.hidden), shares, slowest_s)
+
+
+def _kinds(fabric: Fabric, request: Request) -> tuple[Gpu, ...]:
+    """GPUs of the hosts that the gang may be given."""
+    if len(fabric.by_host.kinds) == 1:
+        return fabric.by_host.kinds
+    hosts = labelled(fabric, request.where, hostset.full(fabric.host_count))
+    return fabric.by_host.kinds_of(hostset.indices(hosts))
+
+
+def _compute_s(request: Request, gpu: Gpu, assumed: Assumptions) -> float:
+    """Seconds of compute in a step, bubble left out: measured, at a rate stated, or by parts."""
+    measured = request.compute_s if assumed.compute_s is None else assumed.compute_s
+    if measured is not None:
+        return measured
+    rate = None if assumed.achieved_tflops is None else assumed.achieved_tflops * 1e12
+    if assumed.efficiency is not None:
+        rate = assumed.efficiency * peak_flops(request, gpu, assumed)
+    if rate is None and request.step_model == FIRST_STEP_MODEL:
+        rate = FIRST_EFFICIENCY * peak_flops(request, gpu, assumed)
+    if rate is not None:
+        return training_flops(request) / (request.parallelism.world_size * rate)
+    return sum(compute_by_part(request, gpu, assumed).values())
+
+
+def compute_by_part(
+    request: Request, gpu: Gpu, assumed: Assumptions = AS_FITTED
+) -> dict[str, float]:
+    """Seconds of each part of compute on such GPUs; empty without a model and a batch."""
+    if request.model is not None and assumed.peak_tflops is not None:
+        peaks = {**dict(gpu.tflops), request.model.dtype: assumed.peak_tflops}
+        gpu = replace(gpu, tflops=tuple(peaks.items()))
+    parts = compute_parts(request, gpu)
+    if parts is None or request.model is None:
+        return {}
+    constants = assumed.constants or step_constants()
+    rates = constants.rates(gpu.name, request.model.dtype)
+    named = seconds_by_part(parts, rates, constants)
+    return {name: float(seconds) for name, seconds in named.items() if seconds}
+
+
+def _exposed_shares(
+    request: Request, line: Pipeline, constants: StepConstants
+) -> Mapping[str, float]:
+    """Shares of an axis' time that the step waits for: of activations by axis, each micro-batch
+    in turn and while the pipeline fills as well; of state under `dp`."""
+    is_first = request.step_model == FIRST_STEP_MODEL
+    if (
+        request.model is None or is_first
+    ):  # nothing says what of it is which: all of it waits or hides
+        return {"tp": 1.0, "cp": 1.0, "ep": 1.0, "dp": 0.0}
+    shares, stretched = constants.exposed, 1 + float(line.bubble)
+    is_split = request.training.sequence_parallel
+    return {
+        "tp": shares["tp" if is_split else "tp_whole"] * stretched,
+        "cp": shares["cp"] * stretched,
+        "ep": shares["ep"] * stretched,
+        "dp": shares["dp"],
+    }
 
 
 def axis_seconds(load: AxisLoad, routed: RoutedFlows | None) -> float:
@@ -224,12 +351,18 @@ def busiest_link(loads: Sequence[AxisLoad], routed: RoutedFlows | None) -> tuple
 
 @struct(frozen=True, slots=True)
 class Exposure:
-    """What of each axis the step waits for: convex in the time that the axis takes."""
+    """What of each axis the step waits for: convex in the time that the axis takes.
+
+    `shares`: of activations that are waited for, by axis, and of state under `dp`. `hiding_s`:
+    compute behind which communication hides.
+    """
 
     request: Request
     pipeline: Pipeline
     compute_s: float
     hidden: dict[str, float]
+    shares: Mapping[str, float]
+    hiding_s: float
 
     def slope(self, axis: str, start_s: float, end_s: float) -> float:
         """The share of the time between for which the step waits."""
@@ -246,7 +379,8 @@ class Exposure:
         if axis == "pp":
             return self._pipeline(seconds)
         state = float(state_share(self.request, axis)) * seconds
-        return seconds - state + self._state(state)
+        waited_s = self.shares.get(axis, 1.0) * (seconds - state) if state < seconds else 0.0
+        return waited_s + self._state(state)
 
     def _pipeline(self, seconds: float) -> float:
         """While the pipeline fills and drains nothing else runs: (p-1)/m of its messages.
@@ -255,20 +389,26 @@ class Exposure:
         each pass over them fills anew. (Narayanan et al. 2021, 2.2.)
         """
         share = min(1.0, (self.pipeline.stages - 1) / self.pipeline.micro_batches)
-        return share * seconds + max(0.0, (1 - share) * seconds - self.compute_s)
+        return share * seconds + max(0.0, (1 - share) * seconds - self.hiding_s)
 
     def _state(self, seconds: float) -> float:
-        """Parameters and gradients hide behind the compute between their first (last) use
-        and that of the next chunk; the last chunk's behind one micro-batch, layer by
-        layer. (Llama 3, 3.3.2: FSDP prefetches weights and reduces gradients while it
+        """Parameters and gradients hide, but for a share of them, behind the compute between their
+        first (last) use and that of the next chunk; the last chunk's behind one micro-batch, layer
+        by layer. (Llama 3, 3.3.2: FSDP prefetches weights and reduces gradients while it
         computes. PyTorch DDP, 2020: gradients alone, so backward alone.)
         """
+        share = self.shares["dp"]
+        return share * seconds + max(0.0, (1 - share) * seconds - self.window_s)
+
+    @property
+    def window_s(self) -> float:
+        """Seconds of compute that parameters and gradients hide behind."""
         line = self.pipeline
         together = min(line.stages, line.micro_batches)  # micro-batches on a chunk in turn
         passes = (line.chunks - 1) * together + 1
-        window = self.compute_s * passes / (line.chunks * line.micro_batches)
+        window_s = self.hiding_s * passes / (line.chunks * line.micro_batches)
         if self.request.training.sync is Sync.MICRO_BATCH:
-            window = self.compute_s
+            window_s = self.hiding_s
         if self.request.training.data_parallel is DataParallel.DDP:
-            window *= float(BACKWARD_SHARE)
-        return max(0.0, seconds - window)
+            window_s *= float(BACKWARD_SHARE)
+        return window_s

@@ -139,7 +139,14 @@ def _slots(fabric: Fabric, depth: int, blocks: int) -> SlotFabric:
     own, gpus = fabric.by_host, fabric.gpus_per_host * blocks
     nic, inside = float(own.nic_gbps[kind].max()), float(own.scale_up_gbps[kind].max())
     slots = len(domain)
-    has = Hardware(np.full(slots, gpus), np.full(slots, nic), np.full(slots, inside))
+    has = Hardware(
+        np.full(slots, gpus),
+        np.full(slots, nic),
+        np.full(slots, inside),
+        kinds=own.kinds,
+        kind_by_host=None if own.kind_by_host is None else own.kind_by_host[first],
+        is_kind_assumed=own.is_kind_assumed,
+    )
     names = tuple(f"{tier.domains[d]}/{i}" for i, d in enumerate(domain.tolist()))
     spec = {"slots": blocks, "tier": depth, "gpus_per_host": gpus, "of": fabric.digest}
     made = Fabric(

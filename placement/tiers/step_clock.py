@@ -55,9 +55,12 @@ class StepClock:
             np.full(fabric.host_count, fabric.gpus_per_host),
             np.full(fabric.host_count, own.nic_gbps[mine].max(initial=0.0)),
             np.full(fabric.host_count, own.scale_up_gbps[mine].max(initial=0.0)),
+            kinds=own.kinds,
+            kind_by_host=own.kind_by_host,
         )
         switch = replace(fabric, tiers=(), by_host=fastest)
-        return step_time(switch, self._request, range(gang))
+        rule = exposure(fabric, self._request)
+        return step_time(switch, self._request, range(gang), rule=rule)
 
     def step(self, hosts: Sequence[int]) -> StepTime:
         return step_time(self._fabric, self._request, hosts)
@@ -79,7 +82,7 @@ class StepClock:
 
     def prices(self, step: StepTime) -> tuple[tuple[str, int], ...]:
         """By axis, what a byte more adds to the step, in thousandths of its own time."""
-        rule, prices = exposure(self._request), []
+        rule, prices = exposure(self._fabric, self._request), []
         for least, now in zip(self.on_one_switch.axes, step.axes, strict=True):
             axis, start_s = now.load.traffic.axis, least.seconds
             slope = rule.slope(axis, start_s, max(now.seconds, start_s * AT_FIRST))
@@ -119,12 +122,13 @@ class StepClock:
 
     def behind_better_links(self, free: Ints, needed: int) -> Iterator[Ints]:
         """The free hosts without those of domains whose uplink has lost most of what it was
-        built for, level by level; and without those of slow network cards."""
+        built for, level by level; and without those of slow network cards or GPUs."""
         cards = self._fabric.by_host.nic_gbps[free]
         for slow in np.unique(cards)[:-1][::-1]:
             some = free[cards > slow]
             if len(some) >= needed:
                 yield some
+        yield from self._on_faster_gpus(free, needed)
         for tier, built in zip(self._fabric.tiers, self._fabric.as_built.tiers, strict=True):
             left = (tier.uplink_bytes_per_s / built.uplink_bytes_per_s)[tier.domain_by_host[free]]
             levels = np.unique(left)[:-1]
@@ -132,6 +136,22 @@ class StepClock:
                 some = free[left > most]
                 if len(some) >= needed:
                     yield some
+
+    def _on_faster_gpus(self, free: Ints, needed: int) -> Iterator[Ints]:
+        """The free hosts without those of the kinds of GPU that take longest, kind by kind."""
+        by_host = self._fabric.by_host
+        if by_host.kind_by_host is None:
+            return
+        kind = by_host.kind_by_host[free]
+        present = np.unique(kind)
+        one = {k: int(free[kind == k][0]) for k in present.tolist()}
+        seconds = {
+            k: exposure(self._fabric, self._request, hosts=[h]).compute_s for k, h in one.items()
+        }
+        for slow in sorted(set(seconds.values()), reverse=True)[:-1]:
+            some = free[np.isin(kind, [k for k in seconds if seconds[k] < slow])]
+            if len(some) >= needed:
+                yield some
 
     def bound(self, free: Ints) -> float:
         """Seconds that no placement on the free hosts goes below."""
@@ -148,7 +168,7 @@ class StepClock:
         An axis takes no less than on any uplink, and what is exposed of it grows at least as
         fast as at the beginning.
         """
-        rule, least = exposure(self._request), self.on_one_switch
+        rule, least = exposure(self._fabric, self._request), self.on_one_switch
         seconds = {axis.load.traffic.axis: axis.seconds for axis in least.axes}
         slopes = {
             axis: int(FULL_PRICE * rule.slope(axis, s, s * AT_FIRST)) for axis, s in seconds.items()

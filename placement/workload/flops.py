@@ -52,7 +52,7 @@ def expert_parameters(model: ModelShape) -> int:
 
 def dense_parameters(model: ModelShape) -> int:
     """All that is not a routed expert: every rank of ep holds it."""
-    return _multiplied(model, 0) + _norms(model) + _looked_up(model)
+    return multiplied_parameters(model, 0) + _norms(model) + _looked_up(model)
 
 
 def parameter_count(model: ModelShape) -> int:
@@ -62,7 +62,7 @@ def parameter_count(model: ModelShape) -> int:
 
 def active_parameter_count(model: ModelShape) -> int:
     """Parameters that one token meets: as many routed experts as it is sent to."""
-    return _multiplied(model, model.experts_per_token) + _norms(model) + _looked_up(model)
+    return multiplied_parameters(model, model.experts_per_token) + _norms(model) + _looked_up(model)
 
 
 def training_flops(request: Request, *, causal: bool = True) -> int:
@@ -78,10 +78,10 @@ def training_flops(request: Request, *, causal: bool = True) -> int:
     seen = model.sequence // 2 if causal else model.sequence
     # Scores are as wide as a head with its position columns, the sum as wide as a value.
     attended = model.layers * model.heads * (2 * model.head_width + model.rope_dim) * seen
-    return 6 * tokens * (_multiplied(model, model.experts_per_token) + attended)
+    return 6 * tokens * (multiplied_parameters(model, model.experts_per_token) + attended)
 
 
-def _multiplied(model: ModelShape, routed: int) -> int:
+def multiplied_parameters(model: ModelShape, routed: int) -> int:
     """Parameters of all matrices, with `routed` of the experts of each layer."""
     experts = routed * ffn_parameters(model, model.expert_width)
     dense_layers = model.layers - model.expert_layers

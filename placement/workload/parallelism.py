@@ -78,3 +78,15 @@ class Parallelism:
         stride, size = self.stride(axis), self.size(axis)
         firsts = [r for r in range(self.world_size) if r // stride % size == 0]
         return [[first + i * stride for i in range(size)] for first in firsts]
+
+
+def expert_axes(inner: int, dp: int, group: int) -> tuple[int, int]:
+    """The ep and dp axes of a job whose experts are spread over groups of `group` ranks, which
+    take the `inner` ranks of tp and cp first, then replicas.
+
+    Raises: BadInput where groups end inside replicas.
+    """
+    if group > inner and (group % inner or dp % (group // inner)):
+        raise BadInput("ep", f"{group} ranks are not tp x cp {inner} times a part of dp {dp}")
+    ep = max(1, group // inner)
+    return ep, dp // ep

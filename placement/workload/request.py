@@ -71,6 +71,8 @@ class SpareRule:
 
 AUTO = SpareRule()
 NO_SPARES = SpareRule(hosts=0)
+STEP_MODEL = 2  # of step times: that of jobs that are given in now
+FIRST_STEP_MODEL = 1  # that of logs which name none
 EVEN_ALPHA = 0.5  # DP and PP groups weigh the same
 
 
@@ -85,6 +87,8 @@ class Request:
     PP group weighs the rest. `prices`: what a byte of an axis counts in the cut, in
     thousandths; 1,000 where nothing is said. `where`: on which hosts it may lie.
     `compute_s`: measured seconds of compute in one step; wins over what the model says.
+    `step_model`: version of the model of its step time; a job keeps the one it was given in with,
+    so that logs replay as they were decided.
     """
 
     parallelism: Parallelism
@@ -99,8 +103,12 @@ class Request:
     training: Training = AS_LLAMA3
     where: Constraints = ANYWHERE
     compute_s: float | None = None
+    step_model: int = FIRST_STEP_MODEL
 
     def __post_init__(self) -> None:
+        if not FIRST_STEP_MODEL <= self.step_model <= STEP_MODEL:
+            known = f"{FIRST_STEP_MODEL} to {STEP_MODEL}"
+            raise BadInput("step_model", f"must be {known}, is {self.step_model}")
         if self.compute_s is not None and not self.compute_s > 0:
             raise BadInput("compute_time_s", f"must be above 0, is {self.compute_s}")
         if not 0 <= self.spread_alpha <= 1:

@@ -158,7 +158,7 @@ def _sealed(
     }
     step = placement.step
     if step is not None and isfinite(step.seconds):
-        parts["job"]["step"] = _facts_of_step(request)
+        parts["job"]["step"] = _facts_of_step(fabric, request, placement.hosts)
         parts["claims"]["step"] = _step_claim(step, _unsealed(parts))
     return {"format": FORMAT, "digests": {p: digest(parts[p]) for p in SEALED}, **parts}
 
@@ -178,16 +178,20 @@ def _speeds(bytes_per_s: Floats) -> list[list[int]]:
     return _runs([round(each * MEGASECOND) for each in bytes_per_s.tolist()])
 
 
-def _facts_of_step(request: Request) -> dict[str, Any]:
-    rule = exposure(request)
+def _facts_of_step(fabric: Fabric, request: Request, hosts: Sequence[int]) -> dict[str, Any]:
+    rule, fastest = exposure(fabric, request, hosts=hosts), exposure(fabric, request)
     line, training = rule.pipeline, request.training
-    shares = {t.axis: state_share(request, t.axis) for t in axis_traffic(request)}
+    axes = [traffic.axis for traffic in axis_traffic(request)]
+    shares = {axis: state_share(request, axis) for axis in axes}
+    seconds = {"compute_s": rule.compute_s, "least_compute_s": fastest.compute_s}
+    seconds["most_compute_s"] = fastest.hiding_s
     return {
-        "compute_s": list(rule.compute_s.as_integer_ratio()),
+        **{name: list(value.as_integer_ratio()) for name, value in seconds.items()},
         "pipeline": asdict(line),
         "sync": training.sync.value,
         "gradients_alone": training.data_parallel is DataParallel.DDP,
         "state": {axis: [each.numerator, each.denominator] for axis, each in shares.items()},
+        "exposed": {axis: list(share.as_integer_ratio()) for axis, share in rule.shares.items()},
     }
 
 

@@ -20,7 +20,13 @@ from placement.fabric.constraints import Constraints
 from placement.workload.framework_limits import check_parallelism
 from placement.workload.parallelism import AXES, Parallelism
 from placement.workload.replicas import batch_sizes, check_batch
-from placement.workload.request import EVEN_ALPHA, Objective, Request, SpareRule
+from placement.workload.request import (
+    EVEN_ALPHA,
+    STEP_MODEL,
+    Objective,
+    Request,
+    SpareRule,
+)
 from placement.workload.traffic import axis_traffic
 from placement.workload.training import Batch, ModelShape, Training
 from scheduler.core.model.dependency import DependencyTerm
@@ -188,6 +194,8 @@ def _request(keys: JobKeys, document: Document) -> Request:
         where=_where(keys),
         compute_s=keys.compute_time_s,
     )
+    if request.has_step_time:
+        request = replace(request, step_model=keys.step_model or STEP_MODEL)
     if keys.objective is None:
         request = replace(request, objective=usual_objective(request))
     if request.objective is Objective.TIME and not request.has_step_time:
@@ -257,6 +265,8 @@ def job_to_mapping(spec: JobSpec) -> dict[str, Any]:
         mapping["spread_alpha"] = request.spread_alpha
     if request.compute_s is not None:
         mapping["compute_time_s"] = request.compute_s
+    if request.has_step_time and request.step_model != STEP_MODEL:
+        mapping["step_model"] = request.step_model
     for key, default in _SCALARS.items():
         if (value := getattr(spec, key)) != default:
             mapping[key] = value

@@ -534,6 +534,7 @@ class JobKeys(Keys):
     objective: Annotated[Objective | None, BeforeValidator(_objective)] = None
     spread_alpha: Annotated[float, BeforeValidator(_share)] = EVEN_ALPHA
     compute_time_s: Nanoseconds | None = None
+    step_model: Number = 0
     priority: Rank = 0
     time_limit_s: Seconds | None = None
     tenant: Text = ""

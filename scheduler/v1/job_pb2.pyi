@@ -540,6 +540,7 @@ class JobSpec(_message.Message):
     RESTARTS_FIELD_NUMBER: _builtins.int
     REQUEUE_FIELD_NUMBER: _builtins.int
     HANG_FIELD_NUMBER: _builtins.int
+    STEP_MODEL_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """What its tenant calls the job: 1 to 128 letters, digits, '-', '_' or '.'. Unique among live
     jobs of the tenant; free again once the job has ended. Required.
@@ -577,6 +578,10 @@ class JobSpec(_message.Message):
     requeue: Global___Requeueing.ValueType
     """Whether the job waits again when others need its hosts, or they fail and cannot be replaced.
     Unspecified means always.
+    """
+    step_model: _builtins.int
+    """Version of the model of its step time. A job keeps the one it was given in with. 0 means the
+    newest.
     """
     @_builtins.property
     def parallelism(self) -> Global___Parallelism:
@@ -684,10 +689,11 @@ class JobSpec(_message.Message):
         restarts: Global___RestartRule | None = ...,
         requeue: Global___Requeueing.ValueType = ...,
         hang: Global___Hang | None = ...,
+        step_model: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha", "batch", b"batch", "begin_time", b"begin_time", "checkpoint", b"checkpoint", "compute_time", b"compute_time", "constraints", b"constraints", "hang", b"hang", "model", b"model", "parallelism", b"parallelism", "restarts", b"restarts", "run", b"run", "spread_alpha", b"spread_alpha", "time_limit", b"time_limit", "training", b"training"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha", "array", b"array", "batch", b"batch", "begin_time", b"begin_time", "cancel_unmet", b"cancel_unmet", "checkpoint", b"checkpoint", "collectives", b"collectives", "compute_time", b"compute_time", "constraints", b"constraints", "dependencies", b"dependencies", "hang", b"hang", "hold", b"hold", "labels", b"labels", "model", b"model", "name", b"name", "objective", b"objective", "parallelism", b"parallelism", "priority", b"priority", "priority_class", b"priority_class", "requeue", b"requeue", "restarts", b"restarts", "run", b"run", "spares", b"spares", "spread_alpha", b"spread_alpha", "tenant", b"tenant", "time_limit", b"time_limit", "traffic", b"traffic", "training", b"training"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha", "array", b"array", "batch", b"batch", "begin_time", b"begin_time", "cancel_unmet", b"cancel_unmet", "checkpoint", b"checkpoint", "collectives", b"collectives", "compute_time", b"compute_time", "constraints", b"constraints", "dependencies", b"dependencies", "hang", b"hang", "hold", b"hold", "labels", b"labels", "model", b"model", "name", b"name", "objective", b"objective", "parallelism", b"parallelism", "priority", b"priority", "priority_class", b"priority_class", "requeue", b"requeue", "restarts", b"restarts", "run", b"run", "spares", b"spares", "spread_alpha", b"spread_alpha", "step_model", b"step_model", "tenant", b"tenant", "time_limit", b"time_limit", "traffic", b"traffic", "training", b"training"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__spread_alpha: _TypeAlias = _typing.Literal["spread_alpha"]  # noqa: Y015
     _WhichOneofArgType__spread_alpha: _TypeAlias = _typing.Literal["_spread_alpha", b"_spread_alpha"]  # noqa: Y015

@@ -16,6 +16,7 @@ from scheduler.cli.parameters import JobPath
 from scheduler.cli.plot.options import Plot, PlotBy, drawers
 
 if TYPE_CHECKING:
+    from placement.fabric.tree import Fabric
     from placement.objective.step_time import Assumptions
     from placement.workload.request import Answer
     from scheduler.cli.render.place.question import Question
@@ -50,14 +51,17 @@ def estimate_command(
     ] = None,
     achieved_tflops: Annotated[
         float | None,
-        typer.Option(help="TFLOP/s of one GPU while its kernels run, at most the peak."),
+        typer.Option(
+            help="TFLOP/s of one GPU while its kernels run, at most the peak."
+            " (default: by parts, see docs/steptime.md)"
+        ),
     ] = None,
     efficiency: Annotated[
-        float | None, typer.Option(help="The same as a share of the peak, 0 to 1. (default: 0.52)")
+        float | None, typer.Option(help="The same as a share of the peak, 0 to 1.")
     ] = None,
     peak_tflops: Annotated[
         float | None,
-        typer.Option(help="Dense peak of one GPU in TFLOP/s. (default: 989.4, an H100 in BF16)"),
+        typer.Option(help="Dense peak of one GPU in TFLOP/s, in place of the catalogue's."),
     ] = None,
     compute_seconds: Annotated[
         float | None,
@@ -183,7 +187,7 @@ def _assumptions(
     compute_s: float | None,
     hidden: list[str] | None,
 ) -> Assumptions:
-    from placement.objective.step_time import EFFICIENCY, PEAK_TFLOPS, Assumptions
+    from placement.objective.step_time import Assumptions
     from scheduler.files.errors import InputError, Problem
 
     given = {
@@ -200,20 +204,26 @@ def _assumptions(
     if achieved is not None and efficiency is not None:
         message = "conflicts with --efficiency, the same as a share: give one"
         raise InputError(Problem("--achieved-tflops", message))
-    top = PEAK_TFLOPS if peak is None else peak
-    if achieved is not None and achieved > top:
-        usual = (
-            "that of an H100 in BF16; --peak-tflops says another" if peak is None else "as given"
-        )
-        message = f"must be at most the peak of one GPU, {top:g} ({usual}), is {achieved:g}"
+    if achieved is not None and peak is not None and achieved > peak:
+        message = f"must be at most the peak of one GPU, {peak:g} (as given), is {achieved:g}"
         raise InputError(Problem("--achieved-tflops", message))
-    rate = top * (EFFICIENCY if efficiency is None else efficiency)
-    return Assumptions(
-        rate if achieved is None else achieved,
-        top,
-        compute_s,
-        tuple(_hidden(text) for text in hidden or []),
-    )
+    hides = tuple(_hidden(text) for text in hidden or [])
+    return Assumptions(achieved, efficiency, peak, compute_s, hides)
+
+
+def _refuse_above_peak(machine: Fabric, job: JobFile, assumed: Assumptions) -> None:
+    """Raises: InputError where no GPU of the fabric reaches the rate that is stated."""
+    from placement.objective.step_time import peak_flops
+    from scheduler.files.errors import InputError, Problem
+
+    achieved, request = assumed.achieved_tflops, job.spec.request
+    if achieved is None or assumed.peak_tflops is not None:
+        return
+    top = max(machine.by_host.kinds, key=lambda gpu: peak_flops(request, gpu, assumed))
+    peak = peak_flops(request, top, assumed) / 1e12
+    if achieved > peak:
+        message = f"must be at most the peak of one {top.name}, {peak:g}, is {achieved:g}"
+        raise InputError(Problem("--achieved-tflops", f"{message}; --peak-tflops says another"))
 
 
 def _hidden(text: str) -> tuple[str, float]:
@@ -264,6 +274,7 @@ def _run(
     from scheduler.files.errors import InputError, Problem
 
     machine = inputs.load_fabric(fabric)
+    _refuse_above_peak(machine, job, assumed)
     taken = inputs.load_busy(str(busy), machine) if busy else 0
     question, answer, _ = place_job(job, cluster_of(job, machine, taken, 0, links=links), 0)
     if not isinstance(answer, Placement):
@@ -285,6 +296,7 @@ def _mapping(
         "job": name,
         "assumptions": {
             "achieved_tflops": assumed.achieved_tflops,
+            "efficiency": assumed.efficiency,
             "peak_tflops": assumed.peak_tflops,
             "compute_seconds": assumed.compute_s,
             "hidden": dict(assumed.hidden),

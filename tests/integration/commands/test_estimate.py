@@ -88,7 +88,11 @@ def test_mfu_and_compute_follow_from_the_flops_and_the_rate() -> None:
 
 def test_efficiency_is_a_share_of_the_peak() -> None:
     answer = estimate("--peak-tflops", "312", "--efficiency", "0.5")
-    assert answer["assumptions"]["achieved_tflops"] == 156
+    assert answer["assumptions"]["efficiency"] == 0.5
+    step = placements(answer)["muster"]
+    ranks = 384
+    assert step["model_flops"] / ranks / step["compute_seconds"] == pytest.approx(156e12)
+    assert step["likely_seconds"] is None
 
 
 def test_layers_are_shares_of_the_step() -> None:
@@ -178,7 +182,7 @@ def test_place_carries_the_same_estimate() -> None:
     result = muster("place", "job.yaml", "--fabric", "narrow.yaml", "--format", "json")
     mine = estimate()["estimates"][0]
     assert json.loads(result.stdout)["estimate"] == {
-        key: mine[key] for key in ("placements", "collectives")
+        key: mine[key] for key in ("placements", "collectives", "gpus", "compute_seconds")
     }
     text = muster("place", "job.yaml", "--fabric", "narrow.yaml").stdout
     assert "a step: compute" in text
@@ -211,7 +215,7 @@ def test_what_does_not_fit_says_so_and_the_rest_is_estimated() -> None:
         ("--efficiency", "1.5", "at most 1"),
         ("--efficiency", "0", "positive"),
         ("--achieved-tflops", "-3", "positive"),
-        ("--achieved-tflops", "5000", "at most the peak of one GPU, 989.4"),
+        ("--achieved-tflops", "5000", "at most the peak of one H100, 989.4"),
         ("--plot-by", "stage", "needs --plot"),
         ("--peak-tflops", "nan", "positive"),
         ("--compute-seconds", "inf", "positive"),
@@ -242,7 +246,7 @@ def test_slow_steps_have_units_that_people_know() -> None:
     result = muster("estimate", "job.yaml", "--fabric", "narrow.yaml", "--achieved-tflops", "0.05")
     assert "e+" not in result.stdout
     assert " at 0.05 TFLOP/s while kernels run" in result.stdout
-    assert " h: " in result.stdout or " min: " in result.stdout
+    assert " h on " in result.stdout or " min on " in result.stdout
 
 
 def test_more_busy_files_than_fabrics() -> None:

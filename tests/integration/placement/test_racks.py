@@ -256,7 +256,8 @@ def test_too_few_whole_racks_raise_the_bound() -> None:
     assert answer.step is not None
     halves = step_time(fabric, job, [1, 2, 5, 6, 9, 10, 13, 14]).seconds
     assert answer.step.seconds == pytest.approx(halves)
-    assert answer.step.least_seconds == pytest.approx(halves, rel=0.01)
+    # Of dp, which crosses racks as well, the bound on the cards knows nothing.
+    assert answer.step.least_seconds == pytest.approx(halves, rel=0.07)
 
 
 def test_the_floor_is_reached_where_a_rack_holds_the_experts() -> None:

@@ -130,12 +130,30 @@ def assumptions_text(estimate: Estimate, assumed: Assumptions) -> str:
             " long it lasts)"
         )
     ranks = estimate.question.request.parallelism.world_size
-    share = percent_text(assumed.achieved_tflops / assumed.peak_tflops)
+    flops = step.flops / ranks
+    share = percent_text(flops * ranks / (step.peak_flops * step.compute_s))
+    rate = f"{_number(flops / step.compute_s / 1e12)} TFLOP/s while kernels run"
+    peak = f"{step.peak_flops / ranks / 1e12:g}"
     return (
-        f"compute {seconds_text(step.compute_s)}: {step.flops / ranks / 1e12:,.0f} TFLOP a GPU at"
-        f" {_number(assumed.achieved_tflops)} TFLOP/s while kernels run ({share} of"
-        f" {assumed.peak_tflops:g})"
+        f"compute {seconds_text(step.compute_s)} on {estimate.gpu_text}:"
+        f" {flops / 1e12:,.0f} TFLOP a GPU at {rate} ({share} of {peak})"
+        f"{_parts_text(estimate)}{_interval_text(step)}"
     )
+
+
+def _parts_text(estimate: Estimate) -> str:
+    """The parts of compute, the longest first."""
+    parts = sorted(estimate.compute.items(), key=lambda part: -part[1])
+    said = ", ".join(f"{name} {seconds_text(seconds)}" for name, seconds in parts)
+    return f"; {said}" if said else ""
+
+
+def _interval_text(step: StepTime) -> str:
+    """`\n24.9 s, 21 to 29 s in 8 of 10 such runs`."""
+    if step.likely_s is None:
+        return ""
+    low, high = (seconds_text(seconds) for seconds in step.likely_s)
+    return f"\n{seconds_text(step.seconds)} a step, {low} to {high} in 8 of 10 such runs"
 
 
 def _number(value: float) -> str:

@@ -16,7 +16,7 @@ from placement import consecutive
 from placement.fabric.hostset import has, to_mask
 from placement.fabric.links import islands
 from placement.fabric.tree import Fabric, Ints
-from placement.objective.step_time import Assumptions, StepTime, step_time
+from placement.objective.step_time import Assumptions, StepTime, compute_by_part, step_time
 from placement.workload.request import Placement
 
 if TYPE_CHECKING:
@@ -30,13 +30,23 @@ class Estimate:
     """A job on one fabric: a step as placed, and of the same gang placed otherwise.
 
     `steps`: (way, step), muster's first, and what routing makes of the flows of each, None when
-    they are spread perfectly. `advice`: on the axes as muster placed them.
+    they are spread perfectly. `advice`: on the axes as muster placed them. `compute`: seconds of
+    its parts, on the GPUs of muster's placement; empty where something else says how long it is.
     """
 
     question: Question
     steps: tuple[tuple[str, StepTime], ...]
     routed: tuple[Congestion | None, ...]
     advice: tuple[Advice, ...]
+    compute: dict[str, float]
+
+    @property
+    def gpu_text(self) -> str:
+        """The kinds of GPU that the job may get, as `H100 in bf16`."""
+        by_host, request = self.question.fabric.by_host, self.question.request
+        names = ", ".join(gpu.name for gpu in by_host.kinds)
+        said = " (assumed: the fabric file names no GPU)" if by_host.is_kind_assumed else ""
+        return f"{names}{said} in {request.model.dtype}" if request.model else f"{names}{said}"
 
     @property
     def placed(self) -> StepTime:
@@ -86,7 +96,19 @@ def estimate(
     )
     if not steps[0][1].axes:
         return None
-    return Estimate(question, steps, routed, advice(fabric, request, answer.hosts))
+    compute = _compute(question, answer, assumed)
+    return Estimate(question, steps, routed, advice(fabric, request, answer.hosts), compute)
+
+
+def _compute(question: Question, answer: Placement, assumed: Assumptions) -> dict[str, float]:
+    """Seconds of the parts of compute on the slowest kind of GPU of the placement."""
+    request = question.request
+    stated = (assumed.compute_s, assumed.achieved_tflops, assumed.efficiency, request.compute_s)
+    if any(each is not None for each in stated):
+        return {}
+    kinds = question.fabric.by_host.kinds_of(answer.hosts)
+    found = (compute_by_part(request, gpu, assumed) for gpu in kinds)
+    return max(found, key=lambda parts: sum(parts.values()))
 
 
 def by_name(fabric: Fabric, free: Ints, gang: int) -> list[int]:
@@ -115,6 +137,11 @@ def to_mapping(estimated: Estimate) -> dict[str, Any]:
             way.replace(" ", "_"): _step(step, routed)
             for (way, step), routed in zip(estimated.steps, estimated.routed, strict=True)
         },
+        "gpus": {
+            "kinds": [gpu.name for gpu in estimated.question.fabric.by_host.kinds],
+            "assumed": estimated.question.fabric.by_host.is_kind_assumed,
+        },
+        "compute_seconds": estimated.compute or None,
         "collectives": {item.axis: _advice(item) for item in estimated.advice},
     }
 
@@ -123,6 +150,7 @@ def _step(step: StepTime, routed: Congestion | None) -> dict[str, Any]:
     """`step_seconds` is what communication takes by itself when compute is not known."""
     return {
         "step_seconds": step.seconds,
+        "likely_seconds": list(step.likely_s) if step.likely_s else None,
         "compute_seconds": step.compute_s or None,
         "bubble_seconds": step.bubble_s,
         "exposed_seconds": step.exposed_s,

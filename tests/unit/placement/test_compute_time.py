@@ -1,0 +1,213 @@
+"""Compute by its parts, on the GPUs of a fabric, and what of communication a step waits for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from placement import place
+from placement.fabric import hostset
+from placement.fabric.gpus import catalogue
+from placement.fabric.tree import Fabric, from_spec, preset
+from placement.objective.compute_time import compute_parts
+from placement.objective.step_constants import step_constants
+from placement.objective.step_time import Assumptions, Pipeline, compute_by_part, step_time
+from placement.tiers.step_clock import step_clock
+from placement.workload.request import STEP_MODEL, Objective, Placement, Request
+from placement.workload.training import Batch, PipelineSchedule, Training
+from tests.build import DEEPSEEK_V3, LLAMA3, llama3, request, training
+
+ROCE = preset("roce-24k")
+H100, GB200, A100 = (catalogue()[name] for name in ("H100", "GB200", "A100"))
+
+
+def job(row: int = 2, *, chunks: int = 8, **changes: Any) -> Request:
+    return replace(llama3(row, virtual_stages=chunks), step_model=STEP_MODEL, **changes)
+
+
+def on(gpu: str, hosts: int = 2_048) -> Fabric:
+    return from_spec(
+        {"name": gpu, "gpus_per_host": 8, "gpu": gpu, "tiers": [{"name": "host", "count": hosts}]}
+    )
+
+
+def compute_s(wanted: Request, gpu: str = "H100") -> float:
+    hosts = wanted.hosts_needed(8)
+    return step_time(on(gpu, hosts), wanted, range(hosts)).compute_s
+
+
+def with_model(wanted: Request, **changes: Any) -> Request:
+    assert wanted.model is not None
+    return replace(wanted, model=replace(wanted.model, **changes))
+
+
+def test_parts_add_up_to_compute() -> None:
+    parts = compute_by_part(job(), H100)
+    assert parts.keys() == {"GEMMs", "attention", "elementwise", "optimizer"}
+    assert sum(parts.values()) == pytest.approx(compute_s(job()))
+
+
+def test_work_of_llama3_405b_at_peak() -> None:
+    """6 FLOPs a parameter and token, but for the input embedding; 126 layers."""
+    parts = compute_parts(job(), H100)
+    assert parts is not None
+    tokens = 2_048 * 8_192 / 16_384
+    assert parts.gemm_s == pytest.approx(6 * (405.85e9 - 2.1e9) * tokens / 989.4e12, rel=1e-3)
+    attended = 126 * 16_384 * 2 * 4_096
+    assert parts.attention_s == pytest.approx(6 * attended * tokens / 989.4e12)
+    assert (parts.tokens, parts.width, parts.is_misaligned) == (8_192, 2_048, 0)
+
+
+def test_a_gpu_has_its_own_pace() -> None:
+    assert compute_s(job(), "A100") > 2 * compute_s(job(), "H100")
+    assert compute_s(job(), "H100") > 2 * compute_s(job(), "GB200")
+
+
+def test_fp8_shortens_matrices_and_not_attention() -> None:
+    narrow, wide = (compute_by_part(with_model(job(), dtype=d), H100) for d in ("fp8", "bf16"))
+    assert narrow["GEMMs"] < 0.7 * wide["GEMMs"]
+    assert narrow["attention"] == wide["attention"]
+
+
+def test_recomputation_costs_a_third_of_forward_and_backward() -> None:
+    kept, again = (
+        compute_by_part(job(training=training(recompute=how)), H100) for how in ("none", "full")
+    )
+    assert again["attention"] == pytest.approx(kept["attention"] * 4 / 3)
+    assert 1.3 < again["GEMMs"] / kept["GEMMs"] < 4 / 3
+
+
+def test_adapters_save_the_gradients_of_the_matrices() -> None:
+    lora = compute_by_part(job(training=training(trained="lora")), H100)
+    assert lora["GEMMs"] == pytest.approx(compute_by_part(job(), H100)["GEMMs"] * 2 / 3)
+    assert "optimizer" not in lora
+
+
+def test_odd_widths_are_slower() -> None:
+    even = compute_by_part(job(), A100)["GEMMs"]
+    odd = compute_by_part(with_model(job(), hidden=16_384 - 8, head_dim=128), A100)["GEMMs"]
+    assert odd > 1.4 * even
+
+
+def test_small_experts_are_slower_than_their_flops() -> None:
+    moe = replace(
+        request(ep=8, pp=4, dp=2, model=DEEPSEEK_V3, batch=Batch(512)), step_model=STEP_MODEL
+    )
+    parts = compute_parts(moe, H100)
+    assert parts is not None
+    assert (
+        compute_by_part(moe, H100)["experts"]
+        > 2 * parts.expert_s / step_constants().gemm["bf16:H100"]
+    )
+
+
+def test_llama3_table_4_without_being_fitted_to_it() -> None:
+    """430 and 400 TFLOP/s a GPU are published; no run of Llama 3's own paper is in the fit."""
+    for row, tflops in ((1, 430), (2, 400)):
+        ranks = job(row).parallelism.world_size
+        step = step_time(ROCE, job(row), range(ranks // 8))
+        assert step.flops / ranks / step.seconds / 1e12 == pytest.approx(tflops, rel=0.05)
+        assert step.likely_s is not None
+        low, high = step.likely_s
+        assert low < step.seconds < high
+
+
+def test_a_stated_rate_has_no_interval() -> None:
+    hosts = range(2_048)
+    for stated in (Assumptions(compute_s=5.0), Assumptions(efficiency=0.5), Assumptions(600.0)):
+        assert step_time(ROCE, job(), hosts, stated).interval is None
+
+
+def test_a_peak_of_ones_own_scales_matrices() -> None:
+    twice = compute_by_part(job(), H100, Assumptions(peak_tflops=2 * 989.4))
+    assert twice["GEMMs"] == pytest.approx(compute_by_part(job(), H100)["GEMMs"] / 2)
+
+
+def test_intervals_are_wider_where_less_was_measured() -> None:
+    constants = step_constants()
+    dense = constants.interval(has_experts=False, is_measured=True)
+    experts = constants.interval(has_experts=True, is_measured=True)
+    foreign = constants.interval(has_experts=False, is_measured=False)
+    assert dense[1] < foreign[1] < experts[1]
+    assert constants.rates("MI300X", "fp8").is_measured is False
+    assert constants.rates("H100", "mxfp8") == constants.rates("H100", "fp8")
+
+
+def test_kin_stand_in_for_gpus_that_nobody_measured() -> None:
+    constants = step_constants()
+    assert constants.rates("MI300X", "fp8").gemm == constants.gemm["fp8:MI325X"]
+    assert constants.rates("own", "bf16").gemm == constants.gemm["bf16"]
+
+
+def test_the_step_waits_for_shares_of_communication() -> None:
+    shares = step_constants().exposed
+    step = step_time(ROCE, job(), range(2_048))
+    stretched = 1 + float(Pipeline.of(job()).bubble)
+    axes = {axis.load.traffic.axis: axis for axis in step.axes}
+    assert axes["tp"].exposed_s == pytest.approx(shares["tp"] * stretched * axes["tp"].seconds)
+    assert axes["dp"].exposed_s == pytest.approx(shares["dp"] * axes["dp"].seconds)
+    whole = step_time(ROCE, job(training=Training(sequence_parallel=False)), range(2_048))
+    tp = next(axis for axis in whole.axes if axis.load.traffic.axis == "tp")
+    assert tp.exposed_s == pytest.approx(shares["tp_whole"] * stretched * tp.seconds)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "chunks", "bubble"),
+    [
+        ("1f1b", 1, Fraction(15, 16)),
+        ("1f1b", 8, Fraction(15, 128)),
+        ("zero_bubble", 1, Fraction(5, 16)),
+        ("dualpipe", 1, Fraction(14, 48)),
+    ],
+)
+def test_schedules_have_their_own_bubbles(schedule: str, chunks: int, bubble: Fraction) -> None:
+    """DeepSeek-V3 (2024), table 2, with a backward pass of two forward ones."""
+    batch = Batch(2_048, virtual_stages=chunks, schedule=PipelineSchedule(schedule))
+    assert Pipeline.of(replace(job(), batch=batch)).bubble == bubble
+
+
+def mixed(*, kinds: tuple[str, str] = ("A100", "H100")) -> Fabric:
+    slow, fast = kinds
+    return from_spec(
+        {
+            "name": "mixed",
+            "gpus_per_host": 8,
+            "tiers": [{"name": "zone"}, {"name": "host"}],
+            "domains": [
+                {"name": "z0", "hosts": 4, "gpu": slow},
+                {"name": "z1", "hosts": 4, "gpu": fast},
+            ],
+        }
+    )
+
+
+SMALL = replace(
+    request(tp=8, dp=4, model=replace(LLAMA3, layers=4), batch=Batch(64)), step_model=STEP_MODEL
+)
+
+
+def test_the_slowest_kind_of_a_gang_sets_the_pace() -> None:
+    fabric = mixed()
+    slow, fast, both = (
+        step_time(fabric, SMALL, hosts).compute_s
+        for hosts in ([0, 1, 2, 3], [4, 5, 6, 7], [3, 4, 5, 6])
+    )
+    assert both == slow > 2 * fast
+
+
+def test_bounds_hold_on_hosts_of_every_kind() -> None:
+    fabric = mixed()
+    least = step_clock(fabric, SMALL).on_one_switch.seconds
+    for hosts in ([0, 1, 2, 3], [4, 5, 6, 7], [3, 4, 5, 6]):
+        assert step_time(fabric, SMALL, hosts).seconds >= least
+
+
+def test_placement_takes_the_faster_gpus() -> None:
+    for fabric in (mixed(), mixed(kinds=("H100", "A100"))):
+        timed = replace(SMALL, objective=Objective.TIME)
+        answer = place(fabric, hostset.full(fabric.host_count), timed)
+        assert isinstance(answer, Placement)
+        assert [gpu.name for gpu in fabric.by_host.kinds_of(answer.hosts)] == ["H100"]
