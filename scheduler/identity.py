@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from muster.structs import struct
 from scheduler.core import Job, State, Tenants
 from scheduler.core.model.window import Booking
 from scheduler.core.names import HIDDEN
@@ -38,7 +38,7 @@ class Role(IntEnum):
     ADMIN = 6  # everything
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Caller:
     """`name`: the user of the jobs that it submits. `tenant` is empty for somebody who is not bound
     to one. `run_as`: users of the hosts whom ranks of its jobs may be, besides that of its name."""

@@ -14,14 +14,14 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
+from muster.structs import replace, struct
 from scheduler.files.fabrics.network import TopologyNetwork, shortened
 
 LEVEL_NAMES = ("leaf", "spine", "core")
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Cable:
     """Two ends, each the key of a switch or of a host; 0 Gbit/s where it is not known."""
 

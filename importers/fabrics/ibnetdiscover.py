@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from importers.fabrics.cabling import Cable, network
+from muster.structs import replace
 from placement import BadInput
 from scheduler.files.errors import refusal
 from scheduler.files.fabrics.network import Choices, TopologyNetwork

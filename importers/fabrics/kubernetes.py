@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
+from muster.structs import replace
 from placement import BadInput
 from scheduler.files.fabrics.network import (
     Choices,

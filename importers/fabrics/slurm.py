@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 from importers.fabrics.switches import Switch, table
+from muster.structs import replace
 from placement import BadInput
 from placement.fabric import hostlist
 from scheduler.files.errors import refusal

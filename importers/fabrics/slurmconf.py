@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from importers.fabrics import slurm
 from importers.fabrics.switches import Switch, network
+from muster.structs import struct
 from placement.fabric import hostlist
 from scheduler.files.errors import InputError, refusal
 from scheduler.files.fabrics.network import Choices, TopologyNetwork
@@ -32,7 +32,7 @@ _KEYS = {
 DEEPEST_INCLUDE = 8
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class _Line:
     """A logical line: its pairs, keys in lower case, and where it starts."""
 

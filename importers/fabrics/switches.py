@@ -7,9 +7,9 @@ than its height (a leaf directly under the core) stands alone on the levels betw
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 
+from muster.structs import replace, struct
 from placement import BadInput
 from scheduler.files.errors import InputError, refusal
 from scheduler.files.fabrics.network import Path, TopologyNetwork, names_from_below, shortened
@@ -18,7 +18,7 @@ NO_TOPOLOGY = "no-topology"  # where Topograph puts hosts that it knows nothing 
 HIGHEST = 16
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Switch:
     """One switch or block, what is below it, and where it was read."""
 

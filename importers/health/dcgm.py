@@ -18,9 +18,9 @@ of DCGM 2 to 4 (results by `gpu_id` or `gpu_ids`, by `entity_id` and `test_summa
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
+from muster.structs import replace
 from scheduler.files.errors import line_of
 from scheduler.files.health.found import ImportedReport
 from scheduler.files.json_file import JsonFile

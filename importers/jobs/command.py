@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
 from importers.jobs.draft import Draft, Origin
 from importers.jobs.shell import Script, Word
+from muster.structs import struct
 from scheduler.core.policies.run import RANK_VARIABLES
 
 _MEETING: Final = re.compile(
@@ -32,7 +32,7 @@ _PLAIN: Final = frozenset(
 _SEARCH: Final = "/usr/local/bin:/usr/bin:/bin"
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class LaunchCommand:
     """`words`: from the program that starts the ranks on. `before`: its wrapper. `is_launcher`: it
     starts the ranks of a host by itself."""

@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from importers.jobs.draft import Draft, Origin
+from muster.structs import struct
 from scheduler.files.errors import InputError, Problem
 
 STAGES = ("ddp", "zero1", "zero2", "zero3")
@@ -33,7 +33,7 @@ UNREPRESENTED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class _Settings:
     draft: Draft
     values: dict[str, Any]

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from muster.structs import struct
 from placement import BadInput
 from placement.workload.parallelism import Parallelism, expert_axes
 from placement.workload.training import Batch, ModelShape, Training
@@ -20,7 +21,7 @@ from scheduler.files.yaml12 import Document
 SECTIONS = {"parallelism": Parallelism, "model": ModelShape, "batch": Batch, "training": Training}
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Origin:
     """`name`: of an option or key, as its tool writes it. `line` 0: not in the file."""
 

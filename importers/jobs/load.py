@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,14 @@ from importers.jobs.shapes import model_of
 from importers.jobs.tools import FORMATS, TITLES, TOOL_BY_SUFFIX, Tool
 from importers.jobs.torchtitan import draw as draw_torchtitan
 from importers.jobs.torchtitan import draw_python
+from muster.structs import struct
 from scheduler.files.errors import InputError, Problem
 from scheduler.files.yaml12 import parse, read_text
 
 GIVEN = Origin("--set")
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Given:
     """What the user adds to the file. `gpus` 0: not said. `recipe`: a function of a Python file.
 

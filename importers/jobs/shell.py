@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from muster.structs import struct
 from scheduler.files.errors import InputError, Problem
 
 MOST_WORDS = 100_000  # that a word may stand for
@@ -38,7 +39,7 @@ _OPERATORS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Word:
     text: str
     line: int

@@ -11,11 +11,11 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from importers.jobs.draft import Draft, Origin, put_experts
 from importers.jobs.python_config import PythonConfig, model_name, note_computed
+from muster.structs import struct
 from scheduler.files.errors import InputError, Problem
 
 _LLAMA3 = {"kv_heads": 8, "vocab": 128_256}
@@ -89,7 +89,7 @@ SCHEDULES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class _Settings:
     draft: Draft
     values: dict[str, Any]

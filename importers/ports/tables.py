@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from importers.fabrics.ibnetdiscover import LANE_GBPS
+from muster.structs import struct
 from scheduler.files import yaml12
 from scheduler.files.errors import refusal, short
 from scheduler.files.yaml12 import MOST_PROGRAM_BYTES
@@ -34,7 +34,7 @@ SPEEDS: Final = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class SwitchPort:
     """One port, and the line that says so. `gbps`: one direction; 0 where it is down."""
 
@@ -44,7 +44,7 @@ class SwitchPort:
     line: int
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class CsvRow:
     """One row of a CSV file by its header."""
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from importers.ports.tables import SwitchPort, csv_lines, csv_rows
+from muster.structs import struct
 from placement.fabric.links import checked_share
 from scheduler.files.errors import refusal
 from scheduler.files.links.linksfile import LinkEntry
@@ -21,7 +21,7 @@ NEEDED = ("domain", "device", "port", "gbps")
 MOST_NAMED = 4  # ports in the detail of a link
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class UplinkPort:
     """One port of a domain's uplink, and the line that says so."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import grpc
 
+from muster.structs import struct
 from scheduler.access.auth_file.reading import AuthFile, load_auth
 from scheduler.access.oidc.section import OidcKeys, is_id_token
 from scheduler.access.reloading import Reloading
@@ -24,7 +24,7 @@ Identify = Callable[[Context], Caller]
 _BEARER = "bearer "
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class CallerNames:
     """Alternative names and common name of a client certificate."""
 

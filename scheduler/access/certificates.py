@@ -13,7 +13,6 @@ import ipaddress
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from muster.structs import struct
 from scheduler.files.errors import InputError, Problem
 
 CA, SERVER = "ca", "server"
@@ -31,7 +31,7 @@ _MACHINE = re.compile(r"(\*\.)?[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?"
 _PRIVATE, _FOR_THE_GROUP, _FOR_ALL = 0o600, 0o640, 0o644
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class CertificateFile:
     """`names`: whom it is for. Times are UTC."""
 

@@ -10,10 +10,11 @@ import logging
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import grpc
 
+from muster.structs import struct
 from scheduler.access import tls
 from scheduler.access.addresses import MOST_PORT, host_and_port, is_loopback
 from scheduler.access.auth_interceptor import AuthInterceptor
@@ -33,7 +34,7 @@ class CannotListen(Exception):
     """The address is taken, is none, or is open to too many."""
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Access:
     """How callers come in. `auth_file` None: nobody is asked who they are.
 

@@ -5,9 +5,9 @@ A method that is missing here is refused to everybody, and fails a test.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from muster.structs import struct
 from scheduler.identity import Role
 
 _SCHEDULER: Final = "/scheduler.v1.SchedulerService/"
@@ -16,7 +16,7 @@ CONSOLE: Final = "/muster.console.Console/"  # called by the server's own consol
 REFLECTION: Final = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class MethodRule:
     """The least role that may call a method; None: anybody, without saying who.
 

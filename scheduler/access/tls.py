@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 import ssl
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import grpc
 
+from muster.structs import struct
 from scheduler.access.reloading import Reloading
 from scheduler.files.errors import InputError, Problem
 from scheduler.files.yaml12 import read_text
@@ -24,7 +24,7 @@ _SOON = timedelta(days=30)
 log = logging.getLogger("muster.access")
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class TlsFiles:
     """PEM files. `client_ca` None: clients show no certificate."""
 

@@ -18,12 +18,13 @@ import hashlib
 import hmac
 import re
 import secrets
-from dataclasses import dataclass
+
+from muster.structs import struct
 
 _FORM = re.compile(r"muster_([0-9a-f]{8})_[A-Za-z0-9_-]{43}")
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Minted:
     """A new token: `text` for its owner alone, `id` and `sha256` for the auth file."""
 

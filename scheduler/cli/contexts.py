@@ -15,9 +15,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from muster.structs import struct
 
 if TYPE_CHECKING:
     from scheduler.files.yaml12 import Document
@@ -29,7 +31,7 @@ _SECRETS = ("cert", "key", "token_file")  # they say who calls
 _IN_THE_SYSTEM = "system"  # a `ca` that is no file
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Contexts:
     """What the file says. `by_name`: the keys of each context; `current`: "" for none."""
 
@@ -134,7 +136,7 @@ def use_context(name: str, *, may_be_unused: bool = False) -> None:
         _current[chosen] = _Current(frozenset(own.split(",")), frozenset(secret))
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class _Current:
     """Which servers the current context is of, and which of its keys are in the environment."""
 

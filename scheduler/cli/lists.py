@@ -7,12 +7,12 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from muster.structs import struct
 from scheduler.cli.calls import AnswerFormat, write
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ WatchList = Annotated[
 ]
 
 
-@dataclass(frozen=True)
+@struct(frozen=True, slots=True)
 class ListOptions:
     """As they were given."""
 

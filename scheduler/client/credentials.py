@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import grpc
 
+from muster.structs import struct
 from scheduler.access.addresses import host_and_port, is_loopback
 from scheduler.files.errors import InputError, Problem
 
@@ -16,7 +16,7 @@ SYSTEM = "system"
 _LONGEST = 16_384  # bytes of a token file; an ID token with many groups is long
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Credentials:
     """PEM files, and a token. `ca`: who signs the server's certificate, "system" for those
     that gRPC trusts by itself; given, the connection is TLS.

@@ -9,13 +9,13 @@ which the clusters were named.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from math import inf
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from muster.structs import struct
 from scheduler.v1 import job_pb2, placement_pb2
 
 
@@ -30,7 +30,7 @@ class StartKind(IntEnum):
     NEVER = 5
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Offer:
     """What one cluster would do with the job now.
 

@@ -37,10 +37,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
+from muster.structs import replace, struct
 from scheduler.client.connection import ServiceError
 from scheduler.client.offers import Offer, offer_of, rank
 from scheduler.files.errors import InputError, Problem
@@ -72,7 +73,7 @@ class RoutedCluster(Protocol):
     def create_job(self, spec: JobSpec, request_id: str) -> job_pb2.Job: ...
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class ClusterView:
     """What a cluster says about a request. `id`: which one it is, "" while it has not
     answered; `fabric`: its name.
@@ -103,7 +104,7 @@ class ClusterView:
         return self.made is None and not self.left
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Routed:
     """The job is in `cluster`. `is_repeat`: an earlier call made it. `views`: of all clusters, as
     they were before."""
@@ -115,7 +116,7 @@ class Routed:
     views: tuple[ClusterView, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class NotRouted:
     """No cluster has the job, or will have it by this call. `reason` is a sentence."""
 
@@ -124,7 +125,7 @@ class NotRouted:
     is_infeasible: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Unknown:
     """Nobody can say now whether a cluster has the job. `cluster`: that might have it, ""
     for any that is silent."""

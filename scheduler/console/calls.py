@@ -18,13 +18,13 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.message import Message
 from google.rpc.status_pb2 import Status
 
+from muster.structs import struct
 from scheduler.service.interceptors import Continuation, Handler, Undecodable
 
 AHEAD = 64  # messages of a stream on their way to its reader
@@ -99,7 +99,7 @@ class CallContext:
         return tuple(pair for pair in self.trailer if pair[0] != _DETAILS)
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class _CallDetails:
     method: str
     invocation_metadata: tuple[tuple[str, str | bytes], ...] = ()

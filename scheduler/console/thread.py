@@ -15,9 +15,9 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from muster.structs import struct
 from scheduler.access import tls
 from scheduler.access.addresses import is_loopback
 from scheduler.access.listener import Access, CannotListen, check_exposure
@@ -50,7 +50,7 @@ class HttpServer(Protocol):
 log = logging.getLogger("muster.console")
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class ConsoleEndpoint:
     """Where the console listens. `tls` None: in the clear. `may_move`: to a free port, when
     another server has this one."""

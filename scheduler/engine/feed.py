@@ -16,10 +16,10 @@ from contextlib import (
     contextmanager,
     nullcontext,
 )
-from dataclasses import dataclass
 from itertools import count
 from typing import Any, Generic, TypeVar
 
+from muster.structs import struct
 from scheduler.core.fold.effects import (
     EventEffect,
     HostsChange,
@@ -120,7 +120,7 @@ class Turns:
                 loop.call_later(_LOOK_S, self._look)
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Bookmark:
     """A watch has had all changes up to this version."""
 

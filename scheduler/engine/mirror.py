@@ -12,11 +12,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from multiprocessing import Pipe
 from threading import Lock
 from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 
+from muster.structs import struct
 from scheduler.core import State
 from scheduler.core.model.events import Event
 from scheduler.eventlog import codec, snapshots
@@ -44,7 +44,7 @@ class Failed(NamedTuple):
     error: Exception
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class MirrorQuestion:
     """What to compute on the state at `version`. `base`: a snapshot to begin with, else the state
     of the question before; `events`: what follows it, as the log has it. `who`: for whom; None:

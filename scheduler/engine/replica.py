@@ -15,9 +15,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from muster.structs import struct
 from scheduler.core import Tenants
 from scheduler.engine.writer import STORE_SILENT_S, Writer
 from scheduler.eventlog.recovery import Recovered, replayed, settle
@@ -31,7 +31,7 @@ log = logging.getLogger("muster.replica")
 Found = TypeVar("Found")
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class LeaderCandidate:
     """What a server brings when it takes the lead. `address`: where others find it.
     `lease_s`: a leader that is not heard of for so long is replaced. `fabric_spec`,

@@ -11,9 +11,9 @@ import asyncio
 import logging
 import time
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
+from muster.structs import struct
 from scheduler.core import State
 from scheduler.core.model.job import SECOND_NS
 from scheduler.eventlog import snapshots
@@ -27,7 +27,7 @@ _PAUSE_S = 0.01  # after a millisecond or two of work: calls hardly notice a sna
 log = logging.getLogger("muster.store")
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Retention:
     """A snapshot after so many events, or after as many as the state has entries, where those
     are more. `log_s`: events older than this may be dropped; `ended_s`: jobs that ended longer ago

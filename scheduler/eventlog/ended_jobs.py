@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Container
-from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
 
+from muster.structs import replace
 from scheduler.core import Job, State
 from scheduler.core.collections.evolve import evolve
 from scheduler.core.model.events import Event, JobEnded

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from muster.structs import struct
 from placement import BadInput
 from scheduler.core import Rejected, State, Tenants, admit, replay
 from scheduler.core.admission.fabric import fabric_change
@@ -21,7 +21,7 @@ from scheduler.identity import SERVER
 log = logging.getLogger("muster.store")
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Recovered:
     """The state at the end of a log, the time of its last event, and the version of the
     snapshot it was built on, 0 for none."""

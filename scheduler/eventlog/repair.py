@@ -7,10 +7,10 @@ the log goes on from there, and only history is lost, up to the next damage.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from muster.structs import struct
 from scheduler.core.model.events import Event
 from scheduler.eventlog import snapshots
 from scheduler.eventlog.store import Store, StoreError, look_at, truncate
@@ -19,7 +19,7 @@ from scheduler.eventlog.store.mark import LogPosition, read_mark
 NOTHING: Final = -1
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class RepairPlan:
     """`problem`: what is wrong, "" when nothing is. Kept are the versions from `keep_from` to
     `keep_to`. `lost`: events that are given up, as far as they can still be read; `lost_count`:

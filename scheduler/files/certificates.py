@@ -8,7 +8,7 @@ file says what it proves beside what is claimed. See docs/verify.md.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from fractions import Fraction
 from itertools import groupby
 from math import isfinite
@@ -16,6 +16,7 @@ from typing import Any
 
 from muster.certificate import FORMAT, SEALED, digest
 from muster.step import CLOSE, MEGASECOND, shown_step
+from muster.structs import replace
 from placement import BoundProof, bound_proofs, place
 from placement.fabric import hostset
 from placement.fabric.constraints import seen_by_gang, tier_of

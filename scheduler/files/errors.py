@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from muster.structs import struct
 
 MOST_SHOWN = 20
 MOST_CHARACTERS = 2_000  # of one problem, which may quote what it was given
@@ -34,7 +35,7 @@ def short(value: object) -> str:
     return reprlib.repr(value)
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Problem:
     """`field` is a dotted path into the input; `line` counts from 1, 0 = not known."""
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import re
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
+from muster.structs import struct
 from placement import BadInput
 from placement.fabric import hostlist, hostset
 from placement.fabric.hostset import HostSet
@@ -63,7 +63,7 @@ def load_fabric(name_or_file: str) -> Fabric:
         raise document.error((error.field, error.message)) from None
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class JobFile:
     """A job and the file it came from, so that a later refusal can name the line."""
 

@@ -7,7 +7,7 @@ value types of placement.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from datetime import UTC, datetime
 from enum import StrEnum
 from inspect import signature
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 
+from muster.structs import replace
 from placement import BadInput
 from placement.fabric.constraints import Constraints
 from placement.workload.framework_limits import check_parallelism

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from muster.structs import struct
 from scheduler.files import yaml12
 from scheduler.files.errors import InputError, line_of, refusal
 from scheduler.files.yaml12 import MOST_PROGRAM_BYTES
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class JsonFile:
     """The value of a file, and its text."""
 

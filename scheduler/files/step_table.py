@@ -10,9 +10,9 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from muster.structs import struct
 from placement.errors import BadInput
 from placement.fabric.gpus import Gpu, gpu_named
 from placement.fabric.tree import Fabric, from_spec
@@ -44,7 +44,7 @@ _LATENT = {"query_rank": 1536, "kv_rank": 512, "rope_dim": 64}  # DeepSeek-V3 (2
 CLOSE = 0.005  # shares of params_b that the count of parameters may differ by
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class StepRow:
     """One row: its job and fabric, or in `note` why no job file says it."""
 

@@ -24,10 +24,10 @@ and names no other.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from pydantic import Field, ValidationError
 
+from muster.structs import struct
 from placement import BadInput
 from placement.fabric.tree import Fabric
 from scheduler.core.names import DEFAULT_TENANT, is_name
@@ -150,7 +150,7 @@ _SECTIONS: dict[str, type[Keys]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class TenantsFile:
     """Tenants and the file they came from. `paths`: where in it each of them stands."""
 

@@ -17,11 +17,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import Field, ValidationError
 
+from muster.structs import struct
 from placement import BadInput
 from placement.fabric.tree import Fabric
 from scheduler.core import Rejected, State, Tenants, admit, replay
@@ -61,7 +61,7 @@ class _FileKeys(Keys):
 _SECTIONS: dict[str, type[Keys]] = {"": _FileKeys, "windows": _WindowKeys}
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class WindowsFile:
     """Windows as a file says them; their times may count from a moment."""
 

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from muster.structs import struct
 from scheduler.files.errors import InputError, Problem, input_error
 
 MOST_PROGRAM_BYTES = 1 << 30  # of what a program writes: `kubectl get nodes` spends 20 KB a node
@@ -38,7 +39,7 @@ _TEXT_TAGS = (None, "!", "tag:yaml.org,2002:str")
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Document:
     """A file's value, and the line of each dotted path in it. `written`: numbers and booleans by
     their path as the file has them, `3e-4` or `1.10`."""

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from muster.structs import struct
 from scheduler.core.policies.restart_rule import StopCause
 from scheduler.core.policies.run import RunSpec
 from scheduler.core.wording import duration
@@ -66,7 +67,7 @@ class RankFailure(NamedTuple):
     code: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class RankRange:
     """What one host carries."""
 

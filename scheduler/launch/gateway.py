@@ -27,6 +27,7 @@ from typing import Any
 import grpc
 import uvloop
 
+from muster.structs import struct
 from scheduler.access import tls
 from scheduler.access.tls import TlsFiles
 from scheduler.access.tokens import host_of
@@ -53,7 +54,7 @@ log = logging.getLogger("muster.gateway")
 Context = Any  # grpc.aio.ServicerContext of bytes, whose stubs do not know EOF
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class GatewayOptions:
     """`listen`: HOST:PORT. `join_secret_file`, `join_secrets`: what join tokens are made with, read
     again when the file changes. `is_insecure`: believe an agent that proves nothing."""

@@ -18,10 +18,11 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from muster.structs import replace
 from scheduler.core import Job, Rejected, State
 from scheduler.core.admission import launch
 from scheduler.core.fold.attempts import (

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
+from muster.structs import replace, struct
 from scheduler.engine.writer import Writer
 from scheduler.launch.gateway import GatewayOptions
 from scheduler.launch.launcher import AgentLauncher
@@ -16,7 +16,7 @@ from scheduler.launch.tails import LogTails
 from scheduler.observe.supervision import Heartbeats, Tasks
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class AgentSettings:
     """`lease_s`: a silent agent is lost after it. `substrate`: makes what brings agents
     up, None: they are started by others. `may_join`: hosts that the fabric lacks join it.

@@ -9,11 +9,11 @@ import socket
 import sys
 import time
 from contextlib import suppress
-from dataclasses import replace
 from typing import Protocol
 
 from google.protobuf.message import DecodeError
 
+from muster.structs import replace
 from scheduler.launch.frames import Frame, FrameKind, read_frame
 from scheduler.launch.gateway import GatewayOptions
 from scheduler.observe.supervision import Heartbeats, Tasks

@@ -32,6 +32,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
+from muster.structs import struct
 from placement.fabric import hostlist
 from scheduler.access.addresses import host_and_port, is_loopback
 from scheduler.access.tokens import join_token, new_secret
@@ -81,7 +82,7 @@ class StepScope(StrEnum):
     ATTEMPT = "attempt"
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class SlurmSettings:
     """`folder`: of the server, for its secret and the output of steps. `secret`: of join tokens,
     "" for one of the folder. `muster`: the program on the hosts; `state`: a folder on each, `%h` is

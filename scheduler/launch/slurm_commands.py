@@ -11,9 +11,9 @@ import os
 import pwd
 import re
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from muster.structs import struct
 from placement import BadInput
 from placement.fabric import hostlist
 from scheduler.files.errors import InputError
@@ -34,7 +34,7 @@ class SlurmFailed(Exception):
     """A command did not do what it should; the text is its own."""
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class SlurmJob:
     """`hosts`: none while it waits."""
 
@@ -80,7 +80,7 @@ async def run_command(words: Sequence[str]) -> str:
     return out.decode("utf-8", "replace")
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class SlurmCommands:
     """`options`: of salloc, such as a partition."""
 

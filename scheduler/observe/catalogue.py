@@ -7,8 +7,9 @@ separately; their label is `job_name`, since Prometheus calls what it scrapes `j
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from muster.structs import struct
 
 
 class MetricKind(StrEnum):
@@ -19,7 +20,7 @@ class MetricKind(StrEnum):
     HISTOGRAM = "histogram"
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Metric:
     """`text`: one sentence that names the unit. A counter's name ends in `_total`."""
 

@@ -9,6 +9,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import TypeVar
 
+from muster.structs import struct
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
@@ -33,7 +34,7 @@ class Use(StrEnum):
     OUT = "out"  # not in service, and no gang's
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Domain:
     """Hosts of one outermost domain, by health and by use. `shared_free_gpus`: GPUs that are free
     of hosts that jobs share."""
@@ -60,7 +61,7 @@ class Queue:
     oldest: Job | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Cuts:
     """Cuts of the running gangs: bytes per step by tier, outermost first, the lower bounds of
     the outermost tier together, and gangs by what is proved of them."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
 
+from muster.structs import struct
 from scheduler.core import JobState
 from scheduler.core.model.events import (
     CheckpointSaved,
@@ -70,7 +70,7 @@ class IncidentKind(StrEnum):
 _OF_NO_JOB = frozenset({IncidentKind.HOST_FAILED, IncidentKind.LINK_CHANGED})
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Incident:
     """`subject`: the host, the job, or the domain of the uplink."""
 

@@ -19,12 +19,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from muster.structs import struct
 
 SIGNAL = "straggler"  # of the health policy, for a host that is slow
 SURE = 0.9  # confidence with which a host is reported
@@ -52,7 +53,7 @@ class Measurement(NamedTuple):
     kind: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class MeasuredGang:
     """`hosts`: in block order, of `ranks_per_host` ranks each. `uplinks`: by name, the hosts behind
     each. `gpus`: those of the ranks of a host, where they have a part of it."""
@@ -72,7 +73,7 @@ class MeasuredGang:
         return self.gpus[local] if self.gpus else local
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Suspect:
     """`name`: a host or the domain of an uplink. `gpu`: of the host, by number. `at`: the
     kind of the measurements that it slows. `slower`: 0.12 for 12 %. `confidence`: 0 to 1. `seen`:

@@ -19,13 +19,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo
 
+from muster.structs import struct
 from placement import BadInput
 from placement.fabric.tree import PRESETS
 from scheduler.access.addresses import MOST_PORT, host_and_port
@@ -149,7 +149,7 @@ def _policy(value: Any) -> str:
         raise wrong_value(error.message) from None
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class ServerOption:
     """Says that an option of `muster serve` gives a key. `name`: if not that of the key."""
 

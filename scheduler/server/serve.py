@@ -7,7 +7,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
+from muster.structs import struct
 from placement import warm_up
 from placement.fabric.tree import Fabric
 from scheduler.access.authenticate import Authenticator
@@ -75,7 +76,7 @@ _OPTIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Settings:
     """`fabric_spec` is needed for a new store only; `clock` gives nanoseconds, and `measure`
     nanoseconds that passed, against which it is checked; None: it is trusted.
@@ -118,7 +119,7 @@ class Settings:
     console: ConsoleEndpoint | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Ready:
     """What a server that has replayed its log can say of itself. `metrics`: where they are;
     `agents`: where agents come in; `console`: the address for a browser."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import grpc
@@ -16,6 +15,7 @@ from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, ResourceInfo, Re
 from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
 
+from muster.structs import struct
 from scheduler.core import Code, Rejected
 from scheduler.engine.feed import Closed, FellBehind
 from scheduler.engine.history import TooManyPasses
@@ -40,7 +40,7 @@ Reason: TypeAlias = "error_pb2.ErrorReason.ValueType"
 log = logging.getLogger("muster.service")
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class ErrorRule:
     """What a reason comes as. `retry_s`: the same call may succeed so much later."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import grpc
 from google.protobuf.message import DecodeError
+
+from muster.structs import struct
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Continuation: TypeAlias = "Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]]"
@@ -15,7 +16,7 @@ Continuation: TypeAlias = "Callable[[grpc.HandlerCallDetails], Awaitable[Handler
 _KINDS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Undecodable:
     """Bytes that are no message of the kind that a method takes, in place of the request: gRPC
     itself would end the call as INTERNAL, with a traceback, before any interceptor knows of it."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from inspect import signature
 from operator import attrgetter
 from typing import Any, TypeAlias
@@ -23,6 +22,7 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 from msgspec import structs
 
+from muster.structs import replace
 from placement import BadInput
 from scheduler.core import JobSpec
 from scheduler.core.names import NAME_RULE, full_name

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from muster.structs import replace, struct
 from placement import BadInput
 from placement.fabric.tree import Fabric
 from scheduler.files.errors import InputError, Problem
@@ -33,7 +33,7 @@ LOGS: dict[str, Callable[[Path, Mapping[str, str]], FleetLog]] = {
 ReadLog = Callable[[Sequence[str]], FleetLog]  # for a fabric of these hosts
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class _Part:
     """What one part of the text stands for: causes, or a log."""
 
@@ -41,8 +41,8 @@ class _Part:
     log: ReadLog | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FailureStream(Iterable[Outage]):
+@struct(frozen=True, slots=True)
+class FailureStream:
     """Outages in time order, perhaps for ever; `logs`: what is recorded of them."""
 
     outages: Iterable[Outage] = ()
@@ -52,7 +52,7 @@ class FailureStream(Iterable[Outage]):
         return iter(self.outages)
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class FailureSource:
     """What a text says, for any fabric and seed."""
 

@@ -19,12 +19,11 @@ oversubscribed domains count: others carry whatever their hosts can send.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 
-from muster.structs import struct
+from muster.structs import replace, struct
 from placement.fabric.tree import Fabric, Ints, Tier, from_spec
 from placement.objective.axis_loads import BYTES_PER_S, NIC, SCALE_UP, axis_loads
 from placement.objective.cut import egress_by_axis

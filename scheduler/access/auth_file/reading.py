@@ -92,7 +92,7 @@ _SECTIONS: dict[str, type[Keys]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)  # its secrets stay out of its repr
 class AuthFile:
     """Everybody whom the server lets in, and the document that says so."""
 

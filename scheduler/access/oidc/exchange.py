@@ -24,7 +24,7 @@ _BASIC, _POST = "client_secret_basic", "client_secret_post"
 log = logging.getLogger("muster.access")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)  # the code stays out of its repr
 class CodeGrant:
     """What a page got at the end of a sign-in, and what it had begun it with."""
 

@@ -32,7 +32,7 @@ MOST_REMEMBERED = 4_096
 _OTHER_KINDS = ("Bearer", "Refresh", "Offline", "Logout")  # claim `typ` of Keycloak's other tokens
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)  # claims stay out of its repr
 class _Signed:
     """What a good signature vouches for, and by which key."""
 

@@ -33,7 +33,7 @@ _MOST_KEYS = 100
 log = logging.getLogger("muster.access")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)  # its keys stay out of its repr
 class IssuerMetadata:
     """What the discovery document says, and the keys by algorithm and id."""
 
@@ -50,7 +50,7 @@ class IssuerMetadata:
         return fitting[0] if len(fitting) == 1 else None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)  # its key stays out of its repr
 class SigningKey:
     """`jwk`: as the issuer writes it, by which keys are compared."""
 

@@ -7,7 +7,6 @@ bears the name of a command is shown by `muster job show import`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,6 +14,7 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
+from muster.structs import replace
 from scheduler.cli import complete
 from scheduler.cli.calls import (
     DEFAULT_ADDRESS,

@@ -4,11 +4,11 @@ considered for now: `--hold`, `--begin`, `--dependency`."""
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import typer
 
+from muster.structs import replace
 from placement import BadInput
 from scheduler.core.model.dependency import DependencyKind, DependencyTerm
 from scheduler.core.model.job_array import parse_array

@@ -9,12 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from muster.structs import struct
 from scheduler.cli.calls import AnswerFormat, Output, Why, end, formatted, refusal
 from scheduler.cli.contexts import load_contexts, quiet_grpc, unknown
 from scheduler.cli.exit_codes import EXIT_CODES, FAILED, INFEASIBLE, TIMED_OUT, UNKNOWN
@@ -297,7 +297,7 @@ def _show(cluster: str, job: job_pb2.Job, output: AnswerFormat) -> None:
         typer.echo(formatted({"name": mapping["name"], "cluster": cluster, "job": mapping}, output))
 
 
-@dataclass(frozen=True)
+@struct(frozen=True, slots=True)
 class Answers:
     """What clusters answered, by name, and why others did not."""
 
@@ -305,7 +305,7 @@ class Answers:
     silent: Mapping[str, str]
 
 
-@dataclass(frozen=True)
+@struct(frozen=True, slots=True)
 class Found:
     """Where a job is: the live one of this name, else the newest that has ended. `cluster` is ""
     where none has it."""

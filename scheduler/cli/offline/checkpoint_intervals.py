@@ -25,9 +25,9 @@ Zaidouni (2013).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import exp, expm1, inf, sqrt
 
+from muster.structs import struct
 from placement.fabric.constraints import seen_by
 from placement.fabric.tree import Fabric
 from placement.workload.flops import parameter_count
@@ -36,7 +36,7 @@ from placement.workload.request import Request
 DAY_S = 86_400
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class FailureModel:
     """What a gang suffers. Units: seconds; `mean_s` between two failures of the gang."""
 
@@ -110,7 +110,7 @@ def optimal(faults: FailureModel) -> float:
     return (low + high) / 2
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class IntervalAdvice:
     """An interval by one rule, with the share of the time that it leaves for work.
 
@@ -165,7 +165,7 @@ STATE_BYTES = 12  # of a parameter: fp32 copy and two moments, or fp32 parameter
 STORAGE_GB_PER_S = 2_000.0  # sustained, for all of Llama 3's cluster (2024, 3.3.1)
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class CheckpointSizes:
     """Bytes of a checkpoint, in all and of the fullest host, and what the NICs of the gang and
     of one host carry in one direction. Units: bytes, bytes/s."""

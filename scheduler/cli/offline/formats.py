@@ -7,11 +7,11 @@ Each function gives the lines of one file.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from re import split, sub
 
+from muster.structs import struct
 from scheduler.agent.order import attempt_variables, node_variables, torchrun_variables
 
 MASTER_PORT = 29500  # torch.distributed's own default
@@ -20,7 +20,7 @@ LONGEST_LINE = 100
 _DIGITS = r"(\d+)"
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class GangOption:
     """Host names in block order, and the ranks on each. `attempt`: of a live job, from 1."""
 

@@ -6,13 +6,13 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from muster.structs import replace
 from placement.workload.request import Answer, Objective, Placement, Request
 from scheduler.cli import clock, complete
 from scheduler.cli.exit_codes import EXIT_CODES

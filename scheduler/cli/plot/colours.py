@@ -9,10 +9,10 @@ for then it is order that can be seen, not numbers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from muster.structs import struct
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, Ints
@@ -30,7 +30,7 @@ NOT_OF_JOB = -1
 AXES = {ColourBy.STAGE: "pp", ColourBy.REPLICA: "dp"}
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Grouping:
     """`group_by_host`: the stage or replica of a host's first rank, -1 outside the job."""
 
@@ -39,7 +39,7 @@ class Grouping:
     group_by_host: Ints
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class States:
     """Host indices that carry no rank of the job, by what they are."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
+from muster.structs import struct
 from placement.fabric import hostlist
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, Ints, Tier
@@ -40,7 +40,7 @@ MOST_VECTOR_HOSTS = 20_000  # beyond, hosts are an image inside the SVG
 MOST_RANGES = 3
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Picture:
     """What is drawn."""
 

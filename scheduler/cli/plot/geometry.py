@@ -6,12 +6,12 @@ by row in the order of the fabric, so that what is near in the tree is near on p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil, sqrt
 
 import numpy as np
 import numpy.typing as npt
 
+from muster.structs import struct
 from placement.fabric.tree import Fabric, Ints
 
 Floats = npt.NDArray[np.float64]
@@ -26,7 +26,7 @@ LARGEST_HOST_INCHES = 0.28
 MOST_TITLED = 60  # blocks; beyond, their names would overlap
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class FloorPlan:
     """`corner`: shape (hosts, 2), lower left of each unit square, y upwards.
 
@@ -65,7 +65,7 @@ def plan(fabric: Fabric, inches: float) -> FloorPlan:
     return FloorPlan(corner, blocks, inches * sheet.scale, sheet.height, sheet.scale)
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class _Sheet:
     """How blocks lie on the paper; lengths in hosts, `scale` in hosts an inch."""
 

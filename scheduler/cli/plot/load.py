@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from muster.structs import struct
 from placement.fabric.links import seconds_over
 from placement.fabric.tree import Fabric
 from placement.objective.cut import egress
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from network.routing import Congestion
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class PlottedLoad:
     """Seconds of a step in which uplinks are busy, out of each outermost domain.
 

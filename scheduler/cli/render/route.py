@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from muster.structs import replace
 from scheduler.cli.render import messages
 from scheduler.cli.render.names import as_typed
 from scheduler.cli.render.tables import Column, ListTable

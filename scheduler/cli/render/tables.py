@@ -9,6 +9,7 @@ from typing import Any
 
 import typer
 
+from muster.structs import struct
 from scheduler.cli.render.text import columns
 from scheduler.files.errors import one_line
 
@@ -31,7 +32,7 @@ _COLOURS = {
 }
 
 
-@dataclass(frozen=True)
+@struct(frozen=True, slots=True)
 class Column:
     """One column of a list.
 
@@ -51,7 +52,7 @@ class Column:
         return column_key(self.head)
 
 
-@dataclass(frozen=True)
+@struct(frozen=True, slots=True)
 class View:
     """How a list is shown. `width`: of the terminal, in characters; None: lines are not cut.
 
@@ -65,7 +66,7 @@ class View:
     is_coloured: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True)  # works out a field of its own
 class ListTable:
     """The columns of a list, and what is said where it has no rows."""
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from msgspec.structs import replace as with_fields
-
 from muster.structs import replace
 from placement.fabric import hostset
 from placement.fabric.constraints import ANYWHERE, joinable
@@ -110,5 +108,5 @@ def _left(state: State, recall: Recall, owner: str, now_ns: int, resized: Resize
         return JobRequeued(now_ns, job.name, recall.reason, RequeueCause.FAILURE)
     if recall.resize is not None:
         event = resized(state, recall.resize)
-        return with_fields(event, preempted_by=owner) if isinstance(event, GangResized) else event
+        return replace(event, preempted_by=owner) if isinstance(event, GangResized) else event
     return JobPreempted(now_ns, job.name, owner, recall.reason)

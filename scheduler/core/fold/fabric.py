@@ -12,8 +12,6 @@ from functools import reduce
 from operator import or_
 from typing import TypeVar
 
-from msgspec.structs import replace as with_fields
-
 from muster.structs import replace, struct
 from placement.fabric import hostlist, hostset
 from placement.fabric.hostset import HostSet
@@ -158,13 +156,13 @@ def _place(state: State, host: int) -> tuple[str, ...]:
 def _on(job: Job, fabric: Fabric, numbers: Renumbering) -> Job:
     """A live job with its hosts by their new numbers; one that waits at the size that it would
     have if it came now."""
-    strikes = (with_fields(s, host=numbers.of(s.host)) for s in job.strikes)
+    strikes = ((strike, numbers.of(strike.host)) for strike in job.strikes)
     job = evolve(
         job,
         hosts=numbers.hosts(job.hosts),
         spares=numbers.hosts(job.spares),
         lent=numbers.hosts(job.lent),
-        strikes=tuple(strike for strike in strikes if strike.host is not None),
+        strikes=tuple(replace(each, host=host) for each, host in strikes if host is not None),
     )
     return fitted(job, fabric) if job.state is JobState.QUEUED else job
 

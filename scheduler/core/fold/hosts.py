@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import assert_never
 
-from msgspec.structs import replace
-
+from muster.structs import replace
 from placement.fabric import hostset
 from scheduler.core.collections.evolve import evolve
 from scheduler.core.collections.persistent_map import with_entry, without_entry

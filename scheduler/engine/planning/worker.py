@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from time import perf_counter_ns
 
+from muster.structs import struct
 from placement.fabric.hostset import HostSet
 from placement.workload.request import Placement
 from scheduler.core import Job, Plan, SchedulingOptions, State, decide
@@ -13,7 +13,7 @@ from scheduler.core.capacity.placer import make_placer
 Spans = list[tuple[int, int]]
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class PlanResponse:
     """The plan, and from when to when each placement was looked for, by perf_counter_ns,
     which all processes of a machine share."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from muster.structs import struct
 from scheduler.core.model.events import Event
 
 POLL_EVENTS = 500  # of one poll at most: a few tens of milliseconds to apply
@@ -45,7 +45,7 @@ class Compacted(StoreError):
         self.first_version = first_version
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class LoggedRequest:
     """An event that somebody asked for. `actor`: under which name."""
 
@@ -72,7 +72,7 @@ class EndedJob(NamedTuple):
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class EndedQuery:
     """Which ended jobs: at most `most`, of jobs that had ended at `to_version`.
 
@@ -190,7 +190,7 @@ class Store(Protocol):
         """Let another server have it."""
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Leader:
     """Who may append. `term` counts leaders from 1; `address` is where it listens."""
 

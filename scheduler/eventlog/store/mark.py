@@ -15,12 +15,12 @@ import logging
 import mmap
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
 from threading import Event, Lock
 
+from muster.structs import replace, struct
 from scheduler.eventlog.store.base import StoreError
 from scheduler.files.atomic_file import sync_folder
 
@@ -30,7 +30,7 @@ _SYNC_S = 1.0
 log = logging.getLogger("muster.store")
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class LogPosition:
     """A place in a log. `time_ns`, `digest`: of the event with this version. `restores`: how often
     a backup was put back in place of the log, as far as the store counts that."""

@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar, cast
@@ -27,6 +26,7 @@ from typing import Any, TypeVar, cast
 import psycopg
 from psycopg import IsolationLevel
 
+from muster.structs import replace
 from scheduler.core.model.events import Event
 from scheduler.eventlog.store import ended_rows
 from scheduler.eventlog.store.base import (

@@ -17,11 +17,11 @@ import sqlite3
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import replace
 from functools import cache
 from itertools import chain
 from pathlib import Path
 
+from muster.structs import replace
 from scheduler.core.model.events import Event
 from scheduler.eventlog.store import ended_rows
 from scheduler.eventlog.store.base import (

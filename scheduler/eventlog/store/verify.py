@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from muster.structs import struct
 from placement import BadInput
 from scheduler.core import State, apply
 from scheduler.eventlog import snapshots
@@ -11,7 +10,7 @@ from scheduler.eventlog.ended_jobs import ended_by, job_in
 from scheduler.eventlog.store.base import EndedJob, Store, StoreError
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class VerifyReport:
     """What was read, and all that is wrong with it."""
 

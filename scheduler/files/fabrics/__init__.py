@@ -8,9 +8,9 @@ it lacks, an overlay adds (overlay.py); what comes out is a fabric file
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
+from muster.structs import struct
 from placement.fabric.tree import Fabric
 from scheduler.files.fabrics import fabricyaml, losses, overlay
 from scheduler.files.fabrics.build import Built, build
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class FabricFormat:
     """How one format is read and written; blocks hold only the innermost tier."""
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from muster.structs import struct
 from placement import BadInput
 from placement.fabric import hostlist
 from placement.fabric.tree import Fabric, from_spec
@@ -28,7 +28,7 @@ Rates = Sequence[Mapping[str, float]]  # oversubscription by domain, one for eac
 Tree = dict[str, Any]  # domain -> its domains, or its hosts
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Built:
     """A fabric, and what the person should know of how it came about."""
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 
+from muster.structs import replace
 from scheduler.files.fabrics.network import TopologyNetwork, shortened
 from scheduler.files.fabrics.overlay import FabricOverlay, TierOverlay
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 
 import numpy as np
 
+from muster.structs import struct
 from placement.fabric.tree import Fabric
 
 FROM_BELOW = ("rack", "zone", "building")  # tiers of a file that does not name them
@@ -17,7 +18,7 @@ MOST_NAMED = 3
 Path = tuple[str, ...]  # domains above a host, outermost first
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class TopologyNetwork:
     """Hosts in the order of the file; `paths[i]`, all of one length, stands above `hosts[i]`.
 
@@ -48,7 +49,7 @@ class TopologyNetwork:
         return list(dict.fromkeys(path[level] for path in self.paths))
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Choices:
     """What the person who imports chooses: a topology, label keys, hosts by pattern."""
 

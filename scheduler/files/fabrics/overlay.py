@@ -15,9 +15,10 @@ import finds; below `domains` stand exceptions, and whole tiers that no file kno
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from muster.structs import struct
 from placement import BadInput
 from placement.fabric import hostlist
 from placement.fabric.tree import KINDS, scale_up_gbps
@@ -27,7 +28,7 @@ DEFAULT_HOST_TIER = "host"
 LARGEST = 1e12
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class DomainOverlay:
     """One domain: its own oversubscription, the domains of the next tier that it holds.
 
@@ -39,7 +40,7 @@ class DomainOverlay:
     scale_up_gbps: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class TierOverlay:
     name: str
     oversubscription: float | None = None
@@ -52,7 +53,7 @@ class TierOverlay:
         return any(domain.holds for domain in self.domains.values())
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class FabricOverlay:
     """`tiers` is empty where the overlay says nothing of them; else the hosts come last."""
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
+from muster.structs import struct
 from scheduler.core.model.lifecycle import HostState
 
 
@@ -19,7 +19,7 @@ class NodeState(StrEnum):
     SILENT = "silent"
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class ImportedReport:
     """A signal, or how the host stands with another scheduler; neither: nothing is known.
     `field`: where it is said."""

@@ -15,11 +15,11 @@ Every key is optional; what is left out is as the tables in docs/lifecycle.md sa
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from pydantic import Field, ValidationError
 
+from muster.structs import replace
 from scheduler.core.model.records.host import DAYS
 from scheduler.core.policies.health import (
     AS_STATED,

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
+from muster.structs import replace
 from placement import BadInput
 from placement.fabric import hostlist
 from scheduler.files import yaml12

@@ -10,9 +10,9 @@ Domains that are left out are up.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from muster.structs import struct
 from placement import BadInput
 from placement.fabric.links import FULL, checked_share, uplink_of
 from placement.fabric.tree import Fabric
@@ -22,7 +22,7 @@ from scheduler.files.yaml12 import load
 WORDS = {"up": FULL, "down": 0.0}
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class LinkEntry:
     """One uplink. `line` says so in the file; `detail` in words."""
 

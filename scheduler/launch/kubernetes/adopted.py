@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
+from muster.structs import struct
 from scheduler.core.model.job import JobSpec
 from scheduler.files.errors import InputError, Problem, short
 from scheduler.files.job import job_from_document
@@ -36,7 +36,7 @@ _LONGEST = 128
 _MOST_PODS = 100_000
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class AdoptedPod:
     """What muster keeps of a pod. `gang`: the name of its gang, "" where its labels name none.
     `order`: its place there. `gates`: all of its scheduling gates. `size`, `job_file`: as its
@@ -133,7 +133,7 @@ def _digest(uids: Iterable[str]) -> str:
     return hashlib.sha256(" ".join(sorted(uids)).encode()).hexdigest()[:16]
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class AdoptedGang:
     """The pods of one gang that are there. `size`: how many there should be."""
 

@@ -21,10 +21,10 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from muster.structs import replace, struct
 from scheduler.core import Job, Rejected, State
 from scheduler.core.explain.explain import explain
 from scheduler.core.model.commands import CancelJob, Command, EndJob, SubmitJob
@@ -64,7 +64,7 @@ _FAILED, _GONE = "its pods have failed", "its pods are gone"  # why jobs end, bu
 log = logging.getLogger("muster.kubernetes")
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class AdoptionSettings:
     """`scheduler`: the `schedulerName` of pods to bind. `tenants`: of each namespace; "" for that
     of jobs which name none."""

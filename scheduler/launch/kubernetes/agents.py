@@ -20,11 +20,12 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
+from muster.structs import replace, struct
 from placement.fabric import hostlist
 from scheduler.access.tokens import new_secret
 from scheduler.core import Rejected, State
@@ -75,7 +76,7 @@ class PodScope(StrEnum):
     GANG = "gang"
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class KubernetesSettings:
     """`folder`: of the server, for its secret. `secret`: of join tokens, "" for one of the folder.
     `pods`: what they are; without `server` agents find the server where it listens for them.

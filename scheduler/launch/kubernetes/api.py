@@ -10,7 +10,6 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
@@ -19,6 +18,8 @@ import msgspec
 from kubernetes.aio import config
 from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.client.rest import RESTClientObject
+
+from muster.structs import struct
 
 PARALLEL = 24  # calls at once
 _PATIENCE_S = 30.0
@@ -49,7 +50,7 @@ class WatchExpired(Exception):
     """The version to go on from is too old: list again."""
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class ClusterAccess:
     """`kubeconfig`: a file; "" for the one of the user, or the service account of this pod."""
 

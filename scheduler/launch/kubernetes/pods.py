@@ -12,9 +12,9 @@ import copy
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
+from muster.structs import struct
 from scheduler.access.tokens import join_token
 from scheduler.files.errors import short
 from scheduler.files.health.kubernetesnodes import MANAGED
@@ -37,7 +37,7 @@ _OWN: Final = ("nodeName", "hostname", "subdomain", "restartPolicy", "schedulerN
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class PodOwner:
     """Whose pod it is: the gang that holds its host. `attempt`: in which the host came to it."""
 
@@ -57,7 +57,7 @@ class PodOwner:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class PodView:
     """What muster keeps of a pod. `uid`, `role`: of its owner, "" of none. `is_leaving`: somebody
     deletes it. `trouble`: why its container does not start."""
@@ -97,7 +97,7 @@ def view_of(pod: Json) -> PodView:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class PodSettings:
     """`name`: of this server among servers that use the namespace. `server`: where pods reach it.
     `template`: of a pod, as in a file of the site. `gpus`: of a host, asked for as `gpu_resource`,

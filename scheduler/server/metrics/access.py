@@ -11,12 +11,12 @@ from __future__ import annotations
 import logging
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 import grpc
 
+from muster.structs import struct
 from scheduler.access import tls
 from scheduler.access.addresses import is_loopback
 from scheduler.access.authenticate import Authenticator, CallerNames, bearer
@@ -32,7 +32,7 @@ _STATUS = {
 log = logging.getLogger("muster.access")
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class MetricsAuth:
     """`tls` None: in the clear. `auth` None: nobody is asked. Use from any thread."""
 

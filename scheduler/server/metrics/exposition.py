@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from itertools import accumulate, groupby
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
@@ -21,6 +20,7 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
+from muster.structs import struct
 from scheduler.engine.writer import Writer
 from scheduler.eventlog.store import Store
 from scheduler.eventlog.store.sqlite import SqliteStore
@@ -39,7 +39,7 @@ class MetricsPortTaken(Exception):
     """The address for metrics is taken, or is none."""
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class MetricsEndpoint:
     """Where /metrics is served; port 0 takes a free one. `is_per_job`: series for each
     running gang as well."""

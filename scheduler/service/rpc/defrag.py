@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import grpc
 
+from muster.structs import replace
 from placement import BadInput
 from scheduler.core import Conflict, Rejected, SchedulingOptions, State
 from scheduler.core.admission.etag import stale

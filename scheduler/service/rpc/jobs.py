@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import grpc
 from msgspec import structs
 
+from muster.structs import replace
 from placement import BadInput
 from placement.fabric.constraints import gpus_wanted
 from placement.workload.request import Infeasible

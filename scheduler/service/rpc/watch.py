@@ -6,11 +6,11 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing
-from dataclasses import replace
 from typing import Any, Final, Generic, TypeVar
 
 import grpc
 
+from muster.structs import replace
 from placement.fabric.tree import Fabric
 from scheduler.core import Job, State
 from scheduler.core.fold.effects import (

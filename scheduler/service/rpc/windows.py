@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import grpc
 
+from muster.structs import replace
 from placement import BadInput
 from scheduler.core import State
 from scheduler.core.admission.etag import window_etag

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+from muster.structs import struct
 from scheduler.core import HostState, Job, JobState, Reason, State
 from scheduler.identity import own_texts
 from scheduler.observe import census
@@ -23,7 +23,7 @@ _KINDS: dict[IncidentKind, status_pb2.IncidentKind.ValueType] = numbers(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Server:
     """What a server says of itself. Times in ns; `last_ns` is of the newest event."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from muster.structs import replace
 from placement import BadInput
 from placement.fabric import hostset
 from scheduler.core import Job, State

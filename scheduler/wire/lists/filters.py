@@ -17,9 +17,10 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, TypeVar
 
+from muster.structs import struct
 from placement import BadInput
 from scheduler.files.timeparse import TIME, parse_time
 
@@ -49,7 +50,7 @@ class BadFilter(ValueError):
     """A filter that cannot be understood; the message says where."""
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class TextField:
     """A field that holds a text. `words`: values that stand for another one, found out when the
     filter is read."""
@@ -58,7 +59,7 @@ class TextField:
     words: Mapping[str, Callable[[], str]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class NumberField:
     """A field that holds a number; decimals of it only where it is not whole."""
 
@@ -66,7 +67,7 @@ class NumberField:
     is_whole: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class TimeField:
     """A field that holds a time in ns, written as `"2026-11-21T06:00Z"`. None: unset, and then
     it is equal to no time, neither before nor after any."""
@@ -74,7 +75,7 @@ class TimeField:
     of: Callable[[Any], int | None]
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class ChoiceField:
     """A field that holds one of some words, written in capitals, with or without the prefix that
     the .proto file gives them."""
@@ -84,14 +85,14 @@ class ChoiceField:
     prefix: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class MapField:
     """A field that holds texts by key: `labels.team = "nlp"`, `labels:team`."""
 
     of: Callable[[Any], Mapping[str, str]]
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class NamesField:
     """A field that holds several texts: `domains:z0`."""
 
@@ -118,7 +119,7 @@ def parse(text: str, fields: Mapping[str, Field]) -> Test:
     return test
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class _Token:
     """`kind`: op, paren, word, time or string. `at`: characters before it. `stars`: places in
     `text` of stars that stand for anything."""

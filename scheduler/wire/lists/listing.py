@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 from uuid import UUID, uuid5
 
+from muster.structs import replace, struct
 from placement.fabric.tree import Fabric
 from scheduler.core import HostState, Job, JobState, State
 from scheduler.core.model.lifecycle import LIVE, WindowState
@@ -27,7 +27,7 @@ _WINDOWS: Final = UUID("7b0f6a52-3c1e-4d0b-8a57-1f2e9c64d0b8")
 _TENANTS: Final = UUID("c4a1d9e0-5f3b-4f27-9d6e-80b7a2f51c36")
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Query:
     """What a list is asked for; its tokens are good for no other. `states` empty: all."""
 
@@ -41,7 +41,7 @@ class Query:
         return [kind, sorted(self.states), self.filter, self.order_by, self.job]
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class HeldHost:
     """A host by index, who holds it, and which block it carries (None: a spare). `sharers`: of a
     host that jobs share all of them, the holder first."""

@@ -12,10 +12,11 @@ import base64
 import binascii
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from hashlib import blake2b, shake_256
 from itertools import islice
 from typing import Any, Final, Generic, TypeVar
+
+from muster.structs import struct
 
 Item = TypeVar("Item")
 Key = tuple[Any, ...]  # numbers and texts
@@ -33,7 +34,7 @@ class BadOrder(ValueError):
     """An order that lists do not have."""
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Page(Generic[Item]):
     """`next_token` is empty on the last page."""
 
@@ -41,7 +42,7 @@ class Page(Generic[Item]):
     next_token: str
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Order(Generic[Item]):
     """Fields by which items stand, the first first, each with whether it descends. No two items
     are equal in all of them."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from muster.structs import struct
 from placement import Hint
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from placement.workload.request import Request
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Question:
     """What was asked: the job's name and gang, on which fabric, with which hosts free,
     near which old placement. `legal_dp`: the sizes of an elastic gang, which `request` is at

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from muster.structs import struct
 from network.collectives.recommend import Advice, advice
 from network.flows import flows_of
 from network.routing import Congestion, Routing, route
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MUSTER, FEWEST, BY_NAME, AT_RANDOM = "muster", "fewest domains", "by name", "at random"
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class Estimate:
     """A job on one fabric: a step as placed, and of the same gang placed otherwise.
 
@@ -53,7 +53,7 @@ class Estimate:
         return self.steps[0][1]
 
 
-@dataclass(frozen=True, slots=True)
+@struct(frozen=True, slots=True)
 class NetworkChoice:
     """How flows find their way; None spreads them perfectly. `failed`: what is down.
 
@@ -65,11 +65,14 @@ class NetworkChoice:
     seed: int = 0
 
 
+USUAL_NETWORK = NetworkChoice()
+
+
 def estimate(
     question: Question,
     answer: Placement,
     assumed: Assumptions,
-    network: NetworkChoice = NetworkChoice(),
+    network: NetworkChoice = USUAL_NETWORK,
 ) -> Estimate | None:
     """None when no two ranks ever talk.
 

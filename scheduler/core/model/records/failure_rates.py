@@ -19,8 +19,8 @@ repair of each zone, against `prior_repairs` of the operator's.
 from __future__ import annotations
 
 from msgspec import Struct
-from msgspec.structs import replace
 
+from muster.structs import replace
 from placement import Sizing
 from scheduler.core.model.lifecycle import HostState
 from scheduler.core.policies.spares import DAY_S, SparePolicy

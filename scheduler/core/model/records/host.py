@@ -12,7 +12,8 @@ from enum import StrEnum
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
+
+from muster.structs import replace
 
 DAY_NS = 86_400 * 1_000_000_000
 DAYS: Final = 28
