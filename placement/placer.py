@@ -39,7 +39,7 @@ from placement.tiers.fragmentation import harm
 from placement.tiers.graph_zones import solve_ragged
 from placement.tiers.grid_zones import ZoneStep, solve_zones
 from placement.tiers.inner_bound import inner_bound, proved
-from placement.tiers.objectives import like_zones, measure, solve_scored, spread_notes
+from placement.tiers.objectives import like_zones, measure, solve_spread, spread_notes
 from placement.tiers.preference import NO_PREFERENCE, Preference, suited
 from placement.tiers.seating import Hosts, Seating, ZoneChoice
 from placement.tiers.shape import placed_inside
@@ -349,13 +349,9 @@ class _Placer:
 
     def _with_others(self, layouts: list[Hosts]) -> list[Hosts]:
         """What other measures give is a candidate as well."""
-        match self.request.objective:
-            case Objective.BOTTLENECK:
-                return [*layouts, *self._of_least_cut(self.fabric, self.free)]
-            case Objective.TIME:
-                return self._in_less_time(layouts)
-            case _:
-                return layouts
+        if self.request.objective is Objective.TIME:
+            return self._in_less_time(layouts)
+        return layouts
 
     def _of_least_cut(
         self, fabric: Fabric, free: Ints, prices: tuple[tuple[str, int], ...] = ()
@@ -508,8 +504,7 @@ class _Placer:
         reserved = [c - w for c, w in zip(capacities, wanted, strict=True)]
         if is_by_cut:
             return grid, solve_zones(grid, capacities, reserved, self.zone_limits)
-        uplink = self.fabric.tiers[0].uplink_bytes_per_s
-        return grid, solve_scored(self.request, grid, capacities, reserved, self.limits, uplink)
+        return grid, solve_spread(self.request, grid, capacities, reserved, self.limits)
 
 
 def _insufficient(

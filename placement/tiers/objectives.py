@@ -1,6 +1,6 @@
-"""What a placement minimises: the cut, the step, the worst uplink, or the spread of groups.
+"""What a placement minimises: the cut, the step, or the spread of groups.
 
-A score orders layouts by one of the last two; the cut breaks ties. The layout of least cut is
+Layouts are ordered by their spread; the cut breaks ties. The layout of least cut is
 always among those compared, so asking for another objective never makes that one worse.
 Scores are floats that the search compares, never what is reported: the referee counts that.
 See docs/engine.md, "The tiers".
@@ -13,11 +13,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from placement.fabric.constraints import seen_by_gang
-from placement.fabric.links import seconds_over
-from placement.fabric.tree import Fabric, Floats, Ints
+from placement.fabric.tree import Fabric, Ints
 from placement.grid.block_grid import BlockGrid, block_grid
 from placement.grid.layout import Layout, layout_cost
-from placement.objective.cut import egress
 from placement.search.graph_slicing import best_of_trees, by_room, combs, grid_sweeper
 from placement.search.slicing_trees import TreeArrays
 from placement.tiers.grid_zones import ZoneStep, solve_zones
@@ -30,15 +28,6 @@ TIE = 1e-6  # weight of the cut beside what comes first
 SCORED = 10  # slicing trees that one stands for whose layout is scored
 
 
-def score_of(request: Request, grid: BlockGrid, uplink: Floats) -> Score:
-    """What the request minimises before the cut, the spread or the worst uplink. `uplink`: bytes/s
-    by zone."""
-    if request.objective is Objective.SPREAD:
-        return lambda layout: spread(grid, layout, request.spread_alpha)
-    graph, zones = grid_sweeper(grid).graph, len(uplink)
-    return lambda layout: float(seconds_over(graph.egress(layout.ravel(), zones), uplink).max())
-
-
 @seen_by_gang
 def measure(
     fabric: Fabric, request: Request, hosts: Sequence[int], cuts: Sequence[TierCut]
@@ -48,9 +37,6 @@ def measure(
         return 0
     if request.objective is Objective.TIME:
         return step_clock(fabric, request).delay(hosts)
-    if request.objective is Objective.BOTTLENECK:
-        leaving = np.array(egress(fabric, request, hosts), dtype=np.float64)
-        return float(seconds_over(leaving, fabric.tiers[0].uplink_bytes_per_s).max())
     if request.objective is Objective.SPREAD:
         grid = block_grid(request, fabric.gpus_per_host)
         if grid is not None:
@@ -62,7 +48,7 @@ def like_zones(fabric: Fabric, request: Request) -> Ints:
     """A number by zone, equal for zones that can be exchanged without a change in what
     the request minimises."""
     uplink = fabric.tiers[0].uplink_bytes_per_s if fabric.tiers else np.zeros(1)
-    if request.objective in (Objective.BOTTLENECK, Objective.TIME):
+    if request.objective is Objective.TIME:
         return np.asarray(np.unique(uplink, return_inverse=True)[1], dtype=np.int64)
     return np.zeros(len(uplink), dtype=np.int64)
 
@@ -84,44 +70,37 @@ def _zones(fabric: Fabric, grid: BlockGrid, hosts: Sequence[int]) -> Layout:
     return np.asarray(fabric.tiers[0].domain_by_host[np.asarray(hosts)[grid.block]])
 
 
-def solve_scored(
+def solve_spread(
     request: Request,
     grid: BlockGrid,
     capacities: Sequence[int],
     reserved: Sequence[int],
     limits: Limits,
-    uplink: Floats,
 ) -> ZoneStep:
-    """The best score met, then the least cut; never worse than what `solve_zones` gives.
+    """The least spread met, then the least cut; never worse than what `solve_zones` gives.
 
-    Spares that `reserved` keeps are kept unless the score is better without. The bound is
+    Spares that `reserved` keeps are kept unless the spread is less without. The bound is
     on the cut, as everywhere.
     """
-    score = score_of(request, grid, uplink)
+
+    def score(layout: Layout) -> float:
+        return spread(grid, layout, request.spread_alpha)
+
     by_cut = solve_zones(grid, capacities, reserved, limits)
     layouts = [by_cut.layout]
     for room in [reserved, capacities] if list(reserved) != list(capacities) else [capacities]:
         if sum(room) < grid.size:
             continue
-        if request.objective is Objective.SPREAD:
-            layouts += spread_layouts(grid, room, request.spread_alpha)
-        layouts.append(_searched(grid, room, limits, score, _tie(request, grid, uplink)))
+        layouts += spread_layouts(grid, room, request.spread_alpha)
+        layouts.append(_searched(grid, room, limits, score))
     costs = [layout_cost(grid, layout) for layout in layouts]
     best = min(range(len(layouts)), key=lambda i: (score(layouts[i]), costs[i], i))
     return ZoneStep(layouts[best], costs[best], by_cut.bound)
 
 
-def _tie(request: Request, grid: BlockGrid, uplink: Floats) -> float:
-    """Weight of the cut beside the score: it never makes up for a worse one that counts."""
-    if request.objective is Objective.BOTTLENECK:
-        return TIE / float(uplink[uplink > 0].min(initial=np.inf))
-    return TIE / max(1, 2 * sum(grid.weights) * grid.size)
-
-
-def _searched(
-    grid: BlockGrid, room: Sequence[int], limits: Limits, score: Score, tie: float
-) -> Layout:
-    """By slicing trees."""
+def _searched(grid: BlockGrid, room: Sequence[int], limits: Limits, score: Score) -> Layout:
+    """By slicing trees. The cut never makes up for a worse score."""
+    tie = TIE / max(1, 2 * sum(grid.weights) * grid.size)
 
     def value(layout: Layout) -> float:
         return score(layout) + tie * layout_cost(grid, layout)

@@ -28,7 +28,6 @@ class Objective(StrEnum):
     """What is minimised first; the cuts, outermost first, break the ties of the others."""
 
     CUT = "cut"
-    BOTTLENECK = "bottleneck"
     SPREAD = "spread"
     TIME = "time"
 

@@ -341,8 +341,6 @@ class _ObjectiveEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Objective.V
     """OBJECTIVE_TIME for jobs with a model or a compute time, OBJECTIVE_CUT for others."""
     OBJECTIVE_CUT: _Objective.ValueType  # 1
     """Bytes per step over the outermost tier."""
-    OBJECTIVE_BOTTLENECK: _Objective.ValueType  # 2
-    """Seconds per step on the busiest uplink of the outermost tier."""
     OBJECTIVE_SPREAD: _Objective.ValueType  # 3
     """Domains of the outermost tier that a data or pipeline parallel group touches, at worst."""
     OBJECTIVE_TIME: _Objective.ValueType  # 4
@@ -355,8 +353,6 @@ OBJECTIVE_UNSPECIFIED: Objective.ValueType  # 0
 """OBJECTIVE_TIME for jobs with a model or a compute time, OBJECTIVE_CUT for others."""
 OBJECTIVE_CUT: Objective.ValueType  # 1
 """Bytes per step over the outermost tier."""
-OBJECTIVE_BOTTLENECK: Objective.ValueType  # 2
-"""Seconds per step on the busiest uplink of the outermost tier."""
 OBJECTIVE_SPREAD: Objective.ValueType  # 3
 """Domains of the outermost tier that a data or pipeline parallel group touches, at worst."""
 OBJECTIVE_TIME: Objective.ValueType  # 4

@@ -1,21 +1,16 @@
-"""Spread and bottleneck against every layout of tiny grids, and against the least cut."""
+"""Spread against every layout of tiny grids."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement.fabric import hostset
 from placement.grid.block_grid import block_grid
-from placement.objective.cut import egress
-from placement.placer import place
 from placement.tiers.spread import least_spread, spread, spread_layouts
-from placement.workload.request import Limits, Objective, Placement
-from tests.build import flat, request
+from tests.build import request
 
 CAPACITIES = st.lists(st.integers(1, 6), min_size=2, max_size=3)
 ALPHA = st.sampled_from((0.0, 0.2, 0.5, 0.8, 1.0))
@@ -38,27 +33,3 @@ def test_no_layout_is_below_the_bound(
     for layout in spread_layouts(grid, capacities, alpha):
         assert (np.bincount(layout.ravel(), minlength=len(capacities)) <= capacities).all()
         assert spread(grid, layout, alpha) >= least - 1e-9
-
-
-@settings(max_examples=30, deadline=None)
-@given(
-    capacities=st.lists(st.integers(4, 12), min_size=2, max_size=5),
-    rows=st.integers(1, 4),
-    weights=st.tuples(st.integers(1, 20), st.integers(1, 20)),
-    share=st.floats(0.5, 1.0),
-)
-def test_the_worst_uplink_is_never_worse_than_with_the_least_cut(
-    capacities: list[int], rows: int, weights: tuple[int, int], share: float
-) -> None:
-    on = flat(*capacities, tier="zone")
-    width = int(sum(capacities) * share) // rows
-    req = request(pp=rows, dp=max(1, width), traffic={"pp": weights[0], "dp": weights[1]})
-    worst = []
-    for objective in (Objective.BOTTLENECK, Objective.CUT):
-        answer = place(
-            on, hostset.full(on.host_count), replace(req, objective=objective), Limits(5, 50)
-        )
-        assert isinstance(answer, Placement)
-        leaving = np.array(egress(on, req, answer.hosts))
-        worst.append((leaving / on.tiers[0].uplink_bytes_per_s).max())
-    assert worst[0] <= worst[1]

@@ -176,7 +176,7 @@ def test_all_faults_are_reported_at_once() -> None:
         ({"parallelism": {}, "priority": "high"}, "priority", "must be a whole number"),
         ({"parallelism": {}, "time_limit_s": 0}, "time_limit_s", "must be at least 1"),
         ({"parallelism": {}, "collectives": {"pp": "hierarchical"}}, "collectives.pp", "chain"),
-        ({"parallelism": {}, "objective": "fast"}, "objective", "must be one of cut, bottleneck"),
+        ({"parallelism": {}, "objective": "fast"}, "objective", "must be one of cut, spread"),
     ],
 )
 def test_a_fault_and_its_field(mapping: dict[str, Any], field: str, message: str) -> None:
