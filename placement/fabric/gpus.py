@@ -27,7 +27,8 @@ class Gpu:
 
     `tflops`: dense peak by precision. `memory_gb`: as sold; `memory_gb_per_s`: GB/s to it.
     `scale_up_gbps`: Gbit/s of one GPU in one direction inside its host or rack. `watts`: 0
-    where nobody says. `sources`: of each figure, by its name.
+    where nobody says. `sources`: of each figure, by its name. `rates`: of compute, times the usual
+    rate of such a GPU, by precision, where a cluster has measured its own (calibration.py).
     """
 
     name: str
@@ -37,6 +38,7 @@ class Gpu:
     watts: float
     tflops: tuple[tuple[str, float], ...]
     sources: tuple[tuple[str, str], ...] = ()
+    rates: tuple[tuple[str, float], ...] = ()
 
     def peak(self, precision: str) -> float:
         """Dense peak in FLOP/s. Raises: BadInput where the GPU lacks the precision."""
@@ -45,6 +47,10 @@ class Gpu:
             has = ", ".join(known for known, _ in self.tflops)
             raise BadInput("model.dtype", f"{self.name} has no {precision}; it has {has}")
         return rate * 1e12
+
+    def rate(self, precision: str) -> float:
+        """Times the usual rate; 1 where it was not measured."""
+        return dict(self.rates).get(precision, 1.0)
 
 
 @lru_cache(maxsize=1)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVa
 from muster.structs import struct
 from placement.errors import BadInput
 from placement.fabric import hostlist, hostset
+from placement.fabric.calibration import calibrated
 from placement.fabric.gpus import (
     ASSUMED,
     ASSUMED_SCALE_UP_GBPS,
@@ -48,7 +49,7 @@ Uplink: TypeAlias = tuple[int, int]  # tier and domain below it
 GpuGroups: TypeAlias = tuple[tuple[int, ...], ...]
 KINDS = ("roce", "infiniband")
 _OF_HOSTS = ("gpus_per_host", "gpu", "nic_gbps", "scale_up_gbps", "gpu_groups")
-_KEYS = ("name", "kind", *_OF_HOSTS, "gpus", "tiers", "domains", "labels")
+_KEYS = ("name", "kind", *_OF_HOSTS, "gpus", "tiers", "domains", "labels", "calibration")
 _OF_DOMAINS = ("oversubscription", "domains", "hosts", "scale_up", "labels", *_OF_HOSTS)
 MOST_HOSTS = 200_000
 MOST_GPUS_PER_HOST = 65_536
@@ -389,7 +390,10 @@ def from_spec(spec: Mapping[str, Any]) -> Fabric:
     inherited = [dict(leaf.like.labels) for leaf in leaves]
     labels = read_labels(spec.get("labels", {}), _places(fabric.tiers, fabric.hosts), inherited)
     by_host = _with_kinds(fabric.by_host, spec.get("gpu"), own_gpus, labels, leaves)
-    return replace(fabric, labels=labels, by_host=by_host)
+    built = replace(fabric, labels=labels, by_host=by_host)
+    if (measured := spec.get("calibration")) is None:
+        return built
+    return calibrated(built, measured, own_gpus)
 
 
 def _with_kinds(

@@ -102,7 +102,8 @@ def compute_parts(request: Request, gpu: Gpu) -> ComputeParts | None:
     spread = model.heads * (2 * model.head_width + model.rope_dim)
     attended = model.layers * spread * (model.sequence // 2)
     attention = 2 * tokens * attended * (ATTENTION_PASSES + again)
-    peak, peak_16, memory = gpu.peak(model.dtype), gpu.peak("bf16"), gpu.memory_gb_per_s * 1e9
+    rate, memory = gpu.rate(model.dtype), gpu.memory_gb_per_s * 1e9
+    peak, peak_16, memory = gpu.peak(model.dtype) * rate, gpu.peak("bf16") * rate, memory * rate
     met = work.tokens * p.ep * model.experts_per_token / max(1, model.experts)
     cut = p.tp if work.is_expert_cut else 1
     return ComputeParts(

@@ -144,6 +144,7 @@ COMMANDS = {
         "offline.place": "place",
         "offline.verify": "verify",
         "offline.estimate": "estimate",
+        "offline.calibrate": "calibrate",
         "offline.gpus": "gpus",
         "offline.checkpoint": "checkpoint",
         "offline.fabric": "fabric",

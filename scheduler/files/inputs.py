@@ -57,9 +57,16 @@ def load_fabric(name_or_file: str) -> Fabric:
         message = f"{name_or_file!r} is neither a preset ({presets}) nor a file"
         raise InputError(Problem("fabric", message))
     document = load(name_or_file)
+    spec, measured = dict(document.mapping()), None
+    if isinstance(spec.get("calibration"), str):
+        measured = load(Path(name_or_file).parent / spec["calibration"])
+        spec["calibration"] = measured.mapping()
     try:
-        return from_spec(document.mapping())
+        return from_spec(spec)
     except BadInput as error:
+        field = error.field.removeprefix("calibration.")
+        if measured is not None and field != error.field:
+            raise measured.error((field, error.message)) from None
         raise document.error((error.field, error.message)) from None
 
 

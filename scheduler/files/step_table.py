@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from muster.structs import struct
-from placement.errors import BadInput
+from placement import BadInput
 from placement.fabric.gpus import Gpu, gpu_named
 from placement.fabric.tree import Fabric, from_spec
 from placement.workload.flops import parameter_count

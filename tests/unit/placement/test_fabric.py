@@ -165,7 +165,7 @@ TIER = {"name": "host", "count": 2}
 @pytest.mark.parametrize(
     ("spec", "field", "says"),
     [
-        (bad(colour=1), "colour", "unknown key; known are domains, gpu, gpu_groups"),
+        (bad(colour=1), "colour", "unknown key; known are calibration, domains, gpu, gpu_groups"),
         (bad(name=""), "name", "non-empty"),
         (bad(name=7), "name", "non-empty"),
         (bad(kind="ethernet"), "kind", "one of roce, infiniband"),
