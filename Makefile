@@ -12,7 +12,7 @@ PEERS := .venv-bench
 # Bytecode of what is imported is written the first time, whatever the shell that calls says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help env docs demo test test-slow check format lint types imports stubs stub-drift lint-proto fuzz protocol validate bench bench-service bench-queue bench-watch bench-console drill-crash bench-routing bench-placement bench-time bench-replay drill-crash-postgres drill-failover lock clean bench-agents bench-launch bench-k8s drill-launch conformance conformance-k8s
+.PHONY: help env docs demo test test-slow check format lint types imports stubs stub-drift lint-proto fuzz protocol validate fit-steps bench bench-service bench-queue bench-watch bench-console drill-crash bench-routing bench-placement bench-time bench-replay drill-crash-postgres drill-failover lock clean bench-agents bench-launch bench-k8s drill-launch conformance conformance-k8s
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
@@ -88,6 +88,10 @@ conformance-k8s: $(READY) ## whether a cluster does what muster needs: KUBECONFI
 validate: $(READY) ## published values against ours, then the real traces of TRACES=folder
 	$(BIN)/python -m scripts.validate "$(TRACES)"
 	@if [ -n "$(TRACES)" ]; then $(BIN)/python -m scripts.yearly "$(TRACES)"; fi
+
+fit-steps: $(READY) ## fit the step's constants to measured runs, STEPS=file.csv; ARGS="--write" keeps them, ARGS="--ablation" drops terms
+	@if [ -z "$(STEPS)" ]; then echo "fit-steps: STEPS=FILE.csv names the measured steps"; exit 2; fi
+	$(BIN)/python -m scripts.fit_steps "$(STEPS)" $(ARGS)
 
 bench: $(READY) ## measure a handful of placements and decisions; checks every answer
 	$(BIN)/python -m tests.bench --quick

@@ -475,6 +475,37 @@ def print_fitted(table: Table, constants: StepConstants, plot: str | None) -> No
                 print(error_line(f"  {gpu}{label}", errors[chosen]))
     print(error_line("  dense", errors[~table.has_experts]))
     print(error_line("  with experts", errors[table.has_experts]))
+    if plot:
+        draw(table, np.array(steps), plot)
+
+
+def draw(table: Table, steps: Floats, path: str) -> None:
+    """Draw estimates over measured steps, by GPU, on logarithmic axes."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "muster"
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 6))
+    gpus = sorted(set(table.gpu), key=lambda gpu: -int((table.gpu == gpu).sum()))
+    colours = pyplot.get_cmap("tab20")
+    for i, gpu in enumerate(gpus):
+        for kind, mark in ((False, "o"), (True, "^")):
+            chosen = (table.gpu == gpu) & (table.has_experts == kind)
+            label = None if kind else gpu
+            axes.scatter(
+                *(table.measured[chosen], steps[chosen]),
+                **{"s": 14, "marker": mark, "color": colours(i), "label": label, "alpha": 0.8},
+            )
+    ends = np.array([table.measured.min() * 0.8, table.measured.max() * 1.2])
+    axes.plot(ends, ends, color="black", linewidth=0.8)
+    for factor in (0.8, 1.25):
+        axes.plot(ends, ends * factor, color="grey", linewidth=0.5, linestyle="--")
+    axes.set(xscale="log", yscale="log", xlabel="measured, s", ylabel="estimated, s")
+    axes.legend(fontsize=8, ncols=2, title="round: dense, triangle: experts", title_fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
 
 
 def print_resolution(fit: Fit) -> float:

@@ -10,6 +10,9 @@ import typer
 from scheduler.cli import complete
 
 JobPath = Annotated[Path, typer.Argument(help="The job file (YAML).", show_default=False)]
+OptionalJobPath = Annotated[
+    Path | None, typer.Argument(help="The job file (YAML).", show_default=False)
+]
 FabricName = Annotated[
     str,
     typer.Option(

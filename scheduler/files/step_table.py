@@ -63,10 +63,11 @@ def read_table(path: str) -> Iterator[StepRow]:
     if missing:
         raise InputError(Problem("", f"has no column {', '.join(missing)}", path, 1))
     for row in reader:
-        yield _row(reader.line_num, {key: str(cell).strip() for key, cell in row.items()})
+        yield row_of(reader.line_num, {key: str(cell).strip() for key, cell in row.items()})
 
 
-def _row(number: int, cells: Mapping[str, str]) -> StepRow:
+def row_of(number: int, cells: Mapping[str, str]) -> StepRow:
+    """The job and the fabric of one row, on that line of its file."""
     name, notes = cells["id"] or f"line-{number}", list[str]()
     try:
         gpu = gpu_named(cells["gpu"], "gpu", {})

@@ -12,7 +12,7 @@ from scheduler.cli import clock, complete
 from scheduler.cli.calls import AnswerFormat, Output, formatted
 from scheduler.cli.exit_codes import EXIT_CODES
 from scheduler.cli.offline.place import cluster_of, outcome_of, place_job
-from scheduler.cli.parameters import JobPath
+from scheduler.cli.parameters import OptionalJobPath
 from scheduler.cli.plot.options import Plot, PlotBy, drawers
 
 if TYPE_CHECKING:
@@ -30,15 +30,23 @@ def register(app: typer.Typer) -> None:
 
 
 def estimate_command(
-    job: JobPath,
+    context: typer.Context,
+    job: OptionalJobPath = None,
     fabric: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             help="A preset or a fabric file; give several to compare.",
             autocompletion=complete.fabrics,
             show_default=False,
         ),
-    ],
+    ] = None,
+    table: Annotated[
+        str | None,
+        typer.Option(
+            help="In place of JOB: a CSV file of training runs, a step for each row as CSV."
+            " docs/steptime.md has the columns."
+        ),
+    ] = None,
     busy: Annotated[
         list[Path] | None,
         typer.Option(
@@ -113,6 +121,16 @@ def estimate_command(
     """
     from scheduler.files import inputs
 
+    if table is not None:
+        from scheduler.cli.offline.step_table import print_table
+
+        _refuse_beside_table(context)
+        print_table(table, output)
+        raise typer.Exit
+    if job is None or not fabric:
+        from scheduler.files.errors import InputError, Problem
+
+        raise InputError(Problem("JOB" if job is None else "--fabric", "is missing"))
     assumptions = (achieved_tflops, efficiency, peak_tflops, compute_seconds, hidden)
     if sweep:
         from scheduler.cli.offline.sweep import run_sweep
@@ -157,6 +175,19 @@ def _refuse_beside_sweep(fabrics: list[str], *others: object) -> None:
     for name, value in zip((*rates, "routing", "failed", "plot-by"), others, strict=True):
         if value is not None:
             raise InputError(Problem(f"--{name}", "is of one layout: leave it out with --sweep"))
+
+
+def _refuse_beside_table(context: typer.Context) -> None:
+    """Raises: InputError where an option is given that a table has no use for."""
+    from scheduler.files.errors import InputError, Problem
+
+    used = ("table", "output")
+    for param in context.command.params:
+        name = param.name or ""
+        source = context.get_parameter_source(name)
+        if name not in used and source is not None and source.name == "COMMANDLINE":
+            shown = param.opts[0] if param.opts[0].startswith("-") else name.upper()
+            raise InputError(Problem(shown, "is of one job: a table has its own in each row"))
 
 
 def _refuse_without_sweep(gpus: int | None, top: int | None) -> None:
