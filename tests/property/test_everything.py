@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import combinations
 from random import Random
+from unittest.mock import patch
 
 import pytest
 
@@ -28,6 +29,7 @@ from scheduler.core import (
     replay,
 )
 from scheduler.core import explain as explained
+from scheduler.core.commit.ledger import Ledger
 from scheduler.core.model.commands import (
     Command,
     HoldJob,
@@ -84,6 +86,17 @@ SIZES = ((0, 1, 1), (0, 2, 1), (0, 3, 1), (1, 4, 1), (1, 8, 1), (1, 4, 2), (2, 3
 CALM = (JobPreempted, GangResized, GangSwapped, SparesChanged, JobStarted)
 
 
+def _newest(ledger: Ledger, action: object) -> State:
+    """As Ledger.state_for: every action reads the newest state."""
+    return ledger.state
+
+
+def _forget_views(ledger: Ledger, name: str, hosts: int) -> None:
+    """As Ledger._enter: what a start changes is worked out anew."""
+    ledger._quotas = ledger._affinity = ledger._calendar = None
+    ledger.free &= ~hosts
+
+
 class World(preemption.Machine):
     """`ends`: when the plan at hand takes gangs to end. `is_deferring`: whether jobs are held,
     requeued, wait for a time or for each other; `is_sharing`: jobs take parts of hosts."""
@@ -135,6 +148,8 @@ class World(preemption.Machine):
         some = [a for a in (*plan.actions, *tidy) if isinstance(a, Start | Swap)]
         self.ends = {action.name: action.end_ns for action in some}
         answer = commit(self.state, plan, self.now_ns)
+        with patch.multiple(Ledger, state_for=_newest, _enter=_forget_views):
+            assert commit(self.state, plan, self.now_ns) == answer
         if not isinstance(answer, Conflict):
             self.check_preemptions(answer, list(self.state.queue))
             self.record(answer)
