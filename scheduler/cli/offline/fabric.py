@@ -164,8 +164,10 @@ def _head(fabric: Fabric) -> str:
 
 
 def _page(fabric: Fabric, body: dict[str, Any]) -> str:
+    kinds = ", ".join(body["gpu_kinds"])
+    named = "" if body["gpu_is_assumed"] else f", {kinds}"
     head = (
-        f"{fabric.name}: {fabric.kind}, {body['hosts']:,} hosts, {body['gpus']:,} GPUs"
+        f"{fabric.name}: {fabric.kind}, {body['hosts']:,} hosts, {body['gpus']:,} GPUs{named}"
         f" ({fabric.gpus_per_host} a host; each {gbps_text(fabric.nic_gbps)} out of the host,"
         f" {gbps_text(fabric.scale_up_gbps)} inside)"
     )

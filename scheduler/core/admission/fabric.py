@@ -356,7 +356,7 @@ def _place(fabric: Fabric, host: int, renames: Mapping[str, str]) -> tuple[tuple
 
 
 def _hardware(fabric: Fabric) -> list[tuple[object, ...]]:
-    """GPUs, speeds and labels of every host."""
+    """GPUs and their kind, speeds and labels of every host."""
     labels: list[list[tuple[str, str]]] = [[] for _ in fabric.hosts]
     for key, by_value in sorted(fabric.labels.items()):
         for value, hosts in sorted(by_value.items()):
@@ -365,7 +365,11 @@ def _hardware(fabric: Fabric) -> list[tuple[object, ...]]:
     own = fabric.by_host
     rates = zip(own.gpus.tolist(), own.nic_gbps.tolist(), own.scale_up_gbps.tolist(), strict=True)
     groups = map(own.groups, range(fabric.host_count))
-    return [(*each, group, *of) for each, group, of in zip(rates, groups, labels, strict=True)]
+    kinds = (own.kinds_of([host])[0].name for host in range(fabric.host_count))
+    return [
+        (*each, group, kind, *of)
+        for each, group, kind, of in zip(rates, groups, kinds, labels, strict=True)
+    ]
 
 
 def _settings(before: Fabric, after: Fabric) -> Iterator[str]:

@@ -81,6 +81,8 @@ def _spec(
         "gpus_per_host": overlay.gpus_per_host or network.gpus_per_host or DEFAULT_GPUS,
         "nic_gbps": plain(overlay.nic_gbps or network.nic_gbps or DEFAULT_GBPS),
     }
+    if overlay.gpu:
+        head["gpu"] = overlay.gpu
     if overlay.scale_up_gbps:
         head["scale_up_gbps"] = plain(overlay.scale_up_gbps)
     usual = [commonest(rates.values()) for rates in by_tier]

@@ -41,10 +41,12 @@ def overlay_of(fabric: Fabric, has_outer_tiers: bool) -> dict[str, Any]:
     inside = (
         {"scale_up_gbps": plain(fabric.scale_up_gbps)} if "scale_up_gbps" in fabric.spec else {}
     )
+    stated = fabric.spec.get("gpu")
     return {
         "name": fabric.name,
         "kind": fabric.kind,
         "gpus_per_host": fabric.gpus_per_host,
+        **({"gpu": stated} if isinstance(stated, str) else {}),
         "nic_gbps": plain(fabric.nic_gbps),
         **inside,
         "tiers": tiers,

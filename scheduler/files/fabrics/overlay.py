@@ -1,6 +1,6 @@
 """The overlay: what a topology file cannot say and a fabric needs.
 
-A small YAML file in the words of a fabric file: name, kind, gpus_per_host, nic_gbps,
+A small YAML file in the words of a fabric file: name, kind, gpus_per_host, gpu, nic_gbps,
 scale_up_gbps and tiers, outermost first, hosts last. A tier names and rates the domains that the
 import finds; below `domains` stand exceptions, and whole tiers that no file knows:
 
@@ -21,11 +21,13 @@ from typing import Any
 from muster.structs import struct
 from placement import BadInput
 from placement.fabric import hostlist
+from placement.fabric.gpus import gpu_named
 from placement.fabric.tree import KINDS, scale_up_gbps
 from scheduler.files.yaml12 import Document, load
 
 DEFAULT_HOST_TIER = "host"
 LARGEST = 1e12
+_KEYS = ("name", "kind", "gpus_per_host", "gpu", "nic_gbps", "scale_up_gbps", "tiers")
 
 
 @struct(frozen=True, slots=True)
@@ -64,6 +66,7 @@ class FabricOverlay:
     scale_up_gbps: float | None = None
     tiers: tuple[TierOverlay, ...] = ()
     document: Document = field(default_factory=lambda: Document(None))
+    gpu: str | None = None
 
 
 def read(path: str) -> FabricOverlay:
@@ -77,7 +80,7 @@ def read(path: str) -> FabricOverlay:
 
 def _overlay(document: Document) -> FabricOverlay:
     body = document.mapping()
-    _only(body, "", ("name", "kind", "gpus_per_host", "nic_gbps", "scale_up_gbps", "tiers"))
+    _only(body, "", _KEYS)
     name, kind, gpus = body.get("name"), body.get("kind"), body.get("gpus_per_host")
     if name is not None and (not isinstance(name, str) or not name):
         raise BadInput("name", "must be a non-empty text")
@@ -86,7 +89,8 @@ def _overlay(document: Document) -> FabricOverlay:
     if gpus is not None and (isinstance(gpus, bool) or not isinstance(gpus, int) or gpus < 1):
         raise BadInput("gpus_per_host", f"must be a whole number of at least 1, not {gpus!r}")
     speeds = _number(body, "nic_gbps", ""), _number(body, "scale_up_gbps", "")
-    return FabricOverlay(name, kind, gpus, *speeds, _tiers(body), document)
+    gpu = gpu_named(body["gpu"], "gpu", {}).name if "gpu" in body else None
+    return FabricOverlay(name, kind, gpus, *speeds, _tiers(body), document, gpu)
 
 
 def _tiers(body: Mapping[str, Any]) -> tuple[TierOverlay, ...]:

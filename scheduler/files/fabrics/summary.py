@@ -22,6 +22,8 @@ def summary(fabric: Fabric) -> dict[str, Any]:
         "hosts": fabric.host_count,
         "gpus": fabric.host_count * fabric.gpus_per_host,
         "gpus_per_host": fabric.gpus_per_host,
+        "gpu_kinds": [gpu.name for gpu in fabric.by_host.kinds],
+        "gpu_is_assumed": fabric.by_host.is_kind_assumed,
         "nic_gbps": fabric.nic_gbps,
         "scale_up_gbps": fabric.scale_up_gbps,
         "tiers": [_tier(fabric, tier) for tier in fabric.tiers],

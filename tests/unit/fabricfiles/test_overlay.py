@@ -52,6 +52,13 @@ def test_an_overlay_may_say_little(read: Read) -> None:
     )
 
 
+def test_an_overlay_names_the_gpu(read: Read, refused: Refused) -> None:
+    found = read(BLOCKS, "slurm", "gpu: gb200\n").fabric
+    assert [gpu.name for gpu in found.by_host.kinds] == ["GB200"]
+    assert not found.by_host.is_kind_assumed
+    assert "no GPU 'gb201' in the catalogue" in refused(BLOCKS, "slurm", "gpu: gb201\n")
+
+
 def test_a_root_that_the_overlay_counts_stays(read: Read) -> None:
     text = "SwitchName=core Switches=a,b\nSwitchName=a Nodes=x\nSwitchName=b Nodes=y\n"
     names = "tiers: [{name: core}, {name: rack}, {name: host}]\n"
