@@ -203,7 +203,11 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             ),
         ),
         Panel(
-            *("Gap at the start", "Share of the cut that the bound leaves open.", "percentunit"),
+            *(
+                "Gap at the start",
+                "Of the step or cut: what the job minimises.",
+                "percentunit",
+            ),
             tuple(_quantiles("muster_gap_ratio")),
         ),
         Panel(

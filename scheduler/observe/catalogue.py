@@ -67,7 +67,9 @@ JOB_CUT = _gauge(
     "job_cut_bytes_per_step", "Bytes per step of a gang over a tier.", "job_name", "tier"
 )
 JOB_GAP = _gauge(
-    "job_gap_ratio", "Gap of a gang: share of its cut above the lower bound.", "job_name"
+    "job_gap_ratio",
+    "Gap of a gang, of its step or cut: what it minimises.",
+    "job_name",
 )
 JOB_ETTR = _gauge(
     "job_ettr_ratio", "Productive time of a live job over the time since its submit.", "job_name"
@@ -102,7 +104,7 @@ EVENTS = _counter("events", "Events written.", "type")
 SUBMITTED = _counter("jobs_submitted", "Jobs accepted.", "tenant")
 ENDED = _counter("jobs_ended", "Jobs ended.", "tenant", "outcome")
 PLACEMENTS = _counter("placements", "Starts of gangs by proof of their cut.", "proof")
-GAP = _histogram("gap_ratio", "Gap at each start: share of the cut above the lower bound.")
+GAP = _histogram("gap_ratio", "Gap at each start, of the step or cut: what it minimises.")
 WAIT = _histogram("wait_seconds", "Seconds from submit to first start, by GPUs.", "size")
 RESTARTS = _counter("restarts", "Attempts after the first, by how they began.", "how")
 REQUEUES = _counter(

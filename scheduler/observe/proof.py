@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 
-from placement.workload.request import TierCut
+from placement.workload.request import Objective, StepBound, TierCut
+from scheduler.core import Job
 
 
 class CutProof(StrEnum):
@@ -28,6 +29,22 @@ def gap(cuts: Sequence[TierCut], lower_bound: int) -> float:
     """Share of the outermost cut that the bound leaves open, 0 to 1."""
     cut = outermost(cuts)
     return (cut - lower_bound) / cut if cut else 0.0
+
+
+def objective_gap(
+    objective: Objective, cuts: Sequence[TierCut], lower_bound: int, step: StepBound | None
+) -> float | None:
+    """Return how far the gang may be from the best in what it minimises: the share by which its
+    step exceeds the lower bound, or the gap of its cut. None where nothing is proved."""
+    if objective is Objective.TIME:
+        return None if step is None else step.gap
+    is_known = objective is Objective.CUT and proof(cuts, lower_bound) is not CutProof.NONE
+    return gap(cuts, lower_bound) if is_known else None
+
+
+def gap_of(job: Job) -> float | None:
+    """Return `objective_gap` of a gang that holds hosts."""
+    return objective_gap(job.request.objective, job.cuts, job.lower_bound, job.step)
 
 
 def outermost(cuts: Sequence[TierCut]) -> int:

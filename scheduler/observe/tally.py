@@ -28,7 +28,7 @@ from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import HostMove, RequeueCause
 from scheduler.core.policies.health_signals import SIGNALS, Effect
 from scheduler.observe.counters import Counts, Histograms, zeros
-from scheduler.observe.proof import CutProof, gap, proof
+from scheduler.observe.proof import CutProof, gap_of, proof
 
 MINUTE_S, HOUR_S, DAY_S = 60, 3_600, 86_400
 WAIT_BOUNDS_S = (
@@ -110,7 +110,8 @@ class EventTally:
 
     def _started(self, job: Job, change: JobChange) -> None:
         self.placements[proof(job.cuts, job.lower_bound).value,] += 1
-        self.gaps[()].add(gap(job.cuts, job.lower_bound))
+        if (gap := gap_of(job)) is not None:
+            self.gaps[()].add(gap)
         if job.attempt > 1:
             self.restarts["queue",] += 1
             return

@@ -331,34 +331,6 @@ COLLECTIVE_HIERARCHICAL: Collective.ValueType  # 2
 """Ranks reduce inside each domain first, and once across domains."""
 Global___Collective: _TypeAlias = Collective  # noqa: Y015
 
-class _Objective:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _ObjectiveEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Objective.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    OBJECTIVE_UNSPECIFIED: _Objective.ValueType  # 0
-    """OBJECTIVE_TIME for jobs with a model or a compute time, OBJECTIVE_CUT for others."""
-    OBJECTIVE_CUT: _Objective.ValueType  # 1
-    """Bytes per step over the outermost tier."""
-    OBJECTIVE_SPREAD: _Objective.ValueType  # 3
-    """Domains of the outermost tier that a data or pipeline parallel group touches, at worst."""
-    OBJECTIVE_TIME: _Objective.ValueType  # 4
-    """Seconds of a training step, for jobs that say their model and batch, or how long they compute."""
-
-class Objective(_Objective, metaclass=_ObjectiveEnumTypeWrapper):
-    """What a placement minimises first; the total cut breaks ties."""
-
-OBJECTIVE_UNSPECIFIED: Objective.ValueType  # 0
-"""OBJECTIVE_TIME for jobs with a model or a compute time, OBJECTIVE_CUT for others."""
-OBJECTIVE_CUT: Objective.ValueType  # 1
-"""Bytes per step over the outermost tier."""
-OBJECTIVE_SPREAD: Objective.ValueType  # 3
-"""Domains of the outermost tier that a data or pipeline parallel group touches, at worst."""
-OBJECTIVE_TIME: Objective.ValueType  # 4
-"""Seconds of a training step, for jobs that say their model and batch, or how long they compute."""
-Global___Objective: _TypeAlias = Objective  # noqa: Y015
-
 class _GoodputPart:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -545,7 +517,7 @@ class JobSpec(_message.Message):
     """Healthy hosts to hold as spares: "auto" (what sizing asks for, or fewer when fewer are
     free), a number of hosts ("0", "4") or a share of the gang ("2%"). Empty means auto.
     """
-    objective: Global___Objective.ValueType
+    objective: _placement_pb2.Objective.ValueType
     """What the placement minimises first. Unspecified means the step time of jobs with a model or
     a measured `compute_time`, the cut of others.
     """
@@ -665,7 +637,7 @@ class JobSpec(_message.Message):
         model: Global___Model | None = ...,
         batch: Global___Batch | None = ...,
         spares: _builtins.str = ...,
-        objective: Global___Objective.ValueType = ...,
+        objective: _placement_pb2.Objective.ValueType = ...,
         priority: _builtins.int = ...,
         time_limit: _duration_pb2.Duration | None = ...,
         training: Global___Training | None = ...,

@@ -21,6 +21,34 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _Objective:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ObjectiveEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Objective.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    OBJECTIVE_UNSPECIFIED: _Objective.ValueType  # 0
+    """OBJECTIVE_TIME for jobs with a model or a compute time, OBJECTIVE_CUT for others."""
+    OBJECTIVE_CUT: _Objective.ValueType  # 1
+    """Bytes per step over the outermost tier."""
+    OBJECTIVE_SPREAD: _Objective.ValueType  # 3
+    """Domains of the outermost tier that a data or pipeline parallel group touches, at worst."""
+    OBJECTIVE_TIME: _Objective.ValueType  # 4
+    """Seconds of a training step, for jobs that say their model and batch, or how long they compute."""
+
+class Objective(_Objective, metaclass=_ObjectiveEnumTypeWrapper):
+    """What a placement minimises first; the total cut breaks ties."""
+
+OBJECTIVE_UNSPECIFIED: Objective.ValueType  # 0
+"""OBJECTIVE_TIME for jobs with a model or a compute time, OBJECTIVE_CUT for others."""
+OBJECTIVE_CUT: Objective.ValueType  # 1
+"""Bytes per step over the outermost tier."""
+OBJECTIVE_SPREAD: Objective.ValueType  # 3
+"""Domains of the outermost tier that a data or pipeline parallel group touches, at worst."""
+OBJECTIVE_TIME: Objective.ValueType  # 4
+"""Seconds of a training step, for jobs that say their model and batch, or how long they compute."""
+Global___Objective: _TypeAlias = Objective  # noqa: Y015
+
 class _DecisionKind:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -104,17 +132,28 @@ class Placement(_message.Message):
     STEP_TIME_FIELD_NUMBER: _builtins.int
     STEP_TIME_LOWER_BOUND_FIELD_NUMBER: _builtins.int
     GPUS_FIELD_NUMBER: _builtins.int
+    OBJECTIVE_FIELD_NUMBER: _builtins.int
+    OBJECTIVE_GAP_FIELD_NUMBER: _builtins.int
     COPIES_FIELD_NUMBER: _builtins.int
     lower_bound_bytes_per_step: _builtins.int
     """No placement on the hosts that were free sends fewer bytes per step over the outermost tier."""
     gap: _builtins.float
-    """Share of the outermost tier's cut that the lower bound leaves open: 0 is optimal."""
+    """Share of the outermost tier's cut that the lower bound leaves open: 0 is optimal. What the job
+    minimises may be something else: see `objective_gap`.
+    """
     optimal: _builtins.bool
     """Whether the cut of the outermost tier equals its lower bound."""
     host_count: _builtins.int
     """How many hosts carry ranks."""
     spare_count: _builtins.int
     """How many hosts are held as spares."""
+    objective: Global___Objective.ValueType
+    """What the job minimises."""
+    objective_gap: _builtins.float
+    """How far the placement may be from the best in what the job minimises: under OBJECTIVE_TIME the
+    share by which its step is longer than the lower bound of all placements on the hosts that were
+    free, under OBJECTIVE_CUT `gap`. Unset: nothing is proved of it.
+    """
     @_builtins.property
     def hosts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Host names in block order: entry i carries ranks i*G to (i+1)*G-1, with G GPUs a host.
@@ -177,13 +216,17 @@ class Placement(_message.Message):
         step_time: _duration_pb2.Duration | None = ...,
         step_time_lower_bound: _duration_pb2.Duration | None = ...,
         gpus: _abc.Iterable[_builtins.int] | None = ...,
+        objective: Global___Objective.ValueType = ...,
+        objective_gap: _builtins.float | None = ...,
         copies: _abc.Iterable[Global___Copies] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["step_time", b"step_time", "step_time_lower_bound", b"step_time_lower_bound"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_objective_gap", b"_objective_gap", "objective_gap", b"objective_gap", "step_time", b"step_time", "step_time_lower_bound", b"step_time_lower_bound"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["copies", b"copies", "cuts", b"cuts", "gap", b"gap", "gpus", b"gpus", "host_count", b"host_count", "hosts", b"hosts", "lent", b"lent", "lower_bound_bytes_per_step", b"lower_bound_bytes_per_step", "notes", b"notes", "optimal", b"optimal", "spare_count", b"spare_count", "spares", b"spares", "step_time", b"step_time", "step_time_lower_bound", b"step_time_lower_bound"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_objective_gap", b"_objective_gap", "copies", b"copies", "cuts", b"cuts", "gap", b"gap", "gpus", b"gpus", "host_count", b"host_count", "hosts", b"hosts", "lent", b"lent", "lower_bound_bytes_per_step", b"lower_bound_bytes_per_step", "notes", b"notes", "objective", b"objective", "objective_gap", b"objective_gap", "optimal", b"optimal", "spare_count", b"spare_count", "spares", b"spares", "step_time", b"step_time", "step_time_lower_bound", b"step_time_lower_bound"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__objective_gap: _TypeAlias = _typing.Literal["objective_gap"]  # noqa: Y015
+    _WhichOneofArgType__objective_gap: _TypeAlias = _typing.Literal["_objective_gap", b"_objective_gap"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__objective_gap) -> _WhichOneofReturnType__objective_gap | None: ...
 
 Global___Placement: _TypeAlias = Placement  # noqa: Y015
 

@@ -260,6 +260,8 @@ class GangStatus(_message.Message):
     CUTS_FIELD_NUMBER: _builtins.int
     LOWER_BOUND_BYTES_PER_STEP_FIELD_NUMBER: _builtins.int
     GAP_FIELD_NUMBER: _builtins.int
+    OBJECTIVE_FIELD_NUMBER: _builtins.int
+    OBJECTIVE_GAP_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     tenant: _builtins.str
@@ -276,6 +278,10 @@ class GangStatus(_message.Message):
     """Bytes per step over the outermost tier that no placement goes below. 0: not known."""
     gap: _builtins.float
     """Share of the outermost cut that the bound leaves open, 0 to 1."""
+    objective: _placement_pb2.Objective.ValueType
+    """What the job minimises."""
+    objective_gap: _builtins.float
+    """How far the gang may be from the best in that, as Placement has it. Unset: nothing is proved."""
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
         """When this run began."""
@@ -297,12 +303,16 @@ class GangStatus(_message.Message):
         cuts: _abc.Iterable[_placement_pb2.TierCut] | None = ...,
         lower_bound_bytes_per_step: _builtins.int = ...,
         gap: _builtins.float = ...,
+        objective: _placement_pb2.Objective.ValueType = ...,
+        objective_gap: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["start_time", b"start_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_objective_gap", b"_objective_gap", "objective_gap", b"objective_gap", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "cuts", b"cuts", "gap", b"gap", "hosts", b"hosts", "job", b"job", "lower_bound_bytes_per_step", b"lower_bound_bytes_per_step", "spares", b"spares", "start_time", b"start_time", "state", b"state", "tenant", b"tenant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_objective_gap", b"_objective_gap", "attempt", b"attempt", "cuts", b"cuts", "gap", b"gap", "hosts", b"hosts", "job", b"job", "lower_bound_bytes_per_step", b"lower_bound_bytes_per_step", "objective", b"objective", "objective_gap", b"objective_gap", "spares", b"spares", "start_time", b"start_time", "state", b"state", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__objective_gap: _TypeAlias = _typing.Literal["objective_gap"]  # noqa: Y015
+    _WhichOneofArgType__objective_gap: _TypeAlias = _typing.Literal["_objective_gap", b"_objective_gap"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__objective_gap) -> _WhichOneofReturnType__objective_gap | None: ...
 
 Global___GangStatus: _TypeAlias = GangStatus  # noqa: Y015
 

@@ -16,7 +16,9 @@ from placement.workload.request import (
     Answer,
     Infeasible,
     Insufficient,
+    Objective,
     Placement,
+    Request,
     TierCut,
     Undecided,
 )
@@ -33,6 +35,7 @@ from scheduler.core.policies.run import SavedCheckpoint
 from scheduler.core.restart.prospect import Prospect
 from scheduler.core.rules.network.slow_gangs import SlowGang
 from scheduler.identity import own_texts
+from scheduler.observe.proof import objective_gap
 from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2, spares_pb2
 from scheduler.wire.cluster.host_records import record_to_proto
 from scheduler.wire.durations import duration, duration_of_ns
@@ -46,6 +49,9 @@ _HOSTS = UUID("0c5f5a3e-5d0e-4a5c-9d3a-3f4b8f6d2a71")  # names of hosts, below t
 
 JOB_STATES: dict[JobState, job_pb2.JobState.ValueType] = numbers(
     job_pb2.JobState, "JOB_STATE", JobState
+)
+OBJECTIVES: dict[Objective, placement_pb2.Objective.ValueType] = numbers(
+    placement_pb2.Objective, "OBJECTIVE", Objective
 )
 _HOST_STATES: dict[HostState, host_pb2.HostState.ValueType] = numbers(
     host_pb2.HostState, "HOST_STATE", HostState
@@ -238,7 +244,7 @@ def job_placement(fabric: Fabric, job: Job, *, with_hosts: bool = True) -> place
         step=job.step,
         gpus=job.gpus,
     )
-    message = placement_to_proto(fabric, held, with_hosts=False)
+    message = placement_to_proto(fabric, job.request, held, with_hosts=False)
     if with_hosts:
         names = job.host_names(fabric)
         message.hosts.extend(names.hosts)
@@ -250,9 +256,9 @@ def job_placement(fabric: Fabric, job: Job, *, with_hosts: bool = True) -> place
 
 
 def placement_to_proto(
-    fabric: Fabric, placement: Placement, *, with_hosts: bool = True
+    fabric: Fabric, request: Request, placement: Placement, *, with_hosts: bool = True
 ) -> placement_pb2.Placement:
-    step = placement.step
+    step, objective = placement.step, request.objective
     return placement_pb2.Placement(
         hosts=fabric.names(placement.hosts) if with_hosts else (),
         spares=fabric.names(placement.spares) if with_hosts else (),
@@ -266,6 +272,8 @@ def placement_to_proto(
         gpus=placement.gpus,
         step_time=duration(step.seconds) if step else None,
         step_time_lower_bound=duration(step.least_seconds) if step and step.least_seconds else None,
+        objective=OBJECTIVES[objective],
+        objective_gap=objective_gap(objective, placement.cuts, placement.lower_bound, step),
     )
 
 
@@ -275,11 +283,11 @@ def cut_to_proto(cut: TierCut) -> placement_pb2.TierCut:
     )
 
 
-def answer_to_proto(fabric: Fabric, answer: Answer) -> placement_pb2.Answer:
+def answer_to_proto(fabric: Fabric, request: Request, answer: Answer) -> placement_pb2.Answer:
     """One of the four answers to a dry run."""
     match answer:
         case Placement():
-            placed = placement_to_proto(fabric, answer)
+            placed = placement_to_proto(fabric, request, answer)
             return placement_pb2.Answer(outcome=placement_pb2.OUTCOME_PLACED, placement=placed)
         case Insufficient():
             return placement_pb2.Answer(

@@ -61,7 +61,7 @@ async def test_a_step_and_what_is_proved_of_it_are_in_every_answer(tmp_path: Pat
     """In the dry run, in the job and in what explains it; and it is recounted after a swap."""
     request = create("timed", 4, spares=exactly(1))
     request.spec.compute_time.FromMilliseconds(2_500)
-    request.spec.objective = job_pb2.OBJECTIVE_UNSPECIFIED
+    request.spec.objective = placement_pb2.OBJECTIVE_UNSPECIFIED
     async with serving(tmp_path) as served:
         request.validate_only = True
         dry = (await served.stub.CreateJob(request)).answer.placement
@@ -74,7 +74,7 @@ async def test_a_step_and_what_is_proved_of_it_are_in_every_answer(tmp_path: Pat
         await served.stub.ReportHost(lost)
         while (swapped := await served.get("timed")).attempt == 1:
             await asyncio.sleep(0.01)
-    assert job.spec.objective == job_pb2.OBJECTIVE_TIME
+    assert job.spec.objective == placement_pb2.OBJECTIVE_TIME
     assert placement.step_time_lower_bound.ToNanoseconds() >= 2.5e9
     assert placement.step_time_lower_bound.ToNanoseconds() <= placement.step_time.ToNanoseconds()
     assert (dry.step_time, dry.step_time_lower_bound) == (

@@ -79,17 +79,25 @@ async def test_fewer_than_none_is_refused(tmp_path: Path, field: str) -> None:
 @pytest.mark.parametrize(
     ("crossing", "bound", "gap", "words"),
     [
-        (12, 0, 1.0, ["12 B", "unknown", "-"]),  # as after a swap
-        (12, 6, 0.5, ["12 B", "6 B", "50.0 %"]),
-        (12, 12, 0.0, ["12 B", "12 B", "optimal"]),
-        (0, 0, 0.0, ["0 B", "0 B", "optimal"]),
+        (12, 0, None, ["-", "12 B", "unknown"]),  # as after a swap
+        (12, 6, 0.5, ["cut 50.0 %", "12 B", "6 B"]),
+        (12, 12, 0.0, ["cut optimal", "12 B", "12 B"]),
+        (0, 0, 0.0, ["cut optimal", "0 B", "0 B"]),
     ],
 )
 def test_a_bound_that_nobody_has_proved_is_no_number(
-    crossing: int, bound: int, gap: float, words: list[str]
+    crossing: int, bound: int, gap: float | None, words: list[str]
 ) -> None:
     cut = placement_pb2.TierCut(tier="zone", bytes_per_step=crossing)
     gang = status_pb2.GangStatus(
-        job="a", cuts=[cut], lower_bound_bytes_per_step=bound, gap=gap, state=RUNNING
+        job="a",
+        cuts=[cut],
+        lower_bound_bytes_per_step=bound,
+        objective=placement_pb2.OBJECTIVE_CUT,
+        objective_gap=gap,
+        state=RUNNING,
     )
-    assert _gang_row(gang, status_pb2.ServerStatus())[-3:] == tuple(words)
+    shown, _, *rest = _gang_row(gang, status_pb2.ServerStatus())[-4:]
+    assert [shown, *rest] == words
+    gang.objective, gang.objective_gap = placement_pb2.OBJECTIVE_TIME, 0.0026
+    assert _gang_row(gang, status_pb2.ServerStatus())[-4] == "step 0.3 %"

@@ -19,13 +19,14 @@ from muster.structs import struct
 from placement.fabric import hostlist
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, Ints, Tier
-from placement.workload.request import Placement, Request
+from placement.workload.request import Objective, Placement, Request
 from scheduler.cli.plot import colours
 from scheduler.cli.plot.colour_by import ColourBy
 from scheduler.cli.plot.colours import Grouping
 from scheduler.cli.plot.geometry import PAD, FloorPlan, plan
 from scheduler.cli.plot.load import PlottedLoad, load
-from scheduler.cli.render.text import bytes_text, counted
+from scheduler.cli.render.text import NEGLIGIBLE, bytes_text, counted, gap_text, seconds_text
+from scheduler.observe.proof import objective_gap
 
 if TYPE_CHECKING:
     from network.routing import Congestion
@@ -95,10 +96,20 @@ def _head(made: Figure, picture: Picture, height: float) -> None:
         counted(ranks, "rank"),
         counted(len(placement.spares), "spare"),
     ]
+    measured = {Objective.CUT: "", Objective.TIME: ""}
     if placement.cuts:
         tier = fabric.tiers[0].name
-        proof = "proved optimal" if placement.is_optimal else f"gap {100 * placement.gap:.2f} %"
-        parts.append(f"{bytes_text(placement.cut)} a step between {tier}s, {proof}")
+        measured[Objective.CUT] = f"{bytes_text(placement.cut)} a step between {tier}s"
+    if placement.step is not None:
+        measured[Objective.TIME] = f"{seconds_text(placement.step.seconds)} a step"
+    objective = picture.request.objective
+    gap = objective_gap(objective, placement.cuts, placement.lower_bound, placement.step)
+    if gap is not None and measured[objective]:
+        negligible = NEGLIGIBLE if objective is Objective.TIME else 0.0
+        parts.append(f"{measured.pop(objective)}, {gap_text(gap, negligible)}")
+    if placement.is_optimal and measured.get(Objective.CUT):
+        measured[Objective.CUT] += ", proved least"
+    parts += filter(None, measured.values())
     left = MARGIN / INCHES
     made.text(left, 1 - 0.27 / height, title, fontsize=13, weight="bold", color=INK, va="center")
     made.text(left, 1 - 0.50 / height, " · ".join(parts), fontsize=9.5, color=PALE, va="center")

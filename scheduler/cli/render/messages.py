@@ -18,6 +18,7 @@ from scheduler.cli.render.text import (
     bytes_text,
     columns,
     counted,
+    gap_text,
     gpus_text,
     seconds_text,
     step_text,
@@ -433,13 +434,16 @@ def placement_rows(placement: placement_pb2.Placement) -> list[tuple[str, str]]:
             else []
         ),
     ]
+    step, cuts = [], []
     if placement.HasField("step_time"):
         times = (placement.step_time, placement.step_time_lower_bound)
-        rows.append(("step", step_text(*(time.ToNanoseconds() / 10**9 for time in times))))
+        step.append(("step", step_text(*(time.ToNanoseconds() / 10**9 for time in times))))
     for depth, cut in enumerate(placement.cuts):
         axes = ", ".join(f"{axis} {bytes_text(n)}" for axis, n in sorted(cut.by_axis.items()))
         text = f"{bytes_text(cut.bytes_per_step)} per step" + (f" ({axes})" if axes else "")
-        rows.append((f"cut {cut.tier}", text + ("" if depth else _certificate(placement))))
+        cuts.append((f"cut {cut.tier}", text + ("" if depth else _certificate(placement))))
+    is_by_time = placement.objective == placement_pb2.OBJECTIVE_TIME
+    rows += step + cuts if is_by_time else cuts + step
     rows += [("note", note) for note in placement.notes]
     return rows
 
@@ -448,7 +452,8 @@ def _certificate(placement: placement_pb2.Placement) -> str:
     if placement.optimal:
         return ", proved optimal"
     bound = placement.lower_bound_bytes_per_step
-    return f", lower bound {bytes_text(bound)}, gap {100 * placement.gap:.2f} %" if bound else ""
+    least = f", all layouts at least {bytes_text(bound)}"
+    return f"{least}, {gap_text(placement.gap)}" if bound else ""
 
 
 def host_ranges(names: Sequence[str]) -> str:

@@ -9,9 +9,9 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from scheduler.cli.render.link_tables import links_text
 from scheduler.cli.render.messages import plain, time_text
-from scheduler.cli.render.text import bytes_text, columns, counted, percent_text
+from scheduler.cli.render.text import NEGLIGIBLE, bytes_text, columns, counted, percent_text
 from scheduler.core.wording import duration
-from scheduler.v1 import job_pb2, service_pb2, status_pb2
+from scheduler.v1 import job_pb2, placement_pb2, service_pb2, status_pb2
 
 MOST_DOMAINS = 32  # lines on one screen
 
@@ -31,7 +31,7 @@ _TENANTS = (
 )
 _GANGS = (
     *("GANG", "TENANT", "STATE", "ATTEMPT", "SINCE", "HOSTS", "SPARES"),
-    *("CROSSES", "PER STEP", "BOUND", "GAP"),
+    *("GAP", "CROSSES", "PER STEP", "BOUND, ALL LAYOUTS"),
 )
 
 
@@ -100,21 +100,25 @@ def _tenant_row(
 
 def _gangs_text(answer: service_pb2.GetStatusResponse) -> str:
     rows = map(partial(_gang_row, server=answer.server), answer.gangs)
-    table = columns([_GANGS, *rows], right={3, 4, 5, 6, 8, 9, 10})
+    table = columns([_GANGS, *rows], right={3, 4, 5, 6, 9, 10})
     more = answer.gang_count - len(answer.gangs)
     return f"{table}\nand {counted(more, 'smaller gang')}" if more else table
 
 
 def _gang_row(gang: status_pb2.GangStatus, server: status_pb2.ServerStatus) -> tuple[str, ...]:
-    """The outermost tier: the one whose links are narrow, and the one that is bounded."""
+    """The gap of the objective, and the outermost tier: the one whose links are narrow, and the
+    one that is bounded."""
     tier, cut, bound, gap = "-", "-", "-", "-"
+    if gang.HasField("objective_gap"):
+        is_step = gang.objective == placement_pb2.OBJECTIVE_TIME
+        share = gang.objective_gap
+        gap = "optimal" if share <= NEGLIGIBLE * is_step else percent_text(share)
+        gap = f"{'step' if is_step else 'cut'} {gap}"
     if gang.cuts:
         tier, crossing = gang.cuts[0].tier, gang.cuts[0].bytes_per_step
         cut, bound = bytes_text(crossing), bytes_text(gang.lower_bound_bytes_per_step)
         if crossing and not gang.lower_bound_bytes_per_step:
             bound = "unknown"  # as after a swap
-        else:
-            gap = percent_text(gang.gap) if gang.gap else "optimal"
     return (
         gang.job,
         gang.tenant,
@@ -123,7 +127,7 @@ def _gang_row(gang: status_pb2.GangStatus, server: status_pb2.ServerStatus) -> t
         _ago(gang.start_time, server),
         f"{gang.hosts:,}",
         f"{gang.spares:,}",
-        *(tier, cut, bound, gap),
+        *(gap, tier, cut, bound),
     )
 
 

@@ -69,6 +69,11 @@ def step_text(seconds: float, least_s: float) -> str:
     return f"{text}; no placement on these hosts is faster than {least} (gap {gap})"
 
 
+def gap_text(gap: float, negligible: float = 0.0) -> str:
+    """Say what is proved: `proved optimal`, or `gap 0.26 %`. `negligible`: as good as none."""
+    return f"gap {100 * gap:.2f} %" if gap > negligible else "proved optimal"
+
+
 def counted(n: int, noun: str) -> str:
     """`1 host`, `2,048 hosts`."""
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"

@@ -59,11 +59,12 @@ function PlacementPart({ cluster, job }) {
       ["Hosts", count(placement.hostCount)],
       ["Spares", count(placement.spareCount)],
       ["Lent spares", placement.lent?.length ? count(placement.lent.length) : ""],
-      ["Outermost cut", placement.cuts?.length ? `${bytes(placement.cuts[0].bytesPerStep)} a step` : ""],
-      ["No placement cuts less than", placement.cuts?.length ? bytes(placement.lowerBoundBytesPerStep) : ""],
-      ["Left open", placement.optimal ? "nothing: optimal" : percent(placement.gap)],
+      ["Minimises", { OBJECTIVE_TIME: "the step", OBJECTIVE_CUT: "the cut", OBJECTIVE_SPREAD: "the spread" }[placement.objective] ?? ""],
+      ["Left open of that", leftOpen(placement)],
       ["Step", placement.stepTime ? span(seconds(placement.stepTime)) : ""],
       ["No step is shorter than", bound ? span(seconds(bound)) : ""],
+      ["Outermost cut", placement.cuts?.length ? `${bytes(placement.cuts[0].bytesPerStep)} a step` : ""],
+      ["No layout at all cuts less than", placement.cuts?.length ? bytes(placement.lowerBoundBytesPerStep) : ""],
       ["Slower by degraded links", slowdownOf(job.slowdown)],
     ]} />
     ${(placement.notes ?? []).map((note) => html`<p key=${note} class="quiet">${note}</p>`)}
@@ -75,6 +76,12 @@ function PlacementPart({ cluster, job }) {
     ]} />
     ${placement.hosts?.length > 0 && cluster.fabric && html`<${Grid} cluster=${cluster} job=${job} />`}
   `;
+}
+
+/** How far it may be from the best in what the job minimises; "" where nothing is proved of that. */
+function leftOpen(placement) {
+  if (placement.objectiveGap === undefined) return "";
+  return placement.objectiveGap < 1e-4 ? "nothing: optimal" : percent(placement.objectiveGap);
 }
 
 function slowdownOf(slowdown) {

@@ -20,7 +20,7 @@ from scheduler.observe.catalogue import Metric
 from scheduler.observe.census import Use
 from scheduler.observe.counters import Histogram, Labels
 from scheduler.observe.instruments import Instruments
-from scheduler.observe.proof import gap
+from scheduler.observe.proof import gap_of
 
 Sample = tuple[Metric, Labels, float | Histogram]
 Values = Mapping[Labels, Any]  # Counts or Histograms
@@ -70,7 +70,8 @@ def of_jobs(state: State, now_ns: int) -> Iterator[Sample]:
         yield c.JOB_GOODPUT, (job.name,), account.share
     for job in state.in_state(JobState.RUNNING):
         yield from ((c.JOB_CUT, (job.name, cut.tier), cut.bytes_per_step) for cut in job.cuts)
-        yield c.JOB_GAP, (job.name,), gap(job.cuts, job.lower_bound)
+        if (gap := gap_of(job)) is not None:
+            yield c.JOB_GAP, (job.name,), gap
 
 
 def of_events(instruments: Instruments) -> Iterator[Sample]:

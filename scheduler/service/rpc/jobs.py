@@ -532,17 +532,17 @@ def _dry_run(
 
     Raises: ApiError.
     """
-    supposed = job_pb2.Job()
+    supposed, fabric = job_pb2.Job(), state.loaded_fabric
     if refusal := unauthorised(state, command, caller()):
         raise rejected(refusal, "spec.")
     outcome = dry_run(state, command, limits, now_ns)
     if isinstance(outcome, Rejected):
         if outcome.code is not Code.INFEASIBLE:
             raise rejected(outcome, "spec.")
-        never = answer_to_proto(state.loaded_fabric, Infeasible(outcome.message))
-        supposed.answer.CopyFrom(never)
+        never = Infeasible(outcome.message)
+        supposed.answer.CopyFrom(answer_to_proto(fabric, command.spec.request, never))
         return supposed
-    supposed.answer.CopyFrom(answer_to_proto(state.loaded_fabric, outcome.answer))
+    supposed.answer.CopyFrom(answer_to_proto(fabric, outcome.job.request, outcome.answer))
     if isinstance(outcome.outcome, Start):
         supposed.answer.preempted_jobs = len(outcome.outcome.victims)
         supposed.answer.shrunk_jobs = len(outcome.outcome.shrinks)

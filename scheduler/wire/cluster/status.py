@@ -10,11 +10,11 @@ from scheduler.identity import own_texts
 from scheduler.observe import census
 from scheduler.observe.census import SHARED, Domain, Queue, Use
 from scheduler.observe.incidents import Incident, IncidentKind
-from scheduler.observe.proof import gap
+from scheduler.observe.proof import gap, gap_of
 from scheduler.release import release
 from scheduler.v1 import service_pb2, status_pb2
 from scheduler.wire.cluster.links import link_names, link_to_proto
-from scheduler.wire.jobs import JOB_STATES, cut_to_proto, timestamp
+from scheduler.wire.jobs import JOB_STATES, OBJECTIVES, cut_to_proto, timestamp
 from scheduler.wire.names import job_resource, resource_of
 from scheduler.wire.specs import numbers
 
@@ -109,6 +109,8 @@ def _gang(job: Job) -> status_pb2.GangStatus:
         cuts=map(cut_to_proto, job.cuts),
         lower_bound_bytes_per_step=job.lower_bound,
         gap=gap(job.cuts, job.lower_bound),
+        objective=OBJECTIVES[job.request.objective],
+        objective_gap=gap_of(job),
     )
 
 

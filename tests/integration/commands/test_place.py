@@ -29,6 +29,8 @@ def test_the_json_answer(place: Muster) -> None:
     assert zone["lower_bound_bytes_per_step"] <= zone["bytes_per_step"]
     assert zone["optimal"] is (zone["gap"] == 0)
     assert zone["bytes_per_step"] == sum(zone["by_axis"].values())
+    assert (answer["objective"], answer["gap"]) == ("cut", zone["gap"])
+    assert zone["lower_bound_over"] == "all layouts"
     assert set(rack) == {"bytes_per_step", "by_axis"}
     assert len(set(answer["hosts"] + answer["spares"])) == 11
     assert set(answer["seconds"]) == {"solve", "total"}
@@ -72,8 +74,15 @@ def test_the_table(place: Muster) -> None:
     result = place()
     assert result.code == 0
     assert "placed: job on mini: 10 hosts, 20 ranks, 1 spare" in result.out
-    assert "lower bound" in result.out
+    assert "lower bound, all layouts" in result.out
     assert "proved optimal" in result.out or "gap " in result.out
+    # What is proved first is proved of what is minimised.
+    assert "\n\nbetween zones: " in result.out
+    write(MODEL)
+    by_time, by_cut = place().out, place("--objective", "cut").out
+    assert by_time.index("a step: ") < by_time.index("lower bound, all layouts")
+    assert by_cut.index("between zones: ") < by_cut.index("lower bound, all layouts")
+    assert by_cut.index("lower bound, all layouts") < by_cut.index("a step: ")
 
 
 def test_the_same_command_gives_the_same_bytes(place: Muster) -> None:
@@ -356,6 +365,7 @@ def test_a_job_with_a_model_is_placed_by_the_time_of_its_step(place: Muster) -> 
     write(MODEL)
     by_time = place("--format", "json").json["step"]
     assert 0 <= by_time["gap"] == by_time["seconds"] / by_time["lower_bound_seconds"] - 1
+    assert place("--format", "json").json["gap"] == by_time["gap"]
     by_cut = place("--objective", "cut", "--format", "json").json["step"]
     assert by_time["seconds"] <= by_cut["seconds"]
     assert "no placement on these hosts is faster" in place().out

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from muster.structs import replace
 from network.flows import flows_of
 from network.routing import parse_routing, route
 from network.wiring import links
@@ -20,7 +21,7 @@ from placement.fabric import hostset
 from placement.fabric.tree import Fabric, from_spec, preset
 from placement.objective.cut import egress
 from placement.placer import place
-from placement.workload.request import Placement, Request, SpareRule
+from placement.workload.request import Objective, Placement, Request, SpareRule, StepBound, TierCut
 from scheduler.cli import plot
 from scheduler.cli.plot import ColourBy, colours
 from scheduler.cli.plot.figure import fitting, group_words
@@ -203,6 +204,24 @@ def test_an_svg_has_a_square_a_host_and_no_date(tmp_path: Path) -> None:
     assert text.count(f"fill: {colour}") >= FABRICS["regular"].host_count - 12
     assert "dc:date" not in text
     assert "<title>job on small: 10 hosts · 80 ranks" in text
+
+
+@pytest.mark.parametrize(
+    ("objective", "words"),
+    [
+        (Objective.TIME, "1 spare · 2.6 s a step, gap 4.00 % · 120 B a step between zones"),
+        (Objective.CUT, "1 spare · 120 B a step between zones, gap 50.00 % · 2.6 s a step"),
+        (Objective.SPREAD, "1 spare · 120 B a step between zones · 2.6 s a step"),
+    ],
+)
+def test_the_gap_is_that_of_the_objective(tmp_path: Path, objective: Objective, words: str) -> None:
+    request = replace(gang(10, dp=10), objective=objective)
+    placement = Placement(
+        tuple(range(10)), (10,), (TierCut("zone", 120),), 60, step=StepBound(2.6, 2.5)
+    )
+    plot.draw(FABRICS["regular"], request, placement, tmp_path / "a.svg", name="job")
+    title = (tmp_path / "a.svg").read_text().partition("</title>")[0]
+    assert title.endswith(words)
 
 
 def test_a_png_says_in_words_what_it_shows(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from placement.workload.request import TierCut
+from placement.workload.request import Objective, StepBound, TierCut
 from scheduler.core import JobState, State, replay
 from scheduler.core.decide import decide
 from scheduler.core.fold.apply import apply, effects
@@ -19,7 +19,7 @@ from scheduler.core.model.scheduling_options import SchedulingOptions
 from scheduler.eventlog.store import open_store
 from scheduler.observe.counters import Histogram
 from scheduler.observe.instruments import Instruments
-from scheduler.observe.proof import CutProof, gap, proof
+from scheduler.observe.proof import CutProof, gap, objective_gap, proof
 from scheduler.observe.tally import EventTally, size_class, tally
 from simulator.replay import run_script
 from tests.build import (
@@ -206,3 +206,8 @@ def test_proofs(cut: int, bound: int, what: CutProof, open_: float) -> None:
     cuts = (TierCut("zone", cut),)
     assert proof(cuts, bound) is what
     assert gap(cuts, bound) == pytest.approx(open_)
+    by_cut = objective_gap(Objective.CUT, cuts, bound, StepBound(3.0, 2.0))
+    assert by_cut == (None if what is CutProof.NONE else pytest.approx(open_))
+    assert objective_gap(Objective.TIME, cuts, bound, StepBound(3.0, 2.0)) == 0.5
+    assert objective_gap(Objective.TIME, cuts, bound, StepBound(3.0)) is None  # as after a swap
+    assert objective_gap(Objective.SPREAD, cuts, bound, None) is None

@@ -65,7 +65,7 @@ def test_a_zero_that_was_sent_is_not_a_default() -> None:
 
 def test_numbers_of_a_newer_caller_are_refused() -> None:
     message = spec_to_proto(spec("a"))
-    message.objective = job_pb2.Objective.ValueType(77)
+    message.objective = placement_pb2.Objective.ValueType(77)
     message.collectives["dp"] = job_pb2.Collective.ValueType(77)
     with pytest.raises(InputError) as caught:
         spec_from_proto(message)
@@ -91,7 +91,7 @@ def test_messages_of_shared_parts_are_their_callers_own() -> None:
 
 def test_every_word_of_the_job_file_has_its_number() -> None:
     kinds = {
-        job_pb2.Objective: Objective,
+        placement_pb2.Objective: Objective,
         job_pb2.Collective: Collective,
         job_pb2.DataParallel: DataParallel,
         job_pb2.Sync: Sync,
@@ -134,14 +134,14 @@ ANSWERS: list[tuple[Answer, placement_pb2.Outcome.ValueType]] = [
 def test_each_of_the_four_answers_has_its_outcome(
     answer: Answer, outcome: placement_pb2.Outcome.ValueType
 ) -> None:
-    message = answer_to_proto(FABRIC, answer)
+    message = answer_to_proto(FABRIC, request(), answer)
     assert message.outcome == outcome
     assert message.HasField("placement") == (outcome == placement_pb2.OUTCOME_PLACED)
     assert bool(message.reason) == (outcome != placement_pb2.OUTCOME_PLACED)
 
 
 def test_a_placement_names_its_hosts_in_block_order() -> None:
-    placement = answer_to_proto(FABRIC, on(FABRIC, gang(2), 5, 0, spares=[2])).placement
+    placement = answer_to_proto(FABRIC, request(), on(FABRIC, gang(2), 5, 0, spares=[2])).placement
     assert list(placement.hosts) == ["z1-r0-h1", "z0-r0-h0"]
     assert list(placement.spares) == ["z0-r1-h0"]
     assert [(c.tier, c.bytes_per_step) for c in placement.cuts] == [("zone", 160), ("rack", 160)]

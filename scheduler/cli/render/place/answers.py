@@ -15,6 +15,7 @@ from placement.workload.request import (
     Answer,
     Infeasible,
     Insufficient,
+    Objective,
     Placement,
     Request,
     StepBound,
@@ -28,10 +29,12 @@ from scheduler.cli.render.text import (
     bytes_text,
     columns,
     counted,
+    gap_text,
     gpus_text,
     seconds_text,
     step_text,
 )
+from scheduler.observe.proof import objective_gap
 
 
 def outcome(answer: Answer) -> str:
@@ -76,7 +79,10 @@ def to_mapping(question: Question, answer: Answer, seconds: dict[str, float]) ->
 
 def _placed(question: Question, answer: Placement) -> dict[str, Any]:
     estimated = steps.estimate(question, answer, Assumptions())
+    objective = question.request.objective
     return {
+        "objective": objective.value,
+        "gap": objective_gap(objective, answer.cuts, answer.lower_bound, answer.step),
         "cut": {cut.tier: _cut(answer, i, cut) for i, cut in enumerate(answer.cuts)},
         "step": _step(answer.step) if answer.step else None,
         "traffic": _traffic(question.request),
@@ -118,6 +124,7 @@ def _cut(answer: Placement, depth: int, cut: TierCut) -> dict[str, Any]:
     bound = _bound(answer, depth)
     certificate = {
         "lower_bound_bytes_per_step": bound,
+        "lower_bound_over": "layouts that cut nothing outside" if depth else "all layouts",
         "gap": _gap(cut, bound or 0),
         "optimal": bound == cut.bytes_per_step,
     }
@@ -211,11 +218,26 @@ def _placed_text(question: Question, answer: Placement, seconds: dict[str, float
     )
     notes = [moved, left, *(f"note: {note}" for note in answer.notes)]
     step = answer.step
-    parts = [head, f"a step: {step_text(step.seconds, step.least_seconds)}" if step else ""]
+    pace = f"a step: {step_text(step.seconds, step.least_seconds)}" if step else ""
+    parts = [head, _headline(answer, pace, question.request.objective)]
     parts += [_domains_text(question, answer), _cuts_text(answer)]
-    parts += [_alternatives_text(question, answer), _step_text(question, answer)]
+    parts += [_alternatives_text(question, answer)]
+    parts += [pace if pace not in parts else "", _step_text(question, answer)]
     parts += [copies.copies_text(question, answer), *notes, time]
     return "\n\n".join(part for part in parts if part)
+
+
+def _headline(answer: Placement, pace: str, objective: Objective) -> str:
+    """Say first what was minimised, and what is proved of it."""
+    if objective is Objective.TIME or not answer.cuts:
+        return pace
+    if objective is not Objective.CUT:
+        return ""
+    cut, tier, bound = bytes_text(answer.cut), answer.cuts[0].tier, answer.lower_bound
+    if bound == answer.cut:
+        return f"between {tier}s: {cut} a step; no placement on these hosts sends less"
+    proved = f"no placement on these hosts sends less than {bytes_text(bound)}"
+    return f"between {tier}s: {cut} a step; {proved} ({gap_text(answer.gap)})"
 
 
 def _step_text(question: Question, answer: Placement) -> str:
@@ -244,11 +266,11 @@ def _domains_text(question: Question, answer: Placement) -> str:
 def _cuts_text(answer: Placement) -> str:
     if not answer.cuts:
         return ""
-    rows = [["crosses", "per step", "lower bound", "", "by axis"]]
+    rows = [["crosses", "per step", "lower bound, all layouts", "", "by axis"]]
     for depth, cut in enumerate(answer.cuts):
         axes = _by_axis(cut)
         bound = _bound(answer, depth)
-        proved = ["", ""] if bound is None else [bytes_text(bound), _certificate(cut, bound)]
+        proved = ["", ""] if bound is None else [bytes_text(bound), gap_text(_gap(cut, bound))]
         rows.append([cut.tier, bytes_text(cut.bytes_per_step), *proved, axes])
     return columns(rows, right={1, 2})
 
@@ -268,12 +290,6 @@ def _alternatives_text(question: Question, answer: Placement) -> str:
         ratio = f"{cut.bytes_per_step / answer.cut:.2f} x"
         rows.append([other.name, bytes_text(cut.bytes_per_step), ratio, _by_axis(cut)])
     return columns(rows, right={1, 2})
-
-
-def _certificate(cut: TierCut, bound: int) -> str:
-    return (
-        "proved optimal" if bound == cut.bytes_per_step else f"gap {100 * _gap(cut, bound):.2f} %"
-    )
 
 
 def _insufficient_text(question: Question, answer: Insufficient) -> str:
