@@ -67,7 +67,7 @@ def flows_of(fabric: Fabric, request: Request, hosts: Sequence[int]) -> Flows:
     none = np.empty(0, dtype=np.int64)
     parts = [Flows(none, none, np.empty(0), none, axes)]
     for index, traffic in enumerate(traffics):
-        for source, target, size in _edges(fabric, traffic, groups_of(gpu, traffic)):
+        for source, target, size in edges_of(fabric, traffic, groups_of(gpu, traffic)):
             sizes = np.broadcast_to(np.asarray(size, dtype=np.float64), source.shape)
             parts.append(Flows(source, target, sizes, np.full(source.shape, index), axes))
     flows = merge_flows(*parts)
@@ -94,8 +94,8 @@ def merge_flows(*jobs: Flows) -> Flows:
 Edge = tuple[Ints, Ints, Floats | float]
 
 
-def _edges(fabric: Fabric, traffic: AxisTraffic, groups: Ints) -> Iterator[Edge]:
-    """Sources, targets and bytes of one axis. Shape of `groups`: (groups, GPUs)."""
+def edges_of(fabric: Fabric, traffic: AxisTraffic, groups: Ints) -> Iterator[Edge]:
+    """List the sources, targets and bytes of one axis. Shape of `groups`: (groups, GPUs)."""
     w = traffic.edge_bytes
     match traffic.pattern:
         case Pattern.RING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -90,6 +90,13 @@ def estimate_command(
         list[str] | None,
         typer.Option(help="A switch, cable or range that is down; with --routing."),
     ] = None,
+    simulate: Annotated[
+        bool,
+        typer.Option(
+            "--simulate",
+            help="Play the step message by message on fairly shared links, beside the formula.",
+        ),
+    ] = False,
     seed: Annotated[
         int, typer.Option(min=0, help="Seed of the random placement and of the routing's hashes.")
     ] = 0,
@@ -135,7 +142,7 @@ def estimate_command(
     if sweep:
         from scheduler.cli.offline.sweep import run_sweep
 
-        _refuse_beside_sweep(fabric, *assumptions, routing, failed, picture_by)
+        _refuse_beside_sweep(fabric, *assumptions, routing, failed, picture_by, simulate or None)
         taken, carried = (_by_fabric(fabric, busy, "--busy"), _by_fabric(fabric, links, "--links"))
         named = (str(job), fabric[0], taken[0], carried[0])
         code = run_sweep(*named, gpus, top or 20, output, picture)
@@ -143,7 +150,9 @@ def estimate_command(
     _refuse_without_sweep(gpus, top)
 
     assumed = _assumptions(achieved_tflops, efficiency, peak_tflops, compute_seconds, hidden)
-    network = _network(routing, failed, seed)
+    network = _network(routing, failed, seed, simulate)
+    if simulate and hidden:
+        _refuse_simulation("--hidden")
     pictures = drawers(picture, picture_by, fabric)
 
     job_file = inputs.read_job(str(job))
@@ -172,7 +181,8 @@ def _refuse_beside_sweep(fabrics: list[str], *others: object) -> None:
     rates = ("achieved-tflops", "efficiency", "peak-tflops", "compute-seconds", "hidden")
     if len(fabrics) > 1:
         raise InputError(Problem("--sweep", f"takes one --fabric, not {len(fabrics)}"))
-    for name, value in zip((*rates, "routing", "failed", "plot-by"), others, strict=True):
+    names = (*rates, "routing", "failed", "plot-by", "simulate")
+    for name, value in zip(names, others, strict=True):
         if value is not None:
             raise InputError(Problem(f"--{name}", "is of one layout: leave it out with --sweep"))
 
@@ -272,7 +282,15 @@ def _hidden(text: str) -> tuple[str, float]:
     return axis, value
 
 
-def _network(routing: str | None, failed: list[str] | None, seed: int) -> NetworkChoice:
+def _refuse_simulation(option: str) -> NoReturn:
+    from scheduler.files.errors import InputError, Problem
+
+    raise InputError(Problem("--simulate", f"conflicts with {option}, a rule of the formula alone"))
+
+
+def _network(
+    routing: str | None, failed: list[str] | None, seed: int, simulate: bool
+) -> NetworkChoice:
     from network.routing import parse_routing
     from placement import BadInput
     from scheduler.cli.render.place.steps import NetworkChoice
@@ -284,8 +302,11 @@ def _network(routing: str | None, failed: list[str] | None, seed: int) -> Networ
                 "--failed", "needs --routing: perfectly spread flows use no single switch or cable"
             )
         )
+    if simulate and routing is not None:
+        _refuse_simulation("--routing")
     try:
-        return NetworkChoice(parse_routing(routing) if routing else None, tuple(failed or ()), seed)
+        chosen = parse_routing(routing) if routing else None
+        return NetworkChoice(chosen, tuple(failed or ()), seed, simulate)
     except BadInput as error:
         raise InputError(Problem("--routing", error.message)) from None
 

@@ -380,3 +380,32 @@ def test_at_random_is_what_the_seed_says() -> None:
     assert hosts != at_random(free, 20, seed=4)
     assert len(set(hosts)) == 20
     assert set(hosts) <= set(free.tolist())
+
+
+def test_simulated_steps_stand_beside_those_of_the_formula() -> None:
+    answer = muster("estimate", "job.yaml", "--fabric", "narrow.yaml", "--simulate", "-o", "json")
+    assert answer.exit_code == 0
+    ways = json.loads(answer.stdout)["estimates"][0]["placements"]
+    for way in ways.values():
+        assert way["compute_seconds"] < way["simulated_seconds"] < 2 * way["step_seconds"]
+    assert ways["muster"]["simulated_seconds"] <= ways["at_random"]["simulated_seconds"]
+    table = muster("estimate", "job.yaml", "--fabric", "narrow.yaml", "--simulate").stdout
+    assert "simulated" in table.splitlines()[3]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["job.yaml", "--routing", "ecmp"], "--simulate: conflicts with --routing"),
+        (["job.yaml", "--hidden", "tp=0.5"], "--simulate: conflicts with --hidden"),
+        (["bare.yaml"], "bare.yaml: batch: is needed to simulate a pipeline"),
+    ],
+)
+def test_what_is_not_simulated_is_refused(options: list[str], said: str) -> None:
+    with pytest.raises(InputError) as refused:
+        CliRunner().invoke(
+            app,
+            ["estimate", *options, "--fabric", "narrow.yaml", "--simulate"],
+            catch_exceptions=False,
+        )
+    assert said in str(refused.value)

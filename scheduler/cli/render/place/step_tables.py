@@ -19,12 +19,17 @@ def ways_text(estimates: Sequence[Estimate]) -> str:
     axes = [axis.load.traffic.axis for axis in estimates[0].placed.axes]
     is_known = estimates[0].placed.compute_s > 0
     head = ["fabric", "placed", "step" if is_known else "communication", "", "MFU", "bubble"]
-    rows = [[*head, *axes, "busiest link", ""]]
+    simulated = ["simulated"] if estimates[0].simulated else []
+    rows = [[*head, *axes, "busiest link", "", *simulated]]
     for estimate in estimates:
+        played = [[seconds_text(seconds)] for seconds in estimate.simulated]
         for way, step in estimate.steps:
             fabric = estimate.question.fabric.name if way == MUSTER else ""
-            rows.append([fabric, way, *_way(step, estimate.placed)])
-    return columns(rows, right={2, 3, 4, 5, *range(6, 6 + len(axes)), 7 + len(axes)})
+            rows.append(
+                [fabric, way, *_way(step, estimate.placed), *(played.pop(0) if played else [])]
+            )
+    right = {2, 3, 4, 5, *range(6, 6 + len(axes)), 7 + len(axes), 8 + len(axes)}
+    return columns(rows, right=right)
 
 
 def _way(step: StepTime, best: StepTime) -> list[str]:

@@ -11,6 +11,7 @@ from muster.structs import struct
 from network.collectives.recommend import Advice, advice
 from network.flows import flows_of
 from network.routing import Congestion, Routing, route
+from network.step_simulation import simulate_step
 from network.wiring import links
 from placement import consecutive
 from placement.fabric.hostset import has, to_mask
@@ -30,7 +31,8 @@ class Estimate:
     """A job on one fabric: a step as placed, and of the same gang placed otherwise.
 
     `steps`: (way, step), muster's first, and what routing makes of the flows of each, None when
-    they are spread perfectly. `advice`: on the axes as muster placed them. `compute`: seconds of
+    they are spread perfectly. `simulated`: the seconds of each, played message by message; none
+    unless asked for. `advice`: on the axes as muster placed them. `compute`: seconds of
     its parts, on the GPUs of muster's placement; empty where something else says how long it is.
     """
 
@@ -39,6 +41,7 @@ class Estimate:
     routed: tuple[Congestion | None, ...]
     advice: tuple[Advice, ...]
     compute: dict[str, float]
+    simulated: tuple[float, ...] = ()
 
     @property
     def gpu_text(self) -> str:
@@ -57,12 +60,13 @@ class Estimate:
 class NetworkChoice:
     """How flows find their way; None spreads them perfectly. `failed`: what is down.
 
-    `seed`: of the hashes, and of the random placement.
+    `seed`: of the hashes, and of the random placement. `is_simulated`: steps are played as well.
     """
 
     routing: Routing | None = None
     failed: tuple[str, ...] = ()
     seed: int = 0
+    is_simulated: bool = False
 
 
 USUAL_NETWORK = NetworkChoice()
@@ -100,7 +104,13 @@ def estimate(
     if not steps[0][1].axes:
         return None
     compute = _compute(question, answer, assumed)
-    return Estimate(question, steps, routed, advice(fabric, request, answer.hosts), compute)
+    simulated = tuple(
+        simulate_step(fabric, request, hosts, step.compute_s).seconds
+        for hosts, (_, step) in zip(ways.values(), steps, strict=True)
+        if network.is_simulated
+    )
+    recommended = advice(fabric, request, answer.hosts)
+    return Estimate(question, steps, routed, recommended, compute, simulated)
 
 
 def _compute(question: Question, answer: Placement, assumed: Assumptions) -> dict[str, float]:
@@ -135,10 +145,13 @@ def _routed(question: Question, hosts: Sequence[int], network: NetworkChoice) ->
 
 def to_mapping(estimated: Estimate) -> dict[str, Any]:
     """`placements` by way; the layers of muster's axes and the advice beside them."""
+    simulated = estimated.simulated or (None,) * len(estimated.steps)
     return {
         "placements": {
-            way.replace(" ", "_"): _step(step, routed)
-            for (way, step), routed in zip(estimated.steps, estimated.routed, strict=True)
+            way.replace(" ", "_"): {**_step(step, routed), "simulated_seconds": seconds}
+            for (way, step), routed, seconds in zip(
+                estimated.steps, estimated.routed, simulated, strict=True
+            )
         },
         "gpus": {
             "kinds": [gpu.name for gpu in estimated.question.fabric.by_host.kinds],
