@@ -28,7 +28,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,6 +45,7 @@ from scheduler.files.health.found import SLURM, NodeState
 from scheduler.identity import SERVER, Caller, Role, act_for
 from scheduler.launch.launcher import AGENT_LOST
 from scheduler.launch.node_reports import report_of
+from scheduler.launch.scopes import HoldingScope, StepScope
 from scheduler.launch.sessions import AgentSessions
 from scheduler.launch.slurm_commands import (
     SlurmCommands,
@@ -68,20 +68,6 @@ _ENVIRONMENT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "PYTHONPATH", "SLURM_
 log = logging.getLogger("muster.slurm")
 
 
-class AllocationScope(StrEnum):
-    """What one allocation holds."""
-
-    WHOLE = "whole"
-    GANG = "gang"
-
-
-class StepScope(StrEnum):
-    """How long a step of agents lasts."""
-
-    ALLOCATION = "allocation"
-    ATTEMPT = "attempt"
-
-
 @struct(frozen=True, slots=True)
 class SlurmSettings:
     """`folder`: of the server, for its secret and the output of steps. `secret`: of join tokens,
@@ -93,7 +79,7 @@ class SlurmSettings:
 
     folder: Path
     secret: str = ""
-    holding: AllocationScope = AllocationScope.WHOLE
+    holding: HoldingScope = HoldingScope.WHOLE
     muster: str = ""
     state: str = ""
     allow: str = ""
@@ -232,7 +218,7 @@ class SlurmAgents:
     def wanted(self, state: State) -> dict[str, tuple[str, ...]]:
         """Which group of hosts should be held, by its name. A host whose agent was lost is back
         when an agent comes in from there, so it is to have one."""
-        if self._settings.holding is AllocationScope.WHOLE:
+        if self._settings.holding is HoldingScope.WHOLE:
             return {WHOLE: tuple(state.loaded_fabric.hosts)}
         fabric = state.loaded_fabric
         gangs = {

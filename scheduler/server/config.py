@@ -49,6 +49,7 @@ from scheduler.files.errors import short
 from scheduler.files.field_types import wrong_value
 from scheduler.files.job_keys import Count, Flag, Keys, Number, Seconds, Text, message_of, path_of
 from scheduler.files.yaml12 import load
+from scheduler.launch.scopes import HoldingScope, StepScope
 from scheduler.observe.logs import LogFormat, LogLevel
 
 _FILE_URL = "sqlite:///"
@@ -227,20 +228,6 @@ class AuthKeys(Keys):
     reflection: Reflection = Reflection.CALLERS
 
 
-class SlurmHolding(StrEnum):
-    """What one allocation of Slurm holds."""
-
-    WHOLE = "whole"
-    GANG = "gang"
-
-
-class SlurmStep(StrEnum):
-    """How long a step of agents lasts."""
-
-    ALLOCATION = "allocation"
-    ATTEMPT = "attempt"
-
-
 def _slurm_name(value: Any) -> str:
     if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9_.-]{1,32}", value):
         raise wrong_value(f"must be up to 32 letters, digits, . _ or -, not {short(value)}")
@@ -305,8 +292,8 @@ class SlurmKeys(Keys):
     tell Slurm that a host of a lost agent is down, for which an operator's rights are needed.
     """
 
-    holding: SlurmHolding = SlurmHolding.WHOLE
-    step: SlurmStep = SlurmStep.ALLOCATION
+    holding: HoldingScope = HoldingScope.WHOLE
+    step: StepScope = StepScope.ALLOCATION
     step_options: Annotated[tuple[Text, ...], AfterValidator(_step_options)] = ()
     muster: Text | None = None
     state: Text | None = None
@@ -318,13 +305,6 @@ class SlurmKeys(Keys):
     account: Text | None = None
     qos: Text | None = None
     set_down: Flag = False
-
-
-class PodHolding(StrEnum):
-    """Which hosts have a pod with an agent."""
-
-    GANG = "gang"
-    WHOLE = "whole"
 
 
 class ConditionEffect(StrEnum):
@@ -364,7 +344,7 @@ class KubernetesKeys(Keys):
     image: Text | None = None
     template: FilePath | None = None
     server: Addresses | None = None
-    holding: PodHolding = PodHolding.GANG
+    holding: HoldingScope = HoldingScope.GANG
     service_account: Text | None = None
     priority_class: Text | None = None
     runtime_class: Text | None = None

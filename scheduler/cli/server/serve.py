@@ -237,7 +237,7 @@ def _substrate(
     from scheduler.files.errors import InputError, Problem
     from scheduler.files.yaml12 import read_text
     from scheduler.launch.local import LocalAgents
-    from scheduler.launch.slurm import AllocationScope, SlurmAgents, SlurmSettings, StepScope
+    from scheduler.launch.slurm import SlurmAgents, SlurmSettings
     from scheduler.server.config import LauncherKind
 
     file = keys.store.removeprefix("sqlite:///") if keys.store.startswith("sqlite:///") else ""
@@ -266,7 +266,7 @@ def _substrate(
     settings = SlurmSettings(
         folder,
         secrets[0] if secrets else "",
-        AllocationScope(slurm.holding),
+        slurm.holding,
         slurm.muster or "",
         slurm.state or "",
         slurm.allow or "",
@@ -275,7 +275,7 @@ def _substrate(
         tuple(options),
         slurm.set_down,
         slurm.server or "",
-        StepScope(slurm.step),
+        slurm.step,
         tuple(slurm.step_options),
     )
     return lambda beats: SlurmAgents(settings, beats=beats)
@@ -303,7 +303,6 @@ def _pods(
         from scheduler.launch.kubernetes.agents import (
             KubernetesAgents,
             KubernetesSettings,
-            PodScope,
         )
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("kubernetes", "aiohttp"):
@@ -344,7 +343,7 @@ def _pods(
         ClusterAccess(given.kubeconfig or "", given.context or ""),
         pods,
         secret,
-        PodScope(given.holding),
+        given.holding,
         given.start_s,
         {kind: ("True", NodeState(effect)) for kind, effect in given.conditions.items()},
         {namespace: tenant or "" for namespace, tenant in given.adopt.items()},

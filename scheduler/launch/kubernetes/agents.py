@@ -21,7 +21,6 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Set
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,6 +51,7 @@ from scheduler.launch.kubernetes.mirror import Mirror
 from scheduler.launch.kubernetes.pods import MEMBER, SPARE, PodOwner, PodSettings, PodView
 from scheduler.launch.launcher import AGENT_LOST
 from scheduler.launch.node_reports import report_of
+from scheduler.launch.scopes import HoldingScope
 from scheduler.launch.sessions import AgentSessions
 from scheduler.observe.supervision import Heartbeats, Tasks
 
@@ -69,13 +69,6 @@ _EVICTED: Final = "its pod is evicted"
 log = logging.getLogger("muster.kubernetes")
 
 
-class PodScope(StrEnum):
-    """Which hosts have a pod."""
-
-    WHOLE = "whole"
-    GANG = "gang"
-
-
 @struct(frozen=True, slots=True)
 class KubernetesSettings:
     """`folder`: of the server, for its secret. `secret`: of join tokens, "" for one of the folder.
@@ -88,7 +81,7 @@ class KubernetesSettings:
     access: ClusterAccess
     pods: PodSettings
     secret: str = ""
-    holding: PodScope = PodScope.GANG
+    holding: HoldingScope = HoldingScope.GANG
     start_s: float = 600.0
     conditions: Mapping[str, tuple[str, NodeState]] = field(default_factory=dict)
     adopt: Mapping[str, str] = field(default_factory=dict)
@@ -317,7 +310,7 @@ class KubernetesAgents:
         """The hosts that should have a pod, and which gang holds each."""
         fabric = state.loaded_fabric
         wanted: dict[str, PodOwner | None] = {}
-        if self._settings.holding is PodScope.WHOLE:
+        if self._settings.holding is HoldingScope.WHOLE:
             wanted = dict.fromkeys(fabric.hosts)
         else:  # a lost host comes back by its agent
             wanted = {

@@ -19,7 +19,6 @@ from scheduler.launch.kubernetes.agents import (
     KubernetesAgents,
     KubernetesSettings,
     NodeView,
-    PodScope,
 )
 from scheduler.launch.kubernetes.api import ApiFailed, ClusterAccess
 from scheduler.launch.kubernetes.pods import (
@@ -35,6 +34,7 @@ from scheduler.launch.kubernetes.pods import (
 )
 from scheduler.launch.launcher import AGENT_LOST
 from scheduler.launch.node_reports import report_of
+from scheduler.launch.scopes import HoldingScope
 
 POD = PodSettings("muster", "ns", "train:1", "m:7444", {}, gpu_resource="nvidia.com/gpu", gpus=8)
 OWNER = PodOwner("a", "default", "u-1", 3, "member")
@@ -176,7 +176,7 @@ def job(uid: str, hosts: tuple[int, ...], spares: tuple[int, ...] = ()) -> Any:
 class Kept(KubernetesAgents):
     """On a state that is as much of one as is read."""
 
-    def __init__(self, folder: Path, scope: PodScope = PodScope.GANG) -> None:
+    def __init__(self, folder: Path, scope: HoldingScope = HoldingScope.GANG) -> None:
         self.now_s = 0.0
         self.fake = FakeApi()
         settings = KubernetesSettings(folder, ClusterAccess(), POD, holding=scope)
@@ -246,7 +246,7 @@ async def test_ranks_that_still_save_keep_their_pod(tmp_path: Path) -> None:
 
 
 async def test_pods_are_not_made_where_the_node_takes_none(tmp_path: Path) -> None:
-    agents = Kept(tmp_path / "a", PodScope.WHOLE)
+    agents = Kept(tmp_path / "a", HoldingScope.WHOLE)
     for host, standing in zip(
         HOSTS, (NodeState.UP, NodeState.CORDON, NodeState.SILENT, NodeState.DOWN), strict=True
     ):

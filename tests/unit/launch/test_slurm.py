@@ -16,12 +16,11 @@ from scheduler.core.model.lifecycle import HostMove, HostState
 from scheduler.core.model.state import Host
 from scheduler.files.health.found import NodeState
 from scheduler.launch.node_reports import report_of
+from scheduler.launch.scopes import HoldingScope, StepScope
 from scheduler.launch.slurm import (
-    AllocationScope,
     SlurmAgents,
     SlurmSettings,
     StepAttempt,
-    StepScope,
 )
 from scheduler.launch.slurm_commands import (
     SlurmCommands,
@@ -271,7 +270,7 @@ async def test_an_allocation_that_is_refused_keeps_no_other_waiting(tmp_path: Pa
 
 
 async def test_a_host_of_a_lost_agent_is_to_have_one_again(tmp_path: Path) -> None:
-    settings = SlurmSettings(tmp_path / "a", holding=AllocationScope.GANG)
+    settings = SlurmSettings(tmp_path / "a", holding=HoldingScope.GANG)
     agents = SlurmAgents(settings, SlurmCommands(run=FakeSlurm()))
     state = loaded(fabric(1, 1, 3))
     assert agents.wanted(state) == {}
