@@ -77,6 +77,13 @@ JOB_ETTR = _gauge(
 JOB_GOODPUT = _gauge(
     "job_goodput_ratio", "Productive GPU time of a live job over what it held.", "job_name"
 )
+JOB_STEP = _gauge("job_step_seconds", "Seconds of a step, as the ranks of a gang say.", "job_name")
+JOB_MODEL_STEP = _gauge(
+    "job_model_step_seconds", "Seconds of a step of a gang that runs, by the model.", "job_name"
+)
+JOB_SLOWER = _gauge(
+    "job_slower_than_model", "1: the step takes longer than its model's interval.", "job_name"
+)
 
 # Of the server.
 TASK_RESTARTS = _counter(
@@ -135,4 +142,4 @@ CALL_SECONDS = _histogram("rpc_seconds", "Seconds to answer a call; not of watch
 METRICS: tuple[Metric, ...] = tuple(
     value for value in globals().values() if isinstance(value, Metric)
 )
-PER_JOB = (JOB_CUT, JOB_GAP, JOB_ETTR, JOB_GOODPUT)
+PER_JOB = (JOB_CUT, JOB_GAP, JOB_ETTR, JOB_GOODPUT, JOB_STEP, JOB_MODEL_STEP, JOB_SLOWER)

@@ -1611,6 +1611,10 @@ class TrainingProgress(_message.Message):
     TOTAL_STEPS_FIELD_NUMBER: _builtins.int
     LOSS_FIELD_NUMBER: _builtins.int
     BUSY_FIELD_NUMBER: _builtins.int
+    MODEL_STEP_TIME_FIELD_NUMBER: _builtins.int
+    MODEL_STEP_TIME_LOW_FIELD_NUMBER: _builtins.int
+    MODEL_STEP_TIME_HIGH_FIELD_NUMBER: _builtins.int
+    SLOWER_THAN_MODEL_FIELD_NUMBER: _builtins.int
     step: _builtins.int
     """The newest step that is complete."""
     total_steps: _builtins.int
@@ -1619,6 +1623,8 @@ class TrainingProgress(_message.Message):
     """Of the newest step. Unset: the ranks do not say."""
     busy: _builtins.str
     """What ranks do instead of steps: saving, evaluating. Empty: nothing that they say."""
+    slower_than_model: _builtins.bool
+    """Whether a step takes longer than `model_step_time_high`."""
     @_builtins.property
     def step_time(self) -> _duration_pb2.Duration:
         """How long a step takes, as a rule. Unset: not known yet."""
@@ -1627,6 +1633,18 @@ class TrainingProgress(_message.Message):
     def age(self) -> _duration_pb2.Duration:
         """How long ago that step was complete."""
 
+    @_builtins.property
+    def model_step_time(self) -> _duration_pb2.Duration:
+        """How long a step takes by the model, where the gang is and with links as they are. Unset: the job
+        does not say its model and batch.
+        """
+
+    @_builtins.property
+    def model_step_time_low(self) -> _duration_pb2.Duration:
+        """What 8 of 10 such runs take at least and at most, by the model."""
+
+    @_builtins.property
+    def model_step_time_high(self) -> _duration_pb2.Duration: ...
     def __init__(
         self,
         *,
@@ -1636,10 +1654,14 @@ class TrainingProgress(_message.Message):
         total_steps: _builtins.int = ...,
         loss: _builtins.float | None = ...,
         busy: _builtins.str = ...,
+        model_step_time: _duration_pb2.Duration | None = ...,
+        model_step_time_low: _duration_pb2.Duration | None = ...,
+        model_step_time_high: _duration_pb2.Duration | None = ...,
+        slower_than_model: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_loss", b"_loss", "age", b"age", "loss", b"loss", "step_time", b"step_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_loss", b"_loss", "age", b"age", "loss", b"loss", "model_step_time", b"model_step_time", "model_step_time_high", b"model_step_time_high", "model_step_time_low", b"model_step_time_low", "step_time", b"step_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loss", b"_loss", "age", b"age", "busy", b"busy", "loss", b"loss", "step", b"step", "step_time", b"step_time", "total_steps", b"total_steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loss", b"_loss", "age", b"age", "busy", b"busy", "loss", b"loss", "model_step_time", b"model_step_time", "model_step_time_high", b"model_step_time_high", "model_step_time_low", b"model_step_time_low", "slower_than_model", b"slower_than_model", "step", b"step", "step_time", b"step_time", "total_steps", b"total_steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__loss: _TypeAlias = _typing.Literal["loss"]  # noqa: Y015
     _WhichOneofArgType__loss: _TypeAlias = _typing.Literal["_loss", b"_loss"]  # noqa: Y015

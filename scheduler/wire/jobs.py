@@ -33,6 +33,7 @@ from scheduler.core.model.run_lineage import lineage_key, resume_point, run_name
 from scheduler.core.names import short_name
 from scheduler.core.policies.run import SavedCheckpoint
 from scheduler.core.restart.prospect import Prospect
+from scheduler.core.rules.network.gang_step import LikelyStep
 from scheduler.core.rules.network.slow_gangs import SlowGang
 from scheduler.identity import own_texts
 from scheduler.observe.proof import objective_gap
@@ -175,8 +176,19 @@ class StepProgress(Protocol):
         """Seconds of a step, as a rule; None: not known yet."""
 
 
-def fill_progress(message: job_pb2.TrainingProgress, now: StepProgress, age_s: float) -> None:
-    """Write how far ranks are into an empty message. `age_s`: since they said so, in seconds."""
+def fill_progress(
+    message: job_pb2.TrainingProgress,
+    now: StepProgress,
+    age_s: float,
+    likely: LikelyStep | None = None,
+) -> None:
+    """Write how far ranks are into an empty message. `age_s`: since they said so, in seconds.
+    `likely`: how long a step takes by the model."""
+    if likely is not None:
+        message.model_step_time.CopyFrom(duration(likely.seconds))
+        message.model_step_time_low.CopyFrom(duration(likely.low_s))
+        message.model_step_time_high.CopyFrom(duration(likely.high_s))
+        message.slower_than_model = now.step_s is not None and now.step_s > likely.high_s
     message.step, message.total_steps = now.step, now.total
     message.busy = next(iter(now.busy.values()), "")
     message.age.FromMilliseconds(round(age_s * 1_000))

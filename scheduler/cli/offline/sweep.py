@@ -105,7 +105,7 @@ def _text(name: str, fabric: Fabric, gpus: int, found: Sweep) -> str:
         return f"{head}\n\n{reason}"
     best_s = found.best[0].step.seconds
     titles = ["", "tp", "cp", "pp", "chunks", "ep", "dp", "micro", "recompute"]
-    rows = [[*titles, "memory", "step", "", "MFU"]]
+    rows = [[*titles, "memory", "step", "", "8 of 10 such runs", "MFU"]]
     shown = [*found.best]
     if found.own and all(choice.request != found.own.request for choice in found.best):
         shown.append(found.own)
@@ -126,6 +126,7 @@ def _text(name: str, fabric: Fabric, gpus: int, found: Sweep) -> str:
                 f"{choice.memory.total / 2**30:.1f} GiB",
                 seconds_text(choice.step.seconds),
                 f"{100 * slower:+.1f} %" if slower else "",
+                _interval_text(choice),
                 percent_text(choice.step.mfu) if choice.step.mfu is not None else "",
             ]
         )
@@ -134,7 +135,13 @@ def _text(name: str, fabric: Fabric, gpus: int, found: Sweep) -> str:
         notes.append("note: a choice that was not placed may be among the best")
     if found.own and not _fits(found, found.own):
         notes.append(f"note: as given it does not fit {found.gpu_gb:g} GiB")
-    return "\n\n".join([head, columns(rows, right={*range(1, 8), 9, 10, 11, 12}), *notes])
+    return "\n\n".join([head, columns(rows, right={*range(1, 8), 9, 10, 11, 13}), *notes])
+
+
+def _interval_text(choice: PlacedChoice) -> str:
+    from scheduler.cli.render.text import seconds_text
+
+    return " to ".join(map(seconds_text, choice.step.likely_s or ()))
 
 
 def _fits(found: Sweep, choice: PlacedChoice) -> bool:
@@ -171,6 +178,7 @@ def _choice(found: Sweep, choice: PlacedChoice) -> dict[str, Any]:
         "micro_sequences": batch.micro_sequences,
         "recompute": choice.request.training.recompute.value,
         "step_seconds": choice.step.seconds,
+        "interval_seconds": list(choice.step.likely_s) if choice.step.likely_s else None,
         "mfu": choice.step.mfu,
         "memory_gib": round(choice.memory.total / 2**30, 3),
         "fits": _fits(found, choice),

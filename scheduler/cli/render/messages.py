@@ -169,7 +169,7 @@ def _progress(now: job_pb2.TrainingProgress) -> str:
         text += f" of {now.total_steps:,}"
     if now.HasField("step_time"):
         step_s = now.step_time.ToNanoseconds() / 1e9
-        text += f", {seconds_text(step_s)} a step"
+        text += f", {seconds_text(step_s)} a step{_beside_model(now)}"
         if now.total_steps > now.step:
             text += f", {seconds_text(step_s * (now.total_steps - now.step))} to go"
     if now.HasField("loss"):
@@ -177,6 +177,18 @@ def _progress(now: job_pb2.TrainingProgress) -> str:
     age_s = now.age.ToNanoseconds() / 1e9
     text += f"; {seconds_text(age_s)} ago" if age_s >= 1 else ""
     return text + (f"; {now.busy}" if now.busy else "")
+
+
+def _beside_model(now: job_pb2.TrainingProgress) -> str:
+    """What the model says of the step, and whether the gang is slower than it can be wrong by."""
+    if not now.HasField("model_step_time"):
+        return ""
+    low, likely, high = (
+        seconds_text(each.ToNanoseconds() / 1e9)
+        for each in (now.model_step_time_low, now.model_step_time, now.model_step_time_high)
+    )
+    slower = ": SLOWER THAN ITS MODEL" if now.slower_than_model else ""
+    return f" (modelled {likely}, {low} to {high} in 8 of 10 such runs{slower})"
 
 
 def _lineage(run: job_pb2.RunLineage) -> list[tuple[str, str]]:

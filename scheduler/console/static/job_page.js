@@ -65,6 +65,7 @@ function PlacementPart({ cluster, job }) {
       ["No step is shorter than", bound ? span(seconds(bound)) : ""],
       ["Outermost cut", placement.cuts?.length ? `${bytes(placement.cuts[0].bytesPerStep)} a step` : ""],
       ["No layout at all cuts less than", placement.cuts?.length ? bytes(placement.lowerBoundBytesPerStep) : ""],
+      ["Step, measured and modelled", stepsOf(job.progress)],
       ["Slower by degraded links", slowdownOf(job.slowdown)],
     ]} />
     ${(placement.notes ?? []).map((note) => html`<p key=${note} class="quiet">${note}</p>`)}
@@ -82,6 +83,17 @@ function PlacementPart({ cluster, job }) {
 function leftOpen(placement) {
   if (placement.objectiveGap === undefined) return "";
   return placement.objectiveGap < 1e-4 ? "nothing: optimal" : percent(placement.objectiveGap);
+}
+
+function stepsOf(progress) {
+  if (!progress?.stepTime) return "";
+  const measured = span(seconds(progress.stepTime));
+  if (!progress.modelStepTime) return measured;
+  const [low, likely, high] = [progress.modelStepTimeLow, progress.modelStepTime, progress.modelStepTimeHigh].map(
+    (each) => span(seconds(each)),
+  );
+  const slower = progress.slowerThanModel ? ": slower than its model" : "";
+  return `${measured}; modelled ${likely}, ${low} to ${high} in 8 of 10 such runs${slower}`;
 }
 
 function slowdownOf(slowdown) {

@@ -33,6 +33,7 @@ from scheduler.server.metrics import samples
 from scheduler.server.metrics.access import MetricsAuth
 from scheduler.server.metrics.http import served
 from scheduler.server.metrics.samples import Sample
+from scheduler.service.backend import ProgressSource
 
 
 class MetricsPortTaken(Exception):
@@ -52,12 +53,14 @@ class MetricsEndpoint:
 class Gauges(Collector):
     """Everything in the catalogue. Before `attach` only what is known without a state.
 
-    `exposure` None: nothing is served. `address`: where it is served, "" before that.
+    `exposure` None: nothing is served. `address`: where it is served, "" before that. `progress`:
+    how far gangs are, where agents start them.
     """
 
     def __init__(self, instruments: Instruments, exposure: MetricsEndpoint | None = None) -> None:
         self.instruments = instruments
         self.address = ""
+        self.progress: ProgressSource | None = None
         self._exposure = exposure
         self._writer: Writer | None = None
         self._disk: SqliteStore | None = None
@@ -111,6 +114,8 @@ class Gauges(Collector):
         yield from samples.of_state(state, now_ns)
         if self._exposure is not None and self._exposure.is_per_job:
             yield from samples.of_jobs(state, now_ns)
+            if self.progress is not None:
+                yield from samples.of_steps(state, self.progress)
         yield c.LEADER, (), writer.is_leading
         yield c.REPLAY, (), self._replay_s
         yield c.QUEUE, (), writer.waiting

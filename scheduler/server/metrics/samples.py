@@ -12,6 +12,7 @@ from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.job_account import shown
 from scheduler.core.model.lifecycle import LIVE
 from scheduler.core.model.records.goodput import PARTS
+from scheduler.core.rules.network.gang_step import likely_step
 from scheduler.eventlog.store import StoreError
 from scheduler.eventlog.store.sqlite import SqliteStore
 from scheduler.observe import catalogue as c
@@ -21,6 +22,7 @@ from scheduler.observe.census import Use
 from scheduler.observe.counters import Histogram, Labels
 from scheduler.observe.instruments import Instruments
 from scheduler.observe.proof import gap_of
+from scheduler.service.backend import ProgressSource
 
 Sample = tuple[Metric, Labels, float | Histogram]
 Values = Mapping[Labels, Any]  # Counts or Histograms
@@ -72,6 +74,18 @@ def of_jobs(state: State, now_ns: int) -> Iterator[Sample]:
         yield from ((c.JOB_CUT, (job.name, cut.tier), cut.bytes_per_step) for cut in job.cuts)
         if (gap := gap_of(job)) is not None:
             yield c.JOB_GAP, (job.name,), gap
+
+
+def of_steps(state: State, progress: ProgressSource) -> Iterator[Sample]:
+    """Of each running gang whose ranks say how long a step takes, that and what the model says."""
+    for job in state.in_state(JobState.RUNNING):
+        now = progress(job.uid, job.attempt)
+        if now is None or (step_s := now[0].step_s) is None:
+            continue
+        yield c.JOB_STEP, (job.name,), step_s
+        if (likely := likely_step(state, job)) is not None:
+            yield c.JOB_MODEL_STEP, (job.name,), likely.seconds
+            yield c.JOB_SLOWER, (job.name,), step_s > likely.high_s
 
 
 def of_events(instruments: Instruments) -> Iterator[Sample]:

@@ -50,7 +50,7 @@ from scheduler.core.model.requests import CompletedRequest, parse_request_id
 from scheduler.core.names import full_name, short_name, stated_tenant
 from scheduler.core.restart.prospect import prospect
 from scheduler.core.rules.crash_loop import resting_text
-from scheduler.core.rules.network.gang_step import at_present
+from scheduler.core.rules.network.gang_step import at_present, likely_step
 from scheduler.core.rules.network.neighbours import shared_uplinks
 from scheduler.core.rules.network.slow_gangs import slow_gangs
 from scheduler.core.tenancy.ownership import tenant_of
@@ -287,7 +287,7 @@ class JobServicer:
             spent = shown(job, writer.now_ns(), state.tenants.preemption.costs)
             message = await self._messages.of(state, job)
             if self._backend.progress and (now := self._backend.progress(job.uid, job.attempt)):
-                fill_progress(message.progress, *now)
+                fill_progress(message.progress, *now, likely_step(state, job))
             if request.with_decision:
                 decided = await self._backend.questions.ask(_decision, writer, job)
                 message.decision.CopyFrom(decided)
