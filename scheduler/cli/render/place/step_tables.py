@@ -150,7 +150,7 @@ def _parts_text(estimate: Estimate) -> str:
     """The parts of compute, the longest first."""
     parts = sorted(estimate.compute.items(), key=lambda part: -part[1])
     said = ", ".join(f"{name} {seconds_text(seconds)}" for name, seconds in parts)
-    return f"; {said}" if said else ""
+    return f"\n  {said}" if said else ""
 
 
 def _interval_text(step: StepTime) -> str:
