@@ -149,13 +149,13 @@ def _billions(cells: Mapping[str, str]) -> float:
 def _training(cells: Mapping[str, str], dp: int) -> dict[str, Any]:
     sharing, again = cells.get("fsdp_or_zero", ""), cells.get("recompute", "")
     pods = re.match(r"fsdp ici (\d+)", sharing)
-    how = "zero3" if pods else SHARDING.get(sharing)
-    if how is None:
+    data_parallel = "zero3" if pods else SHARDING.get(sharing)
+    if data_parallel is None:
         raise BadInput("fsdp_or_zero", f"{sharing!r} has no key in a job file")
     if again not in RECOMPUTE:
         raise BadInput("recompute", f"{again!r} has no key in a job file")
-    training: dict[str, Any] = {"data_parallel": how, "recompute": RECOMPUTE[again]}
-    if how in ("zero2", "zero3"):
+    training: dict[str, Any] = {"data_parallel": data_parallel, "recompute": RECOMPUTE[again]}
+    if data_parallel in ("zero2", "zero3"):
         training["sync"] = "micro_batch"
     if pods and int(pods[1]) < dp:
         training["shard_group"] = int(pods[1])

@@ -120,8 +120,8 @@ def _compute(question: Question, answer: Placement, assumed: Assumptions) -> dic
     if any(each is not None for each in stated):
         return {}
     kinds = question.fabric.by_host.kinds_of(answer.hosts)
-    found = (compute_by_part(request, gpu, assumed) for gpu in kinds)
-    return max(found, key=lambda parts: sum(parts.values()))
+    by_kind = (compute_by_part(request, gpu, assumed) for gpu in kinds)
+    return max(by_kind, key=lambda parts: sum(parts.values()))
 
 
 def by_name(fabric: Fabric, free: Ints, gang: int) -> list[int]:
