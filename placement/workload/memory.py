@@ -161,19 +161,34 @@ def _stages(work: Work) -> list[_Layers]:
 
 def _use(work: Work, stage: int, stages: list[_Layers]) -> MemoryUse:
     state = _State(work, *_parameters(work, stage, stages[stage]))
-    parts = (
-        state.parameters(),
-        state.gradients(),
-        state.optimizer(),
-        _activations(work, stage, stages[stage]),
-        max(_layer_at_work(work), _loss(work) if stage == work.p.pp - 1 else 0) + state.gathered(),
-    )
+    kept = _activations(work, stage, stages[stage])
+    reduced, kept = _at_peak(work, state.gradients(), kept)
+    at_work = max(_layer_at_work(work), _loss(work) if stage == work.p.pp - 1 else 0)
+    parts = (state.parameters(), reduced, state.optimizer(), kept, at_work + state.gathered())
     spread = PIPELINE_FRAGMENTATION if work.p.pp > 1 else FRAGMENTATION
     parameters, gradients, optimizer, activations, working = map(ceil, parts)
     spread_bytes = ceil(spread * (parameters + gradients + optimizer + activations + working))
     return MemoryUse(
         stage, parameters, gradients, optimizer, activations, working, spread_bytes, CONTEXT_BYTES
     )
+
+
+def _at_peak(work: Work, gradients: Fraction, kept: Fraction) -> tuple[Fraction, Fraction]:
+    """Gradients and activations when both together are largest.
+
+    PyTorch makes the gradients of a chunk in its first backward. With no more micro-batches than
+    stages, all of them go back through one chunk before the next, so that the first gradients of
+    chunk k from the end meet the activations of the chunks that are left. Megatron-Core has room
+    for all gradients from the start, and with more micro-batches all chunks have theirs soon.
+    """
+    chunks = work.batch.virtual_stages
+    is_lazy = work.training.data_parallel in PYTORCH_FSDP and work.micro_batches <= work.p.pp
+    if not is_lazy or chunks == 1:
+        return gradients, kept
+    moments = (
+        (gradients * k / chunks, kept * (chunks - k + 1) / chunks) for k in range(1, chunks + 1)
+    )
+    return max(moments, key=sum)
 
 
 def _parameters(work: Work, stage: int, layers: _Layers) -> tuple[Fraction, Fraction]:
@@ -206,8 +221,16 @@ class _State:
         ranks = p.cp * self.work.training.shards(p.dp)
         return self.dense / (ranks * p.ep) + self.expert / ranks
 
+    @property
+    def _is_kept(self) -> bool:
+        """Whether PyTorch's FSDP keeps what it gathers from a step's first micro-batch to its last:
+        as fsdp says, and in a pipeline by default (TorchTitan), whose gradients wait likewise."""
+        training = self.work.training
+        is_pipelined = training.data_parallel is DataParallel.ZERO3 and self.work.p.pp > 1
+        return training.data_parallel is DataParallel.FSDP or is_pipelined
+
     def parameters(self) -> Fraction:
-        if self.work.training.data_parallel is DataParallel.ZERO3:
+        if self.work.training.data_parallel is DataParallel.ZERO3 and not self._is_kept:
             return self.work.beta * self._shared()
         return _stored(self.work) * (self.dense + self.expert)
 
@@ -221,16 +244,16 @@ class _State:
         routed = model.experts * ffn_parameters(model, model.expert_width)
         layer += Fraction(routed, p.tp * p.ep)
         reduced = 0 if self.work.has_adapters else self.work.training.gradient_bytes
-        if self.work.training.data_parallel is DataParallel.FSDP:
+        if self._is_kept:
             return reduced * layer
         ends = Fraction((1 if model.tied_embeddings else 2) * model.vocab * model.hidden, p.tp)
-        ends = ends if p.pp == 1 else ends / 2
         return self.work.beta * (2 * layer + ends) + reduced * layer
 
     def gradients(self) -> Fraction:
         """Whole until they are reduced, if that waits for the last micro-batch."""
         training = self.work.training
-        waits = training.sync is Sync.STEP and self.work.micro_batches > 1
+        is_pipelined = self._is_kept and self.work.p.pp > 1
+        waits = (training.sync is Sync.STEP or is_pipelined) and self.work.micro_batches > 1
         is_whole = waits or training.data_parallel in (DataParallel.DDP, DataParallel.ZERO1)
         if self.work.has_adapters:
             return Fraction(0)
