@@ -24,9 +24,10 @@ _sym_db = _symbol_database.Default()
 
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from scheduler.v1 import spares_pb2 as scheduler_dot_v1_dot_spares__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cscheduler/v1/placement.proto\x12\x0cscheduler.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xcd\x03\n\tPlacement\x12\r\n\x05hosts\x18\x01 \x03(\t\x12\x0e\n\x06spares\x18\x02 \x03(\t\x12#\n\x04\x63uts\x18\x03 \x03(\x0b\x32\x15.scheduler.v1.TierCut\x12\"\n\x1alower_bound_bytes_per_step\x18\x04 \x01(\x03\x12\x0b\n\x03gap\x18\x05 \x01(\x01\x12\x0f\n\x07optimal\x18\x06 \x01(\x08\x12\r\n\x05notes\x18\x07 \x03(\t\x12\x12\n\nhost_count\x18\x08 \x01(\x05\x12\x13\n\x0bspare_count\x18\t \x01(\x05\x12\x0c\n\x04lent\x18\x0b \x03(\t\x12,\n\tstep_time\x18\x0c \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x38\n\x15step_time_lower_bound\x18\r \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0c\n\x04gpus\x18\x0e \x03(\x05\x12*\n\tobjective\x18\x0f \x01(\x0e\x32\x17.scheduler.v1.Objective\x12\x1a\n\robjective_gap\x18\x10 \x01(\x01H\x00\x88\x01\x01\x12$\n\x06\x63opies\x18\n \x03(\x0b\x32\x14.scheduler.v1.CopiesB\x10\n\x0e_objective_gap\"\x17\n\x06\x43opies\x12\r\n\x05hosts\x18\x01 \x03(\t\"\x92\x01\n\x07TierCut\x12\x0c\n\x04tier\x18\x01 \x01(\t\x12\x16\n\x0e\x62ytes_per_step\x18\x02 \x01(\x03\x12\x32\n\x07\x62y_axis\x18\x03 \x03(\x0b\x32!.scheduler.v1.TierCut.ByAxisEntry\x1a-\n\x0b\x42yAxisEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"\xc8\x02\n\x06\x41nswer\x12&\n\x07outcome\x18\x01 \x01(\x0e\x32\x15.scheduler.v1.Outcome\x12*\n\tplacement\x18\x02 \x01(\x0b\x32\x17.scheduler.v1.Placement\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x14\n\x0cneeded_hosts\x18\x04 \x01(\x05\x12\x12\n\nfree_hosts\x18\x05 \x01(\x05\x12I\n\x14\x66ree_hosts_by_domain\x18\x06 \x03(\x0b\x32+.scheduler.v1.Answer.FreeHostsByDomainEntry\x12\x16\n\x0epreempted_jobs\x18\x07 \x01(\x05\x12\x13\n\x0bshrunk_jobs\x18\x08 \x01(\x05\x1a\x38\n\x16\x46reeHostsByDomainEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\"\xf3\x01\n\x08\x44\x65\x63ision\x12(\n\x04kind\x18\x01 \x01(\x0e\x32\x1a.scheduler.v1.DecisionKind\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x05\x12/\n\x0b\x64\x65\x63ide_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07version\x18\x04 \x01(\x03\x12\x13\n\x0b\x66\x61\x62ric_file\x18\x05 \x01(\x0c\x12\r\n\x05hosts\x18\x06 \x01(\t\x12\x0e\n\x06spares\x18\x07 \x01(\t\x12\x12\n\nfree_hosts\x18\x08 \x01(\t\x12\x16\n\x0e\x63losed_uplinks\x18\t \x03(\t\x12\n\n\x02\x64p\x18\n \x01(\x05*\x7f\n\tObjective\x12\x19\n\x15OBJECTIVE_UNSPECIFIED\x10\x00\x12\x11\n\rOBJECTIVE_CUT\x10\x01\x12\x14\n\x10OBJECTIVE_SPREAD\x10\x03\x12\x12\n\x0eOBJECTIVE_TIME\x10\x04\"\x04\x08\x02\x10\x02*\x14OBJECTIVE_BOTTLENECK*\x93\x01\n\x0c\x44\x65\x63isionKind\x12\x1d\n\x19\x44\x45\x43ISION_KIND_UNSPECIFIED\x10\x00\x12\x17\n\x13\x44\x45\x43ISION_KIND_START\x10\x01\x12\x16\n\x12\x44\x45\x43ISION_KIND_SWAP\x10\x02\x12\x18\n\x14\x44\x45\x43ISION_KIND_RESIZE\x10\x03\x12\x19\n\x15\x44\x45\x43ISION_KIND_DRY_RUN\x10\x04*\x7f\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x12\n\x0eOUTCOME_PLACED\x10\x01\x12\x18\n\x14OUTCOME_INSUFFICIENT\x10\x02\x12\x16\n\x12OUTCOME_INFEASIBLE\x10\x03\x12\x15\n\x11OUTCOME_UNDECIDED\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cscheduler/v1/placement.proto\x12\x0cscheduler.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19scheduler/v1/spares.proto\"\xcd\x03\n\tPlacement\x12\r\n\x05hosts\x18\x01 \x03(\t\x12\x0e\n\x06spares\x18\x02 \x03(\t\x12#\n\x04\x63uts\x18\x03 \x03(\x0b\x32\x15.scheduler.v1.TierCut\x12\"\n\x1alower_bound_bytes_per_step\x18\x04 \x01(\x03\x12\x0b\n\x03gap\x18\x05 \x01(\x01\x12\x0f\n\x07optimal\x18\x06 \x01(\x08\x12\r\n\x05notes\x18\x07 \x03(\t\x12\x12\n\nhost_count\x18\x08 \x01(\x05\x12\x13\n\x0bspare_count\x18\t \x01(\x05\x12\x0c\n\x04lent\x18\x0b \x03(\t\x12,\n\tstep_time\x18\x0c \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x38\n\x15step_time_lower_bound\x18\r \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0c\n\x04gpus\x18\x0e \x03(\x05\x12*\n\tobjective\x18\x0f \x01(\x0e\x32\x17.scheduler.v1.Objective\x12\x1a\n\robjective_gap\x18\x10 \x01(\x01H\x00\x88\x01\x01\x12$\n\x06\x63opies\x18\n \x03(\x0b\x32\x14.scheduler.v1.CopiesB\x10\n\x0e_objective_gap\"\x17\n\x06\x43opies\x12\r\n\x05hosts\x18\x01 \x03(\t\"\x92\x01\n\x07TierCut\x12\x0c\n\x04tier\x18\x01 \x01(\t\x12\x16\n\x0e\x62ytes_per_step\x18\x02 \x01(\x03\x12\x32\n\x07\x62y_axis\x18\x03 \x03(\x0b\x32!.scheduler.v1.TierCut.ByAxisEntry\x1a-\n\x0b\x42yAxisEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"\xfe\x02\n\x06\x41nswer\x12&\n\x07outcome\x18\x01 \x01(\x0e\x32\x15.scheduler.v1.Outcome\x12*\n\tplacement\x18\x02 \x01(\x0b\x32\x17.scheduler.v1.Placement\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x14\n\x0cneeded_hosts\x18\x04 \x01(\x05\x12\x12\n\nfree_hosts\x18\x05 \x01(\x05\x12I\n\x14\x66ree_hosts_by_domain\x18\x06 \x03(\x0b\x32+.scheduler.v1.Answer.FreeHostsByDomainEntry\x12\x16\n\x0epreempted_jobs\x18\x07 \x01(\x05\x12\x13\n\x0bshrunk_jobs\x18\x08 \x01(\x05\x12\x34\n\x0fspare_shortages\x18\t \x03(\x0b\x32\x1b.scheduler.v1.SpareShortage\x1a\x38\n\x16\x46reeHostsByDomainEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\"\xf3\x01\n\x08\x44\x65\x63ision\x12(\n\x04kind\x18\x01 \x01(\x0e\x32\x1a.scheduler.v1.DecisionKind\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x05\x12/\n\x0b\x64\x65\x63ide_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07version\x18\x04 \x01(\x03\x12\x13\n\x0b\x66\x61\x62ric_file\x18\x05 \x01(\x0c\x12\r\n\x05hosts\x18\x06 \x01(\t\x12\x0e\n\x06spares\x18\x07 \x01(\t\x12\x12\n\nfree_hosts\x18\x08 \x01(\t\x12\x16\n\x0e\x63losed_uplinks\x18\t \x03(\t\x12\n\n\x02\x64p\x18\n \x01(\x05*\x7f\n\tObjective\x12\x19\n\x15OBJECTIVE_UNSPECIFIED\x10\x00\x12\x11\n\rOBJECTIVE_CUT\x10\x01\x12\x14\n\x10OBJECTIVE_SPREAD\x10\x03\x12\x12\n\x0eOBJECTIVE_TIME\x10\x04\"\x04\x08\x02\x10\x02*\x14OBJECTIVE_BOTTLENECK*\x93\x01\n\x0c\x44\x65\x63isionKind\x12\x1d\n\x19\x44\x45\x43ISION_KIND_UNSPECIFIED\x10\x00\x12\x17\n\x13\x44\x45\x43ISION_KIND_START\x10\x01\x12\x16\n\x12\x44\x45\x43ISION_KIND_SWAP\x10\x02\x12\x18\n\x14\x44\x45\x43ISION_KIND_RESIZE\x10\x03\x12\x19\n\x15\x44\x45\x43ISION_KIND_DRY_RUN\x10\x04*\x7f\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x12\n\x0eOUTCOME_PLACED\x10\x01\x12\x18\n\x14OUTCOME_INSUFFICIENT\x10\x02\x12\x16\n\x12OUTCOME_INFEASIBLE\x10\x03\x12\x15\n\x11OUTCOME_UNDECIDED\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,24 +38,24 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TIERCUT_BYAXISENTRY']._serialized_options = b'8\001'
   _globals['_ANSWER_FREEHOSTSBYDOMAINENTRY']._loaded_options = None
   _globals['_ANSWER_FREEHOSTSBYDOMAINENTRY']._serialized_options = b'8\001'
-  _globals['_OBJECTIVE']._serialized_start=1326
-  _globals['_OBJECTIVE']._serialized_end=1453
-  _globals['_DECISIONKIND']._serialized_start=1456
-  _globals['_DECISIONKIND']._serialized_end=1603
-  _globals['_OUTCOME']._serialized_start=1605
-  _globals['_OUTCOME']._serialized_end=1732
-  _globals['_PLACEMENT']._serialized_start=112
-  _globals['_PLACEMENT']._serialized_end=573
-  _globals['_COPIES']._serialized_start=575
-  _globals['_COPIES']._serialized_end=598
-  _globals['_TIERCUT']._serialized_start=601
-  _globals['_TIERCUT']._serialized_end=747
-  _globals['_TIERCUT_BYAXISENTRY']._serialized_start=702
-  _globals['_TIERCUT_BYAXISENTRY']._serialized_end=747
-  _globals['_ANSWER']._serialized_start=750
-  _globals['_ANSWER']._serialized_end=1078
-  _globals['_ANSWER_FREEHOSTSBYDOMAINENTRY']._serialized_start=1022
-  _globals['_ANSWER_FREEHOSTSBYDOMAINENTRY']._serialized_end=1078
-  _globals['_DECISION']._serialized_start=1081
-  _globals['_DECISION']._serialized_end=1324
+  _globals['_OBJECTIVE']._serialized_start=1407
+  _globals['_OBJECTIVE']._serialized_end=1534
+  _globals['_DECISIONKIND']._serialized_start=1537
+  _globals['_DECISIONKIND']._serialized_end=1684
+  _globals['_OUTCOME']._serialized_start=1686
+  _globals['_OUTCOME']._serialized_end=1813
+  _globals['_PLACEMENT']._serialized_start=139
+  _globals['_PLACEMENT']._serialized_end=600
+  _globals['_COPIES']._serialized_start=602
+  _globals['_COPIES']._serialized_end=625
+  _globals['_TIERCUT']._serialized_start=628
+  _globals['_TIERCUT']._serialized_end=774
+  _globals['_TIERCUT_BYAXISENTRY']._serialized_start=729
+  _globals['_TIERCUT_BYAXISENTRY']._serialized_end=774
+  _globals['_ANSWER']._serialized_start=777
+  _globals['_ANSWER']._serialized_end=1159
+  _globals['_ANSWER_FREEHOSTSBYDOMAINENTRY']._serialized_start=1103
+  _globals['_ANSWER_FREEHOSTSBYDOMAINENTRY']._serialized_end=1159
+  _globals['_DECISION']._serialized_start=1162
+  _globals['_DECISION']._serialized_end=1405
 # @@protoc_insertion_point(module_scope)

@@ -10,6 +10,7 @@ from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from scheduler.v1 import spares_pb2 as _spares_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -340,6 +341,7 @@ class Answer(_message.Message):
     FREE_HOSTS_BY_DOMAIN_FIELD_NUMBER: _builtins.int
     PREEMPTED_JOBS_FIELD_NUMBER: _builtins.int
     SHRUNK_JOBS_FIELD_NUMBER: _builtins.int
+    SPARE_SHORTAGES_FIELD_NUMBER: _builtins.int
     outcome: Global___Outcome.ValueType
     """Which of the four answers this is."""
     reason: _builtins.str
@@ -362,6 +364,10 @@ class Answer(_message.Message):
         OUTCOME_INSUFFICIENT.
         """
 
+    @_builtins.property
+    def spare_shortages(self) -> _containers.RepeatedCompositeFieldContainer[_spares_pb2.SpareShortage]:
+        """Zones of the gang that would hold fewer spares than their target."""
+
     def __init__(
         self,
         *,
@@ -373,10 +379,11 @@ class Answer(_message.Message):
         free_hosts_by_domain: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         preempted_jobs: _builtins.int = ...,
         shrunk_jobs: _builtins.int = ...,
+        spare_shortages: _abc.Iterable[_spares_pb2.SpareShortage] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["placement", b"placement"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["free_hosts", b"free_hosts", "free_hosts_by_domain", b"free_hosts_by_domain", "needed_hosts", b"needed_hosts", "outcome", b"outcome", "placement", b"placement", "preempted_jobs", b"preempted_jobs", "reason", b"reason", "shrunk_jobs", b"shrunk_jobs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["free_hosts", b"free_hosts", "free_hosts_by_domain", b"free_hosts_by_domain", "needed_hosts", b"needed_hosts", "outcome", b"outcome", "placement", b"placement", "preempted_jobs", b"preempted_jobs", "reason", b"reason", "shrunk_jobs", b"shrunk_jobs", "spare_shortages", b"spare_shortages"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1246,6 +1246,7 @@ class ExplainJobResponse(_message.Message):
     RESTART_FIELD_NUMBER: _builtins.int
     SHARED_UPLINKS_FIELD_NUMBER: _builtins.int
     START_ESTIMATE_FIELD_NUMBER: _builtins.int
+    SPARE_SHORTAGES_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the job."""
@@ -1275,6 +1276,10 @@ class ExplainJobResponse(_message.Message):
     def start_estimate(self) -> _job_pb2.StartEstimate:
         """When it starts, and who before it. Set for a job that waits."""
 
+    @_builtins.property
+    def spare_shortages(self) -> _containers.RepeatedCompositeFieldContainer[_spares_pb2.SpareShortage]:
+        """Zones of a gang that runs with fewer spares than their target."""
+
     def __init__(
         self,
         *,
@@ -1285,11 +1290,12 @@ class ExplainJobResponse(_message.Message):
         restart: _spares_pb2.RestartOutlook | None = ...,
         shared_uplinks: _abc.Iterable[_advice_pb2.SharedUplink] | None = ...,
         start_estimate: _job_pb2.StartEstimate | None = ...,
+        spare_shortages: _abc.Iterable[_spares_pb2.SpareShortage] | None = ...,
         version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "restart", b"restart", "start_estimate", b"start_estimate", "what_if", b"what_if"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "reason", b"reason", "restart", b"restart", "shared_uplinks", b"shared_uplinks", "start_estimate", b"start_estimate", "state", b"state", "version", b"version", "what_if", b"what_if"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "reason", b"reason", "restart", b"restart", "shared_uplinks", b"shared_uplinks", "spare_shortages", b"spare_shortages", "start_estimate", b"start_estimate", "state", b"state", "version", b"version", "what_if", b"what_if"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

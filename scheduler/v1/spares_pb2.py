@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.api import resource_pb2 as google_dot_api_dot_resource__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19scheduler/v1/spares.proto\x12\x0cscheduler.v1\x1a\x19google/api/resource.proto\"\xc5\x02\n\nZoneSpares\x12\x0e\n\x06\x64omain\x18\x01 \x01(\t\x12\x12\n\ngang_hosts\x18\x02 \x01(\x05\x12\x0c\n\x04held\x18\x03 \x01(\x05\x12\x0b\n\x03own\x18\x04 \x01(\x05\x12*\n\x07holders\x18\x05 \x03(\x0b\x32\x19.scheduler.v1.SpareHolder\x12\x0c\n\x04\x66ree\x18\x06 \x01(\x05\x12\x0c\n\x04\x64own\x18\x07 \x01(\x05\x12\x0e\n\x06target\x18\x08 \x01(\x05\x12\x13\n\x0bwhole_racks\x18\t \x01(\x05\x12\x13\n\x0bshort_share\x18\n \x01(\x01\x12\x18\n\x10short_share_next\x18\x0b \x01(\x01\x12 \n\x18saved_gpu_hours_per_year\x18\x0c \x01(\x01\x12\x0c\n\x04lent\x18\r \x01(\x05\x12,\n\tborrowers\x18\x0e \x03(\x0b\x32\x19.scheduler.v1.SpareHolder\";\n\x0bSpareHolder\x12\x1c\n\x03job\x18\x01 \x01(\tB\x0f\xfa\x41\x0c\n\nmuster/Job\x12\x0e\n\x06spares\x18\x02 \x01(\x05\"\xd5\x01\n\rWeighedOption\x12+\n\x06option\x18\x01 \x01(\x0e\x32\x1b.scheduler.v1.RestartOption\x12\x10\n\x08possible\x18\x02 \x01(\x08\x12\r\n\x05taken\x18\x03 \x01(\x08\x12\x11\n\tgpu_hours\x18\x04 \x01(\x01\x12\x1f\n\x17\x63ut_rise_bytes_per_step\x18\x05 \x01(\x03\x12\x13\n\x06slower\x18\x06 \x01(\x01H\x00\x88\x01\x01\x12\x14\n\x0cmoved_blocks\x18\x07 \x01(\x05\x12\x0c\n\x04note\x18\x08 \x01(\tB\t\n\x07_slower\"T\n\x0eRestartOutlook\x12\x0c\n\x04host\x18\x01 \x01(\t\x12\x34\n\x0frestart_options\x18\x02 \x03(\x0b\x32\x1b.scheduler.v1.WeighedOption*\x83\x02\n\rRestartOption\x12\x1e\n\x1aRESTART_OPTION_UNSPECIFIED\x10\x00\x12\x17\n\x13RESTART_OPTION_ZONE\x10\x01\x12\x19\n\x15RESTART_OPTION_LENDER\x10\x02\x12\x17\n\x13RESTART_OPTION_AWAY\x10\x03\x12\x1a\n\x16RESTART_OPTION_PREEMPT\x10\x04\x12\x19\n\x15RESTART_OPTION_SHRINK\x10\x05\x12\x1a\n\x16RESTART_OPTION_REPLACE\x10\x06\x12\x17\n\x13RESTART_OPTION_WAIT\x10\x07\x12\x19\n\x15RESTART_OPTION_RECALL\x10\x08\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19scheduler/v1/spares.proto\x12\x0cscheduler.v1\x1a\x19google/api/resource.proto\"\xc5\x02\n\nZoneSpares\x12\x0e\n\x06\x64omain\x18\x01 \x01(\t\x12\x12\n\ngang_hosts\x18\x02 \x01(\x05\x12\x0c\n\x04held\x18\x03 \x01(\x05\x12\x0b\n\x03own\x18\x04 \x01(\x05\x12*\n\x07holders\x18\x05 \x03(\x0b\x32\x19.scheduler.v1.SpareHolder\x12\x0c\n\x04\x66ree\x18\x06 \x01(\x05\x12\x0c\n\x04\x64own\x18\x07 \x01(\x05\x12\x0e\n\x06target\x18\x08 \x01(\x05\x12\x13\n\x0bwhole_racks\x18\t \x01(\x05\x12\x13\n\x0bshort_share\x18\n \x01(\x01\x12\x18\n\x10short_share_next\x18\x0b \x01(\x01\x12 \n\x18saved_gpu_hours_per_year\x18\x0c \x01(\x01\x12\x0c\n\x04lent\x18\r \x01(\x05\x12,\n\tborrowers\x18\x0e \x03(\x0b\x32\x19.scheduler.v1.SpareHolder\"b\n\rSpareShortage\x12\x0e\n\x06\x64omain\x18\x01 \x01(\t\x12\x0e\n\x06spares\x18\x02 \x01(\x05\x12\x0e\n\x06target\x18\x03 \x01(\x05\x12\x0e\n\x06missed\x18\x04 \x01(\x01\x12\x11\n\tgpu_hours\x18\x05 \x01(\x01\";\n\x0bSpareHolder\x12\x1c\n\x03job\x18\x01 \x01(\tB\x0f\xfa\x41\x0c\n\nmuster/Job\x12\x0e\n\x06spares\x18\x02 \x01(\x05\"\xd5\x01\n\rWeighedOption\x12+\n\x06option\x18\x01 \x01(\x0e\x32\x1b.scheduler.v1.RestartOption\x12\x10\n\x08possible\x18\x02 \x01(\x08\x12\r\n\x05taken\x18\x03 \x01(\x08\x12\x11\n\tgpu_hours\x18\x04 \x01(\x01\x12\x1f\n\x17\x63ut_rise_bytes_per_step\x18\x05 \x01(\x03\x12\x13\n\x06slower\x18\x06 \x01(\x01H\x00\x88\x01\x01\x12\x14\n\x0cmoved_blocks\x18\x07 \x01(\x05\x12\x0c\n\x04note\x18\x08 \x01(\tB\t\n\x07_slower\"T\n\x0eRestartOutlook\x12\x0c\n\x04host\x18\x01 \x01(\t\x12\x34\n\x0frestart_options\x18\x02 \x03(\x0b\x32\x1b.scheduler.v1.WeighedOption*\x83\x02\n\rRestartOption\x12\x1e\n\x1aRESTART_OPTION_UNSPECIFIED\x10\x00\x12\x17\n\x13RESTART_OPTION_ZONE\x10\x01\x12\x19\n\x15RESTART_OPTION_LENDER\x10\x02\x12\x17\n\x13RESTART_OPTION_AWAY\x10\x03\x12\x1a\n\x16RESTART_OPTION_PREEMPT\x10\x04\x12\x19\n\x15RESTART_OPTION_SHRINK\x10\x05\x12\x1a\n\x16RESTART_OPTION_REPLACE\x10\x06\x12\x17\n\x13RESTART_OPTION_WAIT\x10\x07\x12\x19\n\x15RESTART_OPTION_RECALL\x10\x08\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,14 +34,16 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_SPAREHOLDER'].fields_by_name['job']._loaded_options = None
   _globals['_SPAREHOLDER'].fields_by_name['job']._serialized_options = b'\372A\014\n\nmuster/Job'
-  _globals['_RESTARTOPTION']._serialized_start=762
-  _globals['_RESTARTOPTION']._serialized_end=1021
+  _globals['_RESTARTOPTION']._serialized_start=862
+  _globals['_RESTARTOPTION']._serialized_end=1121
   _globals['_ZONESPARES']._serialized_start=71
   _globals['_ZONESPARES']._serialized_end=396
-  _globals['_SPAREHOLDER']._serialized_start=398
-  _globals['_SPAREHOLDER']._serialized_end=457
-  _globals['_WEIGHEDOPTION']._serialized_start=460
-  _globals['_WEIGHEDOPTION']._serialized_end=673
-  _globals['_RESTARTOUTLOOK']._serialized_start=675
-  _globals['_RESTARTOUTLOOK']._serialized_end=759
+  _globals['_SPARESHORTAGE']._serialized_start=398
+  _globals['_SPARESHORTAGE']._serialized_end=496
+  _globals['_SPAREHOLDER']._serialized_start=498
+  _globals['_SPAREHOLDER']._serialized_end=557
+  _globals['_WEIGHEDOPTION']._serialized_start=560
+  _globals['_WEIGHEDOPTION']._serialized_end=773
+  _globals['_RESTARTOUTLOOK']._serialized_start=775
+  _globals['_RESTARTOUTLOOK']._serialized_end=859
 # @@protoc_insertion_point(module_scope)

@@ -150,6 +150,44 @@ class ZoneSpares(_message.Message):
 Global___ZoneSpares: _TypeAlias = ZoneSpares  # noqa: Y015
 
 @_typing.final
+class SpareShortage(_message.Message):
+    """A zone of a gang that holds fewer spares than its target."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DOMAIN_FIELD_NUMBER: _builtins.int
+    SPARES_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    MISSED_FIELD_NUMBER: _builtins.int
+    GPU_HOURS_FIELD_NUMBER: _builtins.int
+    domain: _builtins.str
+    """Name of the outermost domain."""
+    spares: _builtins.int
+    """Spares in service there that the gang may have."""
+    target: _builtins.int
+    """Target number of spares there."""
+    missed: _builtins.float
+    """Failures of the gang's hosts there, in 30 days, that find no spare."""
+    gpu_hours: _builtins.float
+    """GPU-hours that each of them costs."""
+    def __init__(
+        self,
+        *,
+        domain: _builtins.str = ...,
+        spares: _builtins.int = ...,
+        target: _builtins.int = ...,
+        missed: _builtins.float = ...,
+        gpu_hours: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["domain", b"domain", "gpu_hours", b"gpu_hours", "missed", b"missed", "spares", b"spares", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SpareShortage: _TypeAlias = SpareShortage  # noqa: Y015
+
+@_typing.final
 class SpareHolder(_message.Message):
     """A job that holds spares."""
 

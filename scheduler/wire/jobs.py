@@ -35,6 +35,7 @@ from scheduler.core.policies.run import SavedCheckpoint
 from scheduler.core.restart.prospect import Prospect
 from scheduler.core.rules.network.gang_step import LikelyStep
 from scheduler.core.rules.network.slow_gangs import SlowGang
+from scheduler.core.spares.shortage import SpareShortage
 from scheduler.identity import own_texts
 from scheduler.observe.proof import objective_gap
 from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2, spares_pb2
@@ -286,6 +287,16 @@ def placement_to_proto(
         step_time_lower_bound=duration(step.least_seconds) if step and step.least_seconds else None,
         objective=OBJECTIVES[objective],
         objective_gap=objective_gap(objective, placement.cuts, placement.lower_bound, step),
+    )
+
+
+def shortage_to_proto(shortage: SpareShortage) -> spares_pb2.SpareShortage:
+    return spares_pb2.SpareShortage(
+        domain=shortage.domain,
+        spares=shortage.spares,
+        target=shortage.target,
+        missed=shortage.missed,
+        gpu_hours=shortage.gpu_hours,
     )
 
 

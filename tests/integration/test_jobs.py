@@ -9,6 +9,7 @@ import grpc
 import pytest
 
 from placement.workload.request import Limits as PlaceLimits
+from scheduler.cli.render.reason import explain_text
 from scheduler.core import SchedulingOptions
 from scheduler.v1 import advice_pb2, job_pb2, placement_pb2, service_pb2
 from tests.build import exactly
@@ -272,3 +273,24 @@ async def test_a_cancel_that_is_repeated_does_not_answer_with_a_later_job(tmp_pa
         repeated = await served.stub.CancelJob(request)
         assert (repeated.uid, repeated.state) == (first.uid, CANCELLED)
         assert (await served.get("a")).uid != first.uid
+
+
+async def test_zones_that_lack_spares_are_named_before_and_after_the_start(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        request = create("a", 8)
+        request.spec.spares = "auto"
+        request.validate_only = True
+        supposed = (await served.stub.CreateJob(request)).answer.spare_shortages
+        assert supposed
+        assert all(zone.spares == 0 < zone.target for zone in supposed)
+        request.validate_only = False
+        await served.stub.CreateJob(request)
+        await served.until("a", RUNNING)
+        explained = await served.stub.ExplainJob(service_pb2.ExplainJobRequest(name=path("a")))
+        for now, then in zip(explained.spare_shortages, supposed, strict=True):
+            assert (now.domain, now.target, now.gpu_hours) == (
+                *(then.domain, then.target),
+                then.gpu_hours,
+            )
+            assert now.missed == pytest.approx(then.missed)
+        assert f"{supposed[0].domain}: 0 of " in explain_text(explained)

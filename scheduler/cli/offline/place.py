@@ -318,6 +318,7 @@ def place_job(
     from scheduler.core.policies.affinity import Affinity
     from scheduler.core.rules.calendar import Calendar
     from scheduler.core.rules.network.links import fabric_between
+    from scheduler.core.spares.shortage import spare_shortages
 
     limits, seconds = SchedulingOptions(), 0.0
 
@@ -350,13 +351,14 @@ def place_job(
     if isinstance(outcome, Rejected):
         return question, Infeasible(outcome.message), seconds
     gang, state = outcome.job, outcome.state
-    end_ns = now_ns + time_limit_ns(gang, limits)
+    end_ns, started = now_ns + time_limit_ns(gang, limits), outcome.started(now_ns)
     question = replace(
         question,
         fabric=seen_by(fabric_between(state, now_ns, end_ns), gang.request.where),
         request=gang.request,
         free=state.free & ~Calendar(state).closed(gang, now_ns, end_ns),
         legal_dp=gang.sizes,
+        shortages=spare_shortages(started, gang.name, now_ns, limits) if started else (),
     )
     return question, _noted(job, outcome.answer), seconds
 

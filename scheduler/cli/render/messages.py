@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from placement.fabric import hostlist
-from scheduler.cli.render.restart import options_text
+from scheduler.cli.render.restart import options_text, shortages_text
 from scheduler.cli.render.tables import Column, ListTable
 from scheduler.cli.render.text import (
     bytes_text,
@@ -301,7 +301,8 @@ def answer_text(answer: placement_pb2.Answer) -> str:
         rows.append(("shrinks", counted(answer.shrunk_jobs, "job")))
     if answer.HasField("placement"):
         rows += placement_rows(answer.placement)
-    return columns(rows)
+    lines = shortages_text(answer.spare_shortages).splitlines()
+    return columns(rows + [("warning", line) for line in lines])
 
 
 def change_text(change: service_pb2.WatchJobsResponse) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scheduler.cli.render.messages import job_state, placement_rows, plain, time_text
-from scheduler.cli.render.restart import options_text
+from scheduler.cli.render.restart import options_text, shortages_text
 from scheduler.cli.render.text import bytes_text, columns, counted, percent_text, seconds_text
 from scheduler.v1 import advice_pb2, job_pb2, service_pb2
 
@@ -35,6 +35,8 @@ def explain_text(answer: service_pb2.ExplainJobResponse) -> str:
         if answer.HasField("restart"):
             options = options_text(answer.restart.restart_options)
             parts.append(f"if {answer.restart.host} failed now\n{options}")
+    if answer.spare_shortages:
+        parts.append(shortages_text(answer.spare_shortages))
     if answer.shared_uplinks:
         rows = [("SHARED UPLINK", "WITH", "KEEPS BUSY")]
         rows += [(s.link, s.job, percent_text(s.busy_share)) for s in answer.shared_uplinks]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from scheduler.cli.render.text import bytes_text, columns
+from scheduler.cli.render.text import bytes_text, columns, counted
+from scheduler.core.spares.shortage import SpareShortage
 from scheduler.v1 import spares_pb2
 
 
@@ -12,6 +13,21 @@ def options_text(options: Iterable[spares_pb2.WeighedOption]) -> str:
     """A line for each option, the chosen one marked."""
     head = ("OPTION", "GPU-HOURS", "CUT", "STEP", "BLOCKS", "")
     return columns([head, *map(_option_row, options)], right={1, 2, 3, 4})
+
+
+def shortages_text(shortages: Iterable[SpareShortage | spares_pb2.SpareShortage]) -> str:
+    """Return a line for each zone that lacks spares; "" where none does."""
+    return "\n".join(map(_shortage_line, shortages))
+
+
+def _shortage_line(zone: SpareShortage | spares_pb2.SpareShortage) -> str:
+    cost = f"each then costs {zone.gpu_hours:,.0f} GPU-hours"
+    if zone.gpu_hours < 0.5:
+        cost = "another host then takes over at no cost in time"
+    return (
+        f"{zone.domain}: {zone.spares:,} of {counted(zone.target, 'spare')}; a failure there finds"
+        f" none {zone.missed:,.1f} times in a month; {cost}"
+    )
 
 
 def _option_row(option: spares_pb2.WeighedOption) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from scheduler.core.fold.apply import replay
 from scheduler.core.model.commands import SubmitJob
 from scheduler.core.model.events import JobSubmitted
 from scheduler.core.model.job import Job
-from scheduler.core.model.plan import Start
+from scheduler.core.model.plan import Plan, Start
 from scheduler.core.model.rejected import Rejected
 from scheduler.core.model.scheduling_options import SchedulingOptions
 from scheduler.core.model.state import State
@@ -65,6 +65,13 @@ class DryRun:
             by_domain = tuple(zip(tier.domains, counts, strict=True))
         sentence = self.outcome.sentence
         return Insufficient(self.job.needed, free.bit_count(), by_domain, sentence)
+
+    def started(self, now_ns: int) -> State | None:
+        """Return the copy in which the job has started; None where it would not start."""
+        if not isinstance(self.outcome, Start):
+            return None
+        events = commit(self.state, Plan(self.state.version, (self.outcome,)), now_ns)
+        return None if isinstance(events, Conflict) else replay(events, self.state)
 
     def _noted(self, placement: Placement) -> Placement:
         """The placement, with a note where an elastic job is smaller than it asks for."""

@@ -53,6 +53,7 @@ from scheduler.core.rules.crash_loop import resting_text
 from scheduler.core.rules.network.gang_step import at_present, likely_step
 from scheduler.core.rules.network.neighbours import shared_uplinks
 from scheduler.core.rules.network.slow_gangs import slow_gangs
+from scheduler.core.spares.shortage import spare_shortages
 from scheduler.core.tenancy.ownership import tenant_of
 from scheduler.engine.authorisation import unauthorised
 from scheduler.engine.writer import Writer
@@ -94,6 +95,7 @@ from scheduler.wire.jobs import (
     job_state,
     job_to_proto,
     restart_outlook,
+    shortage_to_proto,
 )
 from scheduler.wire.names import resource_name
 from scheduler.wire.specs import SpecReader, fill_spec
@@ -412,6 +414,10 @@ class JobServicer:
             if job.state is JobState.RUNNING:
                 shared = await self._backend.questions.ask(shared_uplinks, state, job)
                 answer.shared_uplinks.extend(map(reasons.shared_to_proto, shared))
+                lacking = await self._backend.questions.ask_on(
+                    state, spare_shortages, job.name, writer.now_ns(), writer.limits
+                )
+                answer.spare_shortages.extend(map(shortage_to_proto, lacking))
             if request.suppose:
                 supposed = await self._backend.questions.ask_on(
                     state,
@@ -546,6 +552,9 @@ def _dry_run(
     if isinstance(outcome.outcome, Start):
         supposed.answer.preempted_jobs = len(outcome.outcome.victims)
         supposed.answer.shrunk_jobs = len(outcome.outcome.shrinks)
+        if (started := outcome.started(now_ns)) is not None:
+            lacking = spare_shortages(started, outcome.job.name, now_ns, limits)
+            supposed.answer.spare_shortages.extend(map(shortage_to_proto, lacking))
         if with_decision and not outcome.outcome.placement.gpus:
             decided = supposed_decision(outcome, now_ns, limits, state.version)
             if decided is not None:

@@ -25,6 +25,7 @@ from placement.workload.request import (
 from placement.workload.traffic import axis_traffic
 from scheduler.cli.render.place import around, copies, step_tables, steps
 from scheduler.cli.render.place.question import Question
+from scheduler.cli.render.restart import shortages_text
 from scheduler.cli.render.text import (
     bytes_text,
     columns,
@@ -34,6 +35,7 @@ from scheduler.cli.render.text import (
     seconds_text,
     step_text,
 )
+from scheduler.files.job import plain
 from scheduler.observe.proof import objective_gap
 
 
@@ -103,6 +105,7 @@ def _placed(question: Question, answer: Placement) -> dict[str, Any]:
             question.fabric, question.request, question.free, question.near, answer
         ),
         **copies.copies_mapping(question, answer),
+        "spare_shortages": [plain(shortage) for shortage in question.shortages],
         "spares": list(question.fabric.names(answer.spares)),
         "hosts": list(question.fabric.names(answer.hosts)),
         "gpus": list(answer.gpus),
@@ -220,7 +223,11 @@ def _placed_text(question: Question, answer: Placement, seconds: dict[str, float
     step = answer.step
     pace = f"a step: {step_text(step.seconds, step.least_seconds)}" if step else ""
     parts = [head, _headline(answer, pace, question.request.objective)]
-    parts += [_domains_text(question, answer), _cuts_text(answer)]
+    parts += [
+        _domains_text(question, answer),
+        shortages_text(question.shortages),
+        _cuts_text(answer),
+    ]
     parts += [_alternatives_text(question, answer)]
     parts += [pace if pace not in parts else "", _step_text(question, answer)]
     parts += [copies.copies_text(question, answer), *notes, time]

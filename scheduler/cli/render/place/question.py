@@ -7,13 +7,15 @@ from placement import Hint
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
 from placement.workload.request import Request
+from scheduler.core.spares.shortage import SpareShortage
 
 
 @struct(frozen=True, slots=True)
 class Question:
     """What was asked: the job's name and gang, on which fabric, with which hosts free,
     near which old placement. `legal_dp`: the sizes of an elastic gang, which `request` is at
-    one of. `peers`: how many hosts have copies of each one's state."""
+    one of. `peers`: how many hosts have copies of each one's state. `shortages`: zones of the
+    gang that would lack spares."""
 
     name: str
     fabric: Fabric
@@ -22,3 +24,4 @@ class Question:
     near: Hint | None = None
     legal_dp: tuple[int, ...] = ()
     peers: int = 0
+    shortages: tuple[SpareShortage, ...] = ()
