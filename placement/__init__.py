@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         runners_up,
     )
     from placement.errors import BadInput
+    from placement.fabric.graph import to_networkx
     from placement.largest import has_room, legal_sizes
     from placement.parallelism_sweep import PlacedChoice, Sweep, sweep
     from placement.part_of_host import choose_gpus
@@ -54,6 +55,7 @@ MODULES = {
     for module, names in {
         "baselines": "Choose RunnerUp at_random by_spread chosen consecutive runners_up",
         "errors": "BadInput",
+        "fabric.graph": "to_networkx",
         "largest": "has_room legal_sizes",
         "parallelism_sweep": "PlacedChoice Sweep sweep",
         "part_of_host": "choose_gpus",
