@@ -17,7 +17,7 @@ from placement.objective.step_time import step_time
 from placement.workload.request import Request
 
 FEWEST_SIZES, FEWEST_SPAN, LARGEST_AT_LEAST = 5, 64, 8 << 20
-FEWEST_RUNS = 2  # of a GPU and a precision: one would be met exactly, whatever it says
+FEWEST_RUNS = 2  # unlike ones, of a GPU and a precision: one is met exactly, whatever it says
 MOST_ERROR = 0.02  # of a fit that is no better than none: less is noise
 ROUNDS = 60  # of the search for a factor: each narrows it by a third
 
@@ -98,11 +98,11 @@ def fit_rates(fabric: Fabric, runs: Sequence[MeasuredRun]) -> tuple[RateFit, ...
 
 
 def _fit_rate(fabric: Fabric, gpu: str, precision: str, runs: Sequence[MeasuredRun]) -> RateFit:
-    if len(runs) < FEWEST_RUNS:
+    if (unlike := len({run.request for run in runs})) < FEWEST_RUNS:
         raise BadInput(
             "",
-            f"{gpu} in {precision}: {len(runs)} run is too little to fit:"
-            f" give {FEWEST_RUNS} or more, which differ",
+            f"{gpu} in {precision}: runs of {unlike} layout are too little to fit:"
+            f" give {FEWEST_RUNS} or more that differ in model, batch or parallelism",
         )
 
     def errors(some: Sequence[MeasuredRun], factor: float) -> list[float]:
