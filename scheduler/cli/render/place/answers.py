@@ -98,7 +98,7 @@ def _placed(question: Question, answer: Placement) -> dict[str, Any]:
             }
             for other in _runners_up(question, answer)
         ],
-        "domains": _domains(question, answer),
+        "domains": domains(question, answer),
         "estimate": steps.to_mapping(estimated) if estimated else None,
         "left_free": around.left_free_mapping(question.fabric, question.free, answer),
         **around.near_mapping(
@@ -172,8 +172,8 @@ def _traffic(request: Request) -> dict[str, Any]:
     }
 
 
-def _domains(question: Question, answer: Placement) -> list[dict[str, Any]]:
-    """The outermost domains that hold a host or a spare of the job."""
+def domains(question: Question, answer: Placement) -> list[dict[str, Any]]:
+    """Return the outermost domains that hold a host or a spare of the job."""
     if not question.fabric.tiers:
         return []
     tier = question.fabric.tiers[0]
@@ -253,11 +253,11 @@ def _step_text(question: Question, answer: Placement) -> str:
 
 
 def _domains_text(question: Question, answer: Placement) -> str:
-    domains = _domains(question, answer)
-    if not domains:
+    used = domains(question, answer)
+    if not used:
         return ""
     rows = [[question.fabric.tiers[0].name, "hosts", "spares", "leaves per step", "uplink time"]]
-    for domain in domains:
+    for domain in used:
         rows.append(
             [
                 domain["name"],
