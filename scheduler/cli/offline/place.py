@@ -111,8 +111,8 @@ def place_command(
     spares: Annotated[
         str | None,
         typer.Option(
-            help='auto, a number of hosts or a share such as "2%"; replaces the file\'s. A range such as'
-            " 1%..20% compares several with the sized number."
+            help='auto, a number of hosts or a share such as "2%"; replaces the file\'s.'
+            " A range such as 1%..20% compares several with the sized number."
         ),
     ] = None,
     objective: Annotated[
@@ -168,9 +168,7 @@ def place_command(
     if len(files) > 1 and (alone := near or tenants or picture or certificate):
         raise typer.BadParameter(f"has several jobs, and {alone} is for one", param_hint=job)
     if rules and (len(files) > 1 or near or picture or certificate or output not in _COMPARED):
-        message = (
-            "a range is for one job, as a table or JSON, without --near, --plot, --certificate"
-        )
+        message = "a range is for one job, as table or JSON, without --near, --plot, --certificate"
         raise typer.BadParameter(message, param_hint="--spares")
     request = files[0].spec.request
     spread = request if request.objective is Objective.SPREAD else None
