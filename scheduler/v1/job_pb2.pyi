@@ -1641,10 +1641,12 @@ class TrainingProgress(_message.Message):
 
     @_builtins.property
     def model_step_time_low(self) -> _duration_pb2.Duration:
-        """What 8 of 10 such runs take at least and at most, by the model."""
+        """What 8 of 10 such runs take at least, by the model."""
 
     @_builtins.property
-    def model_step_time_high(self) -> _duration_pb2.Duration: ...
+    def model_step_time_high(self) -> _duration_pb2.Duration:
+        """What 8 of 10 such runs take at most, by the model."""
+
     def __init__(
         self,
         *,

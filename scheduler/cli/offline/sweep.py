@@ -82,13 +82,14 @@ def _progress() -> Iterator[tuple[Callable[[int], None], Callable[[], None]]]:
         progress.SpinnerColumn(),
         progress.TextColumn("{task.description}"),
         progress.BarColumn(),
-        progress.TextColumn("{task.completed} of at most {task.total}"),
         progress.TimeElapsedColumn(),
     )
     with progress.Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("choices are bounded", total=None)
         yield (
-            lambda total: bar.update(task, total=total, description="gangs are placed"),
+            lambda most: bar.update(
+                task, total=most, description=f"at most {most} gangs are placed"
+            ),
             lambda: bar.advance(task),
         )
 
