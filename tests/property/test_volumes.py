@@ -91,7 +91,8 @@ def requests(draw: st.DrawFn) -> Request:
         draw(POWERS), draw(POWERS), ep, draw(POWERS), draw(POWERS),
         draw(st.sampled_from(["tp-cp-ep-pp-dp", "tp-cp-ep-dp-pp", "dp-ep-tp-pp-cp"])),
     )  # fmt: skip
-    micro, chunks = draw(st.integers(1, 2)), draw(st.integers(1, 3))
+    micro = draw(st.integers(1, 2))
+    chunks = draw(st.integers(1, max(1, min(3, (model.layers + 2) // p.pp))))
     batch = Batch(p.dp * ep * micro * draw(st.integers(1, 5)), micro, chunks)
     return Request(p, model=model, batch=batch, training=draw(trainings(p)))
 
