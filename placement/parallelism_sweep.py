@@ -128,7 +128,7 @@ def _placed_step(fabric: Fabric, free: HostSet, request: Request) -> tuple[Answe
 
 
 def _least_gb(fabric: Fabric, request: Request) -> float:
-    """Of the GPUs that the gang may be given, or what the job says that they have."""
+    """Return the least memory of the GPUs that the gang may be given, or what the job states."""
     if request.training.gpu_memory_gb:
         return request.training.gpu_memory_gb
     hosts = labelled(fabric, request.where, hostset.full(fabric.host_count))

@@ -67,18 +67,18 @@ class MemoryUse:
 
     @property
     def allocated(self) -> int:
-        """What PyTorch's peak of allocated memory shows."""
+        """Return what PyTorch reports as its peak of allocated memory."""
         state = self.parameters + self.gradients + self.optimizer
         return state + self.activations + self.working
 
     @property
     def reserved(self) -> int:
-        """What PyTorch's peak of reserved memory shows."""
+        """Return what PyTorch reports as its peak of reserved memory."""
         return self.allocated + self.fragmentation
 
     @property
     def total(self) -> int:
-        """What the driver's tools show."""
+        """Return what the driver's tools report."""
         return self.reserved + self.context
 
     def __str__(self) -> str:
@@ -222,7 +222,7 @@ class _State:
         return self.dense / (ranks * p.ep) + self.expert / ranks
 
     @property
-    def _is_kept(self) -> bool:
+    def _is_kept_bytes(self) -> bool:
         """Whether PyTorch's FSDP keeps what it gathers from a step's first micro-batch to its last:
         as fsdp says, and in a pipeline by default (TorchTitan), whose gradients wait likewise."""
         training = self.work.training
@@ -274,7 +274,7 @@ class _State:
 
 def _activations(work: Work, stage: int, layers: _Layers) -> Fraction:
     """Kept by micro-batches between their forward and their backward."""
-    dense, expert = _kept(work, has_experts=False), _kept(work, has_experts=True)
+    dense, expert = _kept_bytes(work, has_experts=False), _kept_bytes(work, has_experts=True)
     kept = layers.dense * dense + layers.expert * expert
     if work.p.pp > 1:  # what each chunk sends on
         kept += work.batch.virtual_stages * work.activations / _sharers(work)
@@ -295,7 +295,7 @@ def _in_flight(work: Work, stage: int) -> Fraction:
     return Fraction(min(held, work.micro_batches * v), v)
 
 
-def _kept(work: Work, *, has_experts: bool) -> Fraction:
+def _kept_bytes(work: Work, *, has_experts: bool) -> Fraction:
     """Bytes that one layer keeps of a micro-batch, from forward to backward."""
     if work.training.recompute is Recompute.FULL:
         return work.activations / _sharers(work)
@@ -320,8 +320,8 @@ def _matrix_outputs(work: Work, has_experts: bool) -> Fraction:
 
 
 def _layer_at_work(work: Work) -> Fraction:
-    """What backward computes again of one layer before it can begin, and half as much for the
-    gradients of what it computed."""
+    """Return the bytes of one layer that backward computes again before it can begin, and half
+    as much for their gradients."""
     if work.training.recompute is Recompute.FULL:
         return Fraction(3, 2) * _layer(work, has_experts=bool(work.model.experts))
     return Fraction(0)

@@ -246,7 +246,7 @@ def _placed_run(fabric: Fabric, job: Any, source: str, seconds: float) -> Measur
 
 
 def _runs_of_jobs(fabric: Fabric, names: list[str], address: str) -> list[MeasuredRun]:
-    """What ranks report of jobs that run now, on the hosts that they are on."""
+    """Return the steps that ranks of running jobs report, on the hosts that they are on."""
     if not names:
         return []
     from placement.objective.measured import MeasuredRun
@@ -273,7 +273,7 @@ def _runs_of_jobs(fabric: Fabric, names: list[str], address: str) -> list[Measur
 
 
 def _content(name: str, links: dict[str, Link], rates: tuple[RateFit, ...]) -> dict[str, Any]:
-    """What the calibration file has; `measured` is for people."""
+    """Return the content of the calibration file; `measured` is for people."""
     by_gpu: dict[str, dict[str, float]] = {}
     for rate in rates:
         by_gpu.setdefault(rate.gpu, {})[rate.precision] = round(rate.factor, 3)
