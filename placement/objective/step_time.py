@@ -268,6 +268,12 @@ def exposure(
     return Exposure(request, line, compute_s, dict(assumed.hidden), shares, slowest_s)
 
 
+def fastest_gpu(fabric: Fabric, request: Request) -> Gpu:
+    """The kind of GPU with the shortest compute among those that the gang may be given."""
+    kinds = _kinds(fabric, request)
+    return min(kinds, key=lambda gpu: _compute_s(request, gpu, AS_FITTED))
+
+
 def _kinds(fabric: Fabric, request: Request) -> tuple[Gpu, ...]:
     """GPUs of the hosts that the gang may be given."""
     if len(fabric.by_host.kinds) == 1:

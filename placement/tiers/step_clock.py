@@ -23,7 +23,7 @@ from placement.fabric.links import seconds_over
 from placement.fabric.tree import Fabric, Floats, Hardware, Ints, Tier
 from placement.grid.block_grid import block_grid
 from placement.objective.step_floor import step_floor
-from placement.objective.step_time import StepTime, exposure, step_time
+from placement.objective.step_time import StepTime, exposure, fastest_gpu, step_time
 from placement.workload.request import Request
 from placement.workload.traffic import FULL_PRICE, Pattern, axis_traffic
 
@@ -55,8 +55,7 @@ class StepClock:
             np.full(fabric.host_count, fabric.gpus_per_host),
             np.full(fabric.host_count, own.nic_gbps[mine].max(initial=0.0)),
             np.full(fabric.host_count, own.scale_up_gbps[mine].max(initial=0.0)),
-            kinds=own.kinds,
-            kind_by_host=own.kind_by_host,
+            kinds=(fastest_gpu(fabric, self._request),),
         )
         switch = replace(fabric, tiers=(), by_host=fastest)
         rule = exposure(fabric, self._request)

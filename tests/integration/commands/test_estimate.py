@@ -410,3 +410,22 @@ def test_what_is_not_simulated_is_refused(options: list[str], said: str) -> None
             catch_exceptions=False,
         )
     assert said in str(refused.value)
+
+
+def test_other_placements_take_hosts_that_the_job_may_have() -> None:
+    """On a fabric of two kinds of GPU, one of which lacks the job's precision."""
+    Path("mixed.yaml").write_text(
+        "name: mixed\ngpus_per_host: 8\ntiers: [{name: zone}, {name: host}]\ndomains:\n"
+        "- {name: old, hosts: 64, labels: {gpu: a100}}\n"
+        "- {name: young, hosts: 64, labels: {gpu: h100}}\n"
+    )
+    text = Path("job.yaml").read_text().replace("sequence: 8192", "sequence: 8192, dtype: fp8")
+    Path("narrow-job.yaml").write_text(text + "\nconstraints: {hosts: {gpu: h100}}\n")
+    answer = muster("estimate", "narrow-job.yaml", "--fabric", "mixed.yaml", "-o", "json")
+    assert answer.exit_code == 0, answer.output
+    (found,) = json.loads(answer.stdout)["estimates"]
+    assert found["gpus"]["kinds"] == ["H100"]
+    assert found["placements"].keys() == {"muster", "fewest_domains", "by_name", "at_random"}
+    Path("any.yaml").write_text(text)
+    wrong = muster("estimate", "any.yaml", "--fabric", "mixed.yaml")
+    assert "model.dtype: A100 has no fp8" in str(wrong.exception)

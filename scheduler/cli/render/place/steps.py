@@ -14,6 +14,7 @@ from network.routing import Congestion, Routing, route
 from network.step_simulation import simulate_step
 from network.wiring import links
 from placement import consecutive
+from placement.fabric.constraints import labelled
 from placement.fabric.hostset import has, to_mask
 from placement.fabric.links import islands
 from placement.fabric.tree import Fabric, Ints
@@ -33,7 +34,7 @@ class Estimate:
     `steps`: (way, step), muster's first, and what routing makes of the flows of each, None when
     they are spread perfectly. `simulated`: the seconds of each, played message by message; none
     unless asked for. `advice`: on the axes as muster placed them. `compute`: seconds of
-    its parts, on the GPUs of muster's placement; empty where something else says how long it is.
+    its parts, on the `gpus` of muster's placement; empty where something else says how long it is.
     """
 
     question: Question
@@ -42,12 +43,13 @@ class Estimate:
     advice: tuple[Advice, ...]
     compute: dict[str, float]
     simulated: tuple[float, ...] = ()
+    gpus: tuple[str, ...] = ()
 
     @property
     def gpu_text(self) -> str:
-        """The kinds of GPU that the job may get, as `H100 in bf16`."""
+        """The kinds of GPU that the job gets, as `H100 in bf16`."""
         by_host, request = self.question.fabric.by_host, self.question.request
-        names = ", ".join(gpu.name for gpu in by_host.kinds)
+        names = ", ".join(self.gpus)
         said = " (assumed: the fabric file names no GPU)" if by_host.is_kind_assumed else ""
         return f"{names}{said} in {request.model.dtype}" if request.model else f"{names}{said}"
 
@@ -80,15 +82,16 @@ def estimate(
 ) -> Estimate | None:
     """None when no two ranks ever talk.
 
-    The other ways take the same number of the same free hosts, on the same side of uplinks that
-    are down: the fewest domains, as schedulers do that count slots, the first by name, both in
-    consecutive ranks, and the seed's at random.
+    The other ways take the same number of the free hosts that the job may have, on the same side
+    of uplinks that are down: the fewest domains, as schedulers do that count slots, the first by
+    name, both in consecutive ranks, and the seed's at random.
 
     Raises: BadInput on a switch or cable that the fabric does not have.
     """
     fabric, gang = question.fabric, len(answer.hosts)
     side = next(i for i in islands(fabric) if has(i, answer.hosts[0]))
-    free = np.flatnonzero(to_mask(question.free & side, fabric.host_count)).astype(np.int64)
+    fit = labelled(fabric, question.request.where, question.free & side)
+    free = np.flatnonzero(to_mask(fit, fabric.host_count)).astype(np.int64)
     ways: dict[str, Sequence[int]] = {
         MUSTER: answer.hosts,
         FEWEST: consecutive(fabric)(free, gang).tolist(),
@@ -110,7 +113,8 @@ def estimate(
         if network.is_simulated
     )
     recommended = advice(fabric, request, answer.hosts)
-    return Estimate(question, steps, routed, recommended, compute, simulated)
+    gpus = tuple(gpu.name for gpu in question.fabric.by_host.kinds_of(answer.hosts))
+    return Estimate(question, steps, routed, recommended, compute, simulated, gpus)
 
 
 def _compute(question: Question, answer: Placement, assumed: Assumptions) -> dict[str, float]:
@@ -154,7 +158,7 @@ def to_mapping(estimated: Estimate) -> dict[str, Any]:
             )
         },
         "gpus": {
-            "kinds": [gpu.name for gpu in estimated.question.fabric.by_host.kinds],
+            "kinds": list(estimated.gpus),
             "assumed": estimated.question.fabric.by_host.is_kind_assumed,
         },
         "compute_seconds": estimated.compute or None,
