@@ -222,7 +222,7 @@ class _State:
         return self.dense / (ranks * p.ep) + self.expert / ranks
 
     @property
-    def _is_kept_bytes(self) -> bool:
+    def _is_kept(self) -> bool:
         """Whether PyTorch's FSDP keeps what it gathers from a step's first micro-batch to its last:
         as fsdp says, and in a pipeline by default (TorchTitan), whose gradients wait likewise."""
         training = self.work.training
