@@ -51,21 +51,21 @@ def run_sweep(
         raise InputError(Problem("--gpus" if gpus else "parallelism", message))
     try:
         with _progress() as (start, advance):
-            found = sweep(fabric, cluster.free, request, ranks, top, start, advance)
+            result = sweep(fabric, cluster.free, request, ranks, top, start, advance)
     except BadInput as error:
         raise job.document.error((error.field, error.message)) from None
     if output is AnswerFormat.TABLE:
-        text = _text(job.spec.name, fabric, ranks, found)
+        text = _text(job.spec.name, fabric, ranks, result)
     else:
-        text = formatted(_mapping(job.spec.name, fabric, ranks, found), output)
+        text = formatted(_mapping(job.spec.name, fabric, ranks, result), output)
     sys.stdout.write(text + "\n")
-    if picture is not None and found.best:
+    if picture is not None and result.best:
         from scheduler.cli.plot.choices import draw_choices
 
-        draw_choices(found, f"{job.spec.name}: {ranks:,} GPUs of {fabric.name}", picture)
-    if found.best:
+        draw_choices(result, f"{job.spec.name}: {ranks:,} GPUs of {fabric.name}", picture)
+    if result.best:
         return 0
-    return EXIT_CODES[outcome_of(found.refused)] if found.refused else EXIT_CODES["infeasible"]
+    return EXIT_CODES[outcome_of(result.refused)] if result.refused else EXIT_CODES["infeasible"]
 
 
 @contextmanager
@@ -94,29 +94,29 @@ def _progress() -> Iterator[tuple[Callable[[int], None], Callable[[], None]]]:
         )
 
 
-def _text(name: str, fabric: Fabric, gpus: int, found: Sweep) -> str:
+def _text(name: str, fabric: Fabric, gpus: int, result: Sweep) -> str:
     from scheduler.cli.render.text import columns, percent_text, seconds_text
 
     head = (
-        f"{name} on {gpus:,} GPUs of {fabric.name}: {found.fitting:,} choices of"
-        f" {found.layouts:,} layouts fit {found.gpu_gb:g} GiB; {found.placed} were placed"
+        f"{name} on {gpus:,} GPUs of {fabric.name}: {result.fitting:,} choices of"
+        f" {result.layouts:,} layouts fit {result.gpu_gb:g} GiB; {result.placed} were placed"
     )
-    if not found.best:
-        reason = getattr(found.refused, "reason", "no choice fits the memory of a GPU")
+    if not result.best:
+        reason = getattr(result.refused, "reason", "no choice fits the memory of a GPU")
         return f"{head}\n\n{reason}"
-    best_s = found.best[0].step.seconds
+    best_s = result.best[0].step.seconds
     titles = ["", "tp", "cp", "pp", "chunks", "ep", "dp", "micro", "recompute"]
     rows = [[*titles, "memory", "step", "", "8 of 10 such runs", "MFU"]]
-    shown = [*found.best]
-    if found.own and all(choice.request != found.own.request for choice in found.best):
-        shown.append(found.own)
+    shown = [*result.best]
+    if result.own and all(choice.request != result.own.request for choice in result.best):
+        shown.append(result.own)
     for choice in shown:
         p, batch = choice.request.parallelism, choice.request.batch
         assert batch is not None
-        is_own = found.own is not None and choice.request.parallelism == (
-            found.own.request.parallelism
+        is_own = result.own is not None and choice.request.parallelism == (
+            result.own.request.parallelism
         )
-        mark = "as given" if choice is found.own else f"{choice.rank}{' *' if is_own else ''}"
+        mark = "as given" if choice is result.own else f"{choice.rank}{' *' if is_own else ''}"
         sizes = (p.tp, p.cp, p.pp, batch.virtual_stages, p.ep, p.dp, batch.micro_sequences)
         slower = choice.step.seconds / best_s - 1
         rows.append(
@@ -132,10 +132,10 @@ def _text(name: str, fabric: Fabric, gpus: int, found: Sweep) -> str:
             ]
         )
     notes = []
-    if not found.is_proved:
+    if not result.is_proved:
         notes.append("note: a choice that was not placed may be among the best")
-    if found.own and not _fits(found, found.own):
-        notes.append(f"note: as given it does not fit {found.gpu_gb:g} GiB")
+    if result.own and not _fits(result, result.own):
+        notes.append(f"note: as given it does not fit {result.gpu_gb:g} GiB")
     return "\n\n".join([head, columns(rows, right={*range(1, 8), 9, 10, 11, 13}), *notes])
 
 
@@ -145,30 +145,30 @@ def _interval_text(choice: PlacedChoice) -> str:
     return " to ".join(map(seconds_text, choice.step.likely_s or ()))
 
 
-def _fits(found: Sweep, choice: PlacedChoice) -> bool:
+def _fits(result: Sweep, choice: PlacedChoice) -> bool:
     from placement.workload.memory import fits
 
-    return fits(choice.memory, found.gpu_gb)
+    return fits(choice.memory, result.gpu_gb)
 
 
-def _mapping(name: str, fabric: Fabric, gpus: int, found: Sweep) -> dict[str, Any]:
+def _mapping(name: str, fabric: Fabric, gpus: int, result: Sweep) -> dict[str, Any]:
     return {
         "job": name,
         "fabric": {"name": fabric.name, "digest": fabric.digest},
         "gpus": gpus,
-        "gpu_gib": found.gpu_gb,
-        "layouts": found.layouts,
-        "fitting": found.fitting,
-        "placed": found.placed,
-        "proved": found.is_proved,
-        "reason": getattr(found.refused, "reason", None),
-        "choices": [_choice(found, choice) for choice in found.best],
-        "as_given": _choice(found, found.own) if found.own else None,
+        "gpu_gib": result.gpu_gb,
+        "layouts": result.layouts,
+        "fitting": result.fitting,
+        "placed": result.placed,
+        "proved": result.is_proved,
+        "reason": getattr(result.refused, "reason", None),
+        "choices": [_choice(result, choice) for choice in result.best],
+        "as_given": _choice(result, result.own) if result.own else None,
         "seconds": {"total": round(clock.seconds_so_far(), 6)},
     }
 
 
-def _choice(found: Sweep, choice: PlacedChoice) -> dict[str, Any]:
+def _choice(result: Sweep, choice: PlacedChoice) -> dict[str, Any]:
     """`rank` of the job as given: among those that were placed."""
     p, batch = choice.request.parallelism, choice.request.batch
     assert batch is not None
@@ -182,5 +182,5 @@ def _choice(found: Sweep, choice: PlacedChoice) -> dict[str, Any]:
         "interval_seconds": list(choice.step.likely_s) if choice.step.likely_s else None,
         "mfu": choice.step.mfu,
         "memory_gib": round(choice.memory.total / 2**30, 3),
-        "fits": _fits(found, choice),
+        "fits": _fits(result, choice),
     }

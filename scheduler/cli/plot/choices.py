@@ -13,19 +13,19 @@ from scheduler.cli.plot.figure import INK as BEST
 LABELLED = 5
 
 
-def draw_choices(found: Sweep, title: str, path: Path) -> None:
+def draw_choices(result: Sweep, title: str, path: Path) -> None:
     """Draw the best choices and the job as given; the first few have their axes beside them."""
     figure = Figure(figsize=(9, 6), dpi=DPI)
     axes = figure.add_subplot()
-    gib = [choice.memory.total / 2**30 for choice in found.best]
-    axes.scatter(gib, [choice.step.seconds for choice in found.best], c=BEST, label="placed")
-    for choice in found.best[:LABELLED]:
+    gib = [choice.memory.total / 2**30 for choice in result.best]
+    axes.scatter(gib, [choice.step.seconds for choice in result.best], c=BEST, label="placed")
+    for choice in result.best[:LABELLED]:
         at = (choice.memory.total / 2**30, choice.step.seconds)
         axes.annotate(_label(choice), at, xytext=(5, 4), textcoords="offset points", fontsize=7)
-    if found.own:
-        at = (found.own.memory.total / 2**30, found.own.step.seconds)
+    if result.own:
+        at = (result.own.memory.total / 2**30, result.own.step.seconds)
         axes.scatter([at[0]], [at[1]], c=MARK, marker="D", label="as given")
-    axes.axvline(found.gpu_gb, color=PALE, linestyle="--", label="memory of a GPU")
+    axes.axvline(result.gpu_gb, color=PALE, linestyle="--", label="memory of a GPU")
     axes.set(title=title, xlabel="memory, GiB", ylabel="step, s")
     axes.legend(fontsize=8)
     figure.savefig(path)

@@ -22,9 +22,9 @@ def _on_smallest(
 
 def to_text(fabric: Fabric, request: Request, answer: Placement) -> str:
     """Return a line; empty without a model."""
-    if (found := _on_smallest(fabric, request, answer)) is None:
+    if (result := _on_smallest(fabric, request, answer)) is None:
         return ""
-    use, gpu = found
+    use, gpu = result
     size = f"{gpu.memory_gb:g} GiB of {gpu.name}"
     if fits(use, gpu.memory_gb):
         verdict = f"fits the {size}"
@@ -35,9 +35,9 @@ def to_text(fabric: Fabric, request: Request, answer: Placement) -> str:
 
 def to_mapping(fabric: Fabric, request: Request, answer: Placement) -> dict[str, Any] | None:
     """In GiB; None without a model."""
-    if (found := _on_smallest(fabric, request, answer)) is None:
+    if (result := _on_smallest(fabric, request, answer)) is None:
         return None
-    use, gpu = found
+    use, gpu = result
     parts = ("parameters", "gradients", "optimizer", "activations", "working", "fragmentation")
     return {
         "gib": round(use.total / GIB, 3),
