@@ -37,6 +37,7 @@ import re
 import signal
 import socket
 import struct
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -52,7 +53,9 @@ __all__ = [
     "partial_folder",
     "report",
     "resume",
+    "saved",
     "saving",
+    "seconds_to_save",
     "should_save",
 ]
 
@@ -153,9 +156,39 @@ def computing(step: int) -> Iterator[None]:
 
 
 def should_save() -> bool:
-    """Whether muster asks for a checkpoint, because the gang is to leave its hosts. Cost: 2 us."""
+    """Whether muster asks for a checkpoint: the gang is to leave its hosts, or its time limit is
+    near. Hosts hear of it one after the other: let one rank ask and tell the others. Cost: 2 us."""
     folder = os.environ.get("MUSTER_RUN_DIR")
     return folder is not None and os.path.exists(os.path.join(folder, "save"))
+
+
+def seconds_to_save() -> float | None:
+    """How long there is for the checkpoint that `should_save` asks for; None: nothing is asked, or
+    it is not known how long."""
+    folder = os.environ.get("MUSTER_RUN_DIR")
+    try:
+        with open(os.path.join(folder or "", "save"), encoding="ascii") as file:
+            until_s = float(file.read())
+    except (OSError, ValueError):
+        return None
+    return max(0.0, until_s - time.clock_gettime(time.CLOCK_BOOTTIME))
+
+
+def saved(step: int, path: str | os.PathLike[str], *, marker: str = "") -> None:
+    """A checkpoint that a framework wrote by itself is complete: the next attempt begins there, at
+    MUSTER_CHECKPOINT. After an asynchronous save, call it when that has ended. `marker`: a file
+    below `path` that the framework writes last. Raises: FileNotFoundError where the checkpoint or
+    its marker is not there, StaleAttempt."""
+    where = os.path.abspath(path)
+    if not os.path.exists(os.path.join(where, marker)):
+        raise FileNotFoundError(f"no checkpoint is complete at {os.path.join(where, marker)}")
+    _check_fence(Path(where).parent)
+    _say(step=max(step, _reported()), checkpoint_step=step, checkpoint=where)
+
+
+def _reported() -> int:
+    step = _said.get("step", 0)
+    return step if isinstance(step, int) else 0
 
 
 def partial_folder(root: str | os.PathLike[str], step: int) -> Path:
@@ -249,7 +282,7 @@ def _say(**news: object) -> None:
 def _register_stacks(folder: str) -> None:
     """Have a signal write the stacks of all threads into the run folder, for the agent."""
     global _stacks
-    if _said.get("stacks_pid") == os.getpid():
+    if _said.get("stacks_pid") == os.getpid() or _said.get("is_rank") is False:
         return
     _said["stacks_pid"] = os.getpid()
     path = os.path.join(folder, f"stacks.{os.environ.get('RANK', '0')}")
@@ -270,3 +303,34 @@ def _sync(folder: Path) -> None:
                 os.fsync(number)
             finally:
                 os.close(number)
+
+
+def _take_up() -> None:
+    """Go on from what the rank has said: this process speaks for it, and ends at once."""
+    folder = os.environ.get("MUSTER_RUN_DIR")
+    path = os.path.join(folder or "", f"progress.{os.environ.get('RANK', '0')}")
+    with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
+        _said.update(json.load(file))
+    _said.setdefault("stacks_pid", 0)
+    _said["is_rank"] = False
+
+
+def main(arguments: list[str]) -> int:
+    """For shell scripts: `saved STEP PATH [MARKER]`, `report STEP`, and `should-save`, whose exit
+    code is 0 when muster asks for a checkpoint."""
+    _take_up()
+    match arguments:
+        case ["saved", step, path, *marker] if step.isdecimal() and len(marker) < 2:
+            saved(int(step), path, marker=marker[0] if marker else "")
+        case ["report", step] if step.isdecimal():
+            report(int(step))
+        case ["should-save"]:
+            return 0 if should_save() else 1
+        case _:
+            sys.stderr.write(f"{main.__doc__}\n")
+            return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -177,6 +177,12 @@ def batch_notes(draft: Draft, batch: Mapping[str, Word]) -> None:
                 f"--switches={word.text} (line {word.line}) counts leaf switches, max_zones the"
                 " outermost domains; `same: rack` keeps the gang in one of an inner tier"
             )
+        elif name == "signal" and (match := re.fullmatch(r".*@(\d{1,6})", word.text)):
+            draft.put("run.warn_s", int(match[1]), origin)
+            draft.note(
+                f"--signal={word.text} (line {word.line}): so early `muster.progress.should_save`"
+                " is true; no signal is sent before SIGTERM"
+            )
         elif name == "no-requeue":
             draft.put("requeue", "never", origin)
         elif name == "requeue":
@@ -209,6 +215,5 @@ _HINTS: Final = {
     "constraint": "`constraints.hosts` takes labels",
     "output": "`muster logs` has what ranks write",
     "error": "`muster logs` has what ranks write",
-    "signal": "ranks ask `muster.progress.should_save`, and get SIGTERM and `run.grace_s`",
     "partition": "",
 }

@@ -181,8 +181,13 @@ class Agent:
             case "stop":
                 self._stop(message.stop)
             case "save_checkpoint":
-                if attempt := self._attempts.get(_named(message.save_checkpoint.key)):
-                    attempt.ask_to_save()
+                word = message.save_checkpoint
+                if (attempt := self._attempts.get(_named(word.key))) and word.done:
+                    attempt.ask_no_more()
+                elif attempt is not None:
+                    has_end = word.HasField("left")
+                    left_s = word.left.ToNanoseconds() / 1e9 if has_end else None
+                    attempt.ask_to_save(left_s)
             case "dump_stacks":
                 if attempt := self._attempts.get(_named(message.dump_stacks.key)):
                     self._spawn(stacks.dump(attempt))

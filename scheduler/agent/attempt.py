@@ -259,12 +259,22 @@ class HostAttempt:
             self._times = TimesOfRanks([folder / f"times.{rank}" for rank in ranks])
         return self._times.look(now_s)
 
-    def ask_to_save(self) -> None:
-        """The ranks see it at their next step."""
+    def ask_to_save(self, left_s: float | None = None) -> None:
+        """The ranks see it at their next step, and that they have so many seconds for it."""
         # The folder is the user's: nothing is followed that lies there under this name.
+        self.ask_no_more()
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with contextlib.suppress(OSError):
-            os.close(os.open(self.folder / "run" / "save", flags, 0o644))
+            file = os.open(self.folder / "run" / "save", flags, 0o644)
+            if left_s is not None:
+                until_s = time.clock_gettime(time.CLOCK_BOOTTIME) + left_s
+                os.write(file, f"{until_s:.3f}".encode())
+            os.close(file)
+
+    def ask_no_more(self) -> None:
+        """The ranks have saved what they were asked to."""
+        with contextlib.suppress(OSError):
+            (self.folder / "run" / "save").unlink()
 
     def stack_pids(self) -> dict[int, int]:
         """Pids of ranks that write their stacks down when they are asked to, by rank: as they say,

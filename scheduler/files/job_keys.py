@@ -37,7 +37,7 @@ from scheduler.core.names import NAME_RULE, is_name
 from scheduler.core.policies.checkpoint import MOST_PEERS, PEER_INTERVAL_S
 from scheduler.core.policies.hang import AS_WARNED, HangAction
 from scheduler.core.policies.restart_rule import Requeueing
-from scheduler.core.policies.run import GRACE_S, RANK_VARIABLES, parse_checkpoint
+from scheduler.core.policies.run import GRACE_S, RANK_VARIABLES, WARN_S, parse_checkpoint
 from scheduler.files.errors import short
 from scheduler.files.field_types import choice, one_of, wrong_value
 from scheduler.files.timeparse import parse_duration, parse_time
@@ -497,6 +497,7 @@ class _RunKeys(Keys):
     lineage: Annotated[str, BeforeValidator(_run_name)] = ""
     new_run: Flag = False
     resume_from: Annotated[str, BeforeValidator(_resume_from)] = ""
+    warn_s: Seconds = WARN_S
 
 
 class _RestartCauseKeys(Keys):

@@ -104,6 +104,7 @@ class LaunchedGang:
     lineage: str = ""
     watch: StepWatch = field(default_factory=StepWatch)
     hung_s: float | None = None  # since when it is known that its steps have stopped
+    is_warned: bool = False  # its ranks have been asked to save before its time limit
     times: dict[int, array[float]] = field(default_factory=dict)  # by step, of each rank
     left: set[str] = field(init=False)
     _by_host: dict[str, HostPhase] = field(init=False)

@@ -34,9 +34,11 @@ from scheduler.core.fold.attempts import (
 )
 from scheduler.core.fold.effects import JobChange
 from scheduler.core.model.commands import EndJob, ReportHost
+from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.job_array import JobArray
 from scheduler.core.model.lifecycle import LIVE, HostState, JobState
 from scheduler.core.model.run_lineage import lineage_key, resume_point
+from scheduler.core.model.scheduling_options import Overrun
 from scheduler.core.policies.hang import HangAction
 from scheduler.core.policies.restart_rule import StopCause
 from scheduler.core.policies.run import RunSpec
@@ -261,7 +263,7 @@ class AgentLauncher(Launcher):
         if saves and gang.can_save:
             leaving.is_saving = True
             leaving.until_s += MOST_SAVE_S
-            self._to_all(gang, Response(save_checkpoint=agent_pb2.SaveCheckpoint(key=_key(gang))))
+            self._to_all(gang, _save(gang, MOST_SAVE_S))
         else:
             self._stop_all(leaving)
 
@@ -611,6 +613,8 @@ class AgentLauncher(Launcher):
         if not word.checkpoint or (gang.saved and gang.saved[0] >= word.checkpoint_step):
             return
         gang.saved = self._saved[gang.uid] = (word.checkpoint_step, word.checkpoint)
+        if gang.is_warned and gang.phase is GangPhase.RUNNING:
+            self._to_all(gang, _has_saved(gang))
         self._write_down_if_due(gang)
 
     def _watched(self, gang: LaunchedGang, word: agent_pb2.Progress, host: str) -> None:
@@ -627,6 +631,21 @@ class AgentLauncher(Launcher):
         if watch.step > before and gang.hung_s is not None:
             gang.hung_s = None
             self._say_hung(gang, "")
+
+    def _warn_of_limit(self, gang: LaunchedGang) -> None:
+        """Ask ranks to save shortly before their time limit, where it ends them; once they have
+        saved, no more."""
+        job = self._jobs.get(gang.name)
+        if job is None or job.limit_ns is None or gang.phase is not GangPhase.RUNNING:
+            return
+        if self._writer.limits.overrun is Overrun.EXTEND:
+            return
+        left_ns = job.start_ns + job.limit_ns - self._writer.now_ns()
+        is_near = left_ns <= min(gang.run.warn_s * SECOND_NS, job.limit_ns // 4)
+        if is_near is not gang.is_warned:  # it may be given more time
+            gang.is_warned = is_near
+            word = _save(gang, left_ns / SECOND_NS) if is_near else _has_saved(gang)
+            self._to_all(gang, word)
 
     def _look_for_hang(self, gang: LaunchedGang, now_s: float) -> None:
         """Say it of a gang whose steps have stopped coming, take the stacks of its ranks, and do
@@ -745,6 +764,7 @@ class AgentLauncher(Launcher):
         try:
             self._overdue(gang, now_s)
             self._look_for_hang(gang, now_s)
+            self._warn_of_limit(gang)
             self._write_down_if_due(gang)
         except Exception:
             if gang.uid not in self._failing:
@@ -875,6 +895,16 @@ def _prepare(gang: LaunchedGang, host: str) -> agent_pb2.SessionResponse:
             gpus=sorted(gang.gpus),
         )
     )
+
+
+def _save(gang: LaunchedGang, left_s: float) -> agent_pb2.SessionResponse:
+    word = agent_pb2.SaveCheckpoint(key=_key(gang))
+    word.left.FromMilliseconds(max(0, round(left_s * 1_000)))
+    return Response(save_checkpoint=word)
+
+
+def _has_saved(gang: LaunchedGang) -> agent_pb2.SessionResponse:
+    return Response(save_checkpoint=agent_pb2.SaveCheckpoint(key=_key(gang), done=True))
 
 
 def _stop(gang: LaunchedGang, grace_s: float) -> agent_pb2.SessionResponse:

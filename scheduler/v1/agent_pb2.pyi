@@ -890,18 +890,28 @@ class SaveCheckpoint(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     KEY_FIELD_NUMBER: _builtins.int
+    LEFT_FIELD_NUMBER: _builtins.int
+    DONE_FIELD_NUMBER: _builtins.int
+    done: _builtins.bool
+    """It has been saved: nothing is asked any more."""
     @_builtins.property
     def key(self) -> Global___AttemptKey:
         """Which."""
+
+    @_builtins.property
+    def left(self) -> _duration_pb2.Duration:
+        """How long the ranks have, as far as is known. Unset: not known."""
 
     def __init__(
         self,
         *,
         key: Global___AttemptKey | None = ...,
+        left: _duration_pb2.Duration | None = ...,
+        done: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "left", b"left"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["done", b"done", "key", b"key", "left", b"left"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

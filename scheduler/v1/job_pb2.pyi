@@ -875,6 +875,7 @@ class Run(_message.Message):
     LINEAGE_FIELD_NUMBER: _builtins.int
     NEW_RUN_FIELD_NUMBER: _builtins.int
     RESUME_FROM_FIELD_NUMBER: _builtins.int
+    WARN_FIELD_NUMBER: _builtins.int
     workdir: _builtins.str
     """Absolute path of the working directory. Empty: the home directory of the user."""
     user: _builtins.str
@@ -909,6 +910,12 @@ class Run(_message.Message):
         command is then `python FILE ...` or `python -m MODULE ...`.
         """
 
+    @_builtins.property
+    def warn(self) -> _duration_pb2.Duration:
+        """Before its time limit ranks are asked to save so early, in whole seconds, and at most a quarter
+        of the limit early. Unset means one minute.
+        """
+
     def __init__(
         self,
         *,
@@ -922,10 +929,11 @@ class Run(_message.Message):
         lineage: _builtins.str = ...,
         new_run: _builtins.bool = ...,
         resume_from: _builtins.str = ...,
+        warn: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["grace", b"grace"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["grace", b"grace", "warn", b"warn"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "env", b"env", "grace", b"grace", "lineage", b"lineage", "new_run", b"new_run", "per_host", b"per_host", "resume_from", b"resume_from", "user", b"user", "warm", b"warm", "workdir", b"workdir"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "env", b"env", "grace", b"grace", "lineage", b"lineage", "new_run", b"new_run", "per_host", b"per_host", "resume_from", b"resume_from", "user", b"user", "warm", b"warm", "warn", b"warn", "workdir", b"workdir"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -175,3 +175,46 @@ def test_a_launch_script_is_imported_submitted_and_runs(tmp_path: Path) -> None:
         assert muster("submit", file, address=server.address).returncode == 0
         until(client, "tiny", lambda job: job.state == COMPLETED)
         assert b"".join(client.tail_logs("tiny")) == b"1 ['--lr', '3e-4']\n"
+
+
+LIMITED = """
+import os, signal, sys, time
+from muster import progress
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+asked = []
+for step in range(1, 10_000):
+    progress.report(step)
+    if progress.should_save() and len(asked) < 2:
+        asked.append(progress.seconds_to_save())
+        if len(asked) == 1:
+            print("asked with", round(asked[0], 1), flush=True)
+            path = os.environ["CKPT"] + f"/step-{step}"
+            os.makedirs(path)
+            progress.saved(step, path)
+            time.sleep(0.6)
+            print("then", progress.should_save(), flush=True)
+    time.sleep(0.05)
+"""
+
+
+def test_ranks_are_asked_to_save_before_a_time_limit_and_say_what_a_framework_saved(
+    tmp_path: Path,
+) -> None:
+    with local_server(tmp_path, racks=1, hosts=1, lease_s=15) as (_, client):
+        made = gang("a", tmp_path, 1, spares=NO_SPARES, limit_s=6)
+        checkpoints = tmp_path / "frameworks"
+        run = replace(
+            *(made.run,),
+            command=(sys.executable, "-c", LIMITED),
+            env=(*made.run.env, ("CKPT", str(checkpoints))),
+            per_host=1,
+            warn_s=2,
+        )
+        client.create_job(replace(made, run=run))
+        job = until(client, "a", lambda job: job.state == FAILED)
+        told, then = b"".join(client.tail_logs("a")).decode().splitlines()
+        assert 0.5 < float(told.removeprefix("asked with ")) <= 1.5  # a quarter of the limit
+        assert then == "then False"  # it has been saved
+        saved = client.get_job("a").saved_checkpoint
+        assert saved.where == f"{checkpoints}/step-{saved.step}"
+        assert job.reason == "reached its time limit of 6 s"

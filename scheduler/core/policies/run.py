@@ -11,6 +11,7 @@ from muster.structs import struct
 from placement import BadInput
 
 GRACE_S: Final = 30
+WARN_S: Final = 60
 RANK_VARIABLES: Final = frozenset(
     {
         *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK"),
@@ -30,7 +31,7 @@ class RunSpec:
     imported beforehand, from which the ranks are forked. `lineage`: the run that the job continues
     (core.model.run_lineage), "": the one of its own name. `new_run`: it begins anew.
     `resume_from`: another run of its user whose newest checkpoint it begins from, or the absolute
-    path of a checkpoint.
+    path of a checkpoint. `warn_s`: so early before its time limit its ranks are asked to save.
     """
 
     command: tuple[str, ...]
@@ -43,6 +44,7 @@ class RunSpec:
     lineage: str = ""
     new_run: bool = False
     resume_from: str = ""
+    warn_s: int = WARN_S
 
     @property
     def is_python(self) -> bool:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,6 +88,71 @@ def test_the_next_job_of_a_run_goes_on_and_its_predecessor_saves_no_more(
     be(monkeypatch, 3, "before")
     with pytest.raises(StaleAttempt, match="a later job has started"):
         save(root, 40)
+
+
+def said(folder: Path, rank: int = 0) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((folder / f"progress.{rank}").read_text())
+    return loaded
+
+
+def test_a_checkpoint_of_a_framework_is_reported_once_its_marker_is_there(
+    monkeypatch: pytest.MonkeyPatch, root: Path, tmp_path: Path
+) -> None:
+    be(monkeypatch, 1)
+    monkeypatch.setenv("MUSTER_RUN_DIR", str(tmp_path))
+    monkeypatch.setenv("MUSTER_SOCKET", str(tmp_path / "no.sock"))
+    monkeypatch.setattr(progress, "_said", {})
+    folder = root / "iter_0000500"
+    folder.mkdir(parents=True)
+    with pytest.raises(FileNotFoundError, match=r"iter_0000500/\.metadata"):
+        progress.saved(500, folder, marker=".metadata")
+    (folder / ".metadata").touch()
+    progress.report(510)
+    progress.saved(500, folder, marker=".metadata")
+    told = said(tmp_path)
+    assert (told["step"], told["checkpoint_step"]) == (510, 500)
+    assert told["checkpoint"] == str(folder)
+    be(monkeypatch, 2)
+    progress.resume(root)
+    be(monkeypatch, 1)
+    with pytest.raises(StaleAttempt):
+        progress.saved(600, folder)
+
+
+def test_a_shell_script_speaks_for_its_rank(
+    monkeypatch: pytest.MonkeyPatch, root: Path, tmp_path: Path
+) -> None:
+    root.mkdir()
+    monkeypatch.setenv("MUSTER_RUN_DIR", str(tmp_path))
+    monkeypatch.setenv("MUSTER_SOCKET", str(tmp_path / "no.sock"))
+    monkeypatch.setenv("RANK", "3")
+    (tmp_path / "progress.3").write_text('{"step": 7, "can_save": true, "stacks_pid": 1}')
+
+    def run(*words: str) -> int:
+        command = [sys.executable, "-m", "muster.progress", *words]
+        return subprocess.run(command, capture_output=True).returncode
+
+    assert run("saved", "5", str(root)) == 0
+    told = said(tmp_path, 3)
+    assert (told["step"], told["checkpoint_step"], told["stacks_pid"]) == (7, 5, 1)
+    assert (run("should-save"), run("saved", "5"), run("report", "x")) == (1, 2, 2)
+    (tmp_path / "save").touch()
+    assert run("should-save") == 0
+
+
+def test_a_rank_knows_how_long_it_has_to_save(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert progress.seconds_to_save() is None
+    monkeypatch.setenv("MUSTER_RUN_DIR", str(tmp_path))
+    assert progress.seconds_to_save() is None
+    until_s = time.clock_gettime(time.CLOCK_BOOTTIME) + 50
+    (tmp_path / "save").write_text(f"{until_s:.3f}")
+    left_s = progress.seconds_to_save()
+    assert left_s is not None
+    assert 49 < left_s <= 50
+    (tmp_path / "save").write_text("")
+    assert (progress.should_save(), progress.seconds_to_save()) == (True, None)
 
 
 def test_a_stale_rank_saves_nothing_once_its_successor_has_resumed(

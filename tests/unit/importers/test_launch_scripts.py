@@ -61,7 +61,9 @@ def test_what_slurm_is_asked_for_is_kept_or_named(imported: Importing) -> None:
     assert (where.segment, where.max_zones, spec.requeue.value) == (16, 2, "never")
     assert spec.begin_ns
     named = " ".join(draft.notes)
-    for option in ("--exclude=n[1-2]", "--account=nlp", "--signal=B:USR1@300", "--partition=h100"):
+    assert spec.run is not None
+    assert spec.run.warn_s == 300
+    for option in ("--exclude=n[1-2]", "--account=nlp", "--partition=h100"):
         assert f"not represented: #SBATCH {option}" in named
     assert "--container-image=nvcr.io#nvidia/nemo:25.11" in named
 
