@@ -20,7 +20,6 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
-from msgspec import structs
 
 from muster.structs import replace
 from placement import BadInput
@@ -112,8 +111,7 @@ def _renamed(spec: JobSpec, name_of: Callable[[str], str]) -> JobSpec:
     wants = spec.affinity
     if spec.dependencies:
         terms = (
-            structs.replace(term, job=name_of(term.job)) if term.job else term
-            for term in spec.dependencies
+            replace(term, job=name_of(term.job)) if term.job else term for term in spec.dependencies
         )
         spec = replace(spec, dependencies=tuple(terms))
     if wants == ANYBODY:

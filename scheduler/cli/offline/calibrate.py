@@ -228,8 +228,7 @@ def _run_of_seconds(fabric: Fabric, text: str) -> MeasuredRun:
 
 def _placed_run(fabric: Fabric, job: Any, source: str, seconds: float) -> MeasuredRun:
     """The job where muster places it on the empty fabric: a log does not say where it ran."""
-    from dataclasses import replace
-
+    from muster.structs import replace
     from placement import BadInput, place
     from placement.fabric import hostset
     from placement.objective.measured import MeasuredRun

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import assert_never
 
 import msgspec
-from msgspec import structs
 
 from muster.structs import replace
 from placement import BadInput
@@ -143,7 +142,7 @@ def _submit(state: State, command: SubmitJob, now_ns: int) -> tuple[Event, ...] 
         return _submit_job(state, command, now_ns)
     if refused := _nameless(state, command.spec):
         return refused
-    array = structs.replace(array, name=command.spec.name, uid=command.uid)
+    array = replace(array, name=command.spec.name, uid=command.uid)
     run = command.spec.run
     if run is not None and array.most_running == 1 and not (run.lineage or run.new_run):
         # One after the other: a chain, each of whose tasks goes on where the last one ended.
@@ -152,7 +151,7 @@ def _submit(state: State, command: SubmitJob, now_ns: int) -> tuple[Event, ...] 
     events: list[Event] = []
     corresponding = dependencies.corresponding_tasks(state, command.spec)
     for number in array.numbers:
-        task_of = structs.replace(array, task=number)
+        task_of = replace(array, task=number)
         spec = replace(command.spec, name=f"{command.spec.name}-{number}", array=task_of)
         task = replace(command, spec=spec, uid=array.task_uid(number))
         if events:  # what is true of the first is true of all but for their names
@@ -163,9 +162,7 @@ def _submit(state: State, command: SubmitJob, now_ns: int) -> tuple[Event, ...] 
             awaited = corresponding.of(number, first.dependencies)
             if isinstance(awaited, Rejected):
                 return awaited
-            made = structs.replace(
-                first, uid=task.uid, spec=spec, request_id="", dependencies=awaited
-            )
+            made = replace(first, uid=task.uid, spec=spec, request_id="", dependencies=awaited)
             events.append(made)
             continue
         answer = _submit_job(state, task, now_ns)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from msgspec import structs
-
 from muster.structs import replace
 from scheduler.core.admission.dependencies import resolved
 from scheduler.core.admission.etag import job_etag, stale
@@ -48,7 +46,7 @@ def update(state: State, command: UpdateJob, now_ns: int) -> tuple[Event, ...] |
     if "array" in command.fields:
         if job.spec.array is None:
             return invalid("array", f"job {job.name} is no task of an array")
-        array = structs.replace(job.spec.array, most_running=command.most_running)
+        array = replace(job.spec.array, most_running=command.most_running)
         spec = replace(spec, array=array)
     if command.label_keys:
         kept = {k: v for k, v in spec.labels if k not in command.label_keys}

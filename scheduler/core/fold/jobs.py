@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import assert_never
 
-from msgspec import structs
-
 from muster.structs import replace
 from placement.fabric import hostset
 from placement.fabric.hostset import HostSet
@@ -265,7 +263,7 @@ def _throttled(state: State, array: JobArray) -> State:
         job = state.jobs.get(f"{array.name}-{number}")
         if job is None or job.spec.array is None or job.spec.array.uid != array.uid:
             continue
-        own = structs.replace(job.spec.array, most_running=array.most_running)
+        own = replace(job.spec.array, most_running=array.most_running)
         state = _with_job(state, evolve(job, spec=replace(job.spec, array=own)))
     while (more := _let_in(state, array)) is not state:
         state = more
@@ -606,7 +604,7 @@ def _informed(state: State, over: Job, has_started: bool) -> State:
     for name in names:
         job = state.jobs[name]
         known = (
-            structs.replace(each, outcome=over.state, has_started=has_started)
+            replace(each, outcome=over.state, has_started=has_started)
             if each.uid == over.uid
             else each
             for each in job.dependencies

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import TypeVar
 
-from msgspec import structs
-
 from muster.structs import replace
 from scheduler.core.collections.evolve import evolve
 from scheduler.core.collections.name_list import NameList
@@ -85,10 +83,10 @@ class _Naming:
         return _WORD.sub(lambda word: self._full.get(word[0], word[0]), text)
 
     def turns(self, turns: ArrayTurns) -> ArrayTurns:
-        return structs.replace(turns, waiting=self.names(turns.waiting))
+        return replace(turns, waiting=self.names(turns.waiting))
 
     def array(self, array: JobArray | None) -> JobArray | None:
-        return array and structs.replace(array, name=self.full(array.name))
+        return array and replace(array, name=self.full(array.name))
 
     def booking(self, booking: Booking) -> Booking:
         window = replace(booking.window, jobs=self.names(booking.window.jobs))
@@ -98,7 +96,7 @@ class _Naming:
         """`job NAME` is a job that excluded the host."""
         if not record.seen:
             return record
-        return structs.replace(record, seen=tuple((self._signal(s), at) for s, at in record.seen))
+        return replace(record, seen=tuple((self._signal(s), at) for s, at in record.seen))
 
     def _signal(self, signal: str) -> str:
         kind, _, name = signal.partition(" ")
@@ -120,13 +118,11 @@ class _Naming:
                 affinity=wants,
                 array=self.array(spec.array),
                 dependencies=tuple(
-                    structs.replace(term, job=self.full(term.job)) if term.job else term
+                    replace(term, job=self.full(term.job)) if term.job else term
                     for term in spec.dependencies
                 ),
             ),
-            dependencies=tuple(
-                structs.replace(each, job=self.full(each.job)) for each in job.dependencies
-            ),
+            dependencies=tuple(replace(each, job=self.full(each.job)) for each in job.dependencies),
             reason=self.text(job.reason),
             notes=tuple(map(self.text, job.notes)),
             restart_options=tuple(

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc
-from msgspec import structs
 
 from muster.structs import replace
 from placement import BadInput
@@ -320,7 +319,7 @@ class JobServicer:
             state = self._backend.writer.state
             full = full_name_of(state, command.name, command.uid, "job.name")
             terms = tuple(
-                structs.replace(term, job=full_name(stated_tenant(full), term.job))
+                replace(term, job=full_name(stated_tenant(full), term.job))
                 if term.job and not stated_tenant(term.job)
                 else term
                 for term in command.dependencies
