@@ -11,77 +11,44 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from placement.errors import BadInput
 from placement.fabric.gpus import PRECISIONS, Gpu, find_gpu
-
-if TYPE_CHECKING:
-    from placement.fabric.tree import Fabric
 
 SCALE_UP, NIC = "scale-up", "nic"  # layers of links that are no tier
 KEYS = ("fabric", "rates", "goodput", "measured")
 LEAST, MOST = 0.05, 3.0  # beyond, something else was measured
 
 
-def calibrated(fabric: Fabric, content: Any, own: Mapping[str, Gpu]) -> Fabric:
-    """Return the fabric with these rates and goodputs.
+def read_calibration(
+    content: Any, name: str, kinds: Sequence[Gpu], tiers: Sequence[str], own: Mapping[str, Gpu]
+) -> tuple[Mapping[str, Mapping[str, float]], Mapping[str, float]]:
+    """Return rates by GPU and precision, and goodput by layer, of the fabric of this name.
 
     Raises: BadInput naming the key, also where it was measured on another fabric.
     """
     if not isinstance(content, Mapping):
         raise BadInput("calibration", f"must be a file or a mapping with {', '.join(KEYS)}")
     _only(content, "calibration", KEYS)
-    if content.get("fabric") != fabric.name:
+    if content.get("fabric") != name:
         raise BadInput(
             "calibration.fabric",
-            f"was measured on {content.get('fabric')!r}; this fabric is {fabric.name!r}",
+            f"was measured on {content.get('fabric')!r}; this fabric is {name!r}",
         )
-    rates = _rates(content.get("rates", {}), fabric, own)
-    shares = _shares(content.get("goodput", {}), [tier.name for tier in fabric.tiers])
-    return with_rates(with_goodput(fabric, shares), rates)
-
-
-def with_rates(fabric: Fabric, rates: Mapping[str, Mapping[str, float]]) -> Fabric:
-    """Return the fabric whose GPUs of these names compute at so many times their usual rate."""
-    kinds = tuple(
-        replace(gpu, rates=tuple(rates[gpu.name].items())) if gpu.name in rates else gpu
-        for gpu in fabric.by_host.kinds
-    )
-    return replace(fabric, by_host=replace(fabric.by_host, kinds=kinds))
-
-
-def with_goodput(fabric: Fabric, shares: Mapping[str, float]) -> Fabric:
-    """Return the fabric whose links of these layers carry so much of what they did."""
-    inside, cards = shares.get(SCALE_UP, 1.0), shares.get(NIC, 1.0)
-    hardware = replace(
-        fabric.by_host,
-        nic_gbps=fabric.by_host.nic_gbps * cards,
-        scale_up_gbps=fabric.by_host.scale_up_gbps * inside,
-    )
-    tiers = tuple(
-        replace(tier, uplink_bytes_per_s=tier.uplink_bytes_per_s * shares.get(tier.name, 1.0))
-        for tier in fabric.tiers
-    )
-    return replace(
-        fabric,
-        by_host=hardware,
-        tiers=tiers,
-        nic_gbps=fabric.nic_gbps * cards,
-        scale_up_gbps=fabric.scale_up_gbps * inside,
-    )
+    rates = _rates(content.get("rates", {}), name, kinds, own)
+    return rates, _shares(content.get("goodput", {}), tiers)
 
 
 def _rates(
-    content: Any, fabric: Fabric, own: Mapping[str, Gpu]
+    content: Any, fabric: str, kinds: Sequence[Gpu], own: Mapping[str, Gpu]
 ) -> Mapping[str, Mapping[str, float]]:
     rates: dict[str, dict[str, float]] = {}
-    has = {gpu.name for gpu in fabric.by_host.kinds}
+    has = {gpu.name for gpu in kinds}
     for name, by_precision in _mapping(content, "calibration.rates").items():
         path, gpu = f"calibration.rates.{name}", find_gpu(str(name), own)
         if gpu is None or gpu.name not in has:
-            raise BadInput(path, f"{fabric.name} has no such GPU; it has {', '.join(sorted(has))}")
+            raise BadInput(path, f"{fabric} has no such GPU; it has {', '.join(sorted(has))}")
         _only(_mapping(by_precision, path), path, PRECISIONS)
         rates[gpu.name] = {
             precision: _share(value, f"{path}.{precision}")

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVa
 from muster.structs import struct
 from placement.errors import BadInput
 from placement.fabric import hostlist, hostset
-from placement.fabric.calibration import calibrated
+from placement.fabric.calibration import NIC, SCALE_UP, read_calibration
 from placement.fabric.gpus import (
     ASSUMED,
     ASSUMED_SCALE_UP_GBPS,
@@ -393,7 +393,39 @@ def from_spec(spec: Mapping[str, Any]) -> Fabric:
     built = replace(fabric, labels=labels, by_host=by_host)
     if (measured := spec.get("calibration")) is None:
         return built
-    return calibrated(built, measured, own_gpus)
+    names = [tier.name for tier in built.tiers]
+    rates, shares = read_calibration(measured, name, by_host.kinds, names, own_gpus)
+    return with_rates(with_goodput(built, shares), rates)
+
+
+def with_rates(fabric: Fabric, rates: Mapping[str, Mapping[str, float]]) -> Fabric:
+    """Return the fabric whose GPUs of these names compute at so many times their usual rate."""
+    kinds = tuple(
+        replace(gpu, rates=tuple(rates[gpu.name].items())) if gpu.name in rates else gpu
+        for gpu in fabric.by_host.kinds
+    )
+    return replace(fabric, by_host=replace(fabric.by_host, kinds=kinds))
+
+
+def with_goodput(fabric: Fabric, shares: Mapping[str, float]) -> Fabric:
+    """Return the fabric whose links of these layers carry so much of what they did."""
+    inside, cards = shares.get(SCALE_UP, 1.0), shares.get(NIC, 1.0)
+    hardware = replace(
+        fabric.by_host,
+        nic_gbps=fabric.by_host.nic_gbps * cards,
+        scale_up_gbps=fabric.by_host.scale_up_gbps * inside,
+    )
+    tiers = tuple(
+        replace(tier, uplink_bytes_per_s=tier.uplink_bytes_per_s * shares.get(tier.name, 1.0))
+        for tier in fabric.tiers
+    )
+    return replace(
+        fabric,
+        by_host=hardware,
+        tiers=tiers,
+        nic_gbps=fabric.nic_gbps * cards,
+        scale_up_gbps=fabric.scale_up_gbps * inside,
+    )
 
 
 def _with_kinds(

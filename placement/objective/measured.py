@@ -11,8 +11,8 @@ import numpy as np
 
 from muster.structs import struct
 from placement.errors import BadInput
-from placement.fabric.calibration import LEAST, MOST, with_rates
-from placement.fabric.tree import Fabric
+from placement.fabric.calibration import LEAST, MOST
+from placement.fabric.tree import Fabric, with_rates
 from placement.objective.step_time import step_time
 from placement.workload.request import Request
 

@@ -78,7 +78,7 @@ def calibrate(
         raise InputError(Problem("calibrate", message))
     machine = _uncalibrated(inputs.load_fabric(fabric))
     links = _links(machine, nccl or [])
-    from placement.fabric.calibration import with_goodput
+    from placement.fabric.tree import with_goodput
     from placement.objective.measured import fit_rates
 
     shares = {layer: share for layer, (share, *_) in links.items()}

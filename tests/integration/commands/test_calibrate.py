@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from placement.fabric.calibration import with_goodput, with_rates
+from placement.fabric.tree import with_goodput, with_rates
 from placement.objective.step_time import step_time
 from scheduler.cli.program import app
 from scheduler.files.errors import InputError
