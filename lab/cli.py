@@ -46,6 +46,7 @@ def register(app: typer.Typer) -> None:
     lab.command("slow")(slow_command)
     lab.command("lose")(lose_command)
     lab.command("heal")(heal_command)
+    lab.command("measure")(measure_command)
     lab.command("down")(down_command)
     app.add_typer(lab)
 
@@ -76,14 +77,15 @@ def up_command(
     read = inputs.load_fabric(fabric)
     share = _share(scale) if scale else fitting_scale(read)
     plan = plan_lab(read, share, 0 if bare else 1)
-    with _progress() as show:
+    with _progress("namespaces") as show:
         lab = up(_folder(folder), plan, show)
+        path = _write_fabric(lab, read.spec)
         if not bare:
-            lab = serve(lab, _spec_file(lab, read.spec), agents)
+            lab = serve(lab, path, agents)
     typer.echo(_described(lab))
 
 
-def _spec_file(lab: Lab, spec: object) -> Path:
+def _write_fabric(lab: Lab, spec: object) -> Path:
     import yaml
 
     path = lab.folder / "fabric.yaml"
@@ -103,12 +105,12 @@ def _share(text: str) -> float:
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[int, int], None]]:
+def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
     from rich.console import Console
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("namespaces", total=None)
+        task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
@@ -208,6 +210,36 @@ def heal_command(
         what = f"of {name}" if name else "in this lab"
         raise refuse(f"nothing {what} is cut, slow or lossy", "name")
     typer.echo(_described(lab.with_faults(left)))
+
+
+def measure_command(
+    job: Annotated[Path, typer.Argument(help="A job file.", show_default=False)],
+    steps: Annotated[int, typer.Option(min=1, help="Steps of each placement.")] = 3,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random placement.")] = 0,
+    under_load: Annotated[
+        bool, typer.Option("--under-load", help="Measure although the machine is busy.")
+    ] = False,
+    folder: Folder = None,
+) -> None:
+    """Send what a step of a job sends, from real ranks, as placed by muster and otherwise.
+
+    The median of the steps stands beside the formula of `muster estimate` and the simulation.
+    """
+    from lab.cluster import running
+    from lab.measure import measure_ways, refuse_load
+    from scheduler.cli.render.text import columns, seconds_text
+
+    lab = running(_folder(folder))
+    if not under_load:
+        refuse_load()
+    with _progress("placements") as show:
+        found = measure_ways(lab, job, steps, seed, show)
+    rows = [["placed", "formula", "simulated", "measured", "fastest", "slowest"]]
+    for way, formula_s, simulated_s, measured in found:
+        middle = sorted(measured)[len(measured) // 2]
+        seconds = (formula_s, simulated_s, middle, min(measured), max(measured))
+        rows.append([way, *map(seconds_text, seconds)])
+    typer.echo(columns(rows, right={1, 2, 3, 4, 5}))
 
 
 def down_command(folder: Folder = None) -> None:

@@ -63,13 +63,15 @@ class Exchange:
 @dataclass(slots=True)
 class Task:
     """Compute of one unit, or a part of an exchange. `seconds`: of compute; `share`: of the
-    exchange's bytes. `after`: tasks that end before it begins."""
+    exchange's bytes. `after`: tasks that end before it begins. `is_state`: sends parameters or
+    gradients, which frameworks send beside the activations of the same group."""
 
     unit: int
     seconds: float = 0.0
     exchange: Exchange | None = None
     share: float = 0.0
     after: list[int] = field(default_factory=list)
+    is_state: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -355,7 +357,8 @@ class _Builder:
         """Add a part of an exchange, after the one before it of the same group and kind."""
         if key in self._ended:
             after = [*after, self._ended[key]]
-        task = self._add(Task(int(group.members[0]), exchange=group, share=share, after=after))
+        first = int(group.members[0])
+        task = self._add(Task(first, exchange=group, share=share, after=after, is_state=True))
         self._ended[key] = task
         return task
 

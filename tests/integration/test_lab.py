@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -11,13 +12,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from lab import cluster
 from lab.cluster import Lab
 from lab.faults import Direction, Fault
+from lab.measure import measure_step, refuse_load
 from lab.plan import plan_lab
+from network.step_simulation import simulate_step
 from placement.fabric.tree import from_spec
+from placement.objective.cut import egress_by_axis
+from placement.workload.parallelism import Parallelism
+from placement.workload.request import Request
+from placement.workload.training import Batch
 from scheduler.files.errors import InputError
 
 FABRIC = from_spec(
@@ -123,6 +131,37 @@ def test_a_second_lab_in_the_same_folder_is_refused(lab: Lab) -> None:
         cluster.up(lab.folder, lab.plan)
 
 
+def crossed(lab: Lab, name: str) -> int:
+    """Bytes that went up a link so far, as the kernel counts them."""
+    said = lab.run("", ["ip", "-s", "-j", "link", "show", lab.plan.link(name).port])
+    return int(json.loads(said)[0]["stats64"]["rx"]["bytes"])
+
+
+def test_ranks_send_what_is_counted_and_no_faster_than_fluid(lab: Lab) -> None:
+    traffic = (("dp", 600_000_000),)
+    request = Request(Parallelism(dp=4), traffic, compute_s=0.05)
+    before = crossed(lab, "r0")
+    steps = measure_step(lab, FABRIC, request, range(4), 0.05, steps=2)
+    fluid = simulate_step(FABRIC, request, range(4), 0.05).seconds
+    assert len(steps) == 2
+    # A busy machine is slower than its links, never faster.
+    assert all(0.97 * fluid < seconds < 10 * fluid for seconds in steps)
+    sent = next(iter(egress_by_axis(request, 1, np.array([0, 0, 1, 1]), 2)))[1][0] * 3 / 1_000
+    # Headers of full packets are 4.6 %, acknowledgements of what comes down 2 to 5 %.
+    assert sent < crossed(lab, "r0") - before < 1.15 * sent
+
+
+def test_an_interleaved_pipeline_of_ranks_takes_compute_and_bubble_at_least(lab: Lab) -> None:
+    request = Request(
+        Parallelism(pp=2, dp=2),
+        (("pp", 100_000_000), ("dp", 50_000_000)),
+        batch=Batch(4, 1, 2),
+        compute_s=0.2,
+    )
+    (measured,) = measure_step(lab, FABRIC, request, range(4), 0.2, steps=1)
+    assert measured > 0.2 * (1 + 1 / 8)
+
+
 def leftovers(lab: Lab) -> list[str]:
     """Processes that still are in the lab's networks."""
     networks = os.readlink("/proc/self/ns/net")
@@ -196,3 +235,11 @@ def test_a_lab_of_another_process_of_the_same_number_is_not_killed(tmp_path: Pat
     me = Lab(tmp_path, plan, os.getpid(), cluster._born(os.getpid()))
     assert me.is_running
     assert not replace(me, born=me.born - 1).is_running
+
+
+def test_a_busy_machine_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (9.0 * (os.cpu_count() or 1), 0.0, 0.0))
+    with pytest.raises(InputError, match="the machine is busy"):
+        refuse_load()
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
+    refuse_load()

@@ -82,22 +82,9 @@ def estimate(
 ) -> Estimate | None:
     """None when no two ranks ever talk.
 
-    The other ways take the same number of the free hosts that the job may have, on the same side
-    of uplinks that are down: the fewest domains, as schedulers do that count slots, the first by
-    name, both in consecutive ranks, and the seed's at random.
-
     Raises: BadInput on a switch or cable that the fabric does not have.
     """
-    fabric, gang = question.fabric, len(answer.hosts)
-    side = next(i for i in islands(fabric) if has(i, answer.hosts[0]))
-    fit = labelled(fabric, question.request.where, question.free & side)
-    free = np.flatnonzero(to_mask(fit, fabric.host_count)).astype(np.int64)
-    ways: dict[str, Sequence[int]] = {
-        MUSTER: answer.hosts,
-        FEWEST: consecutive(fabric)(free, gang).tolist(),
-        BY_NAME: by_name(fabric, free, gang),
-        AT_RANDOM: at_random(free, gang, network.seed),
-    }
+    fabric, ways = question.fabric, ways_to_place(question, answer, network.seed)
     request = question.request
     routed = tuple(_routed(question, hosts, network) for hosts in ways.values())
     steps = tuple(
@@ -115,6 +102,25 @@ def estimate(
     recommended = advice(fabric, request, answer.hosts)
     gpus = tuple(gpu.name for gpu in question.fabric.by_host.kinds_of(answer.hosts))
     return Estimate(question, steps, routed, recommended, compute, simulated, gpus)
+
+
+def ways_to_place(question: Question, answer: Placement, seed: int) -> dict[str, Sequence[int]]:
+    """Return the hosts of each way to place the gang, muster's first.
+
+    The other ways take the same number of the free hosts that the job may have, on the same side
+    of uplinks that are down: the fewest domains, as schedulers do that count slots, the first by
+    name, both in consecutive ranks, and the seed's at random.
+    """
+    fabric, gang = question.fabric, len(answer.hosts)
+    side = next(i for i in islands(fabric) if has(i, answer.hosts[0]))
+    fit = labelled(fabric, question.request.where, question.free & side)
+    free = np.flatnonzero(to_mask(fit, fabric.host_count)).astype(np.int64)
+    return {
+        MUSTER: answer.hosts,
+        FEWEST: consecutive(fabric)(free, gang).tolist(),
+        BY_NAME: by_name(fabric, free, gang),
+        AT_RANDOM: at_random(free, gang, seed),
+    }
 
 
 def _compute(question: Question, answer: Placement, assumed: Assumptions) -> dict[str, float]:

@@ -1,0 +1,143 @@
+"""What a step of a job takes in a lab, beside the formula and the simulation of the same step.
+
+Writes the tasks of a step (network/step_tasks.py) as programs of single ranks, with bytes at the
+scale of the lab, so that seconds are those of the fabric, and has `lab.ranks` play them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from lab.cluster import Lab, refuse
+from lab.plan import scale_up_address
+from network.step_simulation import simulate_step
+from network.step_tasks import StepTasks, Task, step_tasks
+from placement.fabric.tree import Fabric
+from placement.objective.step_time import step_time
+from placement.workload.request import Placement, Request
+from scheduler.cli.offline.place import cluster_of, place_job
+from scheduler.cli.render.place.steps import ways_to_place
+from scheduler.files import inputs
+
+MOST_RANKS = 256
+MOST_LOAD = 0.3  # of each core, by others: above it sockets wait for a core instead of a link
+
+Measured = tuple[str, float, float, list[float]]
+
+
+def refuse_load() -> None:
+    """Raises: InputError where other programs keep the machine busy."""
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if load > MOST_LOAD * cores:
+        raise refuse(
+            f"the machine is busy (load {load:.1f} on {cores} cores): seconds would be those of"
+            " other programs; wait, or measure with --under-load"
+        )
+
+
+def measure_ways(
+    lab: Lab, path: Path, steps: int, seed: int, show: Callable[[int, int], None]
+) -> list[Measured]:
+    """Measure a job as muster places it in the lab and as others would.
+
+    Returns each way with the seconds of the formula, of the simulation, and of each step.
+    Raises: InputError on a job that has no place, or more ranks than can run here.
+    """
+    job = inputs.read_job(str(path))
+    fabric = inputs.load_fabric(str(lab.folder / "fabric.yaml"))
+    question, answer, _ = place_job(job, cluster_of(job, fabric, 0, 0), 0)
+    if not isinstance(answer, Placement):
+        raise refuse(f"{job.spec.name} has no place in this lab: {answer.reason}", "job")
+    ranks = question.request.parallelism.world_size
+    if ranks > MOST_RANKS:
+        raise refuse(f"{job.spec.name} has {ranks} ranks; {MOST_RANKS} can run in a lab", "job")
+    ways, found = ways_to_place(question, answer, seed), list[Measured]()
+    for way, hosts in ways.items():
+        step = step_time(fabric, question.request, hosts)
+        simulated = simulate_step(fabric, question.request, hosts, step.compute_s)
+        measured = measure_step(lab, fabric, question.request, hosts, step.compute_s, steps)
+        found.append((way, step.seconds, simulated.seconds, measured))
+        show(len(found), len(ways))
+    return found
+
+
+def measure_step(
+    lab: Lab, fabric: Fabric, request: Request, hosts: Sequence[int], compute_s: float, steps: int
+) -> list[float]:
+    """Play a step on hosts of the lab. Returns the seconds of each; the first one is left out, in
+    which windows of sockets grow.
+
+    Raises: OSError when ranks do not run; BadInput as `step_tasks`.
+    """
+    tasks = step_tasks(fabric, request, hosts, compute_s, merged=False)
+    told = {
+        "steps": steps + 1,
+        "ranks": _ranks(lab, fabric, tasks),
+        "programs": programs(fabric, tasks, lab.plan.scale),
+    }
+    path = lab.folder / "step.json"
+    path.write_text(json.dumps(told), encoding="utf-8")
+    said = lab.run("", [sys.executable, "-m", "lab.ranks", str(path)])
+    return [json.loads(line)["seconds"] for line in said.splitlines()][1:]
+
+
+def _ranks(lab: Lab, fabric: Fabric, tasks: StepTasks) -> list[dict[str, Any]]:
+    nodes = [lab.plan.node(fabric.hosts[host]) for host in tasks.host_by_unit.tolist()]
+    return [
+        {
+            "namespace": node.namespace,
+            "address": node.address,
+            "nvlink": scale_up_address(node.address),
+        }
+        for node in nodes
+    ]
+
+
+def programs(fabric: Fabric, step: StepTasks, scale: float) -> list[dict[str, Any]]:
+    """The program of each rank: its sockets, and its tasks with those of them that come before."""
+    joined = fabric.scale_up_by_host[step.host_by_unit]
+    host = step.host_by_unit
+    made: list[dict[str, Any]] = [
+        {"rank": rank, "out": {}, "in": {}, "tasks": []} for rank in range(len(host))
+    ]
+    takers = [_takers(task) for task in step.tasks]
+    for number, task in enumerate(step.tasks):
+        told: dict[int, dict[str, Any]] = {
+            rank: {"id": number, "seconds": task.seconds, "out": [], "in": [], "after": []}
+            for rank in takers[number]
+        }
+        for rank, own in told.items():
+            own["after"] = [before for before in task.after if rank in takers[before]]
+            made[rank]["tasks"].append(own)
+        for src, dst, size, rounds in _messages(task, scale):
+            kind = "state" if task.is_state else "wait"
+            key = f"{src}>{dst} {task.exchange.axis if task.exchange else ''} {kind}"
+            by_nvlink = bool(joined[src] == joined[dst] and host[src] != host[dst])
+            made[src]["out"][key] = (dst, by_nvlink)
+            made[dst]["in"][key] = src
+            told[src]["out"].append((key, size, rounds))
+            told[dst]["in"].append((key, size, rounds))
+    return made
+
+
+def _takers(task: Task) -> frozenset[int]:
+    """The ranks that take part in a task."""
+    exchange = task.exchange
+    return frozenset([task.unit] if exchange is None else exchange.members.tolist())
+
+
+def _messages(task: Task, scale: float) -> list[tuple[int, int, int, int]]:
+    """Source, target, bytes and rounds of each message of a task."""
+    exchange = task.exchange
+    if exchange is None:
+        return []
+    src, dst = exchange.src.tolist(), exchange.dst.tolist()
+    is_ring = len(src) == len(set(src)) == len(set(dst)) == len(exchange.members) > 2
+    rounds = len(src) - 1 if is_ring and exchange.axis != "pp" else 1
+    sizes = (exchange.bytes * task.share * scale).tolist()
+    return [(s, d, max(rounds, round(b)), rounds) for s, d, b in zip(src, dst, sizes, strict=True)]

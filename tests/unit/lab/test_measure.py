@@ -1,0 +1,46 @@
+"""Steps as programs of single ranks."""
+
+from __future__ import annotations
+
+import pytest
+
+from lab.measure import programs
+from lab.ranks import Piece, _Step
+from network.step_tasks import step_tasks
+from placement.fabric.tree import from_spec
+from placement.workload.parallelism import Parallelism
+from placement.workload.request import Request
+from placement.workload.training import Batch
+
+FABRIC = from_spec({"name": "f", "gpus_per_host": 1, "tiers": [{"name": "host", "count": 8}]})
+
+
+def test_ranks_send_the_bytes_of_their_edges_and_expect_as_many() -> None:
+    sent = (("cp", 4_000_000), ("pp", 800_000), ("dp", 600_000))
+    request = Request(Parallelism(cp=2, pp=2, dp=2), sent, batch=Batch(8), compute_s=1.0)
+    made = programs(FABRIC, step_tasks(FABRIC, request, range(8), 1.0), 1 / 100)
+    for program in made:
+        out = sum(size for task in program["tasks"] for _, size, _ in task["out"])
+        into = sum(size for task in program["tasks"] for _, size, _ in task["in"])
+        # A ring's edge, half an edge of a chain in each direction, a ring's edge.
+        assert out == pytest.approx(40_000 + 4_000 + 6_000, rel=0.01)
+        assert into == pytest.approx(out, rel=0.01)
+        assert {key for task in program["tasks"] for key, _, _ in task["out"]} == set(
+            program["out"]
+        )
+        known = {task["id"] for task in program["tasks"]}
+        assert all(before in known for task in program["tasks"] for before in task["after"])
+
+
+@pytest.mark.parametrize("size", [3, 50_000, 50_001])
+def test_a_ring_passes_on_no_more_than_came_in_and_never_stops(size: int) -> None:
+    key, rounds = "0>1 cp wait", 3
+    told = {"id": 0, "seconds": 0.0, "after": [], "out": [(key, size, rounds)], "in": []}
+    step = _Step([{**told, "in": [("2>0 cp wait", size, rounds)]}])
+    (piece,), (came,) = step.order[key], step.expected["2>0 cp wait"]
+    assert isinstance(piece, Piece)
+    assert step.allowed(piece) == size // rounds
+    while came.moved < size:
+        assert step.allowed(piece) > came.moved or step.allowed(piece) == size
+        came.moved = min(size, step.allowed(piece))
+    assert step.allowed(piece) == size
