@@ -1,9 +1,8 @@
-"""Linear programs on HiGHS, integer programs and assignments on OR-Tools, which no other file
-imports.
+"""Linear and integer programs and assignments on OR-Tools, which no other file imports.
 
 A master program of column generation grows by columns and by rows, so the solver keeps it, and
 the simplex method goes on from the last basis. Callers take prices from linear programs, and
-layouts from integer programs, never bounds.
+layouts from integer programs; a bound they compute in whole numbers.
 """
 
 from __future__ import annotations
@@ -12,26 +11,38 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
-from highspy import Highs, HighsModelStatus
 from ortools.graph.python import linear_sum_assignment
+from ortools.math_opt import (
+    callback_pb2,
+    model_parameters_pb2,
+    parameters_pb2,
+    result_pb2,
+    solution_pb2,
+    sparse_containers_pb2,
+)
+from ortools.math_opt.core.python import solver as mathopt
+
+# MathOpt's model takes arrays here; `mathopt.Model` takes one coefficient at a time, and its
+# results are dictionaries by variable: twice the time of the simplex method.
+from ortools.math_opt.elemental.python import cpp_elemental
+from ortools.math_opt.elemental.python.enums import DoubleAttr1, DoubleAttr2, ElementType
 
 # What `cp_model` is built on. That one imports pandas, which takes 0.3 s or more.
 from ortools.sat.python import cp_model_helper as cp_sat
+from pybind11_abseil.status import StatusNotOk
 
 from placement.fabric.tree import Floats, Ints
 
 ARTIFICIAL: Final = 1e3  # price of what keeps a program feasible; columns cost about 1 a row
-LP_OPTIONS: Final = {
-    "output_flag": False,
-    "threads": 1,
-    "solver": "simplex",
-    "presolve": "off",  # or the last basis would be lost
-    "simplex_strategy": 0,  # primal while the basis is feasible (new columns), else dual (bounds)
-    "simplex_scale_strategy": 4,  # by largest entries; the default goes round in circles at times
-}
 MOST_STEPS: Final = 10  # of the simplex method for each row and column; one or fewer as a rule
 INFINITY: Final = (1 << 63) - 1  # bound of an integer program's row that has none
 FEW: Final = 64  # variables, among which a search is over before cuts are found
+
+ROW, COLUMN = ElementType.LINEAR_CONSTRAINT, ElementType.VARIABLE
+LOW, HIGH = DoubleAttr1.LINEAR_CONSTRAINT_LOWER_BOUND, DoubleAttr1.LINEAR_CONSTRAINT_UPPER_BOUND
+ENTRY = DoubleAttr2.LINEAR_CONSTRAINT_COEFFICIENT
+NOTHING: Final = sparse_containers_pb2.SparseVectorFilterProto(filter_by_ids=True)
+WANTED: Final = model_parameters_pb2.ModelSolveParametersProto(reduced_costs_filter=NOTHING)
 
 
 class LpSolution(NamedTuple):
@@ -43,24 +54,23 @@ class LpSolution(NamedTuple):
 
 
 class ColumnLp:
-    """min cost x, low <= A x <= high, x >= 0, growing by columns and by rows.
+    """min cost x, low <= A x <= high, x >= 0, growing by columns and by rows, by GLOP.
 
     Every row has two artificial columns, which add to it and take away from it at a prohibitive
     price, so that the program is feasible from the start.
     """
 
     def __init__(self) -> None:
-        self._highs = Highs()
-        for option, value in LP_OPTIONS.items():
-            self._highs.setOptionValue(option, value)
+        self._model = cpp_elemental.CppElemental()
+        self._changes = self._model.add_diff()  # since the solver has last seen the model
+        self._solver: mathopt.Solver | None = None
         self._columns: Ints = np.empty(0, dtype=np.int64)  # without artificial ones
 
     def add_columns(self, costs: Floats, entries: Ints | Floats) -> None:
         """One column for each cost, with its entry in each row. Shape: (columns, rows)."""
         column, row = np.nonzero(entries)
-        first = self._highs.getNumCol()
-        self._add_columns(costs, column, row, entries[column, row])
-        self._columns = np.append(self._columns, np.arange(first, first + len(costs)))
+        fresh = self._add_columns(costs, column, row, entries[column, row])
+        self._columns = np.append(self._columns, fresh)
 
     def add_rows(
         self,
@@ -71,57 +81,83 @@ class ColumnLp:
     ) -> None:
         """Rows with these bounds, and an entry in each column; none by default. `unit`: what an
         artificial column adds. Shapes: (rows,), of entries (rows, columns)."""
-        first, many = self._highs.getNumRow(), len(low)
-        if entries is None:
-            entries = np.zeros((many, len(self._columns)))
-        row, column = np.nonzero(entries)
-        vectors = _vectors(many, row, self._columns[column], entries[row, column])
-        self._highs.addRows(many, low, high, *vectors)
+        many = len(low)
+        rows = self._model.add_elements(ROW, many)
+        self._model.set_attrs(LOW, rows[:, None], np.asarray(low, dtype=np.float64))
+        self._model.set_attrs(HIGH, rows[:, None], np.asarray(high, dtype=np.float64))
+        if entries is not None:
+            row, column = np.nonzero(entries)
+            self._set_entries(rows[row], self._columns[column], entries[row, column])
         units = np.multiply.outer(np.broadcast_to(unit, many), [1, -1]).ravel()
         prices = np.full(2 * many, ARTIFICIAL)
-        own = np.repeat(np.arange(first, first + many), 2)
-        self._add_columns(prices, np.arange(2 * many), own, units)
+        self._add_columns(prices, np.arange(2 * many), np.repeat(rows, 2), units)
 
-    def _add_columns(self, costs: Floats, column: Ints, row: Ints, values: Ints | Floats) -> None:
-        many = len(costs)
-        at_least, at_most = np.zeros(many), np.full(many, np.inf)
-        vectors = _vectors(many, column, row, values)
-        self._highs.addCols(many, costs, at_least, at_most, *vectors)
+    def _add_columns(self, costs: Floats, column: Ints, row: Ints, values: Ints | Floats) -> Ints:
+        columns = self._model.add_elements(COLUMN, len(costs))
+        self._model.set_attrs(
+            DoubleAttr1.VARIABLE_LOWER_BOUND, columns[:, None], np.zeros(len(costs))
+        )
+        self._model.set_attrs(DoubleAttr1.OBJECTIVE_LINEAR_COEFFICIENT, columns[:, None], costs)
+        self._set_entries(row, columns[column], values)
+        return np.asarray(columns)
+
+    def _set_entries(self, row: Ints, column: Ints, values: Ints | Floats) -> None:
+        at = np.stack([row, column], axis=1)
+        self._model.set_attrs(ENTRY, at, np.asarray(values, dtype=np.float64))
 
     def set_bounds(self, row: int, low: float, high: float) -> None:
-        """Other bounds of a row."""
-        self._highs.changeRowBounds(row, low, high)
+        """Replace the bounds of a row."""
+        self._model.set_attrs(LOW, np.array([[row]]), np.array([low], dtype=np.float64))
+        self._model.set_attrs(HIGH, np.array([[row]]), np.array([high], dtype=np.float64))
 
     def cost(self) -> float | None:
-        """The least cost; None when the solver gives up, from the first basis as well."""
-        if not self._is_solved():
-            self._highs.clearSolver()
-            if not self._is_solved():
-                return None
-        return float(self._highs.getObjectiveValue())
-
-    def _is_solved(self) -> bool:
-        size = self._highs.getNumRow() + self._highs.getNumCol()
-        self._highs.setOptionValue("simplex_iteration_limit", MOST_STEPS * size)
-        self._highs.run()
-        return bool(self._highs.getModelStatus() == HighsModelStatus.kOptimal)
+        """Return the least cost; None when the solver gives up, from the first basis as well."""
+        solution = self._solved()
+        return None if solution is None else float(solution.primal_solution.objective_value)
 
     def solve(self) -> LpSolution | None:
-        """The same with the dual of each row and the value of each column."""
-        cost = self.cost()
-        if cost is None:
+        """Return the least cost with the dual of each row and the value of each column."""
+        solution = self._solved()
+        if solution is None:
             return None
-        solution = self._highs.getSolution()
-        values = np.array(solution.col_value)[self._columns]
-        return LpSolution(cost, tuple(solution.row_dual), values)
+        primal, duals = solution.primal_solution, solution.dual_solution.dual_values.values
+        values = np.array(primal.variable_values.values)[self._columns]
+        return LpSolution(float(primal.objective_value), tuple(duals), values)
+
+    def _solved(self) -> solution_pb2.SolutionProto | None:
+        """The optimal solution from the last basis, or else from none. Only a status of optimal
+        counts: a solver that stopped early has proved nothing."""
+        steps = self._model.get_num_elements(ROW) + self._model.get_num_elements(COLUMN)
+        parameters = parameters_pb2.SolveParametersProto(
+            threads=1,
+            presolve=parameters_pb2.EMPHASIS_OFF,  # or the last basis would be lost
+            iteration_limit=MOST_STEPS * steps,
+        )
+        # Primal while the basis is feasible (new columns), else dual (bounds, new rows).
+        parameters.glop.allow_simplex_algorithm_change = True
+        for solver in (self._updated(), None):
+            self._solver = solver or _begun(self._model)
+            no_callback = callback_pb2.CallbackRegistrationProto()
+            try:
+                result = self._solver.solve(parameters, WANTED, None, no_callback, None, None)
+            except StatusNotOk:  # numbers got out of hand
+                continue
+            if result.termination.reason == result_pb2.TERMINATION_REASON_OPTIMAL:
+                return result.solutions[0]
+        return None
+
+    def _updated(self) -> mathopt.Solver | None:
+        """The solver with all changes of the model; None where there is none yet."""
+        changes = self._model.export_model_update(self._changes)
+        self._model.advance_diff(self._changes)
+        if self._solver is None or changes is None or self._solver.update(changes):
+            return self._solver
+        return None
 
 
-def _vectors(
-    many: int, vector: Ints, place: Ints, values: Ints | Floats
-) -> tuple[int, Ints, Ints, Ints | Floats]:
-    """Sparse rows or columns as HiGHS takes them: how many values there are, where each vector
-    begins, and the values with their places. `vector`: of each value, ascending."""
-    return len(values), np.searchsorted(vector, np.arange(many)), place, values
+def _begun(model: cpp_elemental.CppElemental) -> mathopt.Solver:
+    nothing = parameters_pb2.SolverInitializerProto()
+    return mathopt.new(parameters_pb2.SOLVER_TYPE_GLOP, model.export_model(), nothing)
 
 
 class IntegerProgram:

@@ -9,7 +9,6 @@ SERVER_PACKAGES = frozenset(  # of the extra `server`: a thin client has none of
     {
         "cryptography",
         "grpc_reflection",
-        "highspy",
         "jinja2",
         "jwt",
         "markupsafe",
@@ -20,6 +19,7 @@ SERVER_PACKAGES = frozenset(  # of the extra `server`: a thin client has none of
         "ortools",
         "prometheus_client",
         "psycopg",
+        "pybind11_abseil",
         "starlette",
         "uvicorn",
         "uvloop",

@@ -208,7 +208,7 @@ def test_a_server_that_cannot_start_says_why(
 
 
 def test_a_client_loads_nothing_that_places(server: ServerProcess, folder: Path) -> None:
-    placing = ("numba", "numpy", "networkx", "highspy", "ortools", "scipy")
+    placing = ("numba", "numpy", "networkx", "ortools", "scipy")
     commands = f"submit {job_file(folder, 'light')}", "jobs", "hosts", "status", "cancel light"
     code = (
         "import sys\n"

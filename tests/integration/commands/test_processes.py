@@ -85,7 +85,6 @@ HEAVY = (
     "networkx",
     "sqlalchemy",
     "ortools",
-    "highspy",
     "grpc",
     "numpy",
     "pydantic",
@@ -108,7 +107,7 @@ def test_help_loads_nothing_heavy() -> None:
     assert done.stderr.splitlines()[-1] == "[]"
 
 
-PLACING = ("numba", "numpy", "networkx", "highspy", "ortools", "scipy", "matplotlib")
+PLACING = ("numba", "numpy", "networkx", "ortools", "scipy", "matplotlib")
 
 
 OF_JOB_FILES = ("placement.fabric.tree", "placement.workload.request", "scheduler.files.job")

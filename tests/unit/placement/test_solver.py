@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from itertools import product
 from math import inf
+from typing import Any
 
 import numpy as np
 import pytest
+from ortools.math_opt import result_pb2
+from pybind11_abseil import status
 
 from placement import solver
 from placement.solver import INFINITY, ColumnLp, IntegerProgram
@@ -101,23 +104,38 @@ def test_prices_prove_the_cost(seed: int) -> None:
     assert costs @ solution.columns + off @ price == pytest.approx(solution.cost)
 
 
-@pytest.mark.parametrize(("stopped", "is_solved"), [(0, True), (1, True), (2, False)])
-def test_a_program_that_goes_round_in_circles_begins_again(
-    monkeypatch: pytest.MonkeyPatch, stopped: int, is_solved: bool
+@pytest.mark.parametrize("fault", ["stopped", "error"])
+@pytest.mark.parametrize(("faults", "is_solved"), [(0, True), (1, True), (2, False)])
+def test_a_program_that_gives_up_begins_again_and_never_answers_unsolved(
+    monkeypatch: pytest.MonkeyPatch, fault: str, faults: int, is_solved: bool
 ) -> None:
     program = ColumnLp()
     program.add_rows(np.ones(4), np.full(4, inf))
     program.add_columns(np.ones(4), np.eye(4, dtype=np.int64))
     assert program.cost() == pytest.approx(4)
-    run, runs = solver.Highs.run, []
+    runs: list[object] = []
 
-    def run_few_steps(self: object) -> object:
-        runs.append(self)
-        if len(runs) <= stopped:
-            self.setOptionValue("simplex_iteration_limit", 0)  # type: ignore[attr-defined]
-        return run(self)
+    class Faulty:
+        """A solver that gives up in its first runs."""
 
+        def __init__(self, real: Any) -> None:
+            self.real = real
+
+        def update(self, changes: object) -> bool:
+            return bool(self.real.update(changes))
+
+        def solve(self, parameters: Any, *more: object) -> object:
+            runs.append(self)
+            if len(runs) <= faults and fault == "error":
+                raise solver.StatusNotOk(status.internal_error("numbers got out of hand"))
+            result = self.real.solve(parameters, *more)
+            if len(runs) <= faults:
+                result.termination.reason = result_pb2.TERMINATION_REASON_FEASIBLE
+            return result
+
+    begun = solver._begun
+    monkeypatch.setattr(solver, "_begun", lambda model: Faulty(begun(model)))
+    program._solver = Faulty(program._solver)  # type: ignore[assignment]
     program.add_columns(np.ones(1), np.ones((1, 4), dtype=np.int64))
-    monkeypatch.setattr(solver.Highs, "run", run_few_steps)
     assert program.cost() == (pytest.approx(1) if is_solved else None)
-    assert len(runs) == min(stopped, 1) + 1
+    assert len(runs) == min(faults, 1) + 1
