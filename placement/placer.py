@@ -272,9 +272,6 @@ class _Placer:
         self.fabric = fabric
         self.request = request
         self.limits = limits
-        self.zone_limits = limits  # of the outermost tier by the cut, which may come second
-        if request.objective is Objective.TIME:
-            self.zone_limits = replace(limits, turns=min(1, limits.turns))
         self.free = free
         self.gang = request.hosts_needed(fabric.gpus_per_host)
         self.most_spares = most_spares
@@ -290,9 +287,12 @@ class _Placer:
 
     def place(self) -> Placement:
         layouts, bound, near = self._found()
-        best = self._suited(self._best([self._option(hosts) for hosts in layouts]))
+        options = [self._option(hosts) for hosts in layouts]
+        best = self._suited(self._best(options))
         if near is not None:
             self.notes += near.notes(best.hosts)
+        elif self.request.objective is Objective.TIME:
+            self.notes += self._trade_notes(best, options)
         top = best.cuts[0].bytes_per_step if best.cuts else 0
         lower = min(top, ceil(bound))
         return Placement(
@@ -375,7 +375,7 @@ class _Placer:
         best = min(layouts, key=clock.delay)
         if clock.is_good(best, self.free):
             return layouts
-        layouts = [*layouts, tuple(self.free[: self.gang].tolist())]
+        layouts = [*layouts, *self._tidy_hosts(self.fabric, self.free)[:1]]
         needed = self.gang + self.request.spares.required(self.gang)
         trees = [self.fabric]
         if self.fabric.has_scale_up_tier:  # what leaves racks may cost more than what goes far
@@ -386,8 +386,7 @@ class _Placer:
             *product(trees[:1], clock.behind_better_links(self.free, needed)),
         ]
         for tree, free in subsets:
-            fewest = consecutive(tree)(free, self.gang)
-            layouts += [tuple(fewest.tolist()), tuple(np.sort(fewest).tolist())]
+            layouts += self._tidy_hosts(tree, free)[1:]
         for _ in range(MOST_PRICINGS):
             best = min(layouts, key=clock.delay)
             prices = clock.prices(clock.step(best))
@@ -397,9 +396,47 @@ class _Placer:
             for tree, free in subsets:
                 layouts += self._of_least_cut(tree, free, prices)
         if not clock.is_good(min(layouts, key=clock.delay), self.free):
-            bands = replace(self.zone_limits, rounds=0, trees=self.limits.first.trees)
+            bands = replace(self.limits, rounds=0, trees=self.limits.first.trees, turns=1)
             layouts += self._solved(self.fabric, by_spread(self.request), self.free, bands)
         return layouts
+
+    def _tidy_hosts(self, fabric: Fabric, free: Ints) -> list[Hosts]:
+        """Return what other schedulers would place: hosts by name, then the fewest domains, in the
+        order in which they were filled and by name."""
+        fewest = consecutive(fabric)(free, self.gang)
+        return [
+            tuple(free[: self.gang].tolist()),
+            tuple(fewest.tolist()),
+            tuple(np.sort(fewest).tolist()),
+        ]
+
+    def _trade_notes(self, best: _Option, options: list[_Option]) -> list[str]:
+        """State what was given up: seconds of the step for fewer bytes, or bytes for seconds."""
+        if not best.cuts:
+            return []
+        clock, tier, mine = step_clock(self.fabric, self.request), best.cuts[0], best.hosts
+        cut_of = {o.hosts: o.cuts[0].bytes_per_step for o in options}
+        if clock.delay(mine):  # by itself nobody else's layout would have been looked at
+            for hosts in self._tidy_hosts(self.fabric, self.free):
+                cut_of.setdefault(hosts, cut(self.fabric, self.request, hosts)[0].bytes_per_step)
+        fastest = min(cut_of, key=lambda hosts: (clock.delay(hosts), cut_of[hosts]))
+        least = min(cut_of.values())
+        longer = clock.step(mine).seconds / clock.step(fastest).seconds - 1
+        if clock.delay(mine) > clock.delay(fastest) and tier.bytes_per_step < cut_of[fastest]:
+            fewer = 100 * (1 - tier.bytes_per_step / cut_of[fastest])
+            return [
+                f"{100 * longer:.1f} % longer than the fastest step that was found, {fewer:.0f} %"
+                f" fewer bytes between {tier.tier}s (cut_slack {self.request.cut_slack:g})"
+            ]
+        if least < tier.bytes_per_step:
+            smallest = min((hosts for hosts in cut_of if cut_of[hosts] == least), key=clock.delay)
+            longer = clock.step(smallest).seconds / clock.step(mine).seconds - 1
+            fewer = 100 * (1 - least / tier.bytes_per_step)
+            return [
+                f"{fewer:.0f} % fewer bytes between {tier.tier}s would make a step"
+                f" {100 * longer:.1f} % longer, more than cut_slack ({self.request.cut_slack:g})"
+            ]
+        return []
 
     def _inner(self, cuts: tuple[TierCut, ...]) -> TierBound | None:
         if not any(cut.bytes_per_step for cut in cuts[1:]) or not self.limits.rounds:
@@ -425,9 +462,21 @@ class _Placer:
         return _Option(hosts, held, cuts)
 
     def _best(self, options: list[_Option]) -> _Option:
-        """What the request minimises comes first; near an old placement it has been chosen
-        already."""
-        return min(options, key=self._rank) if len(options) > 1 else options[0]
+        """Choose by what the request minimises, then the cut between zones, then spares, then the
+        cuts inside, then harm. Of steps, those within `cut_slack` of the shortest are equal. Near
+        an old placement the objective has been met already."""
+        if len(options) == 1:
+            return options[0]
+        values: list[float | int] = [0] * len(options)
+        if self.hint is None and self.request.objective is Objective.TIME:
+            clock = step_clock(self.fabric, self.request)
+            delays = [clock.delay(option.hosts) for option in options]
+            shortest = min(delays)
+            values = [d if d > shortest + clock.slack else 0 for d in delays]
+        elif self.hint is None:
+            values = [measure(self.fabric, self.request, o.hosts, o.cuts) for o in options]
+        ranked = zip(values, options, strict=True)
+        return min(ranked, key=lambda each: (each[0], *self._rank(each[1])))[1]
 
     def _suited(self, best: _Option) -> _Option:
         """As good a placement on hosts that it prefers, with no fewer spares."""
@@ -438,17 +487,14 @@ class _Placer:
         def key(option: _Option) -> tuple[float | int, ...]:
             value = measure(self.fabric, self.request, option.hosts, option.cuts)
             cuts = (tier.bytes_per_step for tier in option.cuts)
-            lacking = option.held.wished - len(option.held.spares) + option.held.elsewhere
-            return (value, *cuts, lacking, self.preference.cost(option.hosts))
+            return (value, *cuts, option.held.lacking, self.preference.cost(option.hosts))
 
         return min([best, *map(self._option, others)], key=key)
 
-    def _rank(self, option: _Option) -> tuple[float | int, ...]:
-        value: float | int = 0
-        if self.hint is None:
-            value = measure(self.fabric, self.request, option.hosts, option.cuts)
+    def _rank(self, option: _Option) -> tuple[int, ...]:
+        cuts = [tier.bytes_per_step for tier in option.cuts]
         left = harm(self.fabric, self.free, option.hosts + option.held.spares)
-        return (value, *(tier.bytes_per_step for tier in option.cuts), *left, *option.hosts)
+        return (*cuts[:1], option.held.lacking, *cuts[1:], *left, *option.hosts)
 
     def _ways(self) -> tuple[Seating, Iterable[ZoneChoice], Fraction]:
         """Where the blocks may go, and a bound on the outermost cut in bytes."""
@@ -500,10 +546,10 @@ class _Placer:
         if (grid := self.grid) is None:
             if not is_by_cut:
                 self.notes.append("the ranks form no grid of hosts: placed by the cut alone")
-            return solve_ragged(self.request, gpus, capacities, self.zone_limits)
+            return solve_ragged(self.request, gpus, capacities, self.limits)
         reserved = [c - w for c, w in zip(capacities, wanted, strict=True)]
         if is_by_cut:
-            return grid, solve_zones(grid, capacities, reserved, self.zone_limits)
+            return grid, solve_zones(grid, capacities, reserved, self.limits)
         return grid, solve_spread(self.request, grid, capacities, reserved, self.limits)
 
 

@@ -140,14 +140,14 @@ class Near:
         placements with no regard to the old one; empty: none where no swap can be had."""
         clock, swapped = step_clock(self._fabric, self._request), self.swapped
         candidates = [] if swapped is None else [swapped]
-        if swapped is not None and clock.delay(swapped):
+        if swapped is not None and clock.excess(swapped):
             polished = list(self._polished(self._zone_of[list(swapped)], limits))
             candidates += map(self.seated, polished[-1:])
         elif swapped is not None:
             return candidates
         for hosts in fresh:
             candidates += [self.seated(self._renamed(self._zone_of[list(hosts)])), hosts]
-        delays, moves = [clock.delay(h) for h in candidates], [self._moved(h) for h in candidates]
+        delays, moves = [clock.excess(h) for h in candidates], [self._moved(h) for h in candidates]
         most = (RESOLUTION + min(delays)) * (1 + self._slack) - RESOLUTION
         return _fewest_moves(candidates, moves, delays, max(most, min(delays)))
 

@@ -19,6 +19,11 @@ class Holding:
     wished: int
     elsewhere: int
 
+    @property
+    def lacking(self) -> int:
+        """Spares that the gang's zones lack."""
+        return self.wished - len(self.spares) + self.elsewhere
+
 
 def reserve_by_zone(
     request: Request,

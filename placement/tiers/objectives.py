@@ -32,11 +32,12 @@ SCORED = 10  # slicing trees that one stands for whose layout is scored
 def measure(
     fabric: Fabric, request: Request, hosts: Sequence[int], cuts: Sequence[TierCut]
 ) -> float | int:
-    """What the request minimises, by the referee's count; 0 on a fabric without tiers."""
+    """What the request minimises, by the referee's count; 0 on a fabric without tiers. Of the
+    step, how much longer it is than `cut_slack` allows: steps below that are equal."""
     if not cuts:
         return 0
     if request.objective is Objective.TIME:
-        return step_clock(fabric, request).delay(hosts)
+        return step_clock(fabric, request).excess(hosts)
     if request.objective is Objective.SPREAD:
         grid = block_grid(request, fabric.gpus_per_host)
         if grid is not None:

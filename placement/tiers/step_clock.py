@@ -72,12 +72,25 @@ class StepClock:
         slower = (self.step(hosts).seconds / least_s - 1) * RESOLUTION
         return int(slower) if isfinite(slower) else NEVER
 
+    @property
+    def slack(self) -> int:
+        """How much slower than the fastest a step may be for a smaller cut, in parts of
+        RESOLUTION."""
+        return int(self._request.cut_slack * RESOLUTION)
+
+    def excess(self, hosts: Sequence[int]) -> int:
+        """How much slower the step is than on one switch, beyond what may be given up for the
+        cut; in parts of RESOLUTION."""
+        return max(0, self.delay(hosts) - self.slack)
+
     def is_good(self, hosts: Sequence[int], free: Ints) -> bool:
-        """Whether more search is not worth its time: as fast as on one switch, or, on NVLink
-        racks, where nothing is that fast, near what no placement on the free hosts goes below."""
+        """Whether more search is not worth its time: nearly as fast as on one switch, or, on
+        NVLink racks, where nothing is that fast, near what no placement on the free hosts goes
+        below."""
         if not self._fabric.has_scale_up_tier:
-            return not self.delay(hosts)
-        return self.step(hosts).seconds <= self.bound(free) * NEAR_BOUND
+            return not self.excess(hosts)
+        near = max(NEAR_BOUND, 1 + self._request.cut_slack)
+        return self.step(hosts).seconds <= self.bound(free) * near
 
     def prices(self, step: StepTime) -> tuple[tuple[str, int], ...]:
         """By axis, what a byte more adds to the step, in thousandths of its own time."""
